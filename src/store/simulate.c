@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/simulate_policies.h"
@@ -70,7 +71,8 @@ static double simulator_cost_of(const rp_simulator *s, double pos, double n) {
 
 /* Tokens of the i-th block of a request. */
 static int32_t block_tokens(const rp_simulator *s, const row *r, size_t i) {
-    int64_t left = r->n_tokens - (int64_t)i * s->options.block_tokens;
+    const int64_t left = r->n_tokens - (int64_t)i * s->options.block_tokens;
+    BASE_ASSERT(i < r->n && left > 0);
     return (int32_t)BASE_MIN(left, s->options.block_tokens);
 }
 
@@ -81,6 +83,7 @@ static double block_cost(const rp_simulator *s, const row *r, size_t i) {
 /* ---- reading ---- */
 
 static size_t simulator_find_bucket(const rp_simulator *s, uint64_t name) {
+    BASE_ASSERT(s->n_buckets > s->n_blocks); /* a probe ends */
     size_t mask = s->n_buckets - 1, b = (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & mask;
     while (s->buckets[b] != EMPTY && s->names[s->buckets[b]] != name) b = (b + 1) & mask;
     return b;

@@ -106,8 +106,9 @@ typedef struct tier_terms {
     void *user;
 } tier_terms;
 
-/* How to open a tier: a function and its options, which are borrowed meanwhile. errno is the cause of RP_ERR_IO (it cannot be used now; fn was not called). RP_ERR_INVALID (the budget is too small for a record),
- * RP_ERR_CONFLICT (another process uses it), RP_ERR_FORMAT (it is something else), RP_ERR_MEMORY, errors of fn. */
+/* How to open a tier: a function and its options, which are borrowed meanwhile. RP_ERR_IO (it cannot be used now; errno
+ * is the cause, and fn was not called), RP_ERR_INVALID (the budget is too small for a record), RP_ERR_CONFLICT (another
+ * process uses it), RP_ERR_FORMAT (it is something else), RP_ERR_MEMORY, errors of fn. */
 typedef struct tier_source {
     int (*open)(store_tier **out, const void *options, const tier_terms *terms, rp_error *err);
     const void *options;

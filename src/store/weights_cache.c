@@ -67,13 +67,17 @@ static bool weights_name_is_own(const char *name, bool *is_temporary) {
     return time > 0 && strcmp(rest + time, BASE_IO_TEMPORARY) == 0;
 }
 
-static void entry_path(const char *dir, const weights_entry *e, char *out) { snprintf(out, PATH_BYTES, "%s/%s", dir, e->name); }
+static void entry_path(const char *dir, const weights_entry *e, char *out) {
+    const int n = snprintf(out, PATH_BYTES, "%s/%s", dir, e->name);
+    BASE_ASSERT(e->name[0] && n < PATH_BYTES); /* a cut or empty name would be another file */
+}
 
 static int listing_add(weights_listing *l, const char *dir, const char *name, bool is_temporary, rp_error *err) {
     char path[PATH_BYTES];
     base_io_sizes sizes;
     if (base_grow((void **)&l->items, &l->cap, l->n + 1, MAX_FILES, sizeof(*l->items)))
         return base_fail_memory(err, (l->n + 1) * sizeof(*l->items), "a folder of repacked weights");
+    BASE_ASSERT(strlen(name) < sizeof(l->items->name)); /* weights_name_is_own */
     weights_entry *e = &l->items[l->n];
     *e = (weights_entry){.is_temporary = is_temporary};
     memcpy(e->name, name, strlen(name) + 1);
@@ -127,6 +131,7 @@ static int entry_remove(const char *dir, weights_listing *l, weights_entry *e, r
     entry_path(dir, e, path);
     int rc = base_io_unlink(path, err);
     if (rc) return rc;
+    BASE_ASSERT(l->bytes >= e->bytes);
     l->bytes -= e->bytes;
     e->bytes = 0;
     e->name[0] = '\0';
@@ -157,6 +162,7 @@ static bool make_room(const char *dir, weights_listing *l, uint64_t budget, uint
     for (size_t i = 0; i < l->n && l->bytes + need > budget; i++) {
         weights_entry *e = &l->items[i];
         const uint64_t bytes = e->bytes;
+        BASE_DCHECK(i == 0 || l->items[i - 1].mtime_ns <= e->mtime_ns); /* the oldest first */
         char name[sizeof(e->name)];
         if (e->is_temporary || !e->name[0]) continue;
         memcpy(name, e->name, sizeof(name));
@@ -223,6 +229,7 @@ static const char *cache_open(weights_cache *c, const backend_packed *packed) {
     snprintf(path, sizeof(path), "%s/%s" NAME_END, c->dir, key);
     weights_fault fault = map_file(c, path, packed, &data_begin, &err);
     if (!fault) {
+        BASE_ASSERT(c->map.data && data_begin <= c->map.bytes);
         base_log(BASE_LOG_DEBUG, "weights cache: mapped %s", path);
         c->state = "mapped";
         return (const char *)c->map.data + data_begin;
@@ -327,6 +334,7 @@ static int cache_write(weights_cache *c, const backend_packed *packed, const cha
     c->state = is_busy ? "busy" : rc == RP_ERR_BUDGET ? "budget"
                                                       : "io";
     if (rc || is_busy) return rc;
+    BASE_ASSERT(!c->read_only && weights_file_bytes(packed) <= c->budget_bytes); /* may_keep */
     rc = write_file(c, key, packed, data, on_progress, user, err);
     c->state = rc ? "io" : "written";
     return rc;

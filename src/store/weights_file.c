@@ -93,6 +93,7 @@ static weights_fault get_fixed(weights_header *out, const uint8_t *b) {
 
 /* The table adds up to the file's end: every offset is inside the file. */
 static weights_fault get_table(weights_header *out, const uint8_t *b) {
+    BASE_ASSERT(out->n > 0 && out->n <= MAX_MATRICES && out->data_begin <= out->file_bytes); /* get_fixed */
     uint64_t end = out->data_begin;
     for (uint32_t i = 0; i < out->n; i++) {
         out->bytes[i] = get_u64(b + ROW_BYTES * (size_t)i);
@@ -155,6 +156,7 @@ weights_fault weights_file_verify(const base_io_file *f, const weights_header *h
             if (!fault) XXH3_64bits_update(&state, piece, (size_t)n);
             if (on_progress) on_progress(user, at + n, h->file_bytes);
         }
+        BASE_ASSERT(fault || at <= h->file_bytes); /* get_table */
         if (!fault && XXH3_64bits_digest(&state) != h->sums[i]) fault = WEIGHTS_DAMAGED;
     }
     base_free(piece);
@@ -181,6 +183,7 @@ static void put_header(uint8_t *b, const base_key *digest, const backend_packed 
         data += packed->bytes[i];
     }
     const size_t sum_at = (size_t)header_bytes(packed->n) - SUM_BYTES;
+    BASE_ASSERT(sum_at + SUM_BYTES <= data_offset(packed) && sum_at == FIXED_BYTES + ROW_BYTES * packed->n);
     put_u64(b + sum_at, XXH3_64bits(b, sum_at));
 }
 
@@ -192,6 +195,7 @@ static int write_data(const base_io_file *f, const char *data, uint64_t total, r
         rc = base_io_writev(f, &(struct iovec){(void *)(uintptr_t)(data + done), n}, 1, err);
         done += n;
         unsynced += n;
+        BASE_ASSERT(n > 0 && done <= total);
         if (!rc && unsynced >= SYNC_BYTES && done < total) {
             rc = base_io_sync(f, err);
             unsynced = 0;

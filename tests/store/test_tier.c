@@ -140,7 +140,8 @@ static kv_span *prefill(world *w, int i) {
 static void put(world *w, int i) {
     rp_error err = {0};
     kv_span *s = prefill(w, i);
-    const record about = {.kind = RECORD_MODULE, .n_tokens = w->spans[i].record.n_tokens, .tokens = w->spans[i].record.tokens, .cost_us = 1000000, .label = "a/module"};
+    const record *r = &w->spans[i].record;
+    const record about = {.kind = RECORD_MODULE, .n_tokens = r->n_tokens, .tokens = r->tokens, .cost_us = 1000000, .label = "a/module"};
     must(span_store_put(w->store, s, NULL, &about, NULL, &err), &err);
     kv_span_unref(s);
 }

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -40,14 +41,18 @@
 void disk_folder_record(const disk_folder *f, const base_key *key, char *out) {
     char hex[KEY_DIGITS + 1];
     base_key_hex(key, hex, KEY_DIGITS);
-    snprintf(out, DISK_PATH_BYTES, "%s/%.1s/%s" RECORD_END, f->dir, hex, hex);
+    const int n = snprintf(out, DISK_PATH_BYTES, "%s/%.1s/%s" RECORD_END, f->dir, hex, hex);
+    BASE_ASSERT(n < DISK_PATH_BYTES); /* a cut path would name another file */
 }
 
 void disk_folder_index(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/index.db", f->dir); }
 
 static void bad_folder(const disk_folder *f, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/bad", f->dir); }
 
-void disk_folder_path(const disk_folder *f, int i, char *out) { snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i); }
+void disk_folder_path(const disk_folder *f, int i, char *out) {
+    BASE_ASSERT(i >= 0 && i < DISK_FOLDERS);
+    snprintf(out, DISK_PATH_BYTES, "%s/%x", f->dir, (unsigned)i);
+}
 
 int disk_folder_of(const base_key *key) { return key->bytes[0] >> 4; }
 
@@ -99,6 +104,7 @@ static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(
 
 int disk_folder_write_audit(const disk_folder *f, const char *bytes, size_t n, rp_error *err) {
     char path[DISK_PATH_BYTES];
+    BASE_ASSERT(!f->read_only);
     snprintf(path, sizeof(path), "%s/audit", f->dir);
     return base_io_write_whole(path, bytes, n, err);
 }
@@ -237,6 +243,7 @@ static int write_marker(const disk_folder *f, rp_error *err) {
     char text[256], created[32] = "", path[DISK_PATH_BYTES];
     struct tm tm;
     time_t now = time(NULL);
+    BASE_ASSERT(!f->read_only && f->lock >= 0);
     if (gmtime_r(&now, &tm)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &tm);
     int n = snprintf(text, sizeof(text), MARKER_FORMAT "%d\nversion %s\ncreated %s\n", STORE_FORMAT, rp_version(), created);
     snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
@@ -307,6 +314,7 @@ static int fail_lock(const disk_folder *f, rp_error *err) {
 /* Locks the folder itself: its lock can be removed only with the store. Some file systems lock only files (NFS):
  * there it locks the file `lock`, which also excludes programs of versions that lock nothing else. */
 static int take_folder(disk_folder *f, rp_error *err) {
+    BASE_ASSERT(f->lock < 0 && !f->read_only);
     f->lock = open(f->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (f->lock < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
     bool is_locked = try_lock(f->lock), is_unknown = errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
@@ -322,6 +330,7 @@ static bool disk_folder_is_named(int folder, const char *name, int fd) {
 
 static int disk_folder_take_file(disk_folder *f, rp_error *err) {
     char text[32], path[DISK_PATH_BYTES];
+    BASE_ASSERT(f->lock >= 0 && f->lock_file < 0);
     snprintf(path, sizeof(path), "%s/lock", f->dir);
     for (int i = 0; i < LOCK_TRIES; i++) { /* its previous owner may have been asked to remove it */
         int rc = base_io_make_private(path, err);
@@ -400,6 +409,7 @@ long disk_folder_owner(const disk_folder *f) {
 
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
+    BASE_ASSERT(!f->read_only);
     disk_folder_path(f, disk_folder_of(key), path);
     return base_io_mkdir(path, err);
 }
@@ -408,6 +418,7 @@ int disk_folder_sync_removals(const disk_folder *f, uint32_t *unsynced, rp_error
     char path[DISK_PATH_BYTES];
     rp_error first, next;
     int rc = RP_OK, cause = 0;
+    BASE_ASSERT(*unsynced >> DISK_FOLDERS == 0);
     for (int i = 0; i < DISK_FOLDERS; i++) {
         if (!(*unsynced >> i & 1)) continue;
         disk_folder_path(f, i, path);
@@ -459,6 +470,7 @@ void disk_folder_thin_out(const disk_folder *f) { thin_out(f, DISK_TIER_BAD, f->
 
 void disk_folder_set_aside(const disk_folder *f, const base_key *key) {
     char from[DISK_PATH_BYTES], folder[DISK_PATH_BYTES], hex[KEY_DIGITS + 1], to[DISK_PATH_BYTES + KEY_DIGITS + 8];
+    BASE_ASSERT(!f->read_only);
     disk_folder_record(f, key, from);
     bad_folder(f, folder);
     base_key_hex(key, hex, KEY_DIGITS);
@@ -491,7 +503,8 @@ static void meet_foreign(file_list *list, const char *path, uint64_t bytes) {
 }
 
 static void meet_leftover(const disk_folder *f, file_list *list, const char *path, uint64_t bytes) {
-    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK;
+    BASE_ASSERT(strlen(path) > strlen(RECORD_TEMPORARY) && strcmp(path + strlen(path) - strlen(RECORD_TEMPORARY), RECORD_TEMPORARY) == 0);
+    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK; /* invariant 6: a name of the store's own patterns */
     if (!f->read_only && !is_gone) base_log(BASE_LOG_WARN, "store: %s cannot be removed", path);
     if ((f->read_only || is_gone) && list->fn) list->fn(list->user, DISK_FILE_LEFTOVER, path, bytes);
 }
@@ -566,6 +579,7 @@ int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_fil
         scan_others(f, &list);
     }
     if (list.n > 0) qsort(list.files, list.n, sizeof(*list.files), compare_files);
+    for (size_t i = 1; i < list.n; i++) BASE_ASSERT(compare_files(&list.files[i - 1], &list.files[i]) < 0); /* a key has one file */
     *out = list.files;
     *n = list.n;
     return rc;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -67,6 +68,7 @@ static int set_aside(comparison *c, const disk_file *file, const record_row *kno
 disk_row_digests disk_records_digest(const record *r, const base_key *fingerprint, int32_t n_layers, bool has_text) {
     disk_row_digests out;
     base_hash h;
+    BASE_ASSERT(n_layers > 0 && r->form.kept);
     base_hash_init(&h, "reprise row");
     base_hash_key(&h, fingerprint);
     base_hash_u64(&h, (uint64_t)r->kind << 32 | (uint64_t)r->form.format);
@@ -99,12 +101,14 @@ static bool comparison_agrees(const comparison *c, const record_row *known, cons
 static void comparison_enter(comparison *c, const record_row *row) {
     disk_records *r = c->r;
     rp_error err;
+    BASE_ASSERT(r->index && row->n_layers > 0);
     if (!r->folder->read_only) disk_records_note_failure(r, disk_records_enter(r->index, r->cipher, row, &err), &err);
 }
 
 /* Takes over the header of a file without a row, or with an incomplete one. known: its row; or NULL. */
 static int comparison_take_over(comparison *c, const disk_file *file, const record_row *known, rp_error *err) {
     disk_records *r = c->r;
+    BASE_ASSERT(!known || base_key_equal(&known->record.key, &file->key));
     char path[DISK_PATH_BYTES];
     record_reader *reader = NULL;
     rp_error why;
@@ -142,6 +146,7 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
     int rc = RP_OK;
     /* It was entered again under the cursor. */
     if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK;
+    BASE_ASSERT(c->next <= c->n_files);
     while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
         rc = comparison_take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;
@@ -167,6 +172,7 @@ int disk_records_each(disk_records *r, rp_error *err) {
         base_log(BASE_LOG_WARN, "store: the index of records is only partly readable");
         rc = RP_OK;
     }
+    BASE_ASSERT(c.next <= c.n_files);
     while (!rc && c.next < c.n_files) rc = comparison_take_over(&c, &c.files[c.next++], NULL, err);
     for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++)
         disk_records_note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);

@@ -142,7 +142,8 @@ static job *queue_pop(queue *q) {
 
 static void unlink_job(queue *q, const job *j) {
     job **link = &q->first;
-    while (*link != j) link = &(*link)->next;
+    while (*link && *link != j) link = &(*link)->next;
+    BASE_ASSERT(*link == j);
     *link = j->next;
     if (!*link) q->end = link;
 }
@@ -195,6 +196,7 @@ static void disk_tier_read_on(disk_tier *d, job *j) {
         base_fail(&j->err, RP_ERR_FORMAT, "a record does not match the index");
     }
     if (!j->fault) j->fault = record_read_layer(j->reader, j->next_layer, j->span, &j->err);
+    BASE_ASSERT(j->fault || j->next_layer == kv_span_layers_ready(j->span)); /* a layer is ready when it was read and checked */
     if (!j->fault) kv_span_set_ready(j->span, ++j->next_layer);
 }
 
@@ -223,6 +225,7 @@ static void read_speed_count(read_speed *s, int change) {
     if (s->n_active > 0) s->us += (double)(now - s->since_us);
     s->since_us = now;
     s->n_active += change;
+    BASE_ASSERT(s->n_active >= 0 && s->n_active <= DISK_TIER_READERS);
 }
 
 static void read_speed_add(read_speed *s, uint64_t bytes) {
@@ -236,6 +239,7 @@ static void read_speed_add(read_speed *s, uint64_t bytes) {
 /* Locked before and after. */
 static void serve_read(disk_tier *d, job *j) {
     bool opens = !j->reader;
+    BASE_ASSERT(!j->taken); /* one reader */
     j->taken = true;
     d->n_open += opens;
     read_speed_count(&d->speed, 1);
@@ -253,6 +257,7 @@ static void serve_read(disk_tier *d, job *j) {
     read_speed_count(&d->speed, -1);
     if (over && !j->fault) read_speed_add(&d->speed, j->bytes);
     if (over) {
+        BASE_ASSERT(d->n_open > 0);
         d->n_open--;
         unlink_job(&d->reads, j);
         disk_tier_finish(d, j);
@@ -297,6 +302,7 @@ static void disk_tier_rest(void *user) {
 static int stage_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     const record_rest rests = {disk_tier_rest, d};
+    BASE_ASSERT(!d->read_only && d->folder.lock >= 0); /* invariant 5 */
     disk_folder_record(&d->folder, &j->key, path);
     int rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
     if (!rc)
@@ -312,6 +318,7 @@ static void disk_tier_write_record(disk_tier *d, job *j, bool cancelled) {
     else if (j->late) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "the disk was not ready in time");
     else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
     j->cause = errno;
+    BASE_ASSERT(d->n_group < DISK_TIER_GROUP && (j->rc != RP_OK) == (j->temporary == NULL));
     queue_push(&d->group, j);
     d->n_group++;
 }
@@ -370,6 +377,7 @@ static void publish_group(disk_tier *d) {
         for (int i = 0; i < DISK_FOLDERS; i++) sync_published(d, i);
     }
     for (job *j; (j = queue_pop(&d->group));) {
+        BASE_ASSERT((j->rc == RP_OK) == (j->temporary != NULL)); /* files change before the index */
         if (!j->rc) put_row(d, j->row);
         pthread_mutex_lock(&d->lock);
         disk_tier_finish(d, j);
@@ -401,6 +409,7 @@ static void remove_record(disk_tier *d, const job *j) {
     char path[DISK_PATH_BYTES];
     rp_error err;
     int rc = RP_OK;
+    BASE_ASSERT(!d->read_only && d->folder.lock >= 0 && !is_in_group(d, &j->key));
     disk_folder_record(&d->folder, &j->key, path);
     if (j->how == TIER_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
     else rc = base_io_unlink(path, &err);
@@ -412,6 +421,7 @@ static void remove_record(disk_tier *d, const job *j) {
 
 static void sync_removals(disk_tier *d, job *j) {
     rp_error err;
+    BASE_ASSERT(!d->group.first);
     disk_tier_note_failure(d, disk_folder_sync_removals(&d->folder, &d->unsynced, &err), &err);
     disk_tier_note_failure(d, record_index_commit_durably(d->index, &err), &err);
     j->rc = d->erase_rc;
@@ -442,6 +452,7 @@ static void disk_tier_change(disk_tier *d, job *j, bool cancelled) {
         job_free(j);
         return;
     }
+    BASE_ASSERT(atomic_load(&d->hurried) > 0);
     atomic_fetch_sub(&d->hurried, 1);
     pthread_mutex_lock(&d->lock);
     disk_tier_finish(d, j);
@@ -590,6 +601,7 @@ static job *job_new(job_kind kind, const base_key *key) {
 static void disk_tier_submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
     pthread_mutex_lock(&d->lock);
     d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE || j->kind == JOB_SYNC;
+    BASE_ASSERT(!d->closing);
     queue_push(q, j);
     pthread_cond_signal(cond);
     pthread_mutex_unlock(&d->lock);

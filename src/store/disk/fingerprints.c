@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -36,7 +37,10 @@ static size_t read_entries(const char *dir, const record_cipher *cipher, uint8_t
     return fits ? entries : 0;
 }
 
-static uint8_t *entry_at(uint8_t *bytes, size_t i) { return bytes + HEAD_BYTES + i * ENTRY_BYTES; }
+static uint8_t *entry_at(uint8_t *bytes, size_t i) {
+    BASE_ASSERT(i < FINGERPRINTS_MOST);
+    return bytes + HEAD_BYTES + i * ENTRY_BYTES;
+}
 
 bool fingerprints_find(const char *dir, const record_cipher *cipher, const base_key *files, base_key *digest) {
     uint8_t bytes[MOST_BYTES];
@@ -63,6 +67,7 @@ int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_k
     memcpy(first, files->bytes, BASE_KEY_BYTES);
     memcpy(first + BASE_KEY_BYTES, digest->bytes, BASE_KEY_BYTES);
     size_t end = HEAD_BYTES + n * ENTRY_BYTES;
+    BASE_ASSERT(n <= FINGERPRINTS_MOST && end + BASE_KEY_BYTES <= sizeof(bytes));
     record_cipher_mac(cipher, DOMAIN, bytes, end, &mac);
     memcpy(bytes + end, mac.bytes, BASE_KEY_BYTES);
     snprintf(path, sizeof(path), "%s/" FINGERPRINTS_NAME, dir);

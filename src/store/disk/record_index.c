@@ -118,6 +118,7 @@ static int record_index_fail(const record_index *ix, const char *what, rp_error 
 }
 
 static int record_index_execute(record_index *ix, const char *sql, rp_error *err) {
+    BASE_ASSERT(ix->db);
     return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK ? RP_OK : record_index_fail(ix, "the index of records cannot be used", err);
 }
 
@@ -202,6 +203,7 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
 }
 
 static int record_index_prepare(record_index *ix, rp_error *err) {
+    BASE_ASSERT(ix->db && !ix->put && !ix->remove && !ix->note);
     static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
     static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
@@ -241,6 +243,7 @@ static void shorten_log(record_index *ix) {
 
 static int open_database(record_index *ix, rp_error *err) {
     bool is_marked = false;
+    BASE_ASSERT(!ix->db && !ix->in_transaction);
     int rc = make_private(ix, err);
     if (rc) return rc;
     if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK)
@@ -289,7 +292,9 @@ static int set_pin(record_index *ix, const base_key *key, bool pinned, rp_error 
         memmove(&ix->pins[at + 1], &ix->pins[at], (ix->n_pins++ - at) * sizeof(*ix->pins));
         ix->pins[at] = *key;
         ix->pins_added = true;
+        BASE_DCHECK(at == 0 || record_index_compare_keys(&ix->pins[at - 1], key) < 0);
     } else {
+        BASE_ASSERT(ix->n_pins > 0);
         memmove(&ix->pins[at], &ix->pins[at + 1], (--ix->n_pins - at) * sizeof(*ix->pins));
     }
     ix->pins_changed = true;
@@ -320,6 +325,7 @@ static int pins_text(const record_index *ix, base_buffer *out) {
         rc = base_buffer_printf(out, "%s\n", hex);
     }
     if (rc) return rc;
+    BASE_ASSERT(out->len == strlen(PINS_HEAD) + ix->n_pins * (KEY_DIGITS + 1));
     pins_digest(out->data, out->len, hex);
     return base_buffer_printf(out, "hash %s\n", hex);
 }
@@ -546,6 +552,7 @@ int record_index_commit(record_index *ix, rp_error *err) {
         base_log(BASE_LOG_WARN, "store: %s", why.message); /* it has a surplus pin */
     }
     if (!ix->in_transaction) return RP_OK;
+    BASE_ASSERT(!ix->is_new || ix->is_complete); /* invariant 7 */
     ix->in_transaction = false;
     int rc = record_index_execute(ix, "COMMIT", err);
     if (!rc) ix->is_new = ix->needs_table = false;
@@ -561,6 +568,7 @@ int record_index_commit(record_index *ix, rp_error *err) {
 int record_index_commit_durably(record_index *ix, rp_error *err) {
     int rc = record_index_commit(ix, err);
     if (rc) return rc;
+    BASE_ASSERT(!ix->in_transaction);
     sqlite3_busy_timeout(ix->db, 0);
     int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs both files */
     sqlite3_busy_timeout(ix->db, BUSY_MS);
@@ -569,11 +577,13 @@ int record_index_commit_durably(record_index *ix, rp_error *err) {
 }
 
 void record_index_hurry(record_index *ix) {
+    BASE_ASSERT(ix->db);
     sqlite3_wal_autocheckpoint(ix->db, 0);
     sqlite3_db_config(ix->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 
 static int record_index_run(record_index *ix, sqlite3_stmt *s, rp_error *err) {
+    BASE_ASSERT(ix->in_transaction); /* changes are gathered in one */
     int done = sqlite3_step(s);
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
@@ -586,6 +596,7 @@ static void bind_int(sqlite3_stmt *s, int i, int64_t v) { sqlite3_bind_int64(s, 
 int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     const record *r = &row->record;
     sqlite3_stmt *s = ix->put;
+    BASE_ASSERT(row->n_layers > 0 && r->kind < RECORD_KIND_COUNT && r->label && (r->form.slots != NULL) == (r->kind == RECORD_REDUCED));
     int rc = record_index_begin(ix, err);
     if (!rc) rc = set_pin(ix, &r->key, row->use.pinned, err);
     if (rc) return rc;
@@ -645,7 +656,10 @@ static bool get_key(sqlite3_stmt *s, int i, base_key *key) {
     return true;
 }
 
-static bool in_range(int64_t v, int64_t least, int64_t most) { return v >= least && v <= most; }
+static bool in_range(int64_t v, int64_t least, int64_t most) {
+    BASE_ASSERT(least <= most);
+    return v >= least && v <= most;
+}
 
 /* A 32-bit number of the row. */
 static bool get_int(sqlite3_stmt *s, int i, int64_t least, int64_t most, int32_t *out) {

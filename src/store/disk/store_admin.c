@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -130,6 +131,7 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
 /* folder: the store's own, or a read-only view of it. compares: rows with the headers of their records. */
 static int store_admin_examine(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user,
                                rp_error *err) {
+    BASE_ASSERT(folder->read_only || folder->lock >= 0); /* invariant 5 */
     look l = {.a = a, .fn = fn, .on_odd = on_odd, .user = user, .now = (int64_t)time(NULL)};
     disk_records r = {
         .folder = folder,
@@ -169,6 +171,7 @@ int store_keys_add(store_keys *k, const base_key *key, uint64_t bytes, rp_error 
 
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
+    BASE_ASSERT(!a->folder.read_only && a->folder.lock >= 0); /* invariant 5: it holds its lock, and files change first */
     disk_folder_record(&a->folder, key, path);
     int rc = base_io_unlink(path, err);
     a->unsynced |= 1u << disk_folder_of(key);
@@ -176,11 +179,13 @@ int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
 }
 
 int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires, rp_error *err) {
+    BASE_ASSERT(!a->folder.read_only && a->index && expires >= 0);
     a->has_changed = true;
     return record_index_set_expiry(a->index, key, expires, err);
 }
 
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err) {
+    BASE_ASSERT(!a->folder.read_only && a->index);
     a->has_changed = true;
     return record_index_set_pinned(a->index, key, pinned, err);
 }
@@ -188,6 +193,7 @@ int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *
 /* Syncs each folder with removals once, and then the index: a change that was reported outlives a loss of power. */
 int store_admin_commit(store_admin *a, rp_error *err) {
     bool any = a->unsynced != 0 || a->has_changed;
+    BASE_ASSERT(!any || !a->folder.read_only);
     a->has_changed = false;
     int rc = disk_folder_sync_removals(&a->folder, &a->unsynced, err);
     if (!a->index) return rc;
@@ -302,6 +308,7 @@ static int remove_expired(cleaning *c, rp_error *err) {
         rc = store_admin_remove(c->a, &c->expired.files[i].key, err);
         if (rc) break;
         store_admin_add(&out->expired, &out->expired_bytes, true, c->expired.files[i].bytes);
+        BASE_ASSERT(out->records > 0 && out->bytes >= c->expired.files[i].bytes);
         out->records--;
         out->bytes -= c->expired.files[i].bytes;
     }
@@ -311,6 +318,7 @@ static int remove_expired(cleaning *c, rp_error *err) {
 /* Steps that free space come before those that need some. */
 int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err) {
     cleaning c = {.a = a, .out = out, .on_progress = on_progress, .user = user};
+    BASE_ASSERT(!a->folder.read_only);
     *out = (rp_store_cleaning){.index_bytes_before = index_bytes(a)};
     int rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
     if (!rc && a->is_full) { /* leftovers are removed by the scan */

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/io.h"
@@ -77,6 +78,7 @@ static int export_append(bundle_export *x, size_t i, rp_error *err) {
     record_loaded l;
     int rc = fail_fault(record_load(&l, &place, &x->bundle.items[i].key, x->a->cipher, err), err);
     if (rc) return rc;
+    BASE_ASSERT(record_is_of_module(record_reader_record(l.reader)->kind)); /* a bundle has no text */
     rc = record_append(&x->file, record_reader_format(l.reader), record_reader_record(l.reader), l.span, err);
     record_loaded_free(&l);
     return rc;
@@ -95,6 +97,7 @@ static int write_bundle(bundle_export *x, rp_error *err) {
     if (!rc) rc = base_io_sync(&x->file, err);
     if (!rc) rc = base_io_stat_file(&x->file, &sizes, err);
     if (!rc) x->out->bytes = sizes.bytes;
+    BASE_ASSERT(rc || (done == x->bundle.file_bytes && sizes.bytes > done)); /* all records, after the front */
     return rc;
 }
 
@@ -152,6 +155,7 @@ typedef struct bundle_import {
 } bundle_import;
 
 static void import_report(bundle_import *m, size_t i) {
+    BASE_ASSERT(i < m->bundle.n);
     m->done += m->bundle.items[i].bytes;
     if (m->on_progress) m->on_progress(m->user, m->done, 2 * m->bundle.file_bytes);
 }
@@ -176,6 +180,7 @@ static bool is_present(const bundle_import *m, const char *path, const base_key 
 
 static int import_write_record(bundle_import *m, const record_loaded *l, const char *path, rp_error *err) {
     const record_format *format = record_reader_format(l->reader);
+    BASE_ASSERT(!m->a->folder.read_only && m->a->folder.lock >= 0 && m->a->index); /* invariant 5 */
     record_row row = {
         .record = *record_reader_record(l->reader),
         .fingerprint = format->fingerprint,

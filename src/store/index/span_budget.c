@@ -140,7 +140,7 @@ int span_budget_enter(span_budget *b, span_tier tier, uint32_t i, uint64_t bytes
 
 void span_budget_leave(span_budget *b, span_tier tier, uint32_t i, bool evicted) {
     span_entry *e = &b->index->entries[i];
-    BASE_ASSERT(e->places[tier].is_there); /* invariant 1 */
+    BASE_ASSERT(e->places[tier].is_there);                      /* invariant 1 */
     BASE_ASSERT(!evicted || e->places[tier].pinned_bytes == 0); /* invariant 3 */
     unpin_in(b, tier, i);
     (evicted ? eviction_drop : eviction_remove)(b->tiers[tier], i);

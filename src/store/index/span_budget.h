@@ -106,7 +106,7 @@ void span_budget_expire(span_budget *b, uint32_t i);
 
 /* ---- tenants ---- */
 
-uint32_t span_budget_group(const span_budget *b, uint32_t tenant); /* 0: without a quota */
+uint32_t span_budget_group(const span_budget *b, uint32_t tenant);                 /* 0: without a quota */
 uint64_t span_budget_quota(const span_budget *b, uint32_t tenant, span_tier tier); /* UINT64_MAX: none */
 /* Is the tenant within its quota in a tier, with that many bytes more? */
 bool span_budget_fits_quota(const span_budget *b, uint32_t tenant, span_tier tier, uint64_t bytes);

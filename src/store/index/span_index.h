@@ -69,9 +69,9 @@ typedef struct span_entry {
     char *label;      /* of a module, or of its reduced KV; NULL: unknown */
     void *owner;
     span_place places[N_TIERS];
-    kv_span *span;      /* in RAM; NULL: it is not there */
-    kv_span_form *form; /* of its record, with its arrays (base_free); NULL: not in the disk tier */
-    record_row *row;    /* not written yet: its future row; NULL otherwise */
+    kv_span *span;        /* in RAM; NULL: it is not there */
+    kv_span_form *form;   /* of its record, with its arrays (base_free); NULL: not in the disk tier */
+    record_row *row;      /* not written yet: its future row; NULL otherwise */
     span_list_kind waits; /* the list of spans to write that it is in; LIST_RAM: none */
     uint64_t since_us;    /* base_clock_us: when it entered that list */
     uint64_t wait_bytes;  /* bytes of KV in that list */

@@ -91,6 +91,7 @@ static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error 
 /* The root; one without a salt gets it now. */
 static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
     *out = find_root(t, r);
+    BASE_ASSERT(!*out || base_key_equal(&(*out)->salt, &r->salt)); /* invariant 8 of src/store */
     if (*out) return RP_OK;
     span_node *unclaimed = find_root(t, &(span_root){.key = r->key});
     if (!unclaimed) return new_root(t, r, out, err);

@@ -104,6 +104,7 @@ static int read_front(front *f, const base_io_file *file, rp_error *err) {
 
 /* Keys ascend, and the records fill the file. */
 static int get_items(record_bundle *b, const front *f, rp_error *err) {
+    BASE_ASSERT(f->n > 0 && f->n <= RECORD_BUNDLE_MAX); /* checked */
     const uint8_t *at = f->bytes + RECORD_BUNDLE_HEADER;
     uint64_t begin = front_bytes(f->n, f->name_bytes);
     b->items = base_calloc(f->n, sizeof *b->items);
@@ -124,6 +125,7 @@ static int get_items(record_bundle *b, const front *f, rp_error *err) {
 
 static int get_name(record_bundle *b, const front *f, rp_error *err) {
     size_t at = front_bytes(f->n, 0);
+    BASE_ASSERT(f->name_bytes < sizeof(b->name));
     memcpy(b->name, f->bytes + at, f->name_bytes);
     b->name[f->name_bytes] = '\0';
     if (strlen(b->name) == f->name_bytes && record_bundle_may_name(b->name)) return RP_OK;
@@ -156,6 +158,7 @@ void record_bundle_close(record_bundle *b) {
 
 /* The error of a record, with its number. */
 static int fail_record(const record_bundle *b, size_t i, const rp_error *why, rp_error *err) {
+    BASE_ASSERT(i < b->n && why->code != RP_OK);
     char where[RP_ERROR_WHERE_BYTES];
     size_t n = strlen(b->path);
     const char *text = why->message;
@@ -169,7 +172,10 @@ static int check_kind(const record_bundle *b, const record *r, rp_error *err) {
     return base_fail(err, RP_ERR_FORMAT, "it does not belong to module '%s': the bundle is rejected", b->name);
 }
 
-static record_place record_bundle_place_of(const record_bundle *b, size_t i) { return (record_place){b->path, b->items[i].at, b->items[i].bytes}; }
+static record_place record_bundle_place_of(const record_bundle *b, size_t i) {
+    BASE_ASSERT(i < b->n && b->items[i].bytes <= b->file_bytes && b->items[i].at <= b->file_bytes - b->items[i].bytes);
+    return (record_place){b->path, b->items[i].at, b->items[i].bytes};
+}
 
 int record_bundle_check(const record_bundle *b, size_t i, rp_error *err) {
     record_reader *r;
@@ -204,6 +210,7 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     uint8_t *at = bytes + RECORD_BUNDLE_HEADER;
     for (size_t i = 0; i < b->n; i++, at += RECORD_BUNDLE_ITEM) {
         memcpy(at, b->items[i].key.bytes, BASE_KEY_BYTES);
+        BASE_ASSERT(i == 0 || memcmp(b->items[i - 1].key.bytes, b->items[i].key.bytes, BASE_KEY_BYTES) < 0); /* keys ascend */
         record_bundle_put(at + BASE_KEY_BYTES, b->items[i].bytes, 8);
         file_bytes += b->items[i].bytes;
     }
@@ -213,6 +220,7 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     record_bundle_put(bytes + 12, b->n, 4);
     record_bundle_put(bytes + 16, file_bytes, 8);
     record_bundle_put(bytes + 24, name_bytes, 4);
+    BASE_ASSERT(at + name_bytes == bytes + n);
     record_put_checksum(bytes + BOUND, record_header_checksum(bytes, n));
     int rc = base_io_writev(to, &(struct iovec){bytes, n}, 1, err);
     base_free(bytes);

@@ -95,7 +95,10 @@ void record_cipher_close(record_cipher *c) {
     base_free(c);
 }
 
-const uint8_t *record_cipher_id(const record_cipher *c) { return c->id.bytes; }
+const uint8_t *record_cipher_id(const record_cipher *c) {
+    BASE_ASSERT(c); /* plain records have none */
+    return c->id.bytes;
+}
 
 /* BLAKE2b does not allow length extension, so a prepended key makes it a MAC. */
 void record_cipher_mac(const record_cipher *c, const char *domain, const void *bytes, size_t n, base_key *out) {
@@ -135,6 +138,7 @@ void record_stream_seal(record_stream *s, const void *bytes, size_t n, const voi
 
 bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound, void *out) {
     unsigned char tag = 0;
+    BASE_ASSERT(n <= SIZE_MAX - RECORD_MESSAGE_EXTRA);
     int rc = crypto_secretstream_xchacha20poly1305_pull(record_stream_state_of(s), out, NULL, &tag, message, n + RECORD_MESSAGE_EXTRA,
                                                         bound, n_bound);
     return rc == 0 && tag == crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;

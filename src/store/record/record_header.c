@@ -33,6 +33,7 @@ record_fault record_fail(rp_error *err, record_fault fault, const char *where, c
     };
     char detail[160];
     va_list ap;
+    BASE_ASSERT(fault > RECORD_FAULT_NONE && fault < RECORD_FAULT_COUNT);
     va_start(ap, fmt);
     vsnprintf(detail, sizeof detail, fmt, ap);
     va_end(ap);
@@ -53,13 +54,17 @@ record_checksum record_checksum_of(const struct iovec *pieces, int n) {
 
 record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
     uint8_t *bytes = (uint8_t *)(uintptr_t)header;
+    BASE_ASSERT(kv_at >= RECORD_PUBLIC_BYTES);
     const struct iovec pieces[] = {{bytes, RECORD_BOUND_BYTES}, {bytes + RECORD_PUBLIC_BYTES, kv_at - RECORD_PUBLIC_BYTES}};
     return record_checksum_of(pieces, 2);
 }
 
 /* ---- sizes ---- */
 
-uint8_t record_all_kept(int32_t n_slots) { return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1); }
+uint8_t record_all_kept(int32_t n_slots) {
+    BASE_ASSERT(n_slots > 0 && n_slots <= KV_SPAN_TOKENS);
+    return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1);
+}
 
 /* n_heads: of all layers of a reduced span; else 0. */
 static size_t reduced_bytes(int32_t n_heads) { return n_heads > 0 ? RECORD_REDUCED_BYTES + (size_t)n_heads * 2 : 0; }
@@ -116,6 +121,7 @@ void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p)
     at = record_header_put(record_header_put(at, p->version, 4), p->flags, 4);
     at = record_header_put(record_header_put(at, p->file_bytes, 8), p->private_bytes, 4);
     at = put_bytes(record_header_put(at, 0, 4), p->cipher_id, sizeof p->cipher_id);
+    BASE_ASSERT(at + 16 == out + RECORD_PUBLIC_BYTES && p->version <= RECORD_FILE_VERSION);
     record_put_checksum(at, p->checksum);
 }
 
@@ -133,6 +139,7 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     uint32_t zeros = get_u32(&at);
     get_bytes(&at, p.cipher_id, sizeof p.cipher_id);
     p.checksum = get_checksum(&at);
+    BASE_ASSERT(at == in + RECORD_PUBLIC_BYTES);
     if (p.version < 1 || p.version > RECORD_FILE_VERSION)
         return record_fail(err, RECORD_FAULT_VERSION, where, "%u, but this program reads 1 to %d", p.version, RECORD_FILE_VERSION);
     if (file_bytes != p.file_bytes)
@@ -185,7 +192,9 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
         at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
     if (r->form.slots) at = put_reduced(at, &r->form, shape->n_layers);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
-    put_bytes(at, r->label, label_bytes);
+    at = put_bytes(at, r->label, label_bytes);
+    const int32_t n_heads = r->form.slots ? shape->n_layers * r->form.n_kv_heads : 0;
+    BASE_ASSERT(at == out + record_private_bytes(RECORD_FILE_VERSION, shape->n_layers, n_heads, r->n_tokens, label_bytes));
 }
 
 /* State of the parser of a private header. */
@@ -236,6 +245,7 @@ static record_fault get_protection(parse *p) {
     if (p->public->version == 1) return RECORD_FAULT_NONE;
     const uint8_t *at = p->at;
     p->at += sizeof zeros;
+    BASE_ASSERT(p->public->private_bytes >= record_fixed_bytes(p->public->version)); /* record_get_public */
     if (memcmp(at, zeros, DERIVATION_BYTES) != 0) return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a derived key, which is unknown here");
     if (memcmp(at, zeros, sizeof zeros) != 0) return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a signature, which cannot be checked here");
     return RECORD_FAULT_NONE;
@@ -285,7 +295,8 @@ static record_fault parse_check_record(const parse *p, record *r, const kv_shape
 /* The sizes are valid: allocates one block of memory for all arrays, the widest elements first. */
 static record_fault make_arrays(record_head *h, parse *p) {
     size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
-    const size_t n_heads = n_layers * (size_t)h->record.form.n_kv_heads; /* of a reduced span */
+    BASE_ASSERT(n_layers <= RECORD_MAX_LAYERS && n_tokens <= KV_SPAN_TOKENS && p->label_bytes <= RECORD_MAX_LABEL); /* checked */
+    const size_t n_heads = n_layers * (size_t)h->record.form.n_kv_heads;                                            /* of a reduced span */
     size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1 + sizeof(bool)) + n_tokens * sizeof(int32_t) +
                    n_heads * sizeof(uint16_t) + p->label_bytes + 1;
     h->memory = base_alloc(bytes);
@@ -379,6 +390,7 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     if (!fault) fault = get_reduced(&h, &p);
     if (!fault) fault = get_layers(&h, &p);
     if (!fault) fault = get_rest(&h, &p);
+    BASE_ASSERT(fault || p.at == in + public->private_bytes); /* every byte has a meaning */
     if (fault) record_head_free(&h);
     *out = h;
     return fault;

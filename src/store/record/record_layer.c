@@ -13,6 +13,7 @@ static bool layer_has(const kv_span_form *form, int32_t layer, int32_t block) { 
 size_t record_block_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version, int32_t block) {
     const kv_layer l = kv_shape_layer(shape, layer);
     const int32_t used = form->n_tokens - block * KV_BLOCK_SLOTS;
+    BASE_ASSERT(layer >= 0 && layer < shape->n_layers && block < KV_SPAN_BLOCKS && used > 0 && !form->slots);
     return version == 1 || used >= KV_BLOCK_SLOTS ? l.block_bytes : kv_block_used_bytes(&l, used);
 }
 
@@ -21,6 +22,7 @@ static size_t position_bytes(int32_t first_pos, int32_t end) { return end - firs
 
 /* Of a reduced span's layer. */
 static uint64_t reduced_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer) {
+    BASE_ASSERT(layer >= 0 && layer < shape->n_layers && form->end > form->first_pos);
     const kv_layer l = kv_shape_layer(shape, layer), one = kv_layer_cell(&l);
     uint64_t bytes = 0;
     for (int32_t h = 0; h < form->n_kv_heads; h++) {
@@ -39,6 +41,7 @@ int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t
     }
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (layer_has(form, layer, b)) sizes[n++] = record_block_bytes(shape, form, layer, version, b);
+    BASE_ASSERT(n <= (form->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS);
     return n;
 }
 
@@ -96,6 +99,7 @@ static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int3
 size_t record_get_reduced(const kv_span *span, int32_t layer, uint8_t *out) {
     const int32_t n_heads = kv_span_shape(span)->n_kv_heads, first_pos = kv_span_position(span);
     const size_t n_bytes = position_bytes(first_pos, kv_span_end(span));
+    BASE_ASSERT(kv_span_is_reduced(span));
     uint8_t *at = out;
     for (int32_t h = 0; h < n_heads; h++)
         for (int32_t i = 0; i < kv_span_slots(span, layer, h); i++)
@@ -108,6 +112,7 @@ size_t record_get_reduced(const kv_span *span, int32_t layer, uint8_t *out) {
 
 bool record_positions_are_valid(const kv_span_form *form, int32_t layer, const uint8_t *piece) {
     const size_t n_bytes = position_bytes(form->first_pos, form->end);
+    BASE_ASSERT(form->slots);
     for (int32_t h = 0; h < form->n_kv_heads; h++) {
         int64_t last = -1;
         for (int32_t i = 0; i < slots_of(form, layer, h); i++, piece += n_bytes) {
@@ -131,4 +136,5 @@ void record_put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t byt
     for (int32_t h = 0; h < n_heads; h++)
         for (int32_t b = 0, n = kv_span_slots(span, layer, h); b * KV_BLOCK_SLOTS < n; b++)
             at = put_cell(span, layer, b, h, n - b * KV_BLOCK_SLOTS, at, piece + bytes);
+    BASE_ASSERT(at == piece + bytes); /* all of it, and no more */
 }

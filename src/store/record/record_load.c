@@ -2,6 +2,7 @@
 /* record_load.c: see record_load.h. */
 #include "store/record/record_load.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "store/record/record_header.h"
 
@@ -30,7 +31,8 @@ static int record_loaded_make_space(record_loaded *l, rp_error *err) {
 
 static record_fault read_layers(record_loaded *l, rp_error *err) {
     record_fault fault = RECORD_FAULT_NONE;
-    int32_t n = record_reader_format(l->reader)->shape.n_layers;
+    const int32_t n = record_reader_format(l->reader)->shape.n_layers;
+    BASE_ASSERT(kv_span_has_form(l->span, &record_reader_record(l->reader)->form));
     for (int32_t i = 0; i < n && !fault; i++)
         if (!(fault = record_read_layer(l->reader, i, l->span, err))) kv_span_set_ready(l->span, i + 1);
     if (fault) kv_span_set_failed(l->span);
@@ -43,6 +45,7 @@ record_fault record_load(record_loaded *out, const record_place *place, const ba
     if (!fault) fault = open_place(&out->reader, place, record_reader_format(out->headers), key, cipher, err);
     if (!fault && record_loaded_make_space(out, err)) fault = RECORD_FAULT_MEMORY;
     if (!fault) fault = read_layers(out, err);
+    BASE_ASSERT(fault || !key || base_key_equal(kv_span_key(out->span), key));
     if (fault) record_loaded_free(out);
     return fault;
 }

@@ -36,6 +36,7 @@ static bool is_encrypted(const record_reader *r) { return r->public.flags & RECO
 static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n, rp_error *err) {
     size_t bytes = 0, n_read;
     for (int i = 0; i < n; i++) bytes += pieces[i].iov_len;
+    BASE_ASSERT(offset <= r->sizes.bytes); /* of a header that was checked */
     if (base_io_readv(&r->file, r->at + offset, pieces, n, &n_read, err)) return RECORD_FAULT_IO;
     if (n_read == bytes) return RECORD_FAULT_NONE;
     return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
@@ -73,6 +74,7 @@ static record_fault check_cipher(const record_reader *r, const record_cipher *ci
 /* The private header of an encrypted record with a valid checksum. *out is freed by the caller. */
 static record_fault decrypt_private(record_reader *r, const uint8_t *header, const record_cipher *cipher, uint8_t **out, rp_error *err) {
     const uint8_t *start = header + RECORD_PUBLIC_BYTES, *message = start + RECORD_STREAM_START_BYTES;
+    BASE_ASSERT(is_encrypted(r) && r->public.private_bytes > 0);
     *out = base_alloc(r->public.private_bytes);
     if (!*out) return no_memory(r, r->public.private_bytes, err);
     record_stream_resume(&r->stream, cipher, start);
@@ -83,6 +85,7 @@ static record_fault decrypt_private(record_reader *r, const uint8_t *header, con
 /* header[0..kv_at): the beginning of the file, up to the end of the headers. */
 static record_fault parse_header(record_reader *r, const uint8_t *header, size_t kv_at, const record_cipher *cipher, rp_error *err) {
     uint8_t *plain = NULL;
+    BASE_ASSERT(kv_at >= RECORD_PUBLIC_BYTES && kv_at <= r->sizes.bytes);
     if (!record_checksum_equal(record_header_checksum(header, kv_at), r->public.checksum))
         return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of its header");
     record_fault fault = check_cipher(r, cipher, err);
@@ -117,6 +120,7 @@ static bool shapes_are_equal(const kv_shape *a, const kv_shape *b) {
 
 /* The first layer with another format than the engine's layer has in spans of the same format; -1: none. */
 static int32_t find_other_layer(const kv_shape *engine, const kv_shape *found) {
+    BASE_ASSERT(engine->n_layers == found->n_layers);
     const kv_shape own = kv_shape_in(engine, found->format);
     for (int32_t i = 0; i < found->n_layers; i++)
         if (kv_shape_layer_format(&own, i) != kv_shape_layer_format(found, i)) return i;
@@ -156,6 +160,8 @@ static record_fault record_reader_open_record(record_reader **out, const char *p
     record_fault fault = open_file(r, part, err);
     if (!fault) fault = record_reader_read_header(r, cipher, err);
     if (!fault) fault = check_expected(r, format, key, err);
+    BASE_ASSERT(fault || !key || base_key_equal(&r->head.record.key, key)); /* a reader that is opened is of the key asked for, */
+    BASE_ASSERT(fault || is_encrypted(r) == (cipher != NULL));              /* and of the store's protection */
     if (fault) record_reader_close(r);
     else *out = r;
     return fault;
@@ -202,6 +208,7 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
     if (!r->message && !(r->message = base_alloc_aligned(most, 64))) return no_memory(r, most, err);
     for (int i = 0; i < n && !fault; i++) {
         const size_t message = blocks[i].iov_len + RECORD_MESSAGE_EXTRA;
+        BASE_ASSERT(message <= most);
         fault = record_reader_read_bytes(r, offset, r->message, message, err);
         if (!fault && !record_stream_open(&r->stream, r->message, blocks[i].iov_len, NULL, 0, blocks[i].iov_base))
             fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
@@ -218,6 +225,7 @@ static size_t stored_bytes(const record_reader *r, int32_t layer, int32_t block)
 /* Reads the next layer into as many pieces as it has, as they are stored. */
 static record_fault read_layer(record_reader *r, const struct iovec *blocks, int n, rp_error *err) {
     int32_t layer = r->next_layer++;
+    BASE_ASSERT(n <= KV_SPAN_BLOCKS && layer < r->head.format.shape.n_layers); /* each layer once, in ascending order */
     const record_layer *l = &r->head.layers[layer];
     const kv_span_form *form = &r->head.record.form;
     record_fault fault = RECORD_FAULT_NONE;
@@ -233,6 +241,7 @@ static record_fault read_reduced(record_reader *r, int32_t layer, kv_span *span,
     size_t sizes[KV_SPAN_BLOCKS] = {0};
     const int n = record_layer_pieces(&r->head.format.shape, &r->head.record.form, layer, r->public.version, sizes);
     if (!r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
+    BASE_ASSERT(n <= 1 && sizes[0] <= copies_bytes(r) && kv_span_is_reduced(span));
     const record_fault fault = read_layer(r, &(struct iovec){r->copies, sizes[0]}, n, err);
     if (!fault && n > 0) record_put_reduced(span, layer, r->copies, sizes[0]);
     return fault;
@@ -256,6 +265,7 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     for (int32_t b = 0; b < KV_SPAN_BLOCKS && !fault; b++) {
         if (!(r->head.record.form.kept[layer] >> b & 1)) continue;
         void *block = blocks[n++].iov_base;
+        BASE_ASSERT(stored_bytes(r, layer, b) <= l.block_bytes);
         const int32_t used = r->head.record.form.n_tokens - b * KV_BLOCK_SLOTS;
         if (stored_bytes(r, layer, b) < l.block_bytes) kv_block_unpack(&l, block, used);
         if (!is_in_place) kv_span_put_block(span, layer, b, block);
@@ -276,6 +286,7 @@ record_fault record_reader_verify(record_reader *r, rp_error *err) {
         size_t sizes[KV_SPAN_BLOCKS];
         uint8_t *at = memory;
         const int n = record_layer_pieces(shape, form, i, r->public.version, sizes);
+        BASE_DCHECK(record_layer_bytes(shape, form, i, r->public.version, false) <= most);
         for (int k = 0; k < n; at += sizes[k++]) pieces[k] = (struct iovec){at, sizes[k]};
         fault = read_layer(r, pieces, n, err);
     }

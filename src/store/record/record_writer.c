@@ -74,6 +74,7 @@ static size_t private_bytes(const record_format *format, const record *r) {
 uint64_t record_file_bytes(const record_format *format, const record *r, bool is_encrypted) {
     const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
     uint64_t bytes = record_kv_at(is_encrypted, private_bytes(format, r));
+    BASE_ASSERT(r->form.kept && r->form.n_tokens > 0);
     for (int32_t i = 0; i < shape.n_layers; i++) bytes += record_layer_bytes(&shape, &r->form, i, RECORD_FILE_VERSION, is_encrypted);
     return bytes;
 }
@@ -128,6 +129,7 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
 /* A copy of a block's used slots. */
 static void *copy_block(writer *w, int32_t layer, int32_t block, int n_used) {
     const kv_layer l = kv_shape_layer(&w->format.shape, layer);
+    BASE_ASSERT(w->copies && block < KV_SPAN_BLOCKS && n_used > 0 && l.block_bytes <= w->block_bytes);
     void *copy = w->copies + (size_t)block * w->block_bytes;
     kv_span_get_block(w->span, layer, block, copy);
     if (n_used >= KV_BLOCK_SLOTS) return copy;
@@ -145,6 +147,7 @@ static int layer_pieces(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCK
     const kv_span_form *form = &w->record.form;
     int n = 0;
     if (form->slots) {
+        BASE_ASSERT(w->copies && kv_span_is_reduced(w->span));
         out[0] = (struct iovec){w->copies, record_get_reduced(w->span, layer, w->copies)};
         return out[0].iov_len > 0;
     }
@@ -173,6 +176,7 @@ static void make_checksums(writer *w) {
 static int encrypt_private(writer *w, rp_error *err) {
     uint8_t *start = w->header + RECORD_PUBLIC_BYTES, *plain = base_alloc(w->private_bytes);
     if (!plain) return base_fail_memory(err, w->private_bytes, "a record's header");
+    BASE_ASSERT(w->cipher && w->kv_at == RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES + w->private_bytes + RECORD_MESSAGE_EXTRA);
     record_put_private(plain, &w->format, &w->record, w->layers);
     record_stream_begin(&w->stream, w->cipher, start);
     record_stream_seal(&w->stream, plain, w->private_bytes, w->header, RECORD_BOUND_BYTES, start + RECORD_STREAM_START_BYTES);
@@ -187,6 +191,7 @@ static int make_header(writer *w, rp_error *err) {
         p.flags = RECORD_ENCRYPTED;
         memcpy(p.cipher_id, record_cipher_id(w->cipher), sizeof p.cipher_id);
     }
+    BASE_ASSERT(w->private_bytes <= RECORD_MAX_PRIVATE && w->kv_at <= w->file_bytes);
     record_put_public(w->header, &p);
     if (w->cipher) rc = encrypt_private(w, err);
     else record_put_private(w->header + RECORD_PUBLIC_BYTES, &w->format, &w->record, w->layers);
@@ -211,6 +216,7 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
     struct iovec pieces[KV_SPAN_BLOCKS];
     int n = layer_pieces(w, layer, pieces), rc = RP_OK;
     if (!w->cipher) return n > 0 ? base_io_writev(&w->file, pieces, n, err) : RP_OK;
+    BASE_ASSERT(w->message);
     for (int i = 0; i < n && !rc; i++) {
         record_stream_seal(&w->stream, pieces[i].iov_base, pieces[i].iov_len, NULL, 0, w->message);
         rc = write_bytes(w, w->message, pieces[i].iov_len + RECORD_MESSAGE_EXTRA, err);
@@ -234,6 +240,7 @@ static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
     rc = writer_write_all(w, err);
     if (!rc) rc = base_io_sync(&w->file, err);
     if (!rc) rc = base_io_stat_file(&w->file, &sizes, err); /* the sync allocates space */
+    BASE_ASSERT(rc || sizes.bytes == w->file_bytes);        /* its header says so */
     base_io_close(&w->file);
     if (!rc && bytes_on_disk) *bytes_on_disk = sizes.disk_bytes;
     if (rc) remove_file(w->temporary);
@@ -241,6 +248,7 @@ static int write_temporary(writer *w, uint64_t *bytes_on_disk, rp_error *err) {
 }
 
 int record_publish(const char *temporary, const char *path, rp_error *err) {
+    BASE_ASSERT(strncmp(temporary, path, strlen(path)) == 0 && strlen(temporary) > strlen(path)); /* invariant 1 */
     int rc = base_io_rename(temporary, path, err);
     if (rc) remove_file(temporary);
     return rc;
@@ -267,6 +275,7 @@ int record_stage(char **temporary, const char *path, const record_format *format
     if (!rc) make_checksums(&w);
     if (!rc) rc = make_header(&w, err);
     if (!rc) rc = write_temporary(&w, bytes_on_disk, err);
+    BASE_ASSERT(rc || strcmp(w.temporary + strlen(w.temporary) - strlen(RECORD_TEMPORARY), RECORD_TEMPORARY) == 0); /* invariant 1 */
     *temporary = NULL;
     if (!rc) {
         *temporary = w.temporary;
