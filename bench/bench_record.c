@@ -15,10 +15,11 @@
 
 #include "support/record_forge.h"
 #include "support.h"
+#include "support/kv_shapes.h"
 
 #define MAX_ROUNDS 1000
 
-static const kv_shape shape = {.n_layers = 22, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(22, 4, 64, 64), .format = RP_KV_F16};
 
 typedef struct bench {
     record_world w;
@@ -70,9 +71,7 @@ static void check_blocks(bench *b) { each_block(b, false); }
 static const struct {
     const char *name;
     void (*run)(bench *b);
-} subjects[] = {{"copy in RAM", copy_blocks},          {"checksums in RAM", check_blocks}, {"write", write_plain},
-                {"write, encrypted", write_encrypted}, {"open and close", open_plain},     {"read", read_plain},
-                {"read, encrypted", read_encrypted}};
+} subjects[] = {{"copy in RAM", copy_blocks}, {"checksums in RAM", check_blocks}, {"write", write_plain}, {"write, encrypted", write_encrypted}, {"open and close", open_plain}, {"read", read_plain}, {"read, encrypted", read_encrypted}};
 
 #define N_SUBJECTS (sizeof subjects / sizeof *subjects)
 

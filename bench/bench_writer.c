@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "store/disk/disk_tier.h"
 #include "support.h"
 
@@ -31,7 +32,10 @@
 #define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_write_back.c, */
 #define LEAST_SHARE 32                     /* likewise: of a processor, 1/LEAST_SHARE */
 
-typedef enum subject { QUIET, BUSY, HASTY, SUBJECTS } subject;
+typedef enum subject { QUIET,
+                       BUSY,
+                       HASTY,
+                       SUBJECTS } subject;
 static const char *const names[] = {"quiet", "busy", "hasty"};
 
 typedef struct writer {
@@ -260,8 +264,7 @@ static void open_engine(bench *b) {
 }
 
 int main(int argc, char **argv) {
-    static const subject orders[6][SUBJECTS] = {{QUIET, BUSY, HASTY}, {BUSY, QUIET, HASTY}, {HASTY, QUIET, BUSY},
-                                                {HASTY, BUSY, QUIET}, {QUIET, HASTY, BUSY}, {BUSY, HASTY, QUIET}};
+    static const subject orders[6][SUBJECTS] = {{QUIET, BUSY, HASTY}, {BUSY, QUIET, HASTY}, {HASTY, QUIET, BUSY}, {HASTY, BUSY, QUIET}, {QUIET, HASTY, BUSY}, {BUSY, HASTY, QUIET}};
     static bench b;
     char own[] = "bench-writer-XXXXXX";
     rp_error err;
@@ -278,10 +281,7 @@ int main(int argc, char **argv) {
     bool is_own = !dir;
     if (is_own && !(dir = mkdtemp(own))) bench_die("a folder", NULL);
     must(rp_model_open(&b.model, argv[1], NULL, &err), "model", &err);
-    rp_model_info info = {.struct_size = sizeof(info)};
-    rp_model_describe(b.model, &info);
-    kv_shape shape = {.n_layers = info.n_layers, .n_kv_heads = info.n_kv_heads, .key_dim = info.head_dim, .value_dim = info.head_dim,
-                      .format = RP_KV_F16};
+    const kv_shape shape = model_kv_shape(b.model, RP_KV_F16);
     open_engine(&b);
     for (int s = BUSY; s < SUBJECTS; s++) open_writer(&b.writers[s], dir, names[s], &shape, s == BUSY);
     for (int i = 0; i < b.rounds; i++)

@@ -47,8 +47,8 @@ static record_fault read_all(const char *path, const record_reader *seen, const 
     rp_error err = {0};
     if (record_reader_open(&r, path, format, &record_reader_record(seen)->key, cipher, &err)) abort();
     const kv_shape shape = record_pool_shape(&format->shape);
-    const uint64_t bytes = (uint64_t)kv_form_blocks(&shape, &record_reader_record(r)->form) * kv_shape_block_bytes(&shape);
-    if (kv_pool_new(&pool, &shape, bytes, NULL, NULL)) abort();
+    if (kv_pool_new(&pool, &shape, 0, NULL, NULL)) abort();
+    kv_pool_set_budget(pool, (uint64_t)kv_form_blocks(pool, &record_reader_record(r)->form) * kv_pool_block_bytes(pool));
     if (kv_span_restore(&span, pool, &record_reader_record(r)->form, &record_reader_record(r)->key, &err)) abort();
     record_fault fault = RECORD_FAULT_NONE;
     for (int32_t i = 0; i < format->shape.n_layers && !fault; i++) fault = record_read_layer(r, i, span, &err);

@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/kv_shapes.h"
 #include "support/record_forge.h"
 
-static const int32_t windows[] = {0, 40};
-static const bool second[] = {false, true};
+/* Two layers, the second with a window, or in f16, or both. */
+#define WINDOWED(heads, keys, values) KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, false))
+#define MIXED(heads, keys, values) KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 0, true))
+#define WINDOWED_MIXED(heads, keys, values) KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, true))
 
 static const struct {
     const char *name;
@@ -23,34 +26,34 @@ static const struct {
     int packed;  /* the span is in this format, modulo RP_N_KV_FORMATS; 0: in the shape's */
     int reduced; /* a reduced span: its part + 1; 0: not */
 } seeds[] = {
-    {"plain", 0, {1, 1, 1, 1, NULL, RP_KV_F16, NULL}, 3, 0, false, 0, 0},
-    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, RP_KV_F16, NULL}, 65, 0, false, 0, 0},
-    {"windows", 7, {2, 1, 1, 2, windows, RP_KV_F32, NULL}, 200, 260, false, 0, 0},
-    {"wrong-layers", 3, {3, 1, 1, 1, NULL, RP_KV_F32, NULL}, 64, 0, false, 0, 0},
-    {"made-encrypted", 31, {2, 1, 2, 1, windows, RP_KV_F16, NULL}, 130, 150, false, 0, 0},
-    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, RP_KV_F16, NULL}, 1, 0, false, 0, 0},
-    {"encrypted", 16, {1, 1, 1, 1, NULL, RP_KV_F16, NULL}, 3, 0, true, 0, 0},
-    {"int8", 7, {2, 2, 4, 2, windows, RP_KV_INT8, NULL}, 70, 90, false, 0, 0},
-    {"int8-last-block", 6, {1, 2, 4, 2, NULL, RP_KV_INT8, NULL}, 130, 0, false, 0, 0}, /* two whole blocks, two slots */
-    {"f32-one-slot", 6, {1, 1, 2, 1, NULL, RP_KV_F32, NULL}, 65, 0, false, 0, 0},
-    {"k8v4", 7, {1, 2, 4, 2, NULL, RP_KV_F16, NULL}, 67, 0, false, RP_KV_K8V4, 0},
-    {"kivi4", 7, {1, 2, 4, 2, NULL, RP_KV_INT8, NULL}, 5, 0, false, RP_KV_KIVI4, 0},
-    {"k4v2", 6, {1, 1, 4, 4, NULL, RP_KV_F16, NULL}, 66, 0, false, RP_KV_K4V2, 0},
-    {"kivi2-windows", 7, {2, 1, 4, 4, windows, RP_KV_F16, NULL}, 70, 90, false, RP_KV_KIVI2, 0},
-    {"kivi2-encrypted", 16, {1, 1, 4, 4, NULL, RP_KV_F16, NULL}, 65, 0, true, RP_KV_KIVI2, 0},
-    {"f16-apart", 7, {2, 1, 4, 4, NULL, RP_KV_INT8, NULL}, 65, 0, false, RP_KV_F16 + RP_N_KV_FORMATS, 0}, /* keys and values in different blocks */
-    {"int8-f16-layer", 7, {2, 2, 4, 2, windows, RP_KV_INT8, second}, 70, 90, false, 0, 0},
-    {"kivi4-f16-layer", 6, {2, 1, 4, 4, NULL, RP_KV_INT8, second}, 66, 0, false, RP_KV_KIVI4, 0},
-    {"int8-f16-layer-encrypted", 16, {2, 1, 2, 2, NULL, RP_KV_INT8, second}, 65, 0, true, 0, 0},
-    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, RP_KV_F16, NULL}, 64, 0, true, 0, 0},
-    {"reduced", 7, {2, 2, 4, 2, NULL, RP_KV_F16, NULL}, 70, 0, false, 0, 1},
-    {"reduced-last-part", 7, {1, 2, 1, 1, NULL, RP_KV_F32, NULL}, 300, 0, false, 0, 2},
-    {"reduced-wrong-layers", 3, {2, 1, 2, 2, windows, RP_KV_INT8, NULL}, 66, 0, false, 0, 1},
-    {"reduced-int8-f16-layer", 6, {2, 2, 4, 2, windows, RP_KV_INT8, second}, 90, 0, false, 0, 1},
-    {"reduced-kivi4", 7, {2, 1, 4, 4, NULL, RP_KV_INT8, NULL}, 67, 0, false, RP_KV_KIVI4, 1},
-    {"reduced-kivi2-f16-layer", 7, {2, 2, 4, 4, NULL, RP_KV_INT8, second}, 65, 0, false, RP_KV_KIVI2, 1},
-    {"reduced-made-encrypted", 31, {2, 2, 2, 1, NULL, RP_KV_F16, NULL}, 130, 0, false, 0, 1},
-    {"reduced-encrypted", 16, {1, 2, 4, 4, NULL, RP_KV_F16, NULL}, 20, 0, true, RP_KV_K8V4, 1},
+    {"plain", 0, {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16}, 3, 0, false, 0, 0},
+    {"sizes-and-checksums", 7, {KV_SAME(2, 2, 3, 5), .format = RP_KV_F16}, 65, 0, false, 0, 0},
+    {"windows", 7, {WINDOWED(1, 1, 2), .format = RP_KV_F32}, 200, 260, false, 0, 0},
+    {"wrong-layers", 3, {KV_SAME(3, 1, 1, 1), .format = RP_KV_F32}, 64, 0, false, 0, 0},
+    {"made-encrypted", 31, {WINDOWED(1, 2, 1), .format = RP_KV_F16}, 130, 150, false, 0, 0},
+    {"without-its-cipher", 15, {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16}, 1, 0, false, 0, 0},
+    {"encrypted", 16, {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16}, 3, 0, true, 0, 0},
+    {"int8", 7, {WINDOWED(2, 4, 2), .format = RP_KV_INT8}, 70, 90, false, 0, 0},
+    {"int8-last-block", 6, {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8}, 130, 0, false, 0, 0}, /* two whole blocks, two slots */
+    {"f32-one-slot", 6, {KV_SAME(1, 1, 2, 1), .format = RP_KV_F32}, 65, 0, false, 0, 0},
+    {"k8v4", 7, {KV_SAME(1, 2, 4, 2), .format = RP_KV_F16}, 67, 0, false, RP_KV_K8V4, 0},
+    {"kivi4", 7, {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8}, 5, 0, false, RP_KV_KIVI4, 0},
+    {"k4v2", 6, {KV_SAME(1, 1, 4, 4), .format = RP_KV_F16}, 66, 0, false, RP_KV_K4V2, 0},
+    {"kivi2-windows", 7, {WINDOWED(1, 4, 4), .format = RP_KV_F16}, 70, 90, false, RP_KV_KIVI2, 0},
+    {"kivi2-encrypted", 16, {KV_SAME(1, 1, 4, 4), .format = RP_KV_F16}, 65, 0, true, RP_KV_KIVI2, 0},
+    {"f16-apart", 7, {KV_SAME(2, 1, 4, 4), .format = RP_KV_INT8}, 65, 0, false, RP_KV_F16 + RP_N_KV_FORMATS, 0}, /* keys and values in different blocks */
+    {"int8-f16-layer", 7, {WINDOWED_MIXED(2, 4, 2), .format = RP_KV_INT8}, 70, 90, false, 0, 0},
+    {"kivi4-f16-layer", 6, {MIXED(1, 4, 4), .format = RP_KV_INT8}, 66, 0, false, RP_KV_KIVI4, 0},
+    {"int8-f16-layer-encrypted", 16, {MIXED(1, 2, 2), .format = RP_KV_INT8}, 65, 0, true, 0, 0},
+    {"encrypted-checksum", 18, {KV_SAME(2, 1, 1, 1), .format = RP_KV_F16}, 64, 0, true, 0, 0},
+    {"reduced", 7, {KV_SAME(2, 2, 4, 2), .format = RP_KV_F16}, 70, 0, false, 0, 1},
+    {"reduced-last-part", 7, {KV_SAME(1, 2, 1, 1), .format = RP_KV_F32}, 300, 0, false, 0, 2},
+    {"reduced-wrong-layers", 3, {WINDOWED(1, 2, 2), .format = RP_KV_INT8}, 66, 0, false, 0, 1},
+    {"reduced-int8-f16-layer", 6, {WINDOWED_MIXED(2, 4, 2), .format = RP_KV_INT8}, 90, 0, false, 0, 1},
+    {"reduced-kivi4", 7, {KV_SAME(2, 1, 4, 4), .format = RP_KV_INT8}, 67, 0, false, RP_KV_KIVI4, 1},
+    {"reduced-kivi2-f16-layer", 7, {MIXED(2, 4, 4), .format = RP_KV_INT8}, 65, 0, false, RP_KV_KIVI2, 1},
+    {"reduced-made-encrypted", 31, {KV_SAME(2, 2, 2, 1), .format = RP_KV_F16}, 130, 0, false, 0, 1},
+    {"reduced-encrypted", 16, {KV_SAME(1, 2, 4, 4), .format = RP_KV_F16}, 20, 0, true, RP_KV_K8V4, 1},
 };
 
 static void save_seed(const char *path, uint8_t mode, const forged *f) {

@@ -180,7 +180,8 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
     uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
     uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->hp.n_embd * sizeof(float);
     rp_memory m = {0};
-    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
+    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
+                                                                  : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
@@ -193,7 +194,8 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
                          (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20, (unsigned long long)o->kv_min_bytes >> 20);
     return base_fail(err, RP_ERR_BUDGET,
                      "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
-                     "the rest %llu: raise ram_bytes, or use a smaller model", (unsigned long long)o->ram_bytes >> 20,
+                     "the rest %llu: raise ram_bytes, or use a smaller model",
+                     (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
@@ -220,9 +222,12 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     e->states.any_format = true;
     e->states.shape = model_kv_shape(e->model, format);
     if (!o->kv_f16_layers) return RP_OK;
-    e->states.shape.f16_layers = e->f16_layers = base_calloc((size_t)e->model->n_kv_layers, sizeof(bool));
-    if (!e->f16_layers) return base_fail_memory(err, (uint64_t)e->model->n_kv_layers, "the layers in f16");
-    return model_read_layers(e->model, "kv_f16_layers", o->kv_f16_layers, e->f16_layers, err);
+    const size_t bytes = sizeof(*e->kv_layers) * (size_t)e->model->n_kv_layers;
+    e->kv_layers = base_alloc(bytes);
+    if (!e->kv_layers) return base_fail_memory(err, bytes, "the layers in f16");
+    memcpy(e->kv_layers, e->model->kv_layers, bytes);
+    e->states.shape.layers = e->kv_layers;
+    return model_read_f16_layers(e->model, "kv_f16_layers", o->kv_f16_layers, e->kv_layers, err);
 }
 
 /* Before the first root of the tree. */
@@ -253,8 +258,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
     const mock_times mock = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us};
-    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
-                               .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
+    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows, .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
     rc = e->model->is_mock ? mock_backend_new(&e->backend, e->model, &mock, e->max_rows, err) : cpu_backend_new(&e->backend, e->model, &cpu, err);
     if (rc ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
@@ -365,7 +369,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     size_t n_lost = span_store_close(e->store, deadline);
     record_cipher_close(e->cipher);
     kv_pool_free(e->pool);
-    base_free(e->f16_layers);
+    base_free(e->kv_layers);
     if (e->backend) e->backend->ops->free(e->backend);
     weights_cache_free(e->weights);
     base_free(e->reporter);

@@ -398,7 +398,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
-    if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
+    if (c->focus.most > 0 && kv_shape_has_windows(&c->engine->states.shape)) c->shares = false;
     rc = auto_modules_plan(c, err);
     if (!rc) c->automatic.allowed = audit_allows_auto(c);
     return rc;

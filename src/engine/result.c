@@ -57,7 +57,7 @@ typedef struct stretch {
     int32_t end;
     bool is_view, exact;
     int32_t shift;
-    const char *reason; /* NULL: a run's own */
+    const char *reason;    /* NULL: a run's own */
     const span_step *step; /* view: its last step */
 } stretch;
 
@@ -115,11 +115,10 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.kept = 1, .kept_by = "", .full_reason = "", .is_view = s->is_view,
-                          .exact = s->exact && ((item->exact && item->has_format) || c->exact),
-                          .module = path, .n_tokens = n, .position = pos, .shift = s->shift,
-                          .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
-    out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
+    *out = (rp_plan_item){.kept = 1, .kept_by = "", .full_reason = "", .is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact), .module = path, .n_tokens = n, .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk"
+                                                                                                                                                                                                                                                                                     : "ram"};
+    out->reason = s->is_view ? "" : s->reason ? s->reason
+                                              : reason_of_run(c, item, pos, n);
     if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
     if (!s->is_view) return;
     base_key_hex(kv_span_key(s->step->span), out->key, 16);
@@ -145,10 +144,10 @@ static void describe_run(rp_job *c, const pml_item *item, const char *path, cons
 static float kept_share(const pml_segment *s, int32_t n_own, const segment_need *need) {
     if (s->keep != REDUCTION_AUTO) return (float)s->keep / REDUCTION_ALL;
     const kv_shape *shape = kv_span_shape(need->spans[0]);
-    const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
+    const int32_t n_of_layer = kv_shape_heads(shape), n_heads = shape->n_layers * n_of_layer;
     int64_t kept = 0;
     for (int32_t i = 0; i < need->n_spans * n_heads; i++)
-        kept += kv_span_slots(need->spans[i / n_heads], i % n_heads / shape->n_kv_heads, i % shape->n_kv_heads);
+        kept += kv_span_slots(need->spans[i / n_heads], i % n_heads / n_of_layer, i % n_of_layer);
     return (float)kept / (float)((int64_t)n_heads * n_own);
 }
 
@@ -184,9 +183,10 @@ static void count_kept_slots(const segment_need *need, int32_t begin, int32_t st
     for (int32_t i = 0; i < need->n_spans; i++) {
         const kv_span *span = need->spans[i];
         const kv_shape *shape = kv_span_shape(span);
+        const int32_t n_heads = kv_shape_heads(shape);
         kv_span_wait(span, shape->n_layers);
-        for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads && !kv_span_has_failed(span); head++) {
-            const int32_t layer = head / shape->n_kv_heads, kv_head = head % shape->n_kv_heads;
+        for (int32_t head = 0; head < shape->n_layers * n_heads && !kv_span_has_failed(span); head++) {
+            const int32_t layer = head / n_heads, kv_head = head % n_heads;
             const int32_t *positions = kv_span_positions(span, layer, kv_head);
             for (int32_t k = 0; k < kv_span_slots(span, layer, kv_head); k++) {
                 const int32_t at = (positions[k] - begin) / step;
@@ -202,7 +202,7 @@ static void describe_kept_slots(rp_job *c, const pml_item *view, const segment_n
     if (!view->reduced || !r->kept_shares) return;
     const kv_shape *shape = kv_span_shape(need->spans[0]);
     const int32_t step = r->kept_step, first = out->position - view->pos, n = count_kept_shares(c->plan, view, step);
-    const float n_heads = (float)(shape->n_layers * shape->n_kv_heads);
+    const float n_heads = (float)(shape->n_layers * kv_shape_heads(shape));
     float *shares = r->kept_shares + r->n_kept_shares;
     pml_slots slots = pml_item_slots(c->plan, view);
     count_kept_slots(need, out->position - view->shift, step, shares, n);
@@ -223,9 +223,9 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
-    *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
-                          .position = pml_item_first_position(c->plan, item),
-                          .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
+    *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted, .position = pml_item_first_position(c->plan, item), .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk"
+                                                                                                                                                                                                                                                                : "ram",
+                          .reason = need->reason,
                           .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
                           .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",
                           .full_reason = item->full_reason ? item->full_reason : ""};
@@ -486,8 +486,7 @@ static int describe_warnings(rp_job *c, rp_error *err) {
 
 static void describe_reduction(rp_job *c) {
     const job_reduction *r = &c->reduction;
-    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes,
-                                                .reason = r->reason ? r->reason : ""};
+    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes, .reason = r->reason ? r->reason : ""};
     if (!r->done) return;
     c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }

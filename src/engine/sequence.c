@@ -13,7 +13,7 @@ static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t
     const int32_t *column = kv_pool_plan(pool, shape->format)->column;
     int64_t whole = blocks_for(n) + runs, sum = 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
-        int32_t window = shape->windows && !keeps_windows ? shape->windows[l] : 0;
+        int32_t window = keeps_windows ? 0 : shape->layers[l].window;
         /* before a chunk is trimmed its window is held as well; each end of a window may lie within a block */
         int64_t reached = window > 0 ? blocks_for((int64_t)window + max_piece) + 2 + runs : whole;
         sum += BASE_MIN(whole, reached) * (column[l + 1] - column[l]);

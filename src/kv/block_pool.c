@@ -28,7 +28,7 @@ struct kv_pool {
     pthread_mutex_t lock;  /* guards the members below */
     kv_address *slabs;
     size_t n_slabs, cap_slabs;
-    uint64_t n_blocks;    /* in all slabs */
+    uint64_t n_blocks;       /* in all slabs */
     kv_address *free_blocks; /* a stack with capacity for every block of every slab */
     size_t n_free, cap_free;
     uint64_t taken_total; /* blocks */
@@ -37,46 +37,64 @@ struct kv_pool {
 
 /* ---- life ---- */
 
+#define MAX_STATE_BYTES (UINT32_C(1) << 30)
+
+static bool layer_is_valid(const kv_layer_shape *l) {
+    if (l->kind == KV_STATE) return l->state_bytes > 0 && l->state_bytes <= MAX_STATE_BYTES && l->n_heads == 0 && l->window == 0;
+    return l->n_heads > 0 && l->n_heads <= 65536 && l->key_dim > 0 && l->key_dim <= 65536 && l->value_dim > 0 && l->value_dim <= 65536 &&
+           l->window >= 0 && l->state_bytes == 0 && (l->kind == KV_PAIRS || (l->n_heads == 1 && l->value_dim <= l->key_dim));
+}
+
 static bool shape_is_valid(const kv_shape *s) {
-    return s->n_layers > 0 && s->n_layers <= 4096 && s->n_kv_heads > 0 && s->n_kv_heads <= 65536 && s->key_dim > 0 &&
-           s->key_dim <= 65536 && s->value_dim > 0 && s->value_dim <= 65536;
+    bool is_valid = s->n_layers > 0 && s->n_layers <= 4096;
+    for (int32_t i = 0; i < s->n_layers && is_valid; i++) is_valid = layer_is_valid(&s->layers[i]);
+    return is_valid;
 }
 
-static int check_pool_shape(const kv_shape *shape, rp_error *err) {
-    if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
-    const kv_layer first = kv_shape_layer_in(shape, 0, shape->format);
-    if (!kv_layer_is_supported(&first))
-        return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
-                         kv_format_name(shape->format), KV_INT_MAX_DIM, shape->key_dim, shape->value_dim);
-    if (kv_shape_mixes(shape) && kv_shape_f16_blocks(shape) == 0)
-        return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "layers in f16 do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
-                         kv_format_name(shape->format), shape->n_kv_heads, shape->key_dim, shape->value_dim);
-    return RP_OK;
+static int check_layer(const kv_plan *plan, int32_t i, rp_error *err) {
+    const kv_layer *l = &plan->layers[i];
+    const char *format = kv_format_name(plan->shape.format);
+    if (l->kind == KV_STATE || plan->places[i].packing.per_block > 0) return RP_OK;
+    if (l->kind == KV_LATENT) return base_fail(err, RP_ERR_UNSUPPORTED, "%s KV does not support layers with latent attention: choose f16", format);
+    if (!kv_layer_is_supported(l))
+        return base_fail(err, RP_ERR_UNSUPPORTED, "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
+                         format, KV_INT_MAX_DIM, l->key_dim, l->value_dim);
+    return base_fail(err, RP_ERR_UNSUPPORTED, "layers in %s do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
+                     kv_format_name(l->format), format, l->n_heads, l->key_dim, l->value_dim);
 }
 
-static void fill_column(const kv_shape *shape, int32_t *column) {
-    for (int32_t i = 0; i < shape->n_layers; i++)
-        column[i + 1] = column[i] + (kv_shape_layer_format(shape, i) == shape->format ? 1 : kv_shape_f16_blocks(shape));
+/* Blocks of a column fit the numbers of a span's places. */
+#define MAX_COLUMN_BLOCKS ((int64_t)1 << 20)
+
+static int check_plan(const kv_plan *plan, rp_error *err) {
+    int rc = RP_OK;
+    for (int32_t i = 0; i < plan->shape.n_layers && !rc; i++) rc = check_layer(plan, i, err);
+    if (!rc && plan->column_blocks > MAX_COLUMN_BLOCKS)
+        return base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld", plan->column_blocks, (long long)MAX_COLUMN_BLOCKS);
+    return rc;
 }
 
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err) {
     *out = NULL;
-    int rc = check_pool_shape(shape, err);
-    if (rc) return rc;
+    if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
     const size_t n_layers = (size_t)shape->n_layers, rows = RP_N_KV_FORMATS * n_layers;
-    const size_t bytes = sizeof(kv_pool) + sizeof(kv_layer) * rows + sizeof(int32_t) * (n_layers + 1);
+    const size_t bytes = sizeof(kv_pool) + (sizeof(kv_layer) + sizeof(kv_place)) * rows + sizeof(int32_t) * (n_layers + 1);
     kv_pool *p = base_calloc(1, bytes);
     if (!p) return base_fail_memory(err, bytes, "the KV block pool");
     p->shape = *shape;
     p->memory = memory ? memory : kv_host_memory();
     p->block_bytes = kv_shape_block_bytes(shape);
-    p->max_blocks = budget_bytes / p->block_bytes;
+    kv_pool_set_budget(p, budget_bytes);
     kv_layer *layers = (kv_layer *)(p + 1);
-    int32_t *column = (int32_t *)(layers + rows);
-    fill_column(shape, column);
-    for (int f = 0; f < RP_N_KV_FORMATS; f++) kv_plan_init(&p->plans[f], shape, (rp_kv_format)f, layers + (size_t)f * n_layers, column);
+    kv_place *places = (kv_place *)(layers + rows);
+    int32_t *column = (int32_t *)(places + rows);
+    for (size_t f = 0; f < RP_N_KV_FORMATS; f++)
+        kv_plan_init(&p->plans[f], shape, (rp_kv_format)f, layers + f * n_layers, places + f * n_layers, f == (size_t)shape->format ? column : NULL);
+    const int rc = check_plan(&p->plans[shape->format], err);
+    if (rc) {
+        base_free(p);
+        return rc;
+    }
     bool has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
     if (!has_lock || pthread_cond_init(&p->filled, NULL) != 0) {
         if (has_lock) pthread_mutex_destroy(&p->lock);
@@ -100,6 +118,11 @@ void kv_pool_free(kv_pool *p) {
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user) {
     p->reclaim = reclaim;
     p->reclaim_user = user;
+}
+
+void kv_pool_set_budget(kv_pool *p, uint64_t budget_bytes) {
+    BASE_ASSERT(p->n_blocks == 0);
+    p->max_blocks = budget_bytes / p->block_bytes;
 }
 
 const kv_shape *kv_pool_shape(const kv_pool *p) { return &p->shape; }
@@ -131,7 +154,8 @@ static bool add_slab(kv_pool *p) {
 static int try_take(kv_pool *p, kv_address *out, size_t n) {
     pthread_mutex_lock(&p->lock);
     while (p->n_free < n && add_slab(p)) {}
-    int rc = p->n_free >= n ? RP_OK : p->n_blocks < p->max_blocks ? RP_ERR_MEMORY : RP_ERR_BUDGET;
+    int rc = p->n_free >= n ? RP_OK : p->n_blocks < p->max_blocks ? RP_ERR_MEMORY
+                                                                  : RP_ERR_BUDGET;
     if (!rc) {
         for (size_t i = 0; i < n; i++) out[i] = p->free_blocks[--p->n_free];
         p->taken_total += n;

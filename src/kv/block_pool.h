@@ -26,10 +26,11 @@ typedef struct kv_pool kv_pool;
 /* Tries to free at least one block by evicting an unreferenced span. Returns false if no such span is left. */
 typedef bool (*kv_reclaim_fn)(void *user);
 
-/* memory: borrowed; NULL: of the host. The shape's arrays are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its format, or
- * layers in f16 that do not fit into its blocks), RP_ERR_MEMORY. */
+/* memory: borrowed; NULL: of the host. The shape's layers are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its format, or a
+ * layer that does not fit into its blocks), RP_ERR_MEMORY. */
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err);
-void kv_pool_free(kv_pool *p); /* every block must have been freed */
+void kv_pool_set_budget(kv_pool *p, uint64_t budget_bytes); /* before the first block is taken */
+void kv_pool_free(kv_pool *p);                              /* every block must have been freed */
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);
@@ -39,7 +40,7 @@ kv_memory *kv_pool_memory(const kv_pool *p); /* what the blocks are in */
 const kv_plan *kv_pool_plan(const kv_pool *p, rp_kv_format format);
 /* Can spans be in this format? */
 static inline bool kv_pool_takes(const kv_pool *p, rp_kv_format format) {
-    return kv_pool_plan(p, format)->packing.per_block > 0;
+    return kv_pool_plan(p, format)->column_blocks >= 0;
 }
 
 /* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: out

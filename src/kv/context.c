@@ -42,6 +42,7 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
     int rc = next_view(c, &v, err);
     if (rc) return rc;
     BASE_ASSERT(!mask || !kv_span_is_reduced(span)); /* invariant 9 */
+    BASE_ASSERT(!kv_span_is_states(span));
     v->span = kv_span_ref(span);
     v->shift = shift;
     if (mask) memcpy(v->mask, mask, sizeof(v->mask));
@@ -103,7 +104,7 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
 /* Unsealed spans belong to the context. */
 int64_t kv_context_trim(kv_context *c, int32_t from) {
     int64_t n = 0;
-    if (!kv_pool_shape(c->pool)->windows) return 0;
+    if (!kv_pool_plan(c->pool, kv_pool_shape(c->pool)->format)->has_windows) return 0;
     for (size_t i = 0; i < c->n_views; i++) {
         const kv_view *v = &c->views[i];
         BASE_ASSERT(c->n_later == 0 || v->shift == 0 || kv_span_is_sealed(v->span));

@@ -13,7 +13,7 @@
 #ifndef KV_CONTEXT_H
 #define KV_CONTEXT_H
 
-#include "kv/span.h"
+#include "kv/view.h"
 
 #define KV_MAX_VIEWS ((size_t)1 << 20)
 
@@ -21,12 +21,12 @@ typedef struct kv_context {
     kv_pool *pool;
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
-    bool open;      /* the last view's span takes appended tokens */
+    bool open;           /* the last view's span takes appended tokens */
     rp_kv_format format; /* of spans that tokens are appended to: the pool's, unless set before the first append */
     /* set before the first append: an open span takes any token at a higher position than its last; none is ever
      * sealed */
     bool scatters;
-    bool filling;   /* some spans of views may still be loading (kv_span_restore), or failed to load */
+    bool filling; /* some spans of views may still be loading (kv_span_restore), or failed to load */
     /* [n_later], borrowed: positions of a module's later arguments, which attend to tokens appended now */
     const kv_positions *later;
     size_t n_later;

@@ -17,23 +17,30 @@ static size_t side_bytes(kv_element e, bool is_key, int32_t dim) {
     return (size_t)KV_BLOCK_SLOTS * (size_t)dim * (size_t)kv_element_bits(e) / 8;
 }
 
-kv_layer kv_layer_make(int32_t n_heads, int32_t key_dim, int32_t value_dim, int32_t window, rp_kv_format format) {
-    const size_t keys = side_bytes(kv_format_keys(format), true, key_dim), values = side_bytes(kv_format_values(format), false, value_dim);
-    return (kv_layer){
-        .n_heads = n_heads,
-        .key_dim = key_dim,
-        .value_dim = value_dim,
-        .window = window,
-        .format = format,
-        .key_bytes = keys,
-        .value_bytes = values,
-        .cell_bytes = keys + values,
-        .block_bytes = (size_t)n_heads * (keys + values),
-    };
+kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format) {
+    kv_layer l = {.kind = shape->kind, .format = format, .window = shape->window};
+    if (shape->kind == KV_STATE) return l;
+    l.n_heads = shape->n_heads;
+    l.key_dim = shape->key_dim;
+    l.value_dim = shape->value_dim;
+    l.key_bytes = side_bytes(kv_format_keys(format), true, shape->key_dim);
+    if (shape->kind == KV_PAIRS) l.value_bytes = side_bytes(kv_format_values(format), false, shape->value_dim);
+    if (shape->kind == KV_PAIRS) l.cell_values_at = l.key_bytes;
+    l.cell_bytes = l.key_bytes + l.value_bytes;
+    l.block_bytes = (size_t)shape->n_heads * l.cell_bytes;
+    return l;
+}
+
+kv_layer kv_layer_cell(const kv_layer *l) {
+    kv_layer one = *l;
+    one.n_heads = 1;
+    one.block_bytes = one.cell_bytes;
+    return one;
 }
 
 bool kv_layer_is_supported(const kv_layer *l) {
-    return !kv_format_is_int(l->format) || (l->key_dim % 2 == 0 && l->value_dim % 2 == 0 && l->key_dim <= KV_INT_MAX_DIM);
+    if (!kv_format_is_int(l->format) || l->kind == KV_STATE) return true;
+    return l->kind == KV_PAIRS && l->key_dim % 2 == 0 && l->value_dim % 2 == 0 && l->key_dim <= KV_INT_MAX_DIM;
 }
 
 /* ---- slots of a block ---- */
@@ -48,7 +55,8 @@ static slot_rows rows_of(const kv_layer *l, bool is_key) {
     const int32_t dim = is_key ? l->key_dim : l->value_dim;
     const kv_element e = kv_format_side(l->format, is_key);
     const size_t element = (size_t)kv_element_bits(e) / 8;
-    if (kv_element_is_encoded(e)) return (slot_rows){0, 0, 0, 0}; /* bits of unused slots are 0 (kernel_encode_keys) */
+    if (!is_key && l->value_bytes == 0) return (slot_rows){0, 0, 0, 0}; /* LATENT */
+    if (kv_element_is_encoded(e)) return (slot_rows){0, 0, 0, 0};       /* bits of unused slots are 0 (kernel_encode_keys) */
     if (e == KV_ELEMENT_INT8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
     if (e == KV_ELEMENT_INT8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
     return is_key ? (slot_rows){(size_t)dim, element, 0, 0} : (slot_rows){1, element * (size_t)dim, 0, 0};
@@ -120,6 +128,7 @@ typedef struct used_rows {
 static int used_rows_of(const kv_layer *l, bool is_key, int n, used_rows out[MAX_USED_ROWS]) {
     const size_t dim = (size_t)(is_key ? l->key_dim : l->value_dim), used = (size_t)n, pairs = (used + 1) / 2;
     const kv_element e = kv_format_side(l->format, is_key);
+    if (!is_key && l->value_bytes == 0) return 0; /* LATENT */
     const int bits = kv_element_bits(e);
     const size_t element = (size_t)bits / 8;
     const used_rows scales = {1, 2 * KV_BLOCK_SLOTS, 2 * used}, zero_points = {1, KV_BLOCK_SLOTS, used}, ranges = {1, 4 * dim, 4 * dim};

@@ -2,7 +2,13 @@
 /* kv_layer.h: one layer of the KV cache, as a row of numbers, and the order of bytes in its blocks of 64 token slots. Functions on a
  * `void *block` work on copies of blocks on the host.
  *
- * One block, element type by the format (docs/format.md has the same order on disk):
+ * Layers are of three kinds:
+ *
+ *   PAIRS    keys and values of each token, by KV head
+ *   LATENT   one vector a token for all heads (multi-head latent attention): its keys; the values are the keys' first dimensions
+ *   STATE    a fixed number of bytes after any token, none of a token alone (recurrent layers): it has no blocks of token slots
+ *
+ * One block of PAIRS, element type by the format (docs/format.md has the same order on disk); one of LATENT has the keys only:
  *
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]
@@ -27,26 +33,40 @@
 
 #define KV_BLOCK_SLOTS 64
 
-typedef struct kv_layer {
-    int32_t n_heads, key_dim, value_dim; /* KV heads */
+typedef enum kv_kind { KV_PAIRS,
+                       KV_LATENT,
+                       KV_STATE } kv_kind;
+
+/* What a model says of a layer, and an engine's options of its format. */
+typedef struct kv_layer_shape {
+    kv_kind kind;
+    int32_t n_heads, key_dim, value_dim; /* KV heads. LATENT: one head, value_dim <= key_dim. STATE: zeros */
     int32_t window;                      /* a token attends to tokens less than this before it; 0: to all */
+    bool in_f16;                         /* its KV is in f16 where that of other layers is in a small format */
+    uint32_t state_bytes;                /* STATE, else 0 */
+} kv_layer_shape;
+
+/* A layer's shape in a format, with the sizes that follow from them. */
+typedef struct kv_layer {
+    kv_kind kind;
+    int32_t n_heads, key_dim, value_dim, window;
     rp_kv_format format;
     size_t key_bytes, value_bytes;  /* of one head in a block */
-    size_t cell_bytes, block_bytes; /* keys and values of one head in a block, of all heads */
+    size_t cell_bytes, block_bytes; /* keys and values of one head in a block, of all heads; STATE: 0 */
+    size_t cell_values_at;          /* where the values begin in a cell; LATENT: at 0, they are a view of the keys */
 } kv_layer;
 
-/* n_heads, key_dim, value_dim, window and format with the sizes that follow from them. */
-kv_layer kv_layer_make(int32_t n_heads, int32_t key_dim, int32_t value_dim, int32_t window, rp_kv_format format);
+kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format);
 /* One head: its blocks are cells. */
-static inline kv_layer kv_layer_cell(const kv_layer *l) { return kv_layer_make(1, l->key_dim, l->value_dim, l->window, l->format); }
-/* Does the format support the dimensions? Integers: an even number of dimensions, at most KV_INT_MAX_DIM. */
+kv_layer kv_layer_cell(const kv_layer *l);
+/* Does the format support the dimensions? Integers: an even number of dimensions, at most KV_INT_MAX_DIM, and keys that are no values. */
 bool kv_layer_is_supported(const kv_layer *l);
 #define KV_INT_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
 
 /* Where one head's keys or values begin in a block. */
 static inline size_t kv_block_keys_at(const kv_layer *l, int32_t kv_head) { return (size_t)kv_head * l->key_bytes; }
 static inline size_t kv_block_values_at(const kv_layer *l, int32_t kv_head) {
-    return (size_t)l->n_heads * l->key_bytes + (size_t)kv_head * l->value_bytes;
+    return (size_t)l->n_heads * l->cell_values_at + (size_t)kv_head * l->value_bytes;
 }
 
 /* Sets slots [from, 64), which are not used, to zero bytes. */

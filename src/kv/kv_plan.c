@@ -7,13 +7,35 @@
 
 /* ---- shapes ---- */
 
-kv_layer kv_shape_layer_in(const kv_shape *s, int32_t layer, rp_kv_format format) {
-    return kv_layer_make(s->n_kv_heads, s->key_dim, s->value_dim, s->windows ? s->windows[layer] : 0, format);
+static bool same_heads(const kv_layer_shape *a, const kv_layer_shape *b) {
+    return a->kind == b->kind && a->n_heads == b->n_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim;
 }
 
-kv_layer kv_shape_layer(const kv_shape *s, int32_t layer) { return kv_shape_layer_in(s, layer, kv_shape_layer_format(s, layer)); }
+kv_capabilities kv_shape_capabilities(const kv_shape *s) {
+    bool has_states = false, is_uniform = true;
+    for (int32_t i = 0; i < s->n_layers; i++) {
+        has_states |= s->layers[i].kind == KV_STATE;
+        is_uniform &= s->layers[i].kind == KV_PAIRS && same_heads(&s->layers[i], &s->layers[0]);
+    }
+    return (kv_capabilities){
+        .masks = !has_states,
+        .shifts = !has_states,
+        .truncates = !has_states,
+        .modules = !has_states,
+        .reduces = is_uniform,
+    };
+}
 
-size_t kv_shape_block_bytes(const kv_shape *s) { return kv_shape_layer_in(s, 0, s->format).block_bytes; }
+int32_t kv_shape_heads(const kv_shape *s) {
+    BASE_ASSERT(kv_shape_capabilities(s).reduces);
+    return s->layers[0].n_heads;
+}
+
+bool kv_shape_has_windows(const kv_shape *s) {
+    bool has = false;
+    for (int32_t i = 0; i < s->n_layers && !has; i++) has = s->layers[i].window > 0;
+    return has;
+}
 
 bool kv_shape_mixes(const kv_shape *s) {
     bool mixes = false;
@@ -22,7 +44,9 @@ bool kv_shape_mixes(const kv_shape *s) {
 }
 
 size_t kv_shape_most_block_bytes(const kv_shape *s) {
-    return kv_shape_layer_in(s, 0, kv_shape_mixes(s) ? RP_KV_F16 : s->format).block_bytes;
+    size_t most = 0;
+    for (int32_t i = 0; i < s->n_layers; i++) most = BASE_MAX(most, kv_shape_layer(s, i).block_bytes);
+    return most;
 }
 
 uint64_t kv_shape_token_bytes(const kv_shape *s) {
@@ -31,42 +55,103 @@ uint64_t kv_shape_token_bytes(const kv_shape *s) {
     return bytes / KV_BLOCK_SLOTS;
 }
 
-kv_packing kv_shape_packing(const kv_shape *s, rp_kv_format format) {
-    const kv_layer l = kv_shape_layer_in(s, 0, format); /* all layers have the same heads */
+/* ---- places in blocks ---- */
+
+static kv_packing packing_of(const kv_layer *l, size_t block_bytes) {
     kv_packing packing = {.per_cell = 1};
-    if (!kv_layer_is_supported(&l)) return packing;
-    const size_t block = kv_shape_block_bytes(s), apart = BASE_MAX(l.key_bytes, l.value_bytes);
-    packing.part_bytes = l.cell_bytes;
-    if (format == RP_KV_F16 && block / apart > 2 * (block / packing.part_bytes)) packing = (kv_packing){.per_cell = 2, .part_bytes = apart};
-    const size_t n = block / packing.part_bytes;
+    if (!kv_layer_is_supported(l) || l->cell_bytes == 0) return packing;
+    const size_t apart = BASE_MAX(l->key_bytes, l->value_bytes);
+    packing.part_bytes = l->cell_bytes;
+    if (l->kind == KV_PAIRS && l->format == RP_KV_F16 && block_bytes / apart > 2 * (block_bytes / packing.part_bytes))
+        packing = (kv_packing){.per_cell = 2, .part_bytes = apart};
+    const size_t n = block_bytes / packing.part_bytes;
     packing.per_block = n > INT32_MAX ? INT32_MAX : (int32_t)n;
     return packing;
 }
 
-int32_t kv_shape_f16_blocks(const kv_shape *s) {
-    const kv_packing packing = kv_shape_packing(s, RP_KV_F16);
-    return packing.per_block > 0 ? (s->n_kv_heads * packing.per_cell + packing.per_block - 1) / packing.per_block : 0;
+/* The first layer with blocks; 0 if there is none. Layers with cells of the same size are not apart. */
+static int32_t common_layer(const kv_shape *s) {
+    int32_t i = 0;
+    while (i < s->n_layers && s->layers[i].kind == KV_STATE) i++;
+    return i < s->n_layers ? i : 0;
 }
 
-int64_t kv_shape_packed_blocks(const kv_shape *pool, rp_kv_format format, int64_t n, int64_t n_f16) {
-    const kv_packing packing = kv_shape_packing(pool, format);
-    BASE_ASSERT(packing.per_block > 0);
-    return kv_packing_blocks(&packing, n * pool->n_kv_heads) + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
+/* A layer of spans of a format in a pool with blocks of block_bytes. */
+static kv_place place_of(const kv_shape *pool, size_t block_bytes, rp_kv_format format, int32_t layer) {
+    const kv_shape own = kv_shape_in(pool, format);
+    const kv_layer l = kv_shape_layer(&own, layer), common = kv_shape_layer_in(pool, common_layer(pool), format);
+    kv_place p = {.packing = packing_of(&l, block_bytes)};
+    if (l.kind == KV_STATE) return p;
+    p.is_whole = format == pool->format && l.format == format && l.block_bytes == block_bytes;
+    p.is_apart = !p.is_whole && (format == pool->format || l.format != format || l.key_bytes != common.key_bytes || l.value_bytes != common.value_bytes);
+    if (p.is_whole) p.n_blocks = 1;
+    else if (p.is_apart && p.packing.per_block > 0) p.n_blocks = kv_packing_blocks(&p.packing, l.n_heads);
+    return p;
+}
+
+/* Does it take the layer's cells? */
+static bool takes(const kv_place *p, const kv_layer_shape *layer) { return layer->kind == KV_STATE || p->packing.per_block > 0; }
+
+/* Blocks of a column in the pool's format; 0: a layer does not fit. */
+static int64_t column_blocks(const kv_shape *pool, size_t block_bytes) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < pool->n_layers; i++) {
+        const kv_place p = place_of(pool, block_bytes, pool->format, i);
+        if (!takes(&p, &pool->layers[i])) return 0;
+        n += p.n_blocks;
+    }
+    return n;
+}
+
+/* Without layers that have blocks: of states. */
+#define STATE_BLOCK_BYTES ((size_t)64 << 10)
+
+size_t kv_shape_block_bytes(const kv_shape *s) {
+    const kv_layer common = kv_shape_layer_in(s, common_layer(s), s->format);
+    size_t best = common.block_bytes;
+    if (best == 0) return STATE_BLOCK_BYTES;
+    for (int32_t i = 0; i < s->n_layers; i++) {
+        const size_t bytes = kv_shape_layer_in(s, i, s->format).block_bytes;
+        if (bytes == best || bytes == 0) continue;
+        const int64_t n = column_blocks(s, bytes), n_best = column_blocks(s, best);
+        if (n > 0 && (n_best == 0 || (uint64_t)n * bytes < (uint64_t)n_best * best)) best = bytes;
+    }
+    return best;
+}
+
+kv_packing kv_shape_packing(const kv_shape *s, rp_kv_format format) {
+    const kv_layer common = kv_shape_layer_in(s, common_layer(s), format);
+    return packing_of(&common, kv_shape_block_bytes(s));
 }
 
 /* ---- plans ---- */
 
-void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, const int32_t *column) {
-    int32_t n_f16 = 0;
-    *p = (kv_plan){.shape = kv_shape_in(pool, format), .layers = layers, .column = column, .packing = kv_shape_packing(pool, format)};
+int64_t kv_plan_blocks(const kv_plan *p, const uint8_t *kept) {
+    int64_t n_cells = 0, n = 0;
+    for (int32_t i = 0; i < p->shape.n_layers; i++) {
+        const int64_t has = kept ? base_popcount64(kept[i]) : 1;
+        if (!takes(&p->places[i], &p->shape.layers[i])) return -1;
+        if (p->places[i].is_whole || p->places[i].is_apart) n += has * p->places[i].n_blocks;
+        else n_cells += has * p->layers[i].n_heads;
+    }
+    return n + (n_cells > 0 ? kv_packing_blocks(&p->packing, n_cells) : 0);
+}
+
+void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, kv_place *places, int32_t *column) {
+    const size_t block_bytes = kv_shape_block_bytes(pool);
+    BASE_ASSERT((format == pool->format) == (column != NULL));
+    *p = (kv_plan){
+        .shape = kv_shape_in(pool, format),
+        .layers = layers,
+        .places = places,
+        .column = column,
+        .packing = kv_shape_packing(pool, format),
+        .has_windows = kv_shape_has_windows(pool),
+    };
     for (int32_t i = 0; i < pool->n_layers; i++) {
         layers[i] = kv_shape_layer(&p->shape, i);
-        n_f16 += layers[i].format != format;
+        places[i] = place_of(pool, block_bytes, format, i);
+        if (column) column[i + 1] = column[i] + places[i].n_blocks;
     }
-    if (n_f16 > 0) {
-        p->f16_packing = kv_shape_packing(pool, RP_KV_F16);
-        p->f16_blocks = kv_shape_f16_blocks(pool);
-    }
-    if (format == pool->format) p->column_blocks = column[pool->n_layers];
-    else if (p->packing.per_block > 0) p->column_blocks = (int32_t)kv_shape_packed_blocks(pool, format, pool->n_layers - n_f16, n_f16);
+    p->column_blocks = (int32_t)kv_plan_blocks(p, NULL);
 }

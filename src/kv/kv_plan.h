@@ -3,10 +3,13 @@
  *
  * Spans of the pool's format have columns, the blocks of 64 tokens:
  *
- *   column    [layer 0][layer 1][layer 2][layer 2]...      a block a layer; f16_blocks of them a layer in f16
+ *   column    [layer 0][layer 1][layer 2][layer 2]...      a block a layer, several of a layer with a larger block
  *
- * The cells of another format are packed: a block takes as many as fit (span.h). Layers that stay in f16 (kv_shape) have
- * blocks of the pool of their own: two, as a rule, where the pool's format is int8 or fp8.
+ * The cells of another format are packed: a block of the pool takes as many as fit (span.h). In both, a layer may be *apart*: its cells
+ * have blocks of the pool of their own, as many as they need. Apart are layers that stay in f16 (kv_layer_shape.in_f16: two blocks, as a
+ * rule, where the pool's format is int8 or fp8), and layers whose cells have another size than those of the others.
+ *
+ * Layers of the kind STATE take no blocks in columns.
  */
 #ifndef KV_PLAN_H
 #define KV_PLAN_H
@@ -14,14 +17,20 @@
 #include "kv/kv_layer.h"
 
 typedef struct kv_shape {
-    int32_t n_layers, n_kv_heads, key_dim, value_dim;
-    /* [n_layers], borrowed: sliding windows: a token attends to tokens less than this before it; 0: all. NULL: no
-     * windows */
-    const int32_t *windows;
+    int32_t n_layers;
     rp_kv_format format;
-    /* [n_layers], borrowed: layers with KV in f16 if the format is small; NULL: none */
-    const bool *f16_layers;
+    const kv_layer_shape *layers; /* [n_layers], borrowed */
 } kv_shape;
+
+/* What the KV of these layers allows. */
+typedef struct kv_capabilities {
+    bool masks;     /* a view may select any slots of a span */
+    bool shifts;    /* a view may move a span */
+    bool truncates; /* the last tokens of a sequence can be removed */
+    bool modules;   /* texts are computed apart from what is before them, and composed: masks and shifts */
+    bool reduces;   /* each head of each layer may keep slots of its own: all layers are PAIRS with the same heads */
+} kv_capabilities;
+kv_capabilities kv_shape_capabilities(const kv_shape *s);
 
 /* KV bytes per token: in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
@@ -33,47 +42,61 @@ static inline kv_shape kv_shape_in(const kv_shape *s, rp_kv_format format) {
 }
 /* The format of a layer's KV. */
 static inline rp_kv_format kv_shape_layer_format(const kv_shape *s, int32_t layer) {
-    return s->f16_layers && s->f16_layers[layer] && kv_format_is_small(s->format) ? RP_KV_F16 : s->format;
+    return s->layers[layer].in_f16 && kv_format_is_small(s->format) ? RP_KV_F16 : s->format;
 }
-/* The row of a layer: in its own format, and in any. */
-kv_layer kv_shape_layer(const kv_shape *s, int32_t layer);
-kv_layer kv_shape_layer_in(const kv_shape *s, int32_t layer, rp_kv_format format);
-/* Are any layers in f16 because of f16_layers? */
+/* A layer in its own format, and in any. */
+static inline kv_layer kv_shape_layer_in(const kv_shape *s, int32_t layer, rp_kv_format format) {
+    return kv_layer_make(&s->layers[layer], format);
+}
+static inline kv_layer kv_shape_layer(const kv_shape *s, int32_t layer) {
+    return kv_shape_layer_in(s, layer, kv_shape_layer_format(s, layer));
+}
+/* Has any layer a window? */
+bool kv_shape_has_windows(const kv_shape *s);
+/* KV heads of each layer, of a shape that reduces. */
+int32_t kv_shape_heads(const kv_shape *s);
+/* Are any layers in f16 because of in_f16? */
 bool kv_shape_mixes(const kv_shape *s);
-size_t kv_shape_block_bytes(const kv_shape *s);      /* of a layer in the shape's format: blocks of a pool */
+/* Of the blocks of a pool of this shape: those of one of its layers, such that a column takes the fewest bytes. */
+size_t kv_shape_block_bytes(const kv_shape *s);
 size_t kv_shape_most_block_bytes(const kv_shape *s); /* of the layer with the largest block */
-/* How cells of a format are packed into blocks of a pool. Keys and values of an f16 cell are two parts where a whole cell
- * does not fit (a pool of int8 with one KV head), or fewer cells would (an odd number of heads). */
+
+/* How cells are packed into blocks of a pool. Keys and values of a cell are two parts where a whole cell does not fit (f16 in a pool of
+ * int8 with one KV head), or fewer cells would (f16, an odd number of heads). */
 typedef struct kv_packing {
-    int32_t per_block; /* parts in a block; 0: none fits, or the shape has no such format */
+    int32_t per_block; /* parts in a block; 0: none fits, or the layer has no such format */
     int32_t per_cell;  /* parts of a cell: 1 or 2 */
     size_t part_bytes;
 } kv_packing;
-/* s: of the pool. */
+/* Of the layers that are not apart, in any format. s: of the pool. */
 kv_packing kv_shape_packing(const kv_shape *s, rp_kv_format format);
-/* Blocks of a pool of this shape that 64 slots of a layer in f16 take, if no other layer is packed with it; 0: f16 does
- * not fit. */
-int32_t kv_shape_f16_blocks(const kv_shape *s);
 /* Blocks that n cells take. */
 static inline int32_t kv_packing_blocks(const kv_packing *p, int64_t n) { return (int32_t)((n * p->per_cell + p->per_block - 1) / p->per_block); }
-/* Blocks of a pool of this shape that are taken by blocks of 64 slots of a packed span: n of them in its format, n_f16 of layers in f16. */
-int64_t kv_shape_packed_blocks(const kv_shape *pool, rp_kv_format format, int64_t n, int64_t n_f16);
+
+/* A layer of spans of one format in a pool. */
+typedef struct kv_place {
+    bool is_whole;      /* its block is one block of the pool, in the order of kv_layer.h */
+    bool is_apart;      /* its cells have blocks of the pool of their own: n_blocks for 64 slots */
+    int32_t n_blocks;   /* not apart and not whole: 0 */
+    kv_packing packing; /* of its cells, unless it is whole */
+} kv_place;
 
 /* Of spans of one format in a pool. */
 typedef struct kv_plan {
     kv_shape shape;         /* in the format */
-    const kv_layer *layers; /* [n_layers]: their rows */
-    const int32_t *column;  /* [n_layers + 1], of the pool's format: where the blocks of each layer begin in a column */
-    int32_t column_blocks;  /* of the pool that 64 tokens take in all layers; 0: the pool does not take the format */
-    kv_packing packing;     /* of layers in the format */
-    kv_packing f16_packing; /* of layers in f16, and the blocks of the pool that a block of such a layer takes; 0: there are none */
-    int32_t f16_blocks;
+    const kv_layer *layers; /* [n_layers] */
+    const kv_place *places; /* [n_layers] */
+    const int32_t *column;  /* [n_layers + 1]: where the blocks of each layer begin in a column; only of the pool's format */
+    int32_t column_blocks;  /* of the pool that 64 tokens take in all layers; -1: the pool does not take the format */
+    kv_packing packing;     /* of layers that are not apart; of the pool's format: of whole layers, in reduced spans */
+    bool has_windows;
 } kv_plan;
 
-/* layers: [n_layers], filled in; column: as above. The plan borrows both, and the arrays of the pool's shape. */
-void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, const int32_t *column);
-
-/* Is a layer in f16 because of f16_layers? */
-static inline bool kv_plan_is_in_f16(const kv_plan *p, int32_t layer) { return p->layers[layer].format != p->shape.format; }
+/* layers, places: [n_layers]; column: [n_layers + 1], or NULL: a format that is not the pool's. Filled in; the plan borrows them, and the
+ * layers of the pool's shape. */
+void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, kv_place *places, int32_t *column);
+/* Blocks of the pool that are taken by the blocks of 64 slots that a span has, kept: [n_layers], bit b: block b of the layer; NULL: one of
+ * each. -1: the pool does not take the format. */
+int64_t kv_plan_blocks(const kv_plan *p, const uint8_t *kept);
 
 #endif

@@ -12,8 +12,8 @@
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
  *
- * Of a layer in f16 (kv_shape.f16_layers) in a span of a small format, each block of the span takes kv_shape_f16_blocks
- * blocks of the pool, which no other layer shares: they are freed with the layer's window.
+ * The blocks of a layer that is apart (kv_plan.h) take several blocks of the pool, which no other layer shares: they are freed with the
+ * layer's window.
  *
  * A span of an encoded format is encoded from a complete one (kv_span_new_like, backend.h).
  *
@@ -73,10 +73,17 @@ typedef struct kv_source {
 } kv_source;
 /* The same as kv_span_reduce, of the slots of any spans of one format, open ones too: from[selection->n_slots], by rising position. */
 int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err);
-/* Upper bound of the blocks of a pool of this shape that n_spans reduced spans with n_cells times 64 slots of a head take. */
-int64_t kv_reduced_blocks(const kv_shape *pool, rp_kv_format format, int64_t n_cells, int64_t n_spans);
+/* Upper bound of the blocks of the pool that n_spans reduced spans with n_cells times 64 slots of a head take. */
+int64_t kv_reduced_blocks(const kv_pool *pool, rp_kv_format format, int64_t n_cells, int64_t n_spans);
 /* Parts of the run that a reduced span is a part of: kv_span_reduce sets them. 0: the span is not reduced. */
 int32_t kv_span_parts(const kv_span *s);
+/* A span of states: what the layers of the kind STATE hold after the token at pos - 1, without tokens. It is not a part of a context: a
+ * backend continues from a copy. Its states are undefined until they are put; then it is sealed. RP_ERR_BUDGET, RP_ERR_MEMORY. */
+int kv_span_new_states(kv_span **out, kv_pool *pool, int32_t pos, rp_error *err);
+bool kv_span_is_states(const kv_span *s);
+/* Copies the state of a layer, kv_layer_shape.state_bytes. put: of a span that is not sealed, or a layer that is still loading. */
+void kv_span_get_state(const kv_span *s, int32_t layer, void *to);
+void kv_span_put_state(kv_span *s, int32_t layer, const void *from);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */
@@ -117,6 +124,7 @@ typedef struct kv_span_form {
     int32_t n_kv_heads;
     int32_t end;     /* the highest position + 1 */
     int32_t n_parts; /* kv_span_parts */
+    bool is_states;  /* no tokens: kv_span_new_states */
 } kv_span_form;
 
 /* Limits on reduced spans: heads of all layers together; parts of a run. */
@@ -130,10 +138,10 @@ bool kv_span_has_form(const kv_span *s, const kv_span_form *form);
 /* A copy of a form of n_layers, its arrays included, in the same way. */
 kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arrays);
 size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers);
-/* Can a span of this shape, whatever its format, have this form? */
+/* Can a span of this shape, whatever its format (of states: in the shape's), have this form? */
 bool kv_form_is_possible(const kv_span_form *form, const kv_shape *shape);
-/* Blocks of a pool of this shape that a span of this form takes, if the pool takes its format. The form may be impossible. */
-int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form);
+/* Blocks of the pool that a span of this form takes; 0: the pool does not take its format. The form may be impossible. */
+int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form);
 /* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer, of a reduced span also the
  * positions (kv_span_put_positions); no layer may be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a
  * format that does not fit the pool: no block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
@@ -153,8 +161,8 @@ void kv_span_wait(const kv_span *s, int32_t n);
 /* Bit b: the layer, in a reduced span any head of it, has block b. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
-rp_kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */
-const kv_shape *kv_span_shape(const kv_span *s); /* in its format */
+rp_kv_format kv_span_format(const kv_span *s);                  /* layers may be in f16: kv_span_layer_format */
+const kv_shape *kv_span_shape(const kv_span *s);                /* in its format */
 const kv_layer *kv_span_layer(const kv_span *s, int32_t layer); /* its row; borrowed from the pool */
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);   /* reduced: slots of the head that has most */
@@ -169,7 +177,7 @@ const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_hea
 /* Position of a slot; not of reduced spans. */
 int32_t kv_span_slot_position(const kv_span *s, int32_t slot);
 const base_key *kv_span_key(const kv_span *s);
-uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
+uint64_t kv_span_bytes(const kv_span *s); /* of its blocks, without freed ones */
 
 /* The format of a layer's KV: kv_shape_layer_format. */
 rp_kv_format kv_span_layer_format(const kv_span *s, int32_t layer);
@@ -190,26 +198,5 @@ bool kv_span_has_pool_format(const kv_span *s);
 /* Can files be read and written in place? If each block of a layer is one block of the pool, in this order, and the host reaches it. */
 bool kv_span_is_in_place(const kv_span *s, int32_t layer);
 void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block); /* a block that the span has */
-
-/* A span as one prompt sees it. Holds no reference; the context does. */
-typedef struct kv_view {
-    kv_span *span;
-    int32_t shift;                 /* positions that the span is moved by in this prompt */
-    uint64_t mask[KV_SPAN_BLOCKS]; /* bit j of mask[b]: slot 64 b + j is selected; reduced spans: all are */
-} kv_view;
-
-/* Sets the first n slots and clears the others. */
-void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n);
-/* Sets slots [begin, end), 0 <= begin, and clears the others. */
-void kv_mask_range(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
-/* Clears slots [begin, end), which may reach outside 0..256. */
-void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
-
-/* Number of set slots. */
-int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]);
-
-/* Slots of one block of a view that a token at position pos sees in a head: selected slots at pos or before it and, with a
- * window, less than `window` before it. Heads differ in reduced spans only. */
-uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window);
 
 #endif

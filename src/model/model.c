@@ -99,12 +99,12 @@ static int set_bare_layers(rp_model *m, rp_error *err) {
 static void forget_shape(rp_model *m) {
     base_free(m->layers);
     base_free(m->alibi_slopes);
-    base_free(m->state_windows);
+    base_free(m->kv_layers);
     for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->ropes[i].frequencies);
     memset(m->ropes, 0, sizeof(m->ropes));
     m->layers = NULL;
     m->alibi_slopes = NULL;
-    m->state_windows = NULL;
+    m->kv_layers = NULL;
     m->positions = (model_weight){.data = NULL};
     m->n_kv_layers = 0;
     m->hp = (model_hparams){.n_vocab = tokenizer_n_vocab(m->tokenizer)};
@@ -207,7 +207,7 @@ void model_close(rp_model *m) {
     base_free(m->chat_template);
     base_free(m->layers);
     base_free(m->alibi_slopes);
-    base_free(m->state_windows);
+    base_free(m->kv_layers);
     for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->ropes[i].frequencies);
     tokenizer_free(m->tokenizer);
     gguf_close(m->file);

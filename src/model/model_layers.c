@@ -89,13 +89,18 @@ static int set_slopes(rp_model *m, rp_error *err) {
 
 int model_set_layers(rp_model *m, rp_error *err) {
     for (int32_t i = 0; i < model_n_matrices(m); i++) matrix_at(m, i)->matrix = i;
-    m->state_windows = base_calloc((size_t)m->hp.n_layers, sizeof(int32_t));
-    if (!m->state_windows) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(int32_t), "the layers");
+    m->kv_layers = base_calloc((size_t)m->hp.n_layers, sizeof(*m->kv_layers));
+    if (!m->kv_layers) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(*m->kv_layers), "the layers");
     for (int32_t i = 0; i < m->hp.n_layers; i++) {
         set_kind(m, i);
         if (!m->layers[i].owns_kv) continue;
         m->layers[i].states = m->n_kv_layers;
-        m->state_windows[m->n_kv_layers++] = m->layers[i].window;
+        m->kv_layers[m->n_kv_layers++] = (kv_layer_shape){
+            .n_heads = m->hp.n_kv_heads,
+            .key_dim = m->hp.key_dim,
+            .value_dim = m->hp.value_dim,
+            .window = m->layers[i].window,
+        };
     }
     for (int32_t i = 0; i < m->hp.n_layers; i++) {
         int rc = m->layers[i].owns_kv ? RP_OK : share_kv(m, i, err);
@@ -104,11 +109,11 @@ int model_set_layers(rp_model *m, rp_error *err) {
     return m->arch->features & MODEL_ALIBI && m->hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
 }
 
-static int32_t mark_windows(const rp_model *m, bool *kv_layers) {
+static int32_t mark_windows(const rp_model *m, kv_layer_shape *kv_layers) {
     int32_t n = 0;
     for (int32_t i = 0; i < m->hp.n_layers; i++) {
         if (m->layers[i].window == 0) continue;
-        kv_layers[m->layers[i].states] = true;
+        kv_layers[m->layers[i].states].in_f16 = true;
         n++;
     }
     return n;
@@ -121,9 +126,9 @@ static int32_t read_number(const char **at) {
     return n;
 }
 
-int model_read_layers(const rp_model *m, const char *name, const char *list, bool *kv_layers, rp_error *err) {
+int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers, rp_error *err) {
     static const char windows[] = "windows";
-    memset(kv_layers, 0, sizeof(*kv_layers) * (size_t)m->n_kv_layers);
+    for (int32_t i = 0; i < m->n_kv_layers; i++) kv_layers[i].in_f16 = false;
     for (const char *at = list;; at++) {
         int32_t first = 0, last = -1; /* none */
         const bool is_windows = strncmp(at, windows, strlen(windows)) == 0;
@@ -137,16 +142,11 @@ int model_read_layers(const rp_model *m, const char *name, const char *list, boo
         if (last >= m->hp.n_layers)
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d", name, list, last,
                              m->hp.n_layers - 1);
-        for (int32_t i = first; i <= last; i++) kv_layers[m->layers[i].states] = true;
+        for (int32_t i = first; i <= last; i++) kv_layers[m->layers[i].states].in_f16 = true;
         if (*at == '\0') return RP_OK;
     }
 }
 
 kv_shape model_kv_shape(const rp_model *m, rp_kv_format format) {
-    return (kv_shape){.n_layers = m->n_kv_layers,
-                      .n_kv_heads = m->hp.n_kv_heads,
-                      .key_dim = m->hp.key_dim,
-                      .value_dim = m->hp.value_dim,
-                      .windows = m->hp.window > 0 ? m->state_windows : NULL,
-                      .format = format};
+    return (kv_shape){.n_layers = m->n_kv_layers, .layers = m->kv_layers, .format = format};
 }

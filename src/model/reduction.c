@@ -150,7 +150,7 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
     const kv_shape *shape = kv_span_shape(h->run->spans[0]);
     const bool reads = m == REDUCTION_KNORM || methods[m].needs_queries;
     int rc = RP_OK;
-    for (h->kv_head = 0; h->kv_head < shape->n_kv_heads && !rc; h->kv_head++) {
+    for (h->kv_head = 0; h->kv_head < kv_shape_heads(shape) && !rc; h->kv_head++) {
         double *own = scores + (int64_t)h->kv_head * h->n_slots;
         if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, true, h->keys);
         if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
@@ -180,16 +180,16 @@ static void keep_scores(const reduction_head *h, int32_t n_kv_heads, const doubl
 
 /* Scratch of a layer's scores, in doubles: [KV heads][slots] of scores, and of leverages or, of query heads, norms. */
 static size_t scratch_doubles(reduction_method m, const reduction_head *h, const kv_shape *shape) {
-    const size_t n = (size_t)shape->n_kv_heads * (size_t)h->n_slots;
+    const size_t n = (size_t)kv_shape_heads(shape) * (size_t)h->n_slots;
     if (m == REDUCTION_KVZIP_PLUS) return n + (size_t)h->run->model->hp.n_heads * (size_t)h->n_slots;
     return m == REDUCTION_COMPACTOR ? 2 * n : n;
 }
 
 static int score_all(reduction_method m, backend *b, reduction_head *h, float *out, rp_error *err) {
     const kv_shape *shape = kv_span_shape(h->run->spans[0]);
-    const size_t n = (size_t)shape->n_kv_heads * (size_t)h->n_slots, n_doubles = scratch_doubles(m, h, shape);
-    const size_t n_values = (size_t)shape->value_dim * (m == REDUCTION_KVZIP_PLUS ? n : (size_t)h->n_slots);
-    const size_t n_keys = (size_t)shape->key_dim * (size_t)h->n_slots;
+    const size_t n = (size_t)kv_shape_heads(shape) * (size_t)h->n_slots, n_doubles = scratch_doubles(m, h, shape);
+    const size_t n_values = (size_t)shape->layers[0].value_dim * (m == REDUCTION_KVZIP_PLUS ? n : (size_t)h->n_slots);
+    const size_t n_keys = (size_t)shape->layers[0].key_dim * (size_t)h->n_slots;
     const size_t bytes = n_doubles * sizeof(double) + (n_keys + n_values) * sizeof(float);
     double *scores = base_alloc(bytes);
     if (!scores) return base_fail_memory(err, bytes, "scores of slots");
@@ -199,8 +199,8 @@ static int score_all(reduction_method m, backend *b, reduction_head *h, float *o
     int rc = RP_OK;
     for (h->layer = 0; h->layer < shape->n_layers && !rc; h->layer++) {
         rc = m == REDUCTION_KVZIP_PLUS ? score_plus(b, h, scores + n, scores, err) : score_layer(m, b, h, scores, err);
-        if (m == REDUCTION_COMPACTOR && !rc) reduction_blend_compactor(h, shape->n_kv_heads, scores);
-        if (!rc) keep_scores(h, shape->n_kv_heads, scores, out + (size_t)h->layer * n);
+        if (m == REDUCTION_COMPACTOR && !rc) reduction_blend_compactor(h, kv_shape_heads(shape), scores);
+        if (!rc) keep_scores(h, kv_shape_heads(shape), scores, out + (size_t)h->layer * n);
     }
     base_free(scores);
     return rc;
@@ -210,8 +210,8 @@ static int32_t slots_of(const reduction_run *run) { return kv_span_end(run->span
 
 int reduction_score(float **out, backend *b, reduction_method m, const reduction_run *run, rp_error *err) {
     const kv_shape *shape = kv_span_shape(run->spans[0]);
-    reduction_head h = {.run = run, .n_slots = slots_of(run), .key_dim = shape->key_dim, .value_dim = shape->value_dim};
-    const size_t bytes = sizeof(float) * (size_t)shape->n_layers * (size_t)shape->n_kv_heads * (size_t)h.n_slots;
+    reduction_head h = {.run = run, .n_slots = slots_of(run), .key_dim = shape->layers[0].key_dim, .value_dim = shape->layers[0].value_dim};
+    const size_t bytes = sizeof(float) * (size_t)shape->n_layers * (size_t)kv_shape_heads(shape) * (size_t)h.n_slots;
     float *scores = *out = base_alloc(bytes);
     if (!scores) return base_fail_memory(err, bytes, "scores of slots");
     BASE_ASSERT(run->observer != NULL || methods[m].rows == REDUCTION_ROWS_NONE);
@@ -227,7 +227,7 @@ int reduction_score(float **out, backend *b, reduction_method m, const reduction
 
 int reduction_select_scored(kv_selection **out, reduction_method m, int32_t permille, const reduction_run *run, const float *scores, rp_error *err) {
     const kv_shape *shape = kv_span_shape(run->spans[0]);
-    const int rc = kv_selection_new(out, shape->n_layers, shape->n_kv_heads, slots_of(run), err);
+    const int rc = kv_selection_new(out, shape->n_layers, kv_shape_heads(shape), slots_of(run), err);
     if (!rc) kv_selection_highest(*out, scores, methods[m].budget, permille);
     return rc;
 }

@@ -91,9 +91,10 @@ static void score_ends(const head *h, float *scores) {
 }
 
 static void score_tova(const head *h, float *scores) {
+    const int32_t n_heads = kv_shape_heads(h->in->shape);
     for (int32_t i = 0; i < h->in->n; i++) {
         double sum = 0;
-        for (int32_t kv_head = 0; kv_head < h->in->shape->n_kv_heads; kv_head++) sum += weight_of(h, kv_head, i);
+        for (int32_t kv_head = 0; kv_head < n_heads; kv_head++) sum += weight_of(h, kv_head, i);
         scores[i] = (float)sum;
     }
 }
@@ -137,10 +138,10 @@ static int32_t budget_of_layer(const head *h) {
 }
 
 static void select_all(kv_selection *s, head *h, float *scores) {
-    const int64_t n = h->in->n, n_heads = h->in->shape->n_kv_heads;
+    const int64_t n = h->in->n, n_heads = kv_shape_heads(h->in->shape);
     int64_t total = 0;
     for (h->layer = 0; h->layer < h->in->shape->n_layers; h->layer++) {
-        h->window = h->in->shape->windows ? h->in->shape->windows[h->layer] : 0;
+        h->window = h->in->shape->layers[h->layer].window;
         for (h->kv_head = 0; h->kv_head < n_heads; h->kv_head++) {
             const int64_t i = h->layer * n_heads + h->kv_head;
             const counts c = score_head(h, scores + i * n);
@@ -160,7 +161,7 @@ static void mark_kept(const sequence_slots *in, bool *is_kept) {
 }
 
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err) {
-    const size_t n_scores = (size_t)in->shape->n_layers * (size_t)in->shape->n_kv_heads * (size_t)in->n;
+    const size_t n_scores = (size_t)in->shape->n_layers * (size_t)kv_shape_heads(in->shape) * (size_t)in->n;
     const size_t bytes = (sizeof(double) + sizeof(bool)) * (size_t)in->n + sizeof(float) * n_scores;
     double *weights = base_alloc(bytes);
     *out = NULL;
@@ -170,7 +171,7 @@ int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const s
     bool *is_kept = (bool *)(scores + n_scores);
     head h = {.in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};
     mark_kept(in, is_kept);
-    const int rc = kv_selection_new(out, in->shape->n_layers, in->shape->n_kv_heads, in->n, err);
+    const int rc = kv_selection_new(out, in->shape->n_layers, kv_shape_heads(in->shape), in->n, err);
     if (!rc) select_all(*out, &h, scores);
     base_free(weights);
     return rc;

@@ -12,7 +12,7 @@ static int64_t groups_in(int64_t n_slots) { return (n_slots + SLOT_GROUP - 1) / 
 
 static uint64_t key_bytes(const kv_shape *shape, int64_t n_groups) {
     const int64_t blocks = (n_groups + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    return sizeof(uint16_t) * 2 * (uint64_t)(blocks * KV_BLOCK_SLOTS * shape->key_dim * shape->n_layers * shape->n_kv_heads);
+    return sizeof(uint16_t) * 2 * (uint64_t)(blocks * KV_BLOCK_SLOTS * shape->layers[0].key_dim * shape->n_layers * kv_shape_heads(shape));
 }
 
 uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_runs) {
@@ -54,7 +54,7 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     const uint64_t bytes = key_bytes(shape, n_groups);
     slot_bounds *s = *out = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "bounds of slots");
-    *s = (slot_bounds){.n_kv_heads = shape->n_kv_heads, .key_dim = shape->key_dim, .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
+    *s = (slot_bounds){.n_kv_heads = kv_shape_heads(shape), .key_dim = shape->layers[0].key_dim, .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
     s->most = (int32_t)groups_in(most);
     s->end = end;
     if (!alloc_parts(s, (size_t)n_groups, (size_t)bytes)) {

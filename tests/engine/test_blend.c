@@ -29,7 +29,9 @@ static const char schema[] =
     "there in the rain every morning.</module><module name='b'>People say that the harbour was built by two brothers, one of whom never saw it, "
     "and that its lamp is green.</module></schema>";
 static const char prompt[] = "<prompt schema='s'><a/><b/> And the horse?</prompt>";
-enum { TEXT, A, B }; /* of its plan */
+enum { TEXT,
+       A,
+       B }; /* of its plan */
 
 typedef struct world {
     rp_model *model;
@@ -93,7 +95,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     kv_pool *pool;
     kv_context c;
     kv_shape s = model_kv_shape(m, RP_KV_F32);
-    int32_t layer = m->layers[model_probe_layer(m)].states, width = s.n_kv_heads * (s.key_dim + s.value_dim);
+    int32_t layer = m->layers[model_probe_layer(m)].states, width = kv_shape_heads(&s) * (s.layers[0].key_dim + s.layers[0].value_dim);
     assert_true(n <= ROWS);
     must(base_cpu_detect(&level, &err), &err);
     must(cpu_backend_new(&b, m, &(cpu_backend_options){.format = RP_KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
@@ -108,11 +110,11 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     for (int32_t i = 0; i < n; i++) {
         char *block = kv_span_in_place(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
         int32_t slot = rows[i].slot % KV_BLOCK_SLOTS;
-        for (int32_t h = 0; h < s.n_kv_heads; h++) {
+        for (int32_t h = 0; h < kv_shape_heads(&s); h++) {
             const kv_layer *l = kv_span_layer(rows[i].span, layer);
             const float *keys = (float *)(block + kv_block_keys_at(l, h)), *values = (float *)(block + kv_block_values_at(l, h));
-            for (int32_t d = 0; d < s.key_dim; d++) *out++ = keys[d * KV_BLOCK_SLOTS + slot];
-            for (int32_t d = 0; d < s.value_dim; d++) *out++ = values[slot * s.value_dim + d];
+            for (int32_t d = 0; d < s.layers[0].key_dim; d++) *out++ = keys[d * KV_BLOCK_SLOTS + slot];
+            for (int32_t d = 0; d < s.layers[0].value_dim; d++) *out++ = values[slot * s.layers[0].value_dim + d];
         }
     }
     kv_context_clear(&c);
@@ -124,7 +126,8 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
 
 /* The deviation of each token of module b from a plain run of all. Returns their number; *first: their first index. */
 static int32_t naive_deviations(const rp_model *m, const pml_plan *p, double *out, int32_t *first) {
-    enum { MOST = 512, WIDTH = 512 };
+    enum { MOST = 512,
+           WIDTH = 512 };
     static float plain[MOST * WIDTH], alone[MOST * WIDTH];
     static int32_t tokens[MOST], positions[MOST];
     rp_error err = {0};

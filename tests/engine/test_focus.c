@@ -235,7 +235,7 @@ static int32_t slow_look(slow *s, looked *out) {
     size_t view = 0;
     int32_t n = 0;
     kv_context_truncate(&s->context, 1);
-    must(attention_observer_new(&o, shape->n_layers, shape->n_kv_heads, ATTENTION_SUM, 64, 0, s->context.n_views, &err), &err);
+    must(attention_observer_new(&o, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, 64, 0, s->context.n_views, &err), &err);
     slow_feed(s, &s->context, s->token, s->pos, o);
     for (size_t i = 0; i < s->plan->n_items; i++) {
         const pml_item *item = &s->plan->items[i];
@@ -244,7 +244,7 @@ static int32_t slow_look(slow *s, looked *out) {
         for (int32_t slot = 0; slot < item->n_tokens && !item->exact; slot++) {
             double weight = 0;
             for (int32_t l = 0; l < shape->n_layers; l++)
-                for (int32_t h = 0; h < shape->n_kv_heads; h++) weight += attention_observer_weight(o, l, h, view, slot);
+                for (int32_t h = 0; h < kv_shape_heads(shape); h++) weight += attention_observer_weight(o, l, h, view, slot);
             out[n++] = (looked){view, slot, tokens[slot], item->pos + slot, weight};
         }
         view++;

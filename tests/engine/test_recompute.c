@@ -461,9 +461,9 @@ static void make_reduced(rp_engine *e, void *arg) {
     span_store_each(e->store, choose_module, &r->key);
     kv_span *whole = span_store_get(e->store, &r->key, NULL);
     assert_non_null(whole);
-    must(kv_selection_new(&s, shape->n_layers, shape->n_kv_heads, kv_span_tokens(whole), &err), &err);
-    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads * s->n_slots; i += 2)
-        kv_selection_add(s, i / s->n_slots / shape->n_kv_heads, i / s->n_slots % shape->n_kv_heads, i % s->n_slots);
+    must(kv_selection_new(&s, shape->n_layers, kv_shape_heads(shape), kv_span_tokens(whole), &err), &err);
+    for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape) * s->n_slots; i += 2)
+        kv_selection_add(s, i / s->n_slots / kv_shape_heads(shape), i / s->n_slots % kv_shape_heads(shape), i % s->n_slots);
     must(kv_span_reduce(&reduced, (const kv_span *const *)&whole, 1, s, 0, &err), &err);
     r->key.bytes[31] ^= 1;
     kv_span_seal(reduced, &r->key);

@@ -502,7 +502,7 @@ static void read_kept_heads(rp_engine *e, void *arg) {
     assert_int_equal(engine_find_schema(e, &e->salt, "s", &schema, &err), RP_OK);
     const pml_layout *l = schema->layout;
     const pml_segment *s = segment_of(l, k->module);
-    k->n_heads = e->states.shape.n_layers * e->states.shape.n_kv_heads;
+    k->n_heads = e->states.shape.n_layers * kv_shape_heads(&e->states.shape);
     k->n_tokens = s->n_tokens;
     k->heads = calloc((size_t)s->n_tokens, sizeof(*k->heads));
     k->is_own = calloc((size_t)s->n_tokens, sizeof(*k->is_own));
@@ -515,7 +515,7 @@ static void read_kept_heads(rp_engine *e, void *arg) {
         assert_non_null(span);
         n_parts = kv_span_parts(span);
         for (int32_t head = 0; head < k->n_heads; head++) {
-            const int32_t layer = head / e->states.shape.n_kv_heads, kv_head = head % e->states.shape.n_kv_heads;
+            const int32_t layer = head / kv_shape_heads(&e->states.shape), kv_head = head % kv_shape_heads(&e->states.shape);
             for (int32_t i = 0; i < kv_span_slots(span, layer, kv_head); i++) k->heads[kv_span_positions(span, layer, kv_head)[i] - s->pos]++;
         }
         kv_span_unref(span);

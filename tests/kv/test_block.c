@@ -9,16 +9,13 @@
 
 #include "base/compiler.h"
 #include "kv/kv_layer.h"
+#include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
-static const struct {
-    int32_t n_heads, key_dim, value_dim;
-} shapes[] = {{1, 2, 2}, {3, 10, 34}, {2, 64, 64}};
+static const kv_layer_shape shapes[] = {KV_ROW(1, 2, 2, 0, false), KV_ROW(3, 10, 34, 0, false), KV_ROW(2, 64, 64, 0, false)};
 
-static kv_layer layer_of(size_t shape, int format) {
-    return kv_layer_make(shapes[shape].n_heads, shapes[shape].key_dim, shapes[shape].value_dim, 0, (rp_kv_format)format);
-}
+static kv_layer layer_of(size_t shape, int format) { return kv_layer_make(&shapes[shape], (rp_kv_format)format); }
 
 static void check_block(const kv_layer *l, int n, tiny_random *r) {
     const size_t bytes = l->block_bytes, used = kv_block_used_bytes(l, n);
@@ -55,7 +52,7 @@ static void used_slots_are_packed(void **state) {
 static void packing_is_in_order(void **state) {
     enum { DIM = 4,
            N = 3 };
-    const kv_layer l = kv_layer_make(1, DIM, DIM, 0, RP_KV_F16);
+    const kv_layer l = kv_layer_make(&(kv_layer_shape)KV_ROW(1, DIM, DIM, 0, false), RP_KV_F16);
     uint16_t block[2 * DIM * KV_BLOCK_SLOTS] = {0};
     (void)state;
     for (int d = 0; d < DIM; d++)

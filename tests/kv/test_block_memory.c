@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "kv/host_memory.h"
 #include "store/record/record.h"
+#include "support/kv_shapes.h"
 #include "support/must.h"
 #include "support/record_forge.h"
 #include "support/reduced_run.h"
@@ -59,7 +60,7 @@ static bool reaches_a_system_call(const kv_span *s) {
 
 /* What makes the other tests, here and in tests/trapped, able to fail. */
 static void who_touches_a_block_is_caught(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_F16};
+    const kv_shape shape = {KV_SAME(2, 2, 8, 8), .format = RP_KV_F16};
     tiny_random *r = *state;
     kv_pool *pool;
     kv_span *run[REDUCED_RUN_SPANS];
@@ -88,15 +89,13 @@ static void who_touches_a_block_is_caught(void **state) {
 
 /* ---- spans ---- */
 
-static const bool f16_layers[] = {false, true, false};
-static const int32_t windows[] = {70, 0, 10};
 static const kv_shape shapes[] = {
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F32},
-    {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
-    {.n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8},
-    {.n_layers = 2, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8},
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .windows = windows, .format = RP_KV_INT8},
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_F16},
+    {KV_SAME(3, 2, 8, 4), .format = RP_KV_F32},
+    {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
+    {KV_SAME(2, 1, 16, 16), .format = RP_KV_INT8},
+    {KV_SAME(2, 2, 8, 8), .format = RP_KV_FP8},
+    {KV_ROWS(3, KV_ROW(2, 16, 16, 70, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 10, false)), .format = RP_KV_INT8},
+    {KV_ROWS(3, KV_ROW(2, 16, 8, 70, false), KV_ROW(2, 16, 8, 0, false), KV_ROW(2, 16, 8, 10, false)), .format = RP_KV_F16},
 };
 
 /* The same KV in both memories. */
@@ -152,8 +151,8 @@ static void expect_same_blocks(const kv_span *a, const kv_span *b) {
 static void expect_same_cells(const kv_span *a, const kv_span *b) {
     const kv_shape *shape = kv_span_shape(a);
     uint8_t *x = base_calloc(2, kv_shape_most_block_bytes(shape));
-    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
-        const int32_t l = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(a, l, head);
+    for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape); i++) {
+        const int32_t l = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(a, l, head);
         const kv_layer cell = kv_layer_cell(kv_span_layer(a, l));
         uint8_t *y = x + cell.cell_bytes;
         assert_int_equal(n, kv_span_slots(b, l, head));

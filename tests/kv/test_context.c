@@ -13,10 +13,11 @@
 #include "base/compiler.h"
 #include "kv/host_memory.h"
 #include "kv/context.h"
+#include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
-static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F32};
+static const kv_shape shape = {KV_SAME(3, 2, 8, 4), .format = RP_KV_F32};
 
 static kv_pool *new_pool(uint64_t bytes) {
     kv_pool *pool = NULL;
@@ -234,8 +235,8 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
     for (int pass = 0; pass < 2; pass++) {
         uint8_t byte = 0;
         int missing = 0;
-        for (int32_t i = 0; i < own->n_layers * n_blocks * own->n_kv_heads; i++) {
-            const int32_t layer = i / n_blocks / own->n_kv_heads, block = i / own->n_kv_heads % n_blocks, head = i % own->n_kv_heads;
+        for (int32_t i = 0; i < own->n_layers * n_blocks * kv_shape_heads(own); i++) {
+            const int32_t layer = i / n_blocks / kv_shape_heads(own), block = i / kv_shape_heads(own) % n_blocks, head = i % kv_shape_heads(own);
             const kv_layer of_layer = kv_shape_layer(own, layer);
             const size_t key_bytes = of_layer.key_bytes, value_bytes = of_layer.value_bytes;
             assert_int_equal(kv_span_layer_format(s, layer), of_layer.format);
@@ -255,11 +256,11 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
 }
 
 static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
-    static const kv_shape shapes[] = {
-        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16},
-        {.n_layers = 5, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .format = RP_KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 6, .value_dim = 2, .format = RP_KV_F32},
-        {.n_layers = 3, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8}, /* f16: keys and values apart */
+    const kv_shape shapes[] = {
+        {KV_SAME(3, 4, 64, 64), .format = RP_KV_F16},
+        {KV_SAME(5, 3, 16, 8), .format = RP_KV_INT8},
+        {KV_SAME(2, 2, 6, 2), .format = RP_KV_F32},
+        {KV_SAME(3, 1, 16, 16), .format = RP_KV_INT8}, /* f16: keys and values apart */
     };
     int n_packed = 0;
     (void)state;
@@ -284,7 +285,7 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             if (cells > 0 && own.format != shapes[i].format) {
                 assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
                 assert_true(kv_span_tokens(like) == 150 && kv_span_position(like) == 7 && kv_span_format(like) == own.format);
-                const int32_t n_cells = 3 * own.n_layers * own.n_kv_heads * packing.per_cell; /* of all columns, without gaps */
+                const int32_t n_cells = 3 * own.n_layers * kv_shape_heads(&own) * packing.per_cell; /* of all columns, without gaps */
                 const int32_t n_blocks = (n_cells + cells - 1) / cells;
                 assert_int_equal(kv_span_bytes(like), (uint64_t)n_blocks * kv_pool_block_bytes(pool));
                 assert_int_equal(kv_pool_get_stats(pool).used_bytes, before + kv_span_bytes(like));
@@ -308,10 +309,11 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
 /* ---- layers in f16 ---- */
 
 /* Layers 0 and 3 of five; layers 1 and 3 have windows. */
-static const bool f16_layers[] = {true, false, false, true, false};
-static const int32_t windows[] = {0, 100, 0, 70, 0};
-#define MIXED(heads, keys, values, f) \
-    { .n_layers = 5, .n_kv_heads = heads, .key_dim = keys, .value_dim = values, .windows = windows, .format = f, .f16_layers = f16_layers }
+#define MIXED_IF(heads, keys, values, f, is_mixed) \
+    { KV_ROWS(5, KV_ROW(heads, keys, values, 0, is_mixed), KV_ROW(heads, keys, values, 100, false), KV_ROW(heads, keys, values, 0, false), \
+              KV_ROW(heads, keys, values, 70, is_mixed), KV_ROW(heads, keys, values, 0, false)), \
+      .format = f }
+#define MIXED(heads, keys, values, f) MIXED_IF(heads, keys, values, f, true)
 
 /* 150 tokens from position 7 on, of which a reader at 210 does not reach the first block of layer 1, and two of layer 3. */
 static kv_span *trimmed_span(kv_pool *pool, rp_kv_format format, int32_t *n_freed) {
@@ -332,13 +334,13 @@ static void check_form(kv_pool *pool, const kv_span *s, int n_missing) {
     const kv_span_form form = kv_span_describe(s, kept);
     assert_true(form.first_pos == 7 && form.n_tokens == 150 && !form.slots);
     assert_int_equal(kv_span_restore(&copy, pool, &form, &key, NULL), RP_OK);
-    assert_int_equal(kv_span_bytes(copy), (uint64_t)kv_form_blocks(kv_pool_shape(pool), &form) * kv_pool_block_bytes(pool));
+    assert_int_equal(kv_span_bytes(copy), (uint64_t)kv_form_blocks(pool, &form) * kv_pool_block_bytes(pool));
     check_apart(copy, &own, n_missing);
     kv_span_unref(copy);
 }
 
 static void layers_in_f16_have_blocks_of_their_own(void **state) {
-    static const struct {
+    const struct {
         kv_shape shape;
         int32_t f16_blocks; /* of the pool, for 64 tokens */
     } pools[] = {
@@ -364,10 +366,10 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
         }
         const bool is_pool_format = own.format == of_pool->format;
         const kv_packing packing = kv_shape_packing(of_pool, own.format);
-        const int32_t parts = (5 - n_f16) * own.n_kv_heads * packing.per_cell;
+        const int32_t parts = (5 - n_f16) * kv_shape_heads(&own) * packing.per_cell;
         const int32_t plain = is_pool_format ? 5 - n_f16 : (parts + packing.per_block - 1) / packing.per_block;
         const size_t block = kv_pool_block_bytes(pool);
-        assert_int_equal(kv_shape_f16_blocks(of_pool), f16_blocks);
+        assert_int_equal(kv_pool_plan(pool, of_pool->format)->places[0].n_blocks, f16_blocks);
         assert_int_equal(kv_shape_mixes(&own), n_f16 > 0);
         assert_int_equal(kv_column_blocks(pool, own.format), plain + n_f16 * f16_blocks);
         if (!kv_format_is_encoded(own.format)) { /* grows token by token */
@@ -396,7 +398,7 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
 }
 
 static void a_token_in_mixed_formats_has_the_bytes_of_its_layers(void **state) {
-    static const kv_shape mixed = MIXED(4, 64, 64, RP_KV_INT8);
+    const kv_shape mixed = MIXED(4, 64, 64, RP_KV_INT8);
     const kv_shape f16 = kv_shape_in(&mixed, RP_KV_F16), kivi2 = kv_shape_in(&mixed, RP_KV_KIVI2);
     (void)state;
     assert_int_equal(kv_shape_token_bytes(&f16), 5 * 4 * 128 * 2);
@@ -406,20 +408,19 @@ static void a_token_in_mixed_formats_has_the_bytes_of_its_layers(void **state) {
 }
 
 static void f16_that_does_not_fit_is_refused(void **state) {
-    static const kv_shape mixed = MIXED(1, 64, 2, RP_KV_INT8); /* one head's keys in f16 exceed a block */
-    kv_shape plain = mixed;
+    const kv_shape mixed = MIXED(1, 64, 2, RP_KV_INT8); /* one head's keys in f16 exceed a block */
+    const kv_shape plain = MIXED_IF(1, 64, 2, RP_KV_INT8, false);
     kv_pool *pool;
     rp_error err;
     (void)state;
     assert_int_equal(kv_pool_new(&pool, &mixed, 1 << 20, NULL, &err), RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "layers in f16 do not fit into blocks of int8 KV with 1 heads of 64 and 2 dimensions"));
-    plain.f16_layers = NULL;
     assert_int_equal(kv_pool_new(&pool, &plain, 1 << 20, NULL, &err), RP_OK);
     kv_pool_free(pool);
 }
 
 static void a_pool_used_up_leaves_packed_spans_whole(void **state) {
-    static const kv_shape small = {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_F16};
+    const kv_shape small = {KV_SAME(4, 2, 8, 8), .format = RP_KV_F16};
     kv_pool *pool;
     kv_span *span, *like;
     rp_error err;

@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "kv/host_memory.h"
 #include "kv/context.h"
+#include "support/kv_shapes.h"
 #include "support/ranked.h"
 #include "support/reduced_run.h"
 #include "support/seed.h"
@@ -149,7 +150,7 @@ static void check_views(kv_pool *pool, kv_span *to, int32_t pos, tiny_random *r)
     kv_span_seal(to, &key);
     assert_int_equal(kv_context_add(&c, to, below(r, 300), NULL, NULL), RP_OK);
     for (int i = 0; i < 20; i++)
-        check_visible(&c.views[0], below(r, shape->n_layers), below(r, shape->n_kv_heads), pos + below(r, 1200), i % 2 * (1 + below(r, 300)));
+        check_visible(&c.views[0], below(r, shape->n_layers), below(r, kv_shape_heads(shape)), pos + below(r, 1200), i % 2 * (1 + below(r, 300)));
     assert_int_equal(kv_context_slots(&c), kv_span_tokens(to));
     kv_context_clear(&c);
 }
@@ -170,7 +171,7 @@ static void check_reduced(kv_pool *pool, kv_span *const run[N_RUN_SPANS], const 
         assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, N_RUN_SPANS, s, part, NULL), RP_OK);
         assert_true(kv_span_is_reduced(to) && !kv_span_has_pool_format(to));
         for (int32_t layer = 0; layer < shape->n_layers; layer++)
-            for (int32_t head = 0; head < shape->n_kv_heads; head++) {
+            for (int32_t head = 0; head < kv_shape_heads(shape); head++) {
                 *(kv_shape_layer_format(&own, layer) == own.format ? &n_cells : &n_f16) += check_head(to, &own, part, run, s, layer, head);
                 tokens = BASE_MAX(tokens, kv_span_slots(to, layer, head));
             }
@@ -186,14 +187,13 @@ static void check_reduced(kv_pool *pool, kv_span *const run[N_RUN_SPANS], const 
 }
 
 static void reduced_spans_have_the_selected_slots(void **state) {
-    static const bool f16_layers[] = {false, true, false};
-    static const kv_shape shapes[] = {
-        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F32},
-        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
-        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8}, /* f16: keys and values apart */
-        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8},
-        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = RP_KV_INT8},
+    const kv_shape shapes[] = {
+        {KV_SAME(3, 2, 8, 4), .format = RP_KV_F32},
+        {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
+        {KV_SAME(2, 2, 16, 16), .format = RP_KV_INT8},
+        {KV_SAME(2, 1, 16, 16), .format = RP_KV_INT8}, /* f16: keys and values apart */
+        {KV_SAME(2, 2, 8, 8), .format = RP_KV_FP8},
+        {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 0, false)), .format = RP_KV_INT8},
     };
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(40); round++) {
@@ -220,7 +220,7 @@ static void reduced_spans_have_the_selected_slots(void **state) {
 
 /* Another format of the same slots; failures leave nothing. */
 static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16};
+    const kv_shape shape = {KV_SAME(2, 2, 16, 16), .format = RP_KV_F16};
     tiny_random *r = *state;
     kv_pool *pool;
     kv_span *run[N_RUN_SPANS], *to, *other;
@@ -281,7 +281,7 @@ static void check_restored(kv_pool *pool, const kv_span *s) {
     assert_int_equal(kv_span_restore(&restored, pool, &copy, kv_span_key(s), NULL), RP_OK);
     for (int32_t layer = 0; layer < shape->n_layers; layer++) {
         assert_int_equal(kv_span_layers_ready(restored), layer);
-        for (int32_t head = 0; head < shape->n_kv_heads; head++) {
+        for (int32_t head = 0; head < kv_shape_heads(shape); head++) {
             const int32_t n = kv_span_slots(s, layer, head);
             assert_int_equal(kv_span_slots(restored, layer, head), n);
             kv_span_put_positions(restored, layer, head, kv_span_positions(s, layer, head));
@@ -293,14 +293,14 @@ static void check_restored(kv_pool *pool, const kv_span *s) {
     assert_true(kv_span_is_reduced(restored) && kv_span_is_sealed(restored) && kv_span_end(restored) == kv_span_end(s));
     assert_int_equal(kv_span_parts(restored), kv_span_parts(s));
     assert_int_equal(kv_span_bytes(restored), kv_span_bytes(s));
-    assert_int_equal(kv_span_bytes(restored), (uint64_t)kv_form_blocks(shape, &copy) * kv_pool_block_bytes(pool));
+    assert_int_equal(kv_span_bytes(restored), (uint64_t)kv_form_blocks(pool, &copy) * kv_pool_block_bytes(pool));
     for (int32_t i = 0; i < 5; i++) { /* another part of it is another form */
         kv_span_form other = copy;
         if (i < 4) ++*(int32_t *[]){&other.first_pos, &other.end, &other.n_parts, &other.readable_from}[i];
         else other.format = other.format == RP_KV_F16 ? RP_KV_FP8 : RP_KV_F16;
         assert_false(kv_span_has_form(restored, &other));
     }
-    copied[shape->n_kv_heads] ^= 1;
+    copied[kv_shape_heads(shape)] ^= 1;
     assert_false(kv_span_has_form(restored, &copy));
     kv_span_unref(restored);
     base_free(copied);
@@ -320,10 +320,9 @@ static void check_parts(kv_pool *pool, const kv_span *s, int32_t n_parts) {
 }
 
 static void a_form_gives_the_same_span(void **state) {
-    static const bool f16_layers[] = {false, true, false};
-    static const kv_shape shapes[] = {
-        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
-        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = RP_KV_INT8},
+    const kv_shape shapes[] = {
+        {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
+        {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 0, false)), .format = RP_KV_INT8},
     };
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(16); round++) {
@@ -356,7 +355,7 @@ static void a_form_gives_the_same_span(void **state) {
 }
 
 static void impossible_forms_are_refused(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16};
+    const kv_shape shape = {KV_SAME(2, 2, 16, 16), .format = RP_KV_F16};
     static const uint16_t slots[] = {65, 0, 0, 256}, too_many[] = {65, 0, 0, 257}, fewer[] = {65, 0, 0, 255};
     static const uint8_t kept[] = {3, 15}, other_kept[] = {1, 15};
     const kv_span_form good = {.first_pos = 9, .n_tokens = 256, .kept = kept, .slots = slots, .n_kv_heads = 2, .end = 9 + 256, .n_parts = 65536};

@@ -103,10 +103,10 @@ static void windows_follow_the_architecture(void **state) {
         rp_model *m = open_golden(rows[i].name);
         kv_shape shape = model_kv_shape(m, RP_KV_F16);
         assert_int_equal(m->hp.n_layers, strlen(rows[i].windows));
-        assert_int_equal(shape.windows != NULL, strchr(rows[i].windows, 'w') != NULL);
+        assert_int_equal(kv_shape_has_windows(&shape), strchr(rows[i].windows, 'w') != NULL);
         for (int32_t l = 0; l < m->hp.n_layers; l++) {
             assert_int_equal(m->layers[l].window, rows[i].windows[l] == 'w' ? 24 : 0);
-            if (shape.windows) assert_int_equal(shape.windows[l], m->layers[l].window);
+            assert_int_equal(shape.layers[m->layers[l].states].window, m->layers[l].window);
         }
         model_close(m);
     }
@@ -114,18 +114,18 @@ static void windows_follow_the_architecture(void **state) {
 
 /* kv_layers as a text: x or . */
 static void check_layers(const rp_model *m, const char *list, const char *expected) {
-    bool layers[64];
+    kv_layer_shape layers[64];
     rp_error err = {0};
-    if (model_read_layers(m, "list", list, layers, &err)) fail_msg("%s", err.message);
+    if (model_read_f16_layers(m, "list", list, layers, &err)) fail_msg("%s", err.message);
     assert_int_equal(m->n_kv_layers, strlen(expected));
     for (int32_t l = 0; l < m->n_kv_layers; l++)
-        if (layers[l] != (expected[l] == 'x')) fail_msg("'%s': layer %d", list, (int)l);
+        if (layers[l].in_f16 != (expected[l] == 'x')) fail_msg("'%s': layer %d", list, (int)l);
 }
 
 static void check_no_layers(const rp_model *m, const char *list, const char *words) {
-    bool layers[64];
+    kv_layer_shape layers[64];
     rp_error err = {0};
-    assert_int_equal(model_read_layers(m, "list", list, layers, &err), RP_ERR_INVALID);
+    assert_int_equal(model_read_f16_layers(m, "list", list, layers, &err), RP_ERR_INVALID);
     if (!strstr(err.message, words)) fail_msg("'%s': %s", list, err.message);
 }
 

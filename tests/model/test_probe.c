@@ -38,7 +38,7 @@ typedef struct world {
     const rp_model *model;
     const char *name;
     rp_kv_format format;
-    bool f16_layers[64]; /* of the pool's shape, where it has any: every second one, the probe's among them */
+    kv_layer_shape layers[64]; /* of the pool's shape, where it has any: every second one, the probe's among them */
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
@@ -73,8 +73,11 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     *w = (world){.model = m, .name = name, .format = format, .random = random};
     kv_shape shape = model_kv_shape(m, format);
     assert_true(shape.n_layers <= 64);
-    for (int32_t i = 0; i < shape.n_layers; i++) w->f16_layers[i] = i % 2 == 1;
-    if (mixes) shape.f16_layers = w->f16_layers;
+    for (int32_t i = 0; i < shape.n_layers; i++) {
+        w->layers[i] = shape.layers[i];
+        w->layers[i].in_f16 = mixes && i % 2 == 1;
+    }
+    shape.layers = w->layers;
     open_forward(w, 1);
     must(kv_pool_new(&w->pool, &shape, (uint64_t)256 << 20, NULL, &err), &err);
     for (int32_t i = 0; i < N_ALL; i++) w->tokens[i] = below(w, m->hp.n_vocab);
@@ -193,10 +196,10 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
     const kv_span *span = c->views[i / KV_SPAN_TOKENS].span;
     const rp_kv_format format = kv_shape_layer_format(s, layer);
     int32_t block = i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS, slot = i % KV_BLOCK_SLOTS;
-    for (int32_t h = 0; h < s->n_kv_heads; h++) {
+    for (int32_t h = 0; h < kv_shape_heads(s); h++) {
         const void *keys = kv_host_bytes(kv_span_keys(span, layer, block, h)), *values = kv_host_bytes(kv_span_values(span, layer, block, h));
-        for (int32_t d = 0; d < s->key_dim; d++) *out++ = element(format, keys, true, s->key_dim, slot, d);
-        for (int32_t d = 0; d < s->value_dim; d++) *out++ = element(format, values, false, s->value_dim, slot, d);
+        for (int32_t d = 0; d < s->layers[0].key_dim; d++) *out++ = element(format, keys, true, s->layers[0].key_dim, slot, d);
+        for (int32_t d = 0; d < s->layers[0].value_dim; d++) *out++ = element(format, values, false, s->layers[0].value_dim, slot, d);
     }
 }
 
@@ -204,7 +207,7 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
 static void naive_deviations(world *w, double *out) {
     int32_t layer = w->model->layers[model_probe_layer(w->model)].states;
     const kv_shape *s = kv_pool_shape(w->pool);
-    int32_t n = s->n_kv_heads * (s->key_dim + s->value_dim);
+    int32_t n = kv_shape_heads(s) * (s->layers[0].key_dim + s->layers[0].value_dim);
     float *a = base_alloc(sizeof(float) * (size_t)n), *b = base_alloc(sizeof(float) * (size_t)n);
     kv_context plain, module;
     kv_context_init(&plain, w->pool);
@@ -231,8 +234,7 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
         k = some_rows(w, most, N_ALL - done);
         for (int32_t i = 0; i < k; i++) {
             bool first = done + i < N_FIRST;
-            rows[i] = (model_row){.token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span,
-                                  .slot = done + i - (first ? 0 : N_FIRST)};
+            rows[i] = (model_row){.token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
         }
         must(model_forward_probe(w->forward, &(model_step){rows, k, contexts, 1}, out + done, &err), &err);
     }

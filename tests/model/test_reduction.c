@@ -157,7 +157,7 @@ static struct {
 } naive;
 
 static size_t index_of(const kv_shape *shape, int32_t n, int32_t layer, int32_t kv_head, int32_t slot) {
-    return ((size_t)layer * (size_t)shape->n_kv_heads + (size_t)kv_head) * (size_t)n + (size_t)slot;
+    return ((size_t)layer * (size_t)kv_shape_heads(shape) + (size_t)kv_head) * (size_t)n + (size_t)slot;
 }
 
 static void recording_observe_input(backend *self, const backend_buffer *input) {
@@ -205,10 +205,10 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
 
 /* Decodes all keys or values: naive.elements; 0 where a window's block was freed. */
 static void read_elements(const kv_shape *shape, const module *m, bool is_key) {
-    const int32_t dim = is_key ? shape->key_dim : shape->value_dim, n_heads = shape->n_layers * shape->n_kv_heads;
+    const int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim, n_heads = shape->n_layers * kv_shape_heads(shape);
     float *x = naive.elements[is_key] = allocate((size_t)(n_heads * m->n * dim), sizeof(*x));
     for (int32_t i = 0; i < n_heads * m->n; i++, x += dim) {
-        const int32_t slot = i % m->n, kv_head = i / m->n % shape->n_kv_heads, layer = i / m->n / shape->n_kv_heads;
+        const int32_t slot = i % m->n, kv_head = i / m->n % kv_shape_heads(shape), layer = i / m->n / kv_shape_heads(shape);
         const kv_span *s = m->spans[slot / 256];
         if (!kv_span_has(s, layer, slot % 256 / 64)) continue;
         cpu_elements(kv_span_layer(s, layer), (is_key ? cpu_keys : cpu_values)(s, layer, slot % 256 / 64, kv_head), is_key, slot % 64, x);
@@ -216,13 +216,13 @@ static void read_elements(const kv_shape *shape, const module *m, bool is_key) {
 }
 
 static double element(const kv_shape *shape, const module *m, bool is_key, int32_t layer, int32_t kv_head, int32_t slot, int32_t d) {
-    const int32_t dim = is_key ? shape->key_dim : shape->value_dim;
+    const int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim;
     return (double)naive.elements[is_key][index_of(shape, m->n, layer, kv_head, slot) * (size_t)dim + (size_t)d];
 }
 
 static double value_norm(const kv_shape *shape, const module *m, int32_t layer, int32_t kv_head, int32_t slot) {
     double sum = 0;
-    for (int32_t d = 0; d < shape->value_dim; d++) sum += pow(element(shape, m, false, layer, kv_head, slot, d), 2);
+    for (int32_t d = 0; d < shape->layers[0].value_dim; d++) sum += pow(element(shape, m, false, layer, kv_head, slot, d), 2);
     return sqrt(sum);
 }
 
@@ -259,7 +259,7 @@ static void naive_softmax(double *x, const bool *there, int32_t n) {
 
 /* Expected attention of a query head: mu' = R mu, S' = R S R', for [slots of the run]. */
 static void naive_expected_head(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, int32_t head, double *out) {
-    const int32_t dim = shape->key_dim, n = m->n - 4;
+    const int32_t dim = shape->layers[0].key_dim, n = m->n - 4;
     double *r = allocate((size_t)(dim * dim), sizeof(double)), *one = allocate((size_t)(dim * dim), sizeof(double));
     double *s = allocate((size_t)(dim * dim), sizeof(double)), *turned = allocate((size_t)(dim * dim), sizeof(double));
     double *mu = allocate((size_t)dim, sizeof(double));
@@ -285,8 +285,8 @@ static void naive_expected_head(const rp_model *model, const kv_shape *shape, co
         double z = 0;
         const double scale = (double)model->hp.score_scale;
         for (int32_t i = 0; i < dim * dim; i++) {
-            const double ka = element(shape, m, true, layer, head / (model->hp.n_heads / shape->n_kv_heads), slot, i / dim);
-            const double kb = element(shape, m, true, layer, head / (model->hp.n_heads / shape->n_kv_heads), slot, i % dim);
+            const double ka = element(shape, m, true, layer, head / (model->hp.n_heads / kv_shape_heads(shape)), slot, i / dim);
+            const double kb = element(shape, m, true, layer, head / (model->hp.n_heads / kv_shape_heads(shape)), slot, i % dim);
             z += scale * ka * r[i] * mu[i % dim] + scale * scale / 2 * ka * turned[i] * kb;
         }
         out[slot] = z;
@@ -297,13 +297,13 @@ static void naive_expected_head(const rp_model *model, const kv_shape *shape, co
 }
 
 static void naive_expected(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, double *out) {
-    const int32_t group = model->hp.n_heads / shape->n_kv_heads;
+    const int32_t group = model->hp.n_heads / kv_shape_heads(shape);
     double *own = allocate((size_t)m->n, sizeof(double));
     for (int32_t head = 0; head < model->hp.n_heads; head++) {
         naive_expected_head(model, shape, m, layer, head, own);
         for (int32_t slot = 4; slot < m->n; slot++) out[head / group * m->n + slot] += own[slot] / group;
     }
-    for (int32_t i = 0; i < shape->n_kv_heads * m->n; i++)
+    for (int32_t i = 0; i < kv_shape_heads(shape) * m->n; i++)
         out[i] = i % m->n < 4 ? INFINITY : out[i] * value_norm(shape, m, layer, i / m->n, i % m->n);
     free(own);
 }
@@ -317,7 +317,7 @@ static void z_scores(double *x, int32_t n) {
 
 /* diag(X (X'X + 0.01)^-1 X'), the inverse by Gauss and Jordan. */
 static void naive_leverage(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, int32_t kv_head, double *out) {
-    const int32_t dim = shape->key_dim;
+    const int32_t dim = shape->layers[0].key_dim;
     double *x = allocate((size_t)(m->n * dim), sizeof(double)), *r = allocate((size_t)(dim * dim), sizeof(double));
     double *g = allocate((size_t)(dim * dim), sizeof(double)), *inverse = allocate((size_t)(dim * dim), sizeof(double));
     for (int32_t slot = 0; slot < m->n; slot++) {
@@ -350,7 +350,7 @@ static void naive_leverage(const rp_model *model, const kv_shape *shape, const m
 }
 
 static void naive_compactor(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, double *out) {
-    const int32_t dim = shape->key_dim, group = model->hp.n_heads / shape->n_kv_heads, all = shape->n_kv_heads * m->n;
+    const int32_t dim = shape->layers[0].key_dim, group = model->hp.n_heads / kv_shape_heads(shape), all = kv_shape_heads(shape) * m->n;
     double *a = allocate((size_t)all, sizeof(double)), *leverage = allocate((size_t)all, sizeof(double));
     double *r = allocate((size_t)(dim * dim), sizeof(double));
     for (int32_t slot = 0; slot < m->n; slot++) {
@@ -373,7 +373,7 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
         out[i] = ((slot > 0 ? a[i - 1] : 0) + a[i] + (slot + 1 < m->n ? a[i + 1] : 0)) / 3;
     }
     z_scores(out, all);
-    for (int32_t h = 0; h < shape->n_kv_heads; h++) naive_leverage(model, shape, m, layer, h, leverage + h * m->n);
+    for (int32_t h = 0; h < kv_shape_heads(shape); h++) naive_leverage(model, shape, m, layer, h, leverage + h * m->n);
     z_scores(leverage, all);
     for (int32_t i = 0; i < all; i++) out[i] = i % m->n < 8 || i % m->n >= m->n - 4 ? INFINITY : out[i] + 0.3 * leverage[i];
     free(a), free(leverage), free(r);
@@ -382,7 +382,7 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
 /* Norm of what a slot's value adds to the residual stream through the query head's columns of a layer's output matrix. */
 static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m, int32_t layer, int32_t head,
                                int32_t slot) {
-    const int32_t dim = shape->value_dim, kv_head = head / (model->hp.n_heads / model->hp.n_kv_heads), states = model->layers[layer].states;
+    const int32_t dim = shape->layers[0].value_dim, kv_head = head / (model->hp.n_heads / model->hp.n_kv_heads), states = model->layers[layer].states;
     double squared = 0;
     for (int64_t row = 0; row < model->layers[layer].o.n_out; row++) {
         double sum = 0;
@@ -414,7 +414,7 @@ static void naive_plus(const rp_model *model, const kv_shape *shape, const modul
 static double *naive_scores[REDUCTION_N_METHODS];
 
 static void score_others(const rp_model *model, const kv_shape *shape, const module *m) {
-    const int32_t n = shape->n_kv_heads * m->n;
+    const int32_t n = kv_shape_heads(shape) * m->n;
     naive_scores[REDUCTION_KVZIP_PLUS] = allocate((size_t)(shape->n_layers * n), sizeof(double));
     naive_plus(model, shape, m, naive_scores[REDUCTION_KVZIP_PLUS]);
     for (int i = REDUCTION_EXPECTED; i <= REDUCTION_COMPACTOR; i++) {
@@ -438,7 +438,7 @@ static double naive_score(reduction_method method, const kv_shape *shape, const 
         for (int32_t i = slot - 3; i <= slot + 3; i++) sum += i >= 0 && i < before ? last[i] / 7 : 0;
         return sum;
     case REDUCTION_KNORM:
-        for (int32_t d = 0; d < shape->key_dim; d++) sum += pow(element(shape, m, true, layer, kv_head, slot, d), 2);
+        for (int32_t d = 0; d < shape->layers[0].key_dim; d++) sum += pow(element(shape, m, true, layer, kv_head, slot, d), 2);
         return -sqrt(sum);
     case REDUCTION_SINKS: return slot < 4 ? INFINITY : slot;
     case REDUCTION_EXPECTED:
@@ -459,7 +459,7 @@ static int check_heads(reduction_method method, const forward_run *r, const modu
     int32_t n = 0, n_kept = 0, n_differ = 0;
     for (int32_t head = first; head < end; head++)
         for (int32_t slot = 0; slot < m->n; slot++) {
-            const int32_t layer = head / shape->n_kv_heads, kv_head = head % shape->n_kv_heads;
+            const int32_t layer = head / kv_shape_heads(shape), kv_head = head % kv_shape_heads(shape);
             n_kept += kv_selection_has(s, layer, kv_head, slot);
             if (!kv_span_has(m->spans[slot / KV_SPAN_TOKENS], layer, slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS)) {
                 assert_false(kv_selection_has(s, layer, kv_head, slot));
@@ -471,7 +471,7 @@ static int check_heads(reduction_method method, const forward_run *r, const modu
     const int32_t n_expected = (n * permille + 999) / 1000;
     assert_int_equal(n_kept, n_expected);
     for (int32_t i = 0; i < n && n_expected > 0; i++) {
-        const bool is_kept = kv_selection_has(s, all[i].head / shape->n_kv_heads, all[i].head % shape->n_kv_heads, all[i].slot);
+        const bool is_kept = kv_selection_has(s, all[i].head / kv_shape_heads(shape), all[i].head % kv_shape_heads(shape), all[i].slot);
         const double last = all[n_expected - 1].score;
         if (is_kept == (i < n_expected)) continue;
         n_differ += fabs(all[i].score) > 1e-14;
@@ -490,12 +490,12 @@ static bool is_same(const kv_selection *a, const kv_selection *b) {
 /* Are all slots that the repetition attends to within the share? Out of the reach of windows are others. All methods that score by its weights
  * keep the same then. */
 static bool keeps_all_weights(const kv_shape *shape, const module *m, int32_t permille) {
-    const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
+    const int32_t n_heads = shape->n_layers * kv_shape_heads(shape);
     int32_t n_there = 0, n_weights = 0;
     for (int32_t i = 0; i < n_heads * m->n; i++) {
-        const int32_t layer = i / m->n / shape->n_kv_heads, slot = i % m->n;
+        const int32_t layer = i / m->n / kv_shape_heads(shape), slot = i % m->n;
         n_there += kv_span_has(m->spans[slot / KV_SPAN_TOKENS], layer, slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS);
-        n_weights += naive_score(REDUCTION_KVZIP, shape, m, layer, i / m->n % shape->n_kv_heads, slot) > 0;
+        n_weights += naive_score(REDUCTION_KVZIP, shape, m, layer, i / m->n % kv_shape_heads(shape), slot) > 0;
     }
     return n_weights <= (n_there * permille + 999) / 1000;
 }
@@ -515,7 +515,7 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     forward_run_open(&run, model, level, 2048, 13, 1);
     forward_run_open(&other, model, level, 2048, FORWARD_RUN_ROWS, 3);
     const kv_shape *shape = kv_pool_shape(run.pool);
-    const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
+    const int32_t n_heads = shape->n_layers * kv_shape_heads(shape);
     for (int i = 1; i < 3; i++) naive.weights[i] = allocate((size_t)(n_heads * n), sizeof(double));
     naive.relative = allocate((size_t)(model->hp.n_layers * model->hp.n_heads * n), sizeof(double));
     naive.queries = allocate((size_t)(model->hp.n_layers * n * model->hp.n_heads * model->hp.key_dim), sizeof(double));

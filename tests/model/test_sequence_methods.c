@@ -33,7 +33,7 @@
 /* A sequence: its slots at rising positions, in views in any order; the weight that each row gave each slot. */
 typedef struct world {
     kv_shape shape;
-    int32_t windows[MOST_LAYERS];
+    kv_layer_shape layers[MOST_LAYERS]; /* of the shape */
     sequence_slot slots[MOST_SLOTS];
     int32_t rows[MOST_SLOTS], kept[SEQUENCE_WINDOW];
     sequence_slots in;
@@ -77,16 +77,16 @@ static void draw_kept(world *w, tiny_random *r) {
 
 static bool sees(const world *w, int32_t layer, int32_t pos, int32_t slot) {
     const int32_t at = w->slots[slot].pos;
-    return at <= pos && (w->windows[layer] == 0 || at > pos - w->windows[layer]);
+    return at <= pos && (w->layers[layer].window == 0 || at > pos - w->layers[layer].window);
 }
 
 /* few: many slots have the same weight */
 static void draw_weights(world *w, bool few, tiny_random *r) {
     rp_error err = {0};
     memset(w->weights, 0, sizeof(w->weights));
-    must(attention_observer_new(&w->observer, w->shape.n_layers, w->shape.n_kv_heads, ATTENTION_SUM, MOST_SLOTS * 4, 0, MOST_VIEWS, &err), &err);
-    for (int32_t i = 0; i < w->shape.n_layers * w->shape.n_kv_heads * w->in.n; i++) {
-        const int32_t slot = i % w->in.n, head = i / w->in.n % w->shape.n_kv_heads, layer = i / w->in.n / w->shape.n_kv_heads;
+    must(attention_observer_new(&w->observer, w->shape.n_layers, kv_shape_heads(&w->shape), ATTENTION_SUM, MOST_SLOTS * 4, 0, MOST_VIEWS, &err), &err);
+    for (int32_t i = 0; i < w->shape.n_layers * kv_shape_heads(&w->shape) * w->in.n; i++) {
+        const int32_t slot = i % w->in.n, head = i / w->in.n % kv_shape_heads(&w->shape), layer = i / w->in.n / kv_shape_heads(&w->shape);
         for (int32_t k = 0; k < w->in.n_rows; k++) {
             if (!sees(w, layer, w->in.rows[k], slot) || below(r, 3)) continue;
             const float weight = (float)below(r, few ? 3 : STEPS / 64) / (float)STEPS;
@@ -138,7 +138,7 @@ static double naive_score(const world *w, sequence_method m, int32_t mean, int32
     case SEQUENCE_H2O: return naive_h2o(w, mean, layer, head, slot);
     case SEQUENCE_SINKS: return slot < 4 ? INFINITY : slot;
     case SEQUENCE_TOVA:
-        for (int32_t h = 0; h < w->shape.n_kv_heads; h++) sum += w->weights[layer][h][slot];
+        for (int32_t h = 0; h < kv_shape_heads(&w->shape); h++) sum += w->weights[layer][h][slot];
         return sum;
     case SEQUENCE_QUEST: /* test_shared_attention.c */
     case SEQUENCE_N_METHODS: break;
@@ -163,22 +163,22 @@ static void check_heads(const world *w, sequence_method m, int32_t mean, const k
     int32_t there = 0;
     for (int32_t head = first; head < end; head++)
         for (int32_t slot = 0; slot < w->in.n; slot++) {
-            const int32_t layer = head / w->shape.n_kv_heads, kv_head = head % w->shape.n_kv_heads;
+            const int32_t layer = head / kv_shape_heads(&w->shape), kv_head = head % kv_shape_heads(&w->shape);
             if (sees(w, layer, w->in.end, slot)) all[there++] = (ranked){(double)(float)naive_score(w, m, mean, layer, kv_head, slot), slot, head};
             else assert_false(kv_selection_has(s, layer, kv_head, slot));
         }
     qsort(all, (size_t)there, sizeof(*all), compare_ranked);
     for (int32_t i = 0; i < there; i++)
-        if (kv_selection_has(s, all[i].head / w->shape.n_kv_heads, all[i].head % w->shape.n_kv_heads, all[i].slot) != (i < n))
+        if (kv_selection_has(s, all[i].head / kv_shape_heads(&w->shape), all[i].head % kv_shape_heads(&w->shape), all[i].slot) != (i < n))
             fail_msg("%s: slot %d of head %d, score %g, place %d of %d", sequence_method_name(m), all[i].slot, all[i].head, all[i].score, i, n);
     free(all);
 }
 
 static void check_method(const world *w, sequence_method m, int32_t mean, const kv_selection *s) {
-    const int32_t n_heads = w->shape.n_layers * w->shape.n_kv_heads, own = BASE_MIN(mean, w->in.n - w->in.n_kept);
+    const int32_t n_heads = w->shape.n_layers * kv_shape_heads(&w->shape), own = BASE_MIN(mean, w->in.n - w->in.n_kept);
     int32_t total = 0;
     for (int32_t head = 0; head < n_heads; head++) {
-        const int32_t layer = head / w->shape.n_kv_heads;
+        const int32_t layer = head / kv_shape_heads(&w->shape);
         int32_t there = 0, kept = 0;
         for (int32_t slot = 0; slot < w->in.n; slot++) there += sees(w, layer, w->in.end, slot);
         for (int32_t slot = 0; slot < w->in.n; slot++) kept += is_kept(w, slot) && sees(w, layer, w->in.end, slot);
@@ -201,11 +201,17 @@ static kv_selection *select_slots(world *w, sequence_method m, int32_t mean) {
     return s;
 }
 
+static void set_shape(world *w, int32_t n_layers, int32_t n_heads, const int32_t *windows) {
+    w->shape = (kv_shape){.n_layers = n_layers, .layers = w->layers};
+    for (int32_t i = 0; i < n_layers; i++) w->layers[i] = (kv_layer_shape){.n_heads = n_heads, .window = windows[i]};
+}
+
 static void draw_shape(world *w, tiny_random *r) {
-    w->shape = (kv_shape){.n_layers = 1 + below(r, MOST_LAYERS), .n_kv_heads = 1 + below(r, MOST_HEADS)};
-    for (int32_t i = 0; i < w->shape.n_layers; i++) w->windows[i] = below(r, 2) ? 0 : 1 + below(r, 300);
-    if (below(r, 3) == 0) w->shape.windows = w->windows;
-    else memset(w->windows, 0, sizeof(w->windows));
+    const int32_t n_layers = 1 + below(r, MOST_LAYERS), n_heads = 1 + below(r, MOST_HEADS);
+    int32_t windows[MOST_LAYERS] = {0};
+    for (int32_t i = 0; i < n_layers; i++) windows[i] = below(r, 2) ? 0 : 1 + below(r, 300);
+    if (below(r, 3) != 0) memset(windows, 0, sizeof(windows));
+    set_shape(w, n_layers, n_heads, windows);
 }
 
 static void methods_choose_what_their_papers_say(void **state) {
@@ -233,7 +239,7 @@ static void no_two_methods_choose_the_same(void **state) {
     (void)state;
     static world w;
     tiny_random r = {.state = 7};
-    w.shape = (kv_shape){.n_layers = 4, .n_kv_heads = 2};
+    set_shape(&w, 4, 2, (const int32_t[4]){0});
     do draw_slots(&w, &r);
     while (w.in.n < 300);
     draw_rows(&w, SEQUENCE_H2O, &r);

@@ -51,7 +51,7 @@ typedef struct twin {
     kv_context together, alone;
     attention_observer *observers[2]; /* of its rows together and alone; NULL: none */
     slot_bounds *bounds[2];           /* the same; made by either engine */
-    int32_t pos; /* of the next token */
+    int32_t pos;                      /* of the next token */
 } twin;
 
 typedef struct world {
@@ -63,9 +63,9 @@ typedef struct world {
     kv_view common[N_COMMON]; /* their spans, shifts and masks */
     twin twins[MAX_CONTEXTS];
     int32_t n_twins, first_pos;
-    bool mixes; /* formats of spans */
-    bool f16_layers[64]; /* of the pool's shape, where it has any */
-    int n_observed; /* contexts of a twin with observers: none, that of rows together, both */
+    bool mixes;                /* formats of spans */
+    kv_layer_shape layers[64]; /* of the pool's shape, where it has any */
+    int n_observed;            /* contexts of a twin with observers: none, that of rows together, both */
     float *logits, *expected;
     tiny_random *random;
 } world;
@@ -94,10 +94,10 @@ static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
     const rp_kv_format format = kv_span_layer_format(s, layer);
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     float x[64];
-    for (int32_t i = 0; i < 2 * shape->n_kv_heads * KV_BLOCK_SLOTS; i++) {
+    for (int32_t i = 0; i < 2 * kv_shape_heads(shape) * KV_BLOCK_SLOTS; i++) {
         int32_t slot = i % KV_BLOCK_SLOTS, head = i / (2 * KV_BLOCK_SLOTS);
         bool is_key = i / KV_BLOCK_SLOTS % 2 == 0;
-        int32_t dim = is_key ? shape->key_dim : shape->value_dim;
+        int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim;
         assert_true(dim <= 64);
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
         void *to = is_key ? cpu_keys(s, layer, block, head) : cpu_values(s, layer, block, head);
@@ -131,11 +131,11 @@ static kv_span *reduced(world *w, kv_span *s) {
     const kv_span *const from = s;
     kv_selection *some;
     kv_span *to = s;
-    must(kv_selection_new(&some, shape->n_layers, shape->n_kv_heads, kv_span_tokens(s), &err), &err);
-    for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++) {
-        const int32_t layer = head / shape->n_kv_heads, least = below(w, 5);
+    must(kv_selection_new(&some, shape->n_layers, kv_shape_heads(shape), kv_span_tokens(s), &err), &err);
+    for (int32_t head = 0; head < shape->n_layers * kv_shape_heads(shape); head++) {
+        const int32_t layer = head / kv_shape_heads(shape), least = below(w, 5);
         for (int32_t slot = 0; slot < some->n_slots; slot++)
-            if (below(w, 4) < least && kv_span_has(s, layer, slot / KV_BLOCK_SLOTS)) kv_selection_add(some, layer, head % shape->n_kv_heads, slot);
+            if (below(w, 4) < least && kv_span_has(s, layer, slot / KV_BLOCK_SLOTS)) kv_selection_add(some, layer, head % kv_shape_heads(shape), slot);
     }
     if (kv_selection_most(some) > 0) {
         must(kv_span_reduce(&to, &from, 1, some, 0, &err), &err);
@@ -226,7 +226,7 @@ static void add_bounds(world *w, twin *t) {
         must(engines[k]->backend->ops->bound(engines[k]->backend, t->bounds[k], c, &err), &err);
     }
     const kv_shape *shape = kv_pool_shape(w->pool);
-    const int64_t n_keys = slot_bounds_blocks(t->bounds[0]) * shape->n_layers * shape->n_kv_heads * 2 * shape->key_dim * KV_BLOCK_SLOTS;
+    const int64_t n_keys = slot_bounds_blocks(t->bounds[0]) * shape->n_layers * kv_shape_heads(shape) * 2 * shape->layers[0].key_dim * KV_BLOCK_SLOTS;
     assert_memory_equal(t->bounds[0]->keys, t->bounds[1]->keys, sizeof(uint16_t) * (size_t)n_keys);
 }
 
@@ -271,8 +271,11 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
     assert_true(shape.n_layers <= 64);
-    for (int32_t i = 0; i < shape.n_layers; i++) w->f16_layers[i] = one_in(w, 2);
-    if (one_in(w, 2)) shape.f16_layers = w->f16_layers;
+    for (int32_t i = 0; i < shape.n_layers; i++) {
+        w->layers[i] = shape.layers[i];
+        w->layers[i].in_f16 = one_in(w, 2);
+    }
+    if (one_in(w, 2)) shape.layers = w->layers;
     must(base_cpu_detect(&level, &err), &err);
     if (one_in(w, 5)) level = BASE_CPU_GENERIC;
     must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
@@ -309,7 +312,10 @@ static void close_world(world *w) {
 
 /* ---- steps ---- */
 
-typedef enum mix { DECODE, DECODE_AND_PREFILL, ANY, N_MIXES } mix;
+typedef enum mix { DECODE,
+                   DECODE_AND_PREFILL,
+                   ANY,
+                   N_MIXES } mix;
 
 static int32_t rows_of(world *w, mix kind, int32_t i) {
     if (kind == DECODE) return 1;
@@ -534,9 +540,9 @@ static kv_span *decoded(const world *w, const kv_span *s) {
     const kv_shape own = kv_shape_in(kv_pool_shape(w->pool), kv_span_format(s));
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     must(kv_span_new_like(&to, s, RP_KV_F32, &err), &err);
-    for (int32_t i = 0; i < own.n_layers * own.n_kv_heads * kv_span_tokens(s); i++) {
-        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % own.n_kv_heads;
-        const int32_t layer = i / kv_span_tokens(s) / own.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
+    for (int32_t i = 0; i < own.n_layers * kv_shape_heads(&own) * kv_span_tokens(s); i++) {
+        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % kv_shape_heads(&own);
+        const int32_t layer = i / kv_span_tokens(s) / kv_shape_heads(&own), at = slot % KV_BLOCK_SLOTS;
         const kv_layer shape = kv_shape_layer(&own, layer);
         float x[64];
         if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block))) continue;
@@ -607,7 +613,7 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
     const attention_observer *o = row->observer;
     const int64_t view = s->view - (o ? (int64_t)o->first_view : 0);
     if (!o || view < 0 || view >= (int64_t)o->n_views) return;
-    const int64_t head = o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * kv_pool_shape(w->pool)->n_kv_heads + kv_head;
+    const int64_t head = o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * kv_shape_heads(kv_pool_shape(w->pool)) + kv_head;
     double *joined = &defined.weights[row->context][(head * (int64_t)o->n_views + view) * KV_SPAN_TOKENS + s->slot];
     *joined = o->measure != ATTENTION_MAXIMUM ? *joined + s->weight : fmax(*joined, s->weight);
 }
@@ -689,11 +695,11 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
     for (int32_t i = 0; i < w.n_twins; i++) {
         const attention_observer *o = w.twins[i].observers[0];
         const kv_shape *shape = kv_pool_shape(w.pool);
-        const int32_t n_joined = o->measure == ATTENTION_TOTAL ? shape->n_layers * shape->n_kv_heads : 1;
+        const int32_t n_joined = o->measure == ATTENTION_TOTAL ? shape->n_layers * kv_shape_heads(shape) : 1;
         for (size_t k = 0; k < o->n; k++) {
             const int32_t head = (int32_t)(k / KV_SPAN_TOKENS / o->n_views), slot = (int32_t)(k % KV_SPAN_TOKENS);
             const size_t view = k / KV_SPAN_TOKENS % o->n_views;
-            const double weight = attention_observer_weight(o, head / shape->n_kv_heads, head % shape->n_kv_heads, view, slot);
+            const double weight = attention_observer_weight(o, head / kv_shape_heads(shape), head % kv_shape_heads(shape), view, slot);
             defined.worst[1] = fmax(defined.worst[1], fabs(weight - defined.weights[i][k]) / n_joined);
         }
         base_free(defined.weights[i]);
@@ -740,11 +746,11 @@ static void check_masks(const rp_model *m, const char *name, rp_kv_format format
             kv_selection *some;
             kv_span *to;
             if (kv_span_is_reduced(v.span)) continue;
-            must(kv_selection_new(&some, shape->n_layers, shape->n_kv_heads, kv_span_tokens(v.span), &err), &err);
+            must(kv_selection_new(&some, shape->n_layers, kv_shape_heads(shape), kv_span_tokens(v.span), &err), &err);
             for (int32_t slot = 0; slot < some->n_slots; slot++)
-                for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++)
-                    if ((v.mask[slot / 64] >> (slot % 64) & 1) && kv_span_has(from, head / shape->n_kv_heads, slot / 64))
-                        kv_selection_add(some, head / shape->n_kv_heads, head % shape->n_kv_heads, slot);
+                for (int32_t head = 0; head < shape->n_layers * kv_shape_heads(shape); head++)
+                    if ((v.mask[slot / 64] >> (slot % 64) & 1) && kv_span_has(from, head / kv_shape_heads(shape), slot / 64))
+                        kv_selection_add(some, head / kv_shape_heads(shape), head % kv_shape_heads(shape), slot);
             if (kv_selection_most(some) > 0) {
                 must(kv_span_reduce(&to, &from, 1, some, 0, &err), &err);
                 kv_span_seal(to, &key);

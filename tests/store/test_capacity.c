@@ -21,6 +21,7 @@
 
 #include "base/compiler.h"
 #include "store/record/record.h"
+#include "support/kv_shapes.h"
 #include "support/must.h"
 #include "support/store_folder.h"
 
@@ -28,7 +29,7 @@
 #define DISK_BUDGET ((uint64_t)24 << 20)
 #define MOST_SPANS 256
 
-static const kv_shape shape = {.n_layers = 22, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(22, 4, 64, 64), .format = RP_KV_F16};
 
 /* Least ratios to f16. Four bits miss 3.5 in RAM: seven cells of 4,544 bytes leave 6 % of a block of 33,792 unused. */
 static const struct {

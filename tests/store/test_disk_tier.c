@@ -14,13 +14,14 @@
 
 #include "base/file.h"
 #include "store/disk/disk_tier.h"
+#include "support/kv_shapes.h"
 #include "support/must.h"
 #include "support/record_forge.h"
 
 #define WAIT_US 20000000
 #define MOST_NOTES 40 /* more than the writer commits at once */
 
-static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 4, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(2, 1, 4, 4), .format = RP_KV_F16};
 
 static void ignore_event(void *user) { (void)user; }
 

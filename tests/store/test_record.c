@@ -17,22 +17,26 @@
 #include "kv/host_memory.h"
 #include "store/record/record_header.h"
 #include "store/record/record_load.h"
+#include "support/kv_shapes.h"
 #include "support/record_forge.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
-static const int32_t windows[] = {0, 40, 100, 0, 64, 130, 1};
-static const bool f16_layers[] = {false, true, false, true, true, false, false};
+/* Seven layers with windows; some of them in f16 if is_mixed. */
+#define SEVEN(heads, keys, values, is_mixed) \
+    KV_ROWS(7, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, is_mixed), KV_ROW(heads, keys, values, 100, false), \
+            KV_ROW(heads, keys, values, 0, is_mixed), KV_ROW(heads, keys, values, 64, is_mixed), KV_ROW(heads, keys, values, 130, false), \
+            KV_ROW(heads, keys, values, 1, false))
 
 static const kv_shape shapes[] = {
-    {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = RP_KV_F16},
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_F32},
-    {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .format = RP_KV_F16},
-    {.n_layers = 7, .n_kv_heads = 2, .key_dim = 3, .value_dim = 7, .windows = windows, .format = RP_KV_F16},
-    {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 1, .windows = windows + 1, .format = RP_KV_F32}, /* every layer has a window */
-    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = RP_KV_INT8},
-    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
-    {.n_layers = 3, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8, .f16_layers = f16_layers},
+    {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16},
+    {KV_SAME(3, 2, 8, 8), .format = RP_KV_F32},
+    {KV_SAME(2, 3, 5, 3), .format = RP_KV_F16},
+    {SEVEN(2, 3, 7, false), .format = RP_KV_F16},
+    {KV_ROWS(2, KV_ROW(1, 4, 1, 40, false), KV_ROW(1, 4, 1, 100, false)), .format = RP_KV_F32}, /* every layer has a window */
+    {SEVEN(3, 6, 2, false), .format = RP_KV_INT8},
+    {SEVEN(3, 6, 2, true), .format = RP_KV_INT8},
+    {KV_ROWS(3, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false)), .format = RP_KV_FP8},
 };
 static const int32_t sizes[] = {1, 63, 64, 65, 130, 255, 256};
 
@@ -97,7 +101,7 @@ static void every_shape_comes_back(void **state) {
             record_plan plan = {.shape = &shapes[i], .n_slots = sizes[j], .first_pos = (int32_t)seed * 100, .seed = seed, .junk = 99};
             seed++;
             plan.n_extra = j == 2 || j == 3 ? 70 : 0; /* a block after the last token */
-            if (shapes[i].windows) plan.from = plan.first_pos + plan.n_slots + (int32_t)j * 20;
+            if (kv_shape_has_windows(&shapes[i])) plan.from = plan.first_pos + plan.n_slots + (int32_t)j * 20;
             write_and_read(&plan, NULL);
             write_and_read(&plan, cipher);
         }
@@ -199,8 +203,7 @@ static void keys_come_from_files_or_the_environment(void **state) {
     static const struct {
         const char *text;
         int rc;
-    } texts[] = {{DIGITS "f", RP_OK},           {DIGITS "f \r\n", RP_OK},    {DIGITS, RP_ERR_INVALID}, {DIGITS "f0", RP_ERR_INVALID},
-                 {DIGITS "g", RP_ERR_INVALID}, {" " DIGITS "f", RP_ERR_INVALID}, {"", RP_ERR_INVALID},    {"\n", RP_ERR_INVALID}};
+    } texts[] = {{DIGITS "f", RP_OK}, {DIGITS "f \r\n", RP_OK}, {DIGITS, RP_ERR_INVALID}, {DIGITS "f0", RP_ERR_INVALID}, {DIGITS "g", RP_ERR_INVALID}, {" " DIGITS "f", RP_ERR_INVALID}, {"", RP_ERR_INVALID}, {"\n", RP_ERR_INVALID}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         forge_save(w.other, (const uint8_t *)texts[i].text, strlen(texts[i].text));
         assert_int_equal(chmod(w.other, 0600), 0);
@@ -214,8 +217,7 @@ static void keys_come_from_files_or_the_environment(void **state) {
     static const struct {
         mode_t mode;
         int rc;
-    } modes[] = {{0644, RP_ERR_INVALID}, {0604, RP_ERR_INVALID}, {0602, RP_ERR_INVALID}, {0620, RP_ERR_INVALID},
-                 {0440, RP_OK}, {0640, RP_OK}, {0400, RP_OK}, {0600, RP_OK}};
+    } modes[] = {{0644, RP_ERR_INVALID}, {0604, RP_ERR_INVALID}, {0602, RP_ERR_INVALID}, {0620, RP_ERR_INVALID}, {0440, RP_OK}, {0640, RP_OK}, {0400, RP_OK}, {0600, RP_OK}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         assert_int_equal(chmod(w.other, modes[i].mode), 0);
         expect_key(w.other, NULL, modes[i].rc);
@@ -413,7 +415,7 @@ static void check_packed(const record_world *w, const record_cipher *cipher, rp_
     expected.any_format = true;
     assert_int_equal(record_reader_open(&r, w->path, &expected, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, record_reader_record(r), cipher));
-    assert_int_equal(kv_form_blocks(&w->format.shape, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
+    assert_int_equal(kv_form_blocks(w->pool, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
     assert_int_equal(kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t l = 0; l < shape.n_layers; l++) assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);
     expect_same_blocks(&shape, span, copy);
@@ -427,12 +429,12 @@ static void check_packed(const record_world *w, const record_cipher *cipher, rp_
 }
 
 static void spans_of_every_format_are_written_and_read(void **state) {
-    static const kv_shape engines[] = {
-        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = RP_KV_F32},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
-        {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8, .f16_layers = f16_layers},
+    const kv_shape engines[] = {
+        {KV_SAME(3, 4, 64, 64), .format = RP_KV_F16},
+        {SEVEN(3, 16, 8, false), .format = RP_KV_INT8},
+        {KV_SAME(2, 5, 10, 34), .format = RP_KV_F32},
+        {SEVEN(3, 16, 8, true), .format = RP_KV_INT8},
+        {KV_ROWS(4, KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true), KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true)), .format = RP_KV_FP8},
     };
     tiny_random random = {test_seed("test_record", 20261124)};
     record_cipher *cipher = forge_cipher(7);
@@ -472,12 +474,12 @@ static void check_reduced(const record_world *w, const record_cipher *cipher) {
 }
 
 static void reduced_spans_of_every_format_come_back(void **state) {
-    static const kv_shape engines[] = {
-        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = RP_KV_F32},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
-        {.n_layers = 4, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8, .f16_layers = f16_layers},
+    const kv_shape engines[] = {
+        {KV_SAME(3, 4, 16, 16), .format = RP_KV_F16},
+        {SEVEN(3, 16, 8, false), .format = RP_KV_INT8},
+        {KV_SAME(2, 5, 10, 34), .format = RP_KV_F32},
+        {SEVEN(3, 16, 8, true), .format = RP_KV_INT8},
+        {KV_ROWS(4, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true)), .format = RP_KV_FP8},
     };
     static const int32_t tokens[] = {1, 2, 63, 65, 130, 257, 700};
     record_cipher *cipher = forge_cipher(7);
@@ -496,7 +498,7 @@ static void reduced_spans_of_every_format_come_back(void **state) {
             n_parts = kv_span_parts(w.span);
             check_reduced(&w, NULL);
             check_reduced(&w, cipher);
-            for (int32_t k = 0; k < engine->n_layers * engine->n_kv_heads; k++) n_empty += w.record.form.slots[k] == 0;
+            for (int32_t k = 0; k < engine->n_layers * kv_shape_heads(engine); k++) n_empty += w.record.form.slots[k] == 0;
             n_encoded += kv_format_is_encoded(format);
             n_later += plan.part > 0;
             record_world_close(&w);
@@ -511,7 +513,7 @@ static void the_same_slots_give_the_same_bytes(void **state) {
     for (int k = 0; k < 4; k++) { /* f16, int8 with layers in f16, kivi4, kivi2 with layers in f16 */
         static const rp_kv_format encoded[] = {RP_KV_F16, RP_KV_F16, RP_KV_KIVI4, RP_KV_KIVI2};
         record_plan plan = {.shape = &shapes[k % 2 ? 6 : 2], .n_slots = 330, .seed = 4, .is_reduced = true, .encoded = encoded[k], .junk = 1};
-        static const kv_shape even = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .format = RP_KV_F16};
+        const kv_shape even = {KV_SAME(2, 3, 6, 2), .format = RP_KV_F16};
         record_world a, b;
         if (k == 2) plan.shape = &even;
         record_world_open(&a, &plan);
@@ -531,7 +533,7 @@ static void the_same_slots_give_the_same_bytes(void **state) {
 
 /* A run may reach over more positions than 2 bytes count. */
 static void positions_take_2_or_4_bytes(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
+    const kv_shape shape = {KV_SAME(2, 1, 2, 2), .format = RP_KV_F16};
     static const int32_t ends[] = {65535, 65536, 65537, 70000};
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++) {
@@ -542,8 +544,7 @@ static void positions_take_2_or_4_bytes(void **state) {
         static const uint16_t slots[] = {3, 2};
         static const uint8_t kept[] = {1, 1};
         const int32_t last = 100 + ends[i] - 1, positions[] = {100, 101, last}, others[] = {100 + 7, last};
-        const kv_span_form form = {.first_pos = 100, .n_tokens = 3, .readable_from = INT32_MIN, .kept = kept, .slots = slots, .n_kv_heads = 1,
-                                   .end = last + 1, .n_parts = 1};
+        const kv_span_form form = {.first_pos = 100, .n_tokens = 3, .readable_from = INT32_MIN, .kept = kept, .slots = slots, .n_kv_heads = 1, .end = last + 1, .n_parts = 1};
         assert_int_equal(kv_span_restore(&wide, w.pool, &form, &w.record.key, NULL), RP_OK);
         for (int32_t l = 0; l < 2; l++) {
             kv_span_put_positions(wide, l, 0, l ? others : positions);

@@ -15,14 +15,13 @@
 
 #include "base/compiler.h"
 #include "store/record/record_load.h"
+#include "support/kv_shapes.h"
 #include "support/record_forge.h"
 
-static const int32_t windows[] = {0, 40};
-static const kv_shape small = {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = RP_KV_F16};
-static const kv_shape odd = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .windows = windows, .format = RP_KV_F16};
-static const bool second[] = {false, true}, none[] = {false, false}, first[] = {true, false};
-static const kv_shape mixed = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 4, .value_dim = 2, .format = RP_KV_INT8, .f16_layers = second};
-static const kv_shape large = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16};
+static const kv_shape small = {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16};
+static const kv_shape odd = {KV_ROWS(2, KV_ROW(3, 5, 3, 0, false), KV_ROW(3, 5, 3, 40, false)), .format = RP_KV_F16};
+static const kv_shape mixed = {KV_ROWS(2, KV_ROW(3, 4, 2, 0, false), KV_ROW(3, 4, 2, 0, true)), .format = RP_KV_INT8};
+static const kv_shape large = {KV_SAME(3, 2, 16, 16), .format = RP_KV_F16};
 
 /* Reads as an engine does: with all expectations, and every byte. */
 static record_fault look(const char *path, const record_world *w, const record_cipher *cipher) {
@@ -47,7 +46,9 @@ static record_fault look_at(const record_world *w, const uint8_t *bytes, size_t 
 
 /* ---- fields ---- */
 
-enum { PRIVATE = RECORD_PUBLIC_BYTES, LAYERS = PRIVATE + RECORD_FIXED_BYTES, TOKENS = LAYERS + 2 * RECORD_LAYER_BYTES };
+enum { PRIVATE = RECORD_PUBLIC_BYTES,
+       LAYERS = PRIVATE + RECORD_FIXED_BYTES,
+       TOKENS = LAYERS + 2 * RECORD_LAYER_BYTES };
 
 /* A field of the record of make_odd, and its new value. fault: after the header's checksum was corrected. */
 typedef struct change {
@@ -57,7 +58,8 @@ typedef struct change {
     record_fault fault, without; /* without: while the checksum is still that of the original */
 } change;
 
-#define ALTERED(name, at, n, value, fault) {name, at, n, (uint64_t)(value), fault, RECORD_FAULT_DAMAGED}
+#define ALTERED(name, at, n, value, fault) \
+    { name, at, n, (uint64_t)(value), fault, RECORD_FAULT_DAMAGED }
 
 static const change changes[] = {
     {"magic", 0, 1, 'R', RECORD_FAULT_DAMAGED, RECORD_FAULT_DAMAGED},
@@ -328,7 +330,6 @@ static void exchanged_states_are_found(void **state) {
 static void what_is_not_expected_is_refused(void **state) {
     (void)state;
     record_world w = world_of(&odd, 100, NULL), good = w;
-    int32_t other_windows[] = {0, 41}, no_windows[] = {0, 0};
     const base_key nothing = {{0}};
     w.format.fingerprint = nothing;
     assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_MODEL);
@@ -338,10 +339,16 @@ static void what_is_not_expected_is_refused(void **state) {
     for (int i = 0; i < 8; i++) {
         w = good;
         kv_shape *s = &w.format.shape;
-        int32_t *fields[] = {&s->n_layers, &s->n_kv_heads, &s->key_dim, &s->value_dim};
-        if (i < 4) ++*fields[i];
+        kv_layer_shape layers[3] = {odd.layers[0], odd.layers[1], odd.layers[1]}, *last = &layers[1];
+        s->layers = layers;
+        if (i == 0) s->n_layers++;
+        else if (i == 1) layers[0].n_heads++, last->n_heads++;
+        else if (i == 2) last->key_dim++;
+        else if (i == 3) layers[0].value_dim++;
         else if (i == 4) s->format = RP_KV_F32;
-        else s->windows = i == 5 ? other_windows : i == 6 ? no_windows : NULL;
+        else if (i == 5) last->window = 41;
+        else if (i == 6) last->window = 0;
+        else last->kind = KV_LATENT;
         assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_FORMAT);
     }
     assert_int_equal(look("/nowhere/at/all", &good, NULL), RECORD_FAULT_GONE);
@@ -351,28 +358,26 @@ static void what_is_not_expected_is_refused(void **state) {
     record_world_close(&good);
 }
 
-/* A record has the engine's layers in f16; if it has none, as zeros or as NULL. */
+/* A record has the engine's layers in f16. */
 static void layers_in_f16_are_compared(void **state) {
     (void)state;
-    static const bool *const others[] = {NULL, none, first};
+    static const bool others[][2] = {{false, false}, {true, true}, {true, false}};
     record_world w = world_of(&mixed, 100, NULL);
     assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_NONE);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         record_reader *r;
         rp_error err;
-        w.format.shape.f16_layers = others[i];
+        const kv_layer_shape layers[] = {KV_ROW(3, 4, 2, 0, others[i][0]), KV_ROW(3, 4, 2, 0, others[i][1])};
+        w.format.shape.layers = layers;
         assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_FORMAT);
         assert_int_equal(record_reader_open(&r, w.path, &w.format, NULL, NULL, &err), RECORD_FAULT_FORMAT);
-        assert_non_null(strstr(err.message, i == 2 ? "layer 0 is in int8" : "layer 1 is in f16"));
+        assert_non_null(strstr(err.message, i > 0 ? "layer 0 is in int8" : "layer 1 is in f16"));
     }
     record_world_close(&w);
-    kv_shape plain = mixed;
-    plain.f16_layers = none;
+    const kv_shape plain = {KV_SAME(2, 3, 4, 2), .format = RP_KV_INT8};
     w = world_of(&plain, 100, NULL);
-    plain.f16_layers = NULL;
-    w.format.shape.f16_layers = NULL;
     assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_NONE);
-    w.format.shape.f16_layers = second;
+    w.format.shape.layers = mixed.layers;
     assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_FORMAT);
     record_world_close(&w);
 }
@@ -406,25 +411,14 @@ static void formats_of_layers_are_checked(void **state) {
     record_world_close(&w);
 }
 
-/* No layer has a window, as zeros or as NULL. */
-static void no_windows_are_windows_of_zero(void **state) {
-    (void)state;
-    int32_t zeros[] = {0, 0, 0};
-    record_world w = world_of(&large, 100, NULL);
-    assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_NONE);
-    w.format.shape.windows = zeros;
-    assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_NONE);
-    record_world_close(&w);
-}
-
 /* ---- reduced spans ---- */
 
 /* Part 1 of three: slots of its heads: 256, 88, 82; 0, 101, 256. */
-#define PAIR .n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2
-static const kv_shape pair = {PAIR, .windows = windows, .format = RP_KV_INT8, .f16_layers = second};
+static const kv_shape pair = {KV_ROWS(2, KV_ROW(3, 6, 2, 0, false), KV_ROW(3, 6, 2, 40, true)), .format = RP_KV_INT8};
 static const record_plan reduced = {.shape = &pair, .n_slots = 700, .first_pos = 40, .seed = 5, .is_reduced = true, .part = 1};
 
-enum { REDUCED = LAYERS + 2 * RECORD_LAYER_BYTES, SLOTS = REDUCED + RECORD_REDUCED_BYTES };
+enum { REDUCED = LAYERS + 2 * RECORD_LAYER_BYTES,
+       SLOTS = REDUCED + RECORD_REDUCED_BYTES };
 
 static forged make_reduced(record_world *w, const record_plan *plan, const record_cipher *cipher) {
     record_world_open(w, plan);
@@ -572,7 +566,7 @@ static void positions_are_checked(void **state) {
 
 static void flipped_bytes_of_reduced_spans_are_found(void **state) {
     (void)state;
-    static const kv_shape tiny = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
+    const kv_shape tiny = {KV_SAME(2, 1, 2, 2), .format = RP_KV_F16};
     record_cipher *cipher = forge_cipher(7);
     for (int k = 0; k < 2; k++) {
         const record_cipher *c = k ? cipher : NULL;
@@ -606,7 +600,6 @@ int main(void) {
         cmocka_unit_test(another_version_is_named_so),
         cmocka_unit_test(exchanged_states_are_found),
         cmocka_unit_test(what_is_not_expected_is_refused),
-        cmocka_unit_test(no_windows_are_windows_of_zero),
         cmocka_unit_test(layers_in_f16_are_compared),
         cmocka_unit_test(formats_of_layers_are_checked),
         cmocka_unit_test(numbers_of_reduced_spans_are_checked),

@@ -18,9 +18,10 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "support/kv_shapes.h"
 #include "support/record_forge.h"
 
-static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 5, .value_dim = 3, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(3, 2, 5, 3), .format = RP_KV_F16};
 static const base_io_fault kinds[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_EMFILE, BASE_IO_SHORT, BASE_IO_INTERRUPT};
 
 /* The second: a reduced span with slots in each layer. */
@@ -95,7 +96,7 @@ static uint64_t fail_every_write(const record_cipher *cipher, base_io_fault kind
 static void fail_all_writes(void) {
     record_cipher *cipher = forge_cipher(7);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        assert_int_equal(fail_every_write(NULL, kinds[k]), 9); /* create, header, 3 layers, sync, stat, rename, sync */
+        assert_int_equal(fail_every_write(NULL, kinds[k]), 9);                           /* create, header, 3 layers, sync, stat, rename, sync */
         assert_int_equal(fail_every_write(cipher, kinds[k]), plan->is_reduced ? 9 : 15); /* and a write for each of nine blocks */
     }
     record_cipher_close(cipher);
@@ -148,7 +149,7 @@ static uint64_t fail_every_read(const record_cipher *cipher, base_io_fault kind)
 static void fail_all_reads(void) {
     record_cipher *cipher = forge_cipher(7);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        assert_int_equal(fail_every_read(NULL, kinds[k]), 2 * 7); /* open, stat, two for the header, three layers */
+        assert_int_equal(fail_every_read(NULL, kinds[k]), 2 * 7);                               /* open, stat, two for the header, three layers */
         assert_int_equal(fail_every_read(cipher, kinds[k]), plan->is_reduced ? 2 * 7 : 2 * 13); /* or nine blocks */
     }
     record_cipher_close(cipher);

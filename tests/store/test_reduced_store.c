@@ -21,6 +21,7 @@
 #include "reprise_store.h"
 #include "store/disk/disk_tier.h"
 #include "store/span_store.h"
+#include "support/kv_shapes.h"
 #include "support/must.h"
 #include "support/record_forge.h"
 #include "support/store_folder.h"
@@ -29,11 +30,9 @@
 #define RUN_TOKENS 600
 #define LABEL "cities/plan/miami"
 
-static const bool f16_layers[] = {false, true, false};
-static const int32_t windows[] = {0, 100, 0};
 static const kv_shape shapes[] = {
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F16},
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
+    {KV_SAME(3, 2, 8, 4), .format = RP_KV_F16},
+    {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 100, true), KV_ROW(2, 16, 16, 0, false)), .format = RP_KV_INT8},
 };
 
 /* The parts of a module's reduced KV, each in a world of its own. */
@@ -57,7 +56,7 @@ static module make_module(const kv_shape *shape, rp_kv_format encoded, uint64_t 
         kv_span *own; /* the same, with a key of its own */
         must(kv_span_new_like(&own, s, kv_span_format(s), NULL), &(rp_error){.message = "a span"});
         for (int32_t l = 0; l < shape->n_layers; l++)
-            for (int32_t h = 0; h < shape->n_kv_heads; h++)
+            for (int32_t h = 0; h < kv_shape_heads(shape); h++)
                 for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_slots(s, l, h); b++) {
                     const kv_layer of_layer = kv_shape_layer(kv_span_shape(s), l);
                     memcpy(kv_host_bytes(kv_span_keys(own, l, b, h)), kv_host_bytes(kv_span_keys(s, l, b, h)), of_layer.key_bytes);

@@ -13,13 +13,14 @@
 
 #include "store/index/ghost_list.h"
 #include "store/span_store.h"
+#include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
 #define N_KEYS 64
 #define BUDGET_BLOCKS 40
 
-static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(2, 1, 2, 2), .format = RP_KV_F16};
 
 static base_key key_of(uint64_t i) {
     base_key k;

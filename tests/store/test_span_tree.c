@@ -12,6 +12,7 @@
 
 #include "base/compiler.h"
 #include "store/index/span_tree.h"
+#include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
@@ -21,7 +22,7 @@
 #define MAX_SPAN 12
 #define BUDGET_BLOCKS 60
 
-static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(2, 1, 2, 2), .format = RP_KV_F16};
 static const uint64_t block_bytes = 64 * (2 + 2) * 2;
 
 static base_key key_of(const char *domain, int i) {
@@ -67,9 +68,9 @@ typedef struct bench {
     request requests[N_REQUESTS];
     naive_span *spans;
     size_t n_spans, cap_spans;
-    int ends[4]; /* matches by their reason to end */
-    int found, met; /* tokens: in matches, and computed meanwhile by others */
-    int taken;      /* extensions of a path along unreferenced nodes */
+    int ends[4];         /* matches by their reason to end */
+    int found, met;      /* tokens: in matches, and computed meanwhile by others */
+    int taken;           /* extensions of a path along unreferenced nodes */
     int reported, ended; /* paths with a known continuation, and those without one */
 } bench;
 
@@ -350,9 +351,7 @@ static void a_root_gets_its_salt_from_the_first_match(void **state) {
 /* Layers with a window free blocks outside of it: a prompt that branches off before them cannot use the span. */
 static void trimmed_spans_serve_later_readers_alone(void **state) {
     (void)state;
-    static const int32_t windows[] = {0, 4};
-    kv_shape windowed = shape;
-    windowed.windows = windows;
+    const kv_shape windowed = {KV_ROWS(2, KV_ROW(1, 2, 2, 0, false), KV_ROW(1, 2, 2, 4, false)), .format = RP_KV_F16};
     bench b;
     open_bench(&b, 1, &windowed);
     text t = counted_text(30), far = counted_text(31), near = far;

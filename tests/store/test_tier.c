@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "store/disk/disk_tier.h"
 #include "store/span_store.h"
+#include "support/kv_shapes.h"
 #include "support/must.h"
 #include "support/plain_tier.h"
 #include "support/record_forge.h"
@@ -26,7 +27,7 @@
 #define BUDGET (UINT64_C(4) << 20)
 #define WAIT_US 20000000
 
-static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_F16};
+static const kv_shape shape = {KV_SAME(3, 2, 8, 8), .format = RP_KV_F16};
 
 typedef enum tier_choice {
     DISK,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "store/record/record_bundle.h"
+#include "support/kv_shapes.h"
 
 #define MOST 8
 
@@ -20,7 +21,7 @@ static int compare_worlds(const void *a, const void *b) {
 }
 
 forged bundle_forge(const char *name, size_t n, size_t n_reduced, bool with_text) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 1, .format = RP_KV_F16};
+    const kv_shape shape = {KV_SAME(2, 1, 2, 1), .format = RP_KV_F16};
     static record_world worlds[MOST];
     record_bundle_item items[MOST];
     record_bundle b = {.items = items, .n = n};

@@ -91,8 +91,8 @@ static void fill_unused(const kv_layer *s, char *head, bool is_key, int32_t n_us
 
 static void fill_all_unused(kv_span *s, uint64_t junk) {
     const kv_shape *shape = kv_span_shape(s);
-    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
-        const int32_t l = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(s, l, head), b = n / KV_BLOCK_SLOTS;
+    for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape); i++) {
+        const int32_t l = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(s, l, head), b = n / KV_BLOCK_SLOTS;
         const kv_layer of_layer = kv_shape_layer(shape, l);
         for (int is_key = 0; is_key < 2 && n % KV_BLOCK_SLOTS > 0; is_key++)
             fill_unused(&of_layer, head_of(s, l, b, head, is_key), is_key, n % KV_BLOCK_SLOTS, junk);
@@ -234,8 +234,8 @@ static bool cells_equal(const kv_span *a, const kv_span *b, int32_t layer, int32
 static bool reduced_equal(const kv_span *a, const kv_span *b) {
     const kv_shape *shape = kv_span_shape(a);
     bool same = kv_span_parts(a) == kv_span_parts(b) && kv_span_end(a) == kv_span_end(b) && kv_span_format(a) == kv_span_format(b);
-    for (int32_t i = 0; same && i < shape->n_layers * shape->n_kv_heads; i++) {
-        const int32_t l = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(a, l, head);
+    for (int32_t i = 0; same && i < shape->n_layers * kv_shape_heads(shape); i++) {
+        const int32_t l = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(a, l, head);
         const int32_t *x = kv_span_positions(a, l, head), *y = kv_span_positions(b, l, head);
         same = kv_span_slots(b, l, head) == n && (n == 0 || memcmp(x, y, sizeof(*x) * (size_t)n) == 0);
         for (int32_t block = 0; same && block * KV_BLOCK_SLOTS < n; block++) same = cells_equal(a, b, l, block, head);
@@ -304,7 +304,7 @@ void forge_header_checksum(uint8_t *bytes, size_t n) {
 
 /* The numbers of a plain record that determine sizes. */
 typedef struct numbers {
-    bool f16_layers[RECORD_MAX_LAYERS];
+    kv_layer_shape layers[RECORD_MAX_LAYERS];
     uint8_t kept[RECORD_MAX_LAYERS];      /* blocks of a layer that exist: forged numbers may name others */
     uint16_t slots[KV_REDUCED_MAX_HEADS]; /* of a reduced span */
     kv_span_form form;                    /* as far as sizes depend on it */
@@ -340,14 +340,15 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     k.form.first_pos = field(private, 124);
     const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
     const uint64_t format = number(private + 132, 1) & ~(uint64_t)RECORD_MIXES;
-    k.shape = (kv_shape){.n_layers = k.n_layers, .n_kv_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
+    const kv_layer_shape common = {.n_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
+    k.shape = (kv_shape){.n_layers = k.n_layers};
     if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= RP_N_KV_FORMATS) return false;
     k.shape.format = (rp_kv_format)format;
     if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.form.n_tokens < 1 ||
         k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
         label < 0 || label > RECORD_MAX_LABEL)
         return false;
-    const kv_layer first = kv_shape_layer_in(&k.shape, 0, k.shape.format);
+    const kv_layer first = kv_layer_make(&common, k.shape.format);
     if (!kv_layer_is_supported(&first)) return false;
     const bool is_reduced = field(private, 104) == RECORD_REDUCED;
     if (is_reduced && (int64_t)k.n_layers * heads > KV_REDUCED_MAX_HEADS) return false;
@@ -356,11 +357,12 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     k.kv_at = record_kv_at(false, k.private_bytes);
     *out = k;
     if (RECORD_PUBLIC_BYTES + k.private_bytes > n) return false;
-    out->shape.f16_layers = number(private + 132, 1) & RECORD_MIXES ? out->f16_layers : NULL;
+    out->shape.layers = out->layers;
     out->form.kept = out->kept;
     for (int32_t i = 0; i < k.n_layers; i++) {
         const uint8_t *layer = layer_at((uint8_t *)(uintptr_t) private, &k, i);
-        out->f16_layers[i] = layer[13];
+        out->layers[i] = common;
+        out->layers[i].in_f16 = layer[13] && number(private + 132, 1) & RECORD_MIXES;
         out->kept[i] = layer[12] & record_all_kept(k.form.n_tokens);
     }
     return !is_reduced || get_reduced(out, private);

@@ -30,8 +30,8 @@ static void clear_cell(kv_span *s, int32_t layer, int32_t block, int32_t head, i
 
 void reduced_run_fill(tiny_random *r, kv_span *reduced) {
     const kv_shape *shape = kv_span_shape(reduced);
-    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
-        const int32_t layer = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(reduced, layer, head);
+    for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape); i++) {
+        const int32_t layer = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(reduced, layer, head);
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++) {
             fill_cell(r, reduced, layer, b, head);
             if (n < (b + 1) * KV_BLOCK_SLOTS) clear_cell(reduced, layer, b, head, n - b * KV_BLOCK_SLOTS);
@@ -40,7 +40,7 @@ void reduced_run_fill(tiny_random *r, kv_span *reduced) {
 }
 
 void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]) {
-    const int32_t n_layers = kv_pool_shape(pool)->n_layers, n_kv_heads = kv_pool_shape(pool)->n_kv_heads;
+    const int32_t n_layers = kv_pool_shape(pool)->n_layers, n_kv_heads = kv_shape_heads(kv_pool_shape(pool));
     rp_error err = {0};
     for (int i = 0; i < REDUCED_RUN_SPANS; i++) {
         const int32_t first = i * KV_SPAN_TOKENS, n = BASE_MIN(n_tokens - first, KV_SPAN_TOKENS);
@@ -67,11 +67,11 @@ void reduced_run_free(kv_span *run[REDUCED_RUN_SPANS]) {
 kv_selection *reduced_run_select(tiny_random *r, const kv_shape *shape, int32_t n_tokens) {
     kv_selection *s;
     rp_error err = {0};
-    must(kv_selection_new(&s, shape->n_layers, shape->n_kv_heads, n_tokens, &err), &err);
-    for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++) {
+    must(kv_selection_new(&s, shape->n_layers, kv_shape_heads(shape), n_tokens, &err), &err);
+    for (int32_t head = 0; head < shape->n_layers * kv_shape_heads(shape); head++) {
         const uint64_t least = tiny_random_below(r, 5);
         for (int32_t slot = 0; slot < n_tokens; slot++)
-            if (tiny_random_below(r, 4) < least) kv_selection_add(s, head / shape->n_kv_heads, head % shape->n_kv_heads, slot);
+            if (tiny_random_below(r, 4) < least) kv_selection_add(s, head / kv_shape_heads(shape), head % kv_shape_heads(shape), slot);
     }
     if (kv_selection_most(s) == 0) kv_selection_add(s, 0, 0, (int32_t)tiny_random_below(r, (uint64_t)n_tokens));
     return s;

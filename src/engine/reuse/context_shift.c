@@ -26,7 +26,7 @@ static int32_t system_tokens(const pml_plan *p) {
 /* Encoded KV is kept as it is, with blocks that a window may lack. */
 static bool can_keep(const rp_job *c) {
     const pml_plan *p = c->plan;
-    if (!kv_pool_shape(c->engine->pool)->windows || c->exact) return true;
+    if (!kv_shape_has_windows(kv_pool_shape(c->engine->pool)) || c->exact) return true;
     for (size_t i = 0; i < p->n_items && p->items[i].pos < first_position(c) + c->shift.kept; i++)
         if (p->items[i].is_view && kv_format_is_encoded(p->layout->segments[p->items[i].segment].format)) return false;
     return true;
@@ -67,7 +67,7 @@ int64_t context_shift_blocks(const rp_job *c) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     if (!context_shift_may(c)) return 0;
     const int64_t n_spans = (c->shift.kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
-    return copied_spans_blocks(c, (c->shift.kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * shape->n_kv_heads, n_spans);
+    return copied_spans_blocks(c, (c->shift.kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * kv_shape_heads(shape), n_spans);
 }
 
 /* ---- positions ---- */
@@ -91,11 +91,12 @@ static int32_t mask_before(const kv_view *v, int32_t pos, uint64_t mask[KV_SPAN_
 /* All of them, but in layers with a window those that the row before the shift does not see: whether they are still there depends on
  * the cache. */
 static void select_kept(const rp_job *c, const kv_view *v, const kv_source *from, kv_selection *out) {
-    const int32_t *windows = kv_pool_shape(c->engine->pool)->windows;
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
     for (int32_t layer = 0; layer < out->n_layers; layer++)
         for (int32_t i = 0; i < out->n_slots; i++) {
+            const int32_t window = shape->layers[layer].window;
             const int32_t distance = c->engine->n_ctx - 1 - (kv_span_slot_position(v->span, from[i].slot) + v->shift);
-            if (windows && windows[layer] > 0 && distance >= windows[layer]) continue;
+            if (window > 0 && distance >= window) continue;
             for (int32_t head = 0; head < out->n_kv_heads; head++) kv_selection_add(out, layer, head, i);
         }
 }
@@ -109,7 +110,7 @@ static int copy_slots(rp_job *c, const kv_view *v, const uint64_t mask[KV_SPAN_B
     int32_t k = 0;
     for (int32_t slot = 0; slot < KV_SPAN_TOKENS; slot++)
         if (mask[slot / KV_BLOCK_SLOTS] >> slot % KV_BLOCK_SLOTS & 1) from[k++] = (kv_source){v->span, slot};
-    int rc = kv_selection_new(&all, shape->n_layers, shape->n_kv_heads, n, err);
+    int rc = kv_selection_new(&all, shape->n_layers, kv_shape_heads(shape), n, err);
     if (rc) return rc;
     select_kept(c, v, from, all);
     for (int32_t i = 0; i < kv_reduced_spans(all) && !rc; i++)

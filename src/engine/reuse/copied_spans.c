@@ -6,12 +6,12 @@
 #include "engine/engine_internal.h"
 
 int64_t copied_spans_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans) {
-    const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    int64_t most = kv_reduced_blocks(shape, c->format, n_cells, n_spans);
+    const kv_pool *pool = c->engine->pool;
+    int64_t most = kv_reduced_blocks(pool, c->format, n_cells, n_spans);
     for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
         const pml_item *item = &c->plan->items[i];
         const rp_kv_format format = item->is_view ? c->plan->layout->segments[item->segment].format : c->format;
-        if (!kv_format_is_encoded(format)) most = BASE_MAX(most, kv_reduced_blocks(shape, format, n_cells, n_spans));
+        if (!kv_format_is_encoded(format)) most = BASE_MAX(most, kv_reduced_blocks(pool, format, n_cells, n_spans));
     }
     return most;
 }

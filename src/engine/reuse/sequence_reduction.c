@@ -91,7 +91,7 @@ static int64_t bounds_blocks(const kv_pool *pool, int32_t n_slots, int32_t n_run
 int64_t reduction_blocks(const rp_job *c) {
     const kv_pool *pool = c->engine->pool;
     const kv_shape *shape = kv_pool_shape(pool);
-    const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads;
+    const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape);
     if (!c->reduction.asked) return 0;
     const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
     if (sequence_method_is_dynamic(c->reduction.method)) return bounds_blocks(pool, n, runs) + kv_column_blocks(pool, c->format);
@@ -110,7 +110,7 @@ int reduction_open(rp_job *c, rp_error *err) {
     c->reduction.n_rows = reduction_observed_rows(c);
     if (c->reduction.n_rows == 0) return RP_OK;
     const int64_t most = (int64_t)c->reduction.n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
-    return attention_observer_new(&c->reduction.observer, shape->n_layers, shape->n_kv_heads, ATTENTION_SUM, most, 0, n_views, err);
+    return attention_observer_new(&c->reduction.observer, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, most, 0, n_views, err);
 }
 
 void reduction_prepare_row(const rp_job *c, int32_t token, model_row *row) {
@@ -276,7 +276,7 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
     if (!rc) rc = compose_reduced(c, &to, selection, l, err);
     if (rc) kv_context_clear(&to);
     else {
-        const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads, kept = count_kept(selection);
+        const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape), kept = count_kept(selection);
         const int64_t whole = kv_context_slots(&c->seq.context) - l->n;
         r->share = (double)kept / (double)(n_heads * l->n);
         c->seq.slots = whole + (kept + n_heads - 1) / n_heads;

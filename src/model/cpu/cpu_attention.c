@@ -24,7 +24,7 @@
  * KV of int8 and of fewer bits is computed in integers. A row that sees such a slot has a softmax of integers, too; it
  * adds its slots of f16, f32 or fp8, if any, as floats. A block of fp8 is unpacked to f16 once for all rows of a tile.
  * Where a layer sees integers alone and a step has fewer tasks than threads, the blocks of a task are divided among
- * threads, and the results are the same bytes (attend_split). A layer in f16 (kv_shape.f16_layers) sees no integers.
+ * threads, and the results are the same bytes (attend_split). A layer in f16 (kv_layer_shape.in_f16) sees no integers.
  *
  * A step with observed rows visits the blocks once more between the passes and reports the weights of visible slots
  * (attention_observer.h). It changes nothing else.
@@ -105,7 +105,7 @@ void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend
 typedef struct attend_job {
     cpu_backend *b;
     const model_layer *layer;
-    const cpu_angles *angles; /* NULL: queries are not rotated */
+    const cpu_angles *angles;                  /* NULL: queries are not rotated */
     int32_t group, head_tiles, heads_per_tile; /* group: heads that share a KV head, in head_tiles tiles */
     int32_t n_splits;                          /* threads of a task */
     bool sees_ints;                            /* the layer has spans of integers */
@@ -131,7 +131,7 @@ typedef struct cpu_tile {
     int32_t kv_head, first_head, n_heads, n_rows, n_parts;
     int32_t n_splits, split, n_visited; /* n_visited: blocks in this pass, those of other splits included */
     tile_part parts[CPU_TILE_QUERIES];
-    int32_t rows[CPU_TILE_QUERIES];            /* of the step */
+    int32_t rows[CPU_TILE_QUERIES];             /* of the step */
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
@@ -170,7 +170,7 @@ static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b-
  * model's factor of scores. */
 static void round_queries(tile *t, int32_t r, kv_element keys) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->shape.key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
+    const int64_t dim = b->model->hp.key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
     const float *x = t->scratch->queries + r * n;
     float factor = b->model->hp.score_scale;
     if (keys == KV_ELEMENT_INT8) {
@@ -326,7 +326,7 @@ static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
 
 /* Appends the scales of visible slots' values to a row's list; 0: the values are floats. values: of the block */
 static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64_t visible, const void *values) {
-    const int64_t dim = t->j->b->shape.value_dim;
+    const int64_t dim = t->j->b->model->hp.value_dim;
     float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
     if (!kv_element_is_int(v->values)) {
         memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
@@ -372,7 +372,7 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
 static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const cpu_scratch *s = t->scratch;
-    const int64_t dim = b->shape.key_dim;
+    const int64_t dim = b->model->hp.key_dim;
     float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->model->hp.score_scale;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (q + i) * dim;
@@ -387,7 +387,7 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
 /* Scores of the queries of rows [first, end). k: fp8 as f16. */
 static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->shape.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const int64_t dim = b->model->hp.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const float *queries = t->scratch->queries + q * dim, scale = b->model->hp.score_scale;
     switch (v->keys) {
     case KV_ELEMENT_F32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
@@ -432,10 +432,10 @@ static const void *unpack_fp8(const tile *t, const void *head, int64_t dim, cons
 static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
-    if (v->keys == KV_ELEMENT_FP8) k = next = unpack_fp8(t, k, b->shape.key_dim, next);
+    if (v->keys == KV_ELEMENT_FP8) k = next = unpack_fp8(t, k, b->model->hp.key_dim, next);
     if (kv_element_is_encoded(v->keys)) {
-        b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->shape.key_dim, t->scratch->unpacked);
-        b->kernels.key_ranges(k, kv_element_bits(v->keys), b->shape.key_dim, &t->scratch->ranges);
+        b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->model->hp.key_dim, t->scratch->unpacked);
+        b->kernels.key_ranges(k, kv_element_bits(v->keys), b->model->hp.key_dim, &t->scratch->ranges);
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         for (end = r; end < v->end && visible[end]; end++) {}
@@ -618,7 +618,7 @@ static int slot_of(uint64_t visible, int64_t n) {
 
 /* Adds the block's heavy slots to query q, whose list is at `done`. */
 static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, int64_t done) {
-    const int64_t dim = t->j->b->shape.value_dim;
+    const int64_t dim = t->j->b->model->hp.value_dim;
     const kernel_heavy *heavy = heavy_of(t, q);
     for (int32_t *i = &t->heavy_used[q]; *i < t->n_heavy[q] && heavy[*i].index < done + base_popcount64(visible); ++*i)
         t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight, t->scratch->int_sums + q * dim);
@@ -627,7 +627,7 @@ static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, 
 /* A block's values as int8 for rows [first, end), which see the same slots. */
 static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end, const void *next) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->shape.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const int64_t dim = b->model->hp.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const int64_t stride = b->scratch_slots;
     int16_t some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
     const int16_t *list = weights_of(t, first, 0) + t->done[first], *p = list;
@@ -645,7 +645,7 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
 
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
-    int32_t dim = b->shape.value_dim, heads = t->n_heads;
+    int32_t dim = b->model->hp.value_dim, heads = t->n_heads;
     const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false), *next = after ? after : values;
     kernel_attn_values_fn fn = v->values == KV_ELEMENT_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
     if (v->values == KV_ELEMENT_FP8) values = next = unpack_fp8(t, values, dim, next);
@@ -666,7 +666,7 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
 
 /* The sums of a query of integers, and of floats, as one. */
 static void finish_int_sums(tile *t, int64_t q) {
-    const int64_t dim = t->j->b->shape.value_dim;
+    const int64_t dim = t->j->b->model->hp.value_dim;
     float *sums = t->scratch->sums;
     for (int64_t d = q * dim; d < (q + 1) * dim; d++)
         sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->int_factors[q] + (double)sums[d] * (double)t->factors[q]);
@@ -674,7 +674,7 @@ static void finish_int_sums(tile *t, int64_t q) {
 
 static void sum_values(tile *t) {
     const cpu_backend *b = t->j->b;
-    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->shape.value_dim;
+    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->model->hp.value_dim;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
     if (t->j->sees_ints) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
     memset(t->scratch->sums, 0, sizeof(float) * n);
@@ -683,7 +683,7 @@ static void sum_values(tile *t) {
 
 static void write_sums(tile *t) {
     const cpu_backend *b = t->j->b;
-    size_t dim = (size_t)b->shape.value_dim, width = (size_t)t->n_heads * dim;
+    size_t dim = (size_t)b->model->hp.value_dim, width = (size_t)t->n_heads * dim;
     float *sums = t->scratch->sums;
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
         if (t->is_int[q / t->n_heads]) finish_int_sums(t, q);
@@ -720,7 +720,7 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
 /* The tiles of a group run one after the other for each KV head: their shared blocks are still in a cache. */
 static void open_tile(tile *t, const attend_job *j, int64_t task, cpu_scratch *scratch) {
     cpu_backend *b = j->b;
-    int32_t n_kv_heads = b->shape.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
+    int32_t n_kv_heads = b->model->hp.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
     task /= j->head_tiles;
     const cpu_row_tile *any = &b->plan.tiles[task / n_kv_heads]; /* of its group */
     task -= (int64_t)any->first_tile * n_kv_heads;
@@ -786,7 +786,7 @@ static void add_totals(tile *all, const tile *other) {
 }
 
 static void add_int_sums(tile *all, const tile *other) {
-    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->b->shape.value_dim;
+    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->b->model->hp.value_dim;
     for (int64_t i = 0; i < n; i++) all->scratch->int_sums[i] += other->scratch->int_sums[i];
 }
 
@@ -831,11 +831,11 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     if (b->is_chosen) cpu_choose(b, layer, queries);
     int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->model->layers[layer];
-    const bool *f16_layers = kv_pool_shape(b->step->contexts[0]->pool)->f16_layers;
+    const kv_shape *shape = kv_pool_shape(b->step->contexts[0]->pool);
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
-    j.sees_ints = b->sees_ints && !(f16_layers && f16_layers[l->states]);
+    j.sees_ints = b->sees_ints && !shape->layers[l->states].in_f16;
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
+    int64_t n = (int64_t)b->plan.n_tiles * b->model->hp.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
     bool splits = j.sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
     /* one row and few KV heads: reading a block more than once is better than idle threads */
     while (!splits && n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < n_threads && j.heads_per_tile > 1)

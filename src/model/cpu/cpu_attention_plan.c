@@ -179,8 +179,7 @@ static int collect_runs(cpu_backend *b, rp_error *err) {
         for (; context < step->rows[r].context; context++) first_view += step->contexts[context]->n_views;
         while (end < step->n_rows && step->rows[end].context == context) end++;
         BASE_ASSERT(p->n_runs < need); /* rows of a context are adjacent */
-        p->runs[p->n_runs] = (cpu_run){.part = {r, end - r, context, first_view, CPU_LEADS}, .leader = (int32_t)p->n_runs, .next = NONE,
-                                       .last = (int32_t)p->n_runs, .n_rows = end - r};
+        p->runs[p->n_runs] = (cpu_run){.part = {r, end - r, context, first_view, CPU_LEADS}, .leader = (int32_t)p->n_runs, .next = NONE, .last = (int32_t)p->n_runs, .n_rows = end - r};
         p->n_runs++;
         r = end;
     }
@@ -316,7 +315,7 @@ static int32_t shared_rows_per_tile(const cpu_backend *b) {
     for (; n > 1; n = (n + 1) / 2) {
         int64_t tasks = 0;
         for (size_t i = 0; i < p->n_runs; i++)
-            if (cpu_plan_leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->shape.n_kv_heads;
+            if (cpu_plan_leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->model->hp.n_kv_heads;
         if ((tasks + threads - 1) / threads * threads * 8 <= tasks * 9) break;
     }
     return n;

@@ -32,7 +32,7 @@ static void read_key(const kv_span *span, int32_t layer, int32_t kv_head, int32_
 /* Slots that no row can see do not count: whether their keys are still there depends on the cache. */
 static void fill_group(const fill_job *j, int32_t layer, int32_t kv_head, int32_t group, float *key) {
     const slot_bounds *s = j->bounds;
-    const int32_t dim = s->key_dim, window = j->b->shape.windows ? j->b->shape.windows[layer] : 0;
+    const int32_t dim = s->key_dim, window = j->b->shape.layers[layer].window;
     float *largest = key + dim, *smallest = largest + dim;
     for (int32_t d = 0; d < dim; d++) largest[d] = -INFINITY, smallest[d] = INFINITY;
     if (!slot_bounds_reaches(s, group, s->end, window))
@@ -70,7 +70,7 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
     const size_t bytes = sizeof(float) * 3 * (size_t)bounds->key_dim * (size_t)base_threads_count(b->threads);
     fill_job j = {.b = b, .bounds = bounds, .context = context, .keys = base_alloc(bytes)};
     if (!j.keys) return base_fail_memory(err, bytes, "bounds of slots");
-    base_threads_for(b->threads, fill_blocks, &j, slot_bounds_blocks(bounds) * b->shape.n_layers * b->shape.n_kv_heads, 1);
+    base_threads_for(b->threads, fill_blocks, &j, slot_bounds_blocks(bounds) * b->shape.n_layers * b->model->hp.n_kv_heads, 1);
     base_free(j.keys);
     return RP_OK;
 }
@@ -124,7 +124,7 @@ void cpu_choices_free(cpu_backend *b) {
 }
 
 static bool alloc_scratch(const cpu_backend *b, cpu_choices *c, int32_t n_groups) {
-    const size_t rot = (size_t)b->model->hp.rot_dim, dim = (size_t)b->shape.key_dim, n = (size_t)n_groups;
+    const size_t rot = (size_t)b->model->hp.rot_dim, dim = (size_t)b->model->hp.key_dim, n = (size_t)n_groups;
     rp_error err;
     c->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*c->scratch));
     for (int i = 0; c->scratch && i < base_threads_count(b->threads); i++) {
@@ -308,7 +308,7 @@ static void choose_slots(const chooser *c, uint64_t (*masks)[KV_SPAN_BLOCKS]) {
 static void choose_tasks(void *arg, int64_t begin, int64_t end, int thread) {
     const choose_job *j = arg;
     const cpu_choices *all = j->b->choices;
-    const int32_t n_heads = j->b->shape.n_kv_heads;
+    const int32_t n_heads = j->b->model->hp.n_kv_heads;
     for (int64_t i = begin; i < end; i++) {
         const int64_t k = i / n_heads;
         const model_row *row = &j->b->step->rows[all->rows[k]];
@@ -323,5 +323,5 @@ void cpu_choose(cpu_backend *b, int32_t layer, const backend_buffer *queries) {
     const model_layer *l = &b->model->layers[layer];
     choose_job j = {.b = b, .layer = l, .queries = queries, .group = b->model->hp.n_heads / b->model->hp.n_kv_heads};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    base_threads_for(b->threads, choose_tasks, &j, (int64_t)b->choices->n_rows * b->shape.n_kv_heads, 1);
+    base_threads_for(b->threads, choose_tasks, &j, (int64_t)b->choices->n_rows * b->model->hp.n_kv_heads, 1);
 }

@@ -271,7 +271,7 @@ uint64_t span_places_idle_bytes(const span_places *p) {
 uint64_t span_places_idle_bytes_of(const span_places *p, uint32_t i) {
     const span_entry *e = &p->index.entries[i];
     BASE_ASSERT(e->span || e->form); /* invariant 4 of the index */
-    if (!e->span) return (uint64_t)kv_form_blocks(kv_pool_shape(p->pool), e->form) * kv_pool_block_bytes(p->pool);
+    if (!e->span) return (uint64_t)kv_form_blocks(p->pool, e->form) * kv_pool_block_bytes(p->pool);
     return span_entry_is_held(e) ? 0 : kv_span_bytes(e->span);
 }
 

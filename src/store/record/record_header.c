@@ -175,6 +175,8 @@ static uint8_t *put_reduced(uint8_t *at, const kv_span_form *form, int32_t n_lay
 
 void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers) {
     const kv_shape *shape = &format->shape;
+    const kv_layer_shape *common = &shape->layers[0]; /* of all layers */
+    BASE_ASSERT(kv_shape_capabilities(shape).reduces);
     size_t label_bytes = strlen(r->label);
     uint8_t *at = put_bytes(out, format->fingerprint.bytes, BASE_KEY_BYTES);
     at = put_bytes(put_bytes(at, r->key.bytes, BASE_KEY_BYTES), r->parent.bytes, BASE_KEY_BYTES);
@@ -183,13 +185,13 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
     const uint64_t number = (uint64_t)shape->format + (kv_shape_mixes(shape) ? RECORD_MIXES : 0);
     at = put_i32(record_header_put(at, number | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
-    at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
+    at = put_i32(put_i32(put_i32(at, common->n_heads), common->key_dim), common->value_dim);
     at = record_header_put(record_header_put(at, label_bytes, 4), r->tenant, 4);
     memset(at, 0, DERIVATION_BYTES + SIGNATURE_BYTES);
     at += DERIVATION_BYTES + SIGNATURE_BYTES;
     BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
-        at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
+        at = put_layer(at, &layers[i], shape->layers[i].window, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
     if (r->form.slots) at = put_reduced(at, &r->form, shape->n_layers);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     at = put_bytes(at, r->label, label_bytes);
@@ -203,11 +205,13 @@ typedef struct parse {
     const record_public *public;
     const char *where;
     rp_error *err;
-    record_layer *layers; /* the arrays of the record and the format, writable */
-    int32_t *windows, *tokens;
+    record_layer *layers;  /* the arrays of the record and the format, writable */
+    kv_layer_shape common; /* of all layers but for windows and formats */
+    kv_layer_shape *shapes;
+    int32_t *tokens;
     uint16_t *slots; /* of a reduced span */
     uint8_t *kept;
-    bool *f16_layers, mixes; /* mixes: there are some */
+    bool mixes; /* some layers are in f16 */
     char *label;
     uint32_t label_bytes;
 } parse;
@@ -232,9 +236,9 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
     r->form.readable_from = get_i32(&p->at);
     *format = get_u32(&p->at);
     shape->n_layers = get_i32(&p->at);
-    shape->n_kv_heads = get_i32(&p->at);
-    shape->key_dim = get_i32(&p->at);
-    shape->value_dim = get_i32(&p->at);
+    p->common.n_heads = get_i32(&p->at);
+    p->common.key_dim = get_i32(&p->at);
+    p->common.value_dim = get_i32(&p->at);
     p->label_bytes = get_u32(&p->at);
     r->tenant = get_u32(&p->at);
 }
@@ -260,11 +264,12 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
         return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", number & ~(uint32_t)0xff00);
     shape->format = (rp_kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
-    if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
-    if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
-    if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
-    const kv_layer l = kv_shape_layer_in(shape, 0, shape->format), largest = p->mixes ? kv_shape_layer_in(shape, 0, RP_KV_F16) : l;
-    if (!kv_layer_is_supported(&l)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
+    const kv_layer_shape *common = &p->common;
+    if (common->n_heads < 1 || common->n_heads > 65536) return parse_damaged(p, "a number of heads", common->n_heads);
+    if (common->key_dim < 1 || common->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", common->key_dim);
+    if (common->value_dim < 1 || common->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", common->value_dim);
+    const kv_layer l = kv_layer_make(common, shape->format), largest = p->mixes ? kv_layer_make(common, RP_KV_F16) : l;
+    if (!kv_layer_is_supported(&l)) return parse_damaged(p, "a number of key dimensions", common->key_dim);
     uint64_t block = largest.block_bytes;
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
@@ -273,8 +278,8 @@ static record_fault parse_check_reduced(const parse *p, record *r, const kv_shap
     if (r->at < 0 || r->at >= KV_REDUCED_MAX_PARTS) return parse_damaged(p, "a part", r->at);
     if (r->n_tokens != 0) return parse_damaged(p, "a number of tokens", r->n_tokens);
     if (r->first_slot != 0) return parse_damaged(p, "a slot", r->first_slot);
-    if (shape->n_layers * (int64_t)shape->n_kv_heads > KV_REDUCED_MAX_HEADS) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
-    r->form.n_kv_heads = shape->n_kv_heads;
+    if (shape->n_layers * (int64_t)p->common.n_heads > KV_REDUCED_MAX_HEADS) return parse_damaged(p, "a number of heads", p->common.n_heads);
+    r->form.n_kv_heads = p->common.n_heads;
     return RECORD_FAULT_NONE;
 }
 
@@ -297,7 +302,7 @@ static record_fault make_arrays(record_head *h, parse *p) {
     size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
     BASE_ASSERT(n_layers <= RECORD_MAX_LAYERS && n_tokens <= KV_SPAN_TOKENS && p->label_bytes <= RECORD_MAX_LABEL); /* checked */
     const size_t n_heads = n_layers * (size_t)h->record.form.n_kv_heads;                                            /* of a reduced span */
-    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1 + sizeof(bool)) + n_tokens * sizeof(int32_t) +
+    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(kv_layer_shape) + 1) + n_tokens * sizeof(int32_t) +
                    n_heads * sizeof(uint16_t) + p->label_bytes + 1;
     h->memory = base_alloc(bytes);
     if (!h->memory) {
@@ -305,15 +310,13 @@ static record_fault make_arrays(record_head *h, parse *p) {
         return RECORD_FAULT_MEMORY;
     }
     p->layers = h->memory;
-    p->windows = (int32_t *)(p->layers + n_layers);
-    p->tokens = p->windows + n_layers;
+    p->shapes = (kv_layer_shape *)(p->layers + n_layers);
+    p->tokens = (int32_t *)(p->shapes + n_layers);
     p->slots = (uint16_t *)(p->tokens + n_tokens);
     p->kept = (uint8_t *)(p->slots + n_heads);
-    p->f16_layers = (bool *)(p->kept + n_layers);
-    p->label = (char *)(p->f16_layers + n_layers);
+    p->label = (char *)(p->kept + n_layers);
     h->layers = p->layers;
-    h->format.shape.windows = p->windows;
-    if (p->mixes) h->format.shape.f16_layers = p->f16_layers;
+    h->format.shape.layers = p->shapes;
     h->record.tokens = p->tokens;
     h->record.form.kept = p->kept;
     if (n_heads > 0) h->record.form.slots = p->slots;
@@ -344,14 +347,16 @@ static record_fault get_layers(const record_head *h, parse *p) {
     uint8_t all = record_all_kept(h->record.form.n_tokens);
     for (int32_t i = 0; i < h->format.shape.n_layers; i++) {
         p->layers[i].begin = record_header_get(&p->at, 8);
-        p->windows[i] = get_i32(&p->at);
+        p->shapes[i] = p->common;
+        p->shapes[i].window = get_i32(&p->at);
         p->kept[i] = (uint8_t)record_header_get(&p->at, 1);
         uint64_t is_f16 = record_header_get(&p->at, 1), zeros = record_header_get(&p->at, 2);
-        p->f16_layers[i] = is_f16;
+        p->shapes[i].in_f16 = is_f16;
         p->layers[i].checksum = get_checksum(&p->at);
         if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's offset", (long long)p->layers[i].begin);
-        if (p->windows[i] < 0) return parse_damaged(p, "a window", p->windows[i]);
-        if (p->kept[i] & ~all || (p->windows[i] == 0 && !h->record.form.slots && p->kept[i] != all) || zeros)
+        const int32_t window = p->shapes[i].window;
+        if (window < 0) return parse_damaged(p, "a window", window);
+        if (p->kept[i] & ~all || (window == 0 && !h->record.form.slots && p->kept[i] != all) || zeros)
             return parse_damaged(p, "a layer with blocks", p->kept[i]);
         if (is_f16 > p->mixes) return parse_damaged(p, "a layer's format", (long long)is_f16);
         /* at most 2^12 * 2^2 * 2^26 */

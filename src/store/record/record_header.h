@@ -21,7 +21,7 @@
  *     0   8  offset in the file                                  tokens, 4 bytes each
  *     8   4  window                                              label
  *    12   1  blocks that were kept, bit b: block b
- *    13   1  1: in f16, with a format of less than 16 bits (kv_shape.f16_layers)
+ *    13   1  1: in f16, with a format of less than 16 bits (kv_layer_shape.in_f16)
  *    14   2  zeros
  *    16  16  checksum over its bytes as stored, not encrypted
  *

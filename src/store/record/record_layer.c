@@ -62,8 +62,9 @@ uint64_t record_most_layer_bytes(const kv_shape *shape, const kv_span_form *form
 /* ---- reduced spans ---- */
 
 size_t record_reduced_space(const kv_shape *shape, const kv_span_form *form) {
-    const kv_layer largest = kv_shape_layer_in(shape, 0, kv_shape_mixes(shape) ? RP_KV_F16 : shape->format);
-    return (size_t)record_most_layer_bytes(shape, form, RECORD_FILE_VERSION) + largest.cell_bytes;
+    size_t cell = 0;
+    for (int32_t i = 0; i < shape->n_layers; i++) cell = BASE_MAX(cell, kv_shape_layer(shape, i).cell_bytes);
+    return (size_t)record_most_layer_bytes(shape, form, RECORD_FILE_VERSION) + cell;
 }
 
 static uint8_t *put_position(uint8_t *out, uint32_t v, size_t n) {
@@ -97,7 +98,7 @@ static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int3
 }
 
 size_t record_get_reduced(const kv_span *span, int32_t layer, uint8_t *out) {
-    const int32_t n_heads = kv_span_shape(span)->n_kv_heads, first_pos = kv_span_position(span);
+    const int32_t n_heads = kv_shape_heads(kv_span_shape(span)), first_pos = kv_span_position(span);
     const size_t n_bytes = position_bytes(first_pos, kv_span_end(span));
     BASE_ASSERT(kv_span_is_reduced(span));
     uint8_t *at = out;
@@ -125,7 +126,7 @@ bool record_positions_are_valid(const kv_span_form *form, int32_t layer, const u
 }
 
 void record_put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t bytes) {
-    const int32_t n_heads = kv_span_shape(span)->n_kv_heads, first_pos = kv_span_position(span);
+    const int32_t n_heads = kv_shape_heads(kv_span_shape(span)), first_pos = kv_span_position(span);
     const size_t n_bytes = position_bytes(first_pos, kv_span_end(span));
     const uint8_t *at = piece;
     int32_t positions[KV_SPAN_TOKENS];

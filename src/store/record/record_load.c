@@ -24,8 +24,9 @@ kv_shape record_pool_shape(const kv_shape *s) { return kv_shape_in(s, kv_shape_m
 static int record_loaded_make_space(record_loaded *l, rp_error *err) {
     const record *r = record_reader_record(l->headers);
     const kv_shape shape = record_pool_shape(&record_reader_format(l->headers)->shape);
-    uint64_t bytes = (uint64_t)kv_form_blocks(&shape, &r->form) * kv_shape_block_bytes(&shape);
-    if (kv_pool_new(&l->pool, &shape, bytes, NULL, err)) return RP_ERR_MEMORY;
+    if (kv_pool_new(&l->pool, &shape, 0, NULL, err)) return RP_ERR_MEMORY;
+    const uint64_t bytes = (uint64_t)kv_form_blocks(l->pool, &r->form) * kv_pool_block_bytes(l->pool);
+    kv_pool_set_budget(l->pool, bytes);
     return kv_span_restore(&l->span, l->pool, &r->form, &r->key, NULL) ? base_fail_memory(err, bytes, "a record") : RP_OK;
 }
 

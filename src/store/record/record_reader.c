@@ -111,11 +111,13 @@ static record_fault record_reader_read_header(record_reader *r, const record_cip
 }
 
 static bool shapes_are_equal(const kv_shape *a, const kv_shape *b) {
-    if (a->n_layers != b->n_layers || a->n_kv_heads != b->n_kv_heads || a->key_dim != b->key_dim || a->value_dim != b->value_dim)
-        return false;
-    for (int32_t i = 0; i < a->n_layers; i++)
-        if ((a->windows ? a->windows[i] : 0) != (b->windows ? b->windows[i] : 0)) return false;
-    return true;
+    bool are_equal = a->n_layers == b->n_layers;
+    for (int32_t i = 0; i < a->n_layers && are_equal; i++) {
+        const kv_layer_shape *x = &a->layers[i], *y = &b->layers[i];
+        are_equal = x->kind == y->kind && x->n_heads == y->n_heads && x->key_dim == y->key_dim && x->value_dim == y->value_dim &&
+                    x->window == y->window && x->state_bytes == y->state_bytes;
+    }
+    return are_equal;
 }
 
 /* The first layer with another format than the engine's layer has in spans of the same format; -1: none. */
