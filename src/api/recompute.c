@@ -84,12 +84,12 @@ static bool same_spans(const kv_span *a, const kv_span *b) {
 
 /* Two reduced spans: positions and used slots, as they are stored. form: of b. */
 static bool same_reduced(const kv_span *a, const kv_span *b, const kv_span_form *form) {
-    const size_t space = record_reduced_space(kv_span_shape(b), form);
+    const size_t space = record_single_space(kv_span_shape(b), form);
     uint8_t *bytes = kv_span_has_form(a, form) ? base_alloc(2 * space) : NULL;
     bool same = bytes;
     for (int32_t l = 0; same && l < kv_span_shape(b)->n_layers; l++) {
-        const size_t n = record_get_reduced(a, l, bytes);
-        same = record_get_reduced(b, l, bytes + space) == n && memcmp(bytes, bytes + space, n) == 0;
+        const size_t n = record_get_single(a, l, bytes);
+        same = record_get_single(b, l, bytes + space) == n && memcmp(bytes, bytes + space, n) == 0;
     }
     base_free(bytes);
     return same;

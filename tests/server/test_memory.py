@@ -102,6 +102,8 @@ class Memory(unittest.TestCase):
         if FULL:  # what answered ones leave in the KV cache is not theirs any more
             for path, body in bodies:
                 self.server.post(path, body)
+            # nor are the threads' stacks and, of a router, the connections to nodes that so many clients need
+            in_parallel([lambda: self.server.post("/v1/completions", SHORT)] * N_CLIENTS)
             time.sleep(5)
         idle = resident(self.server)["VmRSS"]
 

@@ -65,7 +65,7 @@ static const change changes[] = {
     {"magic", 0, 1, 'R', RECORD_FAULT_DAMAGED, RECORD_FAULT_DAMAGED},
     {"version 0", 8, 4, 0, RECORD_FAULT_VERSION, RECORD_FAULT_VERSION},
     {"version 1", 8, 4, 1, RECORD_FAULT_DAMAGED, RECORD_FAULT_DAMAGED}, /* other sizes */
-    {"version 3", 8, 4, 3, RECORD_FAULT_VERSION, RECORD_FAULT_VERSION},
+    {"version 4", 8, 4, 4, RECORD_FAULT_VERSION, RECORD_FAULT_VERSION},
     ALTERED("an unknown flag", 12, 4, 2, RECORD_FAULT_DAMAGED),
     ALTERED("zeros", 28, 4, 1, RECORD_FAULT_DAMAGED),
     ALTERED("a cipher's id", 32, 1, 1, RECORD_FAULT_DAMAGED),
@@ -301,7 +301,7 @@ static void another_version_is_named_so(void **state) {
     record_fault fault = record_verify(w.other, NULL, NULL, &err);
     assert_string_equal(record_fault_name(fault), "version");
     assert_int_equal(err.code, RP_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "9, but this program reads 1 to 2"));
+    assert_non_null(strstr(err.message, "9, but this program reads 1 to 3"));
     forge_free(&f);
     record_world_close(&w);
 }

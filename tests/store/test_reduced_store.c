@@ -131,12 +131,12 @@ static void close_world(world *w) {
 static kv_span *copy_span(const world *w, const record_world *part) {
     kv_span *s;
     rp_error err = {0};
-    uint8_t *piece = malloc(record_reduced_space(kv_span_shape(part->span), &part->record.form));
+    uint8_t *piece = malloc(record_single_space(kv_span_shape(part->span), &part->record.form));
     assert_non_null(piece);
     must(kv_span_restore(&s, w->pool, &part->record.form, &part->record.key, &err), &err);
     for (int32_t l = 0; l < w->format.shape.n_layers; l++) {
-        const size_t n = record_get_reduced(part->span, l, piece);
-        record_put_reduced(s, l, piece, n);
+        const size_t n = record_get_single(part->span, l, piece);
+        record_put_single(s, l, piece, n);
         kv_span_set_ready(s, l + 1);
     }
     free(piece);

@@ -42,6 +42,7 @@ static size_t element_bytes(const kv_layer *s) { return (size_t)kv_element_bits(
 /* Bytes of one slot of a head's keys or values. */
 static size_t slot_bytes(const kv_layer *s, bool is_key) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim);
+    if (!is_key && s->value_bytes == 0) return 0; /* a view of the keys */
     return s->format == RP_KV_INT8 ? dim + 2 : dim * element_bytes(s);
 }
 

@@ -138,7 +138,7 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
 }
 
 /* Of an encrypted record, only the file has the text. */
-static bool lacks_text(const record *r) { return r->n_tokens == 0 && (r->kind != RECORD_REDUCED || r->label[0] == '\0'); }
+static bool lacks_text(const record *r) { return r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind != RECORD_REDUCED || r->label[0] == '\0'); }
 
 /* Rows and files both come by ascending key. */
 static int match_row(void *user, const record_row *row, rp_error *err) {

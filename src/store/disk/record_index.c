@@ -678,6 +678,8 @@ static int64_t get_time(sqlite3_stmt *s, int i) {
 static bool get_reduced(sqlite3_stmt *s, record_row *row) {
     kv_span_form *f = &row->record.form;
     const int n_bytes = sqlite3_column_bytes(s, HEAD_SLOTS), of_head = row->n_layers * (int)sizeof(*f->slots);
+    f->is_states = row->record.kind == RECORD_STATES;
+    if (f->is_states != (f->n_tokens == 0)) return false;
     if (row->record.kind != RECORD_REDUCED) return n_bytes == 0 && row->record.at <= KV_SPAN_TOKENS;
     f->slots = sqlite3_column_blob(s, HEAD_SLOTS);
     f->n_kv_heads = n_bytes / of_head;
@@ -697,7 +699,7 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
               get_int(s, KIND, 0, RECORD_KIND_COUNT - 1, &kind) && get_int(s, AT, 0, KV_REDUCED_MAX_PARTS, &r->at) &&
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&
               get_int(s, POS, 0, INT32_MAX - KV_SPAN_TOKENS, &r->form.first_pos) &&
-              get_int(s, SLOTS, 1, KV_SPAN_TOKENS, &r->form.n_tokens) &&
+              get_int(s, SLOTS, 0, KV_SPAN_TOKENS, &r->form.n_tokens) &&
               get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, RP_N_KV_FORMATS - 1, &format);
     r->kind = (record_kind)kind;
     r->form.format = (rp_kv_format)format;

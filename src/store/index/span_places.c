@@ -130,7 +130,7 @@ void span_places_fit_quota(span_places *p, uint32_t tenant) {
 
 kv_span_form *span_places_copy_form(const span_places *p, const kv_span_form *form, int32_t n_layers, bool *is_own) {
     const kv_shape *own = kv_pool_shape(p->pool);
-    *is_own = n_layers == own->n_layers && (!form->slots || form->n_kv_heads == own->n_kv_heads);
+    *is_own = n_layers == own->n_layers && (!form->slots || (kv_shape_capabilities(own).reduces && form->n_kv_heads == kv_shape_heads(own)));
     kv_span_form *f = base_calloc(1, sizeof(*f) + (*is_own ? kv_form_bytes(form, n_layers) : (size_t)own->n_layers));
     if (!f) return NULL;
     *f = *form;

@@ -55,6 +55,7 @@ typedef enum record_kind {
     RECORD_MODULE,
     RECORD_TEXT,
     RECORD_REDUCED, /* a part of a module's reduced KV: kv_span_is_reduced */
+    RECORD_STATES,  /* what recurrent layers hold after a token: kv_span_is_states */
     RECORD_KIND_COUNT
 } record_kind;
 
@@ -65,12 +66,12 @@ static inline bool record_is_of_module(record_kind kind) { return kind == RECORD
 typedef struct record {
     base_key key; /* names the span */
     /* text: the parent node, or root; module: the previous span of its segment, or zeros; reduced: the previous part, of part 0 the last
-     * span of the module */
+     * span of the module; states: the node of the token before them */
     base_key parent;
     record_kind kind;
-    int32_t at;         /* text: after this many tokens of the parent, at most 256; reduced: its part, less than form.n_parts */
+    int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less than form.n_parts */
     int32_t first_slot; /* the slot of tokens[0] */
-    int32_t n_tokens;   /* at most 256; first_slot + n_tokens is at most form.n_tokens; reduced: 0, as is first_slot */
+    int32_t n_tokens;   /* at most 256; first_slot + n_tokens is at most form.n_tokens; reduced, states: 0, as is first_slot */
     const int32_t *tokens;
     kv_span_form form;
     uint64_t cost_us;  /* time to compute it, approximately */

@@ -66,11 +66,13 @@ uint8_t record_all_kept(int32_t n_slots) {
     return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1);
 }
 
+uint32_t record_version_of(const kv_shape *shape) { return kv_shape_capabilities(shape).reduces ? 2 : 3; }
+
 /* n_heads: of all layers of a reduced span; else 0. */
 static size_t reduced_bytes(int32_t n_heads) { return n_heads > 0 ? RECORD_REDUCED_BYTES + (size_t)n_heads * 2 : 0; }
 
 size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes) {
-    return record_fixed_bytes(version) + (size_t)n_layers * RECORD_LAYER_BYTES + reduced_bytes(n_heads) + (size_t)n_tokens * 4 + label_bytes;
+    return record_fixed_bytes(version) + (size_t)n_layers * record_layer_row_bytes(version) + reduced_bytes(n_heads) + (size_t)n_tokens * 4 + label_bytes;
 }
 
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
@@ -167,6 +169,12 @@ static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, ui
     return at + 16;
 }
 
+/* What version 3 has of a layer beyond the others. */
+static uint8_t *put_layer_shape(uint8_t *at, const kv_layer_shape *l) {
+    at = put_i32(put_i32(record_header_put(at, (uint64_t)l->kind, 4), l->n_heads), l->key_dim);
+    return record_header_put(record_header_put(put_i32(at, l->value_dim), l->state_bytes, 4), 0, 4);
+}
+
 static uint8_t *put_reduced(uint8_t *at, const kv_span_form *form, int32_t n_layers) {
     at = put_i32(put_i32(at, form->end), form->n_parts);
     for (int32_t i = 0; i < n_layers * form->n_kv_heads; i++) at = record_header_put(at, form->slots[i], 2);
@@ -175,8 +183,8 @@ static uint8_t *put_reduced(uint8_t *at, const kv_span_form *form, int32_t n_lay
 
 void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers) {
     const kv_shape *shape = &format->shape;
-    const kv_layer_shape *common = &shape->layers[0]; /* of all layers */
-    BASE_ASSERT(kv_shape_capabilities(shape).reduces);
+    const bool is_uniform = record_version_of(shape) < 3;
+    const kv_layer_shape none = {0}, *common = is_uniform ? &shape->layers[0] : &none;
     size_t label_bytes = strlen(r->label);
     uint8_t *at = put_bytes(out, format->fingerprint.bytes, BASE_KEY_BYTES);
     at = put_bytes(put_bytes(at, r->key.bytes, BASE_KEY_BYTES), r->parent.bytes, BASE_KEY_BYTES);
@@ -190,8 +198,10 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     memset(at, 0, DERIVATION_BYTES + SIGNATURE_BYTES);
     at += DERIVATION_BYTES + SIGNATURE_BYTES;
     BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
-    for (int32_t i = 0; i < shape->n_layers; i++)
+    for (int32_t i = 0; i < shape->n_layers; i++) {
         at = put_layer(at, &layers[i], shape->layers[i].window, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
+        if (!is_uniform) at = put_layer_shape(at, &shape->layers[i]);
+    }
     if (r->form.slots) at = put_reduced(at, &r->form, shape->n_layers);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     at = put_bytes(at, r->label, label_bytes);
@@ -255,6 +265,36 @@ static record_fault get_protection(parse *p) {
     return RECORD_FAULT_NONE;
 }
 
+/* Numbers of a layer in a format. */
+static record_fault check_layer_shape(const parse *p, const kv_layer_shape *s, rp_kv_format format) {
+    if (s->kind == KV_STATE)
+        return s->state_bytes < 1 || s->state_bytes > RECORD_MAX_BLOCK_BYTES || s->n_heads || s->key_dim || s->value_dim
+                   ? parse_damaged(p, "a state's size of", s->state_bytes)
+                   : RECORD_FAULT_NONE;
+    if (s->n_heads < 1 || s->n_heads > (s->kind == KV_LATENT ? 1 : 65536)) return parse_damaged(p, "a number of heads", s->n_heads);
+    if (s->key_dim < 1 || s->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", s->key_dim);
+    if (s->value_dim < 1 || s->value_dim > (s->kind == KV_LATENT ? s->key_dim : 65536))
+        return parse_damaged(p, "a number of value dimensions", s->value_dim);
+    const kv_layer l = kv_layer_make(s, format), largest = p->mixes ? kv_layer_make(s, RP_KV_F16) : l;
+    if (s->state_bytes || !kv_layer_is_supported(&l)) return parse_damaged(p, "a number of key dimensions", s->key_dim);
+    const uint64_t block = largest.block_bytes;
+    return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
+}
+
+/* What version 3 has of a layer beyond the others. */
+static record_fault get_layer_shape(parse *p, kv_layer_shape *out, rp_kv_format format) {
+    const uint32_t kind = get_u32(&p->at);
+    out->n_heads = get_i32(&p->at);
+    out->key_dim = get_i32(&p->at);
+    out->value_dim = get_i32(&p->at);
+    out->state_bytes = get_u32(&p->at);
+    const uint32_t zeros = get_u32(&p->at);
+    if (kind > KV_STATE || zeros) return parse_damaged(p, "a kind of layer", kind);
+    out->kind = (kv_kind)kind;
+    if (out->kind == KV_STATE && out->window) return parse_damaged(p, "a window", out->window);
+    return check_layer_shape(p, out, format);
+}
+
 static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     kv_shape *shape = &f->shape;
     uint32_t format = number & ~(uint32_t)(0xff00 | RECORD_MIXES);
@@ -265,13 +305,8 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     shape->format = (rp_kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
     const kv_layer_shape *common = &p->common;
-    if (common->n_heads < 1 || common->n_heads > 65536) return parse_damaged(p, "a number of heads", common->n_heads);
-    if (common->key_dim < 1 || common->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", common->key_dim);
-    if (common->value_dim < 1 || common->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", common->value_dim);
-    const kv_layer l = kv_layer_make(common, shape->format), largest = p->mixes ? kv_layer_make(common, RP_KV_F16) : l;
-    if (!kv_layer_is_supported(&l)) return parse_damaged(p, "a number of key dimensions", common->key_dim);
-    uint64_t block = largest.block_bytes;
-    return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
+    if (p->public->version < 3) return check_layer_shape(p, common, shape->format);
+    return common->n_heads || common->key_dim || common->value_dim ? parse_damaged(p, "a number of heads", common->n_heads) : RECORD_FAULT_NONE;
 }
 
 static record_fault parse_check_reduced(const parse *p, record *r, const kv_shape *shape) {
@@ -286,9 +321,11 @@ static record_fault parse_check_reduced(const parse *p, record *r, const kv_shap
 /* shape: checked. */
 static record_fault parse_check_record(const parse *p, record *r, const kv_shape *shape, uint32_t kind) {
     const kv_span_form *f = &r->form;
-    if (kind >= (p->public->version == 1 ? RECORD_REDUCED : RECORD_KIND_COUNT)) return parse_damaged(p, "a kind", kind);
+    const uint32_t n_kinds[] = {RECORD_REDUCED, RECORD_STATES, RECORD_KIND_COUNT}; /* of each version */
+    if (kind >= n_kinds[p->public->version - 1] || (kind == RECORD_REDUCED && p->public->version > 2)) return parse_damaged(p, "a kind", kind);
     r->kind = (record_kind)kind;
-    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
+    r->form.is_states = r->kind == RECORD_STATES;
+    if (f->is_states ? f->n_tokens != 0 : f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
     if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return parse_damaged(p, "a position", f->first_pos);
     if (r->kind == RECORD_REDUCED) return parse_check_reduced(p, r, shape);
     if (r->at < 0 || r->at > KV_SPAN_TOKENS) return parse_damaged(p, "a position after tokens", r->at);
@@ -327,7 +364,7 @@ static record_fault make_arrays(record_head *h, parse *p) {
 /* The numbers of a reduced span, which follow the layers: their sizes depend on it. */
 static record_fault get_reduced(record_head *h, parse *p) {
     kv_span_form *f = &h->record.form;
-    const uint8_t *at = p->at + (size_t)h->format.shape.n_layers * RECORD_LAYER_BYTES;
+    const uint8_t *at = p->at + (size_t)h->format.shape.n_layers * record_layer_row_bytes(p->public->version);
     if (!f->slots) return RECORD_FAULT_NONE;
     f->end = get_i32(&at);
     f->n_parts = get_i32(&at);
@@ -344,7 +381,7 @@ static record_fault get_reduced(record_head *h, parse *p) {
 static record_fault get_layers(const record_head *h, parse *p) {
     bool is_encrypted = p->public->flags & RECORD_ENCRYPTED;
     uint64_t begin = record_kv_at(is_encrypted, p->public->private_bytes);
-    uint8_t all = record_all_kept(h->record.form.n_tokens);
+    const uint8_t all_kept = record_all_kept(h->record.form.n_tokens);
     for (int32_t i = 0; i < h->format.shape.n_layers; i++) {
         p->layers[i].begin = record_header_get(&p->at, 8);
         p->shapes[i] = p->common;
@@ -356,6 +393,11 @@ static record_fault get_layers(const record_head *h, parse *p) {
         if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's offset", (long long)p->layers[i].begin);
         const int32_t window = p->shapes[i].window;
         if (window < 0) return parse_damaged(p, "a window", window);
+        if (p->public->version >= 3) {
+            const record_fault fault = get_layer_shape(p, &p->shapes[i], h->format.shape.format);
+            if (fault) return fault;
+        }
+        const uint8_t all = p->shapes[i].kind == KV_STATE ? 0 : all_kept;
         if (p->kept[i] & ~all || (window == 0 && !h->record.form.slots && p->kept[i] != all) || zeros)
             return parse_damaged(p, "a layer with blocks", p->kept[i]);
         if (is_f16 > p->mixes) return parse_damaged(p, "a layer's format", (long long)is_f16);
@@ -364,6 +406,7 @@ static record_fault get_layers(const record_head *h, parse *p) {
     }
     p->at += reduced_bytes(h->format.shape.n_layers * h->record.form.n_kv_heads); /* get_reduced */
     if (!kv_form_is_possible(&h->record.form, &h->format.shape)) return parse_damaged(p, "a number of slots", h->record.form.n_tokens);
+    if (p->public->version != record_version_of(&h->format.shape) && p->public->version > 2) return parse_damaged(p, "a version", p->public->version);
     if (p->mixes && !kv_shape_mixes(&h->format.shape)) return parse_damaged(p, "a number of layers in f16", 0);
     return begin == p->public->file_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a last layer's end at", (long long)begin);
 }

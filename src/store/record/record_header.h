@@ -14,7 +14,7 @@
  *            between this header and layer 0            120   4  slots                 156   4  zeros
  *                                                       160  16  id of the key's derivation: zeros (not in version 1)
  *                                                       176  64  signature: zeros (not in version 1)
- *                                                       240      layers, 32 bytes each (version 1: 160)
+ *                                                       240      layers, 32 bytes each (version 1: 160; 3: 56 each)
  *                                                             a: a kernel_arithmetic; + 128: some layers are in f16
  *                                                              of a reduced span: end, 4 bytes; parts, 4; slots of each
  *   a layer                                                        head of each layer, 2 each
@@ -24,7 +24,11 @@
  *    13   1  1: in f16, with a format of less than 16 bits (kv_layer_shape.in_f16)
  *    14   2  zeros
  *    16  16  checksum over its bytes as stored, not encrypted
+ *    32   4  version 3: kind: 0 pairs, 1 latent, 2 state          44   4  version 3: value_dim
+ *    36   4  version 3: n_kv_heads                                48   4  version 3: bytes of a state
+ *    40   4  version 3: key_dim                                   52   4  version 3: zeros
  *
+ * Version 3 is written where layers differ in more than windows and formats: its n_kv_heads, key_dim and value_dim of all layers are zeros.
  * Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros, and no reduced spans. record_layer.h has
  * the bytes of a layer.
  */
@@ -36,7 +40,7 @@
 #include "base/compiler.h"
 #include "store/record/record.h"
 
-#define RECORD_FILE_VERSION 2            /* written; read: 1 and 2 */
+#define RECORD_FILE_VERSION 3            /* the newest that is read, and written: record_version_of */
 #define RECORD_MAGIC "\x89RPS\r\n\x1a\n" /* not text, and detects a transfer as text (as in PNG) */
 
 enum {
@@ -46,11 +50,12 @@ enum {
     RECORD_FIXED_BYTES = 240,
     RECORD_FIXED_BYTES_1 = 160, /* of version 1 */
     RECORD_LAYER_BYTES = 32,
+    RECORD_LAYER_BYTES_3 = 56, /* of version 3 */
     RECORD_ENCRYPTED = 1,
     RECORD_MIXES = 128,       /* added to the number of a format: some layers are in f16 */
     RECORD_PAGE = 4096,       /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
     RECORD_REDUCED_BYTES = 8, /* end and parts */
-    RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL +
+    RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES_3 + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL +
                          RECORD_REDUCED_BYTES + KV_REDUCED_MAX_HEADS * 2,
 };
 
@@ -65,6 +70,9 @@ static inline bool record_checksum_equal(record_checksum a, record_checksum b) {
 /* ---- sizes ---- */
 
 uint8_t record_all_kept(int32_t n_slots); /* a bit for each block of that many slots */
+/* The version that a record of this shape has: 2, or 3. */
+uint32_t record_version_of(const kv_shape *shape);
+static inline size_t record_layer_row_bytes(uint32_t version) { return version < 3 ? RECORD_LAYER_BYTES : RECORD_LAYER_BYTES_3; }
 static inline size_t record_fixed_bytes(uint32_t version) { return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES; }
 /* n_heads: of all layers of a reduced span; else 0 */
 size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes);
@@ -96,7 +104,7 @@ typedef struct record_layer {
     record_checksum checksum;
 } record_layer;
 
-/* out[0..record_private_bytes), of RECORD_FILE_VERSION */
+/* out[0..record_private_bytes), of record_version_of the shape */
 void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers);
 
 typedef struct record_head {

@@ -35,8 +35,8 @@ static uint64_t reduced_bytes(const kv_shape *shape, const kv_span_form *form, i
 
 int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version, size_t sizes[KV_SPAN_BLOCKS]) {
     int n = 0;
-    if (form->slots) {
-        sizes[0] = (size_t)reduced_bytes(shape, form, layer);
+    if (record_is_single(form)) {
+        sizes[0] = form->slots ? (size_t)reduced_bytes(shape, form, layer) : shape->layers[layer].state_bytes;
         return sizes[0] > 0;
     }
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
@@ -59,9 +59,9 @@ uint64_t record_most_layer_bytes(const kv_shape *shape, const kv_span_form *form
     return most;
 }
 
-/* ---- reduced spans ---- */
+/* ---- layers of one piece ---- */
 
-size_t record_reduced_space(const kv_shape *shape, const kv_span_form *form) {
+size_t record_single_space(const kv_shape *shape, const kv_span_form *form) {
     size_t cell = 0;
     for (int32_t i = 0; i < shape->n_layers; i++) cell = BASE_MAX(cell, kv_shape_layer(shape, i).cell_bytes);
     return (size_t)record_most_layer_bytes(shape, form, RECORD_FILE_VERSION) + cell;
@@ -97,7 +97,7 @@ static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int3
     return in + bytes;
 }
 
-size_t record_get_reduced(const kv_span *span, int32_t layer, uint8_t *out) {
+static size_t get_reduced(const kv_span *span, int32_t layer, uint8_t *out) {
     const int32_t n_heads = kv_shape_heads(kv_span_shape(span)), first_pos = kv_span_position(span);
     const size_t n_bytes = position_bytes(first_pos, kv_span_end(span));
     BASE_ASSERT(kv_span_is_reduced(span));
@@ -125,7 +125,7 @@ bool record_positions_are_valid(const kv_span_form *form, int32_t layer, const u
     return true;
 }
 
-void record_put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t bytes) {
+static void put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t bytes) {
     const int32_t n_heads = kv_shape_heads(kv_span_shape(span)), first_pos = kv_span_position(span);
     const size_t n_bytes = position_bytes(first_pos, kv_span_end(span));
     const uint8_t *at = piece;
@@ -138,4 +138,16 @@ void record_put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t byt
         for (int32_t b = 0, n = kv_span_slots(span, layer, h); b * KV_BLOCK_SLOTS < n; b++)
             at = put_cell(span, layer, b, h, n - b * KV_BLOCK_SLOTS, at, piece + bytes);
     BASE_ASSERT(at == piece + bytes); /* all of it, and no more */
+}
+
+size_t record_get_single(const kv_span *span, int32_t layer, uint8_t *out) {
+    if (!kv_span_is_states(span)) return get_reduced(span, layer, out);
+    const size_t bytes = kv_span_shape(span)->layers[layer].state_bytes;
+    if (bytes > 0) kv_span_get_state(span, layer, out);
+    return bytes;
+}
+
+void record_put_single(kv_span *span, int32_t layer, uint8_t *piece, size_t bytes) {
+    if (!kv_span_is_states(span)) put_reduced(span, layer, piece, bytes);
+    else kv_span_put_state(span, layer, piece);
 }

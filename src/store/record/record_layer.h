@@ -2,6 +2,7 @@
 /* record_layer.h: a layer of a record: its bytes in the file, before encryption.
  *
  *   a span           block 0 | block 1 | ...        the blocks that the layer kept, each as a piece: used slots only
+ *   states           one piece, of a layer of the kind STATE: its state
  *   a reduced span   one piece, nothing if no head has a slot:
  *                    positions of head 0 | of head 1 | ... | head 0: cell 0 | cell 1 | ... | head 1: cell 0 | ...
  *
@@ -24,15 +25,18 @@ uint64_t record_layer_bytes(const kv_shape *shape, const kv_span_form *form, int
 /* Of the largest layer, before encryption. */
 uint64_t record_most_layer_bytes(const kv_shape *shape, const kv_span_form *form, uint32_t version);
 
-/* ---- reduced spans ---- */
+/* ---- layers of one piece ---- */
 
+/* Has each layer of the span one piece, whatever it keeps: is it reduced, or of states? */
+static inline bool record_is_single(const kv_span_form *form) { return form->slots || form->is_states; }
 /* Space for a piece that is copied: its bytes and a cell. shape: of the record. */
-size_t record_reduced_space(const kv_shape *shape, const kv_span_form *form);
-/* Copies a layer of a reduced span to out, which has record_reduced_space. Returns the number of bytes. */
-size_t record_get_reduced(const kv_span *span, int32_t layer, uint8_t *out);
-/* Are the positions of a layer ascending, and in [first_pos, end)? piece: its bytes. */
+size_t record_single_space(const kv_shape *shape, const kv_span_form *form);
+/* Copies a layer of a reduced span, or of states, to out, which has record_single_space. Returns the number of bytes. */
+size_t record_get_single(const kv_span *span, int32_t layer, uint8_t *out);
+/* Are the positions of a layer of a reduced span ascending, and in [first_pos, end)? piece: its bytes. */
 bool record_positions_are_valid(const kv_span_form *form, int32_t layer, const uint8_t *piece);
-/* Copies a layer with valid positions to a span that kv_span_restore made. piece: its bytes, in record_reduced_space. */
-void record_put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t bytes);
+/* Copies a layer (of a reduced span: with valid positions) to a span that kv_span_restore made. piece: its bytes, in
+ * record_single_space. */
+void record_put_single(kv_span *span, int32_t layer, uint8_t *piece, size_t bytes);
 
 #endif

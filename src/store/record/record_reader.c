@@ -198,14 +198,14 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 /* Space for a layer that is not read in place, in its written form and after it is unpacked. */
 static size_t copies_bytes(const record_reader *r) {
     const kv_shape *shape = &r->head.format.shape;
-    if (r->head.record.form.slots) return record_reduced_space(shape, &r->head.record.form);
+    if (record_is_single(&r->head.record.form)) return record_single_space(shape, &r->head.record.form);
     return KV_SPAN_BLOCKS * kv_shape_most_block_bytes(shape);
 }
 
 /* One message per piece. */
 static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
-    const bool is_reduced = r->head.record.form.slots != NULL;
-    const size_t most = (is_reduced ? copies_bytes(r) : kv_shape_most_block_bytes(&r->head.format.shape)) + RECORD_MESSAGE_EXTRA;
+    const bool is_single = record_is_single(&r->head.record.form);
+    const size_t most = (is_single ? copies_bytes(r) : kv_shape_most_block_bytes(&r->head.format.shape)) + RECORD_MESSAGE_EXTRA;
     record_fault fault = RECORD_FAULT_NONE;
     if (!r->message && !(r->message = base_alloc_aligned(most, 64))) return no_memory(r, most, err);
     for (int i = 0; i < n && !fault; i++) {
@@ -239,13 +239,13 @@ static record_fault read_layer(record_reader *r, const struct iovec *blocks, int
     return fault;
 }
 
-static record_fault read_reduced(record_reader *r, int32_t layer, kv_span *span, rp_error *err) {
+static record_fault read_single(record_reader *r, int32_t layer, kv_span *span, rp_error *err) {
     size_t sizes[KV_SPAN_BLOCKS] = {0};
     const int n = record_layer_pieces(&r->head.format.shape, &r->head.record.form, layer, r->public.version, sizes);
     if (!r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
     BASE_ASSERT(n <= 1 && sizes[0] <= copies_bytes(r) && kv_span_is_reduced(span));
     const record_fault fault = read_layer(r, &(struct iovec){r->copies, sizes[0]}, n, err);
-    if (!fault && n > 0) record_put_reduced(span, layer, r->copies, sizes[0]);
+    if (!fault && n > 0) record_put_single(span, layer, r->copies, sizes[0]);
     return fault;
 }
 
@@ -257,7 +257,7 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     const size_t most = kv_shape_most_block_bytes(&r->head.format.shape);
     const bool is_in_place = kv_span_is_in_place(span, layer);
     int n = 0;
-    if (r->head.record.form.slots) return read_reduced(r, layer, span, err);
+    if (record_is_single(&r->head.record.form)) return read_single(r, layer, span, err);
     if (!is_in_place && !r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1)

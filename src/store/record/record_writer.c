@@ -58,17 +58,20 @@ static int record_format_check(const record_format *format, const record *r, con
                        r->at >= 0 && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
     if (kv_span_is_reduced(span)) is_possible = is_possible && r->at < kv_span_parts(span) && r->n_tokens == 0 && r->first_slot == 0;
     else is_possible = is_possible && r->at <= KV_SPAN_TOKENS;
-    is_possible = is_possible && (r->kind == RECORD_REDUCED) == kv_span_is_reduced(span);
+    is_possible = is_possible && (r->kind == RECORD_REDUCED) == kv_span_is_reduced(span) && (r->kind == RECORD_STATES) == kv_span_is_states(span);
     BASE_ASSERT(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
     BASE_ASSERT(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
     if (!is_possible) return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot, n_slots);
+    for (int32_t i = 0; i < format->shape.n_layers; i++)
+        if (format->shape.layers[i].state_bytes > RECORD_MAX_BLOCK_BYTES)
+            return base_fail(err, RP_ERR_LIMIT, "a layer's state of %u bytes is too large for a record", format->shape.layers[i].state_bytes);
     if (block_bytes > RECORD_MAX_BLOCK_BYTES) return base_fail(err, RP_ERR_LIMIT, "blocks of %zu bytes are too large for a record", block_bytes);
     return RP_OK;
 }
 
 static size_t private_bytes(const record_format *format, const record *r) {
     const int32_t n_heads = r->form.slots ? format->shape.n_layers * r->form.n_kv_heads : 0;
-    return record_private_bytes(RECORD_FILE_VERSION, format->shape.n_layers, n_heads, r->n_tokens, strlen(r->label));
+    return record_private_bytes(record_version_of(&format->shape), format->shape.n_layers, n_heads, r->n_tokens, strlen(r->label));
 }
 
 uint64_t record_file_bytes(const record_format *format, const record *r, bool is_encrypted) {
@@ -91,11 +94,11 @@ static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
 }
 
 static int writer_allocate(writer *w, rp_error *err) {
-    const bool is_reduced = kv_span_is_reduced(w->span);
+    const bool is_single = record_is_single(&w->record.form);
     size_t piece = w->block_bytes, copied = KV_SPAN_BLOCKS * w->block_bytes;
-    bool copies = is_reduced || kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
+    bool copies = is_single || kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
     for (int32_t i = 0; i < w->format.shape.n_layers && !copies; i++) copies = !kv_span_is_in_place(w->span, i);
-    if (is_reduced) piece = copied = record_reduced_space(&w->format.shape, &w->record.form);
+    if (is_single) piece = copied = record_single_space(&w->format.shape, &w->record.form);
     w->layers = base_alloc((size_t)w->format.shape.n_layers * sizeof *w->layers);
     w->header = base_calloc(1, w->kv_at);
     if (copies) w->copies = base_alloc_aligned(copied, 64);
@@ -146,9 +149,9 @@ static void writer_rest(const writer *w) {
 static int layer_pieces(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
     const kv_span_form *form = &w->record.form;
     int n = 0;
-    if (form->slots) {
-        BASE_ASSERT(w->copies && kv_span_is_reduced(w->span));
-        out[0] = (struct iovec){w->copies, record_get_reduced(w->span, layer, w->copies)};
+    if (record_is_single(form)) {
+        BASE_ASSERT(w->copies);
+        out[0] = (struct iovec){w->copies, record_get_single(w->span, layer, w->copies)};
         return out[0].iov_len > 0;
     }
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
@@ -186,7 +189,7 @@ static int encrypt_private(writer *w, rp_error *err) {
 
 static int make_header(writer *w, rp_error *err) {
     int rc = RP_OK;
-    record_public p = {.version = RECORD_FILE_VERSION, .file_bytes = w->file_bytes, .private_bytes = (uint32_t)w->private_bytes};
+    record_public p = {.version = record_version_of(&w->format.shape), .file_bytes = w->file_bytes, .private_bytes = (uint32_t)w->private_bytes};
     if (w->cipher) {
         p.flags = RECORD_ENCRYPTED;
         memcpy(p.cipher_id, record_cipher_id(w->cipher), sizeof p.cipher_id);
