@@ -71,7 +71,15 @@ static void check_blocks(bench *b) { each_block(b, false); }
 static const struct {
     const char *name;
     void (*run)(bench *b);
-} subjects[] = {{"copy in RAM", copy_blocks}, {"checksums in RAM", check_blocks}, {"write", write_plain}, {"write, encrypted", write_encrypted}, {"open and close", open_plain}, {"read", read_plain}, {"read, encrypted", read_encrypted}};
+} subjects[] = {
+    {"copy in RAM", copy_blocks},
+    {"checksums in RAM", check_blocks},
+    {"write", write_plain},
+    {"write, encrypted", write_encrypted},
+    {"open and close", open_plain},
+    {"read", read_plain},
+    {"read, encrypted", read_encrypted},
+};
 
 #define N_SUBJECTS (sizeof subjects / sizeof *subjects)
 

@@ -41,7 +41,8 @@ static const struct {
     {"k4v2", 6, {KV_SAME(1, 1, 4, 4), .format = RP_KV_F16}, 66, 0, false, RP_KV_K4V2, 0},
     {"kivi2-windows", 7, {WINDOWED(1, 4, 4), .format = RP_KV_F16}, 70, 90, false, RP_KV_KIVI2, 0},
     {"kivi2-encrypted", 16, {KV_SAME(1, 1, 4, 4), .format = RP_KV_F16}, 65, 0, true, RP_KV_KIVI2, 0},
-    {"f16-apart", 7, {KV_SAME(2, 1, 4, 4), .format = RP_KV_INT8}, 65, 0, false, RP_KV_F16 + RP_N_KV_FORMATS, 0}, /* keys and values in different blocks */
+    /* keys and values in different blocks: */
+    {"f16-apart", 7, {KV_SAME(2, 1, 4, 4), .format = RP_KV_INT8}, 65, 0, false, RP_KV_F16 + RP_N_KV_FORMATS, 0},
     {"int8-f16-layer", 7, {WINDOWED_MIXED(2, 4, 2), .format = RP_KV_INT8}, 70, 90, false, 0, 0},
     {"kivi4-f16-layer", 6, {MIXED(1, 4, 4), .format = RP_KV_INT8}, 66, 0, false, RP_KV_KIVI4, 0},
     {"int8-f16-layer-encrypted", 16, {MIXED(1, 2, 2), .format = RP_KV_INT8}, 65, 0, true, 0, 0},

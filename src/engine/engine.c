@@ -180,8 +180,7 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
     uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
     uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->hp.n_embd * sizeof(float);
     rp_memory m = {0};
-    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
-                                                                  : DEFAULT_BUDGET_BYTES;
+    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
@@ -194,8 +193,7 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
                          (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20, (unsigned long long)o->kv_min_bytes >> 20);
     return base_fail(err, RP_ERR_BUDGET,
                      "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
-                     "the rest %llu: raise ram_bytes, or use a smaller model",
-                     (unsigned long long)o->ram_bytes >> 20,
+                     "the rest %llu: raise ram_bytes, or use a smaller model", (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
@@ -258,7 +256,8 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
     const mock_times mock = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us};
-    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows, .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
+    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
+                               .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
     rc = e->model->is_mock ? mock_backend_new(&e->backend, e->model, &mock, e->max_rows, err) : cpu_backend_new(&e->backend, e->model, &cpu, err);
     if (rc ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||

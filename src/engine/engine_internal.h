@@ -32,14 +32,14 @@ typedef enum engine_fallback {
 } engine_fallback;
 
 struct rp_schema {
-    int refs;                          /* guarded by the engine's lock; of all its forms together */
-    rp_schema *of;                     /* a form for a fallback: the registered schema, which has the document and the name; else NULL */
+    int refs; /* guarded by the engine's lock; of all its forms together */
+    rp_schema *of;             /* a form for a fallback: the registered schema, which has the document and the name; else NULL */
     rp_schema *fallbacks[N_FALLBACKS]; /* its forms, made when they are first used; guarded by the lock, then immutable */
-    rp_schema *adapted;                /* of this form or fallback: forms for adapters, likewise: a list, */
-    rp_schema *next_adapted;           /* of which this is one: */
-    adapter_use adapter;               /* its modules are computed with this; zeros: with none */
-    base_key salt;                     /* its tenant's; part of the key of each of its spans */
-    base_key version;                  /* a hash of its content, for the auditor; zero: a request's own schema */
+    rp_schema *adapted;        /* of this form or fallback: forms for adapters, likewise: a list, */
+    rp_schema *next_adapted;   /* of which this is one: */
+    adapter_use adapter;       /* its modules are computed with this; zeros: with none */
+    base_key salt; /* its tenant's; part of the key of each of its spans */
+    base_key version; /* a hash of its content, for the auditor; zero: a request's own schema */
     char *name;
     pml_document *document;
     pml_layout *layout;
@@ -55,13 +55,13 @@ typedef enum step_outcome {
 
 /* One sequence's share of a step. */
 typedef struct step_part {
-    rp_job *job; /* NULL: the part is a module's */
+    rp_job *job;    /* NULL: the part is a module's */
     segment_prefill *prefill;
     int32_t first_row, n_rows;
-    int32_t first_logits;           /* index of the logits of the part's first row that wants them; such rows end the part; -1: none */
+    int32_t first_logits; /* index of the logits of the part's first row that wants them; such rows end the part; -1: none */
     int32_t first_hidden, n_pooled; /* of an embedding: its rows' first hidden state, and their number (embedding.h) */
-    int rc;                         /* RP_OK, or why it could not be appended or computed; */
-    rp_error err;                   /* with this */
+    int rc;           /* RP_OK, or why it could not be appended or computed; */
+    rp_error err;     /* with this */
     step_outcome outcome;
 } step_part;
 
@@ -78,15 +78,15 @@ typedef struct engine_status {
     rp_memory memory;
     rp_store_stats store;
     rp_scaffold_stats scaffolds;
-    int32_t running;     /* requests, those that wait for their KV to be written included */
-    int32_t background;  /* tasks that have not ended */
+    int32_t running;    /* requests, those that wait for their KV to be written included */
+    int32_t background; /* tasks that have not ended */
     rp_engine_load load; /* without requests' numbers, and gap_p95_us */
 } engine_status;
 
 /* The last inter-token latencies: a ring. */
 typedef struct engine_gaps {
     float us[ENGINE_GAPS];
-    uint64_t n;       /* ever added */
+    uint64_t n; /* ever added */
     uint64_t last_us; /* end of the last step with answers; 0: none is running */
 } engine_gaps;
 
@@ -101,65 +101,65 @@ struct rp_engine {
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
-    uint64_t other_bytes;                  /* of memory besides KV and its tables, at most */
-    weights_cache *weights;                /* NULL: repacked weights are not kept */
-    record_cipher *cipher;                 /* NULL: records are not encrypted */
-    pml_formats formats;                   /* KV formats of text and of modules, as it was created; */
-    job_reduction reduction;               /* rp_engine_options.kv_keep and kv_method: of requests that name none */
-    atomic_bool falls_back;                /* requests are planned with f16 instead; never reset */
-    kv_layer_shape *kv_layers;             /* of states.shape: the model's, with rp_engine_options.kv_f16_layers; NULL: the model's own */
-    record_format states;                  /* of this engine's records: fingerprint, arithmetic, shape of the KV */
-    bool is_whole;                         /* the fingerprint covers every byte of the model (identity.h) */
-    base_key salt;                         /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */
+    uint64_t other_bytes;   /* of memory besides KV and its tables, at most */
+    weights_cache *weights; /* NULL: repacked weights are not kept */
+    record_cipher *cipher; /* NULL: records are not encrypted */
+    pml_formats formats;  /* KV formats of text and of modules, as it was created; */
+    job_reduction reduction; /* rp_engine_options.kv_keep and kv_method: of requests that name none */
+    atomic_bool falls_back; /* requests are planned with f16 instead; never reset */
+    kv_layer_shape *kv_layers; /* of states.shape: the model's, with rp_engine_options.kv_f16_layers; NULL: the model's own */
+    record_format states; /* of this engine's records: fingerprint, arithmetic, shape of the KV */
+    bool is_whole;        /* the fingerprint covers every byte of the model (identity.h) */
+    base_key salt; /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */
     char identity[2 * BASE_KEY_BYTES + 1]; /* the fingerprint, in hexadecimal digits */
-    bool plans_only;                       /* without backend, store, tree and thread; immutable */
+    bool plans_only;         /* without backend, store, tree and thread; immutable */
     bool has_cluster_key;
     span_reporter *reporter; /* of the store's changes; NULL: not reported. The cluster key: cluster_key */
     base_key cluster_key;
 
     pthread_t thread;
-    const job_observer *const *observers;             /* ends with NULL */
+    const job_observer *const *observers; /* ends with NULL */
     bool has_lock, has_wake, has_drained, has_thread; /* were created */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* for the engine's thread */
 
     /* shared: guarded by the lock */
     bool stopping, prepared, disk_notified; /* disk_told: the store has events */
-    rp_job *inbox, **inbox_end;             /* submitted jobs that the engine's thread has not seen yet */
-    engine_command *commands;               /* of other threads, which wait for them */
-    engine_command *open_commands;          /* begun and not completed; owned by the engine's thread */
-    int32_t n_live;                         /* jobs that have not ended */
+    rp_job *inbox, **inbox_end; /* submitted jobs that the engine's thread has not seen yet */
+    engine_command *commands;      /* of other threads, which wait for them */
+    engine_command *open_commands; /* begun and not completed; owned by the engine's thread */
+    int32_t n_live;              /* jobs that have not ended */
     engine_status status;
     engine_gaps gaps;
-    int32_t n_draining;     /* threads in rp_engine_drain, */
-    pthread_cond_t drained; /* which wait for this */
-    uint64_t n_jobs;        /* since the start: the number of the last job */
+    int32_t n_draining;          /* threads in rp_engine_drain, */
+    pthread_cond_t drained;      /* which wait for this */
+    uint64_t n_jobs;            /* since the start: the number of the last job */
     answer_memory *answers; /* earlier answers as tokens */
-    rp_schema **schemas;    /* by salt, then by name */
+    rp_schema **schemas; /* by salt, then by name */
     size_t n_schemas, cap_schemas;
     double job_ms; /* moving average of the duration of a job */
 
     pthread_mutex_t trie_lock; /* held while the trie is built; lock order: trie_lock, lock */
     bool has_trie_lock;
     uint8_t *token_classes; /* [n_vocab] (auto_modules.h), likewise: NULL before the first request that needs them */
-    token_trie *tries[2];   /* the vocabulary, by special_text; NULL before the first request with a grammar */
+    token_trie *tries[2]; /* the vocabulary, by special_text; NULL before the first request with a grammar */
 
     /* owned by the engine's thread */
     span_store *store;
     span_tree *tree;
-    rp_job *waiting;                /* queued jobs in queue order (queue.c) */
-    rp_job *flushing;               /* complete, but their KV is not on disk yet (RP_STORE_WRITE_THROUGH) */
-    rp_job **running;               /* [max_running] */
+    rp_job *waiting;   /* queued jobs in queue order (queue.c) */
+    rp_job *flushing;  /* complete, but their KV is not on disk yet (RP_STORE_WRITE_THROUGH) */
+    rp_job **running;  /* [max_running] */
     int32_t n_running, max_running; /* max_running: paused ones included */
-    int32_t n_paused;               /* of them, as of the last admission: paused jobs, and those that gave up their turn, do not count against max_sequences */
-    uint64_t n_asides;              /* turns given up so far */
-    bool new_had_turn;              /* the last place went to a job that had waited for its admission */
-    int32_t next_answer;            /* first answer of the next step, where more are resumed than a step can hold */
+    int32_t n_paused;   /* of them, as of the last admission: paused jobs, and those that gave up their turn, do not count against max_sequences */
+    uint64_t n_asides;  /* turns given up so far */
+    bool new_had_turn;  /* the last place went to a job that had waited for its admission */
+    int32_t next_answer; /* first answer of the next step, where more are resumed than a step can hold */
     turns turns;
     int32_t n_waiting;
-    uint64_t n_admitted;       /* since the start */
-    uint64_t budget_epoch;     /* incremented whenever KV memory may have become free; starts at 1 */
-    segment_prefill *prefills; /* modules under prefill, in the order of their misses */
+    uint64_t n_admitted; /* since the start */
+    uint64_t budget_epoch;   /* incremented whenever KV memory may have become free; starts at 1 */
+    segment_prefill *prefills;  /* modules under prefill, in the order of their misses */
     background_work background_tasks;
     auditor *auditor;
     scaffolds scaffolds;
@@ -168,17 +168,17 @@ struct rp_engine {
     reduced_modules reduced_modules; /* guarded by the lock */
     cost_model cost;
     cost_model probe_cost; /* of tokens that are only probed (blend.h) */
-    uint64_t last_plain;   /* number of the last step with answers only */
+    uint64_t last_plain; /* number of the last step with answers only */
     uint64_t n_steps;
     uint64_t free_bytes, free_bytes_us; /* rp_engine_load.free_bytes, when it was counted, */
     bool free_bytes_idle;               /* and whether no request ran or waited then */
-    bool reported_first;                /* this step produced a first token: yield, so that its reader runs before the next step */
-    step_part *parts;                   /* [max_parts] */
-    rp_step_part *reported;             /* [max_parts], for on_step */
-    const kv_context **contexts;        /* [max_parts] */
-    model_row *rows;                    /* [max_rows] */
-    float *logits;                      /* [max_logits][n_outputs] */
-    float *hidden;                      /* [max_rows][n_embd] */
+    bool reported_first; /* this step produced a first token: yield, so that its reader runs before the next step */
+    step_part *parts;             /* [max_parts] */
+    rp_step_part *reported;           /* [max_parts], for on_step */
+    const kv_context **contexts;  /* [max_parts] */
+    model_row *rows;              /* [max_rows] */
+    float *logits;                /* [max_logits][n_outputs] */
+    float *hidden;                /* [max_rows][n_embd] */
     int32_t max_parts, max_rows, max_logits;
 };
 
@@ -299,7 +299,7 @@ void queue_settle(rp_engine *e, rp_job *c);
 bool queue_keeps_place(const rp_engine *e, const rp_job *c);
 /* Order of prompt chunks in a step: by priority, then the tenant with fewer prompt rows so far. */
 bool queue_piece_precedes(const rp_job *a, const rp_job *b);
-void queue_begin_rows(const rp_engine *e, rp_job *c);                     /* a job was admitted */
+void queue_begin_rows(const rp_engine *e, rp_job *c);                    /* a job was admitted */
 void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows); /* a step computes so many of its rows */
 
 /* ---- conversation.c ---- */

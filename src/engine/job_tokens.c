@@ -205,7 +205,8 @@ static int64_t most_segment_blocks(const rp_job *c, const pml_segment *s, bool r
 /* A lower bound of the blocks that a segment of full KV takes. */
 static int64_t least_segment_blocks(const rp_job *c, const pml_segment *s) {
     const kv_pool *pool = c->engine->pool;
-    if (s->format != kv_pool_shape(pool)->format) return kv_shape_has_windows(kv_pool_shape(pool)) ? 0 : sequence_held_blocks(pool, s->format, s->n_tokens);
+    if (s->format != kv_pool_shape(pool)->format)
+        return kv_shape_has_windows(kv_pool_shape(pool)) ? 0 : sequence_held_blocks(pool, s->format, s->n_tokens);
     return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
 

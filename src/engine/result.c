@@ -57,7 +57,7 @@ typedef struct stretch {
     int32_t end;
     bool is_view, exact;
     int32_t shift;
-    const char *reason;    /* NULL: a run's own */
+    const char *reason; /* NULL: a run's own */
     const span_step *step; /* view: its last step */
 } stretch;
 
@@ -115,10 +115,11 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.kept = 1, .kept_by = "", .full_reason = "", .is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact), .module = path, .n_tokens = n, .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk"
-                                                                                                                                                                                                                                                                                     : "ram"};
-    out->reason = s->is_view ? "" : s->reason ? s->reason
-                                              : reason_of_run(c, item, pos, n);
+    *out = (rp_plan_item){.kept = 1, .kept_by = "", .full_reason = "", .is_view = s->is_view,
+                          .exact = s->exact && ((item->exact && item->has_format) || c->exact),
+                          .module = path, .n_tokens = n, .position = pos, .shift = s->shift,
+                          .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
+    out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
     if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
     if (!s->is_view) return;
     base_key_hex(kv_span_key(s->step->span), out->key, 16);
@@ -223,9 +224,9 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
-    *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted, .position = pml_item_first_position(c->plan, item), .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk"
-                                                                                                                                                                                                                                                                : "ram",
-                          .reason = need->reason,
+    *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
+                          .position = pml_item_first_position(c->plan, item),
+                          .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
                           .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
                           .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",
                           .full_reason = item->full_reason ? item->full_reason : ""};
@@ -486,7 +487,8 @@ static int describe_warnings(rp_job *c, rp_error *err) {
 
 static void describe_reduction(rp_job *c) {
     const job_reduction *r = &c->reduction;
-    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes, .reason = r->reason ? r->reason : ""};
+    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes,
+                                                .reason = r->reason ? r->reason : ""};
     if (!r->done) return;
     c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }

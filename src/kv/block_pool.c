@@ -57,9 +57,11 @@ static int check_layer(const kv_plan *plan, int32_t i, rp_error *err) {
     if (l->kind == KV_STATE || plan->places[i].packing.per_block > 0) return RP_OK;
     if (l->kind == KV_LATENT) return base_fail(err, RP_ERR_UNSUPPORTED, "%s KV does not support layers with latent attention: choose f16", format);
     if (!kv_layer_is_supported(l))
-        return base_fail(err, RP_ERR_UNSUPPORTED, "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
-                         format, KV_INT_MAX_DIM, l->key_dim, l->value_dim);
-    return base_fail(err, RP_ERR_UNSUPPORTED, "layers in %s do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16", format,
+                         KV_INT_MAX_DIM, l->key_dim, l->value_dim);
+    return base_fail(err, RP_ERR_UNSUPPORTED,
+                     "layers in %s do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
                      kv_format_name(l->format), format, l->n_heads, l->key_dim, l->value_dim);
 }
 
@@ -70,7 +72,8 @@ static int check_plan(const kv_plan *plan, rp_error *err) {
     int rc = RP_OK;
     for (int32_t i = 0; i < plan->shape.n_layers && !rc; i++) rc = check_layer(plan, i, err);
     if (!rc && plan->column_blocks > MAX_COLUMN_BLOCKS)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld", plan->column_blocks, (long long)MAX_COLUMN_BLOCKS);
+        return base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld", plan->column_blocks,
+                         (long long)MAX_COLUMN_BLOCKS);
     return rc;
 }
 

@@ -13,7 +13,7 @@
 #ifndef KV_CONTEXT_H
 #define KV_CONTEXT_H
 
-#include "kv/view.h"
+#include "kv/span_view.h"
 
 #define KV_MAX_VIEWS ((size_t)1 << 20)
 

@@ -83,7 +83,8 @@ static kv_place place_of(const kv_shape *pool, size_t block_bytes, rp_kv_format 
     kv_place p = {.packing = packing_of(&l, block_bytes)};
     if (l.kind == KV_STATE) return p;
     p.is_whole = format == pool->format && l.format == format && l.block_bytes == block_bytes;
-    p.is_apart = !p.is_whole && (format == pool->format || l.format != format || l.key_bytes != common.key_bytes || l.value_bytes != common.value_bytes);
+    p.is_apart =
+        !p.is_whole && (format == pool->format || l.format != format || l.key_bytes != common.key_bytes || l.value_bytes != common.value_bytes);
     if (p.is_whole) p.n_blocks = 1;
     else if (p.is_apart && p.packing.per_block > 0) p.n_blocks = kv_packing_blocks(&p.packing, l.n_heads);
     return p;

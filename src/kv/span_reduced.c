@@ -26,7 +26,8 @@ int64_t span_reduced_blocks(const kv_pool *pool, const kv_span_form *form, int64
     const kv_packing *apart = apart_packing(plan);
     const int32_t n_heads = kv_shape_heads(&plan->shape);
     int64_t n_cells = 0, n_apart = 0;
-    for (int32_t i = 0; i < plan->shape.n_layers * n_heads; i++) *(is_apart(plan, i / n_heads) ? &n_apart : &n_cells) += span_cells_of(form->slots[i]);
+    for (int32_t i = 0; i < plan->shape.n_layers * n_heads; i++)
+        *(is_apart(plan, i / n_heads) ? &n_apart : &n_cells) += span_cells_of(form->slots[i]);
     BASE_ASSERT(plan->packing.per_block > 0 && form->n_kv_heads == n_heads);
     *first_apart = kv_packing_blocks(&plan->packing, n_cells);
     return *first_apart + (n_apart > 0 ? kv_packing_blocks(apart, n_apart) : 0);
@@ -100,8 +101,9 @@ static int32_t most_slots(const kv_span_form *f, int32_t layer) {
 /* A run has at most KV_SELECTION_MAX_SLOTS slots, at consecutive positions. */
 bool span_reduced_is_possible(const kv_span_form *f, const kv_shape *shape) {
     int32_t most = 0;
-    if (!kv_shape_capabilities(shape).reduces || f->n_kv_heads != kv_shape_heads(shape) || (int64_t)shape->n_layers * f->n_kv_heads > KV_REDUCED_MAX_HEADS || f->n_parts < 1 ||
-        f->n_parts > KV_REDUCED_MAX_PARTS || f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
+    if (!kv_shape_capabilities(shape).reduces || f->n_kv_heads != kv_shape_heads(shape) ||
+        (int64_t)shape->n_layers * f->n_kv_heads > KV_REDUCED_MAX_HEADS || f->n_parts < 1 || f->n_parts > KV_REDUCED_MAX_PARTS ||
+        f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
         return false;
     for (int32_t i = 0; i < shape->n_layers; i++) {
         const int32_t n = most_slots(f, i);
@@ -142,7 +144,14 @@ static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *t
 
 /* The slots of each head, and the lowest and highest position. */
 static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots, const int32_t *positions) {
-    kv_span_form f = {.format = from->plan->shape.format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots, .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
+    kv_span_form f = {
+        .format = from->plan->shape.format,
+        .first_pos = INT32_MAX,
+        .readable_from = INT32_MIN,
+        .slots = slots,
+        .n_kv_heads = selection->n_kv_heads,
+        .n_parts = kv_reduced_spans(selection),
+    };
     for (int32_t i = 0; i < selection->n_layers * selection->n_kv_heads; positions += slots[i++]) {
         if (slots[i] == 0) continue;
         f.n_tokens = BASE_MAX(f.n_tokens, slots[i]);
@@ -163,14 +172,17 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
     uint16_t *slots = (uint16_t *)(indices + n_most);
     BASE_ASSERT(any->n_layers == selection->n_layers && span_heads(any) == n_kv_heads);
     BASE_ASSERT(!kv_format_is_encoded(any->plan->shape.format) && i < kv_reduced_spans(selection));
-    for (int32_t head = 0; head < n_heads; n += slots[head++])
-        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS, (i + 1) * KV_SPAN_TOKENS, indices + n);
+    for (int32_t head = 0; head < n_heads; n += slots[head++]) {
+        const int32_t begin = i * KV_SPAN_TOKENS;
+        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, begin, begin + KV_SPAN_TOKENS, indices + n);
+    }
     for (int32_t k = 0; k < n; k++) positions[k] = kv_span_slot_position(from[indices[k]].span, from[indices[k]].slot);
     kv_span_form form = form_of_lists(any, selection, slots, positions);
     for (int32_t k = 0; k < selection->n_slots; k++) form.readable_from = BASE_MAX(form.readable_from, from[k].span->readable_from);
     const int rc = span_new_of_form(out, any->pool, &form, err);
     if (!rc) memcpy((*out)->head_positions, positions, sizeof(*positions) * (size_t)n);
-    for (int32_t head = 0, k = 0; !rc && head < n_heads; k += slots[head++]) copy_slots(from, indices + k, *out, head / n_kv_heads, head % n_kv_heads);
+    for (int32_t head = 0, k = 0; !rc && head < n_heads; k += slots[head++])
+        copy_slots(from, indices + k, *out, head / n_kv_heads, head % n_kv_heads);
     base_free(positions);
     return rc;
 }

@@ -41,21 +41,21 @@ enum {
     MODEL_POST_NORM = 1 << 4,        /* the outputs of attention and feed-forward are normed before they are added */
     MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
     MODEL_EMBED_NORM = 1 << 6,
-    MODEL_PARALLEL = 1 << 7,    /* attention and feed-forward read the same rows */
-    MODEL_ROPE = 1 << 8,        /* rotary positions */
-    MODEL_ROPE_HALVES = 1 << 9, /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
-    MODEL_ROPE_LOCAL = 1 << 10, /* layers with a window may have a separate base, and have no scaling */
+    MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows */
+    MODEL_ROPE = 1 << 8,             /* rotary positions */
+    MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
+    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window may have a separate base, and have no scaling */
     MODEL_ALIBI = 1 << 11,
-    MODEL_POSITIONS = 1 << 12, /* always learned positions, added to the embedding: KV cannot be shifted */
+    MODEL_POSITIONS = 1 << 12,       /* always learned positions, added to the embedding: KV cannot be shifted */
     MODEL_FFN_GATED = 1 << 13,
-    MODEL_EMBED_SQRT = 1 << 14,     /* embeddings times sqrt(n_embd) */
-    MODEL_LOGIT_DIVISOR = 1 << 15,  /* logit_scale divides */
-    MODEL_EXPERTS = 1 << 16,        /* always a mixture of experts */
-    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes, through a gate */
-    MODEL_EXPERTS_SUM_1 = 1 << 18,  /* weights of the selected experts sum to 1, unless the metadata override it */
-    MODEL_SINKS = 1 << 19,          /* one more logit in each head's softmax, without a token */
-    MODEL_PARALLEL_TOLD = 1 << 20,  /* the metadata decide whether they are parallel; by default they are */
-    MODEL_PARALLEL_BARE = 1 << 21,  /* they are parallel if the feed-forward has no separate norm */
+    MODEL_EMBED_SQRT = 1 << 14,      /* embeddings times sqrt(n_embd) */
+    MODEL_LOGIT_DIVISOR = 1 << 15,   /* logit_scale divides */
+    MODEL_EXPERTS = 1 << 16,         /* always a mixture of experts */
+    MODEL_EXPERTS_SHARED = 1 << 17,  /* and a shared expert that every row passes, through a gate */
+    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the selected experts sum to 1, unless the metadata override it */
+    MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, without a token */
+    MODEL_PARALLEL_TOLD = 1 << 20,   /* the metadata decide whether they are parallel; by default they are */
+    MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel if the feed-forward has no separate norm */
     /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
     MODEL_YARN_EXACT = 1 << 22,
     /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
@@ -71,8 +71,8 @@ typedef struct model_arch {
     int32_t no_rope_every; /* every n-th layer has no positions */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
-    double local_base; /* of rotation in layers with a window; 0: that of the others */
-    int32_t window;    /* this and the caps: defaults for old files without these metadata */
+    double local_base;     /* of rotation in layers with a window; 0: that of the others */
+    int32_t window;        /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -82,12 +82,12 @@ const model_arch *model_arch_at(size_t i); /* in the order of the table; NULL at
 
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
-    int32_t n_outputs;                                           /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
-    int32_t n_types;                                             /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
-    rp_pooling pooling;                                          /* of embeddings: mean, cls, last or rank */
+    int32_t n_outputs;    /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
+    int32_t n_types;      /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    rp_pooling pooling;   /* of embeddings: mean, cls, last or rank */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
-    bool experts_sum_1;                                          /* weights of the selected experts sum to 1 */
-    int32_t rot_dim;                                             /* dimensions of a head that are rotated; 0: none */
+    bool experts_sum_1;   /* weights of the selected experts sum to 1 */
+    int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
     /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
     int32_t window;
     int32_t global_every; /* as in model_arch */
@@ -96,15 +96,15 @@ typedef struct model_hparams {
     float norm_eps;
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */
-    float qkv_limit;                         /* q, k and v are clamped to +- this; 0: not */
-    float alibi_max;                         /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
+    float qkv_limit;      /* q, k and v are clamped to +- this; 0: not */
+    float alibi_max;      /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
     struct {
         double base, base_local; /* of layers without and with a window */
         double factor;           /* positions are divided by it; 1 for none */
         double magnitude;        /* cos and sin are multiplied by it, for q and k */
         bool yarn, yarn_truncate;
         double beta_fast, beta_slow;
-        int32_t n_ctx_original; /* context length before it was extended */
+        int32_t n_ctx_original;  /* context length before it was extended */
     } rope;
 } model_hparams;
 
@@ -128,7 +128,7 @@ static inline model_weight model_weight_slice(const model_weight *w, int64_t i) 
 
 /* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) without a gate. Biases are F32 and optional. */
 typedef struct model_ffn {
-    model_weight gate, up, down; /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
+    model_weight gate, up, down;                /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
     model_weight gate_bias, up_bias, down_bias;
 } model_ffn;
 
@@ -143,11 +143,7 @@ typedef struct model_rope {
     float magnitude;     /* of the rotated q and k */
 } model_rope;
 
-enum { MODEL_ROPE_GLOBAL,
-       MODEL_ROPE_LOCAL_BASE,
-       MODEL_ROPE_LONG,
-       MODEL_N_ROPES,
-       MODEL_NO_ROPE = -1 };
+enum { MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE, MODEL_ROPE_LONG, MODEL_N_ROPES, MODEL_NO_ROPE = -1 };
 
 typedef struct model_layer {
     model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
@@ -156,10 +152,10 @@ typedef struct model_layer {
     model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
     model_weight sinks;                          /* F32 [n_heads], optional */
     model_ffn ffn;
-    model_weight router, router_bias; /* [n_experts][n_embd]; without data: the feed-forward is ffn */
-    model_ffn experts;                /* n_experts slices */
+    model_weight router, router_bias;            /* [n_experts][n_embd]; without data: the feed-forward is ffn */
+    model_ffn experts;                           /* n_experts slices */
     model_ffn shared;
-    model_weight shared_gate; /* [1][n_embd] */
+    model_weight shared_gate;                    /* [1][n_embd] */
 
     int32_t window; /* 0: sees everything */
     int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
@@ -181,20 +177,20 @@ struct rp_model {
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
     model_layer *layers;
-    model_rope ropes[MODEL_N_ROPES]; /* unused ones are empty */
-    float *alibi_slopes;             /* [n_heads]; NULL: none */
-    kv_layer_shape *kv_layers;       /* [n_kv_layers]: the layers of a span */
+    model_rope ropes[MODEL_N_ROPES];             /* unused ones are empty */
+    float *alibi_slopes;                         /* [n_heads]; NULL: none */
+    kv_layer_shape *kv_layers;                   /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
-    bool chat_guessed;                        /* the file's own template matches no known format */
-    rp_template *template;                    /* the file's own, for conversations; NULL: none */
+    bool chat_guessed; /* the file's own template matches no known format */
+    rp_template *template;      /* the file's own, for conversations; NULL: none */
     char *template_answers[MODEL_N_OPENINGS]; /* what an answer follows in what it writes (model_template.h); NULL: unknown */
     char *name;
-    char *chat_template;  /* the file's own; NULL: none */
-    rp_sampling advice;   /* the file's own, of the fields in `advised` */
-    uint32_t advised;     /* RP_ADVISES_* */
-    bool is_mock;         /* model_mock.c: no weights, and the backend of mock/ */
+    char *chat_template; /* the file's own; NULL: none */
+    rp_sampling advice;  /* the file's own, of the fields in `advised` */
+    uint32_t advised;    /* RP_ADVISES_* */
+    bool is_mock; /* model_mock.c: no weights, and the backend of mock/ */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
     bool has_shape;       /* of hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
@@ -206,7 +202,7 @@ struct rp_model {
     base_key digest;             /* of the contents of all files, the same for every chat format */
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
-    uint64_t hashed_bytes; /* bytes of weights that were hashed for it; 0: the digest was cached */
+    uint64_t hashed_bytes;       /* bytes of weights that were hashed for it; 0: the digest was cached */
 };
 
 /* see rp_model_open */

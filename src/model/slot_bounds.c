@@ -54,7 +54,8 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     const uint64_t bytes = key_bytes(shape, n_groups);
     slot_bounds *s = *out = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "bounds of slots");
-    *s = (slot_bounds){.n_kv_heads = kv_shape_heads(shape), .key_dim = shape->layers[0].key_dim, .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
+    *s = (slot_bounds){
+        .n_kv_heads = kv_shape_heads(shape), .key_dim = shape->layers[0].key_dim, .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
     s->most = (int32_t)groups_in(most);
     s->end = end;
     if (!alloc_parts(s, (size_t)n_groups, (size_t)bytes)) {

@@ -242,8 +242,9 @@ static double attention_of_first(void) {
     double sum = 0;
     open_run(&s);
     feed(&s, 0, CONTEXT - FORWARD_RUN_ROWS, 0, false);
-    must(attention_observer_new(&s.run.observer, shape.n_layers, kv_shape_heads(&shape), ATTENTION_SUM, (int64_t)FORWARD_RUN_ROWS * group, 0, 1, &err),
-         &err);
+    must(
+        attention_observer_new(&s.run.observer, shape.n_layers, kv_shape_heads(&shape), ATTENTION_SUM, (int64_t)FORWARD_RUN_ROWS * group, 0, 1, &err),
+        &err);
     feed(&s, CONTEXT - FORWARD_RUN_ROWS, CONTEXT, CONTEXT - FORWARD_RUN_ROWS, false);
     for (int32_t i = 0; i < shape.n_layers * kv_shape_heads(&shape) * SINKS; i++)
         sum += attention_observer_weight(s.run.observer, i / SINKS / kv_shape_heads(&shape), i / SINKS % kv_shape_heads(&shape), 0, i % SINKS);

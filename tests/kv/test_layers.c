@@ -172,7 +172,14 @@ static void blocks_have_the_size_that_wastes_least(void **state) {
 
 static void shapes_that_do_not_fit_are_refused(void **state) {
     (void)state;
-    static const kv_layer_shape bad[][1] = {{KV_ROW(0, 8, 8, 0, false)}, {KV_ROW(1, 0, 8, 0, false)}, {KV_ROW(1, 8, 8, -1, false)}, {STATE_ROW(0)}, {LATENT_ROW(8, 9)}, {{.kind = KV_LATENT, .n_heads = 2, .key_dim = 8, .value_dim = 8}}, {{.kind = KV_STATE, .n_heads = 1, .state_bytes = 4}}, {{.n_heads = 1, .key_dim = 8, .value_dim = 8, .state_bytes = 4}}};
+    static const kv_layer_shape bad[][1] = {{KV_ROW(0, 8, 8, 0, false)},
+                                            {KV_ROW(1, 0, 8, 0, false)},
+                                            {KV_ROW(1, 8, 8, -1, false)},
+                                            {STATE_ROW(0)},
+                                            {LATENT_ROW(8, 9)},
+                                            {{.kind = KV_LATENT, .n_heads = 2, .key_dim = 8, .value_dim = 8}},
+                                            {{.kind = KV_STATE, .n_heads = 1, .state_bytes = 4}},
+                                            {{.n_heads = 1, .key_dim = 8, .value_dim = 8, .state_bytes = 4}}};
     const kv_shape of_latent = SHAPE(latent, RP_KV_INT8);
     kv_pool *pool;
     rp_error err;

@@ -234,7 +234,8 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
         k = some_rows(w, most, N_ALL - done);
         for (int32_t i = 0; i < k; i++) {
             bool first = done + i < N_FIRST;
-            rows[i] = (model_row){.token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
+            rows[i] = (model_row){
+                .token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
         }
         must(model_forward_probe(w->forward, &(model_step){rows, k, contexts, 1}, out + done, &err), &err);
     }

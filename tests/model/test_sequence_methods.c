@@ -84,7 +84,8 @@ static bool sees(const world *w, int32_t layer, int32_t pos, int32_t slot) {
 static void draw_weights(world *w, bool few, tiny_random *r) {
     rp_error err = {0};
     memset(w->weights, 0, sizeof(w->weights));
-    must(attention_observer_new(&w->observer, w->shape.n_layers, kv_shape_heads(&w->shape), ATTENTION_SUM, MOST_SLOTS * 4, 0, MOST_VIEWS, &err), &err);
+    must(attention_observer_new(&w->observer, w->shape.n_layers, kv_shape_heads(&w->shape), ATTENTION_SUM, MOST_SLOTS * 4, 0, MOST_VIEWS, &err),
+         &err);
     for (int32_t i = 0; i < w->shape.n_layers * kv_shape_heads(&w->shape) * w->in.n; i++) {
         const int32_t slot = i % w->in.n, head = i / w->in.n % kv_shape_heads(&w->shape), layer = i / w->in.n / kv_shape_heads(&w->shape);
         for (int32_t k = 0; k < w->in.n_rows; k++) {

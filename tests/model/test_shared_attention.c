@@ -135,7 +135,8 @@ static kv_span *reduced(world *w, kv_span *s) {
     for (int32_t head = 0; head < shape->n_layers * kv_shape_heads(shape); head++) {
         const int32_t layer = head / kv_shape_heads(shape), least = below(w, 5);
         for (int32_t slot = 0; slot < some->n_slots; slot++)
-            if (below(w, 4) < least && kv_span_has(s, layer, slot / KV_BLOCK_SLOTS)) kv_selection_add(some, layer, head % kv_shape_heads(shape), slot);
+            if (below(w, 4) < least && kv_span_has(s, layer, slot / KV_BLOCK_SLOTS))
+                kv_selection_add(some, layer, head % kv_shape_heads(shape), slot);
     }
     if (kv_selection_most(some) > 0) {
         must(kv_span_reduce(&to, &from, 1, some, 0, &err), &err);

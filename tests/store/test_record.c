@@ -328,7 +328,16 @@ static void keys_come_from_files_or_the_environment(void **state) {
     static const struct {
         const char *text;
         int rc;
-    } texts[] = {{DIGITS "f", RP_OK}, {DIGITS "f \r\n", RP_OK}, {DIGITS, RP_ERR_INVALID}, {DIGITS "f0", RP_ERR_INVALID}, {DIGITS "g", RP_ERR_INVALID}, {" " DIGITS "f", RP_ERR_INVALID}, {"", RP_ERR_INVALID}, {"\n", RP_ERR_INVALID}};
+    } texts[] = {
+        {DIGITS "f", RP_OK},
+        {DIGITS "f \r\n", RP_OK},
+        {DIGITS, RP_ERR_INVALID},
+        {DIGITS "f0", RP_ERR_INVALID},
+        {DIGITS "g", RP_ERR_INVALID},
+        {" " DIGITS "f", RP_ERR_INVALID},
+        {"", RP_ERR_INVALID},
+        {"\n", RP_ERR_INVALID},
+    };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         forge_save(w.other, (const uint8_t *)texts[i].text, strlen(texts[i].text));
         assert_int_equal(chmod(w.other, 0600), 0);
@@ -669,7 +678,14 @@ static void positions_take_2_or_4_bytes(void **state) {
         static const uint16_t slots[] = {3, 2};
         static const uint8_t kept[] = {1, 1};
         const int32_t last = 100 + ends[i] - 1, positions[] = {100, 101, last}, others[] = {100 + 7, last};
-        const kv_span_form form = {.first_pos = 100, .n_tokens = 3, .readable_from = INT32_MIN, .kept = kept, .slots = slots, .n_kv_heads = 1, .end = last + 1, .n_parts = 1};
+        const kv_span_form form = {.first_pos = 100,
+                                   .n_tokens = 3,
+                                   .readable_from = INT32_MIN,
+                                   .kept = kept,
+                                   .slots = slots,
+                                   .n_kv_heads = 1,
+                                   .end = last + 1,
+                                   .n_parts = 1};
         assert_int_equal(kv_span_restore(&wide, w.pool, &form, &w.record.key, NULL), RP_OK);
         for (int32_t l = 0; l < 2; l++) {
             kv_span_put_positions(wide, l, 0, l ? others : positions);

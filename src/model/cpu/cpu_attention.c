@@ -105,7 +105,7 @@ void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend
 typedef struct attend_job {
     cpu_backend *b;
     const model_layer *layer;
-    const cpu_angles *angles;                  /* NULL: queries are not rotated */
+    const cpu_angles *angles; /* NULL: queries are not rotated */
     int32_t group, head_tiles, heads_per_tile; /* group: heads that share a KV head, in head_tiles tiles */
     int32_t n_splits;                          /* threads of a task */
     bool sees_ints;                            /* the layer has spans of integers */
@@ -131,7 +131,7 @@ typedef struct cpu_tile {
     int32_t kv_head, first_head, n_heads, n_rows, n_parts;
     int32_t n_splits, split, n_visited; /* n_visited: blocks in this pass, those of other splits included */
     tile_part parts[CPU_TILE_QUERIES];
-    int32_t rows[CPU_TILE_QUERIES];             /* of the step */
+    int32_t rows[CPU_TILE_QUERIES];            /* of the step */
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];

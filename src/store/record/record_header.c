@@ -62,7 +62,7 @@ record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
 /* ---- sizes ---- */
 
 uint8_t record_all_kept(int32_t n_slots) {
-    BASE_ASSERT(n_slots > 0 && n_slots <= KV_SPAN_TOKENS);
+    BASE_ASSERT(n_slots >= 0 && n_slots <= KV_SPAN_TOKENS);
     return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1);
 }
 
@@ -206,7 +206,7 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     at = put_bytes(at, r->label, label_bytes);
     const int32_t n_heads = r->form.slots ? shape->n_layers * r->form.n_kv_heads : 0;
-    BASE_ASSERT(at == out + record_private_bytes(RECORD_FILE_VERSION, shape->n_layers, n_heads, r->n_tokens, label_bytes));
+    BASE_ASSERT(at == out + record_private_bytes(record_version_of(shape), shape->n_layers, n_heads, r->n_tokens, label_bytes));
 }
 
 /* State of the parser of a private header. */

@@ -243,7 +243,7 @@ static record_fault read_single(record_reader *r, int32_t layer, kv_span *span, 
     size_t sizes[KV_SPAN_BLOCKS] = {0};
     const int n = record_layer_pieces(&r->head.format.shape, &r->head.record.form, layer, r->public.version, sizes);
     if (!r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
-    BASE_ASSERT(n <= 1 && sizes[0] <= copies_bytes(r) && kv_span_is_reduced(span));
+    BASE_ASSERT(n <= 1 && sizes[0] <= copies_bytes(r) && record_is_single(&r->head.record.form));
     const record_fault fault = read_layer(r, &(struct iovec){r->copies, sizes[0]}, n, err);
     if (!fault && n > 0) record_put_single(span, layer, r->copies, sizes[0]);
     return fault;

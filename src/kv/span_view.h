@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view.h: a span as one prompt sees it: which of its slots, and where. */
-#ifndef KV_VIEW_H
-#define KV_VIEW_H
+/* span_view.h: a span as one prompt sees it: which of its slots, and where. */
+#ifndef KV_SPAN_VIEW_H
+#define KV_SPAN_VIEW_H
 
 #include "kv/span.h"
 

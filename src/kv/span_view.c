@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view.c: see view.h. Attention asks for each block that a row may see: fields of spans are read directly. */
-#include "kv/view.h"
+/* span_view.c: see span_view.h. Attention asks for each block that a row may see: fields of spans are read directly. */
+#include "kv/span_view.h"
 
 #include "kv/span_internal.h"
 
