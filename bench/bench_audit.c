@@ -28,7 +28,7 @@
 #include <time.h>
 
 #include "support.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 #define MAX_ROUNDS 100
 #define MAX_REQUESTS 1000

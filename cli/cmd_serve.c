@@ -10,7 +10,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 #include "reprise_server.h"
 #include "serve_common.h"
 #include "serve_models.h"

@@ -10,7 +10,6 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "reprise.h"
-#include "reprise_tools.h"
 #include "common/text.h"
 
 static const cli_command *find_command(const char *name) {

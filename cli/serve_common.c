@@ -15,7 +15,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 #include "serve_notify.h"
 #include "serve_reload.h"
 

@@ -15,7 +15,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "models/model_path.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 
 #define DEFAULT_KV_BYTES ((uint64_t)2 << 30) /* of each of several models: what an engine without --ram has */
 #define DEFAULT_DISK_BYTES ((uint64_t)16 << 30)

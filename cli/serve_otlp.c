@@ -19,7 +19,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "common/http_client.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 
 #define OTLP_RING 4096      /* requests that wait to be sent: some 2 MiB */
 #define OTLP_BATCH 128      /* requests in one POST */

@@ -10,7 +10,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 
 static sigset_t serve_reload_hangup(void) {
     sigset_t set;

@@ -16,7 +16,7 @@ endif()
 # Internal headers are open to these programs: they are linked with the archive that has all symbols.
 add_library(reprise-internal INTERFACE)
 target_include_directories(reprise-internal INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(reprise-internal INTERFACE reprise-tree PkgConfig::cmocka Threads::Threads m reprise-options)
+target_link_libraries(reprise-internal INTERFACE reprise-tools-tree reprise-tree PkgConfig::cmocka Threads::Threads m reprise-options)
 
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
 file(GLOB kernel_support_sources CONFIGURE_DEPENDS tests/support/kernel_*.c tests/support/*_on_avx2.c)
@@ -113,7 +113,7 @@ set_tests_properties(structured/example PROPERTIES PASS_REGULAR_EXPRESSION
 # does not free what it holds at its end. Not under ThreadSanitizer, which does not know Python's own locks (tests/engine/test_stream.c has threads).
 find_program(PYTEST NAMES pytest-3 pytest)
 if(PYTEST AND TARGET reprise-program AND NOT REPRISE_SANITIZE MATCHES "thread")
-  set(python_environment ${test_environment} REPRISE_LIBRARY=$<TARGET_FILE:reprise> PYTHONDONTWRITEBYTECODE=1)
+  set(python_environment ${test_environment} REPRISE_LIBRARY=$<TARGET_FILE:reprise-tools> PYTHONDONTWRITEBYTECODE=1)
   if(REPRISE_SANITIZE MATCHES "address")
     set(runtime libasan.so)
     if(CMAKE_C_COMPILER_ID MATCHES "Clang")

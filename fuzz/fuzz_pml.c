@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pml/lint/lint.h"
+#include "tools/lint/lint.h"
 #include "pml/parts.h"
 #include "pml/plan.h"
 #include "support/tiny_model.h"
@@ -51,10 +51,10 @@ static void look_over(const pml_layout *layout, const char *prompt, size_t n) {
     rp_lint_prompt use = {prompt, n, "prompt"};
     rp_lint *lint;
     rp_error err = {0};
-    if (pml_lint(layout, &use, 1, 512, &lint, &err)) abort();
+    if (lint_layout(layout, &use, 1, 512, &lint, &err)) abort();
     for (size_t i = 0; i < lint->n_findings; i++)
         if (!lint->findings[i].message[0] || lint->findings[i].line < 1) abort();
-    pml_lint_free(lint);
+    rp_lint_free(lint);
 }
 
 static void plan_any(const pml_layout *layout, const pml_document *prompt) {

@@ -1418,6 +1418,14 @@ typedef void (*rp_on_log)(void *user, rp_log_level level, const char *line);
  * called any more. */
 RP_API void rp_log_set_callback(rp_on_log on_log, void *user);
 
+/* Sends log lines to standard error through a queue of 256 KiB with a thread of its own, so that no caller waits for a slow reader. Lines that
+ * find the queue full are dropped, and a later line counts them. It has no effect on lines that a callback takes (rp_log_set_callback).
+ * RP_ERR_INTERNAL: no thread; lines are written at once, as without a queue. */
+RP_API int rp_log_start(void);
+RP_API void rp_log_line(const char *line); /* writes a line of the program, without a line feed, the same way */
+RP_API uint64_t rp_log_dropped(void);      /* dropped lines since the program began */
+RP_API void rp_log_stop(int32_t timeout_ms); /* ends the queue after its lines are written, or after the timeout */
+
 #ifdef __cplusplus
 }
 #endif

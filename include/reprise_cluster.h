@@ -86,10 +86,7 @@ typedef struct rp_engine_load {
 /* RP_ERR_INVALID (struct_size is not set). Any thread. */
 RP_API int rp_engine_get_load(rp_engine *engine, rp_engine_load *out);
 
-/* ---- Simulation ---- */
-
-/* A cluster under a virtual clock: routers and the nodes' journals are the real ones, nodes compute only times (docs/cluster-simulation.md). The
- * same options and seed give the same result on every machine. */
+/* ---- Names of rules ---- */
 
 /* Names of policies, admission rules and ends of requests, for numbers from 0; NULL past the end. Static. */
 RP_API const char *rp_cluster_policy_name(int32_t i);
@@ -97,97 +94,6 @@ RP_API const char *rp_cluster_admission_name(int32_t i);
 RP_API const char *rp_cluster_outcome_name(int32_t i);
 #define RP_CLUSTER_OUTCOMES 16 /* at most */
 #define RP_CLUSTER_SERVED 0    /* number of the outcome "served" */
-
-/* A request of a trace: as rp_simulate_request, with its time and the length of its answer. */
-typedef struct rp_cluster_trace_request {
-    double at_ms;
-    const uint64_t *blocks; /* [n_blocks] of 512 tokens; equal ids are equal tokens after equal prefixes */
-    size_t n_blocks;
-    int32_t prompt_tokens, answer_tokens;
-} rp_cluster_trace_request;
-
-typedef enum rp_cluster_workload {
-    RP_CLUSTER_TRACE,
-    RP_CLUSTER_SHARED_PREFIX, /* groups of questions with a system prompt each, in random order */
-    RP_CLUSTER_RETRIEVAL,     /* some of many documents, as modules, in random order, and a question */
-    RP_CLUSTER_CONVERSATIONS, /* turns, each some time after the answer before it */
-} rp_cluster_workload;
-
-typedef struct rp_cluster_simulate_options {
-    uint32_t struct_size;
-    uint64_t seed; /* default 1 */
-    /* The cluster. */
-    int32_t nodes, routers; /* default 8, 1 */
-    const char *policy;     /* default "cost" */
-    const char *admission;  /* default "off" */
-    double ttft_goal_ms;    /* 0: none (default) */
-    double itl_goal_ms;     /* likewise */
-    double speculative_s;   /* life of speculative entries; default 2 */
-    double near_ties;       /* default 0.05 */
-    double index_age_s;     /* routers learn of changed names so much later; default 0 */
-    double latency_ms;      /* of a message; default 0.5 */
-    /* A node. */
-    int64_t kv_tokens;           /* capacity in RAM; default 3,000,000 */
-    int64_t disk_tokens;         /* on disk; default 0: none */
-    double prefill_tokens_per_s; /* at the beginning of a prompt; default 14,000 */
-    double attention_tokens;     /* position at which a token takes twice as long; default 8192 */
-    double decode_ms;            /* a step of few rows without context; default 8 */
-    double disk_bytes_per_s;     /* default 3e9 */
-    uint64_t kv_bytes_per_token; /* default 131,072 */
-    int32_t chunk_tokens;        /* default 512 */
-    int32_t max_sequences;       /* default 64 */
-    int32_t max_waiting;         /* a node refuses more; default 4096 */
-    bool no_queues;              /* a node serves at once, whatever it reports as its load: for hit rates alone */
-    /* Requests. */
-    int32_t workload;          /* rp_cluster_workload */
-    double speed;              /* arrivals are so many times faster; default 1 */
-    double rate;               /* generated: mean arrivals a second (Poisson); default 10 */
-    int32_t requests;          /* generated: number; default 1000. Trace: the first so many; 0: all */
-    int32_t groups;            /* shared prefix, conversations: their number; default 150 */
-    int32_t prefix_tokens;     /* shared prefix: system prompt; default 6000. Retrieval: a document; set it */
-    int32_t question_tokens;   /* default 1200 */
-    int32_t answer_tokens;     /* default 1000; trace: 0: its own */
-    int32_t documents, chosen; /* retrieval: default 64, 4 */
-    int32_t turns;             /* conversations: default 6 */
-    double think_s;            /* conversations: mean; default 10 */
-    double deadline_s;         /* until the first byte; 0: none (default) */
-    /* Faults: a random small cluster and workload instead of the above, but the policy; invariants are checked. */
-    bool faults;
-} rp_cluster_simulate_options;
-
-RP_API void rp_cluster_simulate_options_init(rp_cluster_simulate_options *options, uint32_t struct_size);
-static inline rp_cluster_simulate_options rp_cluster_simulate_options_defaults(void) {
-    rp_cluster_simulate_options o;
-    rp_cluster_simulate_options_init(&o, (uint32_t)sizeof(o));
-    return o;
-}
-
-/* What came out. Times of served requests, in ms. */
-typedef struct rp_cluster_simulation {
-    uint32_t struct_size;
-    int32_t nodes, routers;
-    uint64_t requests;                      /* that arrived */
-    uint64_t outcomes[RP_CLUSTER_OUTCOMES]; /* of them, by number of the outcome */
-    uint64_t router_lost;                   /* cut by the end of their router */
-    uint64_t dropped_turns;                 /* turns that never arrived, since the one before them was not served */
-    int64_t prompt_tokens, hit_tokens;      /* of prompts that nodes began; of them cached */
-    int64_t answer_tokens;
-    double busiest_work; /* of the busiest node, by the mean: computing time */
-    double computed_s;   /* all nodes' computing time */
-    double seconds;      /* from the first arrival to the last end */
-    double ttft_mean_ms, ttft_p50_ms, ttft_p90_ms, ttft_p99_ms;
-    double itl_mean_ms, itl_p50_ms, itl_p95_ms, itl_p99_ms;
-    uint64_t within_goals; /* served, within the TTFT goal and a mean ITL within the ITL goal */
-    uint64_t retries, continuations, snapshots, stream_bytes, index_bytes, names;
-    uint64_t restarts, freezes, lost, cut, delayed, swallowed, router_restarts; /* faults that happened */
-    uint64_t hash;                                                              /* of all events: equal runs have equal hashes */
-    char broken[512];                                                           /* the first invariant that did not hold; "": none */
-} rp_cluster_simulation;
-
-/* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a request; the message says which),
- * RP_ERR_LIMIT, RP_ERR_MEMORY. */
-RP_API int rp_cluster_simulate(const rp_cluster_simulate_options *options, const rp_cluster_trace_request *trace, size_t n,
-                               rp_cluster_simulation *out, rp_error *err);
 
 #ifdef __cplusplus
 }

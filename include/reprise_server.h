@@ -8,8 +8,8 @@
  *   rp_server_run(server);                            until rp_server_stop; then running requests may finish
  *   rp_server_free(server);                           then rp_engine_close, which completes writes to the store
  *
- * libreprise-server is libreprise with this server: link one of the two. Conventions are those of reprise.h. The server handles no signals; a
- * program must ignore SIGPIPE.
+ * libreprise-server is libreprise-tools with this server: a program links one of the libraries. Conventions
+ * are those of reprise.h. The server handles no signals; a program must ignore SIGPIPE.
  */
 #ifndef REPRISE_SERVER_H
 #define REPRISE_SERVER_H

@@ -68,14 +68,14 @@ typedef enum rp_store_kind {
 } rp_store_kind;
 
 typedef struct rp_store_entry {
-    char key[65];       /* 64 hexadecimal digits */
-    char model[65];     /* 64 hexadecimal digits; "": unknown */
+    char key[65];   /* 64 hexadecimal digits */
+    char model[65]; /* 64 hexadecimal digits; "": unknown */
     rp_store_kind kind;
-    const char *label;  /* "" for text, and for an encrypted record without the key */
+    const char *label;     /* "" for text, and for an encrypted record without the key */
     const char *kv_format; /* of its KV: "f16", "int8", ...; "": unknown. Static */
-    const char *fault;  /* why the header cannot be read: "cipher", "version", ... (docs/format.md); "": it can. Static */
+    const char *fault;     /* why the header cannot be read: "cipher", "version", ... (docs/format.md); "": it can. Static */
     bool encrypted, pinned;
-    bool expired;       /* `expires` has passed */
+    bool expired; /* `expires` has passed */
     bool in_ram, on_disk;
     bool in_use;        /* held by a job or by the disk tier's writer */
     int32_t n_tokens;   /* tokens with KV in this entry; reduced: slots of the head that has most */
@@ -83,8 +83,8 @@ typedef struct rp_store_entry {
     uint64_t ram_bytes; /* in RAM */
     uint64_t cost_us;   /* predicted time to compute it, when it was cached */
     uint64_t uses;
-    int64_t last_use;   /* 0: unknown */
-    int64_t expires;    /* 0: never */
+    int64_t last_use;     /* 0: unknown */
+    int64_t expires;      /* 0: never */
     uint64_t reserved[5]; /* 0 */
 } rp_store_entry;
 
@@ -101,12 +101,12 @@ typedef struct rp_store_listing {
 
 /* Selects the entries that match all fields that are set. Strings are borrowed during the call. */
 typedef struct rp_store_selection {
-    const char *name;  /* a label: its entries and those below it: "cities" selects "cities/plan" too, but not "citiesandtowns" */
-    const char *key;   /* the first 4 to 64 digits of a key */
-    const char *model; /* the first 4 to 64 digits of a model; NULL for an attached store */
+    const char *name;    /* a label: its entries and those below it: "cities" selects "cities/plan" too, but not "citiesandtowns" */
+    const char *key;     /* the first 4 to 64 digits of a key */
+    const char *model;   /* the first 4 to 64 digits of a model; NULL for an attached store */
     bool modules, texts; /* entries of these kinds, of modules also their reduced KV; both or none: of any */
     bool expired;
-    bool all;          /* every entry (required if no other field is set) */
+    bool all; /* every entry (required if no other field is set) */
 } rp_store_selection;
 
 #define RP_STORE_MAX_LISTED 10000
@@ -162,8 +162,8 @@ typedef struct rp_store_usage {
     uint64_t broken;                    /* records with corrupt headers, not yet set aside */
     uint64_t without_row, without_file; /* records that the index lacks; rows without a record */
     uint64_t index_bytes;
-    uint64_t total_bytes; /* everything, folders included: the bytes that rp_engine_options.store_budget_bytes limits */
-    int64_t owner;        /* opened read-only: the process that has the folder open for writing, -1: unknown; 0: none */
+    uint64_t total_bytes;            /* everything, folders included: the bytes that rp_engine_options.store_budget_bytes limits */
+    int64_t owner;                   /* opened read-only: the process that has the folder open for writing, -1: unknown; 0: none */
     uint64_t reduced, reduced_bytes; /* of the records: parts of modules' reduced KV */
 } rp_store_usage;
 /* RP_ERR_IO, RP_ERR_MEMORY. */
@@ -211,41 +211,6 @@ typedef struct rp_store_verification {
 RP_API int rp_store_verify(rp_store *store, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user, rp_store_verification *out,
                            rp_error *err);
 
-typedef struct rp_store_recompute_options {
-    uint32_t struct_size;
-    size_t sample;      /* records to recompute, drawn at random from all that can be; 0: all of them */
-    uint64_t seed;      /* of the draw */
-    const char *tenant; /* owner of texts; NULL: the operator. Borrowed during the call */
-} rp_store_recompute_options;
-
-RP_API void rp_store_recompute_options_init(rp_store_recompute_options *options, uint32_t struct_size);
-static inline rp_store_recompute_options rp_store_recompute_options_defaults(void) {
-    rp_store_recompute_options o;
-    rp_store_recompute_options_init(&o, (uint32_t)sizeof(o));
-    return o;
-}
-
-typedef struct rp_store_recomputed {
-    uint32_t struct_size;
-    uint64_t candidates;     /* records of the engine's model, KV format and arithmetic */
-    uint64_t checked;        /* recomputed and compared */
-    uint64_t different;      /* of those; each was a finding (RP_STORE_OTHER_KV) */
-    uint64_t unreadable;     /* drawn, but corrupt or encrypted with another key: rp_store_verify says which */
-    uint64_t unknown_module; /* modules of schemas that the engine does not have */
-    uint64_t unknown_scope;  /* texts after modules, which the store does not record; texts of other tenants */
-    uint64_t no_memory;      /* longer than the engine's context or its KV budget */
-} rp_store_recomputed;
-
-/* Recomputes records and compares every byte of their KV. A checksum shows that a record is as it was written; this shows that the model would
- * write it. A text is recomputed from its first token; a module, or its reduced KV, only if the engine has
- * its schema, prefilled (rp_schema_prefill) before this call.
- * Changes nothing.
- * engine        of the model, without a store, created after rp_model_fingerprint; nobody else uses it meanwhile
- * on_progress   (records) and on_finding may be NULL; called on the calling thread and on the engine's
- * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was unknown when it was created), RP_ERR_IO, RP_ERR_MEMORY. */
-RP_API int rp_store_recompute(rp_store *store, rp_engine *engine, const rp_store_recompute_options *options, rp_on_progress on_progress,
-                              rp_on_store_finding on_finding, void *user, rp_store_recomputed *out, rp_error *err);
-
 /* Result of rp_store_gc and rp_store_rebuild. */
 typedef struct rp_store_cleaning {
     uint32_t struct_size;
@@ -256,7 +221,7 @@ typedef struct rp_store_cleaning {
     uint64_t expired, expired_bytes;    /* removed; rebuild removes none */
     uint64_t set_aside;                 /* records with corrupt headers; gc removes them with the other bad ones */
     uint64_t rows_entered, rows_removed;
-    uint64_t rows_corrected;            /* rows that contradicted their records; by rp_store_gc */
+    uint64_t rows_corrected; /* rows that contradicted their records; by rp_store_gc */
     uint64_t index_bytes_before, index_bytes;
 } rp_store_cleaning;
 
@@ -277,7 +242,7 @@ typedef struct rp_store_transfer {
     char name[256];          /* of the module */
     uint64_t records, bytes; /* records in the bundle; bytes of its file */
     uint64_t tokens;
-    uint64_t present;        /* records that the store already had */
+    uint64_t present; /* records that the store already had */
 } rp_store_transfer;
 
 /* Writes the records with the label `name` or below it to one file, a bundle, atomically; an existing bundle is replaced. A bundle is not
@@ -298,9 +263,9 @@ RP_API int rp_store_import(rp_store *store, const char *path, rp_on_progress on_
 typedef struct rp_weights_file {
     uint32_t struct_size;
     const char *path;
-    const char *name;      /* of the model, from its metadata, else its file; "" if the header cannot be read. Untrusted */
-    const char *model;     /* 64 digits: hash of the model's files, equal for every chat format; "" likewise */
-    int32_t side;          /* rows that are interleaved: depends on the instruction set (REPRISE_CPU) */
+    const char *name;  /* of the model, from its metadata, else its file; "" if the header cannot be read. Untrusted */
+    const char *model; /* 64 digits: hash of the model's files, equal for every chat format; "" likewise */
+    int32_t side;      /* rows that are interleaved: depends on the instruction set (REPRISE_CPU) */
     uint64_t bytes;
     int64_t created, used; /* seconds since 1970 */
     bool is_temporary;     /* it is being written, or is left over from a killed process */
@@ -317,6 +282,72 @@ RP_API int rp_weights_each(const char *dir, bool reads_all, rp_on_progress on_pr
 RP_API int rp_weights_remove(const char *dir, const char *digits, uint64_t *n, uint64_t *bytes, rp_error *err);
 /* Removes damaged files, and temporary files that no process writes. Otherwise the same. */
 RP_API int rp_weights_clean(const char *dir, uint64_t *n, uint64_t *bytes, rp_error *err);
+
+/* ---- Reuse audit ------------------------------------------------------------------------------------------------- */
+
+/* The engine recomputes one in rp_engine_options.audit_every requests whose views are not exact, in full and when idle, and compares the logits of
+ * the first token. docs/quality.md explains the figures. */
+
+/* Statistics of audited requests. */
+typedef struct rp_audit_figures {
+    uint64_t samples;
+    uint64_t agreed;        /* samples with the same most likely token */
+    double mean_kl, max_kl; /* KL(exact || reused) of the first token's probabilities, in nats */
+    double mean_distance;   /* root mean square of the differences of logits, less their mean */
+    uint64_t reserved[2];   /* 0 */
+} rp_audit_figures;
+
+typedef struct rp_audit_schema {
+    const char *name;
+    char owner[9];         /* 8 hexadecimal digits derived from its tenant; "": shared */
+    rp_audit_figures all;  /* since the schema has this text */
+    rp_audit_figures now;  /* since its quality was last raised; equals `all` if it was not */
+    const char *raised_to; /* "full KV" (keep is ignored), "link:8", "blend:15", "exact"; "": not raised. Static */
+    bool exceeds;          /* its mean divergence exceeds max_divergence, and audit_raises is false */
+} rp_audit_schema;
+
+/* Modules that were imported together. */
+typedef struct rp_audit_pair {
+    size_t schema;              /* index into schemas */
+    const char *first, *second; /* paths; twice the same: the module with any other */
+    rp_audit_figures figures;
+    double excess_kl; /* mean_kl less that of the schema's samples without the pair; 0: all samples had it */
+} rp_audit_pair;
+
+#define RP_AUDIT_TEXT ((size_t)-1)
+
+/* A KV format below 16 bits, compared with f16: the exact run in f16 against the exact run in the format. */
+typedef struct rp_audit_format {
+    size_t schema;            /* index into schemas: its modules; RP_AUDIT_TEXT: the text of all requests, and modules in the same format */
+    const char *format;       /* "int8", ...; of modules in several formats: the smallest. Static */
+    rp_audit_figures figures; /* of the requests with the format: mean_kl is KL(f16 || format) */
+    bool exceeds;             /* its mean divergence exceeds max_divergence, and audit_raises is false */
+    bool falls_back;          /* requests use f16 instead */
+    uint64_t reserved[2];     /* 0 */
+} rp_audit_format;
+
+/* Audit results. The strings belong to the rp_audit. */
+typedef struct rp_audit {
+    uint32_t struct_size;
+    uint64_t sampled; /* requests chosen */
+    uint64_t audited; /* of those: compared */
+    uint64_t dropped; /* of those: abandoned, because too many were pending or memory was needed */
+    uint64_t waiting; /* of those: pending */
+    rp_audit_schema *schemas;
+    size_t n_schemas;
+    rp_audit_pair *pairs;
+    size_t n_pairs;
+    rp_audit_format *formats;
+    size_t n_formats;
+} rp_audit;
+
+/* Returns the audit results so far, totals over all tenants; operator use only. Any thread; does not wait.
+ * *out: owned by the caller, rp_audit_free. RP_ERR_MEMORY. */
+RP_API int rp_engine_audit(rp_engine *engine, rp_audit **out, rp_error *err);
+/* Reads the audit results that the last engine with this folder wrote. *out is NULL, without an error, if there are none or they are unreadable.
+ * model: 65 bytes for rp_store_entry.model of that engine, or NULL. RP_ERR_CONFLICT (an attached store: use rp_engine_audit), RP_ERR_MEMORY. */
+RP_API int rp_store_read_audit(rp_store *store, rp_audit **out, char *model, rp_error *err);
+RP_API void rp_audit_free(rp_audit *audit);
 
 #ifdef __cplusplus
 }

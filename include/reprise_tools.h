@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reprise_tools.h: tools around models, schemas and prompts: quantization, inspection, lint, split, the reuse audit, cache simulation, and the log
- * queue of a program. Conventions are those of reprise.h.
+/* reprise_tools.h: instruments around models, schemas, prompts and stores: quantization, inspection, lint, split, checks of chat templates,
+ * simulation of caches and of clusters, records computed again. They are libreprise-tools, which has the engine, too: a program is linked with it
+ * instead of with libreprise. Conventions are those of reprise.h.
  */
 #ifndef REPRISE_TOOLS_H
 #define REPRISE_TOOLS_H
 
-#include "reprise.h"
+#include "reprise_cluster.h"
 #include "reprise_store.h"
 
 #ifdef __cplusplus
@@ -17,10 +18,10 @@ extern "C" {
 /* Progress of rp_model_quantize. The strings are borrowed during the call. */
 typedef struct rp_quantize_step {
     uint32_t struct_size;
-    const char *tensor;    /* the next tensor to convert; NULL: finished */
-    const char *from, *to; /* its types: "F16", "Q4_K"; NULL if tensor is NULL */
-    bool is_first_row;     /* of the tensor */
-    bool is_fallback;      /* `to` is not the requested type: rows are not a multiple of that type's block */
+    const char *tensor;               /* the next tensor to convert; NULL: finished */
+    const char *from, *to;            /* its types: "F16", "Q4_K"; NULL if tensor is NULL */
+    bool is_first_row;                /* of the tensor */
+    bool is_fallback;                 /* `to` is not the requested type: rows are not a multiple of that type's block */
     uint64_t done_bytes, total_bytes; /* of the source weights */
 } rp_quantize_step;
 
@@ -78,18 +79,18 @@ RP_API int rp_model_measure(const char *path, uint64_t *bytes, uint64_t *padded_
 
 /* A node of a schema, in document order, and whether a prompt uses it. */
 typedef struct rp_inspect_node {
-    const char *kind;    /* "schema", "module", "union", "param", "scaffold", "text", "system", "user", "assistant", "tool" */
-    const char *name;    /* "": none */
-    const char *path;    /* "plan/miami" */
-    int32_t depth;       /* 0: the schema */
-    int32_t n_tokens;    /* of its own text; of a union: its longest member; of a parameter: its length */
-    int32_t position;    /* canonical; of a module without own text: its beginning */
-    char key[17];        /* first digits of the key of its last span; "": no span */
-    bool taken;          /* by the prompt */
-    bool cached;         /* false: cache="false" */
-    const char *preview; /* first characters of its text, with each white space as one space */
+    const char *kind;      /* "schema", "module", "union", "param", "scaffold", "text", "system", "user", "assistant", "tool" */
+    const char *name;      /* "": none */
+    const char *path;      /* "plan/miami" */
+    int32_t depth;         /* 0: the schema */
+    int32_t n_tokens;      /* of its own text; of a union: its longest member; of a parameter: its length */
+    int32_t position;      /* canonical; of a module without own text: its beginning */
+    char key[17];          /* first digits of the key of its last span; "": no span */
+    bool taken;            /* by the prompt */
+    bool cached;           /* false: cache="false" */
+    const char *preview;   /* first characters of its text, with each white space as one space */
     const char *kv_format; /* of the spans of a module or the schema: "f16", "int8", ...; "": no span. Static */
-    uint64_t reserved[1]; /* 0 */
+    uint64_t reserved[1];  /* 0 */
 } rp_inspect_node;
 
 /* Consecutive tokens of the prompt from one source: a view, or computed tokens. */
@@ -137,34 +138,34 @@ typedef enum rp_lint_severity {
 
 /* Findings of rp_schema_lint: X(NAME, name, severity). docs/lint.md explains each, and its remedy. */
 #define RP_LINTS(X) \
-    X(PROMPT, "prompt", ERROR)             /* a prompt that the schema refuses */ \
-    X(ARGUMENT, "argument", ERROR)         /* arguments longer than their parameter's len */ \
-    X(CONTEXT, "context", ERROR)           /* positions beyond the context */ \
-    X(GLUED, "glued", WARNING)             /* words run together where a text, a module or a parameter ends */ \
-    X(BORDER, "border", WARNING)           /* a border cuts what would be one token */ \
-    X(INDENT, "indent", WARNING)           /* the document's indentation is part of the texts */ \
-    X(REFERENCE, "reference", WARNING)     /* "the above", which the module did not attend to */ \
-    X(EMPTY, "empty", WARNING)             /* a module without text */ \
-    X(SMALL, "small", NOTE)                /* a module too small to save time */ \
-    X(TOGETHER, "together", NOTE)          /* modules that are always imported together */ \
-    X(ALWAYS, "always", NOTE)              /* a module that every prompt imports */ \
-    X(UNION, "union", NOTE)                /* members of different lengths, which leave positions empty (fixed layout) */ \
-    X(NAME, "name", NOTE)                  /* a name that is introduced in another module */ \
-    X(HOLE, "hole", NOTE)                  /* a parameter longer than its arguments */ \
-    X(BEHIND, "behind", NOTE)              /* much text that attended to a placeholder instead of the argument */ \
-    X(BEGINNING, "beginning", NOTE)        /* modules with no text before them */ \
-    X(SCOPE, "scope", NOTE)                /* scope="module" after text that it could attend to */ \
-    X(CROWDED, "crowded", NOTE)            /* no prompt can import all of it */ \
-    X(UNSTABLE, "unstable", NOTE)          /* the model's chat template changes earlier parts of a conversation */
+    X(PROMPT, "prompt", ERROR)         /* a prompt that the schema refuses */ \
+    X(ARGUMENT, "argument", ERROR)     /* arguments longer than their parameter's len */ \
+    X(CONTEXT, "context", ERROR)       /* positions beyond the context */ \
+    X(GLUED, "glued", WARNING)         /* words run together where a text, a module or a parameter ends */ \
+    X(BORDER, "border", WARNING)       /* a border cuts what would be one token */ \
+    X(INDENT, "indent", WARNING)       /* the document's indentation is part of the texts */ \
+    X(REFERENCE, "reference", WARNING) /* "the above", which the module did not attend to */ \
+    X(EMPTY, "empty", WARNING)         /* a module without text */ \
+    X(SMALL, "small", NOTE)            /* a module too small to save time */ \
+    X(TOGETHER, "together", NOTE)      /* modules that are always imported together */ \
+    X(ALWAYS, "always", NOTE)          /* a module that every prompt imports */ \
+    X(UNION, "union", NOTE)            /* members of different lengths, which leave positions empty (fixed layout) */ \
+    X(NAME, "name", NOTE)              /* a name that is introduced in another module */ \
+    X(HOLE, "hole", NOTE)              /* a parameter longer than its arguments */ \
+    X(BEHIND, "behind", NOTE)          /* much text that attended to a placeholder instead of the argument */ \
+    X(BEGINNING, "beginning", NOTE)    /* modules with no text before them */ \
+    X(SCOPE, "scope", NOTE)            /* scope="module" after text that it could attend to */ \
+    X(CROWDED, "crowded", NOTE)        /* no prompt can import all of it */ \
+    X(UNSTABLE, "unstable", NOTE)      /* the model's chat template changes earlier parts of a conversation */
 
 typedef enum rp_lint_code {
 #define X(id, name, severity) RP_LINT_##id,
     RP_LINTS(X)
 #undef X
-    RP_N_LINTS
+        RP_N_LINTS
 } rp_lint_code;
 
-RP_API const char *rp_lint_name(rp_lint_code code); /* "small"; static; NULL past the end */
+RP_API const char *rp_lint_name(rp_lint_code code);                  /* "small"; static; NULL past the end */
 RP_API const char *rp_lint_severity_name(rp_lint_severity severity); /* "error"; static */
 
 /* A prompt over the schema. Borrowed during the call. */
@@ -177,11 +178,11 @@ typedef struct rp_lint_prompt {
 typedef struct rp_lint_finding {
     rp_lint_code code;
     rp_lint_severity severity;
-    const char *document;  /* the schema's name or the prompt's */
-    int32_t line, column;  /* in the document, from 1 */
-    const char *module;    /* path; "": not about a module */
-    const char *message;   /* one line: the problem, with figures, and the remedy */
-    uint64_t reserved[2];  /* 0 */
+    const char *document; /* the schema's name or the prompt's */
+    int32_t line, column; /* in the document, from 1 */
+    const char *module;   /* path; "": not about a module */
+    const char *message;  /* one line: the problem, with figures, and the remedy */
+    uint64_t reserved[2]; /* 0 */
 } rp_lint_finding;
 
 #define RP_LINT_MAX_FINDINGS 10000
@@ -190,10 +191,10 @@ typedef struct rp_lint {
     uint32_t struct_size;
     rp_lint_finding *findings; /* of the schema, by line; then of the prompts */
     size_t n_findings;
-    size_t n_left_out;         /* beyond RP_LINT_MAX_FINDINGS */
+    size_t n_left_out; /* beyond RP_LINT_MAX_FINDINGS */
     size_t n_severity[RP_N_LINT_SEVERITIES];
     size_t n_prompts, n_others; /* valid prompts over this schema; prompts over other schemas, which were skipped */
-    void *owner;               /* internal */
+    void *owner;                /* internal */
 } rp_lint;
 
 /* Checks a schema in the layout of this model. No token is computed. pml, n, name, dir: as rp_schema_parse. prompts:
@@ -217,24 +218,24 @@ RP_API int rp_model_lint(const rp_model *model, rp_lint **out, rp_error *err);
 
 /* Two renderings, the second of which does not begin with the first: the prefix cache misses from the first different byte on. */
 typedef struct rp_template_change {
-    bool by_time;                   /* the same conversation, at another time; false: the second one has more messages */
-    bool opens_answer;              /* the first one ends with the generation prompt */
-    int32_t n_before, n_after;      /* messages that were rendered */
-    int32_t message;                /* the message that has the byte, from 0; -1: not known (last_turn) */
+    bool by_time;                    /* the same conversation, at another time; false: the second one has more messages */
+    bool opens_answer;               /* the first one ends with the generation prompt */
+    int32_t n_before, n_after;       /* messages that were rendered */
+    int32_t message;                 /* the message that has the byte, from 0; -1: not known (last_turn) */
     int32_t line_before, line_after; /* lines of the template whose statements wrote the byte; 0: one text ends there */
-    size_t byte, end;               /* the first different byte; by_time: all of them are before `end` */
-    size_t text_line;               /* of the text, from 1 */
-    size_t from;                    /* byte of both texts where these excerpts begin, up to 32 bytes before `byte` */
-    const char *before, *after;     /* excerpts of up to 96 bytes, whole characters */
-    uint64_t reserved[2];           /* 0 */
+    size_t byte, end;                /* the first different byte; by_time: all of them are before `end` */
+    size_t text_line;                /* of the text, from 1 */
+    size_t from;                     /* byte of both texts where these excerpts begin, up to 32 bytes before `byte` */
+    const char *before, *after;      /* excerpts of up to 96 bytes, whole characters */
+    uint64_t reserved[2];            /* 0 */
 } rp_template_change;
 
 typedef struct rp_template_check_options {
     uint32_t struct_size;
-    bool last_turn; /* compare the whole conversation, as the input asks for it, with the prompt of its last answer and with the conversation up
+    bool last_turn;     /* compare the whole conversation, as the input asks for it, with the prompt of its last answer and with the conversation up
                      * to this answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
-    bool has_time;  /* false (default): now */
-    int64_t time;   /* as in rp_template_options */
+    bool has_time;      /* false (default): now */
+    int64_t time;       /* as in rp_template_options */
     uint64_t max_steps; /* of all renderings together (RP_TEMPLATE_MAX_STEPS); 0 (default): those of 10 renderings */
 } rp_template_check_options;
 
@@ -249,10 +250,10 @@ typedef struct rp_template_report {
     uint32_t struct_size;
     rp_template_change *changes; /* in the order of the conversation, those by time last */
     size_t n_changes;
-    size_t n_left_out;           /* beyond RP_TEMPLATE_MAX_CHANGES */
-    size_t n_messages;           /* of the conversation */
-    size_t n_rendered;           /* beginnings that the template renders */
-    size_t n_bytes;              /* of the whole conversation's text; 0: the template refuses it */
+    size_t n_left_out; /* beyond RP_TEMPLATE_MAX_CHANGES */
+    size_t n_messages; /* of the conversation */
+    size_t n_rendered; /* beginnings that the template renders */
+    size_t n_bytes;    /* of the whole conversation's text; 0: the template refuses it */
 } rp_template_report;
 
 /* Finds where a template changes text that it wrote before: of earlier turns when messages follow, and by the date (strftime_now). json: as
@@ -276,7 +277,7 @@ typedef struct rp_split_prompt {
     const char *name;           /* in errors: "prompts.jsonl:3" */
     const rp_message *messages; /* n_messages of them; a text without a role is one message of any role */
     size_t n_messages;
-    bool plain;                 /* a text without a role, in messages[0] */
+    bool plain; /* a text without a role, in messages[0] */
 } rp_split_prompt;
 
 typedef struct rp_split_options {
@@ -296,7 +297,7 @@ static inline rp_split_options rp_split_options_defaults(void) {
 /* A part that several prompts share. */
 typedef struct rp_split_module {
     const char *name;
-    bool is_alternative;  /* a member of a union */
+    bool is_alternative; /* a member of a union */
     int32_t n_params;
     int32_t n_prompts;    /* prompts that import it */
     size_t n_bytes;       /* its own text, without arguments */
@@ -305,7 +306,7 @@ typedef struct rp_split_module {
 
 /* A prompt over the proposed schema. Figures are tokens with a model, else bytes. */
 typedef struct rp_split_import {
-    const char *pml;      /* the prompt as a PML document */
+    const char *pml; /* the prompt as a PML document */
     size_t n_pml;
     uint64_t total;       /* the whole prompt */
     uint64_t cached;      /* of total: modules of the schema */
@@ -316,15 +317,15 @@ typedef struct rp_split_import {
 
 typedef struct rp_split_result {
     uint32_t struct_size;
-    bool counts_tokens;   /* figures are tokens: there was a model */
-    const char *schema;   /* a PML document */
+    bool counts_tokens; /* figures are tokens: there was a model */
+    const char *schema; /* a PML document */
     size_t n_schema;
     size_t anonymous_bytes; /* common beginning of all prompts: text of the schema outside modules */
     rp_split_module *modules;
     size_t n_modules;
     rp_split_import *prompts; /* in the order given */
     size_t n_prompts;
-    void *owner;          /* internal */
+    void *owner; /* internal */
 } rp_split_result;
 
 /* Proposes a schema for prompts, and each prompt as a document over it. The common beginning of all prompts becomes text of the schema; passages
@@ -335,72 +336,6 @@ typedef struct rp_split_result {
  * message says which), RP_ERR_UNSUPPORTED (the model's positions cannot be shifted), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *options, rp_split_result **out, rp_error *err);
 RP_API void rp_split_free(rp_split_result *result);
-
-/* ---- Reuse audit ------------------------------------------------------------------------------------------------- */
-
-/* The engine recomputes one in rp_engine_options.audit_every requests whose views are not exact, in full and when idle, and compares the logits of
- * the first token. docs/quality.md explains the figures. */
-
-/* Statistics of audited requests. */
-typedef struct rp_audit_figures {
-    uint64_t samples;
-    uint64_t agreed;         /* samples with the same most likely token */
-    double mean_kl, max_kl;  /* KL(exact || reused) of the first token's probabilities, in nats */
-    double mean_distance;    /* root mean square of the differences of logits, less their mean */
-    uint64_t reserved[2];    /* 0 */
-} rp_audit_figures;
-
-typedef struct rp_audit_schema {
-    const char *name;
-    char owner[9];          /* 8 hexadecimal digits derived from its tenant; "": shared */
-    rp_audit_figures all;   /* since the schema has this text */
-    rp_audit_figures now;   /* since its quality was last raised; equals `all` if it was not */
-    const char *raised_to;  /* "full KV" (keep is ignored), "link:8", "blend:15", "exact"; "": not raised. Static */
-    bool exceeds;           /* its mean divergence exceeds max_divergence, and audit_raises is false */
-} rp_audit_schema;
-
-/* Modules that were imported together. */
-typedef struct rp_audit_pair {
-    size_t schema;             /* index into schemas */
-    const char *first, *second; /* paths; twice the same: the module with any other */
-    rp_audit_figures figures;
-    double excess_kl;          /* mean_kl less that of the schema's samples without the pair; 0: all samples had it */
-} rp_audit_pair;
-
-#define RP_AUDIT_TEXT ((size_t)-1)
-
-/* A KV format below 16 bits, compared with f16: the exact run in f16 against the exact run in the format. */
-typedef struct rp_audit_format {
-    size_t schema;          /* index into schemas: its modules; RP_AUDIT_TEXT: the text of all requests, and modules in the same format */
-    const char *format;     /* "int8", ...; of modules in several formats: the smallest. Static */
-    rp_audit_figures figures; /* of the requests with the format: mean_kl is KL(f16 || format) */
-    bool exceeds;           /* its mean divergence exceeds max_divergence, and audit_raises is false */
-    bool falls_back;        /* requests use f16 instead */
-    uint64_t reserved[2];   /* 0 */
-} rp_audit_format;
-
-/* Audit results. The strings belong to the rp_audit. */
-typedef struct rp_audit {
-    uint32_t struct_size;
-    uint64_t sampled; /* requests chosen */
-    uint64_t audited; /* of those: compared */
-    uint64_t dropped; /* of those: abandoned, because too many were pending or memory was needed */
-    uint64_t waiting; /* of those: pending */
-    rp_audit_schema *schemas;
-    size_t n_schemas;
-    rp_audit_pair *pairs;
-    size_t n_pairs;
-    rp_audit_format *formats;
-    size_t n_formats;
-} rp_audit;
-
-/* Returns the audit results so far, totals over all tenants; operator use only. Any thread; does not wait.
- * *out: owned by the caller, rp_audit_free. RP_ERR_MEMORY. */
-RP_API int rp_engine_audit(rp_engine *engine, rp_audit **out, rp_error *err);
-/* Reads the audit results that the last engine with this folder wrote. *out is NULL, without an error, if there are none or they are unreadable.
- * model: 65 bytes for rp_store_entry.model of that engine, or NULL. RP_ERR_CONFLICT (an attached store: use rp_engine_audit), RP_ERR_MEMORY. */
-RP_API int rp_store_read_audit(rp_store *store, rp_audit **out, char *model, rp_error *err);
-RP_API void rp_audit_free(rp_audit *audit);
 
 /* ---- Cache simulation -------------------------------------------------------------------------------------------- */
 
@@ -434,9 +369,9 @@ typedef enum rp_simulate_sessions {
 
 typedef struct rp_simulate_options {
     uint32_t struct_size;
-    int32_t block_tokens;     /* default 512 */
-    int32_t attention_tokens; /* position at which attention takes half of a token's time: the i-th token, from 0, costs 1 + i / attention_tokens.
-                                 Default 16384 */
+    int32_t block_tokens;          /* default 512 */
+    int32_t attention_tokens;      /* position at which attention takes half of a token's time: the i-th token, from 0,
+                                    * costs 1 + i / attention_tokens. Default 16384 */
     rp_simulate_sessions sessions; /* default RP_SESSIONS_KNOWN */
 } rp_simulate_options;
 
@@ -470,15 +405,138 @@ typedef struct rp_simulation {
 /* Replays all requests in order against a cache of capacity_blocks, empty at first. RP_ERR_INVALID, RP_ERR_MEMORY. */
 RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, size_t capacity_blocks, rp_simulation *out, rp_error *err);
 
-/* ---- Log queue of a program ------------------------------------------------------------------------------------ */
+/* ---- Cluster simulation ------------------------------------------------------------------------------------------ */
 
-/* Sends log lines to standard error through a queue of 256 KiB with a thread of its own, so that no caller waits for a slow reader. Lines that
- * find the queue full are dropped, and a later line counts them. It has no effect on lines that a callback takes (rp_log_set_callback).
- * RP_ERR_INTERNAL: no thread; lines are written at once, as without a queue. */
-RP_API int rp_log_start(void);
-RP_API void rp_log_line(const char *line); /* writes a line of the program, without a line feed, the same way */
-RP_API uint64_t rp_log_dropped(void);      /* dropped lines since the program began */
-RP_API void rp_log_stop(int32_t timeout_ms); /* ends the queue after its lines are written, or after the timeout */
+/* A cluster under a virtual clock: routers and the nodes' journals are the real ones, nodes compute only times (docs/cluster-simulation.md). The
+ * same options and seed give the same result on every machine. */
+
+/* A request of a trace: as rp_simulate_request, with its time and the length of its answer. */
+typedef struct rp_cluster_trace_request {
+    double at_ms;
+    const uint64_t *blocks; /* [n_blocks] of 512 tokens; equal ids are equal tokens after equal prefixes */
+    size_t n_blocks;
+    int32_t prompt_tokens, answer_tokens;
+} rp_cluster_trace_request;
+
+typedef enum rp_cluster_workload {
+    RP_CLUSTER_TRACE,
+    RP_CLUSTER_SHARED_PREFIX, /* groups of questions with a system prompt each, in random order */
+    RP_CLUSTER_RETRIEVAL,     /* some of many documents, as modules, in random order, and a question */
+    RP_CLUSTER_CONVERSATIONS, /* turns, each some time after the answer before it */
+} rp_cluster_workload;
+
+typedef struct rp_cluster_simulate_options {
+    uint32_t struct_size;
+    uint64_t seed; /* default 1 */
+    /* The cluster. */
+    int32_t nodes, routers; /* default 8, 1 */
+    const char *policy;     /* default "cost" */
+    const char *admission;  /* default "off" */
+    double ttft_goal_ms;    /* 0: none (default) */
+    double itl_goal_ms;     /* likewise */
+    double speculative_s;   /* life of speculative entries; default 2 */
+    double near_ties;       /* default 0.05 */
+    double index_age_s;     /* routers learn of changed names so much later; default 0 */
+    double latency_ms;      /* of a message; default 0.5 */
+    /* A node. */
+    int64_t kv_tokens;           /* capacity in RAM; default 3,000,000 */
+    int64_t disk_tokens;         /* on disk; default 0: none */
+    double prefill_tokens_per_s; /* at the beginning of a prompt; default 14,000 */
+    double attention_tokens;     /* position at which a token takes twice as long; default 8192 */
+    double decode_ms;            /* a step of few rows without context; default 8 */
+    double disk_bytes_per_s;     /* default 3e9 */
+    uint64_t kv_bytes_per_token; /* default 131,072 */
+    int32_t chunk_tokens;        /* default 512 */
+    int32_t max_sequences;       /* default 64 */
+    int32_t max_waiting;         /* a node refuses more; default 4096 */
+    bool no_queues;              /* a node serves at once, whatever it reports as its load: for hit rates alone */
+    /* Requests. */
+    int32_t workload;          /* rp_cluster_workload */
+    double speed;              /* arrivals are so many times faster; default 1 */
+    double rate;               /* generated: mean arrivals a second (Poisson); default 10 */
+    int32_t requests;          /* generated: number; default 1000. Trace: the first so many; 0: all */
+    int32_t groups;            /* shared prefix, conversations: their number; default 150 */
+    int32_t prefix_tokens;     /* shared prefix: system prompt; default 6000. Retrieval: a document; set it */
+    int32_t question_tokens;   /* default 1200 */
+    int32_t answer_tokens;     /* default 1000; trace: 0: its own */
+    int32_t documents, chosen; /* retrieval: default 64, 4 */
+    int32_t turns;             /* conversations: default 6 */
+    double think_s;            /* conversations: mean; default 10 */
+    double deadline_s;         /* until the first byte; 0: none (default) */
+    /* Faults: a random small cluster and workload instead of the above, but the policy; invariants are checked. */
+    bool faults;
+} rp_cluster_simulate_options;
+
+RP_API void rp_cluster_simulate_options_init(rp_cluster_simulate_options *options, uint32_t struct_size);
+static inline rp_cluster_simulate_options rp_cluster_simulate_options_defaults(void) {
+    rp_cluster_simulate_options o;
+    rp_cluster_simulate_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
+/* What came out. Times of served requests, in ms. */
+typedef struct rp_cluster_simulation {
+    uint32_t struct_size;
+    int32_t nodes, routers;
+    uint64_t requests;                      /* that arrived */
+    uint64_t outcomes[RP_CLUSTER_OUTCOMES]; /* of them, by number of the outcome */
+    uint64_t router_lost;                   /* cut by the end of their router */
+    uint64_t dropped_turns;                 /* turns that never arrived, since the one before them was not served */
+    int64_t prompt_tokens, hit_tokens;      /* of prompts that nodes began; of them cached */
+    int64_t answer_tokens;
+    double busiest_work; /* of the busiest node, by the mean: computing time */
+    double computed_s;   /* all nodes' computing time */
+    double seconds;      /* from the first arrival to the last end */
+    double ttft_mean_ms, ttft_p50_ms, ttft_p90_ms, ttft_p99_ms;
+    double itl_mean_ms, itl_p50_ms, itl_p95_ms, itl_p99_ms;
+    uint64_t within_goals; /* served, within the TTFT goal and a mean ITL within the ITL goal */
+    uint64_t retries, continuations, snapshots, stream_bytes, index_bytes, names;
+    uint64_t restarts, freezes, lost, cut, delayed, swallowed, router_restarts; /* faults that happened */
+    uint64_t hash;                                                              /* of all events: equal runs have equal hashes */
+    char broken[512];                                                           /* the first invariant that did not hold; "": none */
+} rp_cluster_simulation;
+
+/* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a request; the message says which),
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_cluster_simulate(const rp_cluster_simulate_options *options, const rp_cluster_trace_request *trace, size_t n,
+                               rp_cluster_simulation *out, rp_error *err);
+
+/* ---- Records computed again --------------------------------------------------------------------------------------- */
+
+typedef struct rp_store_recompute_options {
+    uint32_t struct_size;
+    size_t sample;      /* records to recompute, drawn at random from all that can be; 0: all of them */
+    uint64_t seed;      /* of the draw */
+    const char *tenant; /* owner of texts; NULL: the operator. Borrowed during the call */
+} rp_store_recompute_options;
+
+RP_API void rp_store_recompute_options_init(rp_store_recompute_options *options, uint32_t struct_size);
+static inline rp_store_recompute_options rp_store_recompute_options_defaults(void) {
+    rp_store_recompute_options o;
+    rp_store_recompute_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
+typedef struct rp_store_recomputed {
+    uint32_t struct_size;
+    uint64_t candidates;     /* records of the engine's model, KV format and arithmetic */
+    uint64_t checked;        /* recomputed and compared */
+    uint64_t different;      /* of those; each was a finding (RP_STORE_OTHER_KV) */
+    uint64_t unreadable;     /* drawn, but corrupt or encrypted with another key: rp_store_verify says which */
+    uint64_t unknown_module; /* modules of schemas that the engine does not have */
+    uint64_t unknown_scope;  /* texts after modules, which the store does not record; texts of other tenants */
+    uint64_t no_memory;      /* longer than the engine's context or its KV budget */
+} rp_store_recomputed;
+
+/* Recomputes records and compares every byte of their KV. A checksum shows that a record is as it was written; this shows that the model would
+ * write it. A text is recomputed from its first token; a module, or its reduced KV, only if the engine has
+ * its schema, prefilled (rp_schema_prefill) before this call.
+ * Changes nothing.
+ * engine        of the model, without a store, created after rp_model_fingerprint; nobody else uses it meanwhile
+ * on_progress   (records) and on_finding may be NULL; called on the calling thread and on the engine's
+ * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was unknown when it was created), RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_store_recompute(rp_store *store, rp_engine *engine, const rp_store_recompute_options *options, rp_on_progress on_progress,
+                              rp_on_store_finding on_finding, void *user, rp_store_recomputed *out, rp_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pyproject.toml cannot say: the version is that of include/reprise.h, and a wheel with the library in it is for one platform.
 
-REPRISE_WHEEL_LIBRARY: a libreprise.so that the wheel contains; without it the wheel uses the system's.
+REPRISE_WHEEL_LIBRARY: a libreprise-tools.so that the wheel contains; without it the wheel uses the system's.
 """
 
 import os
@@ -28,7 +28,7 @@ class BuildWithLibrary(build_py):
     def run(self) -> None:
         super().run()
         if LIBRARY:
-            shutil.copy(LIBRARY, pathlib.Path(self.build_lib, "reprise", "libreprise.so"))
+            shutil.copy(LIBRARY, pathlib.Path(self.build_lib, "reprise", "libreprise-tools.so"))
 
 
 class PlatformWheel(bdist_wheel):

@@ -8,7 +8,7 @@
 
 #include "common/json_out.h"
 #include "common/text.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 enum { NAME_CELLS = 28, WORST_PAIRS = 3 };
 #define LEAST_EXCESS 0.001 /* smaller values are not shown */

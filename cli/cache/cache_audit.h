@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 /* A table on standard output: schemas, each with its worst pairs. */
 void cache_audit_print(const rp_audit *a, const char *model);

@@ -12,7 +12,7 @@
 #include "common/json_out.h"
 #include "common/loader.h"
 #include "common/text.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 /* ---- ls ---- */
 

@@ -10,6 +10,7 @@
 #include "common/loader.h"
 #include "common/text.h"
 #include "reprise_store.h"
+#include "reprise_tools.h"
 
 typedef struct verify_options {
     cache_store_args store;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "reprise_cluster.h"
+#include "reprise_tools.h"
 
 #define CLUSTER_MAX_RUNS 512
 #define CLUSTER_MAX_VALUES 64

@@ -108,7 +108,7 @@ def main() -> None:
             program,
         ]
         subprocess.run(command, check=True)
-        environment = {"PYTHONPATH": str(ROOT / "python"), "REPRISE_LIBRARY": str(build / "libreprise.so")}
+        environment = {"PYTHONPATH": str(ROOT / "python"), "REPRISE_LIBRARY": str(build / "libreprise-tools.so")}
         subjects: list[tuple[str, list[object]]] = [("C", [program]), ("Python", [sys.executable, "-c", script])]
         for _ in range(options.rounds):
             subjects.reverse()

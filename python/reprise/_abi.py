@@ -201,6 +201,11 @@ RP_SESSIONS_KNOWN = 0
 RP_SESSIONS_IGNORED = 1
 RP_SESSIONS_ENDED = 2
 
+RP_CLUSTER_TRACE = 0
+RP_CLUSTER_SHARED_PREFIX = 1
+RP_CLUSTER_RETRIEVAL = 2
+RP_CLUSTER_CONVERSATIONS = 3
+
 
 class rp_error(Structure):
     code: int
@@ -1523,40 +1528,6 @@ class rp_store_verification(Structure):
     ]
 
 
-class rp_store_recompute_options(Structure):
-    struct_size: int
-    sample: int
-    seed: int
-    tenant: Bytes | None
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("sample", c_size_t),
-        ("seed", c_uint64),
-        ("tenant", c_char_p),
-    ]
-
-
-class rp_store_recomputed(Structure):
-    struct_size: int
-    candidates: int
-    checked: int
-    different: int
-    unreadable: int
-    unknown_module: int
-    unknown_scope: int
-    no_memory: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("candidates", c_uint64),
-        ("checked", c_uint64),
-        ("different", c_uint64),
-        ("unreadable", c_uint64),
-        ("unknown_module", c_uint64),
-        ("unknown_scope", c_uint64),
-        ("no_memory", c_uint64),
-    ]
-
-
 class rp_store_cleaning(Structure):
     struct_size: int
     index_unwritten: bool
@@ -1636,6 +1607,178 @@ class rp_weights_file(Structure):
     ]
 
 rp_on_weights_file = CFUNCTYPE(None, c_void_p, POINTER(rp_weights_file))
+
+
+class rp_audit_figures(Structure):
+    samples: int
+    agreed: int
+    mean_kl: float
+    max_kl: float
+    mean_distance: float
+    reserved: Any
+    _fields_ = [
+        ("samples", c_uint64),
+        ("agreed", c_uint64),
+        ("mean_kl", c_double),
+        ("max_kl", c_double),
+        ("mean_distance", c_double),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_audit_schema(Structure):
+    name: Bytes | None
+    owner: Bytes
+    all: rp_audit_figures
+    now: rp_audit_figures
+    raised_to: Bytes | None
+    exceeds: bool
+    _fields_ = [
+        ("name", c_char_p),
+        ("owner", c_char * 9),
+        ("all", rp_audit_figures),
+        ("now", rp_audit_figures),
+        ("raised_to", c_char_p),
+        ("exceeds", c_bool),
+    ]
+
+
+class rp_audit_pair(Structure):
+    schema: int
+    first: Bytes | None
+    second: Bytes | None
+    figures: rp_audit_figures
+    excess_kl: float
+    _fields_ = [
+        ("schema", c_size_t),
+        ("first", c_char_p),
+        ("second", c_char_p),
+        ("figures", rp_audit_figures),
+        ("excess_kl", c_double),
+    ]
+
+
+class rp_audit_format(Structure):
+    schema: int
+    format: Bytes | None
+    figures: rp_audit_figures
+    exceeds: bool
+    falls_back: bool
+    reserved: Any
+    _fields_ = [
+        ("schema", c_size_t),
+        ("format", c_char_p),
+        ("figures", rp_audit_figures),
+        ("exceeds", c_bool),
+        ("falls_back", c_bool),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_audit(Structure):
+    struct_size: int
+    sampled: int
+    audited: int
+    dropped: int
+    waiting: int
+    schemas: Any
+    n_schemas: int
+    pairs: Any
+    n_pairs: int
+    formats: Any
+    n_formats: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("sampled", c_uint64),
+        ("audited", c_uint64),
+        ("dropped", c_uint64),
+        ("waiting", c_uint64),
+        ("schemas", POINTER(rp_audit_schema)),
+        ("n_schemas", c_size_t),
+        ("pairs", POINTER(rp_audit_pair)),
+        ("n_pairs", c_size_t),
+        ("formats", POINTER(rp_audit_format)),
+        ("n_formats", c_size_t),
+    ]
+
+
+class rp_named_kv(Structure):
+    name: rp_name
+    is_module: bool
+    n_tokens: int
+    position: int
+    bytes: int
+    group: int
+    reserved_32: int
+    reserved: Any
+    _fields_ = [
+        ("name", rp_name),
+        ("is_module", c_bool),
+        ("n_tokens", c_int32),
+        ("position", c_int32),
+        ("bytes", c_uint64),
+        ("group", c_int32),
+        ("reserved_32", c_uint32),
+        ("reserved", c_uint64 * 1),
+    ]
+
+
+class rp_plan_names(Structure):
+    struct_size: int
+    items: Any
+    n_items: int
+    prompt_tokens: int
+    max_tokens: int
+    owner: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("items", POINTER(rp_named_kv)),
+        ("n_items", c_int32),
+        ("prompt_tokens", c_int32),
+        ("max_tokens", c_int32),
+        ("owner", c_void_p),
+    ]
+
+
+class rp_engine_load(Structure):
+    struct_size: int
+    running: int
+    waiting: int
+    decoding: int
+    background: int
+    queued_tokens: int
+    context_tokens: int
+    drain_us: int
+    gap_p95_us: int
+    kv_bytes_per_token: int
+    free_bytes: int
+    max_running: int
+    chunk_tokens: int
+    knot_us: Any
+    row_slot_us: float
+    slot_us: float
+    read_byte_us: float
+    quiet_us: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("running", c_int32),
+        ("waiting", c_int32),
+        ("decoding", c_int32),
+        ("background", c_int32),
+        ("queued_tokens", c_int64),
+        ("context_tokens", c_int64),
+        ("drain_us", c_uint64),
+        ("gap_p95_us", c_uint64),
+        ("kv_bytes_per_token", c_uint64),
+        ("free_bytes", c_uint64),
+        ("max_running", c_int32),
+        ("chunk_tokens", c_int32),
+        ("knot_us", c_double * 13),
+        ("row_slot_us", c_double),
+        ("slot_us", c_double),
+        ("read_byte_us", c_double),
+        ("quiet_us", c_uint64),
+    ]
 
 
 class rp_quantize_step(Structure):
@@ -1971,99 +2114,6 @@ class rp_split_result(Structure):
     ]
 
 
-class rp_audit_figures(Structure):
-    samples: int
-    agreed: int
-    mean_kl: float
-    max_kl: float
-    mean_distance: float
-    reserved: Any
-    _fields_ = [
-        ("samples", c_uint64),
-        ("agreed", c_uint64),
-        ("mean_kl", c_double),
-        ("max_kl", c_double),
-        ("mean_distance", c_double),
-        ("reserved", c_uint64 * 2),
-    ]
-
-
-class rp_audit_schema(Structure):
-    name: Bytes | None
-    owner: Bytes
-    all: rp_audit_figures
-    now: rp_audit_figures
-    raised_to: Bytes | None
-    exceeds: bool
-    _fields_ = [
-        ("name", c_char_p),
-        ("owner", c_char * 9),
-        ("all", rp_audit_figures),
-        ("now", rp_audit_figures),
-        ("raised_to", c_char_p),
-        ("exceeds", c_bool),
-    ]
-
-
-class rp_audit_pair(Structure):
-    schema: int
-    first: Bytes | None
-    second: Bytes | None
-    figures: rp_audit_figures
-    excess_kl: float
-    _fields_ = [
-        ("schema", c_size_t),
-        ("first", c_char_p),
-        ("second", c_char_p),
-        ("figures", rp_audit_figures),
-        ("excess_kl", c_double),
-    ]
-
-
-class rp_audit_format(Structure):
-    schema: int
-    format: Bytes | None
-    figures: rp_audit_figures
-    exceeds: bool
-    falls_back: bool
-    reserved: Any
-    _fields_ = [
-        ("schema", c_size_t),
-        ("format", c_char_p),
-        ("figures", rp_audit_figures),
-        ("exceeds", c_bool),
-        ("falls_back", c_bool),
-        ("reserved", c_uint64 * 2),
-    ]
-
-
-class rp_audit(Structure):
-    struct_size: int
-    sampled: int
-    audited: int
-    dropped: int
-    waiting: int
-    schemas: Any
-    n_schemas: int
-    pairs: Any
-    n_pairs: int
-    formats: Any
-    n_formats: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("sampled", c_uint64),
-        ("audited", c_uint64),
-        ("dropped", c_uint64),
-        ("waiting", c_uint64),
-        ("schemas", POINTER(rp_audit_schema)),
-        ("n_schemas", c_size_t),
-        ("pairs", POINTER(rp_audit_pair)),
-        ("n_pairs", c_size_t),
-        ("formats", POINTER(rp_audit_format)),
-        ("n_formats", c_size_t),
-    ]
-
-
 class rp_simulate_request(Structure):
     blocks: Any
     n_blocks: int
@@ -2104,6 +2154,213 @@ class rp_simulation(Structure):
         ("hit_tokens", c_uint64),
         ("compute", c_double),
         ("saved", c_double),
+    ]
+
+
+class rp_cluster_trace_request(Structure):
+    at_ms: float
+    blocks: Any
+    n_blocks: int
+    prompt_tokens: int
+    answer_tokens: int
+    _fields_ = [
+        ("at_ms", c_double),
+        ("blocks", POINTER(c_uint64)),
+        ("n_blocks", c_size_t),
+        ("prompt_tokens", c_int32),
+        ("answer_tokens", c_int32),
+    ]
+
+
+class rp_cluster_simulate_options(Structure):
+    struct_size: int
+    seed: int
+    nodes: int
+    routers: int
+    policy: Bytes | None
+    admission: Bytes | None
+    ttft_goal_ms: float
+    itl_goal_ms: float
+    speculative_s: float
+    near_ties: float
+    index_age_s: float
+    latency_ms: float
+    kv_tokens: int
+    disk_tokens: int
+    prefill_tokens_per_s: float
+    attention_tokens: float
+    decode_ms: float
+    disk_bytes_per_s: float
+    kv_bytes_per_token: int
+    chunk_tokens: int
+    max_sequences: int
+    max_waiting: int
+    no_queues: bool
+    workload: int
+    speed: float
+    rate: float
+    requests: int
+    groups: int
+    prefix_tokens: int
+    question_tokens: int
+    answer_tokens: int
+    documents: int
+    chosen: int
+    turns: int
+    think_s: float
+    deadline_s: float
+    faults: bool
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("seed", c_uint64),
+        ("nodes", c_int32),
+        ("routers", c_int32),
+        ("policy", c_char_p),
+        ("admission", c_char_p),
+        ("ttft_goal_ms", c_double),
+        ("itl_goal_ms", c_double),
+        ("speculative_s", c_double),
+        ("near_ties", c_double),
+        ("index_age_s", c_double),
+        ("latency_ms", c_double),
+        ("kv_tokens", c_int64),
+        ("disk_tokens", c_int64),
+        ("prefill_tokens_per_s", c_double),
+        ("attention_tokens", c_double),
+        ("decode_ms", c_double),
+        ("disk_bytes_per_s", c_double),
+        ("kv_bytes_per_token", c_uint64),
+        ("chunk_tokens", c_int32),
+        ("max_sequences", c_int32),
+        ("max_waiting", c_int32),
+        ("no_queues", c_bool),
+        ("workload", c_int32),
+        ("speed", c_double),
+        ("rate", c_double),
+        ("requests", c_int32),
+        ("groups", c_int32),
+        ("prefix_tokens", c_int32),
+        ("question_tokens", c_int32),
+        ("answer_tokens", c_int32),
+        ("documents", c_int32),
+        ("chosen", c_int32),
+        ("turns", c_int32),
+        ("think_s", c_double),
+        ("deadline_s", c_double),
+        ("faults", c_bool),
+    ]
+
+
+class rp_cluster_simulation(Structure):
+    struct_size: int
+    nodes: int
+    routers: int
+    requests: int
+    outcomes: Any
+    router_lost: int
+    dropped_turns: int
+    prompt_tokens: int
+    hit_tokens: int
+    answer_tokens: int
+    busiest_work: float
+    computed_s: float
+    seconds: float
+    ttft_mean_ms: float
+    ttft_p50_ms: float
+    ttft_p90_ms: float
+    ttft_p99_ms: float
+    itl_mean_ms: float
+    itl_p50_ms: float
+    itl_p95_ms: float
+    itl_p99_ms: float
+    within_goals: int
+    retries: int
+    continuations: int
+    snapshots: int
+    stream_bytes: int
+    index_bytes: int
+    names: int
+    restarts: int
+    freezes: int
+    lost: int
+    cut: int
+    delayed: int
+    swallowed: int
+    router_restarts: int
+    hash: int
+    broken: Bytes
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("nodes", c_int32),
+        ("routers", c_int32),
+        ("requests", c_uint64),
+        ("outcomes", c_uint64 * 16),
+        ("router_lost", c_uint64),
+        ("dropped_turns", c_uint64),
+        ("prompt_tokens", c_int64),
+        ("hit_tokens", c_int64),
+        ("answer_tokens", c_int64),
+        ("busiest_work", c_double),
+        ("computed_s", c_double),
+        ("seconds", c_double),
+        ("ttft_mean_ms", c_double),
+        ("ttft_p50_ms", c_double),
+        ("ttft_p90_ms", c_double),
+        ("ttft_p99_ms", c_double),
+        ("itl_mean_ms", c_double),
+        ("itl_p50_ms", c_double),
+        ("itl_p95_ms", c_double),
+        ("itl_p99_ms", c_double),
+        ("within_goals", c_uint64),
+        ("retries", c_uint64),
+        ("continuations", c_uint64),
+        ("snapshots", c_uint64),
+        ("stream_bytes", c_uint64),
+        ("index_bytes", c_uint64),
+        ("names", c_uint64),
+        ("restarts", c_uint64),
+        ("freezes", c_uint64),
+        ("lost", c_uint64),
+        ("cut", c_uint64),
+        ("delayed", c_uint64),
+        ("swallowed", c_uint64),
+        ("router_restarts", c_uint64),
+        ("hash", c_uint64),
+        ("broken", c_char * 512),
+    ]
+
+
+class rp_store_recompute_options(Structure):
+    struct_size: int
+    sample: int
+    seed: int
+    tenant: Bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("sample", c_size_t),
+        ("seed", c_uint64),
+        ("tenant", c_char_p),
+    ]
+
+
+class rp_store_recomputed(Structure):
+    struct_size: int
+    candidates: int
+    checked: int
+    different: int
+    unreadable: int
+    unknown_module: int
+    unknown_scope: int
+    no_memory: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("candidates", c_uint64),
+        ("checked", c_uint64),
+        ("different", c_uint64),
+        ("unreadable", c_uint64),
+        ("unknown_module", c_uint64),
+        ("unknown_scope", c_uint64),
+        ("no_memory", c_uint64),
     ]
 
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -2194,6 +2451,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_engine_scaffold_stats": (c_int, [c_void_p, POINTER(rp_scaffold_stats)]),
     "rp_log_set_level": (None, [c_int]),
     "rp_log_set_callback": (None, [rp_on_log, c_void_p]),
+    "rp_log_start": (c_int, []),
+    "rp_log_line": (None, [c_char_p]),
+    "rp_log_dropped": (c_uint64, []),
+    "rp_log_stop": (None, [c_int32]),
     "rp_chat_options_init": (None, [POINTER(rp_chat_options), c_uint32]),
     "rp_chat_new": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_chat_options), POINTER(rp_error)]),
     "rp_chat_free": (None, [c_void_p]),
@@ -2223,8 +2484,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_store_flaw_name": (c_char_p, [c_int]),
     "rp_store_flaw_is_damage": (c_bool, [c_int]),
     "rp_store_verify": (c_int, [c_void_p, rp_on_progress, rp_on_store_finding, c_void_p, POINTER(rp_store_verification), POINTER(rp_error)]),
-    "rp_store_recompute_options_init": (None, [POINTER(rp_store_recompute_options), c_uint32]),
-    "rp_store_recompute": (c_int, [c_void_p, c_void_p, POINTER(rp_store_recompute_options), rp_on_progress, rp_on_store_finding, c_void_p, POINTER(rp_store_recomputed), POINTER(rp_error)]),
     "rp_store_gc": (c_int, [c_void_p, rp_on_progress, c_void_p, POINTER(rp_store_cleaning), POINTER(rp_error)]),
     "rp_store_rebuild": (c_int, [c_void_p, rp_on_progress, c_void_p, POINTER(rp_store_cleaning), POINTER(rp_error)]),
     "rp_store_export": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(rp_store_transfer), POINTER(rp_error)]),
@@ -2232,6 +2491,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_weights_each": (c_int, [c_char_p, c_bool, rp_on_progress, rp_on_weights_file, c_void_p, POINTER(rp_error)]),
     "rp_weights_remove": (c_int, [c_char_p, c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
     "rp_weights_clean": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
+    "rp_engine_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), POINTER(rp_error)]),
+    "rp_store_read_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), c_char_p, POINTER(rp_error)]),
+    "rp_audit_free": (None, [POINTER(rp_audit)]),
+    "rp_plan_names_of": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_plan_names)), POINTER(rp_error)]),
+    "rp_plan_names_free": (None, [POINTER(rp_plan_names)]),
+    "rp_engine_identity": (c_char_p, [c_void_p]),
+    "rp_engine_get_load": (c_int, [c_void_p, POINTER(rp_engine_load)]),
+    "rp_cluster_policy_name": (c_char_p, [c_int32]),
+    "rp_cluster_admission_name": (c_char_p, [c_int32]),
+    "rp_cluster_outcome_name": (c_char_p, [c_int32]),
     "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),
     "rp_model_quantize": (c_int, [c_char_p, c_char_p, c_char_p, POINTER(rp_quantize_options), POINTER(rp_error)]),
     "rp_model_summarize": (c_int, [c_char_p, POINTER(rp_model_summary), POINTER(rp_error)]),
@@ -2252,17 +2521,14 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_split_options_init": (None, [POINTER(rp_split_options), c_uint32]),
     "rp_split": (c_int, [POINTER(rp_split_prompt), c_size_t, POINTER(rp_split_options), POINTER(POINTER(rp_split_result)), POINTER(rp_error)]),
     "rp_split_free": (None, [POINTER(rp_split_result)]),
-    "rp_engine_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), POINTER(rp_error)]),
-    "rp_store_read_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), c_char_p, POINTER(rp_error)]),
-    "rp_audit_free": (None, [POINTER(rp_audit)]),
     "rp_policy_name": (c_char_p, [c_int]),
     "rp_simulate_options_init": (None, [POINTER(rp_simulate_options), c_uint32]),
     "rp_simulator_new": (c_int, [POINTER(c_void_p), POINTER(rp_simulate_request), c_size_t, POINTER(rp_simulate_options), POINTER(rp_error)]),
     "rp_simulator_free": (None, [c_void_p]),
     "rp_simulator_blocks": (c_size_t, [c_void_p]),
     "rp_simulator_run": (c_int, [c_void_p, c_int, c_size_t, POINTER(rp_simulation), POINTER(rp_error)]),
-    "rp_log_start": (c_int, []),
-    "rp_log_line": (None, [c_char_p]),
-    "rp_log_dropped": (c_uint64, []),
-    "rp_log_stop": (None, [c_int32]),
+    "rp_cluster_simulate_options_init": (None, [POINTER(rp_cluster_simulate_options), c_uint32]),
+    "rp_cluster_simulate": (c_int, [POINTER(rp_cluster_simulate_options), POINTER(rp_cluster_trace_request), c_size_t, POINTER(rp_cluster_simulation), POINTER(rp_error)]),
+    "rp_store_recompute_options_init": (None, [POINTER(rp_store_recompute_options), c_uint32]),
+    "rp_store_recompute": (c_int, [c_void_p, c_void_p, POINTER(rp_store_recompute_options), rp_on_progress, rp_on_store_finding, c_void_p, POINTER(rp_store_recomputed), POINTER(rp_error)]),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library: where it is, its functions with their types, and its errors as exceptions.
+"""The C library, libreprise-tools, which is the engine and its instruments: where it is, its functions with their types, and its errors as exceptions.
 
 Foreign calls release the GIL. The library prints nothing and calls nothing back unless a caller of this package asks for it.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from . import _abi
 from .errors import BY_CODE, Error, FileError, InternalError, InvalidError, UnsupportedError
 
-_SONAME = "libreprise.so." + ".".join(_abi.VERSION.split(".")[:2])
+_SONAME = "libreprise-tools.so." + ".".join(_abi.VERSION.split(".")[:2])
 
 
 def _candidates() -> list[str]:
@@ -26,20 +26,20 @@ def _candidates() -> list[str]:
     if named:
         return [named]
     package = pathlib.Path(__file__).resolve().parent
-    files = [package / "libreprise.so"]  # of a wheel
+    files = [package / "libreprise-tools.so"]  # of a wheel
     if (package.parents[1] / "CMakePresets.json").exists():  # of a source tree
-        files.append(package.parents[1] / "build" / "libreprise.so")
+        files.append(package.parents[1] / "build" / "libreprise-tools.so")
     for parent in package.parents[:4]:  # of the prefix that the package is installed in
         if parent.name == "lib":
             files += [parent / _SONAME, parent / str(sysconfig.get_config_var("MULTIARCH")) / _SONAME]
-    found = ctypes.util.find_library("reprise")
+    found = ctypes.util.find_library("reprise-tools")
     return [*(str(file) for file in files if file.exists()), _SONAME, *([found] if found else [])]
 
 
 def _of_pkg_config() -> list[str]:
     """The library of the prefix that pkg-config knows, for one that the loader does not know."""
     try:
-        command = ["pkg-config", "--variable=libdir", "reprise"]
+        command = ["pkg-config", "--variable=libdir", "reprise-tools"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return []
@@ -71,8 +71,8 @@ def _load() -> ctypes.CDLL:
             )
         return library
     raise FileError(
-        f"libreprise cannot be loaded ({'; '.join(tried)}): install Reprise (make install), "
-        "or set REPRISE_LIBRARY to the path of libreprise.so"
+        f"libreprise-tools cannot be loaded ({'; '.join(tried)}): install Reprise (make install), "
+        "or set REPRISE_LIBRARY to the path of libreprise-tools.so"
     )
 
 
@@ -87,7 +87,10 @@ class _Library:
             raise AttributeError(name)
         if self._cdll is None:
             self._cdll = _load()
-        function = getattr(self._cdll, name)
+        try:
+            function = getattr(self._cdll, name)
+        except AttributeError:
+            raise UnsupportedError(f"{self._cdll._name} has no {name}: it is in libreprise-tools, so set REPRISE_LIBRARY to that") from None
         function.restype, function.argtypes = _abi.FUNCTIONS[name]
         setattr(self, name, function)
         return function

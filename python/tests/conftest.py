@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(os.environ.get("REPRISE_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 MODEL = ROOT / "models" / "reprise-mini.gguf"
 PROGRAM = pathlib.Path(os.environ.get("REPRISE_PROGRAM", ROOT / "build" / "reprise"))
-os.environ.setdefault("REPRISE_LIBRARY", str(ROOT / "build" / "libreprise.so"))
+os.environ.setdefault("REPRISE_LIBRARY", str(ROOT / "build" / "libreprise-tools.so"))
 PACKAGE = ROOT / "python"
 if str(PACKAGE) not in sys.path:
     sys.path.insert(0, str(PACKAGE))

@@ -40,7 +40,7 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 
 def test_the_environment_comes_first(tmp_path: pathlib.Path) -> None:
     package = copied(tmp_path)
-    (package / "reprise" / "libreprise.so").write_bytes(b"not a library")
+    (package / "reprise" / "libreprise-tools.so").write_bytes(b"not a library")
     assert loaded(package, REPRISE_LIBRARY=str(LIBRARY)).endswith(str(LIBRARY))
     missing = loaded(package, REPRISE_LIBRARY=str(tmp_path / "missing.so"))
     assert missing.startswith("FileError") and "missing.so" in missing and "set REPRISE_LIBRARY" in missing
@@ -48,7 +48,7 @@ def test_the_environment_comes_first(tmp_path: pathlib.Path) -> None:
 
 def test_the_library_in_the_package_comes_second(tmp_path: pathlib.Path) -> None:
     package = copied(tmp_path)
-    inside = package / "reprise" / "libreprise.so"
+    inside = package / "reprise" / "libreprise-tools.so"
     inside.symlink_to(LIBRARY)
     assert loaded(package).endswith(str(inside))
 
@@ -59,7 +59,7 @@ def test_pkg_config_comes_last(tmp_path: pathlib.Path) -> None:
     from reprise._library import _SONAME
 
     (folder / _SONAME).symlink_to(LIBRARY)
-    (folder / "reprise.pc").write_text(f"libdir={folder}\nName: reprise\nDescription: x\nVersion: 0\n")
+    (folder / "reprise-tools.pc").write_text(f"libdir={folder}\nName: reprise-tools\nDescription: x\nVersion: 0\n")
     found = loaded(package, PKG_CONFIG_PATH=str(folder))
     assert found.endswith((f" {folder / _SONAME}", f" {_SONAME}"))  # the second: one is installed in the system
 

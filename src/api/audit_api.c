@@ -4,7 +4,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "engine/background/audit_table.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 int rp_store_read_audit(rp_store *s, rp_audit **out, char *model, rp_error *err) {
     base_buffer text = {0};

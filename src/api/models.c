@@ -7,7 +7,6 @@
 #include "engine/engine_internal.h"
 #include "model/gguf/gguf.h"
 #include "model/model_template.h"
-#include "model/model_quantize.h"
 #include "model/reduction.h"
 #include "model/sequence_methods.h"
 #include "pml/quality.h"
@@ -26,26 +25,6 @@ int rp_model_open(rp_model **out, const char *path, const rp_model_options *opti
 }
 
 void rp_model_close(rp_model *model) { model_close(model); }
-
-void rp_quantize_options_init(rp_quantize_options *options, uint32_t struct_size) {
-    base_sized_init(options, struct_size, &(rp_quantize_options){.n_threads = 0}, sizeof(rp_quantize_options));
-}
-
-int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options, rp_error *err) {
-    rp_quantize_options o = rp_quantize_options_defaults();
-    if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_quantize_options", err) : RP_OK;
-    if (!rc) rc = base_threads_check(o.n_threads, err);
-    if (rc) return rc;
-    if (o.n_threads == 0) o.n_threads = base_cpu_count();
-    return model_quantize(in, out, type, &o, err);
-}
-
-int rp_model_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err) {
-    if (!path || !bytes || !padded_bytes)
-        return base_fail(err, RP_ERR_INVALID, "rp_model_measure: path, bytes and padded_bytes are needed");
-    return gguf_measure(path, bytes, padded_bytes, err);
-}
 
 /* The type of most bytes of weights. */
 static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *parameters) {

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/log_queue.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 
 #define LINE_BYTES 1024 /* longer lines are cut: enough for any line of ours, and atomic on a pipe (PIPE_BUF) */
 

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "reprise_tools.h"
+#include "reprise.h"
 
 #define TEMPLATE_MAX_SOURCE_BYTES ((size_t)1 << 20)
 #define TEMPLATE_MAX_INPUT_BYTES ((size_t)128 << 20) /* of JSON */
@@ -43,15 +43,10 @@ typedef struct template_tokens {
     size_t n;
 } template_tokens;
 
-/* rp_template_check with these variables, unless the JSON has them. */
-int template_check(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_check_options *options,
-                   rp_template_report **out, rp_error *err);
-
 /* rp_template_render with n_tokens more variables, trusted texts, unless the JSON has them: pairs of name and text. */
 int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
                     rp_template_text **out, rp_error *err);
 
-/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h) are in template.c;
- * rp_template_report_free (reprise_tools.h) is in template_check.c. */
+/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h) are in template.c. */
 
 #endif

@@ -287,7 +287,7 @@ typedef struct state {
     size_t n_lines, cap_lines;
 } state;
 
-/* A change of the variables before a rendering, and what to find out in it (template_check.c). */
+/* A change of the variables before a rendering, and what to find out in it (tools/template_check.c). */
 typedef struct template_edit {
     size_t n_messages;    /* only the first ones */
     bool sets_generation; /* add_generation_prompt is `generation` */

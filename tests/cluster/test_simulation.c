@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "cluster/simulation/sim_cluster.h"
-#include "reprise_cluster.h"
+#include "tools/cluster_simulation/sim_cluster.h"
+#include "reprise_tools.h"
 #include "support/seed.h"
 
 #define SEEDS 1000

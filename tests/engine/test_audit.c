@@ -31,7 +31,7 @@
 #include "support/cache_world.h"
 #include "support/oracle_run.h"
 #include "support/tiny_model.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 #define MAX_DIVERGENCE 0.5F
 

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "reprise_tools.h"
+#include "reprise_store.h"
 #include "support/cache_world.h"
 #include "support/golden.h"
 #include "support/gguf_variant.h"

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "engine/background/audit_table.h"
 #include "support/tiny_random.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 /* ---- comparing ---- */
 

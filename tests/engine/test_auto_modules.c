@@ -18,7 +18,7 @@
 #include "base/compiler.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/token_chunks.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 #include "support/forward_run.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"

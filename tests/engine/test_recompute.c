@@ -32,6 +32,7 @@
 #include "support/must.h"
 #include "support/record_forge.h"
 #include "reprise_store.h"
+#include "reprise_tools.h"
 
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
 #define PARTS 3

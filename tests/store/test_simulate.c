@@ -14,7 +14,7 @@
 
 #include "base/memory.h"
 #include "reprise_tools.h"
-#include "store/simulate_policies.h"
+#include "tools/cache_simulation/simulate_policies.h"
 #include "support/tiny_random.h"
 
 #define MAX_REQUESTS 400

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "reprise_tools.h"
 #include "template/template.h"
 
 #define TURNS \

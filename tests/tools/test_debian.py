@@ -18,7 +18,7 @@ class Debian(unittest.TestCase):
         major, minor, patch = (re.search(rf"#define RP_VERSION_{part} (\d+)", read("include", "reprise.h"))[1] for part in ("MAJOR", "MINOR", "PATCH"))
         self.assertRegex(read("debian", "changelog"), rf"\Areprise \({major}\.{minor}\.{patch}-\d+\) ")
         packages = re.findall(r"^Package: (\S+)", read("debian", "control"), re.M)
-        self.assertEqual(packages, ["reprise", f"libreprise{major}.{minor}", f"libreprise-server{major}.{minor}", "libreprise-dev", "python3-reprise",
+        self.assertEqual(packages, ["reprise", f"libreprise{major}.{minor}", f"libreprise-tools{major}.{minor}", f"libreprise-server{major}.{minor}", "libreprise-dev", "python3-reprise",
                                     "reprise-doc"])
         for package in packages:
             self.assertTrue(os.path.exists(os.path.join(SOURCE, "debian", f"{package}.install")), package)

@@ -35,7 +35,7 @@
 
 #include "engine/background/audit_table.h"
 #include "engine/observer.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 
 #define AUDIT_MAX_WAITING 8   /* samples with held logits */
 #define AUDIT_CASE_MODULES 64 /* of a sample; further ones are ignored */

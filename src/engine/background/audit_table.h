@@ -26,7 +26,7 @@
 #include "base/buffer.h"
 #include "base/hash.h"
 #include "kv/block_pool.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 #define AUDIT_MAX_SCHEMAS 128
 #define AUDIT_MAX_PAIRS 512      /* of all schemas together */

@@ -4,7 +4,7 @@
 #define SERVER_AUDIT_HTTP_H
 
 #include "base/buffer.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 
 /* Of one engine. label: `model="NAME",`, or "". */
 typedef struct audit_metrics {

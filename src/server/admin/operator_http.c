@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "server/admin/engine_metrics.h"
-#include "reprise_tools.h"
+#include "reprise.h"
 #include "server/admin/admin_handlers.h"
 #include "server/answers/report_ring.h"
 #include "server/core/metrics.h"

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_node.c: see sim_node.h. */
+#include "tools/cluster_simulation/sim_node.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "cluster/cost.h"
+
+typedef struct sim_job {
+    sim_call call;
+    uint32_t *held; /* [n_held] names that it holds; room for all of its prompt */
+    int32_t n_held;
+    int32_t left;              /* tokens of prompt and resumed answer to compute */
+    double slots_each;         /* that each of them attends to, on average */
+    int32_t take;              /* of them in this step */
+    bool decodes, running;     /* decodes: has a row in this step */
+    int32_t done, reported;    /* tokens of the answer */
+    uint64_t check;            /* of those that were not reported yet */
+    int64_t reserved, unnamed; /* memory: all; of it for tokens that will have no name */
+    double read_us;            /* of what is read from disk, before its first step */
+    double estimate_us;        /* computing what is left; while it waits, as of its arrival */
+    struct sim_job *next;
+} sim_job;
+
+struct sim_node {
+    int32_t number;
+    sim_node_options o;
+    const sim_workload *w;
+    sim_clock *clock;
+    sim_port port;
+    sim_cache *cache;
+    cluster_journal *journal; /* NULL: dead */
+    uint64_t epoch, frozen_until;
+    uint32_t life; /* events of earlier lives do nothing */
+    bool stepping, draining;
+    sim_job *waiting;  /* by falling priority, then as they came */
+    sim_job **running; /* [n_running] */
+    int32_t n_running, n_waiting;
+    double waiting_us;
+    int64_t waiting_tokens;
+    uint64_t backlog_until;  /* no_queues: when it would be idle */
+    rp_span_change *changes; /* not yet in the journal */
+    size_t n_changes, cap_changes;
+    sim_node_totals total;
+};
+
+static void node_step(sim_node *n);
+
+/* ---- names ---- */
+
+static void node_changed(void *user, const rp_name *name, uint32_t tiers) {
+    sim_node *n = user;
+    if (base_grow((void **)&n->changes, &n->cap_changes, n->n_changes + 1, SIM_MAX_ITEMS, sizeof(*n->changes)))
+        n->clock->failed = true;
+    else n->changes[n->n_changes++] = (rp_span_change){*name, tiers};
+}
+
+static void node_tell(void *owner, const sim_event *e) {
+    sim_node *n = owner;
+    if (!n->journal || e->serial != n->life) return;
+    cluster_journal_change(n->journal, e->bytes, e->n / sizeof(rp_span_change));
+    n->port.changed(n->port.user, n->number);
+}
+
+/* What changed enters the journal, or will when the index has its age. */
+static void node_flush(sim_node *n) {
+    if (!n->n_changes) return;
+    sim_event e = {
+        .at_us = n->clock->now_us + n->o.index_age_us,
+        .fn = node_tell,
+        .owner = n,
+        .serial = n->life,
+        .n = n->n_changes * sizeof(*n->changes),
+    };
+    if (n->o.index_age_us > 0) {
+        e.bytes = base_alloc(e.n);
+        if (e.bytes) memcpy(e.bytes, n->changes, e.n);
+        if (e.bytes) sim_clock_add(n->clock, &e);
+        else n->clock->failed = true;
+    } else if (n->journal) {
+        e.bytes = n->changes;
+        node_tell(n, &e);
+    }
+    n->n_changes = 0;
+}
+
+int sim_node_new(sim_node **out, int32_t number, const sim_node_options *o, const sim_workload *w, sim_clock *clock,
+                 const sim_port *port) {
+    sim_node *n = base_calloc(1, sizeof(*n));
+    *out = n;
+    if (!n) return RP_ERR_MEMORY;
+    *n = (sim_node){.number = number, .o = *o, .w = w, .clock = clock, .port = *port};
+    n->running = base_calloc((size_t)o->costs.max_running, sizeof(sim_job *));
+    int rc = n->running ? sim_cache_new(&n->cache, w->n_names, o->kv_tokens, o->disk_tokens, node_changed, n)
+                        : RP_ERR_MEMORY;
+    if (rc) sim_node_free(n);
+    if (rc) *out = NULL;
+    return rc;
+}
+
+/* ---- jobs ---- */
+
+static void job_free(sim_job *j) {
+    base_free(j->held);
+    base_free(j);
+}
+
+static void node_release(sim_node *n, sim_job *j) {
+    for (int32_t i = 0; i < j->n_held; i++) sim_cache_release(n->cache, j->held[i]);
+    if (j->reserved) sim_cache_unreserve(n->cache, j->reserved);
+    j->n_held = 0;
+    j->reserved = 0;
+}
+
+static const rp_named_kv *items_of(const sim_node *n, const sim_prompt *p) { return n->w->items + p->first_item; }
+static const uint32_t *ids_of(const sim_node *n, const sim_prompt *p) { return n->w->ids + p->first_item; }
+
+/* The text name before the i-th, or none. */
+static uint32_t parent_of(const sim_node *n, const sim_prompt *p, int32_t i) {
+    const rp_named_kv *items = items_of(n, p);
+    return items[i].is_module || i == 0 || items[i - 1].is_module ? UINT32_MAX : ids_of(n, p)[i - 1];
+}
+
+static double tokens_us(const sim_node *n, double tokens, double slots_each) {
+    return tokens > 0 ? cluster_cost_rows(&n->o.costs, tokens) + n->o.costs.row_slot_us * tokens * slots_each : 0;
+}
+
+/* What has to be computed of a prompt: visits its names. hold: the job holds what is cached. */
+static void node_look_up(sim_node *n, sim_job *j, bool hold) {
+    const sim_prompt *p = j->call.prompt;
+    const rp_named_kv *items = items_of(n, p);
+    const uint32_t *ids = ids_of(n, p);
+    int32_t all = p->prompt_tokens + j->call.resumed, cached = 0;
+    double slots = 0;
+    bool text = true;
+    for (int32_t i = 0; i < p->n_items; i++) {
+        uint32_t tiers = text || items[i].is_module ? sim_cache_tiers(n->cache, ids[i]) : 0;
+        double middle = items[i].position + items[i].n_tokens / 2.0;
+        if (tiers && sim_cache_tenant(n->cache, ids[i]) != p->tenant)
+            n->port.broken(n->port.user, "a tenant's name was used by another tenant");
+        if (tiers && hold && !sim_cache_hold(n->cache, ids[i], parent_of(n, p, i))) tiers = 0;
+        if (!tiers) {
+            slots += middle * items[i].n_tokens;
+            text = text && items[i].is_module;
+            continue;
+        }
+        cached += items[i].n_tokens;
+        if (!(tiers & RP_TIER_RAM)) j->read_us += cluster_cost_read(&n->o.costs, (double)items[i].bytes);
+        if (hold) j->held[j->n_held++] = ids[i];
+    }
+    int32_t named = 0;
+    for (int32_t i = 0; i < p->n_items; i++) named += items[i].n_tokens;
+    slots += (all - named) * (double)(all + named) / 2;
+    j->left = BASE_MAX(all - cached, 1); /* the last token is always computed */
+    j->slots_each = slots > 0 ? slots / j->left : all;
+    j->estimate_us = tokens_us(n, j->left, j->slots_each) + j->read_us;
+    j->unnamed = all - named;
+}
+
+/* Memory for a waiting job, and what is cached of its prompt. false: no space now. */
+static bool node_admit(sim_node *n, sim_job *j) {
+    const sim_prompt *p = j->call.prompt;
+    j->read_us = 0;
+    node_look_up(n, j, true);
+    int64_t need = (int64_t)j->left + p->answer_tokens - j->call.resumed;
+    if (!sim_cache_reserve(n->cache, need)) {
+        node_release(n, j);
+        return false;
+    }
+    j->reserved = need;
+    n->total.prompt_tokens += p->prompt_tokens + j->call.resumed;
+    n->total.hit_tokens += p->prompt_tokens + j->call.resumed - j->left;
+    return true;
+}
+
+/* Its prompt is computed: names that were reserved memory become cached names that it holds. */
+static int node_publish(sim_node *n, sim_job *j) {
+    const sim_prompt *p = j->call.prompt;
+    const rp_named_kv *items = items_of(n, p);
+    const uint32_t *ids = ids_of(n, p);
+    int64_t keeps = BASE_MIN(j->unnamed + p->answer_tokens - j->call.resumed, j->reserved);
+    int32_t n_before = j->n_held, k = 0;
+    int rc = RP_OK;
+    sim_cache_unreserve(n->cache, j->reserved - keeps);
+    j->reserved = keeps;
+    for (int32_t i = 0; i < p->n_items && !rc; i++) {
+        if (k < n_before && j->held[k] == ids[i]) {
+            k++;
+            continue;
+        }
+        double us = tokens_us(n, items[i].n_tokens, items[i].position + items[i].n_tokens / 2.0);
+        bool there = sim_cache_tiers(n->cache, ids[i]) & RP_TIER_RAM; /* another request computed it meanwhile */
+        if (!there) rc = sim_cache_add(n->cache, ids[i], &items[i], parent_of(n, p, i), p->tenant, (uint64_t)us);
+        if (!(sim_cache_tiers(n->cache, ids[i]) & RP_TIER_RAM)) continue;
+        if (there) sim_cache_hold(n->cache, ids[i], UINT32_MAX);
+        else sim_cache_hold_new(n->cache, ids[i]);
+        j->held[j->n_held++] = ids[i];
+    }
+    return rc;
+}
+
+/* The names of its answer, for the conversation's next turn. */
+static int node_keep_answer(sim_node *n, const sim_prompt *p) {
+    int rc = RP_OK;
+    for (int32_t i = p->n_items; i < p->n_kept && !rc; i++) {
+        const rp_named_kv *item = &items_of(n, p)[i];
+        uint32_t parent = parent_of(n, p, i);
+        if (parent != UINT32_MAX && !(sim_cache_tiers(n->cache, parent) & RP_TIER_RAM)) break;
+        double us = tokens_us(n, item->n_tokens, item->position + item->n_tokens / 2.0);
+        rc = sim_cache_add(n->cache, ids_of(n, p)[i], item, parent, p->tenant, (uint64_t)us);
+    }
+    return rc;
+}
+
+/* ---- answers ---- */
+
+static void node_report_tokens(sim_node *n, sim_job *j, sim_reply what) {
+    n->port.reply(n->port.user, n->number, &j->call, what, j->reported, j->done, j->check);
+    j->reported = j->done;
+    j->check = 0;
+}
+
+static bool job_token(sim_node *n, sim_job *j) {
+    j->check += sim_token(j->call.request, j->done++);
+    n->total.answer_tokens++;
+    n->port.sampled(n->port.user, n->number, j->call.request);
+    return j->done >= j->call.prompt->answer_tokens;
+}
+
+/* Names of the answer first, while its memory is still reserved for them. */
+static int node_finish(sim_node *n, sim_job *j) {
+    if (j->reserved) sim_cache_unreserve(n->cache, j->reserved);
+    j->reserved = 0;
+    int rc = node_keep_answer(n, j->call.prompt);
+    node_release(n, j);
+    n->port.reply(n->port.user, n->number, &j->call, SIM_FINISHED, j->done, j->done, 0);
+    return rc;
+}
+
+/* ---- steps ---- */
+
+static void node_fail(sim_node *n, int rc) {
+    if (rc) n->clock->failed = true;
+}
+
+/* The end of a step, for one job. Whether the job is over. */
+static bool node_advance(sim_node *n, sim_job *j) {
+    bool token = j->decodes, over = false;
+    if (j->take > 0) {
+        j->left -= j->take;
+        j->estimate_us = tokens_us(n, j->left, j->slots_each);
+        token = j->left == 0;
+        if (token) node_fail(n, node_publish(n, j));
+    }
+    j->take = 0;
+    j->decodes = false;
+    if (!token) return false;
+    bool first = j->done == j->call.resumed;
+    over = job_token(n, j);
+    if (first) node_report_tokens(n, j, SIM_BEGAN);
+    else if (over || j->done - j->reported >= n->o.report_tokens) node_report_tokens(n, j, SIM_TOKENS);
+    if (over) node_fail(n, node_finish(n, j));
+    return over;
+}
+
+static bool node_is_frozen(const sim_node *n) { return n->frozen_until > n->clock->now_us; }
+
+static void node_stepped(void *owner, const sim_event *e) {
+    sim_node *n = owner;
+    if (e->serial != n->life) return;
+    if (node_is_frozen(n)) {
+        sim_event again = *e;
+        again.at_us = n->frozen_until;
+        sim_clock_add(n->clock, &again);
+        return;
+    }
+    n->stepping = false;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n->n_running; i++) {
+        sim_job *j = n->running[i];
+        if (node_advance(n, j)) job_free(j);
+        else n->running[kept++] = j;
+    }
+    n->n_running = kept;
+    node_flush(n);
+    node_step(n);
+}
+
+/* Jobs that wait become running ones. */
+static void node_fill(sim_node *n) {
+    while (n->waiting && n->n_running < n->o.costs.max_running) {
+        sim_job *j = n->waiting;
+        double estimate_us = j->estimate_us;
+        int32_t left = j->left;
+        if (!node_admit(n, j)) {
+            j->estimate_us = estimate_us;
+            j->left = left;
+            BASE_ASSERT(n->n_running > 0); /* what does not fit into an empty node was refused */
+            return;
+        }
+        n->waiting = j->next;
+        n->n_waiting--;
+        n->waiting_us = n->n_waiting ? BASE_MAX(n->waiting_us - estimate_us, 0) : 0;
+        n->waiting_tokens -= left;
+        j->running = true;
+        n->running[n->n_running++] = j;
+    }
+}
+
+static void node_step(sim_node *n) {
+    if (n->stepping || !n->journal) return;
+    node_fill(n);
+    node_flush(n);
+    double rows = 0, row_slots = 0, read_us = 0;
+    int32_t chunk = n->o.costs.chunk_tokens;
+    for (int32_t i = 0; i < n->n_running; i++) {
+        sim_job *j = n->running[i];
+        j->decodes = j->left == 0;
+        j->take = j->decodes ? 0 : BASE_MIN(j->left, chunk);
+        chunk -= j->take;
+        rows += j->decodes ? 1 : j->take;
+        row_slots += j->decodes ? (double)j->call.prompt->prompt_tokens + j->done : j->take * j->slots_each;
+        if (j->take > 0) read_us += j->read_us;
+        if (j->take > 0) j->read_us = 0;
+    }
+    if (rows <= 0) return;
+    double us = cluster_cost_step(&n->o.costs, rows, row_slots, 0) + read_us;
+    n->stepping = true;
+    n->total.busy_us += us;
+    sim_clock_add(
+        n->clock,
+        &(sim_event){.at_us = n->clock->now_us + (uint64_t)us + 1, .fn = node_stepped, .owner = n, .serial = n->life});
+}
+
+/* ---- requests ---- */
+
+static bool node_refuses(sim_node *n, const sim_call *call) {
+    int64_t tokens = (int64_t)call->prompt->prompt_tokens + call->prompt->answer_tokens + 1;
+    bool too_large = tokens > n->o.kv_tokens, busy = n->draining || n->n_waiting >= n->o.max_waiting;
+    if (too_large || busy) n->port.reply(n->port.user, n->number, call, too_large ? SIM_REFUSED : SIM_BUSY, 0, 0, 0);
+    return too_large || busy;
+}
+
+/* no_queues: everything at once. */
+static void node_serve_at_once(sim_node *n, sim_job *j) {
+    if (!node_admit(n, j)) n->port.broken(n->port.user, "no space for a request in an empty node");
+    n->total.busy_us += j->estimate_us;
+    n->backlog_until = BASE_MAX(n->backlog_until, n->clock->now_us) + (uint64_t)j->estimate_us;
+    j->take = j->left;
+    for (bool over = node_advance(n, j); !over; over = node_advance(n, j)) j->decodes = true;
+    job_free(j);
+    node_flush(n);
+}
+
+static void node_enqueue(sim_node *n, sim_job *j) {
+    sim_job **at = &n->waiting;
+    while (*at && (*at)->call.prompt->priority >= j->call.prompt->priority) at = &(*at)->next;
+    j->next = *at;
+    *at = j;
+    n->n_waiting++;
+    n->waiting_us += j->estimate_us;
+    n->waiting_tokens += j->left;
+}
+
+void sim_node_arrive(sim_node *n, const sim_call *call) {
+    BASE_ASSERT(n->journal != NULL);
+    if (node_refuses(n, call)) return;
+    if (call->resumed >= call->prompt->answer_tokens) { /* only its end was lost */
+        n->port.reply(n->port.user, n->number, call, SIM_BEGAN, call->resumed, call->resumed, 0);
+        n->port.reply(n->port.user, n->number, call, SIM_FINISHED, call->resumed, call->resumed, 0);
+        return;
+    }
+    sim_job *j = base_calloc(1, sizeof(*j));
+    uint32_t *held = base_calloc((size_t)call->prompt->n_items + 1, sizeof(*held));
+    if (!j || !held) {
+        base_free(j);
+        base_free(held);
+        n->clock->failed = true;
+        return;
+    }
+    *j = (sim_job){.call = *call, .held = held, .done = call->resumed, .reported = call->resumed};
+    node_look_up(n, j, false);
+    if (n->o.no_queues) {
+        node_serve_at_once(n, j);
+        return;
+    }
+    node_enqueue(n, j);
+    node_step(n);
+}
+
+void sim_node_cancel(sim_node *n, uint32_t request, uint32_t serial) {
+    for (sim_job **at = &n->waiting; *at; at = &(*at)->next) {
+        sim_job *j = *at;
+        if (j->call.request != request || j->call.serial != serial) continue;
+        *at = j->next;
+        n->n_waiting--;
+        n->waiting_us = n->n_waiting ? BASE_MAX(n->waiting_us - j->estimate_us, 0) : 0;
+        n->waiting_tokens -= j->left;
+        job_free(j);
+        return;
+    }
+    for (int32_t i = 0; i < n->n_running; i++) {
+        sim_job *j = n->running[i];
+        if (j->call.request != request || j->call.serial != serial) continue;
+        node_release(n, j);
+        job_free(j);
+        memmove(n->running + i, n->running + i + 1, (size_t)(n->n_running - i - 1) * sizeof(*n->running));
+        n->n_running--;
+        return;
+    }
+}
+
+/* ---- life ---- */
+
+int sim_node_start(sim_node *n, uint64_t epoch) {
+    cluster_hello hello = {
+        .epoch = epoch,
+        .n_ctx = INT32_MAX,
+        .max_sequences = n->o.costs.max_running,
+        .max_queue = n->o.max_waiting,
+        .kv_budget_bytes = (uint64_t)n->o.kv_tokens * n->o.costs.kv_bytes_per_token,
+        .disk_budget_bytes = (uint64_t)n->o.disk_tokens * n->o.costs.kv_bytes_per_token,
+    };
+    BASE_ASSERT(!n->journal);
+    memset(hello.identity, 'a', sizeof(hello.identity) - 1);
+    snprintf(hello.node, sizeof(hello.node), "node-%d", (int)n->number);
+    snprintf(hello.model, sizeof(hello.model), "simulated");
+    snprintf(hello.kv_format, sizeof(hello.kv_format), "f16");
+    snprintf(hello.weights, sizeof(hello.weights), "f16");
+    int rc = cluster_journal_new(&n->journal, n->o.secret, &hello, NULL);
+    if (rc) return rc;
+    n->epoch = epoch;
+    n->draining = false;
+    n->n_changes = 0;
+    sim_cache_report(n->cache); /* what is on disk */
+    if (n->n_changes) cluster_journal_change(n->journal, n->changes, n->n_changes);
+    n->n_changes = 0;
+    return RP_OK;
+}
+
+void sim_node_kill(sim_node *n) {
+    for (sim_job *j = n->waiting, *next; j; j = next) {
+        next = j->next;
+        job_free(j);
+    }
+    for (int32_t i = 0; i < n->n_running; i++) {
+        node_release(n, n->running[i]);
+        job_free(n->running[i]);
+    }
+    n->waiting = NULL;
+    n->n_running = n->n_waiting = 0;
+    n->waiting_us = 0;
+    n->waiting_tokens = 0;
+    n->stepping = false;
+    n->frozen_until = 0;
+    n->life++;
+    sim_cache_forget_ram(n->cache);
+    n->n_changes = 0;
+    cluster_journal_free(n->journal);
+    n->journal = NULL;
+}
+
+void sim_node_free(sim_node *n) {
+    if (!n) return;
+    if (n->journal) sim_node_kill(n);
+    sim_cache_free(n->cache);
+    base_free(n->running);
+    base_free(n->changes);
+    base_free(n);
+}
+
+void sim_node_freeze(sim_node *n, uint64_t until_us) { n->frozen_until = until_us; }
+void sim_node_drain(sim_node *n, bool drains) { n->draining = drains; }
+bool sim_node_is_up(const sim_node *n) { return n->journal != NULL; }
+uint64_t sim_node_frozen_until(const sim_node *n) { return node_is_frozen(n) ? n->frozen_until : 0; }
+cluster_journal *sim_node_journal(sim_node *n) { return n->journal; }
+
+void sim_node_report(sim_node *n) {
+    cluster_load load = {.engine = n->o.costs, .draining = n->draining, .sent_us = n->clock->now_us};
+    rp_engine_load *e = &load.engine;
+    double drain = n->waiting_us, decode_slots = 0;
+    e->struct_size = (uint32_t)sizeof(*e);
+    e->running = n->n_running;
+    e->waiting = n->n_waiting;
+    e->queued_tokens = n->waiting_tokens;
+    for (int32_t i = 0; i < n->n_running; i++) {
+        const sim_job *j = n->running[i];
+        e->decoding += j->left == 0;
+        e->queued_tokens += j->left;
+        if (j->left == 0) decode_slots += (double)j->call.prompt->prompt_tokens + j->done;
+        else drain += j->estimate_us;
+    }
+    e->context_tokens = (int64_t)decode_slots;
+    /* Each step that computes prompts has the rows of the answers, too. */
+    double chunk = cluster_cost_chunk(e), steps = (double)e->queued_tokens / chunk;
+    drain += steps * (cluster_cost_step(e, chunk + e->decoding, decode_slots, 0) - cluster_cost_step(e, chunk, 0, 0));
+    if (n->o.no_queues) drain = n->backlog_until > n->clock->now_us ? (double)(n->backlog_until - n->clock->now_us) : 0;
+    e->drain_us = (uint64_t)drain;
+    sim_cache_use use = sim_cache_used(n->cache);
+    e->free_bytes = (uint64_t)(n->o.kv_tokens - use.reserved_tokens) * e->kv_bytes_per_token;
+    if (use.reserved_tokens + use.ram_tokens > n->o.kv_tokens || use.disk_tokens > BASE_MAX(n->o.disk_tokens, 0))
+        n->port.broken(n->port.user, "a node exceeds its budget of RAM or disk");
+    cluster_journal_set_load(n->journal, &load);
+}
+
+sim_node_totals sim_node_total(const sim_node *n) {
+    sim_node_totals t = n->total;
+    t.jobs = n->n_running + n->n_waiting;
+    t.cache = sim_cache_used(n->cache);
+    return t;
+}
