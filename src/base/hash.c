@@ -23,7 +23,9 @@ _Static_assert(BASE_KEY_BYTES >= crypto_generichash_BYTES_MIN && BASE_KEY_BYTES 
                "BLAKE2b makes keys of this length");
 
 /* Tags keep a number apart from a string of eight bytes, and a key from a string of thirty-two. */
-enum { TAG_BYTES = 'b', TAG_U64 = 'u', TAG_KEY = 'k' };
+enum { TAG_BYTES = 'b',
+       TAG_U64 = 'u',
+       TAG_KEY = 'k' };
 
 static pthread_once_t sodium_once = PTHREAD_ONCE_INIT;
 
@@ -89,10 +91,9 @@ bool base_key_equal(const base_key *a, const base_key *b) { return memcmp(a->byt
 
 void base_key_hex(const base_key *key, char *out, size_t digits) {
     BASE_ASSERT(digits <= 2 * BASE_KEY_BYTES);
-    for (size_t i = 0; i < digits; i++) {
-        unsigned byte = key->bytes[i / 2];
-        out[i] = "0123456789abcdef"[i % 2 == 0 ? byte >> 4 : byte & 15];
-    }
+    char all[2 * BASE_KEY_BYTES + 1];
+    sodium_bin2hex(all, sizeof(all), key->bytes, BASE_KEY_BYTES);
+    memcpy(out, all, digits);
     out[digits] = '\0';
 }
 

@@ -3,6 +3,7 @@
  *
  * Left to jansson: errors of any kind, halves of surrogate pairs, keys that come twice or have U+0000, more than MAX_DEPTH levels, no memory. Numbers
  * other than short integers are those of json_number.h, one by one. */
+#include "base/bytes.h"
 #include "base/json_read.h"
 
 #include <stdatomic.h>
@@ -81,10 +82,7 @@ static bool read_hex(reader *r, uint32_t *value) {
     *value = 0;
     if (r->end - r->at < 4) return false;
     for (int i = 0; i < 4; i++) {
-        const char c = *r->at++;
-        const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                                       : c >= 'A' && c <= 'F'   ? c - 'A' + 10
-                                                                                : -1;
+        const int digit = base_hex_digit(*r->at++);
         if (digit < 0) return false;
         *value = *value << 4 | (uint32_t)digit;
     }

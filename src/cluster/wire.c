@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -28,34 +29,14 @@ _Static_assert(CLUSTER_NODE_NAME_BYTES <= 256, "a string's length has one byte")
 
 /* ---- Numbers ---- */
 
-static void put_u32(uint8_t *p, uint32_t v) {
-    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> 8 * i);
-}
-
-static void put_u64(uint8_t *p, uint64_t v) {
-    for (int i = 0; i < 8; i++) p[i] = (uint8_t)(v >> 8 * i);
-}
-
 static void put_f64(uint8_t *p, double v) {
     uint64_t bits;
     memcpy(&bits, &v, sizeof bits);
-    put_u64(p, bits);
-}
-
-static uint32_t get_u32(const uint8_t *p) {
-    uint32_t v = 0;
-    for (int i = 0; i < 4; i++) v |= (uint32_t)p[i] << 8 * i;
-    return v;
-}
-
-static uint64_t get_u64(const uint8_t *p) {
-    uint64_t v = 0;
-    for (int i = 0; i < 8; i++) v |= (uint64_t)p[i] << 8 * i;
-    return v;
+    base_put_u64(p, bits);
 }
 
 static double get_f64(const uint8_t *p) {
-    const uint64_t bits = get_u64(p);
+    const uint64_t bits = base_get_u64(p);
     double v;
     memcpy(&v, &bits, sizeof v);
     return v;
@@ -68,7 +49,7 @@ static double natural_f64(double v) { return v > 0 ? fmin(v, CLUSTER_MOST_COEFFI
 
 uint64_t cluster_name_hash(const rp_name *name, uint32_t tiers) {
     /* Names are hashes already: enough that both halves and the tiers reach every bit (the finalizer of MurmurHash3). */
-    uint64_t h = get_u64(name->bytes) ^ (get_u64(name->bytes + 8) + tiers) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = base_get_u64(name->bytes) ^ (base_get_u64(name->bytes + 8) + tiers) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);
     h = (h ^ h >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
     return h ^ h >> 33;
@@ -90,7 +71,7 @@ void cluster_stream_key_make(cluster_stream_key *out, const uint8_t *secret, con
 static void frame_tag(uint8_t tag[CLUSTER_TAG_BYTES], const cluster_stream_key *key, uint64_t number, const uint8_t *content, size_t n) {
     crypto_generichash_state state;
     uint8_t prefix[8];
-    put_u64(prefix, number);
+    base_put_u64(prefix, number);
     int rc = crypto_generichash_init(&state, key->bytes, sizeof key->bytes, CLUSTER_TAG_BYTES);
     rc |= crypto_generichash_update(&state, prefix, sizeof prefix);
     rc |= crypto_generichash_update(&state, content, n);
@@ -106,7 +87,7 @@ static int frame_begin(base_buffer *out, uint8_t kind, size_t n, uint8_t **body)
     int rc = base_buffer_reserve(out, LENGTH_BYTES + SHORTEST_FRAME + n);
     if (rc) return rc;
     uint8_t *p = (uint8_t *)out->data + out->len;
-    put_u32(p, (uint32_t)(SHORTEST_FRAME + n));
+    base_put_u32(p, (uint32_t)(SHORTEST_FRAME + n));
     p[LENGTH_BYTES] = kind;
     *body = p + LENGTH_BYTES + 1;
     return RP_OK;
@@ -145,13 +126,13 @@ static uint8_t *put_string(uint8_t *p, const char *text, size_t most) {
 int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_hello *hello) {
     uint8_t b[LONGEST_HELLO] = {0}, *p = b + HELLO_BYTES;
     BASE_ASSERT(hello->epoch != 0);
-    put_u32(b, CLUSTER_WIRE_VERSION);
-    put_u64(b + 8, hello->epoch);
-    put_u32(b + 16, natural_i32(hello->n_ctx));
-    put_u32(b + 20, natural_i32(hello->max_sequences));
-    put_u32(b + 24, natural_i32(hello->max_queue));
-    put_u64(b + 32, at_most(hello->kv_budget_bytes, CLUSTER_MOST_BYTES));
-    put_u64(b + 40, at_most(hello->disk_budget_bytes, CLUSTER_MOST_BYTES));
+    base_put_u32(b, CLUSTER_WIRE_VERSION);
+    base_put_u64(b + 8, hello->epoch);
+    base_put_u32(b + 16, natural_i32(hello->n_ctx));
+    base_put_u32(b + 20, natural_i32(hello->max_sequences));
+    base_put_u32(b + 24, natural_i32(hello->max_queue));
+    base_put_u64(b + 32, at_most(hello->kv_budget_bytes, CLUSTER_MOST_BYTES));
+    base_put_u64(b + 40, at_most(hello->disk_budget_bytes, CLUSTER_MOST_BYTES));
     p = put_string(p, hello->identity, sizeof hello->identity);
     p = put_string(p, hello->node, sizeof hello->node);
     p = put_string(p, hello->model, sizeof hello->model);
@@ -162,8 +143,8 @@ int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_
 
 int cluster_write_snapshot(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, uint64_t n) {
     uint8_t b[16];
-    put_u64(b, seq);
-    put_u64(b + 8, n);
+    base_put_u64(b, seq);
+    base_put_u64(b + 8, n);
     return cluster_write_frame(out, key, number, CLUSTER_SNAPSHOT, b, sizeof b);
 }
 
@@ -192,7 +173,7 @@ int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint6
     const size_t bytes = 8 + n * CLUSTER_CHANGE_BYTES;
     int rc = frame_begin(out, CLUSTER_CHANGES, bytes, &body);
     if (rc) return rc;
-    put_u64(body, seq);
+    base_put_u64(body, seq);
     put_changes(body + 8, changes, n);
     frame_end(out, key, number, body, bytes);
     return RP_OK;
@@ -201,33 +182,33 @@ int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint6
 int cluster_write_load(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_load *load) {
     const rp_engine_load *e = &load->engine;
     uint8_t b[LOAD_BYTES];
-    put_u64(b, at_most(load->sent_us, CLUSTER_MOST_US));
-    put_u32(b + 8, natural_i32(e->running));
-    put_u32(b + 12, natural_i32(e->waiting));
-    put_u32(b + 16, natural_i32(e->decoding));
-    put_u32(b + 20, natural_i32(e->background));
-    put_u64(b + 24, natural_i64(e->queued_tokens, CLUSTER_MOST_TOKENS));
-    put_u64(b + 32, natural_i64(e->context_tokens, CLUSTER_MOST_TOKENS));
-    put_u64(b + 40, at_most(e->drain_us, CLUSTER_MOST_US));
-    put_u64(b + 48, at_most(e->gap_p95_us, CLUSTER_MOST_US));
-    put_u64(b + 56, at_most(e->kv_bytes_per_token, CLUSTER_MOST_BYTES));
-    put_u64(b + 64, at_most(e->free_bytes, CLUSTER_MOST_BYTES));
-    put_u32(b + 72, natural_i32(e->max_running));
-    put_u32(b + 76, natural_i32(e->chunk_tokens));
+    base_put_u64(b, at_most(load->sent_us, CLUSTER_MOST_US));
+    base_put_u32(b + 8, natural_i32(e->running));
+    base_put_u32(b + 12, natural_i32(e->waiting));
+    base_put_u32(b + 16, natural_i32(e->decoding));
+    base_put_u32(b + 20, natural_i32(e->background));
+    base_put_u64(b + 24, natural_i64(e->queued_tokens, CLUSTER_MOST_TOKENS));
+    base_put_u64(b + 32, natural_i64(e->context_tokens, CLUSTER_MOST_TOKENS));
+    base_put_u64(b + 40, at_most(e->drain_us, CLUSTER_MOST_US));
+    base_put_u64(b + 48, at_most(e->gap_p95_us, CLUSTER_MOST_US));
+    base_put_u64(b + 56, at_most(e->kv_bytes_per_token, CLUSTER_MOST_BYTES));
+    base_put_u64(b + 64, at_most(e->free_bytes, CLUSTER_MOST_BYTES));
+    base_put_u32(b + 72, natural_i32(e->max_running));
+    base_put_u32(b + 76, natural_i32(e->chunk_tokens));
     for (int i = 0; i < RP_COST_KNOTS; i++) put_f64(b + 80 + 8 * i, natural_f64(e->knot_us[i]));
     put_f64(b + 184, natural_f64(e->row_slot_us));
     put_f64(b + 192, natural_f64(e->slot_us));
     put_f64(b + 200, natural_f64(e->read_byte_us));
-    put_u64(b + 208, load->schemas);
+    base_put_u64(b + 208, load->schemas);
     b[216] = load->draining;
     return cluster_write_frame(out, key, number, CLUSTER_LOAD, b, sizeof b);
 }
 
 int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_digest *digest) {
     uint8_t b[24];
-    put_u64(b, digest->seq);
-    put_u64(b + 8, digest->count);
-    put_u64(b + 16, digest->sum);
+    base_put_u64(b, digest->seq);
+    base_put_u64(b + 8, digest->count);
+    base_put_u64(b + 16, digest->sum);
     return cluster_write_frame(out, key, number, CLUSTER_DIGEST, b, sizeof b);
 }
 
@@ -260,13 +241,13 @@ static const uint8_t *body_take(body_cursor *c, size_t n) {
 }
 
 static uint64_t body_u64(body_cursor *c, uint64_t most) {
-    const uint64_t v = get_u64(body_take(c, 8));
+    const uint64_t v = base_get_u64(body_take(c, 8));
     c->bad |= v > most;
     return c->bad ? 0 : v;
 }
 
 static uint32_t body_u32(body_cursor *c, uint32_t most) {
-    const uint32_t v = get_u32(body_take(c, 4));
+    const uint32_t v = base_get_u32(body_take(c, 4));
     c->bad |= v > most;
     return c->bad ? 0 : v;
 }
@@ -389,9 +370,9 @@ static int reader_decode(cluster_reader *r, uint8_t kind, const uint8_t *body, s
     if (rc) return base_fail_memory(err, n, "a frame of a span stream");
     c.bad |= c.p != c.end || (kind == CLUSTER_HELLO) != (r->number == 0);
     if (!c.bad) return RP_OK;
-    if (kind == CLUSTER_HELLO && r->number == 0 && n >= 4 && get_u32(body) != CLUSTER_WIRE_VERSION)
+    if (kind == CLUSTER_HELLO && r->number == 0 && n >= 4 && base_get_u32(body) != CLUSTER_WIRE_VERSION)
         return base_fail(err, RP_ERR_FORMAT, "span stream: version %u is not supported: run the same release on nodes and routers",
-                         (unsigned)get_u32(body));
+                         (unsigned)base_get_u32(body));
     return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu of kind %u is malformed", (unsigned long long)r->number, (unsigned)kind);
 }
 
@@ -427,7 +408,7 @@ static int reader_take(cluster_reader *r, const uint8_t *content, size_t n, clus
 }
 
 static int reader_length(const uint8_t *p, size_t *length, rp_error *err) {
-    *length = get_u32(p);
+    *length = base_get_u32(p);
     if (*length >= SHORTEST_FRAME && *length <= CLUSTER_MAX_FRAME) return RP_OK;
     return base_fail(err, RP_ERR_FORMAT, "span stream: a frame has %zu bytes", *length);
 }

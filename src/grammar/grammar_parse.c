@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -88,19 +89,13 @@ static grammar_name parse_name(parser *p) {
     return (grammar_name){(uint32_t)first, (uint32_t)(p->at - first), GRAMMAR_NONE};
 }
 
-static int digit_of(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* n hexadecimal digits after the two bytes of an escape. */
 static int parse_hex(parser *p, int n, uint32_t *out) {
     size_t first = p->at;
     p->at += 2;
     *out = 0;
     for (int i = 0; i < n; i++, p->at++) {
-        int digit = digit_of(parser_peek(p));
+        int digit = base_hex_digit(parser_peek(p));
         if (digit < 0) return parser_expected(p, "a hexadecimal digit");
         *out = *out << 4 | (uint32_t)digit;
     }

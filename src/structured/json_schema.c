@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/compiler.h"
 #include "base/json_number.h"
 
@@ -13,19 +14,13 @@
 
 /* ---- references ---- */
 
-static int json_schema_hex(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* One segment of a JSON pointer in a URI: ~0, ~1 and %XX are other characters. Returns what is behind it, NULL: it is too long. */
 static const char *json_schema_segment(const char *s, char out[SEGMENT_BYTES]) {
     size_t n = 0;
     while (*s && *s != '/') {
         char c = *s++;
-        if (c == '%' && json_schema_hex(s[0]) >= 0 && json_schema_hex(s[1]) >= 0) {
-            c = (char)(json_schema_hex(s[0]) * 16 + json_schema_hex(s[1]));
+        if (c == '%' && base_hex_digit(s[0]) >= 0 && base_hex_digit(s[1]) >= 0) {
+            c = (char)(base_hex_digit(s[0]) * 16 + base_hex_digit(s[1]));
             s += 2;
         }
         if (c == '~' && (*s == '0' || *s == '1')) c = *s++ == '0' ? '~' : '/';

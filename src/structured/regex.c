@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "reprise.h"
@@ -210,17 +211,11 @@ static bool regex_skip(regex_parser *p, const char *text) {
     return true;
 }
 
-static int regex_hex_digit(int c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* n hexadecimal digits. */
 static uint32_t regex_take_hex(regex_parser *p, int n) {
     uint32_t c = 0;
     for (int i = 0; i < n && !p->failed; i++) {
-        int digit = regex_hex_digit(regex_peek(p));
+        int digit = base_hex_digit(regex_peek(p));
         if (digit < 0) regex_fail(p, "a hexadecimal digit is missing");
         else c = c << 4 | (uint32_t)digit, regex_take(p);
     }
@@ -232,7 +227,7 @@ static uint32_t regex_take_unicode(regex_parser *p) {
     uint32_t c = 0;
     if (regex_skip(p, "{")) {
         int n = 0;
-        while (regex_hex_digit(regex_peek(p)) >= 0 && n < 6) c = c << 4 | regex_take_hex(p, 1), n++;
+        while (base_hex_digit(regex_peek(p)) >= 0 && n < 6) c = c << 4 | regex_take_hex(p, 1), n++;
         if (n == 0 || !regex_skip(p, "}")) regex_fail(p, "\\u{...} needs one to six hexadecimal digits");
         return c;
     }

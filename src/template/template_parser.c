@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "template/template_internal.h"
@@ -181,18 +182,12 @@ static template_node *constant_new(parser *p, value v) {
     return node;
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* A code point of n hexadecimal digits; -1: malformed. */
 static int64_t read_hex(const char *bytes, size_t left, size_t n) {
     int64_t c = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i >= left || hex_digit(bytes[i]) < 0) return -1;
-        c = c * 16 + hex_digit(bytes[i]);
+        if (i >= left || base_hex_digit(bytes[i]) < 0) return -1;
+        c = c * 16 + base_hex_digit(bytes[i]);
     }
     return c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) ? c : -1;
 }

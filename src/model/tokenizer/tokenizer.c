@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -107,14 +108,10 @@ static void tokenizer_read_ids(tokenizer *t, const gguf_file *f) {
 
 /* ---- the bytes of every token ---- */
 
-static int tokenizer_hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The byte of "<0xNN>", or -1. */
 static int byte_token(gguf_string s) {
     if (s.n != 6 || memcmp(s.bytes, "<0x", 3) != 0 || s.bytes[5] != '>') return -1;
-    int high = tokenizer_hex_digit(s.bytes[3]), low = tokenizer_hex_digit(s.bytes[4]);
+    int high = base_hex_digit(s.bytes[3]), low = base_hex_digit(s.bytes[4]);
     return high >= 0 && low >= 0 ? high * 16 + low : -1;
 }
 

@@ -3,10 +3,12 @@
 #include "server/answers/embedding_request.h"
 
 #include <math.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
 #include "server/models/model_pool.h"
@@ -121,25 +123,6 @@ static double scale_of(const server_request *x, const rp_result *r, int32_t n) {
     return squares > 0 ? 1 / sqrt(squares) : 1;
 }
 
-/* RFC 4648, with padding. */
-static json_t *base64(const unsigned char *bytes, size_t n) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const size_t length = (n + 2) / 3 * 4;
-    char *text = base_alloc(length + 1), *out = text;
-    if (!text) return NULL;
-    for (size_t i = 0; i < n; i += 3) {
-        const size_t more = n - i;
-        const uint32_t three = (uint32_t)bytes[i] << 16 | (more > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (more > 2 ? bytes[i + 2] : 0);
-        *out++ = digits[three >> 18];
-        *out++ = digits[three >> 12 & 63];
-        *out++ = more > 1 ? digits[three >> 6 & 63] : '=';
-        *out++ = more > 2 ? digits[three & 63] : '=';
-    }
-    json_t *value = json_stringn(text, length);
-    base_free(text);
-    return value;
-}
-
 static json_t *encoded(const rp_result *r, int32_t n, double scale) {
     unsigned char *bytes = base_alloc((size_t)n * 4);
     if (!bytes) return NULL;
@@ -147,9 +130,13 @@ static json_t *encoded(const rp_result *r, int32_t n, double scale) {
         const float value = (float)(r->embedding[i] * scale);
         uint32_t bits;
         memcpy(&bits, &value, 4);
-        for (int k = 0; k < 4; k++) bytes[4 * i + k] = (unsigned char)(bits >> 8 * k);
+        base_put_u32(bytes + 4 * i, bits);
     }
-    json_t *value = base64(bytes, (size_t)n * 4);
+    const size_t length = sodium_base64_encoded_len((size_t)n * 4, sodium_base64_VARIANT_ORIGINAL);
+    char *text = base_alloc(length);
+    json_t *value = NULL;
+    if (text) value = json_string(sodium_bin2base64(text, length, bytes, (size_t)n * 4, sodium_base64_VARIANT_ORIGINAL));
+    base_free(text);
     base_free(bytes);
     return value;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/compiler.h"
 
 #define MAX_SIZE_LINE 32   /* of a chunk: its digits and CR LF */
@@ -73,7 +74,10 @@ static void head_put(head *h, const char *bytes, size_t n) {
 /* Fields that say one thing: of two, one reader takes the first and another the last. */
 static const char *const once[] = {"host", "content-length", "transfer-encoding", "content-type", "authorization", "x-api-key", "x-goog-api-key", "origin",
                                    "expect", "sec-fetch-site", "x-reprise-cluster", "x-reprise-route", "x-reprise-resume", "content-encoding", "referer"};
-enum { HOST, LENGTH, CODING, NO_FIELD = BASE_ARRAY_LEN(once) };
+enum { HOST,
+       LENGTH,
+       CODING,
+       NO_FIELD = BASE_ARRAY_LEN(once) };
 static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields", "it has two Transfer-Encoding fields"};
 
 /* Which of `once` the field is. */
@@ -143,7 +147,8 @@ static bool begins_with(const text *t, const char *prefix) {
 
 /* RFC 9112, 3.2.2: takes the authority of an absolute target, which *target then begins after. */
 static const char *take_authority(head *h, text *target) {
-    const size_t scheme = begins_with(target, "https://") ? 8 : begins_with(target, "http://") ? 7 : 0;
+    const size_t scheme = begins_with(target, "https://") ? 8 : begins_with(target, "http://") ? 7
+                                                                                               : 0;
     size_t n = scheme;
     if (scheme == 0) return "the request target is neither a path nor an http address";
     while (n < target->n && !strchr("/?", target->at[n])) n++;
@@ -254,8 +259,6 @@ static http_verdict next_head(http_stream *s, char *bytes, size_t n, size_t *use
 
 /* ---- bodies ---- */
 
-static int http_stream_hex_digit(char c) { return http_stream_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
-
 /* Digits and CR LF only: chunk extensions are unused in practice, and parsers disagree about them. */
 static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
     static const char wrong[] = "a chunk size is not hexadecimal digits and CR LF";
@@ -265,8 +268,8 @@ static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_
     uint64_t size = 0;
     size_t digits = end - 2;
     for (size_t i = 0; i < digits; i++) {
-        if (http_stream_hex_digit(bytes[i]) < 0) return *why = wrong, HTTP_REFUSE;
-        size = size << 4 | (uint64_t)http_stream_hex_digit(bytes[i]);
+        if (base_hex_digit(bytes[i]) < 0) return *why = wrong, HTTP_REFUSE;
+        size = size << 4 | (uint64_t)base_hex_digit(bytes[i]);
     }
     if (digits == 0 || digits > MAX_SIZE_DIGITS) return *why = wrong, HTTP_REFUSE;
     *s = (http_stream){.state = size > 0 ? HTTP_DATA : HTTP_TRAILER, .left = size};

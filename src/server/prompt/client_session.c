@@ -40,7 +40,7 @@ static void session_name(char out[SERVER_SESSION_NAME], const char *name) {
     base_hash_init(&h, "reprise client session 1");
     base_hash_bytes(&h, name, strlen(name));
     base_hash_final(&h, &key);
-    for (size_t i = 0; 2 * i + 2 < SERVER_SESSION_NAME; i++) snprintf(out + 2 * i, 3, "%02x", key.bytes[i]);
+    base_key_hex(&key, out, SERVER_SESSION_NAME - 1);
 }
 
 static const char *session_header(const server_request *x, const char *name) {

@@ -7,13 +7,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/compiler.h"
 
 #define MIN_HEX_DIGITS 16
 #define MAX_HEADER_NAME 48
 
 static bool volatile_text_is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_hex(char c) { return volatile_text_is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+static bool is_hex(char c) { return base_hex_digit(c) >= 0; }
 static bool volatile_text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 static bool volatile_text_is_word(char c) { return volatile_text_is_digit(c) || volatile_text_is_letter(c) || c == '_'; }
 
