@@ -22,6 +22,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/list.h"
 #include "base/memory.h"
 #include "server/http/http_stream.h"
 
@@ -44,7 +45,7 @@ typedef struct gate_end {
 } gate_end;
 
 struct gate_link {
-    gate_link *previous, *next;
+    BASE_LINKS(gate_link) links; /* in `links` or `dead` */
     gate_end client, inner;
     http_stream stream;
     base_buffer in;   /* bytes from the client, not passed on yet */
@@ -68,7 +69,7 @@ struct server_gate {
     const struct MHD_Daemon *is_of; /* the same, for comparing, for ever */
     int max_connections, n_links, n_lingering;
     bool paused; /* nobody is accepted: there are as many as may be, or no descriptors */
-    gate_link *links, *dead;
+    BASE_LIST(gate_link) links, dead;
     pthread_t thread;
     bool has_thread;
     _Atomic bool stopping, woken; /* woken: `wake` has been written to since it was read */
@@ -104,17 +105,14 @@ static void link_kill(server_gate *g, gate_link *l) {
     if (l->linger_until_us) g->n_lingering--;
     end_close(&l->client);
     end_close(&l->inner);
-    *(l->previous ? &l->previous->next : &g->links) = l->next;
-    if (l->next) l->next->previous = l->previous;
-    l->next = g->dead;
-    g->dead = l;
+    BASE_LIST_REMOVE(&g->links, l, links);
+    BASE_LIST_APPEND(&g->dead, l, links);
     g->n_links--;
 }
 
 static void links_bury(server_gate *g) {
-    while (g->dead) {
-        gate_link *l = g->dead;
-        g->dead = l->next;
+    for (gate_link *l; (l = g->dead.first) != NULL;) {
+        BASE_LIST_REMOVE(&g->dead, l, links);
         base_buffer_free(&l->in);
         base_buffer_free(&l->out);
         base_free(l);
@@ -304,9 +302,8 @@ static bool link_open(server_gate *g, int fd, const struct sockaddr_storage *fro
     }
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     if (from->ss_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    *l = (gate_link){.client = {l, fd, 0, false}, .inner = {l, pair[0], 0, false}, .in = BASE_BUFFER(GATE_BYTES), .out = BASE_BUFFER(GATE_BYTES), .next = g->links};
-    if (l->next) l->next->previous = l;
-    g->links = l;
+    *l = (gate_link){.client = {l, fd, 0, false}, .inner = {l, pair[0], 0, false}, .in = BASE_BUFFER(GATE_BYTES), .out = BASE_BUFFER(GATE_BYTES)};
+    BASE_LIST_PREPEND(&g->links, l, links);
     g->n_links++;
     /* The daemon closes its end whether it takes it or not; then we see that. */
     (void)MHD_add_connection(g->daemon, pair[1], (const struct sockaddr *)from, n_from);
@@ -328,8 +325,8 @@ static void gate_accept(server_gate *g) {
 
 static void server_gate_examine_deadlines(server_gate *g) {
     uint64_t now = base_clock_us();
-    for (gate_link *l = g->links, *next; l; l = next) {
-        next = l->next;
+    for (gate_link *l = g->links.first, *next; l; l = next) {
+        next = l->links.next;
         if (!l->linger_until_us || l->linger_until_us > now) continue;
         if (l->out.len > 0 && link_unread(l) < l->unread) link_linger(g, l, LINGER_MS); /* slowly, but it reads */
         else link_kill(g, l);
@@ -374,8 +371,8 @@ static void gate_stop(server_gate *g) {
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, g->daemon_end.fd, NULL);
     MHD_stop_daemon(g->daemon);
     g->daemon = NULL;
-    while (g->links && base_clock_us() < until) gate_round(g);
-    while (g->links) link_kill(g, g->links);
+    while (g->links.first && base_clock_us() < until) gate_round(g);
+    while (g->links.first) link_kill(g, g->links.first);
     links_bury(g);
 }
 

@@ -34,7 +34,8 @@ struct watchdog {
     int epoll, wake;
     uint64_t keep_alive_us;
     watchdog_limits limits;
-    server_peer *peers;
+    BASE_LIST(server_peer)
+    peers;
     int32_t n_accepted; /* peers that are neither refused nor closing */
     uint64_t n_reclaimed;
 };
@@ -42,7 +43,7 @@ struct watchdog {
 /* ---- the thread ---- */
 
 static bool watchdog_is_listed(const watchdog *g, const server_peer *peer) {
-    for (const server_peer *p = g->peers; p; p = p->next)
+    for (const server_peer *p = g->peers.first; p; p = p->links.next)
         if (p == peer) return true;
     return false;
 }
@@ -56,7 +57,7 @@ static void see_event(watchdog *g, server_peer *peer) {
 
 static void see_deadlines(watchdog *g) {
     uint64_t now = base_clock_us();
-    for (server_peer *p = g->peers; p; p = p->next)
+    for (server_peer *p = g->peers.first; p; p = p->links.next)
         if (p->deadline_us && p->deadline_us <= now) {
             p->deadline_us = 0;
             shutdown(p->fd, SHUT_RDWR);
@@ -64,7 +65,7 @@ static void see_deadlines(watchdog *g) {
 }
 
 static void see_streams(watchdog *g) {
-    for (server_peer *p = g->peers; p; p = p->next)
+    for (server_peer *p = g->peers.first; p; p = p->links.next)
         if (p->request) p->request->server->answers->look(p->request, g->keep_alive_us);
 }
 
@@ -149,7 +150,7 @@ static int32_t limit_of(const watchdog *g, const server_peer *p) {
 static int32_t count_peers(const watchdog *g, const unsigned char *address, server_peer **oldest) {
     int32_t n = 0;
     *oldest = NULL;
-    for (server_peer *p = g->peers; p; p = p->next) {
+    for (server_peer *p = g->peers.first; p; p = p->links.next) {
         if (p->refused || p->is_closing || (address && memcmp(p->address, address, sizeof(p->address)) != 0)) continue;
         n++;
         if (p->idle_us && (!*oldest || p->idle_us <= (*oldest)->idle_us)) *oldest = p;
@@ -202,9 +203,7 @@ server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint
     set_address(p, from);
     pthread_mutex_lock(&g->lock);
     watchdog_judge(g, p);
-    p->next = g->peers;
-    if (p->next) p->next->previous = p;
-    g->peers = p;
+    BASE_LIST_PREPEND(&g->peers, p, links);
     pthread_mutex_unlock(&g->lock);
     return p;
 }
@@ -221,8 +220,7 @@ void watchdog_remove(watchdog *g, server_peer *p) {
     pthread_mutex_lock(&g->lock);
     watchdog_unwatch(g, p);
     if (!p->refused && !p->is_closing) g->n_accepted--;
-    *(p->previous ? &p->previous->next : &g->peers) = p->next;
-    if (p->next) p->next->previous = p->previous;
+    BASE_LIST_REMOVE(&g->peers, p, links);
     pthread_mutex_unlock(&g->lock);
     base_free(p->target);
     base_free(p);
@@ -250,14 +248,14 @@ void watchdog_forget(watchdog *g, server_peer *p) {
 
 void watchdog_visit(watchdog *g, void (*visit)(server_request *x, void *user), void *user) {
     pthread_mutex_lock(&g->lock);
-    for (server_peer *p = g->peers; p; p = p->next)
+    for (server_peer *p = g->peers.first; p; p = p->links.next)
         if (p->request) visit(p->request, user);
     pthread_mutex_unlock(&g->lock);
 }
 
 void watchdog_abandon_all(watchdog *g) {
     pthread_mutex_lock(&g->lock);
-    for (server_peer *p = g->peers; p; p = p->next)
+    for (server_peer *p = g->peers.first; p; p = p->links.next)
         if (p->request) server_request_abandon(p->request);
     pthread_mutex_unlock(&g->lock);
 }

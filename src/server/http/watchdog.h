@@ -12,14 +12,16 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "reprise.h"
 
 struct server_request;
 
 typedef struct server_peer {
-    struct server_peer *previous, *next;
+    BASE_LINKS(struct server_peer)
+    links;
     int fd;
-    uint64_t deadline_us;             /* 0: none */
+    uint64_t deadline_us;           /* 0: none */
     struct server_request *request; /* abandoned when the client disconnects; or NULL */
     bool watched;
     unsigned char address[16]; /* IPv4 as ::ffff:a.b.c.d; zeros: none (a Unix socket) */
@@ -40,7 +42,7 @@ typedef struct watchdog watchdog;
 
 /* keep_alive_us: interval of comments (generate_look); 0: none. RP_ERR_IO, RP_ERR_MEMORY. */
 int watchdog_new(watchdog **out, const watchdog_limits *limits, uint64_t keep_alive_us, rp_error *err);
-void watchdog_free(watchdog *g);                 /* after all peers were removed */
+void watchdog_free(watchdog *g); /* after all peers were removed */
 
 /* I/O threads. NULL: no memory. */
 server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint64_t timeout_us);

@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/list.h"
 #include "base/memory.h"
 #include "cluster/nonces.h"
 #include "reprise_store.h"
@@ -23,7 +24,8 @@
 
 /* A stream. The request owns it, and is alive while it is listed. */
 typedef struct server_reader {
-    struct server_reader *previous, *next;
+    BASE_LINKS(struct server_reader)
+    links;
     server_request *x;
     pthread_mutex_t lock; /* guards reader: the I/O thread reads, the node's thread asks whether it is ready */
     cluster_journal_reader *reader;
@@ -43,7 +45,8 @@ struct cluster_node {
     bool has_thread;
     _Atomic bool stopping, woken, load_is_due; /* woken: `wake` has been written to since it was read */
     pthread_mutex_t lock;
-    server_reader *readers;
+    BASE_LIST(server_reader)
+    readers;
     _Atomic int32_t n_readers;
     pthread_mutex_t nonces_lock; /* alone */
     cluster_nonces *nonces;
@@ -82,7 +85,7 @@ static bool reader_is_ready(server_reader *r, uint64_t now_us) {
 static void node_resume_readers(cluster_node *n) {
     const uint64_t now = base_clock_us();
     pthread_mutex_lock(&n->lock);
-    for (server_reader *r = n->readers; r; r = r->next) {
+    for (server_reader *r = n->readers.first; r; r = r->links.next) {
         if (!reader_is_ready(r, now)) continue;
         server_request *x = r->x;
         pthread_mutex_lock(&x->lock);
@@ -240,9 +243,7 @@ static void cluster_node_take(server_request *x) {
 
 static void node_list(cluster_node *n, server_reader *r) {
     pthread_mutex_lock(&n->lock);
-    r->next = n->readers;
-    if (r->next) r->next->previous = r;
-    n->readers = r;
+    BASE_LIST_PREPEND(&n->readers, r, links);
     atomic_fetch_add(&n->n_readers, 1);
     pthread_mutex_unlock(&n->lock);
     node_wake(n);
@@ -281,8 +282,7 @@ void cluster_node_forget(server_request *x) {
     if (!r) return;
     cluster_node *n = x->server->cluster;
     pthread_mutex_lock(&n->lock);
-    *(r->previous ? &r->previous->next : &n->readers) = r->next;
-    if (r->next) r->next->previous = r->previous;
+    BASE_LIST_REMOVE(&n->readers, r, links);
     atomic_fetch_sub(&n->n_readers, 1);
     pthread_mutex_unlock(&n->lock);
     cluster_journal_close(r->reader);

@@ -7,13 +7,14 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/list.h"
 #include "base/memory.h"
 
 #define FIRST_BUCKETS 1024 /* a power of two */
 
 typedef struct held_block {
-    struct held_block *before, *after; /* in `order` */
-    struct held_block *next_changed;
+    BASE_LINKS(struct held_block)
+    order, change;
     rp_name name, parent;
     uint64_t round;     /* of `taken`: in a later round nothing has been taken */
     uint8_t now, taken; /* RP_TIER_* */
@@ -25,8 +26,8 @@ struct kv_blocks {
     pthread_mutex_t lock; /* guards all of the rest */
     held_block **buckets; /* [n_buckets], at most half of them used */
     size_t n_buckets, n;
-    held_block *first, *last;
-    held_block *first_changed, *last_changed;
+    BASE_LIST(held_block)
+    order, changed;
     held_block *cursor;
     uint64_t round, left_out;
 };
@@ -42,8 +43,8 @@ int kv_blocks_new(kv_blocks **out, rp_error *err) {
 
 void kv_blocks_free(kv_blocks *b) {
     if (!b) return;
-    for (held_block *h = b->first, *after; h; h = after) {
-        after = h->after;
+    for (held_block *h = b->order.first, *next; h; h = next) {
+        next = h->order.next;
         base_free(h);
     }
     base_free(b->buckets);
@@ -72,7 +73,7 @@ static int grow_buckets(kv_blocks *b) {
     base_free(b->buckets);
     b->buckets = grown;
     b->n_buckets *= 2;
-    for (held_block *h = b->first; h; h = h->after) b->buckets[find_bucket(b, &h->name)] = h;
+    for (held_block *h = b->order.first; h; h = h->order.next) b->buckets[find_bucket(b, &h->name)] = h;
     return RP_OK;
 }
 
@@ -92,24 +93,14 @@ static void clear_bucket(kv_blocks *b, size_t i) {
 /* ---- lists ---- */
 
 static void unlink_order(kv_blocks *b, held_block *h) {
-    if (b->cursor == h) b->cursor = h->after;
-    *(h->before ? &h->before->after : &b->first) = h->after;
-    *(h->after ? &h->after->before : &b->last) = h->before;
-}
-
-static void append_order(kv_blocks *b, held_block *h) {
-    h->before = b->last;
-    h->after = NULL;
-    *(b->last ? &b->last->after : &b->first) = h;
-    b->last = h;
+    if (b->cursor == h) b->cursor = h->order.next;
+    BASE_LIST_REMOVE(&b->order, h, order);
 }
 
 static void append_changed(kv_blocks *b, held_block *h) {
     if (h->changed) return;
     h->changed = true;
-    h->next_changed = NULL;
-    *(b->last_changed ? &b->last_changed->next_changed : &b->first_changed) = h;
-    b->last_changed = h;
+    BASE_LIST_APPEND(&b->changed, h, change);
 }
 
 /* ---- changes ---- */
@@ -123,7 +114,7 @@ static held_block *new_block(kv_blocks *b, const rp_block_change *c) {
     h->round = b->round;
     memcpy(h->tokens, c->tokens, sizeof(h->tokens));
     b->buckets[find_bucket(b, &h->name)] = h;
-    append_order(b, h);
+    BASE_LIST_APPEND(&b->order, h, order);
     b->n++;
     return h;
 }
@@ -138,7 +129,7 @@ static void change_block(kv_blocks *b, const rp_block_change *c) {
     }
     if (h->now == 0) { /* its parent may be held for a shorter time than it was */
         unlink_order(b, h);
-        append_order(b, h);
+        BASE_LIST_APPEND(&b->order, h, order);
     }
     h->now = tiers;
     append_changed(b, h);
@@ -178,13 +169,12 @@ static void free_unheld(kv_blocks *b, held_block *h) {
 static held_block *next_block(kv_blocks *b) {
     held_block *h = b->cursor;
     if (h) {
-        b->cursor = h->after;
+        b->cursor = h->order.next;
         return h;
     }
-    h = b->first_changed;
+    h = b->changed.first;
     if (!h) return NULL;
-    b->first_changed = h->next_changed;
-    if (!b->first_changed) b->last_changed = NULL;
+    BASE_LIST_REMOVE(&b->changed, h, change);
     h->changed = false;
     return h;
 }
@@ -209,7 +199,7 @@ size_t kv_blocks_take(kv_blocks *b, kv_block_change *out, size_t most) {
 void kv_blocks_restart(kv_blocks *b) {
     pthread_mutex_lock(&b->lock);
     b->round++;
-    b->cursor = b->first;
+    b->cursor = b->order.first;
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -25,9 +25,7 @@ void route_post(route_request *rr, unsigned wishes) {
     if (!rr->over) rr->wishes |= wishes;
     if (is_new) {
         rr->is_queued = true;
-        rr->next_queued = NULL;
-        *(t->last_queued ? &t->last_queued->next_queued : &t->first_queued) = rr;
-        t->last_queued = rr;
+        BASE_LIST_APPEND(&t->queue, rr, queued);
     }
     pthread_mutex_unlock(&t->queue_lock);
     if (is_new) route_wake(t);
@@ -35,9 +33,9 @@ void route_post(route_request *rr, unsigned wishes) {
 
 route_request *route_next_posted(route *t, unsigned *wishes) {
     pthread_mutex_lock(&t->queue_lock);
-    route_request *rr = t->first_queued;
+    route_request *rr = t->queue.first;
     if (rr) {
-        if (!(t->first_queued = rr->next_queued)) t->last_queued = NULL;
+        BASE_LIST_REMOVE(&t->queue, rr, queued);
         *wishes = rr->wishes;
         rr->wishes = 0;
         rr->is_queued = false;
@@ -50,13 +48,8 @@ route_request *route_next_posted(route *t, unsigned *wishes) {
 static void set_over(route_request *rr) {
     route *t = rr->t;
     pthread_mutex_lock(&t->queue_lock);
-    route_request *before = NULL;
-    for (route_request *q = t->first_queued; q && rr->is_queued && q != rr; q = q->next_queued) before = q;
-    if (rr->is_queued) {
-        *(before ? &before->next_queued : &t->first_queued) = rr->next_queued;
-        if (t->last_queued == rr) t->last_queued = before;
-        rr->is_queued = false;
-    }
+    if (rr->is_queued) BASE_LIST_REMOVE(&t->queue, rr, queued);
+    rr->is_queued = false;
     rr->over = true;
     pthread_cond_broadcast(&t->is_over);
     pthread_mutex_unlock(&t->queue_lock);

@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/list.h"
 #include "cluster/relay.h"
 #include "cluster/router.h"
 #include "cluster/signature.h"
@@ -47,7 +48,8 @@ typedef enum route_handle_kind { ROUTE_IS_REQUEST,
 typedef struct route_handle {
     route_handle_kind kind;
     bool is_dirty; /* under lock */
-    struct route_handle *next_dirty;
+    BASE_LINKS(struct route_handle)
+    dirty; /* in route.dirty if is_dirty */
     CURL *easy;
 } route_handle;
 
@@ -101,7 +103,8 @@ typedef struct route_request {
 
     /* Under route.lock. */
     bool is_submitted, is_ended, must_send;
-    struct route_request *next_send, *previous_send;
+    BASE_LINKS(struct route_request)
+    send;                     /* in route.send if must_send */
     route_transfer *transfer; /* NULL: none */
     route_frames frames;
     char node_name[CLUSTER_NODE_NAME_BYTES]; /* of the last attempt */
@@ -126,7 +129,8 @@ typedef struct route_request {
     /* Under route.queue_lock. */
     unsigned wishes;
     bool is_queued, over; /* over: the network thread does not know the request any more */
-    struct route_request *next_queued;
+    BASE_LINKS(struct route_request)
+    queued; /* in route.queue if is_queued */
 } route_request;
 
 struct route {
@@ -143,11 +147,13 @@ struct route {
 
     pthread_mutex_t lock;
     cluster_router *router;
-    char planned_identity[65];              /* that plans are made for; "": of no node yet */
-    route_node *nodes[CLUSTER_MAX_NODES];   /* by number; NULL: none */
-    route_handle *first_dirty, *last_dirty; /* marked ones */
-    route_request *first_send, *last_send;  /* requests with must_send */
-    uint64_t looked_us;                     /* when nodes, identity and schemas were last looked at; the network thread */
+    char planned_identity[65];            /* that plans are made for; "": of no node yet */
+    route_node *nodes[CLUSTER_MAX_NODES]; /* by number; NULL: none */
+    BASE_LIST(route_handle)
+    dirty; /* marked ones */
+    BASE_LIST(route_request)
+    send;               /* requests with must_send */
+    uint64_t looked_us; /* when nodes, identity and schemas were last looked at; the network thread */
 
     route_poll poll;
     _Atomic int n_well;
@@ -157,7 +163,8 @@ struct route {
 
     pthread_mutex_t queue_lock;
     pthread_cond_t is_over;
-    route_request *first_queued, *last_queued;
+    BASE_LIST(route_request)
+    queue;
 
     /* The nodes' and the planner's thread. */
     pthread_mutex_t wake_lock;

@@ -33,9 +33,7 @@ struct route_stream {
 void route_mark(route *t, route_handle *h) {
     if (h->is_dirty) return;
     h->is_dirty = true;
-    h->next_dirty = NULL;
-    *(t->last_dirty ? &t->last_dirty->next_dirty : &t->first_dirty) = h;
-    t->last_dirty = h;
+    BASE_LIST_APPEND(&t->dirty, h, dirty);
 }
 
 void route_wake(route *t) { route_poll_wake(&t->poll); }
@@ -147,17 +145,13 @@ static void env_send(void *user, cluster_request *r) {
     route_request *rr = (route_request *)(void *)r;
     if (rr->must_send) return;
     rr->must_send = true;
-    rr->next_send = NULL;
-    rr->previous_send = t->last_send;
-    *(t->last_send ? &t->last_send->next_send : &t->first_send) = rr;
-    t->last_send = rr;
+    BASE_LIST_APPEND(&t->send, rr, send);
 }
 
 static void unlink_send(route *t, route_request *rr) {
     if (!rr->must_send) return;
     rr->must_send = false;
-    *(rr->previous_send ? &rr->previous_send->next_send : &t->first_send) = rr->next_send;
-    *(rr->next_send ? &rr->next_send->previous_send : &t->last_send) = rr->previous_send;
+    BASE_LIST_REMOVE(&t->send, rr, send);
 }
 
 static void env_ask(void *user, int32_t node) { route_life_want(user, node); }
@@ -196,11 +190,11 @@ static void network_settle(route *t, route_handle *h) {
 
 /* Under lock. Each may lead to others. */
 static void network_settle_all(route *t) {
-    while (t->first_dirty || t->first_send) {
-        route_handle *h = t->first_dirty;
-        route_request *rr = t->first_send;
+    while (t->dirty.first || t->send.first) {
+        route_handle *h = t->dirty.first;
+        route_request *rr = t->send.first;
         if (h) {
-            if (!(t->first_dirty = h->next_dirty)) t->last_dirty = NULL;
+            BASE_LIST_REMOVE(&t->dirty, h, dirty);
             h->is_dirty = false;
             network_settle(t, h);
         } else {

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.h: doubly linked lists whose links are a member of their items.
+ *
+ *   typedef struct task { BASE_LINKS(struct task) queued; ... } task;     an item has such a member for each list that it may be in
+ *   BASE_LIST(task) queue;                                                zeros: empty
+ *
+ *   first -> [item] <-> [item] <-> [item] <- last                         for (task *t = queue.first; t; t = t->queued.next)
+ *
+ * A list owns no item, takes no lock, and does not know whether an item is in it: a removed item keeps its links until it is in a list
+ * again. Arguments are evaluated more than once.
+ */
+#ifndef BASE_LIST_H
+#define BASE_LIST_H
+
+#include <stddef.h>
+
+#define BASE_LIST(type) \
+    struct { \
+        type *first, *last; \
+    }
+#define BASE_LINKS(type) \
+    struct { \
+        type *previous, *next; \
+    }
+
+#define BASE_LIST_APPEND(list, item, links) \
+    do { \
+        (item)->links.previous = (list)->last; \
+        (item)->links.next = NULL; \
+        *((list)->last ? &(list)->last->links.next : &(list)->first) = (item); \
+        (list)->last = (item); \
+    } while (0)
+
+#define BASE_LIST_PREPEND(list, item, links) \
+    do { \
+        (item)->links.previous = NULL; \
+        (item)->links.next = (list)->first; \
+        *((list)->first ? &(list)->first->links.previous : &(list)->last) = (item); \
+        (list)->first = (item); \
+    } while (0)
+
+#define BASE_LIST_REMOVE(list, item, links) \
+    do { \
+        *((item)->links.previous ? &(item)->links.previous->links.next : &(list)->first) = (item)->links.next; \
+        *((item)->links.next ? &(item)->links.next->links.previous : &(list)->last) = (item)->links.previous; \
+    } while (0)
+
+#endif
