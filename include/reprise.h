@@ -1006,10 +1006,9 @@ typedef struct rp_request {
                                 all heads, or a share, "12.5%", and the last 32 tokens of the prompt's own text. The first token of the answer is that of the complete KV; the prompt's KV is
                                 cached as ever, the answer's is not. Modules in kivi4, k4v2 and kivi2 stay whole. docs/quality.md.
                                 "off": all of it. NULL: the engine's (default), all of it unless rp_engine_options.kv_keep is set */
-    const char *kv_method;   /* which slots: "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks and quest
-                                compute the rows again whose attention selects the slots, even if they are cached: the last 32
-                                tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all). "quest" drops nothing: each token of
-                                the answer chooses as many slots of each head anew. NULL: the engine's (default), snapkv unless
+    const char *kv_method;   /* which slots: "snapkv": those that the last 32 tokens of the prompt's own text attend to, which are computed
+                                again even if they are cached; "sinks": the first and the last ones; "quest" drops nothing: each token
+                                of the answer chooses as many slots of each head anew. NULL: the engine's (default), snapkv unless
                                 rp_engine_options.kv_method is set */
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is

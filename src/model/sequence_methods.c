@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequence_methods.c: see sequence_methods.h. Scores are computed head by head, then the highest are kept: of a head, of a
- * head with its layer's budget, or of all heads. */
+/* sequence_methods.c: see sequence_methods.h. Scores are computed head by head, then the highest are kept: of a head, or
+ * of all heads. */
 #include "model/sequence_methods.h"
 
 #include <math.h>
@@ -11,15 +11,14 @@
 #include "model/reduction.h"
 
 typedef enum sequence_budget { BUDGET_ALL,
-                               BUDGET_LAYER,
                                BUDGET_HEAD } sequence_budget;
 
 static const struct {
     const char *name;
-    int32_t rows, pool;
+    int32_t rows;
     sequence_budget budget;
 } methods[SEQUENCE_N_METHODS] = {
-#define X(NAME, name, rows, pool, budget) {name, rows, pool, BUDGET_##budget},
+#define X(NAME, name, rows, budget) {name, rows, BUDGET_##budget},
     SEQUENCE_METHODS(X)
 #undef X
 };
@@ -47,9 +46,9 @@ typedef struct head {
     double *weights;     /* [n] scratch */
 } head;
 
-static double weight_of(const head *h, int32_t kv_head, int32_t i) {
+static double weight_of(const head *h, int32_t i) {
     const sequence_slot *s = &h->in->slots[i];
-    return attention_observer_weight(h->in->observer, h->layer, kv_head, (size_t)s->view, s->slot);
+    return attention_observer_weight(h->in->observer, h->layer, h->kv_head, (size_t)s->view, s->slot);
 }
 
 /* Does a row at position pos see the slot in this layer? */
@@ -58,10 +57,10 @@ static bool sees(const head *h, int32_t pos, const sequence_slot *s) { return s-
 /* The highest weight of a slot's neighbours; kept slots do not count as neighbours. */
 static void score_by_window(const head *h, float *scores) {
     const sequence_slots *in = h->in;
-    const int32_t radius = methods[h->method].pool / 2;
+    const int32_t radius = SEQUENCE_POOL / 2;
     int32_t n = 0;
     for (int32_t i = 0; i < in->n; i++)
-        if (!h->is_kept[i]) h->weights[n++] = weight_of(h, h->kv_head, i);
+        if (!h->is_kept[i]) h->weights[n++] = weight_of(h, i);
     for (int32_t i = 0, k = 0; i < in->n; i++) {
         double highest = 0;
         if (h->is_kept[i]) continue;
@@ -71,32 +70,8 @@ static void score_by_window(const head *h, float *scores) {
     }
 }
 
-/* Rows that could see each slot: those at its position or after it, and within the window. */
-static void score_h2o(const head *h, float *scores) {
-    const sequence_slots *in = h->in;
-    for (int32_t i = 0, begin = 0, end = 0; i < in->n; i++) {
-        const int32_t pos = in->slots[i].pos;
-        while (begin < in->n_rows && in->rows[begin] < pos) begin++;
-        while (end < in->n_rows && (h->window == 0 || in->rows[end] - pos < h->window)) end++;
-        scores[i] = (float)(weight_of(h, h->kv_head, i) / BASE_MAX(end - begin, 1));
-    }
-    for (int32_t i = in->n - 1, recent = h->mean / 2; i >= 0 && recent > 0; i--) {
-        scores[i] = INFINITY;
-        recent -= !h->is_kept[i];
-    }
-}
-
 static void score_ends(const head *h, float *scores) {
     for (int32_t i = 0; i < h->in->n; i++) scores[i] = i < REDUCTION_FIRST ? INFINITY : (float)i;
-}
-
-static void score_tova(const head *h, float *scores) {
-    const int32_t n_heads = kv_shape_heads(h->in->shape);
-    for (int32_t i = 0; i < h->in->n; i++) {
-        double sum = 0;
-        for (int32_t kv_head = 0; kv_head < n_heads; kv_head++) sum += weight_of(h, kv_head, i);
-        scores[i] = (float)sum;
-    }
 }
 
 /* A head's slots that the first later row sees; of them, those that are kept. */
@@ -107,12 +82,8 @@ typedef struct counts {
 static counts score_head(const head *h, float *scores) {
     counts n = {0, 0};
     switch (h->method) {
-    case SEQUENCE_SNAPKV:
-    case SEQUENCE_SNAPKV_PAPER:
-    case SEQUENCE_PYRAMIDKV: score_by_window(h, scores); break;
-    case SEQUENCE_H2O: score_h2o(h, scores); break;
+    case SEQUENCE_SNAPKV: score_by_window(h, scores); break;
     case SEQUENCE_SINKS: score_ends(h, scores); break;
-    case SEQUENCE_TOVA: score_tova(h, scores); break;
     case SEQUENCE_QUEST:
     case SEQUENCE_N_METHODS: break;
     }
@@ -128,15 +99,6 @@ static counts score_head(const head *h, float *scores) {
 
 /* ---- budgets ---- */
 
-/* Slots of a head of a layer: PyramidKV's line, as its implementation rounds it. */
-static int32_t budget_of_layer(const head *h) {
-    const int32_t last = h->in->shape->n_layers - 1, most = h->in->n - h->in->n_kept;
-    int32_t top = h->mean / PYRAMID_BETA, bottom = 2 * h->mean - top;
-    if (methods[h->method].budget != BUDGET_LAYER || last == 0) return h->mean;
-    if (bottom >= most) bottom = most, top = 2 * h->mean - bottom;
-    return bottom - h->layer * ((bottom - top) / last);
-}
-
 static void select_all(kv_selection *s, head *h, float *scores) {
     const int64_t n = h->in->n, n_heads = kv_shape_heads(h->in->shape);
     int64_t total = 0;
@@ -145,7 +107,7 @@ static void select_all(kv_selection *s, head *h, float *scores) {
         for (h->kv_head = 0; h->kv_head < n_heads; h->kv_head++) {
             const int64_t i = h->layer * n_heads + h->kv_head;
             const counts c = score_head(h, scores + i * n);
-            const int64_t own = BASE_MIN(c.kept + budget_of_layer(h), c.seen);
+            const int64_t own = BASE_MIN(c.kept + h->mean, c.seen);
             total += own;
             if (methods[h->method].budget != BUDGET_ALL) kv_selection_add_highest(s, scores, i, i + 1, own);
         }

@@ -4,17 +4,11 @@
  *
  *   weights that the last rows of the prompt gave each slot --score--> [layer][KV head][slot] --highest--> selection
  *
- *   snapkv        the sum of the weights that the last SEQUENCE_WINDOW rows give a slot, then the highest of its neighbours
- *                 (SnapKV; Li et al., 2024); all heads of all layers share one budget, and more neighbours count: both keep more answers of our
- *                 models than the paper's settings (docs/quality.md)
- *   snapkv-paper  the same with the paper's neighbours, and a budget for each head
- *   pyramidkv     the same with PYRAMID_WINDOW rows, and budgets that fall from the first layer to the last (PyramidKV; Cai et al., 2024)
- *   h2o           the weights of all rows, divided by the number of rows that could see the slot; half of the budget is for the
- *                 last slots before the kept ones (H2O; Zhang et al., 2023; the division: kvpress)
- *   sinks         the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
- *   tova          the weights of the last row, added over the heads of a layer, whose heads keep the same slots (TOVA; Oren et al., 2024;
- *                 the paper drops a slot at each step, here all are dropped at the end of the prompt)
- *   quest         drops none: each row of the answer chooses groups of slots anew (slot_bounds.h)
+ *   snapkv   the sum of the weights that the last SEQUENCE_WINDOW rows give a slot, then the highest of its neighbours
+ *            (SnapKV; Li et al., 2024); all heads of all layers share one budget, and more neighbours count: both keep
+ *            more answers of our models than the paper's settings (docs/quality.md)
+ *   sinks    the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
+ *   quest    drops none: each row of the answer chooses groups of slots anew (slot_bounds.h)
  *
  * The slots of the last SEQUENCE_WINDOW tokens of the prompt's own text, the question as a rule, are kept by all methods, besides the
  * budget (in the papers, within it). In layers with a window, slots that no later row sees are never kept. The same input gives
@@ -25,35 +19,27 @@
 
 #include "model/attention_observer.h"
 
-#define SEQUENCE_WINDOW 32 /* of SnapKV, as in its experiments with long documents, as is */
-#define SEQUENCE_POOL 7    /* this */
-#define SEQUENCE_WIDE_POOL 15
-#define PYRAMID_WINDOW 8 /* of PyramidKV's implementation, as is */
-#define PYRAMID_BETA 20  /* this: the last layer keeps 1/20 of the mean */
-#define SEQUENCE_ALL_ROWS INT32_MAX
+#define SEQUENCE_WINDOW 32 /* of SnapKV, as in its experiments with long documents */
+#define SEQUENCE_POOL 15   /* neighbours of a slot; the paper has 7 */
 
-/* X(NAME, name, rows that are observed, neighbours of a slot, whose slots share a budget) */
+/* X(NAME, name, rows that are observed, whose slots share a budget) */
 #define SEQUENCE_METHODS(X) \
-    X(SNAPKV, "snapkv", SEQUENCE_WINDOW, SEQUENCE_WIDE_POOL, ALL) \
-    X(SNAPKV_PAPER, "snapkv-paper", SEQUENCE_WINDOW, SEQUENCE_POOL, HEAD) \
-    X(PYRAMIDKV, "pyramidkv", PYRAMID_WINDOW, SEQUENCE_POOL, LAYER) \
-    X(H2O, "h2o", SEQUENCE_ALL_ROWS, 1, HEAD) \
-    X(SINKS, "sinks", 0, 1, HEAD) \
-    X(TOVA, "tova", 1, 1, HEAD) \
-    X(QUEST, "quest", 0, 1, HEAD)
+    X(SNAPKV, "snapkv", SEQUENCE_WINDOW, ALL) \
+    X(SINKS, "sinks", 0, HEAD) \
+    X(QUEST, "quest", 0, HEAD)
 
 typedef enum sequence_method {
-#define X(NAME, name, rows, pool, budget) SEQUENCE_##NAME,
+#define X(NAME, name, rows, budget) SEQUENCE_##NAME,
     SEQUENCE_METHODS(X)
 #undef X
         SEQUENCE_N_METHODS
 } sequence_method;
 
-#define SEQUENCE_METHOD_NAMES "snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest" /* for messages */
+#define SEQUENCE_METHOD_NAMES "snapkv, sinks or quest" /* for messages */
 
 const char *sequence_method_name(sequence_method m); /* "snapkv" */
 bool sequence_method_parse(const char *name, sequence_method *out);
-/* Number of the prompt's last rows that are observed: 0, or SEQUENCE_ALL_ROWS. */
+/* Number of the prompt's last rows that are observed. */
 int32_t sequence_method_rows(sequence_method m);
 
 /* A slot of a sequence: its view of the observer, its slot there, and its position in the sequence. */
@@ -66,9 +52,7 @@ typedef struct sequence_slots {
     const sequence_slot *slots; /* [n] by rising position */
     int32_t n;
     const attention_observer *observer; /* sums of the observed rows; NULL: the method observes none */
-    const int32_t *rows;                /* [n_rows] positions of the observed rows, rising */
-    int32_t n_rows;
-    const int32_t *kept; /* [n_kept] positions of slots that are kept besides the budget, rising */
+    const int32_t *kept;                /* [n_kept] positions of slots that are kept besides the budget, rising */
     int32_t n_kept;
     int32_t end; /* position of the first row that attends to the reduced KV */
 } sequence_slots;

@@ -331,12 +331,12 @@ static void test_reduced_kv(void **state) {
     (void)state;
     static const char *const rows[][3] = {
         {"12x", "snapkv", "--kv-keep '12x': give a number of slots (1024), a share (12.5%, to 100%) or off"},
-        {"10%", "kvzip", "--kv-method 'kvzip': give snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest"},
+        {"10%", "kvzip", "--kv-method 'kvzip': give snapkv, sinks or quest"},
     };
     NEEDS_MODEL();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-keep", rows[i][0], "--kv-method", rows[i][1], NULL), 2, rows[i][2]);
-    expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-method", "h2o", NULL), 2, "--kv-method 'h2o' without --kv-keep");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-method", "sinks", NULL), 2, "--kv-method 'sinks' without --kv-keep");
     outcome off = run("", "run", "-m", model, "-p", "Once", "-n", "4", "--kv-keep", "off", "--json", NULL);
     expect_fine(&off);
     assert_non_null(strstr(off.out, "\"kv_reduction\":{\"method\":\"\""));

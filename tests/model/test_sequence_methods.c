@@ -35,7 +35,7 @@ typedef struct world {
     kv_shape shape;
     kv_layer_shape layers[MOST_LAYERS]; /* of the shape */
     sequence_slot slots[MOST_SLOTS];
-    int32_t rows[MOST_SLOTS], kept[SEQUENCE_WINDOW];
+    int32_t rows[SEQUENCE_WINDOW], n_rows, kept[SEQUENCE_WINDOW]; /* rows: positions of those that are observed */
     sequence_slots in;
     attention_observer *observer;
     double weights[MOST_LAYERS][MOST_HEADS][MOST_SLOTS]; /* sums over the rows */
@@ -52,7 +52,7 @@ static void draw_slots(world *w, tiny_random *r) {
             w->slots[n++] = (sequence_slot){n_views - 1 - k, slot, pos};
             pos += 1 + (below(r, 30) == 0) * below(r, 5);
         }
-    w->in = (sequence_slots){.shape = &w->shape, .slots = w->slots, .n = n, .end = pos + below(r, 2), .rows = w->rows};
+    w->in = (sequence_slots){.shape = &w->shape, .slots = w->slots, .n = n, .end = pos + below(r, 2)};
 }
 
 /* Rows that are observed: the slots of the last own tokens; tokens of a module may be between them. */
@@ -60,9 +60,8 @@ static void draw_rows(world *w, sequence_method m, tiny_random *r) {
     const int32_t drawn = 1 + below(r, w->in.n), most = BASE_MIN(sequence_method_rows(m), drawn);
     int32_t n = 0;
     for (int32_t i = w->in.n - 1; i >= 0 && n < most; i--)
-        if (n == 0 || below(r, 6)) w->rows[MOST_SLOTS - 1 - n++] = w->slots[i].pos;
-    w->in.rows = w->rows + MOST_SLOTS - n;
-    w->in.n_rows = n;
+        if (n == 0 || below(r, 6)) w->rows[n++] = w->slots[i].pos;
+    w->n_rows = n;
 }
 
 /* The last own tokens, whether observed or not. */
@@ -84,12 +83,13 @@ static bool sees(const world *w, int32_t layer, int32_t pos, int32_t slot) {
 static void draw_weights(world *w, bool few, tiny_random *r) {
     rp_error err = {0};
     memset(w->weights, 0, sizeof(w->weights));
-    must(attention_observer_new(&w->observer, w->shape.n_layers, kv_shape_heads(&w->shape), ATTENTION_SUM, MOST_SLOTS * 4, 0, MOST_VIEWS, &err),
+    must(attention_observer_new(&w->observer, w->shape.n_layers, kv_shape_heads(&w->shape), ATTENTION_SUM,
+                                MOST_SLOTS * 4, 0, MOST_VIEWS, &err),
          &err);
     for (int32_t i = 0; i < w->shape.n_layers * kv_shape_heads(&w->shape) * w->in.n; i++) {
         const int32_t slot = i % w->in.n, head = i / w->in.n % kv_shape_heads(&w->shape), layer = i / w->in.n / kv_shape_heads(&w->shape);
-        for (int32_t k = 0; k < w->in.n_rows; k++) {
-            if (!sees(w, layer, w->in.rows[k], slot) || below(r, 3)) continue;
+        for (int32_t k = 0; k < w->n_rows; k++) {
+            if (!sees(w, layer, w->rows[k], slot) || below(r, 3)) continue;
             const float weight = (float)below(r, few ? 3 : STEPS / 64) / (float)STEPS;
             uint64_t numbers[KV_BLOCK_SLOTS] = {0};
             const sequence_slot *s = &w->slots[slot];
@@ -122,50 +122,25 @@ static double naive_snapkv(const world *w, int32_t kernel, int32_t layer, int32_
     return highest;
 }
 
-static double naive_h2o(const world *w, int32_t mean, int32_t layer, int32_t head, int32_t slot) {
-    int32_t n = 0, n_after = 0;
-    for (int32_t k = 0; k < w->in.n_rows; k++) n += sees(w, layer, w->in.rows[k], slot);
-    for (int32_t i = slot + 1; i < w->in.n; i++) n_after += !is_kept(w, i);
-    return n_after < mean / 2 ? INFINITY : w->weights[layer][head][slot] / (n > 0 ? n : 1);
-}
-
-static double naive_score(const world *w, sequence_method m, int32_t mean, int32_t layer, int32_t head, int32_t slot) {
-    double sum = 0;
+static double naive_score(const world *w, sequence_method m, int32_t layer, int32_t head, int32_t slot) {
     if (is_kept(w, slot)) return INFINITY;
     switch (m) {
     case SEQUENCE_SNAPKV: return naive_snapkv(w, 15, layer, head, slot);
-    case SEQUENCE_SNAPKV_PAPER:
-    case SEQUENCE_PYRAMIDKV: return naive_snapkv(w, 7, layer, head, slot);
-    case SEQUENCE_H2O: return naive_h2o(w, mean, layer, head, slot);
     case SEQUENCE_SINKS: return slot < 4 ? INFINITY : slot;
-    case SEQUENCE_TOVA:
-        for (int32_t h = 0; h < kv_shape_heads(&w->shape); h++) sum += w->weights[layer][h][slot];
-        return sum;
     case SEQUENCE_QUEST: /* test_shared_attention.c */
     case SEQUENCE_N_METHODS: break;
     }
     return 0;
 }
 
-/* PyramidKV, pyramidkv_utils.py: min_num, max_num and steps. */
-static int32_t naive_pyramid(const world *w, int32_t mean, int32_t layer) {
-    const int32_t n_layers = w->shape.n_layers;
-    int32_t min_num = mean / 20, max_num = mean * 2 - min_num;
-    if (max_num >= w->in.n - w->in.n_kept) {
-        max_num = w->in.n - w->in.n_kept;
-        min_num = mean * 2 - max_num;
-    }
-    return n_layers == 1 ? mean : max_num - layer * ((max_num - min_num) / (n_layers - 1));
-}
-
 /* Heads [first, end) keep the first n of their slots, sorted. */
-static void check_heads(const world *w, sequence_method m, int32_t mean, const kv_selection *s, int32_t first, int32_t end, int32_t n) {
+static void check_heads(const world *w, sequence_method m, const kv_selection *s, int32_t first, int32_t end, int32_t n) {
     ranked *all = reference_alloc((size_t)((end - first) * w->in.n), sizeof(*all));
     int32_t there = 0;
     for (int32_t head = first; head < end; head++)
         for (int32_t slot = 0; slot < w->in.n; slot++) {
             const int32_t layer = head / kv_shape_heads(&w->shape), kv_head = head % kv_shape_heads(&w->shape);
-            if (sees(w, layer, w->in.end, slot)) all[there++] = (ranked){(double)(float)naive_score(w, m, mean, layer, kv_head, slot), slot, head};
+            if (sees(w, layer, w->in.end, slot)) all[there++] = (ranked){(double)(float)naive_score(w, m, layer, kv_head, slot), slot, head};
             else assert_false(kv_selection_has(s, layer, kv_head, slot));
         }
     qsort(all, (size_t)there, sizeof(*all), compare_ranked);
@@ -185,9 +160,9 @@ static void check_method(const world *w, sequence_method m, int32_t mean, const 
         for (int32_t slot = 0; slot < w->in.n; slot++) kept += is_kept(w, slot) && sees(w, layer, w->in.end, slot);
         total += BASE_MIN(there, kept + own);
         if (m == SEQUENCE_SNAPKV) continue;
-        check_heads(w, m, own, s, head, head + 1, kept + (m == SEQUENCE_PYRAMIDKV ? naive_pyramid(w, own, layer) : own));
+        check_heads(w, m, s, head, head + 1, kept + own);
     }
-    if (m == SEQUENCE_SNAPKV) check_heads(w, m, own, s, 0, n_heads, total);
+    if (m == SEQUENCE_SNAPKV) check_heads(w, m, s, 0, n_heads, total);
 }
 
 /* ---- tests ---- */
@@ -243,8 +218,7 @@ static void no_two_methods_choose_the_same(void **state) {
     set_shape(&w, 4, 2, (const int32_t[4]){0});
     do draw_slots(&w, &r);
     while (w.in.n < 300);
-    draw_rows(&w, SEQUENCE_H2O, &r);
-    w.in.rows = w.rows + MOST_SLOTS - (w.in.n_rows = BASE_MIN(w.in.n_rows, SEQUENCE_WINDOW));
+    draw_rows(&w, SEQUENCE_SNAPKV, &r);
     draw_kept(&w, &r);
     draw_weights(&w, false, &r);
     for (int32_t mean = 80; mean <= 200; mean += 40) {

@@ -88,12 +88,12 @@ class Explain(Asked):
         self.assertLess(reduced["share"], 0.3)
         self.assertLess(2 * reduced["bytes"], reduced["bytes_before"])
         self.assertRegex(self.run_on("explain", answer["reprise"]["request"]).stdout, r"answered +with [\d.]+% of the slots \(snapkv\)")
-        again = self.chat(("user", text), kv_keep="40", kv_method="tova", max_tokens=3)["reprise"]
-        self.assertEqual(again["kv_reduction"]["method"], "tova")
+        again = self.chat(("user", text), kv_keep="40", kv_method="quest", max_tokens=3)["reprise"]
+        self.assertEqual(again["kv_reduction"]["method"], "quest")
         self.assertEqual(self.chat(("user", text))["reprise"]["kv_reduction"]["method"], "")
         reasons = {part["reason"] for part in self.chat(("user", text), kv_keep="12.5%", max_tokens=2)["reprise"]["parts"]}
         self.assertIn("kv_keep", reasons)  # the last 32 tokens are computed again
-        for fields in ({"kv_keep": "12x"}, {"kv_keep": "10%", "kv_method": "kvzip"}, {"kv_method": "h2o"}, {"kv_keep": 5}):
+        for fields in ({"kv_keep": "12x"}, {"kv_keep": "10%", "kv_method": "kvzip"}, {"kv_method": "sinks"}, {"kv_keep": 5}):
             reply = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], **fields})
             self.assertEqual(reply.status, 400, fields)
             self.assertIn("kv_", str(reply.json))
@@ -226,7 +226,7 @@ class Explain(Asked):
 
 
 class ReducedByDefault(Asked):
-    options = ("--kv-keep", "12.5%", "--kv-method", "h2o")
+    options = ("--kv-keep", "12.5%", "--kv-method", "sinks")
     text = " ".join(f"Rule {i}: Tom may take {i} red balls." for i in range(40))
     focused = ('<schema name="focused" quality="focus:15"><module name="a">Tom had a red ball. He lost it at the lake.</module> '
                '<module name="b">The lake is far from his home. Sue has a blue hat.</module></schema>')
@@ -252,12 +252,12 @@ class ReducedByDefault(Asked):
                            ("/v1/prompts", {"prompt": f'<prompt schema="focused">{self.text}</prompt>', "max_tokens": 2})):
             with self.subTest(path=path):
                 method, share = self.reduced(path, body)
-                self.assertEqual(method, "h2o")
+                self.assertEqual(method, "sinks")
                 self.assertLess(share, 0.3)
-                other, larger = self.reduced(path, body, kv_keep="50%", kv_method="tova")  # a request's own fields
-                self.assertEqual(other, "tova")
+                other, larger = self.reduced(path, body, kv_keep="50%", kv_method="quest")  # a request's own fields
+                self.assertEqual(other, "quest")
                 self.assertGreater(larger, share)
-                self.assertEqual(self.reduced(path, body, kv_keep="50%")[0], "h2o")
+                self.assertEqual(self.reduced(path, body, kv_keep="50%")[0], "sinks")
                 self.assertEqual(self.reduced(path, body, kv_method="sinks")[0], "sinks")
                 self.assertEqual(self.reduced(path, body, kv_keep="off"), ("", 1))
 

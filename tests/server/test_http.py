@@ -276,7 +276,7 @@ class Life(unittest.TestCase):
                                       (["-m", MODEL, "--api-keys", "/nowhere/keys"], 1, "/nowhere/keys"),
                                       (["-m", MODEL, "--port", "0", "--kv-keep", "12x"], 1, "--kv-keep '12x': give a number of slots"),
                                       (["-m", MODEL, "--port", "0", "--kv-keep", "9%", "--kv-method", "kvzip"], 1, "--kv-method 'kvzip': give snapkv"),
-                                      (["-m", MODEL, "--port", "0", "--kv-method", "h2o"], 1, "--kv-method 'h2o' without --kv-keep")):
+                                      (["-m", MODEL, "--port", "0", "--kv-method", "sinks"], 1, "--kv-method 'sinks' without --kv-keep")):
             with self.subTest(options=options):
                 done = subprocess.run([PROGRAM, "serve", *options], capture_output=True, text=True, check=False)
                 self.assertEqual(done.returncode, status, done.stderr)

@@ -255,7 +255,7 @@ static rp_quality random_quality(schedule_world *w) {
 /* KV that is reduced for the answer: also to a slot or two, and to all of it. */
 static void random_reduction(schedule_world *w, rp_request *q) {
     static const char *const shares[] = {"12.5%", "50%", "3", "40", "100%"};
-    static const char *const methods[] = {NULL, "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova", "quest"};
+    static const char *const methods[] = {NULL, "snapkv", "sinks", "quest"};
     q->kv_keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
     q->kv_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
 }

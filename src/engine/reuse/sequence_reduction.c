@@ -262,8 +262,6 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
         .slots = l->slots,
         .n = l->n,
         .observer = r->observer,
-        .rows = c->positions + c->n_prompt - r->n_rows,
-        .n_rows = r->n_rows,
         .kept = c->positions + c->n_prompt - kept_tokens(c),
         .n_kept = kept_tokens(c),
         .end = c->plan->end,

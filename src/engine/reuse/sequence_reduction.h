@@ -13,8 +13,7 @@
  * encoded and reduced spans, of the last own tokens and of the answer, which it sees in any case.
  *
  * Hit = miss: methods score slots by the weights of the prompt's last own rows (model/sequence_methods.h), so these are computed
- * whatever is cached; h2o observes all of the prompt's own rows, and none of them is a hit. The order of slots is that
- * of positions, whatever spans they are in.
+ * whatever is cached. The order of slots is that of positions, whatever spans they are in.
  *
  * Engine's thread, except reduction_read and reduction_yield (the submitting thread).
  */
