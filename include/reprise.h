@@ -518,7 +518,7 @@ typedef struct rp_engine_options {
                                     need most, chosen by layer and head; computed in the background after the full KV, and
                                     used from then on (docs/quality.md). A schema's or module's keep="..." overrides it;
                                     "100%": none. NULL: none. Borrowed until rp_engine_new returns */
-    const char *keep_method;     /* that chooses the slots: kvzip, kvzip+, expected, compactor, snapkv, knorm, sinks, random. NULL: kvzip.
+    const char *keep_method;     /* that chooses the slots: kvzip, kvzip+, expected, compactor. NULL: kvzip.
                                     Borrowed likewise */
     const char *kv_keep;         /* rp_request.kv_keep of requests that name none; it yields to quality focus, and where the KV budget cannot hold
                                     it (rp_kv_reduction.reason). NULL, "off": none. Borrowed likewise */

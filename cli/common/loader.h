@@ -34,7 +34,7 @@ typedef struct cli_engine_args {
 #define CLI_KV_F16_HELP "layers that keep their KV in f16 in a smaller --kv-format: 0,1,27, 0-2, or windows, all layers with a sliding window (none)"
 #define CLI_KEEP_HELP \
     "share of their KV that modules keep once it is reduced in the background: 25%, or auto; keep=\"...\" in a schema overrides it (100%)"
-#define CLI_KEEP_METHOD_HELP "KV that a reduced module keeps: kvzip, kvzip+, expected, compactor; for comparison snapkv, knorm, sinks, random (kvzip)"
+#define CLI_KEEP_METHOD_HELP "KV that a reduced module keeps: kvzip, kvzip+, expected or compactor (kvzip)"
 #define CLI_KV_METHODS "snapkv, sinks or quest"
 extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* in the order of rp_store_write */

@@ -74,7 +74,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
         if (!rc) choose_adapter(p, row);
-        if (p->prefill && !rc) segment_prefill_observe(p->prefill, k, row);
+        if (p->prefill && !rc) segment_prefill_observe(p->prefill, row);
         if (p->job && !rc) embedding_prepare_row(p->job, p->job->n_found + k, row);
         if (p->job && !rc) reduction_prepare_row(p->job, p->job->n_found + k, row);
     }

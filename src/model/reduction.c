@@ -7,24 +7,25 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/memory.h"
 #include "model/reduction_queries.h"
+
+#define RESOLUTION_ROWS 32 /* weights are as fine as those of sums over so many rows (attention_observer_new) */
 
 static const struct {
     const char *name;
     kv_selection_budget budget;
-    reduction_rows rows;
+    bool repeats;
     attention_measure measure;
     bool needs_queries;
 } methods[REDUCTION_N_METHODS] = {
-#define X(NAME, name, budget, rows, measure, queries) {name, KV_BUDGET_##budget, REDUCTION_ROWS_##rows, ATTENTION_##measure, queries},
+#define X(NAME, name, budget, repeats, measure, queries) {name, KV_BUDGET_##budget, repeats, ATTENTION_##measure, queries},
     REDUCTION_METHODS(X)
 #undef X
 };
 
 const char *reduction_method_name(reduction_method m) { return methods[m].name; }
-reduction_rows reduction_method_rows(reduction_method m) { return methods[m].rows; }
+bool reduction_method_repeats(reduction_method m) { return methods[m].repeats; }
 bool reduction_method_needs_queries(reduction_method m) { return methods[m].needs_queries; }
 
 bool reduction_share_parse(const char *text, int32_t *permille) {
@@ -72,9 +73,9 @@ int reduction_observer_new(attention_observer **out, const rp_model *model, redu
     const attention_measure measure = methods[m].measure;
     const bool is_relative = measure == ATTENTION_RELATIVE;
     *out = NULL;
-    if (methods[m].rows == REDUCTION_ROWS_NONE) return RP_OK;
+    if (!methods[m].repeats) return RP_OK;
     return attention_observer_new(out, is_relative ? hp->n_layers : model->n_kv_layers, is_relative ? hp->n_heads : hp->n_kv_heads, measure,
-                                  (int64_t)REDUCTION_WINDOW * hp->n_heads, first_view, n_views, err);
+                                  (int64_t)RESOLUTION_ROWS * hp->n_heads, first_view, n_views, err);
 }
 
 /* ---- scores of one head, from what was observed ---- */
@@ -93,32 +94,6 @@ static void keep_first(const reduction_head *h, double *scores) {
 static void score_kvzip(const reduction_head *h, double *scores) {
     for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = weight_of(h, slot);
     keep_first(h, scores);
-}
-
-/* Neighbours outside of the slots before the window count as 0. */
-static void score_snapkv(const reduction_head *h, double *scores) {
-    const int32_t before = BASE_MAX(h->n_slots - REDUCTION_WINDOW, 0);
-    for (int32_t slot = 0; slot < h->n_slots; slot++) {
-        double sum = 0;
-        for (int32_t i = BASE_MAX(slot - REDUCTION_POOL / 2, 0); i <= slot + REDUCTION_POOL / 2 && i < before; i++) sum += weight_of(h, i);
-        scores[slot] = slot < before ? sum : (double)INFINITY;
-    }
-}
-
-static void score_knorm(const reduction_head *h, double *scores) {
-    for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = -reduction_norm(h->keys + (int64_t)slot * h->key_dim, h->key_dim);
-}
-
-static void score_sinks(const reduction_head *h, double *scores) {
-    for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = slot < REDUCTION_FIRST ? (double)INFINITY : slot;
-}
-
-/* 24 bits of a hash of layer, head and slot. */
-static void score_random(const reduction_head *h, double *scores) {
-    for (int32_t slot = 0; slot < h->n_slots; slot++) {
-        uint64_t x = (uint64_t)(uint32_t)h->layer << 48 ^ (uint64_t)(uint32_t)h->kv_head << 32 ^ (uint64_t)(uint32_t)slot;
-        scores[slot] = (double)(base_random_next(&x) >> 40);
-    }
 }
 
 /* ---- all heads ---- */
@@ -148,7 +123,7 @@ static int score_plus(backend *b, reduction_head *h, double *norms, double *scor
 /* The scores of a layer: [KV head][slot]. */
 static int score_layer(reduction_method m, backend *b, reduction_head *h, double *scores, rp_error *err) {
     const kv_shape *shape = kv_span_shape(h->run->spans[0]);
-    const bool reads = m == REDUCTION_KNORM || methods[m].needs_queries;
+    const bool reads = methods[m].needs_queries;
     int rc = RP_OK;
     for (h->kv_head = 0; h->kv_head < kv_shape_heads(shape) && !rc; h->kv_head++) {
         double *own = scores + (int64_t)h->kv_head * h->n_slots;
@@ -159,10 +134,6 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
         case REDUCTION_KVZIP_PLUS: break; /* all heads at once: score_plus */
         case REDUCTION_EXPECTED: rc = reduction_score_expected(h, own, err); break;
         case REDUCTION_COMPACTOR: rc = reduction_score_compactor(h, own, err); break;
-        case REDUCTION_SNAPKV: score_snapkv(h, own); break;
-        case REDUCTION_KNORM: score_knorm(h, own); break;
-        case REDUCTION_SINKS: score_sinks(h, own); break;
-        case REDUCTION_RANDOM: score_random(h, own); break;
         case REDUCTION_N_METHODS: break;
         }
     }
@@ -214,7 +185,7 @@ int reduction_score(float **out, backend *b, reduction_method m, const reduction
     const size_t bytes = sizeof(float) * (size_t)shape->n_layers * (size_t)kv_shape_heads(shape) * (size_t)h.n_slots;
     float *scores = *out = base_alloc(bytes);
     if (!scores) return base_fail_memory(err, bytes, "scores of slots");
-    BASE_ASSERT(run->observer != NULL || methods[m].rows == REDUCTION_ROWS_NONE);
+    BASE_ASSERT(run->observer != NULL || !methods[m].repeats);
     BASE_ASSERT(!run->observer || run->observer->n_views == run->n_spans);
     BASE_ASSERT(run->queries != NULL || !methods[m].needs_queries);
     const int rc = score_all(m, b, &h, scores, err);

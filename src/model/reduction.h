@@ -12,13 +12,8 @@
  *              REDUCTION_FUTURE positions, times the norm of the slot's value (Expected Attention; Devoto et al., 2025)
  *   compactor  leverage of a slot's key before its rotation, and the attention that all queries of its 256 tokens, later ones
  *              included, give it, times the norm of its value (Compactor; Chari and Van Durme, 2025)
- *   snapkv     the sum of the weights that the last rows of the module give a slot, averaged over neighbours; the last rows
- *              are kept (SnapKV; Li et al., 2024; here without a question)
- *   knorm      the smaller the norm of its key, the higher (Devoto et al., 2024)
- *   sinks      the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
- *   random     a hash of layer, head and slot
  *
- * In all but kvzip and kvzip+ every head keeps the same share. The last four are baselines. The same input gives the same selection
+ * With expected and compactor every head keeps the same share. The same input gives the same selection
  * everywhere; weights and elements of KV are the same bits for every number of threads and all levels of one arithmetic.
  */
 #ifndef MODEL_REDUCTION_H
@@ -26,31 +21,20 @@
 
 #include "model/backend.h"
 
-/* X(NAME, name, budget, rows that are observed, how their weights are joined, needs the module's queries) */
+/* X(NAME, name, budget, observes the rows of a repetition, how their weights are joined, needs the module's queries) */
 #define REDUCTION_METHODS(X) \
-    X(KVZIP, "kvzip", ALL, REPETITION, MAXIMUM, false) \
-    X(KVZIP_PLUS, "kvzip+", ALL, REPETITION, RELATIVE, false) \
-    X(EXPECTED, "expected", HEAD, NONE, SUM, true) \
-    X(COMPACTOR, "compactor", HEAD, NONE, SUM, true) \
-    X(SNAPKV, "snapkv", HEAD, LAST, SUM, false) \
-    X(KNORM, "knorm", HEAD, NONE, SUM, false) \
-    X(SINKS, "sinks", HEAD, NONE, SUM, false) \
-    X(RANDOM, "random", HEAD, NONE, SUM, false)
+    X(KVZIP, "kvzip", ALL, true, MAXIMUM, false) \
+    X(KVZIP_PLUS, "kvzip+", ALL, true, RELATIVE, false) \
+    X(EXPECTED, "expected", HEAD, false, SUM, true) \
+    X(COMPACTOR, "compactor", HEAD, false, SUM, true)
 
 typedef enum reduction_method {
-#define X(NAME, name, budget, rows, measure, queries) REDUCTION_##NAME,
+#define X(NAME, name, budget, repeats, measure, queries) REDUCTION_##NAME,
     REDUCTION_METHODS(X)
 #undef X
         REDUCTION_N_METHODS
 } reduction_method;
 
-/* Rows whose attention a method needs: none, the module's last REDUCTION_WINDOW, or those of a repetition. */
-typedef enum reduction_rows { REDUCTION_ROWS_NONE,
-                              REDUCTION_ROWS_LAST,
-                              REDUCTION_ROWS_REPETITION } reduction_rows;
-
-#define REDUCTION_WINDOW 32    /* of SnapKV, as in its experiments with long documents, as is */
-#define REDUCTION_POOL 7       /* this */
 #define REDUCTION_FIRST 4      /* first tokens of a context, which many heads attend to whatever they are */
 #define REDUCTION_FUTURE 512   /* positions, as in the paper's implementation */
 #define REDUCTION_LEVERAGE 0.3 /* weight of leverage beside attention; of Compactor, as are */
@@ -62,7 +46,7 @@ typedef enum reduction_rows { REDUCTION_ROWS_NONE,
 #define REDUCTION_AUTO 1001 /* calibrated by the module's own text */
 #define REDUCTION_SHARE_BYTES 8
 #define REDUCTION_SHARE_ADVICE "write a share from 0.1% to 100%, \"25%\", or auto"
-#define REDUCTION_METHOD_NAMES "kvzip, kvzip+, expected, compactor, snapkv, knorm, sinks or random" /* for messages */
+#define REDUCTION_METHOD_NAMES "kvzip, kvzip+, expected or compactor" /* for messages */
 /* "12.5%": 125; "auto". false: it is not a share. */
 bool reduction_share_parse(const char *text, int32_t *permille);
 char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]);
@@ -72,7 +56,8 @@ int reduction_options_read(const char *share, const char *method, int32_t *permi
 
 const char *reduction_method_name(reduction_method m); /* "kvzip" */
 bool reduction_method_parse(const char *name, reduction_method *out);
-reduction_rows reduction_method_rows(reduction_method m);
+/* Does the method observe the rows of a repetition of the module? Else it observes none. */
+bool reduction_method_repeats(reduction_method m);
 bool reduction_method_needs_queries(reduction_method m);
 
 /* Of the weights of a method's rows, in n_views views from first_view on; *out NULL: it needs none. RP_ERR_MEMORY. */

@@ -89,7 +89,7 @@ class Eval(unittest.TestCase):
         rows = {r["setting"]: r for r in self.rows("-t", task("pairs-16"), "--limit", "2", "--svg-kv", svg, *(x for s in settings for x in ("-s", s)))}
         of_modules = {s.split("+", 2)[2] for s in rows if "+keep:" in s}
         of_requests = {s.split(":")[2] for s in rows if "kv-keep:" in s}
-        self.assertTrue({"kvzip", "expected", "random"} < of_modules and {"snapkv", "sinks"} < of_requests, rows.keys())
+        self.assertTrue({"kvzip", "expected"} < of_modules and {"snapkv", "sinks"} < of_requests, rows.keys())
         self.assertEqual(len(rows), 3 + len(of_modules) + 2 * len(of_requests))
         self.assertLess(rows["path+keep:25%+kvzip"]["kv_bytes"], rows["path"]["kv_bytes"] / 2)
         self.assertEqual(rows["path"]["kept_share"], 1)

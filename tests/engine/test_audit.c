@@ -502,14 +502,14 @@ static void write_long_schema(const char *attributes, char *out, size_t bytes) {
     append(out, bytes, "</system></schema>");
 }
 
-/* Knorm drops what the bundled model needs most (docs/quality.md): an eighth of the slots gives other answers. */
+/* Expected Attention drops what the bundled model needs (docs/quality.md): an eighth of the slots gives other answers. */
 static rp_engine *open_long(int32_t every, bool raises, const char *folder, const char *attributes) {
     rp_engine_options o = options(every, raises);
     rp_engine *e;
     rp_error err;
     char pml[8192];
     o.n_ctx = 1024;
-    o.keep_method = "knorm";
+    o.keep_method = "expected";
     o.store_dir = folder;
     if (rp_engine_new(&e, model, &o, &err)) fail_msg("%s", err.message);
     write_long_schema(attributes, pml, sizeof(pml));
@@ -578,7 +578,7 @@ static void reduced_modules_are_moved_up_to_full_kv_first(void **state) {
     for (; n_asked < AUDIT_LEAST_SAMPLES; n_asked++) {
         expect_raised(e, "");
         ask_long(&r, e, n_asked, "", RP_REUSE_ON);
-        n_reduced += strcmp(why_full(&r), "knorm") == 0;
+        n_reduced += strcmp(why_full(&r), "expected") == 0;
         oracle_run_free(&r);
     }
     assert_true(n_reduced >= 4);
@@ -595,7 +595,7 @@ static void reduced_modules_are_moved_up_to_full_kv_first(void **state) {
     rp_audit_free(a);
 
     ask_long(&r, e, 1, " quality=\"reuse\"", RP_REUSE_ON); /* an explicit quality is not changed */
-    assert_string_equal(why_full(&r), "knorm");
+    assert_string_equal(why_full(&r), "expected");
     oracle_run_free(&r);
     rp_engine_free(e);
 
@@ -605,7 +605,7 @@ static void reduced_modules_are_moved_up_to_full_kv_first(void **state) {
     rp_engine_free(e);
     e = open_long(0, false, dir, KEEPS); /* without the auditor keep applies again */
     ask_long(&r, e, 1, "", RP_REUSE_ON);
-    assert_string_equal(why_full(&r), "knorm");
+    assert_string_equal(why_full(&r), "expected");
     oracle_run_free(&r);
     rp_engine_free(e);
     rp_engine_free(plain);

@@ -77,15 +77,11 @@ static void open_queries(module *m, forward_run *r) {
     must(query_record_new(&r->queries, r->model->hp.n_layers, r->model->hp.n_heads * r->model->hp.key_dim, &err), &err);
 }
 
-/* Up to the end of a span, or to the last rows. */
-static int32_t end_of_piece(int32_t first, int32_t n) {
-    const int32_t span = BASE_MIN((first / KV_SPAN_TOKENS + 1) * KV_SPAN_TOKENS, n), last = BASE_MAX(n - REDUCTION_WINDOW, 0);
-    return first < last ? BASE_MIN(span, last) : span;
-}
+/* Up to the end of a span. */
+static int32_t end_of_piece(int32_t first, int32_t n) { return BASE_MIN((first / KV_SPAN_TOKENS + 1) * KV_SPAN_TOKENS, n); }
 
 static void feed_piece(module *m, forward_run *r, const int32_t *tokens, int32_t first, int32_t end) {
     rp_error err = {0};
-    r->observer = first >= m->n - REDUCTION_WINDOW ? m->observers[REDUCTION_SNAPKV] : NULL;
     forward_run_feed(r, tokens + first, m->first + first, end - first, 0, NULL);
     const kv_span *last = r->context.views[r->context.n_views - 1].span;
     if (end % KV_SPAN_TOKENS != 0 && end != m->n) return;
@@ -108,7 +104,7 @@ static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_
     seal_own(&r->context);
     for (int i = 0; i < REDUCTION_N_METHODS; i++) {
         const size_t n_views = r->context.n_views;
-        if (reduction_method_rows((reduction_method)i) != REDUCTION_ROWS_REPETITION) continue;
+        if (!reduction_method_repeats((reduction_method)i)) continue;
         r->observer = m->observers[i];
         forward_run_feed(r, asking, m->first + n, n_asking, 0, NULL);
         forward_run_feed(r, tokens, m->first + n + n_asking, n, 0, NULL);
@@ -150,10 +146,10 @@ static struct {
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     void (*observe_input)(backend *b, const backend_buffer *input);
     double norms[FORWARD_RUN_ROWS]; /* of the inputs of attention, of a step's rows */
-    double *weights[3];
-    double *relative;   /* [layer of the model][query head][slot]: the highest weight divided by a row's norm */
-    double *queries;    /* [layer][slot][query head][key dimension], not rotated */
-    float *elements[2]; /* values and keys: [layer][KV head][slot][dimension] */
+    double *weights;                /* [layer][KV head][slot]: the highest weight that a row of the repetition gave */
+    double *relative;               /* [layer of the model][query head][slot]: the highest weight divided by a row's norm */
+    double *queries;                /* [layer][slot][query head][key dimension], not rotated */
+    float *elements[2];             /* values and keys: [layer][KV head][slot][dimension] */
 } naive;
 
 static size_t index_of(const kv_shape *shape, int32_t n, int32_t layer, int32_t kv_head, int32_t slot) {
@@ -186,9 +182,7 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
         const model_row *row = &b->step->rows[r];
         const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
         const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x};
-        const bool is_last = row->observer == naive.module->observers[REDUCTION_SNAPKV];
         const bool is_relative = row->observer == naive.module->observers[REDUCTION_KVZIP_PLUS];
-        const reduction_rows rows = is_last ? REDUCTION_ROWS_LAST : REDUCTION_ROWS_REPETITION;
         if (!row->observer) continue;
         const size_t n = naive_attention(&q, b->step->contexts[0], slots, BASE_ARRAY_LEN(slots), out);
         for (size_t k = 0; k < n; k++) {
@@ -197,8 +191,8 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
             if (view < 0 || view >= naive.module->n_spans) continue;
             if (is_relative) *relative = fmax(*relative, slots[k].weight / naive.norms[r]);
             if (is_relative) continue; /* the same repetition was observed before */
-            double *joined = &naive.weights[rows][index_of(&b->shape, naive.module->n, b->model->layers[layer].states, kv_head, slot)];
-            *joined = is_last ? *joined + slots[k].weight : fmax(*joined, slots[k].weight);
+            double *joined = &naive.weights[index_of(&b->shape, naive.module->n, b->model->layers[layer].states, kv_head, slot)];
+            *joined = fmax(*joined, slots[k].weight);
         }
     }
 }
@@ -426,24 +420,12 @@ static void score_others(const rp_model *model, const kv_shape *shape, const mod
 
 /* The score of a slot of a head, as the method's paper has it. */
 static double naive_score(reduction_method method, const kv_shape *shape, const module *m, int32_t layer, int32_t kv_head, int32_t slot) {
-    const double *last = naive.weights[REDUCTION_ROWS_LAST] + index_of(shape, m->n, layer, kv_head, 0);
-    const double *repeated = naive.weights[REDUCTION_ROWS_REPETITION] + index_of(shape, m->n, layer, kv_head, 0);
-    const int32_t before = m->n > 32 ? m->n - 32 : 0;
-    double sum = 0;
+    const double *repeated = naive.weights + index_of(shape, m->n, layer, kv_head, 0);
     switch (method) {
     case REDUCTION_KVZIP: return m->first + slot < 4 ? INFINITY : repeated[slot];
     case REDUCTION_KVZIP_PLUS: return m->first + slot < 4 ? INFINITY : naive_scores[method][index_of(shape, m->n, layer, kv_head, slot)];
-    case REDUCTION_SNAPKV:
-        if (slot >= before) return INFINITY;
-        for (int32_t i = slot - 3; i <= slot + 3; i++) sum += i >= 0 && i < before ? last[i] / 7 : 0;
-        return sum;
-    case REDUCTION_KNORM:
-        for (int32_t d = 0; d < shape->layers[0].key_dim; d++) sum += pow(element(shape, m, true, layer, kv_head, slot, d), 2);
-        return -sqrt(sum);
-    case REDUCTION_SINKS: return slot < 4 ? INFINITY : slot;
     case REDUCTION_EXPECTED:
     case REDUCTION_COMPACTOR: return naive_scores[method][index_of(shape, m->n, layer, kv_head, slot)];
-    case REDUCTION_RANDOM:
     case REDUCTION_N_METHODS: break;
     }
     return 0;
@@ -516,7 +498,7 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     forward_run_open(&other, model, level, 2048, FORWARD_RUN_ROWS, 3);
     const kv_shape *shape = kv_pool_shape(run.pool);
     const int32_t n_heads = shape->n_layers * kv_shape_heads(shape);
-    for (int i = 1; i < 3; i++) naive.weights[i] = allocate((size_t)(n_heads * n), sizeof(double));
+    naive.weights = allocate((size_t)(n_heads * n), sizeof(double));
     naive.relative = allocate((size_t)(model->hp.n_layers * model->hp.n_heads * n), sizeof(double));
     naive.queries = allocate((size_t)(model->hp.n_layers * n * model->hp.n_heads * model->hp.key_dim), sizeof(double));
     naive.run = &run;
@@ -544,7 +526,7 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
             for (int k = 0; k < i; k++)
                 if (is_same(chosen[i], chosen[k]) && !(method == REDUCTION_KVZIP_PLUS && k == REDUCTION_KVZIP && keeps_all))
                     fail_msg("%s: %s chooses as %s does", name, reduction_method_name(method), reduction_method_name((reduction_method)k));
-            for (int32_t head = 0; head < n_heads && method != REDUCTION_RANDOM; head += step)
+            for (int32_t head = 0; head < n_heads; head += step)
                 n_differ += check_heads(method, &run, &m, chosen[i], head, head + step, shares[share]);
             n_all += n_heads * m.n;
         }
@@ -555,7 +537,7 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     close_module(&same);
     forward_run_close(&run);
     forward_run_close(&other);
-    for (int i = 1; i < 3; i++) free(naive.weights[i]);
+    free(naive.weights);
     for (int i = REDUCTION_KVZIP_PLUS; i <= REDUCTION_COMPACTOR; i++) free(naive_scores[i]);
     free(naive.relative);
     for (int i = 0; i < 2; i++) free(naive.elements[i]);
@@ -695,7 +677,7 @@ static void documents_are_reduced_and_questions_answered(void **state) {
     for (int k = 0; k < N_SHARES; k++) {
         const int kvzip = sum_of(table.right[REDUCTION_KVZIP][k]);
         assert_true(sum_of(table.all) - kvzip <= (k < 2 ? 1 + n_items / 50 : 2 + n_items / 12));
-        assert_true(kvzip > sum_of(table.right[REDUCTION_RANDOM][k]));
+        assert_true(kvzip > sum_of(table.right[REDUCTION_EXPECTED][k]));
     }
     rp_free(asking);
     free(items);

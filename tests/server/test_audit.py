@@ -103,7 +103,7 @@ class Audit(unittest.TestCase):
         filler = "".join(" The town of {} has a school, a bridge and an old mill." for _ in range(6))
         modules = "".join(f'<module name="t{i}" keep="12.5%">This is about the town of {n}. The river of {n} is {r}.{filler.format(*[n] * 6)}</module>'
                           for i, (n, r) in enumerate(TOWNS))
-        server = self.serve("--audit", "1", "--max-divergence", "0.5", "--audit-raise", "--keep-method", "knorm")
+        server = self.serve("--audit", "1", "--max-divergence", "0.5", "--audit-raise", "--keep-method", "expected")
         self.assertEqual(server.ask("PUT", "/v1/schemas/kept", schema("kept", modules)).status, 200)
         body = {"prompt": '<prompt schema="kept"><t0/><t1/><user>What is the river of Norgen?</user></prompt>', "max_tokens": 3, "temperature": 0}
         until, n, raised, reasons = time.monotonic() + WAIT_S, 0, "", set()

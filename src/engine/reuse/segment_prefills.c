@@ -136,8 +136,8 @@ int32_t segment_prefill_most_rows(const segment_prefill *prefill) {
     return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq) : prefill->seq.n - prefill->seq.done;
 }
 
-void segment_prefill_observe(segment_prefill *prefill, int32_t k, model_row *row) {
-    if (prefill->reduction) segment_reduction_observe(prefill->reduction, k, row);
+void segment_prefill_observe(segment_prefill *prefill, model_row *row) {
+    if (prefill->reduction) segment_reduction_observe(prefill->reduction, row);
 }
 
 bool segment_prefill_wants_logits(const segment_prefill *prefill) {

@@ -136,10 +136,10 @@ int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layou
     segment_reduction *r = *out = base_calloc(1, sizeof(*r));
     if (!r) return base_fail_memory(err, sizeof(*r), "a module to reduce");
     *r = (segment_reduction){.engine = e, .layout = l, .segment = s, .method = l->formats.method};
-    r->recomputes = kv_format_is_encoded(s->format) || reduction_method_rows(r->method) != REDUCTION_ROWS_REPETITION;
+    r->recomputes = kv_format_is_encoded(s->format) || !reduction_method_repeats(r->method);
     int rc = list_left_out(r, err);
     if (!rc && r->recomputes) rc = list_own(r, err);
-    if (!rc && (is_auto(r) || reduction_method_rows(r->method) == REDUCTION_ROWS_REPETITION)) rc = list_repetitions(r, err);
+    if (!rc && (is_auto(r) || reduction_method_repeats(r->method))) rc = list_repetitions(r, err);
     if (!rc) rc = list_positions(r, err);
     if (!rc) return RP_OK;
     segment_reduction_free(r);
@@ -216,12 +216,10 @@ static int32_t end_of_rows(const segment_reduction *r) { return r->judges ? r->j
 
 int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) { return end_of_rows(r) - seq->done; }
 
-void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row) {
+void segment_reduction_observe(segment_reduction *r, model_row *row) {
     const bool is_own = r->pieces[r->piece].is_own;
-    const bool is_last = is_own && k >= r->segment->n_tokens - REDUCTION_WINDOW;
-    const reduction_rows rows = reduction_method_rows(r->method);
     if (r->judges) return;
-    if (rows == REDUCTION_ROWS_REPETITION ? !is_own : rows == REDUCTION_ROWS_LAST && is_last) row->observer = r->observer;
+    if (!is_own) row->observer = r->observer;
     if (is_own) row->queries = r->record;
 }
 

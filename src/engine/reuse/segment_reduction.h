@@ -47,8 +47,8 @@ int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s);
 int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err);
 /* Rows that the next step may have at most. */
 int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq);
-/* The k-th token of the sequence is computed by this row. */
-void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row);
+/* The next token of the sequence is computed by this row. */
+void segment_reduction_observe(segment_reduction *r, model_row *row);
 /* Do the next rows want their logits? */
 bool segment_reduction_wants_logits(const segment_reduction *r, const sequence *seq);
 /* n_rows rows were computed, and counted in seq->done, with these logits, or NULL. seq->done may be lower afterwards. RP_ERR_MEMORY. */
