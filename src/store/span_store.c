@@ -135,7 +135,8 @@ static void use_entry(span_store *s, uint32_t i, const span_terms *terms) {
 }
 
 int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms, rp_error *err) {
-    BASE_ASSERT(kv_span_is_sealed(span)); /* invariant 3 of src/engine: complete and sealed */
+    BASE_ASSERT(kv_span_is_sealed(span) && kv_span_layers_ready(span) == kv_pool_shape(s->places.pool)->n_layers); /* invariant 3 of src/engine */
+    BASE_ASSERT(!kv_span_has_failed(span));
     BASE_ASSERT(!about || (about->label && (about->kind == RECORD_REDUCED) == kv_span_is_reduced(span)));
     const base_key *key = kv_span_key(span);
     uint32_t i = span_store_find(s, key);
@@ -194,6 +195,7 @@ uint32_t span_tenant(const base_key *salt) {
 }
 
 int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
+    BASE_ASSERT(tenant != 0); /* span_tenant */
     const int rc = span_budget_set_quota(&s->places.budget, &(span_quota){tenant, {ram_bytes, disk_bytes}});
     if (rc && span_budget_group(&s->places.budget, tenant) == 0) return rc;
     span_places_fit_quota(&s->places, tenant);
@@ -223,6 +225,7 @@ static void fail_entry(span_store *s, uint32_t i, const tier_event *event) {
     p->stats.disk_faults++;
     base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "ignored" : "set aside", record_fault_name(event->fault),
              event->err.message);
+    BASE_ASSERT(event->fault != RECORD_FAULT_NONE); /* a miss has a reason */
     span_places_fail(p, i);
     if (!span_entry_is_in(span_store_entry(s, i), TIER_DISK)) return;
     span_places_set_unreadable(p, i);
@@ -268,6 +271,7 @@ static void begin_syncs(span_store *s) {
 }
 
 void span_store_sync(span_store *s, span_sync *sync, bool after_pins) {
+    for (const span_sync *other = s->syncs; other; other = other->next) BASE_ASSERT(other != sync); /* not started twice */
     *sync = (span_sync){.done = true, .after_pins = after_pins};
     if (!s->places.tier || s->read_only) return;
     sync->done = false;

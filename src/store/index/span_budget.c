@@ -88,6 +88,7 @@ static void pin_in(span_budget *b, span_tier tier, uint32_t i) {
     }
     p->pinned_bytes = p->bytes;
     b->pinned_bytes[tier] += p->bytes;
+    BASE_ASSERT(b->pinned_bytes[tier] <= b->bytes[tier] / PIN_SHARE); /* invariant 2 */
     eviction_set_pinned(b->tiers[tier], i, true);
 }
 
@@ -169,7 +170,10 @@ static bool disk_may_go(void *user, uint32_t i) {
 }
 
 uint32_t span_budget_victim(span_budget *b, span_tier tier, uint32_t group) {
-    return eviction_victim(b->tiers[tier], group, tier == TIER_RAM ? ram_may_go : disk_may_go, b->index);
+    const uint32_t i = eviction_victim(b->tiers[tier], group, tier == TIER_RAM ? ram_may_go : disk_may_go, b->index);
+    const span_place *p = i == EVICTION_NONE ? NULL : &b->index->entries[i].places[tier];
+    BASE_ASSERT(!p || (p->is_there && p->pinned_bytes == 0)); /* invariant 3 */
+    return i;
 }
 
 bool span_budget_was_dropped(const span_budget *b, const base_key *key) {
@@ -211,6 +215,7 @@ void span_budget_set_pinned(span_budget *b, uint32_t i, bool pinned) {
 
 static void set_terms(span_budget *b, uint32_t i, const span_terms *terms) {
     span_entry *e = &b->index->entries[i];
+    BASE_ASSERT(terms->ttl_s >= 0);
     if (terms->ttl_s > 0) e->ttl_s = terms->ttl_s;
     if (terms->pin) span_budget_set_pinned(b, i, true);
 }
@@ -228,6 +233,7 @@ static void span_budget_keep(span_budget *b, uint32_t i) {
 }
 
 void span_budget_set_reader(span_budget *b, span_reader reader) {
+    BASE_ASSERT(reader.keep_s >= 0);
     b->reader = reader;
     for (int tier = 0; tier < N_TIERS; tier++) eviction_set_reader(b->tiers[tier], reader.who);
 }

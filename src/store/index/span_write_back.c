@@ -59,6 +59,7 @@ static span_disk_fit evict_record(span_write_back *w, uint32_t group, const evic
     span_places *p = w->places;
     const uint32_t i = span_budget_victim(&p->budget, TIER_DISK, group);
     if (i == EVICTION_NONE) return oldest_in(w, LIST_WRITING) == NONE ? DISK_FITS_NEVER : DISK_FITS_LATER;
+    BASE_ASSERT(entry_at(w, i)->places[TIER_DISK].is_written && entry_at(w, i)->waits != LIST_WRITING);
     if (about && !eviction_outranks(p->budget.tiers[TIER_DISK], about, i)) return DISK_FITS_NEVER;
     span_places_leave_disk(p, i, TIER_EVICT, true);
     p->stats.disk_evictions++;
@@ -80,6 +81,7 @@ static span_disk_fit make_disk_space(span_write_back *w, uint32_t tenant, uint64
     if (bytes > most || bytes > span_budget_quota(b, tenant, TIER_DISK)) return DISK_FITS_NEVER;
     while (fit == DISK_FITS && !span_budget_fits_quota(b, tenant, TIER_DISK, bytes)) fit = evict_record(w, span_budget_group(b, tenant), about);
     while (fit == DISK_FITS && w->places->stats.disk_bytes + bytes > most) fit = evict_record(w, EVICTION_NONE, about);
+    BASE_ASSERT(fit != DISK_FITS || (w->places->stats.disk_bytes + bytes <= most && span_budget_fits_quota(b, tenant, TIER_DISK, bytes)));
     return fit;
 }
 
@@ -102,6 +104,7 @@ static void queue_again(span_write_back *w, span_list_kind list, uint32_t i) {
 
 /* Does not admit it; its row stays, for a second use. */
 static void skip_write(span_write_back *w, uint32_t i) {
+    BASE_ASSERT(entry_at(w, i)->waits == LIST_ONCE && entry_at(w, i)->row); /* what is due is written, or is counted as late */
     span_places_unqueue(w->places, i);
     w->places->stats.disk_skipped++;
 }
@@ -115,6 +118,7 @@ static uint64_t begin_by(const span_write_back *w, const span_entry *e, uint64_t
 
 /* Late due text is written when nothing is due. */
 static void demote(span_write_back *w, uint32_t i) {
+    BASE_ASSERT(entry_at(w, i)->row && w->mode != SPAN_STORE_WRITE_THROUGH);
     w->places->stats.disk_late++;
     entry_at(w, i)->since_us = base_clock_us();
     queue_again(w, LIST_ONCE, i);
@@ -147,6 +151,7 @@ static bool pass_to_tier(span_write_back *w, uint32_t i, uint64_t bytes, uint64_
     span_places *p = w->places;
     span_entry *e = entry_at(w, i);
     bool is_own;
+    BASE_ASSERT(span_write_back_is_on(w) && e->waits == LIST_RAM && base_key_equal(&e->row->record.key, &e->key));
     kv_span_form *form = span_places_copy_form(p, &e->row->record.form, e->row->n_layers, &is_own);
     if (!form) return false;
     if (span_entry_is_in(e, TIER_DISK)) span_places_lose_disk(p, i, false); /* unreadable: the new record replaces it */
@@ -249,6 +254,7 @@ static void set_share(span_write_back *w) {
     const uint64_t doubled = BASE_MIN(due / step, SHARE_STEPS), doubled_once = BASE_MIN((due + waiting[LIST_ONCE]) / step, SHARE_STEPS);
     const uint32_t share = BASE_MAX(LEAST_SHARE >> doubled, MOST_SHARE), once = BASE_MAX(LEAST_SHARE >> doubled_once, MOST_SHARE_ONCE);
     w->share = BASE_MIN(share, once);
+    BASE_ASSERT(w->share >= MOST_SHARE && w->share <= LEAST_SHARE);
     apply_share(w);
 }
 
@@ -313,6 +319,7 @@ int64_t span_write_back_wait_ms(const span_write_back *w) {
 /* The tier returns the row of a late write. */
 static void take_late(span_write_back *w, uint32_t i, record_row *row) {
     span_entry *e = entry_at(w, i);
+    BASE_ASSERT(base_key_equal(&row->record.key, &e->key) && !e->places[TIER_DISK].is_written);
     span_places_lose_disk(w->places, i, false);
     if (!e->span || e->row || e->failed) {
         base_free(row);
