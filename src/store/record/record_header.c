@@ -72,7 +72,8 @@ uint32_t record_version_of(const kv_shape *shape) { return kv_shape_capabilities
 static size_t reduced_bytes(int32_t n_heads) { return n_heads > 0 ? RECORD_REDUCED_BYTES + (size_t)n_heads * 2 : 0; }
 
 size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes) {
-    return record_fixed_bytes(version) + (size_t)n_layers * record_layer_row_bytes(version) + reduced_bytes(n_heads) + (size_t)n_tokens * 4 + label_bytes;
+    return record_fixed_bytes(version) + (size_t)n_layers * record_layer_row_bytes(version) + reduced_bytes(n_heads) +
+           (size_t)n_tokens * 4 + label_bytes;
 }
 
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
