@@ -146,8 +146,8 @@ static void open_subject(bench *b, subject *s, rp_kv_format format) {
     base_cpu_level level;
     s->format = format;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.format = text, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
-    must(cpu_backend_new(&s->backend, b->model, &o, &err), &err);
+    cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
+    must(cpu_backend_new(&s->backend, &b->model->net, &o, &err), &err);
     must(s->backend->ops->prepare(s->backend, NULL, NULL, &err), &err);
     s->ops = *s->backend->ops;
     s->attend = s->ops.attend;
@@ -190,7 +190,7 @@ static void run_step(bench *b, subject *s, const cell *c, int32_t n) {
     for (int32_t i = 0; i < c->n_contexts; i++) {
         contexts[i] = &s->contexts[i];
         for (int32_t k = 0; k < n; k++, n_rows++) {
-            int32_t token = (int32_t)tiny_random_below(&b->random, (uint64_t)b->model->hp.n_vocab);
+            int32_t token = (int32_t)tiny_random_below(&b->random, (uint64_t)b->model->net.hp.n_vocab);
             rows[n_rows] = (model_row){.token = token, .pos = s->pos + k, .context = i, .wants_logits = k == n - 1};
             must(kv_context_append(&s->contexts[i], s->pos + k, &rows[n_rows].span, &rows[n_rows].slot, &err), &err);
         }
@@ -271,7 +271,7 @@ int main(int argc, char **argv) {
     }
     if (b.threads < 1 || b.threads > BENCH_MAX_THREADS || b.rounds < 1 || b.rounds > MAX_ROUNDS) usage();
     must(model_open(&b.model, argv[1], NULL, &err), &err);
-    b.logits = base_alloc(sizeof(float) * MAX_CONTEXTS * (size_t)b.model->hp.n_vocab);
+    b.logits = base_alloc(sizeof(float) * MAX_CONTEXTS * (size_t)b.model->net.hp.n_vocab);
     if (!b.logits) bench_die("out of memory", NULL);
     open_formats(&b, formats);
     printf("| cell, %d threads | KV | ms a step | speed | attention, ms | speed |\n| --- | --- | ---: | ---: | ---: | ---: |\n", b.threads);

@@ -137,7 +137,7 @@ static void measure(const bench *b, subject *s, int round, double layer_ms) {
 
 static void report(bench *b, subject *s, double *reuse, double *exact) {
     size_t n = (size_t)b->rounds;
-    double layer = bench_median(exact, n) / b->model->hp.n_layers;
+    double layer = bench_median(exact, n) / b->model->net.hp.n_layers;
     printf("%d modules of %d tokens, %d threads: reuse %.1f ms, exact %.1f ms, a layer of it %.2f ms\n\n", b->modules, b->tokens, b->threads,
            bench_median(reuse, n), bench_median(exact, n), layer);
     printf("| quality | looked at | computed again | ms | its tokens, ms | ratio | told, ms |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
@@ -167,7 +167,7 @@ int main(int argc, char **argv) {
     for (int round = 0; round < b.rounds; round++) {
         reuse[round] = time_of(&b, &b.prompt, (rp_quality){RP_QUALITY_REUSE, 0});
         exact[round] = time_of(&b, &b.prompt, (rp_quality){RP_QUALITY_EXACT, 0});
-        for (int i = 0; i < N_QUALITIES; i++) measure(&b, &subjects[i], round, exact[round] / b.model->hp.n_layers);
+        for (int i = 0; i < N_QUALITIES; i++) measure(&b, &subjects[i], round, exact[round] / b.model->net.hp.n_layers);
     }
     report(&b, subjects, reuse, exact);
     for (int i = 0; i < N_QUALITIES; i++) bench_text_free(&subjects[i].control);

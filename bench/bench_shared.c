@@ -118,7 +118,7 @@ static double decode(bench *b, subject *s, int n, int n_steps) {
     double begin = bench_now_s();
     for (int step = 0; step < n_steps; step++, s->pos++) {
         for (int i = 0; i < n; i++) {
-            int32_t token = (int32_t)tiny_random_below(&b->random, (uint64_t)b->model->hp.n_vocab);
+            int32_t token = (int32_t)tiny_random_below(&b->random, (uint64_t)b->model->net.hp.n_vocab);
             rows[i] = (model_row){.token = token, .pos = s->pos, .context = i, .wants_logits = true};
             must(kv_context_append(&s->contexts[i], s->pos, &rows[i].span, &rows[i].slot, &err), &err);
             contexts[i] = &s->contexts[i];
@@ -148,8 +148,8 @@ typedef struct limits {
 
 static limits weigh_model(const bench *b) {
     limits l = {0};
-    for (int32_t i = 0; i < model_n_matrices(b->model); i++) {
-        const model_weight *w = model_matrix(b->model, i);
+    for (int32_t i = 0; i < b->model->net.n_matrices; i++) {
+        const model_weight *w = b->model->net.matrices[i];
         if (!w->data) continue;
         l.weight_bytes += (double)kernel_row_bytes(w->type, w->n_in) * (double)(w->n_out * w->n_slices);
         l.products += 2.0 * (double)w->n_in * (double)(w->n_out * w->n_slices);
@@ -165,7 +165,7 @@ static void measure_machine(const bench *b, limits *l) {
 
 /* Milliseconds of a step of n rows that reads the KV `times` times. */
 static double least_ms(const bench *b, const limits *l, int n, double kv_bytes, int times) {
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->model->net.hp;
     double sums = 2.0 * n * b->tokens * hp->n_layers * hp->n_heads * (hp->key_dim + hp->value_dim);
     double products_ms = n * l->products / l->int8_gops / 1e6, sums_ms = sums / l->f32_gops / 1e6;
     double weights_ms = l->weight_bytes / l->read_gbs / 1e6, states_ms = kv_bytes * times / l->read_gbs / 1e6;
@@ -194,13 +194,13 @@ static void open_bench(bench *b, const char *path) {
     kv_shape shape = model_kv_shape(b->model, RP_KV_F16);
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.format = RP_KV_F16, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
+    cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
                              .max_rows = MAX_SEQUENCES};
-    must(cpu_backend_new(&b->backend, b->model, &o, &err), &err);
+    must(cpu_backend_new(&b->backend, &b->model->net, &o, &err), &err);
     must(b->backend->ops->prepare(b->backend, NULL, NULL, &err), &err);
     must(model_forward_new(&b->forward, b->model, b->backend, MAX_SEQUENCES, MAX_SEQUENCES, &err), &err);
     must(kv_pool_new(&b->pool, &shape, UINT64_MAX / 2, NULL, &err), &err);
-    b->logits = base_alloc(sizeof(float) * MAX_SEQUENCES * (size_t)b->model->hp.n_vocab);
+    b->logits = base_alloc(sizeof(float) * MAX_SEQUENCES * (size_t)b->model->net.hp.n_vocab);
     if (!b->logits) bench_die("out of memory", NULL);
 }
 

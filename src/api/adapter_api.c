@@ -20,7 +20,7 @@ int rp_adapter_describe(const rp_adapter *a, rp_adapter_info *out) {
     const rp_adapter_info info = {
         .name = a->name,
         .fingerprint = a->key_hex,
-        .rank = a->max_rank,
+        .rank = a->weights.max_rank,
         .alpha = a->alpha,
         .n_tensors = a->n_tensors,
         .bytes = a->bytes,

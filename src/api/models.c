@@ -43,18 +43,18 @@ static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *param
 
 static int32_t count_windows(const rp_model *m) {
     int32_t n = 0;
-    for (int32_t l = 0; l < m->hp.n_layers; l++) n += m->layers[l].window > 0;
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) n += m->net.layers[l].window > 0;
     return n;
 }
 
 static const char *name_positions(const rp_model *m) {
     if (!model_is_movable(m)) return "learned";
-    return m->alibi_slopes ? "ALiBi" : m->hp.rot_dim > 0 ? "rotary" : "none";
+    return m->net.alibi_slopes ? "ALiBi" : m->net.hp.rot_dim > 0 ? "rotary" : "none";
 }
 
 static rp_model_info describe_vocabulary(const rp_model *m) {
     return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
-                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "",
+                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->net.hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "",
                            .chat_template = m->chat_template, .infills = tokenizer_infills(m->tokenizer)};
 }
 
@@ -65,29 +65,29 @@ static rp_model_info describe_model(const rp_model *m) {
         .architecture = m->arch->name,
         .chat_format = chat_format_name(m->chat),
         .chat_format_guessed = m->chat_guessed,
-        .n_layers = m->hp.n_layers,
-        .n_heads = m->hp.n_heads,
-        .n_kv_heads = m->hp.n_kv_heads,
-        .head_dim = m->hp.key_dim,
-        .n_embd = m->hp.n_embd,
-        .n_ff = m->hp.n_ff,
-        .n_vocab = m->hp.n_vocab,
-        .n_ctx_train = m->hp.n_ctx_train,
+        .n_layers = m->net.hp.n_layers,
+        .n_heads = m->net.hp.n_heads,
+        .n_kv_heads = m->net.hp.n_kv_heads,
+        .head_dim = m->net.hp.key_dim,
+        .n_embd = m->net.hp.n_embd,
+        .n_ff = m->net.hp.n_ff,
+        .n_vocab = m->net.hp.n_vocab,
+        .n_ctx_train = m->net.hp.n_ctx_train,
         .positions = name_positions(m),
         .movable = model_is_movable(m),
-        .window = m->hp.window,
+        .window = m->net.hp.window,
         .n_window_layers = count_windows(m),
-        .n_experts = m->hp.n_experts,
-        .n_experts_used = m->hp.n_experts_used,
+        .n_experts = m->net.hp.n_experts,
+        .n_experts_used = m->net.hp.n_experts_used,
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
         .is_encoder = model_is_encoder(m),
-        .pooling = rp_pooling_name(m->hp.pooling),
-        .n_scores = model_is_encoder(m) ? m->hp.n_outputs : 0,
+        .pooling = rp_pooling_name(m->net.hp.pooling),
+        .n_scores = model_is_encoder(m) ? m->net.hp.n_outputs : 0,
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
         .chat_template = m->chat_template,
         .infills = tokenizer_infills(m->tokenizer),
     };
-    info.weights = m->is_mock ? "none" : kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
+    info.weights = m->net.is_mock ? "none" : kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
 }
 

@@ -38,7 +38,7 @@ void embedding_take_options(rp_request *o) {
     o->continues_last = false;
 }
 
-static rp_pooling resolve(const rp_model *m, rp_pooling pooling) { return pooling == RP_POOLING_MODEL ? m->hp.pooling : pooling; }
+static rp_pooling resolve(const rp_model *m, rp_pooling pooling) { return pooling == RP_POOLING_MODEL ? m->net.hp.pooling : pooling; }
 
 int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *err) {
     if ((unsigned)o->pooling >= RP_N_POOLINGS) return base_fail(err, RP_ERR_INVALID, "unknown pooling value %d", (int)o->pooling);
@@ -49,7 +49,7 @@ int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *er
     if (o->pooling == RP_POOLING_OFF) return RP_OK;
     if (model_is_encoder(m) && (o->prompt || o->built || o->messages))
         return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it embeds plain text or tokens, without messages or modules", m->arch->name);
-    if (resolve(m, o->pooling) == RP_POOLING_RANK && (!model_is_encoder(m) || m->hp.n_outputs == 0))
+    if (resolve(m, o->pooling) == RP_POOLING_RANK && (!model_is_encoder(m) || m->net.hp.n_outputs == 0))
         return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no rank head: use a reranker, or another pooling");
     if (o->n_resumed > 0) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens are of an answer: leave them out for embeddings");
     if (o->context_shift) return base_fail(err, RP_ERR_CONFLICT, "context_shift is for answers: leave it out for embeddings");
@@ -61,7 +61,7 @@ int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *er
 static int32_t find_second(const rp_job *c) {
     const rp_model *m = c->engine->model;
     const int32_t separator = tokenizer_sep(m->tokenizer);
-    if (m->hp.n_types < 2 || separator < 0) return INT32_MAX;
+    if (m->net.hp.n_types < 2 || separator < 0) return INT32_MAX;
     for (int32_t i = 0; i + 1 < c->n_prompt; i++)
         if (c->tokens[i] == separator) return i + 1;
     return INT32_MAX;
@@ -79,7 +79,7 @@ int embedding_open(rp_job *c, rp_error *err) {
                          "pooling '%s' needs the hidden states of all tokens, and modules have none: give pooling last, or quality exact",
                          rp_pooling_name(embedding->pooling));
     embedding->first_second = find_second(c);
-    r->n_embedding = embedding->pooling == RP_POOLING_RANK ? m->hp.n_outputs : m->hp.n_embd;
+    r->n_embedding = embedding->pooling == RP_POOLING_RANK ? m->net.hp.n_outputs : m->net.hp.n_embd;
     r->embedding = base_calloc((size_t)r->n_embedding, sizeof(float));
     embedding->sum = base_calloc((size_t)r->n_embedding, sizeof(double));
     if (!r->embedding || !embedding->sum) return base_fail_memory(err, (uint64_t)r->n_embedding * sizeof(double), "an embedding");

@@ -71,25 +71,25 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
 static int engine_check_mock(const rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!(o->mock_step_us >= 0 && o->mock_row_us >= 0 && o->mock_row_slot_us >= 0) || o->mock_step_us + o->mock_row_us + o->mock_row_slot_us > 1e9)
         return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us: give 0 or more, up to 1e9 together");
-    if (e->model->is_mock || (o->mock_step_us <= 0 && o->mock_row_us <= 0 && o->mock_row_slot_us <= 0)) return RP_OK;
+    if (e->model->net.is_mock || (o->mock_step_us <= 0 && o->mock_row_us <= 0 && o->mock_row_slot_us <= 0)) return RP_OK;
     return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us are for models opened with mock");
 }
 
 static int engine_check_context(const rp_engine *e, rp_error *err) {
     const rp_model *m = e->model;
-    if (e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
+    if (e->n_ctx <= m->net.hp.n_ctx_train) return RP_OK;
     if (model_is_movable(m)) {
         base_log(BASE_LOG_INFO, "n_ctx is %d, but the model was trained for %d positions: output beyond them may be wrong", e->n_ctx,
-                 m->hp.n_ctx_train);
+                 m->net.hp.n_ctx_train);
         return RP_OK;
     }
     return base_fail(err, RP_ERR_CONTEXT, "n_ctx is %d, but '%s' has learned position embeddings for %d positions only",
-                     e->n_ctx, m->arch->name, m->hp.n_ctx_train);
+                     e->n_ctx, m->arch->name, m->net.hp.n_ctx_train);
 }
 
 /* Arrays that steps fill in: a step allocates nothing. */
 static int open_steps(rp_engine *e, rp_error *err) {
-    size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_outputs, n_hidden = (size_t)e->max_rows * (size_t)e->model->hp.n_embd;
+    size_t n_logits = (size_t)e->max_logits * (size_t)e->model->net.hp.n_outputs, n_hidden = (size_t)e->max_rows * (size_t)e->model->net.hp.n_embd;
     e->running = base_calloc((size_t)e->max_running, sizeof(*e->running));
     e->parts = base_calloc((size_t)e->max_parts, sizeof(*e->parts));
     e->reported = base_calloc((size_t)e->max_parts, sizeof(*e->reported));
@@ -176,9 +176,9 @@ const char *rp_store_state_name(rp_store_state state) {
 
 /* Bytes for the KV cache: as set in the options, within what the rest leaves. */
 static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
-    uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab;
-    uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
-    uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->hp.n_embd * sizeof(float);
+    uint64_t n_vocab = (uint64_t)e->model->net.hp.n_vocab;
+    uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->net.hp.n_vocab);
+    uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->net.hp.n_embd * sizeof(float);
     rp_memory m = {0};
     *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
@@ -256,9 +256,10 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
     const mock_times mock = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us};
-    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
-                               .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
-    rc = e->model->is_mock ? mock_backend_new(&e->backend, e->model, &mock, e->max_rows, err) : cpu_backend_new(&e->backend, e->model, &cpu, err);
+    cpu_backend_options cpu = {.shape = model_kv_shape(e->model, e->formats.text), .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads,
+                               .max_rows = e->max_rows, .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
+    const model_network *net = &e->model->net;
+    rc = net->is_mock ? mock_backend_new(&e->backend, net, &mock, e->max_rows, err) : cpu_backend_new(&e->backend, net, &cpu, err);
     if (rc ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
@@ -297,7 +298,7 @@ static const job_observer *const observers[] = {&audit_observer, &scaffolds_obse
 static void take_options(rp_engine *e, const rp_engine_options *o) {
     rp_engine_options defaults = rp_engine_options_defaults();
     e->n_threads = o->n_threads ? o->n_threads : base_cpu_count();
-    e->n_ctx = o->n_ctx ? o->n_ctx : e->model->hp.n_ctx_train;
+    e->n_ctx = o->n_ctx ? o->n_ctx : e->model->net.hp.n_ctx_train;
     e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : defaults.chunk_tokens;
     if (model_is_encoder(e->model)) e->chunk_tokens = BASE_MAX(e->chunk_tokens, e->n_ctx); /* a text is one part of a step */
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;

@@ -15,7 +15,7 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
     base_hash_init(&h, "reprise states 2");
     base_hash_key(&h, atomic_load(&e->model->has_fingerprint) ? &m->fingerprint : &m->header_digest);
     base_hash_u64(&h, kv_format_identity(e->states.shape.format));
-    base_hash_u64(&h, model_rope_is_long(m, e->n_ctx));
+    base_hash_u64(&h, model_rope_is_long(&m->net, e->n_ctx));
     base_hash_u64(&h, (uint64_t)arithmetic);
     for (int32_t i = 0; e->kv_layers && i < m->n_kv_layers; i++) base_hash_bytes(&h, &(uint8_t){e->kv_layers[i].in_f16}, 1);
     base_hash_final(&h, &out);

@@ -45,6 +45,7 @@
 #include "engine/sequence.h"
 #include "engine/prompt_logprobs.h"
 #include "engine/turns.h"
+#include "model/adapter.h"
 #include "pml/plan.h"
 #include "store/index/span_tree.h"
 

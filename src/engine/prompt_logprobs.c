@@ -21,7 +21,7 @@ int prompt_logprobs_open(rp_job *c, rp_error *err) {
     const size_t n = (size_t)c->n_prompt;
     if (c->request->options.n_prompt_logprobs == 0) return RP_OK;
     int rc = prompt_logprobs_check(c, err);
-    if (!rc) rc = logprobs_open(&c->prompt_logprobs.logprobs, c->request->options.n_prompt_logprobs, c->engine->model->hp.n_vocab, err);
+    if (!rc) rc = logprobs_open(&c->prompt_logprobs.logprobs, c->request->options.n_prompt_logprobs, c->engine->model->net.hp.n_vocab, err);
     if (rc) return rc;
     const size_t n_top = (size_t)c->prompt_logprobs.logprobs.n_top;
     r->n_prompt_top = (int32_t)n_top;
@@ -45,7 +45,7 @@ static int32_t rank_of(const float *logits, int32_t n, int32_t token) {
 
 void prompt_logprobs_take(rp_job *c, int32_t first, int32_t n, const float *logits) {
     rp_result *r = c->result;
-    const int32_t n_vocab = c->engine->model->hp.n_vocab;
+    const int32_t n_vocab = c->engine->model->net.hp.n_vocab;
     BASE_ASSERT(first >= 0 && first + n <= job_n_given(c));
     for (int32_t i = 0; i < n && first + i + 1 < c->n_prompt; i++) {
         const int32_t at = first + i + 1;

@@ -20,7 +20,7 @@ void rp_request_init(rp_request *request, uint32_t struct_size) {
 /* ---- checks and copies ---- */
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
-    int32_t n_vocab = e->model->hp.n_vocab;
+    int32_t n_vocab = e->model->net.hp.n_vocab;
     int rc = embedding_check_options(e->model, o, err);
     if (rc) return rc;
     if (o->built && (o->prompt || o->messages || o->rendered || o->tokens || o->text))
@@ -194,7 +194,7 @@ static int check_plan(rp_job *c, rp_error *err) {
         int rc = base_fail(err, RP_ERR_CONTEXT,
                            "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx "
                            "(the model was trained for %d)",
-                           (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
+                           (long long)end, e->n_ctx, e->model->net.hp.n_ctx_train);
         if (err) {
             err->prompt_tokens = end;
             err->context_tokens = e->n_ctx;
@@ -323,7 +323,7 @@ static bool request_is_end(const void *user, int32_t token) { return tokenizer_i
 
 /* The vocabulary as a trie, built for the first request with a grammar and this special_text. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 static int request_token_trie(rp_engine *e, bool special, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->hp.n_vocab, special ? request_special_bytes : request_token_bytes, request_is_end, e->model->tokenizer};
+    token_source source = {e->model->net.hp.n_vocab, special ? request_special_bytes : request_token_bytes, request_is_end, e->model->tokenizer};
     token_trie **trie = &e->tries[special];
     int rc = RP_OK;
     pthread_mutex_lock(&e->trie_lock);
@@ -346,7 +346,7 @@ static answer_place request_answer_place(const rp_job *c, const rp_request *o) {
     const rp_model *m = c->engine->model;
     return (answer_place){
         .tokenizer = m->tokenizer,
-        .n_vocab = m->hp.n_vocab,
+        .n_vocab = m->net.hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
         .room = c->shift.asked ? CONTEXT_SHIFT_MOST : answer_room(c),
         .begins_text = begins_text(m, o),

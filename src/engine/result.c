@@ -469,7 +469,7 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     rp_result *r = c->result;
     result_owner *owner = r->owner;
     int64_t end = (int64_t)c->plan->end + r->n_tokens - c->shift.n_dropped;
-    int32_t trained = c->engine->model->hp.n_ctx_train;
+    int32_t trained = c->engine->model->net.hp.n_ctx_train;
     int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + c->is_inactive;
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));

@@ -176,7 +176,7 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
         if (kv_pool_takes(e->pool, s->format)) continue;
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, s->holder,
                         "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
-                        kv_format_name(s->format), e->model->hp.n_kv_heads, e->model->hp.key_dim, kv_format_name(e->formats.text));
+                        kv_format_name(s->format), e->model->net.hp.n_kv_heads, e->model->net.hp.key_dim, kv_format_name(e->formats.text));
     }
     return RP_OK;
 }

@@ -53,8 +53,7 @@ static void close_at_switch(rp_job *c, int32_t token) {
 
 static void choose_adapter(const step_part *p, model_row *row) {
     const adapter_use *u = p->job ? &p->job->adapter : &p->prefill->schema->adapter;
-    if (!adapter_use_is_on(u, row->pos)) return;
-    row->adapter = u->adapter;
+    row->adapter = adapter_use_at(u, row->pos);
     row->adapter_scale = u->scale;
 }
 
@@ -311,13 +310,13 @@ static void add_background(step *s) {
 /* ---- outcome ---- */
 
 static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
-    return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->hp.n_outputs;
+    return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->net.hp.n_outputs;
 }
 
 /* Adds what a part computed to its embedding. */
 static void steps_pool(const rp_engine *e, rp_job *c, const step_part *p) {
     const float *scores = p->first_logits >= 0 ? logits_of(e, p, 0) : NULL;
-    embedding_add(c, e->hidden + (size_t)p->first_hidden * (size_t)e->model->hp.n_embd, scores, p->n_pooled);
+    embedding_add(c, e->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd, scores, p->n_pooled);
     if (c->seq.done == c->seq.n) embedding_finish(c);
 }
 

@@ -69,9 +69,9 @@ static int read_invocation(const opening *o) {
     memcpy(a->invocation, list.data, (size_t)list.n * sizeof(*a->invocation));
     a->n_invocation = (int32_t)list.n;
     for (int32_t i = 0; i < a->n_invocation; i++)
-        if (a->invocation[i] < 0 || a->invocation[i] >= a->model->hp.n_vocab)
+        if (a->invocation[i] < 0 || a->invocation[i] >= a->model->net.hp.n_vocab)
             return base_fail_at(o->err, RP_ERR_CONFLICT, gguf_name(o->file), 0, "metadata '%s' has token %lld, but the model's vocabulary has %d",
-                                key, (long long)(uint32_t)a->invocation[i], a->model->hp.n_vocab);
+                                key, (long long)(uint32_t)a->invocation[i], a->model->net.hp.n_vocab);
     return RP_OK;
 }
 
@@ -143,7 +143,7 @@ static int pack_rows(const opening *o, const gguf_tensor *t, int64_t first, int6
     const int64_t n_in = t->dims[0], row_bytes = kernel_row_bytes(t->type, n_in);
     const char *rows = (const char *)t->data + first * row_bytes;
     *w = (model_weight){.type = is_float(t->type) ? t->type : KERNEL_F32, .n_in = n_in, .n_out = n_out, .n_slices = 1};
-    const int64_t packed = kernel_packed_bytes(w->type, a->side, n_in, n_out);
+    const int64_t packed = kernel_packed_bytes(w->type, a->weights.side, n_in, n_out);
     char *to = adapter_take_block(a, packed);
     float *floats = is_float(t->type) ? NULL : base_alloc((size_t)(n_in * n_out) * sizeof(float));
     if (!to || (!floats && !is_float(t->type))) {
@@ -152,7 +152,7 @@ static int pack_rows(const opening *o, const gguf_tensor *t, int64_t first, int6
     }
     for (int64_t r = 0; r < n_out && floats; r++) kernel_dequantize(t->type, rows + r * row_bytes, floats + r * n_in, n_in);
     const char *from = floats ? (const char *)floats : rows;
-    kernel_pack(w->type, a->side, from, n_in, n_out, to);
+    kernel_pack(w->type, a->weights.side, from, n_in, n_out, to);
     w->data = to;
     base_free(floats);
     return RP_OK;
@@ -167,14 +167,13 @@ static int64_t first_row_in(const model_weight *w, const gguf_tensor *t) {
 
 static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor *tb, const gguf_tensor *base) {
     rp_adapter *a = o->a;
-    const int32_t n_matrices = model_n_matrices(a->model);
     model_weight shared = {.data = NULL};
-    for (int32_t i = 0; i < n_matrices; i++) {
-        const model_weight *w = model_matrix(a->model, i);
+    for (int32_t i = 0; i < a->model->net.n_matrices; i++) {
+        const model_weight *w = a->model->net.matrices[i];
         const int64_t first = first_row_in(w, base);
         if (first < 0) continue;
         if (w->n_slices != 1) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
-        adapter_matrix *m = &a->matrices[i];
+        adapter_matrix *m = &a->weights.matrices[i];
         int rc = shared.data ? RP_OK : pack_rows(o, ta, 0, ta->dims[1], &shared);
         if (!rc) rc = pack_rows(o, tb, first, w->n_out, &m->b);
         if (rc) return rc;
@@ -184,7 +183,7 @@ static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor 
     if (!shared.data)
         return fail_tensor(o, ta, RP_ERR_UNSUPPORTED,
                            "changes a tensor that is no matrix of a linear layer: adapters of embeddings and norms are not supported");
-    a->max_rank = BASE_MAX(a->max_rank, (int32_t)ta->dims[1]);
+    a->weights.max_rank = BASE_MAX(a->weights.max_rank, (int32_t)ta->dims[1]);
     a->n_tensors++;
     return RP_OK;
 }
@@ -201,7 +200,7 @@ static int bind_tensor(const opening *o, const gguf_tensor *t) {
     if (!base)
         return fail_tensor(o, t, RP_ERR_CONFLICT,
                            "changes a tensor that the model does not have: use the model that the adapter was trained on");
-    if (base->data == m->embedding.data)
+    if (base->data == m->net.embedding.data)
         return fail_tensor(o, t, RP_ERR_UNSUPPORTED, "changes the embeddings, which is not supported: train the adapter without token_embd");
     int rc = check_pair(o, t, other, base);
     return rc ? rc : bind_pair(o, t, other, base);
@@ -226,10 +225,11 @@ static void hash_file(const opening *o) {
 
 static int open_parts(const opening *o) {
     rp_adapter *a = o->a;
+    const size_t n = (size_t)a->model->net.n_matrices;
     int rc = read_metadata(o);
     if (rc) return rc;
-    if (!(a->matrices = base_calloc((size_t)model_n_matrices(a->model), sizeof(*a->matrices))))
-        return base_fail_memory(o->err, (uint64_t)model_n_matrices(a->model) * sizeof(*a->matrices), "an adapter");
+    if (!(a->weights.matrices = base_calloc(n, sizeof(*a->weights.matrices))))
+        return base_fail_memory(o->err, n * sizeof(*a->weights.matrices), "an adapter");
     for (size_t i = 0; i < gguf_n_tensors(o->file) && !rc; i++) rc = bind_tensor(o, gguf_tensor_at(o->file, i));
     if (rc) return rc;
     if (a->n_tensors == 0) return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "the adapter has no tensors");
@@ -241,13 +241,14 @@ int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base
     kernel_table kernels;
     *out = NULL;
     int rc = model_check_shape(m, err);
-    if (!rc && m->is_mock) rc = base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "the model is a mock, without matrices to adapt");
+    if (!rc && m->net.is_mock) rc = base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "the model is a mock, without matrices to adapt");
     rp_adapter *a = rc ? NULL : base_calloc(1, sizeof(*a));
     if (!rc && !a) rc = base_fail_memory(err, sizeof(*a), "an adapter");
     if (!rc) {
         kernel_table_init(&kernels, level);
         a->model = m;
-        a->side = kernels.side;
+        a->weights.net = &m->net;
+        a->weights.side = kernels.side;
         atomic_init(&a->refs, 1);
         rc = open_parts(&(opening){a, file, err});
     }
@@ -275,7 +276,7 @@ void adapter_unref(rp_adapter *a) {
     if (!a || atomic_fetch_sub(&a->refs, 1) != 1) return;
     for (size_t i = 0; i < a->n_blocks; i++) base_free(a->blocks[i]);
     base_free(a->blocks);
-    base_free(a->matrices);
+    base_free(a->weights.matrices);
     base_free(a->invocation);
     base_free(a->name);
     base_free(a);

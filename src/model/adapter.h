@@ -27,21 +27,14 @@
 #define ADAPTER_MAX_RANK 4096
 #define ADAPTER_MAX_INVOCATION 1024 /* tokens */
 
-/* The addition to one matrix, packed for the kernels (kernel_pack). a.data NULL: none. */
-typedef struct adapter_matrix {
-    model_weight a, b;
-    float factor; /* alpha / rank, or 1 */
-} adapter_matrix;
-
 struct rp_adapter {
     atomic_int refs;
-    const rp_model *model;    /* borrowed */
-    adapter_matrix *matrices; /* [model_n_matrices] */
-    char **blocks;            /* [n_blocks]: their bytes */
+    const rp_model *model;   /* borrowed */
+    adapter_weights weights; /* what rows are computed with; factors of its matrices: alpha / rank, or 1 */
+    char **blocks;           /* [n_blocks]: their bytes */
     size_t n_blocks, cap_blocks;
-    uint64_t bytes;              /* of the blocks */
-    int side;                    /* of the packed rows: kernel_table.side */
-    int32_t max_rank, n_tensors; /* n_tensors: of the base, that it changes */
+    uint64_t bytes;    /* of the blocks */
+    int32_t n_tensors; /* of the base, that it changes */
     float alpha;
     int32_t *invocation; /* [n_invocation]; NULL: the adapter is on in the whole prompt */
     int32_t n_invocation;
@@ -69,6 +62,9 @@ typedef struct adapter_use {
 
 /* Takes a reference, for the whole text. */
 adapter_use adapter_use_of(rp_adapter *a, float scale);
-static inline bool adapter_use_is_on(const adapter_use *u, int32_t pos) { return u->adapter && pos >= u->from; }
+/* Of a row at pos; NULL: it is computed without one. */
+static inline const adapter_weights *adapter_use_at(const adapter_use *u, int32_t pos) {
+    return u->adapter && pos >= u->from ? &u->adapter->weights : NULL;
+}
 
 #endif

@@ -13,9 +13,8 @@
 #define MODEL_BACKEND_H
 
 #include "kv/context.h"
-#include "model/adapter.h"
 #include "model/attention_observer.h"
-#include "model/model.h"
+#include "model/model_network.h"
 
 /* One token of a step. Its KV is written to `slot` of `span`, the last span of contexts[context]. In a probe, the slot
  * already holds the token's cached KV, and the context has a view of the span. */
@@ -32,7 +31,7 @@ typedef struct model_row {
     query_record *queries;
     /* chooses the slots that its attention sees (slot_bounds.h); borrowed; NULL: all */
     const struct slot_bounds *bounds;
-    const rp_adapter *adapter; /* it is computed with, times adapter_scale (adapter.h); borrowed; NULL: none */
+    const adapter_weights *adapter; /* it is computed with, times adapter_scale; borrowed; NULL: none */
     float adapter_scale;
 } model_row;
 
@@ -142,13 +141,13 @@ typedef struct backend_weights {
 /* n_ctx: maximum context length, which selects the frequencies of long-rope models; level: kernels; n_threads >= 1;
  * max_rows: rows of one step; weights: borrowed, or NULL. */
 typedef struct cpu_backend_options {
-    rp_kv_format format; /* of the pool; spans may have any other */
+    kv_shape shape; /* of the pool; spans may have any other format */
     base_cpu_level level;
     int32_t n_ctx, n_threads, max_rows;
     const backend_weights *weights;
 } cpu_backend_options;
 
-/* Creates the CPU's backend. The model is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
-int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *options, rp_error *err);
+/* Creates the CPU's backend. The network is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
+int cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);
 
 #endif

@@ -18,7 +18,7 @@ struct model_forward {
 };
 
 static int new_buffers(model_forward *f, rp_error *err) {
-    const model_hparams *hp = &f->model->hp;
+    const model_hparams *hp = &f->model->net.hp;
     const int32_t n_ff = BASE_MAX(hp->n_experts > 0 ? 0 : hp->n_ff, hp->n_ff_shared);
     const int32_t widths[N_BUFFERS] = { /* 0: unused buffer */
         [X] = hp->n_embd,
@@ -86,13 +86,13 @@ static void wait_for_kv(const model_step *step, const model_layer *l) {
 
 /* Buffers [first, end), of Q, K and V, = projections of `in` */
 static void model_forward_project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first, int end) {
-    const model_layer *l = &f->model->layers[layer];
+    const model_layer *l = &f->model->net.layers[layer];
     const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias, &l->v_bias};
     const model_norm *const norms[] = {&l->q_norm, &l->k_norm, NULL};
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
-    float limit = f->model->hp.qkv_limit;
+    float limit = f->model->net.hp.qkv_limit;
     model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
     for (int i = first; i < end; i++) {
         const model_norm *norm = norms[i - Q];
@@ -103,7 +103,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
 
 /* PROJECTED = attention over `in`. stores: the rows' KV is written to their slots. */
 static void model_forward_attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in, bool stores) {
-    const model_layer *l = &f->model->layers[layer];
+    const model_layer *l = &f->model->net.layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
@@ -130,7 +130,7 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
 
 /* MIXED = weighted outputs of the selected experts, plus the shared expert's output if the model has one */
 static void model_forward_mixture(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
-    const model_layer *l = &f->model->layers[layer];
+    const model_layer *l = &f->model->net.layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
@@ -145,7 +145,7 @@ static void model_forward_mixture(model_forward *f, int32_t layer, const backend
 
 /* norm x, or x itself if the layer has no norm before attention */
 static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t rows) {
-    const model_norm *norm = &f->model->layers[layer].attn_norm;
+    const model_norm *norm = &f->model->net.layers[layer].attn_norm;
     if (!norm->weight.data) return f->buffers[X];
     f->backend->ops->norm(f->backend, f->buffers[X], norm, rows, f->buffers[NORMED]);
     return f->buffers[NORMED];
@@ -155,8 +155,8 @@ static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t 
  * x. */
 static void model_forward_block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
     int32_t rows = step->n_rows;
-    const model_layer *l = &f->model->layers[layer];
-    const model_hparams *hp = &f->model->hp;
+    const model_layer *l = &f->model->net.layers[layer];
+    const model_hparams *hp = &f->model->net.hp;
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers, *in = attention_input(f, layer, rows);
@@ -175,7 +175,7 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
 
 /* dst = the final hidden states of n rows: f->wanted */
 static void model_forward_hidden(model_forward *f, int32_t n, backend_buffer *dst) {
-    const model_norm *norm = &f->model->output_norm;
+    const model_norm *norm = &f->model->net.output_norm;
     f->backend->ops->gather(f->backend, f->buffers[X], f->wanted, n, dst);
     if (norm->weight.data) f->backend->ops->norm(f->backend, dst, norm, n, dst);
 }
@@ -193,20 +193,20 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
     if (n == 0) return;
     backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
     model_forward_hidden(f, n, head);
-    if (m->head.data) {
-        model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->head}, (weights){&m->head_bias}, &f->buffers[PROJECTED]);
+    if (m->net.head.data) {
+        model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.head}, (weights){&m->net.head_bias}, &f->buffers[PROJECTED]);
         b->ops->soft_cap(b, head = f->buffers[PROJECTED], 1.0f, n); /* tanh */
     }
-    model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->output}, (weights){&m->output_bias}, &out);
-    if (m->hp.logit_scale != 1.0f) b->ops->scale(b, out, m->hp.logit_scale, n);
-    if (m->hp.logit_cap > 0) b->ops->soft_cap(b, out, m->hp.logit_cap, n);
+    model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.output}, (weights){&m->net.output_bias}, &out);
+    if (m->net.hp.logit_scale != 1.0f) b->ops->scale(b, out, m->net.hp.logit_scale, n);
+    if (m->net.hp.logit_cap > 0) b->ops->soft_cap(b, out, m->net.hp.logit_cap, n);
     b->ops->buffer_read(b, out, n, logits);
 }
 
 /* X = embeddings */
 static int model_forward_begin(model_forward *f, const model_step *step, rp_error *err) {
     BASE_ASSERT(step->n_rows <= f->max_rows);
-    const model_norm *norm = &f->model->embed_norm;
+    const model_norm *norm = &f->model->net.embed_norm;
     backend *b = f->backend;
     int rc = b->ops->begin(b, step, err);
     if (rc) return rc;
@@ -218,7 +218,7 @@ static int model_forward_begin(model_forward *f, const model_step *step, rp_erro
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
-    for (int32_t l = 0; l < f->model->hp.n_layers; l++) model_forward_block(f, step, l, true);
+    for (int32_t l = 0; l < f->model->net.hp.n_layers; l++) model_forward_block(f, step, l, true);
     model_forward_head(f, step, logits);
     return RP_OK;
 }
@@ -235,8 +235,8 @@ void model_forward_read_hidden(model_forward *f, const model_step *step, float *
 /* ---- a probe ---- */
 
 int32_t model_probe_layer(const rp_model *m) {
-    for (int32_t l = 1; l < m->hp.n_layers; l++)
-        if (m->layers[l].owns_kv) return l;
+    for (int32_t l = 1; l < m->net.hp.n_layers; l++)
+        if (m->net.layers[l].owns_kv) return l;
     return -1;
 }
 
@@ -247,7 +247,7 @@ int model_forward_probe(model_forward *f, const model_step *step, float *deviati
     if (rc) return rc;
     for (int32_t l = 0; l < last; l++) model_forward_block(f, step, l, false);
     model_forward_project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
-    wait_for_kv(step, &f->model->layers[last]);
+    wait_for_kv(step, &f->model->net.layers[last]);
     f->backend->ops->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
     return RP_OK;
 }

@@ -8,6 +8,7 @@
 #define MODEL_FORWARD_H
 
 #include "model/backend.h"
+#include "model/model.h"
 
 typedef struct model_forward model_forward;
 

@@ -90,24 +90,26 @@ static int model_take_texts(rp_model *m, rp_error *err) {
 
 /* Without tensors the metadata alone have the shape. */
 static int set_bare_layers(rp_model *m, rp_error *err) {
-    m->layers = base_calloc((size_t)m->hp.n_layers, sizeof(*m->layers));
-    if (!m->layers) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(*m->layers), "the layers");
-    for (int32_t i = 0; i < m->hp.n_layers - m->hp.n_shared; i++) m->layers[i].owns_kv = true;
+    m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
+    if (!m->net.layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
+    for (int32_t i = 0; i < m->net.hp.n_layers - m->net.hp.n_shared; i++) m->net.layers[i].owns_kv = true;
     return RP_OK;
 }
 
+static void free_network(model_network *net) {
+    base_free(net->layers);
+    base_free(net->matrices);
+    base_free(net->alibi_slopes);
+    base_free(net->token_classes);
+    for (int i = 0; i < MODEL_N_ROPES; i++) base_free(net->ropes[i].frequencies);
+}
+
 static void forget_shape(rp_model *m) {
-    base_free(m->layers);
-    base_free(m->alibi_slopes);
+    free_network(&m->net);
     base_free(m->kv_layers);
-    for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->ropes[i].frequencies);
-    memset(m->ropes, 0, sizeof(m->ropes));
-    m->layers = NULL;
-    m->alibi_slopes = NULL;
     m->kv_layers = NULL;
-    m->positions = (model_weight){.data = NULL};
     m->n_kv_layers = 0;
-    m->hp = (model_hparams){.n_vocab = tokenizer_n_vocab(m->tokenizer)};
+    m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
 }
 
 /* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its tensors, too (they are
@@ -133,7 +135,7 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     if (!rc) rc = model_take_texts(m, err);
     if (!rc && !options->chat_format) rc = model_read_template(m, err);
     if (rc) return rc;
-    m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
+    m->net.hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
     return RP_OK;
 }
@@ -196,7 +198,7 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
     if (!rc) rc = model_open_gguf(out, file, options, err);
     if (rc || (*out)->vocabulary_only) return rc;
     BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s", path, (double)(base_clock_us() - start) / 1e3,
-               (*out)->arch->name, (*out)->hp.n_layers, chat_format_name((*out)->chat));
+               (*out)->arch->name, (*out)->net.hp.n_layers, chat_format_name((*out)->chat));
     return RP_OK;
 }
 
@@ -205,10 +207,8 @@ void model_close(rp_model *m) {
     model_free_template(m);
     base_free(m->name);
     base_free(m->chat_template);
-    base_free(m->layers);
-    base_free(m->alibi_slopes);
+    free_network(&m->net);
     base_free(m->kv_layers);
-    for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->ropes[i].frequencies);
     tokenizer_free(m->tokenizer);
     gguf_close(m->file);
     if (m->has_lock) pthread_mutex_destroy(&m->lock);

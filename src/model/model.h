@@ -2,8 +2,9 @@
 /* model.h: an opened model: shape, features and weights of a GGUF file.
  *
  * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c).
- * The forward pass (forward.h) reads the resulting rp_model only and has no branch on an architecture's name.
+ * The forward pass (forward.h) and the backends read the resulting model_network only and have no branch on an architecture's name.
  *
+ *   model_network.h   what a backend computes: hyper-parameters, layers, weights
  *   model_arch.c      the table of architectures
  *   model_hparams.c   shape and numbers, from the metadata
  *   model_tensors.c   weights: names, shapes, fused ones taken apart
@@ -28,6 +29,7 @@
 #include "kv/block_pool.h"
 #include "model/chat_format.h"
 #include "model/gguf/gguf.h"
+#include "model/model_network.h"
 #include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
 
@@ -80,106 +82,15 @@ typedef struct model_arch {
 const model_arch *model_arch_find(const char *name, size_t n);
 const model_arch *model_arch_at(size_t i); /* in the order of the table; NULL at its end */
 
-typedef struct model_hparams {
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
-    int32_t n_outputs;    /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
-    int32_t n_types;      /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
-    rp_pooling pooling;   /* of embeddings: mean, cls, last or rank */
-    int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
-    bool experts_sum_1;   /* weights of the selected experts sum to 1 */
-    int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
-    /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
-    int32_t window;
-    int32_t global_every; /* as in model_arch */
-    int32_t n_shared;     /* layers at the end that use the KV of an earlier layer */
-    bool parallel;        /* attention and feed-forward read the same rows */
-    float norm_eps;
-    float embed_scale, residual_scale, logit_scale;
-    float score_scale, score_cap, logit_cap; /* caps: 0 for none */
-    float qkv_limit;      /* q, k and v are clamped to +- this; 0: not */
-    float alibi_max;      /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
-    struct {
-        double base, base_local; /* of layers without and with a window */
-        double factor;           /* positions are divided by it; 1 for none */
-        double magnitude;        /* cos and sin are multiplied by it, for q and k */
-        bool yarn, yarn_truncate;
-        double beta_fast, beta_slow;
-        int32_t n_ctx_original;  /* context length before it was extended */
-    } rope;
-} model_hparams;
-
-/* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL:
- * absent. */
-typedef struct model_weight {
-    const void *data;
-    kernel_type type;
-    int64_t n_in, n_out, n_slices;
-    int64_t slice_bytes; /* from one slice to the next; may be negative */
-    int32_t matrix;      /* number of the matrix (model_matrix), for weights that rows are multiplied with */
-} model_weight;
-
-/* The weights of expert i. */
-static inline model_weight model_weight_slice(const model_weight *w, int64_t i) {
-    model_weight s = *w;
-    s.n_slices = 1;
-    if (w->data) s.data = (const char *)w->data + i * w->slice_bytes;
-    return s;
-}
-
-/* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) without a gate. Biases are F32 and optional. */
-typedef struct model_ffn {
-    model_weight gate, up, down;                /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
-    model_weight gate_bias, up_bias, down_bias;
-} model_ffn;
-
-/* A norm works on runs of weight.n_in elements; weight.n_out > 1: each run of a row has its own weights. */
-typedef struct model_norm {
-    model_weight weight, bias; /* F32; without data: no norm, or no bias */
-} model_norm;
-
-/* Frequencies of rotation. */
-typedef struct model_rope {
-    double *frequencies; /* [rot_dim / 2] */
-    float magnitude;     /* of the rotated q and k */
-} model_rope;
-
-enum { MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE, MODEL_ROPE_LONG, MODEL_N_ROPES, MODEL_NO_ROPE = -1 };
-
-typedef struct model_layer {
-    model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
-    model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
-    model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
-    model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
-    model_weight sinks;                          /* F32 [n_heads], optional */
-    model_ffn ffn;
-    model_weight router, router_bias;            /* [n_experts][n_embd]; without data: the feed-forward is ffn */
-    model_ffn experts;                           /* n_experts slices */
-    model_ffn shared;
-    model_weight shared_gate;                    /* [1][n_embd] */
-
-    int32_t window; /* 0: sees everything */
-    int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
-    int32_t states; /* layer of a span that holds its KV: its own, or that of an earlier layer */
-    bool owns_kv;
-} model_layer;
-
 #define MODEL_N_OPENINGS 2 /* of answers: after a message of the user, after the result of a tool call */
 
 struct rp_model {
     gguf_file *file;
     const model_arch *arch;
-    model_hparams hp;
-    model_weight embedding, output, output_bias; /* output: the embedding if the file ties them */
-    model_weight head, head_bias;                /* of an encoder's rank head: output(tanh(head x)); without data: output x */
-    model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
-    model_weight token_types;                    /* [n_types][n_embd]; without data: none */
-    model_norm embed_norm, output_norm;
+    model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
-    model_layer *layers;
-    model_rope ropes[MODEL_N_ROPES];             /* unused ones are empty */
-    float *alibi_slopes;                         /* [n_heads]; NULL: none */
-    kv_layer_shape *kv_layers;                   /* [n_kv_layers]: the layers of a span */
+    kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
@@ -190,9 +101,8 @@ struct rp_model {
     char *chat_template; /* the file's own; NULL: none */
     rp_sampling advice;  /* the file's own, of the fields in `advised` */
     uint32_t advised;    /* RP_ADVISES_* */
-    bool is_mock; /* model_mock.c: no weights, and the backend of mock/ */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
-    bool has_shape;       /* of hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
+    bool has_shape;       /* of net.hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
     base_key header_digest;
 
@@ -236,15 +146,10 @@ bool model_fingerprint_cached(rp_model *m, const model_digests *known);
 /* Fails if a file was modified in place since the model was opened. RP_ERR_IO. */
 int model_check_files(const rp_model *m, rp_error *err);
 
-/* The matrices that rows are multiplied with, by number; some have no data. */
-int32_t model_n_matrices(const rp_model *m);
-const model_weight *model_matrix(const rp_model *m, int32_t i);
-uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file has them */
-
 static inline bool model_is_encoder(const rp_model *m) { return m->arch && (m->arch->features & MODEL_ENCODER) != 0; }
 /* Returns true if spans can be shifted to positions other than their own. */
 static inline bool model_is_movable(const rp_model *m) {
-    return !m->positions.data && !(m->vocabulary_only && m->arch && (m->arch->features & MODEL_POSITIONS));
+    return !m->net.positions.data && !(m->vocabulary_only && m->arch && (m->arch->features & MODEL_POSITIONS));
 }
 /* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. Sets in_f16 of kv_layers, [n_kv_layers]:
  * true for the KV of the layers in the list, be it their own or that of another layer, and false for others. RP_ERR_INVALID: malformed,
@@ -252,15 +157,5 @@ static inline bool model_is_movable(const rp_model *m) {
 int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers, rp_error *err);
 /* The result borrows from the model. */
 kv_shape model_kv_shape(const rp_model *m, rp_kv_format format);
-
-/* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.
- * Models with long-context factors (long-rope) use them if n_ctx exceeds the original context length. */
-const model_rope *model_layer_rope(const rp_model *m, int32_t rope, int32_t n_ctx);
-/* Returns true if n_ctx selects the long-context frequencies. KV of the two kinds must not be mixed. */
-bool model_rope_is_long(const rp_model *m, int32_t n_ctx);
-
-/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim
- * / 2. Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
-void model_rope_angles(const rp_model *m, const model_rope *rope, int32_t pos, float scale, float *cs);
 
 #endif

@@ -84,7 +84,7 @@ static bool read_flag(const rp_model *m, const char *key, bool fallback) {
 /* ---- rotation ---- */
 
 static int read_rope_scaling(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];
     gguf_string type;
     bool linear = !gguf_has(m->file, full_key(m, "rope.scaling.type", full)) && gguf_has(m->file, full_key(m, "rope.scaling.factor", full));
@@ -109,7 +109,7 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
 }
 
 static int read_rope(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     int rc;
     if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
     if ((rc = model_hparams_read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
@@ -128,7 +128,7 @@ static int read_rope(rp_model *m, rp_error *err) {
 
 /* Files give the layers with a window as a period, as a list (model_layers.c reads it), or not at all. */
 static int read_window(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];
     gguf_array list;
     int rc = read_int(m, "attention.sliding_window", 0, INT32_MAX, m->arch->window, &hp->window, err);
@@ -143,7 +143,7 @@ static int read_window(rp_model *m, rp_error *err) {
 }
 
 static int read_heads(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     int rc;
     if ((rc = model_hparams_read_size(m, "attention.head_count", hp->n_embd, -1, &hp->n_heads, err)) ||
         (rc = model_hparams_read_size(m, "attention.head_count_kv", hp->n_heads, hp->n_heads, &hp->n_kv_heads, err)))
@@ -177,7 +177,7 @@ static int check_gating(const rp_model *m, rp_error *err) {
 }
 
 static int read_experts(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     int rc;
     if ((rc = read_int(m, "expert_count", 0, MODEL_MAX_EXPERTS, m->arch->features & MODEL_EXPERTS ? -1 : 0, &hp->n_experts, err)) ||
         hp->n_experts == 0)
@@ -198,13 +198,13 @@ static int read_encoder(rp_model *m, rp_error *err) {
     if (n_types > MODEL_MAX_TYPES || n_outputs > MODEL_MAX_SCORES)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores", (long long)n_types,
                             (long long)n_outputs);
-    m->hp.n_types = (int32_t)n_types;
-    m->hp.n_outputs = (int32_t)n_outputs;
+    m->net.hp.n_types = (int32_t)n_types;
+    m->net.hp.n_outputs = (int32_t)n_outputs;
     return RP_OK;
 }
 
 static int read_shape(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     int rc;
     if ((rc = model_hparams_read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
         (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
@@ -224,7 +224,7 @@ static int read_shape(rp_model *m, rp_error *err) {
 /* ---- numbers ---- */
 
 static int read_scales(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     uint32_t features = m->arch->features;
     bool wide = m->arch->wide_layers == hp->n_layers;
     double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : hp->key_dim);
@@ -240,9 +240,12 @@ static int read_scales(rp_model *m, rp_error *err) {
 }
 
 static int read_numbers(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->hp;
+    model_hparams *hp = &m->net.hp;
     const char *eps = m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     int rc;
+    hp->act = m->arch->act;
+    hp->layer_norm = (m->arch->features & MODEL_LAYER_NORM) != 0;
+    hp->rope_halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
     if (m->arch->features & MODEL_PARALLEL_TOLD) hp->parallel = read_flag(m, "use_parallel_residual", true);
     if ((rc = read_float(m, eps, 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
@@ -260,7 +263,7 @@ static int read_pooling(rp_model *m, rp_error *err) {
     const rp_pooling values[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST, RP_POOLING_RANK}; /* of GGUF */
     int32_t i;
     int rc = read_int(m, "pooling_type", 0, BASE_ARRAY_LEN(values) - 1, 0, &i, err);
-    if (!rc) m->hp.pooling = values[i];
+    if (!rc) m->net.hp.pooling = values[i];
     return rc;
 }
 

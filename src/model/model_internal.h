@@ -17,8 +17,6 @@
 /* Metadata key: a number n (every n-th layer has no window), or an array of booleans (the layer has a window). */
 #define MODEL_WINDOW_PATTERN "attention.sliding_window_pattern"
 
-#define MOCK_HEAD_DIM 4 /* the least of all KV formats: 8 numbers, 64 bits, a token */
-
 /* Instead of all later steps, for a mock. Needs file, tokenizer, chat. RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int model_make_mock(rp_model *m, rp_error *err);
 /* The same as model_identify, and the fingerprint: no weight is read. They differ from those of the model. */
@@ -32,7 +30,7 @@ int model_read_hparams(rp_model *m, rp_error *err);
 /* Needs hparams. Every tensor of the file must be known: an unknown one is part of a feature that this architecture
  * does not have here. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
 int model_bind_tensors(rp_model *m, rp_error *err);
-/* Need tensors. RP_ERR_UNSUPPORTED (impossible sharing of KV), RP_ERR_MEMORY. */
+/* Need tensors; model_set_layers lists the matrices, too. RP_ERR_UNSUPPORTED (impossible sharing of KV), RP_ERR_MEMORY. */
 int model_set_layers(rp_model *m, rp_error *err);
 int model_set_ropes(rp_model *m, rp_error *err);
 

@@ -18,24 +18,21 @@ static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(ffn.gate), L(f
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
-/* The output, and before it an encoder's rank head. */
-static int32_t n_last_matrices(const rp_model *m) { return model_is_encoder(m) ? 2 : 1; }
-
-int32_t model_n_matrices(const rp_model *m) { return m->hp.n_layers * N_LAYER_MATRICES + n_last_matrices(m); }
-
-/* Layer by layer, then the output. */
-static model_weight *matrix_at(rp_model *m, int32_t i) {
-    if (i == model_n_matrices(m) - 1) return &m->output;
-    if (i == m->hp.n_layers * N_LAYER_MATRICES) return &m->head;
-    return (model_weight *)((char *)&m->layers[i / N_LAYER_MATRICES] + layer_matrices[i % N_LAYER_MATRICES]);
-}
-
-const model_weight *model_matrix(const rp_model *m, int32_t i) { return matrix_at((rp_model *)m, i); }
-
-uint64_t model_weight_bytes(const rp_model *m) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) bytes += gguf_tensor_at(m->file, i)->bytes;
-    return bytes;
+/* Layer by layer, then an encoder's rank head, then the output; numbers them. */
+static int list_matrices(rp_model *m, rp_error *err) {
+    model_network *net = &m->net;
+    const int32_t n = net->hp.n_layers * N_LAYER_MATRICES + (model_is_encoder(m) ? 2 : 1);
+    net->matrices = base_calloc((size_t)n, sizeof(*net->matrices));
+    if (!net->matrices) return base_fail_memory(err, (uint64_t)n * sizeof(*net->matrices), "the layers");
+    net->n_matrices = n;
+    for (int32_t i = 0; i < n; i++) {
+        model_weight *w = i == n - 1 ? &net->output : &net->head;
+        if (i < net->hp.n_layers * N_LAYER_MATRICES)
+            w = (model_weight *)((char *)&net->layers[i / N_LAYER_MATRICES] + layer_matrices[i % N_LAYER_MATRICES]);
+        w->matrix = i;
+        net->matrices[i] = w;
+    }
+    return RP_OK;
 }
 
 /* ---- layers ---- */
@@ -47,25 +44,25 @@ static bool has_window(const rp_model *m, int32_t i) {
     char key[128];
     gguf_array list;
     snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
-    if (!gguf_get_array(m->file, key, &list)) return !is_nth(i, m->hp.global_every);
+    if (!gguf_get_array(m->file, key, &list)) return !is_nth(i, m->net.hp.global_every);
     return ((const uint8_t *)list.data)[i] != 0;
 }
 
 static void set_kind(rp_model *m, int32_t i) {
-    model_layer *l = &m->layers[i];
-    l->window = has_window(m, i) ? m->hp.window : 0;
+    model_layer *l = &m->net.layers[i];
+    l->window = has_window(m, i) ? m->net.hp.window : 0;
     l->rope = MODEL_NO_ROPE;
-    if (m->hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
+    if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
 }
 
 /* A layer without KV of its own uses that of the last KV-owning layer with the same window and the same rotation of
  * keys. */
 static int share_kv(rp_model *m, int32_t i, rp_error *err) {
-    model_layer *l = &m->layers[i];
-    for (int32_t k = m->hp.n_layers - m->hp.n_shared - 1; k >= 0; k--) {
-        if (m->layers[k].window != l->window || m->layers[k].rope != l->rope) continue;
-        l->states = m->layers[k].states;
+    model_layer *l = &m->net.layers[i];
+    for (int32_t k = m->net.hp.n_layers - m->net.hp.n_shared - 1; k >= 0; k--) {
+        if (m->net.layers[k].window != l->window || m->net.layers[k].rope != l->rope) continue;
+        l->states = m->net.layers[k].states;
         return RP_OK;
     }
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
@@ -75,45 +72,45 @@ static int share_kv(rp_model *m, int32_t i, rp_error *err) {
 /* Slopes fall geometrically from 2^(-max/n) to 2^-max; n is the largest power of two up to the number of heads. Further
  * heads take every other slope of the sequence for 2n heads (Press et al., 2022). */
 static int set_slopes(rp_model *m, rp_error *err) {
-    const model_hparams *hp = &m->hp;
-    m->alibi_slopes = base_calloc((size_t)hp->n_heads, sizeof(float));
-    if (!m->alibi_slopes) return base_fail_memory(err, (uint64_t)hp->n_heads * sizeof(float), "ALiBi's slopes");
+    const model_hparams *hp = &m->net.hp;
+    m->net.alibi_slopes = base_calloc((size_t)hp->n_heads, sizeof(float));
+    if (!m->net.alibi_slopes) return base_fail_memory(err, (uint64_t)hp->n_heads * sizeof(float), "ALiBi's slopes");
     int32_t n = 1;
     while (n * 2 <= hp->n_heads) n *= 2;
     for (int32_t h = 0; h < hp->n_heads; h++) {
         double exponent = h < n ? (double)(h + 1) / n : (2.0 * (h - n) + 1) / (2.0 * n);
-        m->alibi_slopes[h] = (float)exp2(-(double)hp->alibi_max * exponent);
+        m->net.alibi_slopes[h] = (float)exp2(-(double)hp->alibi_max * exponent);
     }
     return RP_OK;
 }
 
 int model_set_layers(rp_model *m, rp_error *err) {
-    for (int32_t i = 0; i < model_n_matrices(m); i++) matrix_at(m, i)->matrix = i;
-    m->kv_layers = base_calloc((size_t)m->hp.n_layers, sizeof(*m->kv_layers));
-    if (!m->kv_layers) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(*m->kv_layers), "the layers");
-    for (int32_t i = 0; i < m->hp.n_layers; i++) {
+    int rc = list_matrices(m, err);
+    if (rc) return rc;
+    m->kv_layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->kv_layers));
+    if (!m->kv_layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->kv_layers), "the layers");
+    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         set_kind(m, i);
-        if (!m->layers[i].owns_kv) continue;
-        m->layers[i].states = m->n_kv_layers;
+        if (!m->net.layers[i].owns_kv) continue;
+        m->net.layers[i].states = m->n_kv_layers;
         m->kv_layers[m->n_kv_layers++] = (kv_layer_shape){
-            .n_heads = m->hp.n_kv_heads,
-            .key_dim = m->hp.key_dim,
-            .value_dim = m->hp.value_dim,
-            .window = m->layers[i].window,
+            .n_heads = m->net.hp.n_kv_heads,
+            .key_dim = m->net.hp.key_dim,
+            .value_dim = m->net.hp.value_dim,
+            .window = m->net.layers[i].window,
         };
     }
-    for (int32_t i = 0; i < m->hp.n_layers; i++) {
-        int rc = m->layers[i].owns_kv ? RP_OK : share_kv(m, i, err);
-        if (rc) return rc;
+    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
+        if (!m->net.layers[i].owns_kv && (rc = share_kv(m, i, err))) return rc;
     }
-    return m->arch->features & MODEL_ALIBI && m->hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
+    return m->arch->features & MODEL_ALIBI && m->net.hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
 }
 
 static int32_t mark_windows(const rp_model *m, kv_layer_shape *kv_layers) {
     int32_t n = 0;
-    for (int32_t i = 0; i < m->hp.n_layers; i++) {
-        if (m->layers[i].window == 0) continue;
-        kv_layers[m->layers[i].states].in_f16 = true;
+    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
+        if (m->net.layers[i].window == 0) continue;
+        kv_layers[m->net.layers[i].states].in_f16 = true;
         n++;
     }
     return n;
@@ -139,10 +136,10 @@ int model_read_f16_layers(const rp_model *m, const char *name, const char *list,
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': give layers and ranges, as in 0,1,27 or 0-2, or windows", name, list);
         if (is_windows && mark_windows(m, kv_layers) == 0)
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': no layer of this model has a sliding window: give numbers of layers", name, list);
-        if (last >= m->hp.n_layers)
+        if (last >= m->net.hp.n_layers)
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d", name, list, last,
-                             m->hp.n_layers - 1);
-        for (int32_t i = first; i <= last; i++) kv_layers[m->layers[i].states].in_f16 = true;
+                             m->net.hp.n_layers - 1);
+        for (int32_t i = first; i <= last; i++) kv_layers[m->net.layers[i].states].in_f16 = true;
         if (*at == '\0') return RP_OK;
     }
 }

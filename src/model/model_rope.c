@@ -37,9 +37,9 @@ static double scaled_frequency(const model_hparams *hp, double frequency, int32_
 }
 
 static int set_rope(rp_model *m, int32_t kind, const model_weight *factors, rp_error *err) {
-    const model_hparams *hp = &m->hp;
+    const model_hparams *hp = &m->net.hp;
     bool local = kind == MODEL_ROPE_LOCAL_BASE;
-    model_rope *r = &m->ropes[kind];
+    model_rope *r = &m->net.ropes[kind];
     r->magnitude = local ? 1.0f : (float)hp->rope.magnitude;
     r->frequencies = base_calloc((size_t)(hp->rot_dim / 2), sizeof(double));
     if (!r->frequencies) return base_fail_memory(err, (uint64_t)hp->rot_dim * 4, "rotations");
@@ -56,24 +56,8 @@ int model_set_ropes(rp_model *m, rp_error *err) {
     static const model_weight none = {0};
     const model_weight *shortest = m->rope_factors_short.data ? &m->rope_factors_short : &m->rope_factors;
     int rc;
-    if (m->hp.rot_dim == 0) return RP_OK;
+    if (m->net.hp.rot_dim == 0) return RP_OK;
     if ((rc = set_rope(m, MODEL_ROPE_GLOBAL, shortest, err))) return rc;
     if (m->rope_factors_long.data && (rc = set_rope(m, MODEL_ROPE_LONG, &m->rope_factors_long, err))) return rc;
     return m->arch->features & MODEL_ROPE_LOCAL ? set_rope(m, MODEL_ROPE_LOCAL_BASE, &none, err) : RP_OK;
-}
-
-bool model_rope_is_long(const rp_model *m, int32_t n_ctx) {
-    return m->ropes[MODEL_ROPE_LONG].frequencies && n_ctx > m->hp.rope.n_ctx_original;
-}
-
-const model_rope *model_layer_rope(const rp_model *m, int32_t rope, int32_t n_ctx) {
-    return &m->ropes[rope == MODEL_ROPE_GLOBAL && model_rope_is_long(m, n_ctx) ? MODEL_ROPE_LONG : rope];
-}
-
-void model_rope_angles(const rp_model *m, const model_rope *rope, int32_t pos, float scale, float *cs) {
-    for (int32_t i = 0; i < m->hp.rot_dim / 2; i++) {
-        double angle = pos * rope->frequencies[i];
-        cs[2 * i] = (float)(scale * cos(angle));
-        cs[2 * i + 1] = (float)(scale * sin(angle));
-    }
 }

@@ -42,22 +42,22 @@ typedef struct tensor_row {
 } tensor_row;
 
 static const tensor_row model_rows[] = {
-    {"token_embd.weight", offsetof(rp_model, embedding), D_EMBD, D_VOCAB, REQUIRED, 0, 0},
-    {"token_embd_norm.weight", offsetof(rp_model, embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
-    {"token_embd_norm.bias", offsetof(rp_model, embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
-    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
+    {"token_embd.weight", offsetof(rp_model, net.embedding), D_EMBD, D_VOCAB, REQUIRED, 0, 0},
+    {"token_embd_norm.weight", offsetof(rp_model, net.embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
+    {"token_embd_norm.bias", offsetof(rp_model, net.embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
+    {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
     /* some models of ALiBi architectures have learned positions instead */
-    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
-    {"token_types.weight", offsetof(rp_model, token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
-    {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, MODEL_ENCODER},
-    {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, MODEL_ENCODER},
-    {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
-    {"output.bias", offsetof(rp_model, output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
+    {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
+    {"token_types.weight", offsetof(rp_model, net.token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
+    {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, MODEL_ENCODER},
+    {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, MODEL_ENCODER},
+    {"output.weight", offsetof(rp_model, net.output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
+    {"output.bias", offsetof(rp_model, net.output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
     /* a rank head of two matrices, cls and cls.output, or of one: cls, see settle_rank_head */
-    {"cls.weight", offsetof(rp_model, head), D_EMBD, D_RANK_HEAD, 0, MODEL_ENCODER, 0},
-    {"cls.bias", offsetof(rp_model, head_bias), D_RANK_HEAD, D_NONE, VECTOR, MODEL_ENCODER, 0},
-    {"cls.output.weight", offsetof(rp_model, output), D_EMBD, D_SCORES, 0, MODEL_ENCODER, 0},
-    {"cls.output.bias", offsetof(rp_model, output_bias), D_SCORES, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"cls.weight", offsetof(rp_model, net.head), D_EMBD, D_RANK_HEAD, 0, MODEL_ENCODER, 0},
+    {"cls.bias", offsetof(rp_model, net.head_bias), D_RANK_HEAD, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"cls.output.weight", offsetof(rp_model, net.output), D_EMBD, D_SCORES, 0, MODEL_ENCODER, 0},
+    {"cls.output.bias", offsetof(rp_model, net.output_bias), D_SCORES, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"rope_freqs.weight", offsetof(rp_model, rope_factors), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_long.weight", offsetof(rp_model, rope_factors_long), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
@@ -152,26 +152,26 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
 
 /* Rows of cls.weight: the width, or the scores if there is no second matrix. */
 static int64_t rank_head_rows(const rp_model *m) {
-    return gguf_find_tensor(m->file, "cls.output.weight") ? m->hp.n_embd : m->hp.n_outputs;
+    return gguf_find_tensor(m->file, "cls.output.weight") ? m->net.hp.n_embd : m->net.hp.n_outputs;
 }
 
 static bool row_applies(const rp_model *m, const tensor_row *row) {
     uint32_t features = m->arch->features;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
-    if (row->flags & DENSE) return m->hp.n_experts == 0;
-    if (row->flags & (EXPERTS | ROUTER)) return m->hp.n_experts > 0;
-    return !(row->flags & SHARED) || m->hp.n_ff_shared > 0;
+    if (row->flags & DENSE) return m->net.hp.n_experts == 0;
+    if (row->flags & (EXPERTS | ROUTER)) return m->net.hp.n_experts > 0;
+    return !(row->flags & SHARED) || m->net.hp.n_ff_shared > 0;
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
 static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t, int64_t dims[GGUF_MAX_DIMS]) {
     int n = 0;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) dims[i] = 1;
-    dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->hp, row->in);
-    if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->hp, row->out);
-    if (row->flags & EXPERTS) dims[n++] = m->hp.n_experts;
-    if ((row->flags & RUNS) && t->dims[0] == m->hp.key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / m->hp.key_dim)) {
-        dims[0] = m->hp.key_dim;
+    dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->in);
+    if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->out);
+    if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
+    if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
+        dims[0] = m->net.hp.key_dim;
         dims[1] = t->dims[1];
     }
     if ((row->flags & WITH_GATE) && (m->arch->features & MODEL_FFN_GATED) && t->dims[1] == 2 * dims[1]) dims[1] *= 2;
@@ -207,8 +207,8 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
 /* Files of early 2024 hold one tensor per expert: ffn_up.0.weight, ffn_up.1.weight ... They are supported at equal
  * distances. */
 static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
-    int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->hp, row->in), dim_of(&b->m->hp, row->out), 1, 1};
-    for (int32_t e = 0; e < b->m->hp.n_experts; e++) {
+    int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->net.hp, row->in), dim_of(&b->m->net.hp, row->out), 1, 1};
+    for (int32_t e = 0; e < b->m->net.hp.n_experts; e++) {
         char name[64];
         model_weight w;
         snprintf(name, sizeof(name), "blk.%d.%.*s.%d.weight", layer, (int)(strstr(row->name, "_exps") - row->name), row->name, e);
@@ -242,7 +242,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
         return use_tensor(b, row, t, dims, w);
     }
     if ((row->flags & EXPERTS) && row->out != D_NONE) rc = bind_single_experts(b, row, layer, w);
-    if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->hp.n_experts)) return rc;
+    if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->net.hp.n_experts)) return rc;
     return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: the model file is incomplete", name);
 }
 
@@ -275,7 +275,7 @@ static int binding_missing(const binding *b, int32_t layer, const char *name) {
 static bool is_biased_by_head(const model_norm *n) { return n->bias.data && n->bias.n_in != n->weight.n_in; }
 
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
-    const model_hparams *hp = &b->m->hp;
+    const model_hparams *hp = &b->m->net.hp;
     model_layer *l = &f->l;
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
@@ -300,7 +300,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn_norm = l->attn_norm;
         l->attn_norm = f->attn_norm_2;
     }
-    b->m->layers[layer] = *l;
+    b->m->net.layers[layer] = *l;
     return RP_OK;
 }
 
@@ -308,8 +308,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
  * it. */
 static int check_ffn_norm(const binding *b, int32_t layer) {
     rp_model *m = b->m;
-    if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->hp.parallel = !m->layers[0].ffn_norm.weight.data;
-    if (m->hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->layers[layer].ffn_norm.weight.data) return RP_OK;
+    if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->net.hp.parallel = !m->net.layers[0].ffn_norm.weight.data;
+    if (m->net.hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->net.layers[layer].ffn_norm.weight.data) return RP_OK;
     return binding_missing(b, layer, "ffn_norm.weight");
 }
 
@@ -336,10 +336,10 @@ static int check_all_bound(const binding *b) {
 
 /* A head of one matrix is its output. */
 static void settle_rank_head(rp_model *m) {
-    if (!m->head.data || m->output.data) return;
-    m->output = m->head;
-    m->output_bias = m->head_bias;
-    m->head = m->head_bias = (model_weight){0};
+    if (!m->net.head.data || m->net.output.data) return;
+    m->net.output = m->net.head;
+    m->net.output_bias = m->net.head_bias;
+    m->net.head = m->net.head_bias = (model_weight){0};
 }
 
 static int bind_all(binding *b) {
@@ -347,25 +347,30 @@ static int bind_all(binding *b) {
     int rc;
     for (size_t i = 0; i < BASE_ARRAY_LEN(model_rows); i++)
         if ((rc = bind_tensor(b, m, &model_rows[i], -1))) return rc;
-    for (int32_t l = 0; l < m->hp.n_layers; l++) {
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
         file_layer f = {0};
         for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
         if ((rc = settle_layer(b, &f, l)) || (rc = check_ffn_norm(b, l))) return rc;
     }
-    if (!m->output.data && !model_is_encoder(m)) m->output = m->embedding;
+    if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;
     settle_rank_head(m);
     return check_all_bound(b);
 }
 
+static void forget_pages(const void *source, const void *data, size_t bytes) { gguf_forget(source, data, bytes); }
+
 int model_bind_tensors(rp_model *m, rp_error *err) {
     binding b = {.m = m, .err = err};
     size_t n_tensors = gguf_n_tensors(m->file);
-    m->layers = base_calloc((size_t)m->hp.n_layers, sizeof(*m->layers));
-    if (!m->layers) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(*m->layers), "the layers");
+    m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
+    if (!m->net.layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
     int rc = bind_all(&b);
     base_free(b.bound);
+    for (size_t i = 0; i < n_tensors; i++) m->net.weight_bytes += gguf_tensor_at(m->file, i)->bytes;
+    m->net.source = m->file;
+    m->net.forget = forget_pages;
     return rc;
 }

@@ -69,7 +69,7 @@ int reduction_options_read(const char *share, const char *method, int32_t *permi
 }
 
 int reduction_observer_new(attention_observer **out, const rp_model *model, reduction_method m, size_t first_view, size_t n_views, rp_error *err) {
-    const model_hparams *hp = &model->hp;
+    const model_hparams *hp = &model->net.hp;
     const attention_measure measure = methods[m].measure;
     const bool is_relative = measure == ATTENTION_RELATIVE;
     *out = NULL;
@@ -101,22 +101,22 @@ static void score_kvzip(const reduction_head *h, double *scores) {
 /* The scores of a layer of KV: of all layers of the model that use it. norms: [query heads][slots]; values of all KV heads. */
 static int score_plus(backend *b, reduction_head *h, double *norms, double *scores, rp_error *err) {
     const rp_model *model = h->run->model;
-    const int32_t group = model->hp.n_heads / model->hp.n_kv_heads, n = h->n_slots;
+    const int32_t group = model->net.hp.n_heads / model->net.hp.n_kv_heads, n = h->n_slots;
     int rc = RP_OK;
-    for (int32_t k = 0; k < model->hp.n_kv_heads; k++) {
+    for (int32_t k = 0; k < model->net.hp.n_kv_heads; k++) {
         b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false, h->values + (int64_t)k * n * h->value_dim);
         for (int32_t slot = 0; slot < n; slot++) scores[(int64_t)k * n + slot] = 0;
     }
-    for (int32_t layer = 0; layer < model->hp.n_layers && !rc; layer++) {
-        if (model->layers[layer].states != h->layer) continue;
+    for (int32_t layer = 0; layer < model->net.hp.n_layers && !rc; layer++) {
+        if (model->net.layers[layer].states != h->layer) continue;
         rc = b->ops->output_norms(b, layer, h->values, n, norms, err);
-        for (int32_t head = 0; head < model->hp.n_heads && !rc; head++)
+        for (int32_t head = 0; head < model->net.hp.n_heads && !rc; head++)
             for (int32_t slot = 0; slot < n; slot++) {
                 double *score = &scores[(int64_t)(head / group) * n + slot];
                 *score = fmax(*score, observed_weight(h->run, layer, head, slot) * norms[(int64_t)head * n + slot]);
             }
     }
-    for (int32_t k = 0; k < model->hp.n_kv_heads; k++) keep_first(h, scores + (int64_t)k * n);
+    for (int32_t k = 0; k < model->net.hp.n_kv_heads; k++) keep_first(h, scores + (int64_t)k * n);
     return rc;
 }
 
@@ -152,7 +152,7 @@ static void keep_scores(const reduction_head *h, int32_t n_kv_heads, const doubl
 /* Scratch of a layer's scores, in doubles: [KV heads][slots] of scores, and of leverages or, of query heads, norms. */
 static size_t scratch_doubles(reduction_method m, const reduction_head *h, const kv_shape *shape) {
     const size_t n = (size_t)kv_shape_heads(shape) * (size_t)h->n_slots;
-    if (m == REDUCTION_KVZIP_PLUS) return n + (size_t)h->run->model->hp.n_heads * (size_t)h->n_slots;
+    if (m == REDUCTION_KVZIP_PLUS) return n + (size_t)h->run->model->net.hp.n_heads * (size_t)h->n_slots;
     return m == REDUCTION_COMPACTOR ? 2 * n : n;
 }
 

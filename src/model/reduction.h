@@ -20,6 +20,7 @@
 #define MODEL_REDUCTION_H
 
 #include "model/backend.h"
+#include "model/model.h"
 
 /* X(NAME, name, budget, observes the rows of a repetition, how their weights are joined, needs the module's queries) */
 #define REDUCTION_METHODS(X) \

@@ -32,7 +32,7 @@ struct reduction_queries {
 /* ---- queries ---- */
 
 int reduction_queries_new(reduction_queries **out, const rp_model *model, int32_t n_ctx, reduction_method m, int32_t n_slots, rp_error *err) {
-    const model_hparams *hp = &model->hp;
+    const model_hparams *hp = &model->net.hp;
     const size_t n_heads = (size_t)hp->n_layers * (size_t)hp->n_heads, dim = (size_t)hp->key_dim;
     const size_t n_sums = m == REDUCTION_EXPECTED ? n_heads * dim : (size_t)hp->n_layers * (size_t)hp->n_kv_heads * (size_t)n_slots;
     const size_t n_products = m == REDUCTION_EXPECTED ? n_heads * dim * dim : 0;
@@ -62,7 +62,7 @@ double reduction_norm(const float *x, int32_t n) {
 
 /* Rotates x[dim] by the angles of a position; forward false: back. */
 static void rotate(const rp_model *m, const float *cs, bool forward, double *x) {
-    const int32_t half = m->hp.rot_dim / 2;
+    const int32_t half = m->net.hp.rot_dim / 2;
     const bool halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     for (int32_t i = 0; i < half; i++) {
         const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
@@ -73,14 +73,14 @@ static void rotate(const rp_model *m, const float *cs, bool forward, double *x) 
 }
 
 static const model_rope *rope_of(const reduction_queries *q, int32_t layer) {
-    const int32_t kind = q->model->layers[layer].rope;
-    return kind == MODEL_NO_ROPE ? NULL : model_layer_rope(q->model, kind, q->n_ctx);
+    const int32_t kind = q->model->net.layers[layer].rope;
+    return kind == MODEL_NO_ROPE ? NULL : model_layer_rope(&q->model->net, kind, q->n_ctx);
 }
 
 /* ---- Expected Attention ---- */
 
 static void add_moments(reduction_queries *q, query_record *record, int32_t n) {
-    const model_hparams *hp = &q->model->hp;
+    const model_hparams *hp = &q->model->net.hp;
     const int64_t dim = hp->key_dim;
     for (int32_t i = 0; i < hp->n_layers * hp->n_heads; i++) {
         double *sums = q->sums + i * dim, *products = q->products + i * dim * dim;
@@ -98,10 +98,10 @@ static void add_moments(reduction_queries *q, query_record *record, int32_t n) {
 
 /* The mean rotation to the next positions after `end`, as angles: each pair is turned and shrunk. */
 static void mean_rotation(const reduction_queries *q, const model_rope *rope, int32_t end, float *cs, double *sums) {
-    const int32_t n = q->model->hp.rot_dim;
+    const int32_t n = q->model->net.hp.rot_dim;
     for (int32_t i = 0; i < n; i++) sums[i] = 0;
     for (int32_t pos = end; pos < end + REDUCTION_FUTURE; pos++) {
-        model_rope_angles(q->model, rope, pos, rope->magnitude, cs);
+        model_rope_angles(&q->model->net, rope, pos, rope->magnitude, cs);
         for (int32_t i = 0; i < n; i++) sums[i] += (double)cs[i];
     }
     for (int32_t i = 0; i < n; i++) cs[i] = (float)(sums[i] / REDUCTION_FUTURE);
@@ -116,7 +116,7 @@ typedef struct expected_head {
 /* Adds the expected attention of one query head: weights of slots after the first ones sum to 1. */
 static void add_expected(const reduction_head *h, int32_t layer, int32_t head, expected_head *x, double *scores) {
     const reduction_queries *q = h->run->queries;
-    const model_hparams *hp = &q->model->hp;
+    const model_hparams *hp = &q->model->net.hp;
     const int64_t dim = hp->key_dim, at = (int64_t)layer * hp->n_heads + head;
     const double *sums = q->sums + at * dim, *products = q->products + at * dim * dim, n = (double)BASE_MAX(q->n_queries, 1);
     const double scale = (double)hp->score_scale;
@@ -144,7 +144,7 @@ static void add_expected(const reduction_head *h, int32_t layer, int32_t head, e
 
 int reduction_score_expected(const reduction_head *h, double *scores, rp_error *err) {
     const reduction_queries *q = h->run->queries;
-    const model_hparams *hp = &q->model->hp;
+    const model_hparams *hp = &q->model->net.hp;
     const size_t dim = (size_t)hp->key_dim, n = 3 * dim + (size_t)h->n_slots, bytes = n * sizeof(double) + dim * sizeof(float);
     const int32_t group = hp->n_heads / hp->n_kv_heads;
     double *memory = base_calloc(1, bytes);
@@ -154,7 +154,7 @@ int reduction_score_expected(const reduction_head *h, double *scores, rp_error *
     x.cs = (float *)(memory + n);
     for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = 0;
     for (int32_t l = 0; l < hp->n_layers; l++) { /* all that use this layer's KV */
-        if (q->model->layers[l].states != h->layer) continue;
+        if (q->model->net.layers[l].states != h->layer) continue;
         const int32_t end = kv_span_end(h->run->spans[h->run->n_spans - 1]);
         if (rope_of(q, l)) mean_rotation(q, rope_of(q, l), end, x.cs, x.angle_sums);
         for (int32_t head = h->kv_head * group; head < (h->kv_head + 1) * group; head++) add_expected(h, l, head, &x, scores);
@@ -188,19 +188,19 @@ static void add_attention(const span_attention *x, int32_t n, int64_t dim, doubl
 }
 
 static void add_span(reduction_queries *q, backend *b, const kv_span *span, query_record *record, span_attention *x) {
-    const model_hparams *hp = &q->model->hp;
+    const model_hparams *hp = &q->model->net.hp;
     const int32_t n = kv_span_tokens(span), group = hp->n_heads / hp->n_kv_heads;
     const int64_t dim = hp->key_dim;
     for (int32_t l = 0; l < hp->n_layers; l++)
         for (int32_t head = 0; head < hp->n_heads; head++) {
-            const int32_t states = q->model->layers[l].states, kv_head = head / group;
+            const int32_t states = q->model->net.layers[l].states, kv_head = head / group;
             double *columns = q->sums + ((int64_t)states * hp->n_kv_heads + kv_head) * q->n_slots + q->n_added;
             if (head % group == 0) b->ops->read_head(b, &span, 1, states, kv_head, true, x->keys);
             for (int32_t slot = 0; slot < n; slot++) {
                 const float *from = query_record_at(record, l, slot) + head * dim;
                 for (int64_t d = 0; d < dim; d++) x->query[d] = (double)from[d];
                 if (rope_of(q, l)) {
-                    model_rope_angles(q->model, rope_of(q, l), kv_span_position(span) + slot, rope_of(q, l)->magnitude, x->cs);
+                    model_rope_angles(&q->model->net, rope_of(q, l), kv_span_position(span) + slot, rope_of(q, l)->magnitude, x->cs);
                     rotate(q->model, x->cs, true, x->query);
                 }
                 add_attention(x, n, dim, columns);
@@ -209,9 +209,9 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
 }
 
 int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span, query_record *record, rp_error *err) {
-    const size_t dim = (size_t)q->model->hp.key_dim, n = dim + KV_SPAN_TOKENS, n_floats = KV_SPAN_TOKENS * dim + dim;
+    const size_t dim = (size_t)q->model->net.hp.key_dim, n = dim + KV_SPAN_TOKENS, n_floats = KV_SPAN_TOKENS * dim + dim;
     const size_t bytes = n * sizeof(double) + n_floats * sizeof(float);
-    BASE_ASSERT(q->n_added + kv_span_tokens(span) <= q->n_slots && record->n_layers == q->model->hp.n_layers);
+    BASE_ASSERT(q->n_added + kv_span_tokens(span) <= q->n_slots && record->n_layers == q->model->net.hp.n_layers);
     if (q->method == REDUCTION_EXPECTED) add_moments(q, record, kv_span_tokens(span));
     else {
         double *memory = base_alloc(bytes);
@@ -262,12 +262,12 @@ static void unrotated_keys(const reduction_head *h, double *x, float *cs) {
     const reduction_queries *q = h->run->queries;
     const int64_t dim = h->key_dim;
     int32_t layer = 0;
-    while (q->model->layers[layer].states != h->layer) layer++;
+    while (q->model->net.layers[layer].states != h->layer) layer++;
     const model_rope *rope = rope_of(q, layer);
     for (int32_t slot = 0; slot < h->n_slots; slot++) {
         for (int64_t d = 0; d < dim; d++) x[slot * dim + d] = (double)h->keys[slot * dim + d];
         if (!rope) continue;
-        model_rope_angles(q->model, rope, kv_span_position(h->run->spans[0]) + slot, 1.0f / rope->magnitude, cs);
+        model_rope_angles(&q->model->net, rope, kv_span_position(h->run->spans[0]) + slot, 1.0f / rope->magnitude, cs);
         rotate(q->model, cs, false, x + slot * dim);
     }
     for (int64_t d = 0; d < dim; d++) {
@@ -280,7 +280,7 @@ static void unrotated_keys(const reduction_head *h, double *x, float *cs) {
 int reduction_score_compactor(const reduction_head *h, double *scores, rp_error *err) {
     const reduction_queries *q = h->run->queries;
     const size_t dim = (size_t)h->key_dim, n = (size_t)h->n_slots, bytes = (n * dim + dim * dim) * sizeof(double) + dim * sizeof(float);
-    const model_hparams *hp = &q->model->hp;
+    const model_hparams *hp = &q->model->net.hp;
     double *x = base_alloc(bytes), *columns = q->sums + ((int64_t)h->layer * hp->n_kv_heads + h->kv_head) * h->n_slots;
     if (!x) return base_fail_memory(err, bytes, "scores of slots");
     BASE_ASSERT(q->n_added == h->n_slots && q->method == REDUCTION_COMPACTOR);

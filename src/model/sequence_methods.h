@@ -18,6 +18,7 @@
 #define MODEL_SEQUENCE_METHODS_H
 
 #include "model/attention_observer.h"
+#include "model/slot_bounds.h"
 
 #define SEQUENCE_WINDOW 32 /* of SnapKV, as in its experiments with long documents */
 #define SEQUENCE_POOL 15   /* neighbours of a slot; the paper has 7 */
@@ -41,11 +42,6 @@ const char *sequence_method_name(sequence_method m); /* "snapkv" */
 bool sequence_method_parse(const char *name, sequence_method *out);
 /* Number of the prompt's last rows that are observed. */
 int32_t sequence_method_rows(sequence_method m);
-
-/* A slot of a sequence: its view of the observer, its slot there, and its position in the sequence. */
-typedef struct sequence_slot {
-    int32_t view, slot, pos;
-} sequence_slot;
 
 typedef struct sequence_slots {
     const kv_shape *shape;

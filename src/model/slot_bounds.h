@@ -20,7 +20,11 @@
 #define MODEL_SLOT_BOUNDS_H
 
 #include "kv/context.h"
-#include "model/sequence_methods.h"
+
+/* A slot of a sequence: its view of the context (of an observer: of its views), its slot there, and its position in the sequence. */
+typedef struct sequence_slot {
+    int32_t view, slot, pos;
+} sequence_slot;
 
 #define SLOT_GROUP 8 /* with groups of 16, answers of the bundled model were lost (docs/quality.md) */
 

@@ -302,8 +302,8 @@ int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error 
 
 static int append_tokens(const rp_model *m, const int32_t *tokens, size_t n, token_list *out, rp_error *err) {
     for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= m->hp.n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, tokens[i], m->hp.n_vocab);
+        if (tokens[i] < 0 || tokens[i] >= m->net.hp.n_vocab)
+            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, tokens[i], m->net.hp.n_vocab);
     const int rc = token_list_append(out, tokens, n);
     return rc ? base_fail(err, rc, "out of memory: a prompt of %zu tokens", n) : RP_OK;
 }

@@ -39,6 +39,7 @@
 #define STORE_WEIGHTS_CACHE_H
 
 #include "model/backend.h"
+#include "model/model.h"
 #include "reprise_store.h"
 
 typedef struct weights_cache weights_cache;

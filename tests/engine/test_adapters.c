@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "model/adapter.h"
 #include "support/forward_run.h"
 #include "support/gguf_variant.h"
 #include "support/golden.h"
@@ -357,7 +358,7 @@ static void check_arithmetic(const oracle_run *run) {
     must(base_cpu_detect(&level, &err), &err);
     forward_run_open(&r, model, level, 2048, 64, 1);
     forward_run_feed(&r, tokens, 0, AT, 0, NULL);
-    r.adapter = activated;
+    r.adapter = &activated->weights;
     forward_run_feed(&r, tokens + AT, AT, N_PROMPT - AT, 1, logits);
     forward_run_close(&r);
     assert_memory_equal(logits, run->logits, (size_t)run->n_vocab * sizeof(float));

@@ -95,10 +95,10 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     kv_pool *pool;
     kv_context c;
     kv_shape s = model_kv_shape(m, RP_KV_F32);
-    int32_t layer = m->layers[model_probe_layer(m)].states, width = kv_shape_heads(&s) * (s.layers[0].key_dim + s.layers[0].value_dim);
+    int32_t layer = m->net.layers[model_probe_layer(m)].states, width = kv_shape_heads(&s) * (s.layers[0].key_dim + s.layers[0].value_dim);
     assert_true(n <= ROWS);
     must(base_cpu_detect(&level, &err), &err);
-    must(cpu_backend_new(&b, m, &(cpu_backend_options){.format = RP_KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
+    must(cpu_backend_new(&b, &m->net, &(cpu_backend_options){.shape = s, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
     must(model_forward_new(&f, m, b, ROWS, 1, &err), &err);
     must(kv_pool_new(&pool, &s, (uint64_t)64 << 20, NULL, &err), &err);
     kv_context_init(&c, pool);

@@ -63,7 +63,7 @@ static rp_engine *engine_of(rp_model *m, int32_t threads, int32_t chunk, rp_kv_f
 
 static void draw_tokens(const rp_model *m, int32_t *ids, int32_t n, uint64_t seed) {
     tiny_random r = {seed};
-    for (int32_t i = 0; i < n; i++) ids[i] = (int32_t)tiny_random_below(&r, (uint64_t)m->hp.n_vocab);
+    for (int32_t i = 0; i < n; i++) ids[i] = (int32_t)tiny_random_below(&r, (uint64_t)m->net.hp.n_vocab);
 }
 
 /* Tokens as the prompt, and as the answer. */
@@ -109,7 +109,7 @@ static void check_reference(const char *name, const gguf_file *file, rp_model *m
     static int32_t ids[N_PROMPT + N_ANSWER];
     static left list[CONTEXT + 1];
     static reference_sight sights[CONTEXT + 1];
-    const int32_t n_vocab = m->hp.n_vocab;
+    const int32_t n_vocab = m->net.hp.n_vocab;
     rp_error err = {0};
     reference_model *ref;
     oracle_run answer;

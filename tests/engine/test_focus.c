@@ -123,10 +123,10 @@ static void slow_open(slow *s, const rp_model *m, const char *pml, const char *p
     base_cpu_level level;
     const kv_shape shape = model_kv_shape(m, RP_KV_F32);
     const base_key salt = {{0}};
-    *s = (slow){.model = m, .logits = malloc(sizeof(float) * (size_t)m->hp.n_vocab)};
+    *s = (slow){.model = m, .logits = malloc(sizeof(float) * (size_t)m->net.hp.n_vocab)};
     must(base_cpu_detect(&level, &err), &err);
-    const cpu_backend_options o = {.format = RP_KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
-    must(cpu_backend_new(&s->backend, m, &o, &err), &err);
+    const cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
+    must(cpu_backend_new(&s->backend, &m->net, &o, &err), &err);
     must(model_forward_new(&s->forward, m, s->backend, 1, 1, &err), &err);
     must(kv_pool_new(&s->pool, &shape, (uint64_t)64 << 20, NULL, &err), &err);
     must(pml_schema_parse(&s->schema, pml, strlen(pml), "schema", NULL, NULL, &err), &err);
@@ -270,15 +270,15 @@ static void slow_recompute(slow *s, looked *tokens, int32_t n, int32_t most) {
 /* Follows the engine's answer. Returns the answer's token, from 1, that was predicted again. */
 static int32_t check_slowly(const rp_model *m, const char *pml, const char *prompt, const oracle_run *r, int32_t percent) {
     static looked tokens[N_CTX];
-    const size_t bytes = sizeof(float) * (size_t)m->hp.n_vocab;
+    const size_t bytes = sizeof(float) * (size_t)m->net.hp.n_vocab;
     int32_t focused = 0;
     slow s;
     slow_open(&s, m, pml, prompt);
     slow_compose(&s);
     for (int32_t step = 0; step < r->n_steps; step++) {
         if (step > 0) slow_feed(&s, &s.context, r->result->tokens[step - 1], s.pos + 1, NULL);
-        const double entropy = entropy_of(s.logits, m->hp.n_vocab);
-        assert_true(fabs(entropy - logprobs_entropy(s.logits, m->hp.n_vocab)) < 1e-9 * (1 + entropy));
+        const double entropy = entropy_of(s.logits, m->net.hp.n_vocab);
+        assert_true(fabs(entropy - logprobs_entropy(s.logits, m->net.hp.n_vocab)) < 1e-9 * (1 + entropy));
         if (!focused && entropy > FOCUS_ENTROPY) {
             const int32_t n = slow_look(&s, tokens), most = (n * percent + 99) / 100;
             focused = step + 1;

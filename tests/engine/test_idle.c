@@ -49,7 +49,7 @@ static void fill(int32_t *tokens, int32_t n, int32_t seed) {
 
 static void on_done(rp_engine *e, void *user, int rc, const background_result *result) {
     task *t = user;
-    size_t bytes = (size_t)e->model->hp.n_vocab * sizeof(float);
+    size_t bytes = (size_t)e->model->net.hp.n_vocab * sizeof(float);
     t->n_done++;
     t->rc = rc;
     assert_true((rc == RP_OK) == (result != NULL));
@@ -118,7 +118,7 @@ static void a_task_gives_the_bytes_of_a_call(void **state) {
             q.user = &logits;
             rp_result *r = tiny_model_answer(e, &q);
             assert_int_equal(r->cached_tokens, keeps ? TOKENS - 1 : 0);
-            assert_memory_equal(logits, t.logits, (size_t)e->model->hp.n_vocab * sizeof(float));
+            assert_memory_equal(logits, t.logits, (size_t)e->model->net.hp.n_vocab * sizeof(float));
             rp_result_free(r);
             rp_engine_free(e);
             free(logits);

@@ -114,7 +114,7 @@ typedef struct stream {
 static void open_run(stream *s) {
     *s = (stream){0};
     forward_run_open(&s->run, model, level, CONTEXT, FORWARD_RUN_ROWS, 2);
-    s->logits = reference_alloc((size_t)FORWARD_RUN_ROWS * (size_t)model->hp.n_vocab, sizeof(float));
+    s->logits = reference_alloc((size_t)FORWARD_RUN_ROWS * (size_t)model->net.hp.n_vocab, sizeof(float));
 }
 
 static void close_run(stream *s) {
@@ -131,7 +131,7 @@ static double loss_of(const float *logits, int32_t n_vocab, int32_t token) {
 
 /* Feeds tokens [first, end) of the stream from position pos on; judges the tokens after each of them. */
 static void feed(stream *s, int32_t first, int32_t end, int32_t pos, bool judges) {
-    const int32_t n_vocab = model->hp.n_vocab;
+    const int32_t n_vocab = model->net.hp.n_vocab;
     double sum = 0;
     for (int32_t i = first, n; i < end; i += n) {
         n = BASE_MIN(end - i, FORWARD_RUN_ROWS);
@@ -236,7 +236,7 @@ static void print_stream(const char *name, const stream *s) {
 /* The share of attention that the last rows of the first context give its first tokens. */
 static double attention_of_first(void) {
     const kv_shape shape = model_kv_shape(model, RP_KV_F32);
-    const int32_t group = model->hp.n_heads / model->hp.n_kv_heads;
+    const int32_t group = model->net.hp.n_heads / model->net.hp.n_kv_heads;
     rp_error err = {0};
     stream s;
     double sum = 0;
@@ -250,7 +250,7 @@ static double attention_of_first(void) {
         sum += attention_observer_weight(s.run.observer, i / SINKS / kv_shape_heads(&shape), i / SINKS % kv_shape_heads(&shape), 0, i % SINKS);
     attention_observer_free(s.run.observer);
     close_run(&s);
-    return sum / (FORWARD_RUN_ROWS * model->hp.n_heads * shape.n_layers);
+    return sum / (FORWARD_RUN_ROWS * model->net.hp.n_heads * shape.n_layers);
 }
 
 /* Perplexities of the three, in their order. */

@@ -64,7 +64,7 @@ static void run(opened *o, rp_request req, oracle_run *out) {
 
 /* Blocks of one layer within reach of the last token, of the n that its sequence took. */
 static uint64_t kept_blocks(const rp_model *m, int32_t layer, int32_t n_tokens) {
-    int32_t window = m->layers[layer].window, n = (n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    int32_t window = m->net.layers[layer].window, n = (n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     int32_t first = window > 0 && n_tokens > window ? (n_tokens - window) / KV_BLOCK_SLOTS : 0;
     return (uint64_t)(n - first);
 }
@@ -84,8 +84,8 @@ static void check_long_sequence(formats in) {
     run(&o, req, &r);
     int32_t n = r.result->prompt_tokens;
     assert_true(n > LONG_TOKENS / 2);
-    for (int32_t l = 0; l < o.model->hp.n_layers; l++) {
-        const uint64_t block = kv_shape_block_bytes(&shape) * (in == WINDOWS_IN_F16 && o.model->layers[l].window > 0 ? 2 : 1);
+    for (int32_t l = 0; l < o.model->net.hp.n_layers; l++) {
+        const uint64_t block = kv_shape_block_bytes(&shape) * (in == WINDOWS_IN_F16 && o.model->net.layers[l].window > 0 ? 2 : 1);
         expected += kept_blocks(o.model, l, n) * block;
         whole += (uint64_t)((n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) * block;
     }

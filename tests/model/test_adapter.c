@@ -78,16 +78,16 @@ static rp_adapter *open_adapter(const rp_model *m, const char *model, const lora
     return a;
 }
 
-static int32_t n_tokens_of(const rp_model *m) { return m->hp.n_ctx_train < N_TOKENS ? m->hp.n_ctx_train : N_TOKENS; }
+static int32_t n_tokens_of(const rp_model *m) { return m->net.hp.n_ctx_train < N_TOKENS ? m->net.hp.n_ctx_train : N_TOKENS; }
 
 static float *logits_of(const rp_model *m, const rp_adapter *a, base_cpu_level at, int32_t chunk, int32_t threads) {
     int32_t tokens[N_TOKENS], n = n_tokens_of(m);
-    float *logits = calloc((size_t)N_LOGITS * (size_t)m->hp.n_vocab, sizeof(float));
+    float *logits = calloc((size_t)N_LOGITS * (size_t)m->net.hp.n_vocab, sizeof(float));
     forward_run r;
     assert_non_null(logits);
-    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 7919 % (uint32_t)m->hp.n_vocab);
-    forward_run_open(&r, m, at, m->hp.n_ctx_train, chunk, threads);
-    r.adapter = a;
+    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 7919 % (uint32_t)m->net.hp.n_vocab);
+    forward_run_open(&r, m, at, m->net.hp.n_ctx_train, chunk, threads);
+    r.adapter = a ? &a->weights : NULL;
     forward_run_feed(&r, tokens, 0, n, N_LOGITS, logits);
     forward_run_close(&r);
     return logits;
@@ -96,7 +96,7 @@ static float *logits_of(const rp_model *m, const rp_adapter *a, base_cpu_level a
 static void check_model(const golden_model *g, const lora_shape *s, base_cpu_level at) {
     rp_model *base = open_variant(g->path, NULL), *whole = open_variant(g->path, s);
     rp_adapter *a = open_adapter(base, g->path, s, at);
-    const int32_t n = N_LOGITS * base->hp.n_vocab;
+    const int32_t n = N_LOGITS * base->net.hp.n_vocab;
     float *plain = logits_of(base, NULL, at, 8, 1), *got = logits_of(base, a, at, 8, 1), *wanted = logits_of(whole, NULL, at, 8, 1);
     const double error = oracle_deviation(got, wanted, n), effect = oracle_deviation(plain, wanted, n);
     if (error > 2e-5 || effect < 100 * error || effect < 1e-3)
@@ -148,11 +148,13 @@ static void feed_mixed(const rp_model *m, rp_adapter *const *adapters, int32_t n
     forward_run r[3];
     const kv_context *contexts[3];
     model_row rows[3 * N_TOKENS];
-    for (int i = 0; i < 3; i++) forward_run_open(&r[i], m, level, m->hp.n_ctx_train, 8, 2), contexts[i] = &r[i].context;
+    for (int i = 0; i < 3; i++) forward_run_open(&r[i], m, level, m->net.hp.n_ctx_train, 8, 2), contexts[i] = &r[i].context;
     for (int i = 0; i < 3; i++)
         for (int32_t k = 0; k < n; k++) {
             model_row *row = &rows[i * n + k];
-            *row = (model_row){.token = tokens[k], .pos = k, .context = i, .wants_logits = k == n - 1, .adapter = adapters[i], .adapter_scale = 1};
+            *row = (model_row){.token = tokens[k], .pos = k, .context = i, .wants_logits = k == n - 1};
+            row->adapter = adapters[i] ? &adapters[i]->weights : NULL;
+            row->adapter_scale = 1;
             must(kv_context_append(&r[i].context, k, &row->span, &row->slot, &err), &err);
         }
     const model_step step = {.rows = rows, .n_rows = 3 * n, .contexts = contexts, .n_contexts = 3};
@@ -172,14 +174,14 @@ static void test_mixed_rows(void **state) {
         must(rp_model_open(&m, g->path, NULL, &err), &err);
         rp_adapter *adapters[] = {NULL, open_adapter(m, g->path, &one, level), open_adapter(m, g->path, &two, level)};
         const int32_t n = n_tokens_of(m) < 20 ? n_tokens_of(m) : 20; /* three of them fit in a step */
-        const size_t width = (size_t)m->hp.n_vocab;
+        const size_t width = (size_t)m->net.hp.n_vocab;
         float *together = calloc(3 * width, sizeof(float)), *alone = calloc(width, sizeof(float));
-        for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 104729 % (uint32_t)m->hp.n_vocab);
+        for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 104729 % (uint32_t)m->net.hp.n_vocab);
         feed_mixed(m, adapters, n, tokens, together);
         for (int i = 0; i < 3; i++) {
             forward_run r;
-            forward_run_open(&r, m, level, m->hp.n_ctx_train, 7, 1);
-            r.adapter = adapters[i];
+            forward_run_open(&r, m, level, m->net.hp.n_ctx_train, 7, 1);
+            r.adapter = adapters[i] ? &adapters[i]->weights : NULL;
             forward_run_feed(&r, tokens, 0, n, 1, alone);
             forward_run_close(&r);
             if (memcmp(alone, together + (size_t)i * width, width * sizeof(float))) fail_msg("%s: row %d differs from the row alone", names[k], i);
@@ -302,12 +304,12 @@ static void test_damaged(void **state) {
     (void)state;
     must(rp_model_open(&m, g->path, NULL, &err), &err);
     for (int i = 0; i < N_DAMAGES; i++) {
-        const int rc = try_writer(m, damaged(i, m->hp.n_embd, (int64_t)m->hp.n_heads * m->hp.key_dim), &err);
+        const int rc = try_writer(m, damaged(i, m->net.hp.n_embd, (int64_t)m->net.hp.n_heads * m->net.hp.key_dim), &err);
         const bool is_said = strstr(err.message, wanted[i].text) && strstr(err.message, "bad.gguf") && !strchr(err.message, '\n');
         if (rc != wanted[i].rc || err.code != rc || !is_said)
             fail_msg("damage %d: %d '%s', expected %d '%s'", i, rc, err.message, wanted[i].rc, wanted[i].text);
     }
-    must(try_writer(m, damaged(N_DAMAGES, m->hp.n_embd, (int64_t)m->hp.n_heads * m->hp.key_dim), &err), &err);
+    must(try_writer(m, damaged(N_DAMAGES, m->net.hp.n_embd, (int64_t)m->net.hp.n_heads * m->net.hp.key_dim), &err), &err);
     rp_model_close(m);
 }
 
@@ -320,8 +322,8 @@ static void test_experts(void **state) {
     must(rp_model_open(&m, g->path, NULL, &err), &err);
     const lora_shape s = lora_defaults(1);
     gguf_writer *w = lora_file_begin(g->path, &s, 1);
-    gguf_writer_tensor(w, "blk.0.ffn_up_exps.weight.lora_a", KERNEL_F32, 2, (int64_t[]){m->hp.n_embd, 1}, x);
-    gguf_writer_tensor(w, "blk.0.ffn_up_exps.weight.lora_b", KERNEL_F32, 2, (int64_t[]){1, m->hp.n_ff_expert}, x);
+    gguf_writer_tensor(w, "blk.0.ffn_up_exps.weight.lora_a", KERNEL_F32, 2, (int64_t[]){m->net.hp.n_embd, 1}, x);
+    gguf_writer_tensor(w, "blk.0.ffn_up_exps.weight.lora_b", KERNEL_F32, 2, (int64_t[]){1, m->net.hp.n_ff_expert}, x);
     assert_int_equal(try_writer(m, w, &err), RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "adapters of experts are not supported"));
     rp_model_close(m);

@@ -35,7 +35,7 @@ static int32_t best(const float *logits, int32_t n) {
 /* Number of tokens of the greedy continuation that equal the stored ones. */
 static int32_t continue_greedily(forward_run *r, const golden_prompt *p, float *logits) {
     for (int32_t i = 0; i < p->n_greedy; i++) {
-        int32_t token = best(logits, r->model->hp.n_vocab);
+        int32_t token = best(logits, r->model->net.hp.n_vocab);
         if (token != p->greedy[i]) return i;
         forward_run_feed(r, &token, p->n_tokens + i, 1, 1, logits);
     }

@@ -253,10 +253,10 @@ static void open_subject(subject *s, bool has_outliers) {
     attend = s->ops.attend;
     s->ops.attend = recording_attend;
     s->run.backend->ops = &s->ops;
-    const size_t n_attended = (size_t)(MOST_ROWS * s->model->hp.n_layers * s->model->hp.n_heads * s->model->hp.value_dim);
+    const size_t n_attended = (size_t)(MOST_ROWS * s->model->net.hp.n_layers * s->model->net.hp.n_heads * s->model->net.hp.value_dim);
     for (int i = 0; i < 2; i++) {
         answer *a = i ? &s->other : &s->exact;
-        a->logits = allocate((size_t)(MOST_ROWS * s->model->hp.n_vocab), sizeof(float));
+        a->logits = allocate((size_t)(MOST_ROWS * s->model->net.hp.n_vocab), sizeof(float));
         a->attended = allocate(n_attended, sizeof(float));
     }
 }
@@ -285,7 +285,7 @@ static void feed_document(forward_run *r, const eval_item *it, char *saved) {
 
 static void run_item(subject *s, const eval_item *it) {
     forward_run *r = &s->run;
-    const int32_t n_blocks = (it->n_document + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS * s->model->hp.n_layers;
+    const int32_t n_blocks = (it->n_document + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS * s->model->net.hp.n_layers;
     char *saved = allocate((size_t)n_blocks, kv_pool_block_bytes(r->pool));
     copier c = {.at = saved, .bytes = kv_pool_block_bytes(r->pool)};
     feed_document(r, it, NULL);
@@ -293,14 +293,14 @@ static void run_item(subject *s, const eval_item *it) {
     each_block(&r->context, copy_block, &c);
     hide_slots(&r->context);
     compute(r, it, &s->exact);
-    add_outcome(&s->plain, it, &s->exact, &s->exact, s->model->hp.n_vocab);
+    add_outcome(&s->plain, it, &s->exact, &s->exact, s->model->net.hp.n_vocab);
     for (int i = 0; i < N_SCHEMES; i++) {
         scheme how = scheme_of(i);
         feed_document(r, it, saved);
         each_block(&r->context, quantize_block, &how);
         hide_slots(&r->context);
         compute(r, it, &s->other);
-        add_outcome(&s->all[i], it, &s->exact, &s->other, s->model->hp.n_vocab);
+        add_outcome(&s->all[i], it, &s->exact, &s->other, s->model->net.hp.n_vocab);
     }
     free(saved);
 }
@@ -325,7 +325,7 @@ static subject plain, planted;
 
 /* The planted channels change nothing without quantization: each product of a score is the same, bit for bit. */
 static void check_equal(const subject *a, const subject *b, const eval_item *it) {
-    assert_memory_equal(a->exact.logits, b->exact.logits, (size_t)((it->n - it->n_prompt) * a->model->hp.n_vocab) * sizeof(float));
+    assert_memory_equal(a->exact.logits, b->exact.logits, (size_t)((it->n - it->n_prompt) * a->model->net.hp.n_vocab) * sizeof(float));
 }
 
 static void run_all(void **state) {
@@ -335,7 +335,7 @@ static void run_all(void **state) {
     char path[512];
     rp_model *m;
     must(rp_model_open(&m, eval_path(path, MODEL), NULL, &err), &err);
-    head_dim = m->hp.key_dim;
+    head_dim = m->net.hp.key_dim;
     rp_model_close(m);
     open_subject(&plain, false);
     open_subject(&planted, true);

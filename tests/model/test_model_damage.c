@@ -35,12 +35,12 @@ static void fail(const char *what, const char *name) {
 
 /* Plain C uses the file's weights; this machine's level repacks them first. */
 static void compute(const rp_model *m, base_cpu_level level) {
-    int32_t tokens[N_TOKENS], n = m->hp.n_ctx_train < N_TOKENS ? m->hp.n_ctx_train : N_TOKENS;
-    float *logits = calloc((size_t)m->hp.n_outputs + 1, sizeof(float));
+    int32_t tokens[N_TOKENS], n = m->net.hp.n_ctx_train < N_TOKENS ? m->net.hp.n_ctx_train : N_TOKENS;
+    float *logits = calloc((size_t)m->net.hp.n_outputs + 1, sizeof(float));
     forward_run r;
-    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 7919 % (uint32_t)m->hp.n_vocab);
-    forward_run_open(&r, m, level, m->hp.n_ctx_train, 16, 2);
-    forward_run_feed(&r, tokens, 0, n, m->hp.n_outputs > 0, logits); /* an encoder without a rank head has none */
+    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 7919 % (uint32_t)m->net.hp.n_vocab);
+    forward_run_open(&r, m, level, m->net.hp.n_ctx_train, 16, 2);
+    forward_run_feed(&r, tokens, 0, n, m->net.hp.n_outputs > 0, logits); /* an encoder without a rank head has none */
     forward_run_close(&r);
     free(logits);
 }

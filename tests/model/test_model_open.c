@@ -102,11 +102,11 @@ static void windows_follow_the_architecture(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         rp_model *m = open_golden(rows[i].name);
         kv_shape shape = model_kv_shape(m, RP_KV_F16);
-        assert_int_equal(m->hp.n_layers, strlen(rows[i].windows));
+        assert_int_equal(m->net.hp.n_layers, strlen(rows[i].windows));
         assert_int_equal(kv_shape_has_windows(&shape), strchr(rows[i].windows, 'w') != NULL);
-        for (int32_t l = 0; l < m->hp.n_layers; l++) {
-            assert_int_equal(m->layers[l].window, rows[i].windows[l] == 'w' ? 24 : 0);
-            assert_int_equal(shape.layers[m->layers[l].states].window, m->layers[l].window);
+        for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
+            assert_int_equal(m->net.layers[l].window, rows[i].windows[l] == 'w' ? 24 : 0);
+            assert_int_equal(shape.layers[m->net.layers[l].states].window, m->net.layers[l].window);
         }
         model_close(m);
     }
@@ -153,14 +153,14 @@ static void lists_name_layers(void **state) {
 static void layers_rotate_as_their_architecture_says(void **state) {
     (void)state;
     rp_model *m = open_golden("smollm3");
-    for (int32_t l = 0; l < m->hp.n_layers; l++) assert_int_equal(m->layers[l].rope, l == 3 ? MODEL_NO_ROPE : MODEL_ROPE_GLOBAL);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) assert_int_equal(m->net.layers[l].rope, l == 3 ? MODEL_NO_ROPE : MODEL_ROPE_GLOBAL);
     model_close(m);
     m = open_golden("gemma3");
-    for (int32_t l = 0; l < m->hp.n_layers; l++) assert_int_equal(m->layers[l].rope, l == 5 ? MODEL_ROPE_GLOBAL : MODEL_ROPE_LOCAL_BASE);
-    assert_true(m->ropes[MODEL_ROPE_GLOBAL].frequencies[0] == 1.0 / 8 && m->ropes[MODEL_ROPE_LOCAL_BASE].frequencies[0] == 1.0);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) assert_int_equal(m->net.layers[l].rope, l == 5 ? MODEL_ROPE_GLOBAL : MODEL_ROPE_LOCAL_BASE);
+    assert_true(m->net.ropes[MODEL_ROPE_GLOBAL].frequencies[0] == 1.0 / 8 && m->net.ropes[MODEL_ROPE_LOCAL_BASE].frequencies[0] == 1.0);
     model_close(m);
     m = open_golden("mpt");
-    assert_true(m->hp.rot_dim == 0 && m->alibi_slopes && m->layers[0].rope == MODEL_NO_ROPE && model_is_movable(m));
+    assert_true(m->net.hp.rot_dim == 0 && m->net.alibi_slopes && m->net.layers[0].rope == MODEL_NO_ROPE && model_is_movable(m));
     model_close(m);
     m = open_golden("gpt2");
     assert_false(model_is_movable(m));
@@ -172,15 +172,15 @@ static void layers_rotate_as_their_architecture_says(void **state) {
 static void the_context_chooses_the_factors_of_long_rope(void **state) {
     (void)state;
     rp_model *m = open_golden("phi3-longrope");
-    assert_int_equal(m->hp.rope.n_ctx_original, 256);
-    assert_false(model_rope_is_long(m, 256));
-    assert_true(model_rope_is_long(m, 257));
-    assert_ptr_equal(model_layer_rope(m, MODEL_ROPE_GLOBAL, 256), &m->ropes[MODEL_ROPE_GLOBAL]);
-    assert_ptr_equal(model_layer_rope(m, MODEL_ROPE_GLOBAL, 257), &m->ropes[MODEL_ROPE_LONG]);
+    assert_int_equal(m->net.hp.rope.n_ctx_original, 256);
+    assert_false(model_rope_is_long(&m->net, 256));
+    assert_true(model_rope_is_long(&m->net, 257));
+    assert_ptr_equal(model_layer_rope(&m->net, MODEL_ROPE_GLOBAL, 256), &m->net.ropes[MODEL_ROPE_GLOBAL]);
+    assert_ptr_equal(model_layer_rope(&m->net, MODEL_ROPE_GLOBAL, 257), &m->net.ropes[MODEL_ROPE_LONG]);
     assert_true(model_is_movable(m));
     model_close(m);
     m = open_golden("llama");
-    assert_false(model_rope_is_long(m, 1 << 20));
+    assert_false(model_rope_is_long(&m->net, 1 << 20));
     model_close(m);
 }
 
@@ -190,10 +190,10 @@ static void learned_positions_bound_the_context(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e;
     rp_error err = {0};
-    o.n_ctx = m->hp.n_ctx_train + 1;
+    o.n_ctx = m->net.hp.n_ctx_train + 1;
     assert_int_equal(rp_engine_new(&e, m, &o, &err), RP_ERR_CONTEXT);
     assert_non_null(strstr(err.message, "position embeddings for 256 positions only"));
-    o.n_ctx = m->hp.n_ctx_train;
+    o.n_ctx = m->net.hp.n_ctx_train;
     assert_int_equal(rp_engine_new(&e, m, &o, &err), RP_OK);
     rp_engine_free(e);
     model_close(m);
@@ -247,19 +247,19 @@ static void add_short_pattern(gguf_writer *w) {
 static void a_file_may_say_which_layers_have_the_window(void **state) {
     (void)state;
     rp_model *m = variant("olmo2", NULL, add_olmo3);
-    for (int32_t l = 0; l < m->hp.n_layers; l++) {
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
         bool local = l == 1 || l == 2;
-        assert_int_equal(m->layers[l].window, local ? 24 : 0);
-        assert_int_equal(m->layers[l].rope, local ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL);
+        assert_int_equal(m->net.layers[l].window, local ? 24 : 0);
+        assert_int_equal(m->net.layers[l].rope, local ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL);
     }
-    const model_rope *global = &m->ropes[MODEL_ROPE_GLOBAL], *local = &m->ropes[MODEL_ROPE_LOCAL_BASE];
-    int32_t slowest = m->hp.rot_dim / 2 - 1;
+    const model_rope *global = &m->net.ropes[MODEL_ROPE_GLOBAL], *local = &m->net.ropes[MODEL_ROPE_LOCAL_BASE];
+    int32_t slowest = m->net.hp.rot_dim / 2 - 1;
     assert_true(local->magnitude == 1.0f && global->magnitude > 1.0f);
-    assert_true(fabs(local->frequencies[slowest] - pow(m->hp.rope.base, -2.0 * slowest / m->hp.rot_dim)) < 1e-12);
+    assert_true(fabs(local->frequencies[slowest] - pow(m->net.hp.rope.base, -2.0 * slowest / m->net.hp.rot_dim)) < 1e-12);
     assert_true(global->frequencies[slowest] < local->frequencies[slowest]);
     model_close(m);
     m = variant("llama", NULL, add_period);
-    for (int32_t l = 0; l < m->hp.n_layers; l++) assert_int_equal(m->layers[l].window, l % 2 ? 0 : 24);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) assert_int_equal(m->net.layers[l].window, l % 2 ? 0 : 24);
     model_close(m);
     expect_variant_refused("olmo2", add_short_pattern, RP_ERR_UNSUPPORTED, "is not a list of booleans for");
 }
@@ -268,17 +268,17 @@ static void a_file_may_say_which_layers_have_the_window(void **state) {
 static void old_files_mean_what_they_do_not_say(void **state) {
     (void)state;
     rp_model *m = variant("gemma2", "gemma2.attn_logit_softcapping", NULL);
-    assert_true(m->hp.score_cap == 50.0f);
+    assert_true(m->net.hp.score_cap == 50.0f);
     model_close(m);
     m = variant("gemma2", "gemma2.final_logit_softcapping", NULL);
-    assert_true(m->hp.logit_cap == 30.0f);
+    assert_true(m->net.hp.logit_cap == 30.0f);
     model_close(m);
     m = variant("gemma2", "gemma2.attention.sliding_window", NULL);
-    assert_int_equal(m->layers[0].window, 4096);
+    assert_int_equal(m->net.layers[0].window, 4096);
     model_close(m);
     m = variant("llama-linear", "llama.rope.scaling.type", NULL);
     rp_model *said = open_golden("llama-linear");
-    assert_true(m->hp.rope.factor > 1.0 && m->hp.rope.factor == said->hp.rope.factor);
+    assert_true(m->net.hp.rope.factor > 1.0 && m->net.hp.rope.factor == said->net.hp.rope.factor);
     model_close(said);
     model_close(m);
 }
@@ -291,10 +291,10 @@ static void add_not_causal(gguf_writer *w) { gguf_writer_bool(w, "qwen2.attentio
 static void numbers_beside_the_shape_are_honoured_or_refused(void **state) {
     (void)state;
     rp_model *m = variant("llama-yarn", "llama.rope.scaling.yarn_attn_factor", add_log_multiplier); /* as Mistral's own format has it */
-    assert_true(m->ropes[MODEL_ROPE_GLOBAL].magnitude == 1.0f);
+    assert_true(m->net.ropes[MODEL_ROPE_GLOBAL].magnitude == 1.0f);
     model_close(m);
     m = variant("qwen3moe", NULL, add_no_norm);
-    assert_false(m->hp.experts_sum_1);
+    assert_false(m->net.hp.experts_sum_1);
     model_close(m);
     expect_variant_refused("qwen3moe", add_sigmoid, RP_ERR_UNSUPPORTED, "only an unscaled softmax");
     expect_variant_refused("qwen2", add_not_causal, RP_ERR_UNSUPPORTED, "it is an embedding model");
@@ -303,8 +303,8 @@ static void numbers_beside_the_shape_are_honoured_or_refused(void **state) {
 static void add_equal_heads(gguf_writer *w) {
     rp_model *m = open_golden("llama");
     uint32_t all[8];
-    for (int32_t l = 0; l < m->hp.n_layers; l++) all[l] = (uint32_t)m->hp.n_heads;
-    gguf_writer_array(w, "llama.attention.head_count", GGUF_U32, all, (size_t)m->hp.n_layers);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) all[l] = (uint32_t)m->net.hp.n_heads;
+    gguf_writer_array(w, "llama.attention.head_count", GGUF_U32, all, (size_t)m->net.hp.n_layers);
     model_close(m);
 }
 
@@ -328,13 +328,13 @@ static void add_positions(gguf_writer *w) {
     rp_model *m = open_golden("mpt");
     char name[64];
     gguf_writer_f32(w, "mpt.attention.max_alibi_bias", 0.0f);
-    gguf_writer_tensor(w, "position_embd.weight", KERNEL_F32, 2, (int64_t[]){m->hp.n_embd, m->hp.n_ctx_train}, zeros);
-    for (int32_t l = 0; l < m->hp.n_layers; l++) {
+    gguf_writer_tensor(w, "position_embd.weight", KERNEL_F32, 2, (int64_t[]){m->net.hp.n_embd, m->net.hp.n_ctx_train}, zeros);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
         const char *const kinds[] = {"q_norm.weight", "q_norm.bias", "k_norm.weight", "k_norm.bias"};
         for (size_t i = 0; i < BASE_ARRAY_LEN(kinds); i++) {
-            int32_t heads = i < 2 ? m->hp.n_heads : m->hp.n_kv_heads;
+            int32_t heads = i < 2 ? m->net.hp.n_heads : m->net.hp.n_kv_heads;
             snprintf(name, sizeof(name), "blk.%d.attn_%s", (int)l, kinds[i]);
-            gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){(int64_t)heads * m->hp.key_dim}, zeros);
+            gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){(int64_t)heads * m->net.hp.key_dim}, zeros);
         }
     }
     model_close(m);
@@ -343,7 +343,7 @@ static void add_positions(gguf_writer *w) {
 static void mpt_may_have_learned_positions(void **state) {
     (void)state;
     rp_model *m = variant("mpt", "mpt.attention.max_alibi_bias", add_positions);
-    assert_true(m->positions.data && !m->alibi_slopes && !model_is_movable(m) && m->layers[0].q_norm.bias.data);
+    assert_true(m->net.positions.data && !m->net.alibi_slopes && !model_is_movable(m) && m->net.layers[0].q_norm.bias.data);
     model_close(m);
 }
 

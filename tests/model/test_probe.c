@@ -58,8 +58,9 @@ static void open_forward(world *w, int32_t threads) {
     rp_error err = {0};
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.format = w->format, .level = level, .n_ctx = N_CTX, .n_threads = threads, .max_rows = MAX_ROWS};
-    must(cpu_backend_new(&w->backend, w->model, &o, &err), &err);
+    cpu_backend_options o = {.shape = model_kv_shape(w->model, w->format), .level = level, .n_ctx = N_CTX,
+                             .n_threads = threads, .max_rows = MAX_ROWS};
+    must(cpu_backend_new(&w->backend, &w->model->net, &o, &err), &err);
     must(model_forward_new(&w->forward, w->model, w->backend, MAX_ROWS, MAX_ROWS, &err), &err);
 }
 
@@ -80,7 +81,7 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     shape.layers = w->layers;
     open_forward(w, 1);
     must(kv_pool_new(&w->pool, &shape, (uint64_t)256 << 20, NULL, &err), &err);
-    for (int32_t i = 0; i < N_ALL; i++) w->tokens[i] = below(w, m->hp.n_vocab);
+    for (int32_t i = 0; i < N_ALL; i++) w->tokens[i] = below(w, m->net.hp.n_vocab);
 }
 
 static void close_world(world *w) {
@@ -122,7 +123,7 @@ static void feed(world *w, kv_context *c, const int32_t *tokens, const int32_t *
             must(kv_context_append(c, rows[i].pos, &rows[i].span, &rows[i].slot, &err), &err);
         }
         must(model_forward_step(w->forward, &(model_step){rows, k, contexts, 1}, logits, &err), &err);
-        if (logits) logits += (size_t)k * (size_t)w->model->hp.n_vocab;
+        if (logits) logits += (size_t)k * (size_t)w->model->net.hp.n_vocab;
     }
 }
 
@@ -155,7 +156,7 @@ static void add_views(kv_context *c, const kv_context *module, int32_t shift) {
 static void check_scattered(world *w) {
     int32_t positions[N_ALL], pos = 8;
     kv_context module, c[2];
-    size_t bytes = sizeof(float) * N_ALL * (size_t)w->model->hp.n_vocab;
+    size_t bytes = sizeof(float) * N_ALL * (size_t)w->model->net.hp.n_vocab;
     float *logits[2] = {base_alloc(bytes), base_alloc(bytes)};
     for (int32_t i = 0; i < N_ALL; i++) positions[i] = pos, pos += below(w, 3) ? 1 : 1 + below(w, 4); /* gpt2 has 256 positions or more */
     make_module(w, &module, w->tokens, 0, 8);
@@ -205,7 +206,7 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
 
 /* By definition: the module alone against a plain run of all tokens, both at the same positions. */
 static void naive_deviations(world *w, double *out) {
-    int32_t layer = w->model->layers[model_probe_layer(w->model)].states;
+    int32_t layer = w->model->net.layers[model_probe_layer(w->model)].states;
     const kv_shape *s = kv_pool_shape(w->pool);
     int32_t n = kv_shape_heads(s) * (s->layers[0].key_dim + s->layers[0].value_dim);
     float *a = base_alloc(sizeof(float) * (size_t)n), *b = base_alloc(sizeof(float) * (size_t)n);
@@ -279,7 +280,7 @@ static void check_probe(world *w) {
     check_probe_of(w, N_FIRST, 1e-4);
     if (!model_is_movable(w->model)) return;
     if (w->format == RP_KV_F32) check_probe_of(w, 5, 1e-4);
-    else if (w->format == RP_KV_F16 && w->model->hp.n_experts == 0) check_probe_of(w, 5, 2e-2);
+    else if (w->format == RP_KV_F16 && w->model->net.hp.n_experts == 0) check_probe_of(w, 5, 2e-2);
 }
 
 static void a_probe_tells_how_far_states_are_from_a_plain_run(void **state) { with_every_kind(check_probe, *state); }

@@ -74,7 +74,7 @@ static void open_queries(module *m, forward_run *r) {
     for (int i = 0; i < REDUCTION_N_METHODS; i++)
         if (reduction_method_needs_queries((reduction_method)i))
             must(reduction_queries_new(&m->queries[i], r->model, 2048, (reduction_method)i, m->n, &err), &err);
-    must(query_record_new(&r->queries, r->model->hp.n_layers, r->model->hp.n_heads * r->model->hp.key_dim, &err), &err);
+    must(query_record_new(&r->queries, r->model->net.hp.n_layers, r->model->net.hp.n_heads * r->model->net.hp.key_dim, &err), &err);
 }
 
 /* Up to the end of a span. */
@@ -169,7 +169,7 @@ static void recording_observe_input(backend *self, const backend_buffer *input) 
 static void recording_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     static naive_slot slots[1 << 12];
     const cpu_backend *b = (cpu_backend *)self;
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     double out[256];
     naive.attend(self, layer, queries, dst);
     for (int64_t i = 0; i < b->step->n_rows * (int64_t)queries->width; i++) {
@@ -181,7 +181,7 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
         const int32_t r = i / hp->n_heads, h = i % hp->n_heads, kv_head = h / (hp->n_heads / hp->n_kv_heads);
         const model_row *row = &b->step->rows[r];
         const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
-        const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x};
+        const naive_query q = {.net = b->net, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x};
         const bool is_relative = row->observer == naive.module->observers[REDUCTION_KVZIP_PLUS];
         if (!row->observer) continue;
         const size_t n = naive_attention(&q, b->step->contexts[0], slots, BASE_ARRAY_LEN(slots), out);
@@ -191,7 +191,7 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
             if (view < 0 || view >= naive.module->n_spans) continue;
             if (is_relative) *relative = fmax(*relative, slots[k].weight / naive.norms[r]);
             if (is_relative) continue; /* the same repetition was observed before */
-            double *joined = &naive.weights[index_of(&b->shape, naive.module->n, b->model->layers[layer].states, kv_head, slot)];
+            double *joined = &naive.weights[index_of(&b->shape, naive.module->n, b->net->layers[layer].states, kv_head, slot)];
             *joined = fmax(*joined, slots[k].weight);
         }
     }
@@ -222,13 +222,13 @@ static double value_norm(const kv_shape *shape, const module *m, int32_t layer, 
 
 /* The matrix of a rotation to a position, [dim][dim]. */
 static void rotation(const rp_model *model, int32_t layer, int32_t pos, bool inverse, double *out) {
-    const int32_t dim = model->hp.key_dim, half = model->hp.rot_dim / 2, kind = model->layers[layer].rope;
+    const int32_t dim = model->net.hp.key_dim, half = model->net.hp.rot_dim / 2, kind = model->net.layers[layer].rope;
     const bool halves = (model->arch->features & MODEL_ROPE_HALVES) != 0;
     float cs[256];
     for (int32_t i = 0; i < dim * dim; i++) out[i] = i / dim == i % dim;
     if (kind == MODEL_NO_ROPE) return;
-    const model_rope *rope = model_layer_rope(model, kind, 2048);
-    model_rope_angles(model, rope, pos, inverse ? 1 / rope->magnitude : rope->magnitude, cs);
+    const model_rope *rope = model_layer_rope(&model->net, kind, 2048);
+    model_rope_angles(&model->net, rope, pos, inverse ? 1 / rope->magnitude : rope->magnitude, cs);
     for (int32_t i = 0; i < half; i++) {
         const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
         const double s = inverse ? -(double)cs[2 * i + 1] : (double)cs[2 * i + 1];
@@ -239,7 +239,7 @@ static void rotation(const rp_model *model, int32_t layer, int32_t pos, bool inv
 }
 
 static const double *query_of(const rp_model *model, const module *m, int32_t layer, int32_t head, int32_t slot) {
-    const model_hparams *hp = &model->hp;
+    const model_hparams *hp = &model->net.hp;
     return naive.queries + (((int64_t)layer * m->n + slot) * hp->n_heads + head) * hp->key_dim;
 }
 
@@ -277,10 +277,10 @@ static void naive_expected_head(const rp_model *model, const kv_shape *shape, co
         for (int32_t k = 0; k < dim; k++) turned[i] += one[i / dim * dim + k] * r[i % dim * dim + k];
     for (int32_t slot = 4; slot < m->n; slot++) {
         double z = 0;
-        const double scale = (double)model->hp.score_scale;
+        const double scale = (double)model->net.hp.score_scale;
         for (int32_t i = 0; i < dim * dim; i++) {
-            const double ka = element(shape, m, true, layer, head / (model->hp.n_heads / kv_shape_heads(shape)), slot, i / dim);
-            const double kb = element(shape, m, true, layer, head / (model->hp.n_heads / kv_shape_heads(shape)), slot, i % dim);
+            const double ka = element(shape, m, true, layer, head / (model->net.hp.n_heads / kv_shape_heads(shape)), slot, i / dim);
+            const double kb = element(shape, m, true, layer, head / (model->net.hp.n_heads / kv_shape_heads(shape)), slot, i % dim);
             z += scale * ka * r[i] * mu[i % dim] + scale * scale / 2 * ka * turned[i] * kb;
         }
         out[slot] = z;
@@ -291,9 +291,9 @@ static void naive_expected_head(const rp_model *model, const kv_shape *shape, co
 }
 
 static void naive_expected(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, double *out) {
-    const int32_t group = model->hp.n_heads / kv_shape_heads(shape);
+    const int32_t group = model->net.hp.n_heads / kv_shape_heads(shape);
     double *own = allocate((size_t)m->n, sizeof(double));
-    for (int32_t head = 0; head < model->hp.n_heads; head++) {
+    for (int32_t head = 0; head < model->net.hp.n_heads; head++) {
         naive_expected_head(model, shape, m, layer, head, own);
         for (int32_t slot = 4; slot < m->n; slot++) out[head / group * m->n + slot] += own[slot] / group;
     }
@@ -344,12 +344,12 @@ static void naive_leverage(const rp_model *model, const kv_shape *shape, const m
 }
 
 static void naive_compactor(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, double *out) {
-    const int32_t dim = shape->layers[0].key_dim, group = model->hp.n_heads / kv_shape_heads(shape), all = kv_shape_heads(shape) * m->n;
+    const int32_t dim = shape->layers[0].key_dim, group = model->net.hp.n_heads / kv_shape_heads(shape), all = kv_shape_heads(shape) * m->n;
     double *a = allocate((size_t)all, sizeof(double)), *leverage = allocate((size_t)all, sizeof(double));
     double *r = allocate((size_t)(dim * dim), sizeof(double));
     for (int32_t slot = 0; slot < m->n; slot++) {
         rotation(model, layer, m->first + slot, false, r);
-        for (int32_t head = 0; head < model->hp.n_heads; head++) {
+        for (int32_t head = 0; head < model->net.hp.n_heads; head++) {
             const int32_t begin = slot / 256 * 256, end = BASE_MIN(begin + 256, m->n);
             double p[256] = {0}, turned[256] = {0};
             bool there[256];
@@ -376,28 +376,29 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
 /* Norm of what a slot's value adds to the residual stream through the query head's columns of a layer's output matrix. */
 static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m, int32_t layer, int32_t head,
                                int32_t slot) {
-    const int32_t dim = shape->layers[0].value_dim, kv_head = head / (model->hp.n_heads / model->hp.n_kv_heads), states = model->layers[layer].states;
+    const int32_t dim = shape->layers[0].value_dim, kv_head = head / (model->net.hp.n_heads / model->net.hp.n_kv_heads);
+    const int32_t states = model->net.layers[layer].states;
     double squared = 0;
-    for (int64_t row = 0; row < model->layers[layer].o.n_out; row++) {
+    for (int64_t row = 0; row < model->net.layers[layer].o.n_out; row++) {
         double sum = 0;
         for (int32_t d = 0; d < dim; d++)
-            sum += (double)matrix[row * model->layers[layer].o.n_in + head * dim + d] * element(shape, m, false, states, kv_head, slot, d);
+            sum += (double)matrix[row * model->net.layers[layer].o.n_in + head * dim + d] * element(shape, m, false, states, kv_head, slot, d);
         squared += sum * sum;
     }
     return sqrt(squared);
 }
 
 static void naive_plus(const rp_model *model, const kv_shape *shape, const module *m, double *out) {
-    const int32_t group = model->hp.n_heads / model->hp.n_kv_heads;
-    for (int32_t layer = 0; layer < model->hp.n_layers; layer++) {
-        const model_weight *w = &model->layers[layer].o;
+    const int32_t group = model->net.hp.n_heads / model->net.hp.n_kv_heads;
+    for (int32_t layer = 0; layer < model->net.hp.n_layers; layer++) {
+        const model_weight *w = &model->net.layers[layer].o;
         float *matrix = allocate((size_t)(w->n_in * w->n_out), sizeof(*matrix));
         for (int64_t row = 0; row < w->n_out; row++)
             kernel_dequantize(w->type, (const char *)w->data + row * kernel_row_bytes(w->type, w->n_in), matrix + row * w->n_in, w->n_in);
-        for (int32_t i = 0; i < model->hp.n_heads * m->n; i++) {
+        for (int32_t i = 0; i < model->net.hp.n_heads * m->n; i++) {
             const int32_t head = i / m->n, slot = i % m->n;
-            double *score = &out[index_of(shape, m->n, model->layers[layer].states, head / group, slot)];
-            const double weight = naive.relative[(int64_t)layer * model->hp.n_heads * m->n + i];
+            double *score = &out[index_of(shape, m->n, model->net.layers[layer].states, head / group, slot)];
+            const double weight = naive.relative[(int64_t)layer * model->net.hp.n_heads * m->n + i];
             *score = fmax(*score, weight * naive_added_norm(model, matrix, shape, m, layer, head, slot));
         }
         free(matrix);
@@ -484,7 +485,7 @@ static bool keeps_all_weights(const kv_shape *shape, const module *m, int32_t pe
 
 static void check_methods(const rp_model *model, const char *name, tiny_random *random) {
     static int32_t tokens[MOST_TOKENS], asking[5];
-    const int32_t n = BASE_MIN(200 + (int32_t)tiny_random_below(random, 200), model->positions.data ? 120 : 400);
+    const int32_t n = BASE_MIN(200 + (int32_t)tiny_random_below(random, 200), model->net.positions.data ? 120 : 400);
     const int32_t n_before = (int32_t)tiny_random_below(random, 2) * (1 + (int32_t)tiny_random_below(random, 40));
     forward_run run, other;
     module m, same;
@@ -492,15 +493,15 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     rp_error err = {0};
     int n_differ = 0, n_all = 0;
     must(base_cpu_detect(&level, &err), &err);
-    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)tiny_random_below(random, (uint64_t)model->hp.n_vocab);
-    for (int32_t i = 0; i < 5; i++) asking[i] = (int32_t)tiny_random_below(random, (uint64_t)model->hp.n_vocab);
+    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)tiny_random_below(random, (uint64_t)model->net.hp.n_vocab);
+    for (int32_t i = 0; i < 5; i++) asking[i] = (int32_t)tiny_random_below(random, (uint64_t)model->net.hp.n_vocab);
     forward_run_open(&run, model, level, 2048, 13, 1);
     forward_run_open(&other, model, level, 2048, FORWARD_RUN_ROWS, 3);
     const kv_shape *shape = kv_pool_shape(run.pool);
     const int32_t n_heads = shape->n_layers * kv_shape_heads(shape);
     naive.weights = allocate((size_t)(n_heads * n), sizeof(double));
-    naive.relative = allocate((size_t)(model->hp.n_layers * model->hp.n_heads * n), sizeof(double));
-    naive.queries = allocate((size_t)(model->hp.n_layers * n * model->hp.n_heads * model->hp.key_dim), sizeof(double));
+    naive.relative = allocate((size_t)(model->net.hp.n_layers * model->net.hp.n_heads * n), sizeof(double));
+    naive.queries = allocate((size_t)(model->net.hp.n_layers * n * model->net.hp.n_heads * model->net.hp.key_dim), sizeof(double));
     naive.run = &run;
     naive.module = &m;
     naive.ops = *run.backend->ops;
@@ -596,7 +597,7 @@ static bool answer(forward_run *r, const eval_item *it, kv_span *before, kv_span
     const int32_t n = it->n - 1 - it->n_document, rows = it->n - it->n_prompt;
     forward_run_feed(r, it->tokens + it->n_document, it->n_document, n, rows, logits);
     kv_context_clear(&r->context);
-    return eval_is_right(it, logits, r->model->hp.n_vocab);
+    return eval_is_right(it, logits, r->model->net.hp.n_vocab);
 }
 
 static uint64_t bytes_of(kv_span *const *spans, int32_t n_spans) {
@@ -652,7 +653,7 @@ static void documents_are_reduced_and_questions_answered(void **state) {
     must(rp_model_open(&model, eval_path(path, MODEL), NULL, &err), &err);
     forward_run_open(&run, model, level, 2048, FORWARD_RUN_ROWS, 1);
     int32_t *asking = eval_question_tokens(model, REPEAT, &n_asking);
-    float *logits = allocate((size_t)(MOST_ROWS * model->hp.n_vocab), sizeof(float));
+    float *logits = allocate((size_t)(MOST_ROWS * model->net.hp.n_vocab), sizeof(float));
     for (int t = 0; t < N_TASKS; t++) {
         table.n[t] = eval_items_read(model, tasks[t], MOST_ROWS, items, n);
         n_items += table.n[t];

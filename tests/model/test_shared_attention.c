@@ -78,8 +78,8 @@ static bool one_in(world *w, int32_t n) { return below(w, n) == 0; }
 static engine open_engine(world *w, rp_kv_format format, base_cpu_level level, int32_t threads) {
     rp_error err = {0};
     engine e;
-    cpu_backend_options o = {.format = format, .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
-    must(cpu_backend_new(&e.backend, w->model, &o, &err), &err);
+    cpu_backend_options o = {.shape = model_kv_shape(w->model, format), .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
+    must(cpu_backend_new(&e.backend, &w->model->net, &o, &err), &err);
     must(model_forward_new(&e.forward, w->model, e.backend, MAX_ROWS, MAX_ROWS, &err), &err);
     return e;
 }
@@ -194,7 +194,7 @@ static void add_observers(world *w, twin *t) {
     const size_t first = (size_t)below(w, (int32_t)t->together.n_views + 1), n = (size_t)below(w, (int32_t)(t->together.n_views - first) + 1);
     const attention_measure measure = (attention_measure)below(w, 4);
     const bool is_relative = measure == ATTENTION_RELATIVE;
-    const model_hparams *hp = &w->model->hp;
+    const model_hparams *hp = &w->model->net.hp;
     const int32_t n_layers = is_relative ? hp->n_layers : w->model->n_kv_layers, n_heads = is_relative ? hp->n_heads : hp->n_kv_heads;
     for (int i = 0; i < w->n_observed; i++)
         must(attention_observer_new(&t->observers[i], n_layers, n_heads, measure, MOST_WEIGHTS, first, n, &err), &err);
@@ -269,7 +269,7 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     base_cpu_level level;
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
     w->n_observed = below(w, 3);
-    if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
+    if (m->net.positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->net.positions.n_out - 60 - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
     assert_true(shape.n_layers <= 64);
     for (int32_t i = 0; i < shape.n_layers; i++) {
@@ -282,8 +282,8 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
     w->together = open_engine(w, format, level, threads);
     w->alone = open_engine(w, format, level, 1);
-    w->logits = base_calloc(MAX_ROWS, sizeof(float) * (size_t)m->hp.n_vocab);
-    w->expected = base_calloc(1, sizeof(float) * (size_t)m->hp.n_vocab);
+    w->logits = base_calloc(MAX_ROWS, sizeof(float) * (size_t)m->net.hp.n_vocab);
+    w->expected = base_calloc(1, sizeof(float) * (size_t)m->net.hp.n_vocab);
     for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w);
     for (int i = 0; i < N_COMMON; i++) w->common[i] = random_view(w, w->spans[i]);
     w->n_twins = 1 + below(w, MAX_CONTEXTS);
@@ -342,7 +342,7 @@ static int32_t append_rows(world *w, mix kind, model_row *rows, const kv_context
     for (int32_t i = 0; i < w->n_twins; i++) {
         twin *t = &w->twins[order[i]];
         for (int32_t k = BASE_MIN(rows_of(w, kind, i), MAX_ROWS - n); k > 0; k--, n++) {
-            rows[n] = (model_row){.token = below(w, w->model->hp.n_vocab), .pos = t->pos++, .context = order[i]};
+            rows[n] = (model_row){.token = below(w, w->model->net.hp.n_vocab), .pos = t->pos++, .context = order[i]};
             rows[n].wants_logits = !one_in(w, 8);
             rows[n].observer = one_in(w, 3) ? NULL : t->observers[0];
             rows[n].bounds = one_in(w, 3) ? NULL : t->bounds[0];
@@ -356,7 +356,7 @@ static void check_alone(world *w, const model_row *row, const float *logits) {
     rp_error err = {0};
     twin *t = &w->twins[row->context];
     const kv_context *contexts[] = {&t->alone};
-    size_t bytes = sizeof(float) * (size_t)w->model->hp.n_vocab;
+    size_t bytes = sizeof(float) * (size_t)w->model->net.hp.n_vocab;
     model_row r = *row;
     r.context = 0;
     if (r.observer) r.observer = t->observers[1];
@@ -365,7 +365,7 @@ static void check_alone(world *w, const model_row *row, const float *logits) {
     must(model_forward_step(w->alone.forward, &(model_step){&r, 1, contexts, 1}, w->expected, &err), &err);
     if (row->wants_logits && memcmp(logits, w->expected, bytes) != 0)
         fail_msg("%s: context %d at %d: deviates by %g", w->name, (int)row->context, (int)row->pos,
-                 oracle_deviation(logits, w->expected, w->model->hp.n_vocab));
+                 oracle_deviation(logits, w->expected, w->model->net.hp.n_vocab));
 }
 
 /* Rows of a step, together and each alone, in the order of the step. */
@@ -379,7 +379,7 @@ static void run_step(world *w, mix kind) {
     const float *logits = w->logits;
     for (int32_t r = 0; r < n; r++) {
         check_alone(w, &rows[r], logits);
-        if (rows[r].wants_logits) logits += w->model->hp.n_vocab;
+        if (rows[r].wants_logits) logits += w->model->net.hp.n_vocab;
     }
     for (int32_t i = 0; i < w->n_twins; i++) {
         kv_context_trim(&w->twins[i].together, w->twins[i].pos);
@@ -581,7 +581,7 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
         for (int32_t i = 0; i < w.n_twins; i++) {
             rp_error err = {0};
             twin *t = &w.twins[i];
-            model_row row = {.token = below(&w, m.model->hp.n_vocab), .pos = t->pos, .wants_logits = true};
+            model_row row = {.token = below(&w, m.model->net.hp.n_vocab), .pos = t->pos, .wants_logits = true};
             float *const logits[] = {w.logits, w.expected};
             kv_context *const contexts[] = {&t->together, &t->alone};
             model_forward *const forwards[] = {w.together.forward, w.alone.forward};
@@ -590,7 +590,7 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
                 const kv_context *const context = contexts[k];
                 must(model_forward_step(forwards[k], &(model_step){&row, 1, &context, 1}, logits[k], &err), &err);
             }
-            worst = fmax(worst, oracle_deviation(w.logits, w.expected, m.model->hp.n_vocab));
+            worst = fmax(worst, oracle_deviation(w.logits, w.expected, m.model->net.hp.n_vocab));
         }
         close_world(&w);
         oracle_model_close(&m);
@@ -626,7 +626,7 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
 static const bool *check_choice(const cpu_backend *b, int32_t layer, const backend_buffer *queries, int32_t r, int32_t kv_head, const kv_context *c) {
     static bool hidden[(MAX_VIEWS + MAX_ROWS) * KV_SPAN_TOKENS];
     const model_row *row = &b->step->rows[r];
-    const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .pos = row->pos, .x = cpu_row_of(queries, r)};
+    const naive_query q = {.net = b->net, .n_ctx = 2048, .layer = layer, .pos = row->pos, .x = cpu_row_of(queries, r)};
     if (!row->bounds) return NULL;
     assert_true(c->n_views <= MAX_VIEWS + MAX_ROWS);
     const bool is_clear = naive_choose(&q, kv_head, row->bounds, c, hidden) > LEAST_MARGIN;
@@ -646,7 +646,7 @@ static const bool *check_choice(const cpu_backend *b, int32_t layer, const backe
 static void checking_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     static naive_slot slots[1 << 14];
     const cpu_backend *b = (cpu_backend *)self;
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     const bool *hidden = NULL;
     double out[64];
     defined.attend(self, layer, queries, dst);
@@ -654,10 +654,10 @@ static void checking_attend(backend *self, int32_t layer, const backend_buffer *
         for (int32_t h = 0; h < hp->n_heads; h++) {
             const model_row *row = &b->step->rows[r];
             const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
-            const int32_t states = b->model->layers[layer].states, kv_head = h / (hp->n_heads / hp->n_kv_heads);
+            const int32_t states = b->net->layers[layer].states, kv_head = h / (hp->n_heads / hp->n_kv_heads);
             const kv_context *c = b->step->contexts[row->context];
             if (h % (hp->n_heads / hp->n_kv_heads) == 0) hidden = check_choice(b, layer, queries, r, kv_head, c);
-            const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x, .hidden = hidden};
+            const naive_query q = {.net = b->net, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x, .hidden = hidden};
             const size_t n = naive_attention(&q, c, slots, BASE_ARRAY_LEN(slots), out);
             for (int32_t d = 0; d < hp->value_dim; d++)
                 defined.worst[0] = fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * hp->value_dim + d]));
@@ -685,7 +685,8 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
         twin *t = &w.twins[i];
         for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
         const attention_measure measure = (attention_measure)below(&w, 3);
-        must(attention_observer_new(&t->observers[0], m->n_kv_layers, m->hp.n_kv_heads, measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
+        const int32_t n_kv_heads = m->net.hp.n_kv_heads;
+        must(attention_observer_new(&t->observers[0], m->n_kv_layers, n_kv_heads, measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
         t->observers[1] = NULL;
         defined.weights[i] = base_calloc(t->observers[0]->n, sizeof(double));
     }

@@ -224,7 +224,7 @@ static void second_start_maps_the_same_bytes(void **state) {
         const cpu_backend *a = (const cpu_backend *)first.engine->backend, *b = (const cpu_backend *)second.engine->backend;
         assert_null(b->packed_data);
         uint64_t total = 0;
-        for (int32_t k = 0; k < model_n_matrices(first.model); k++) {
+        for (int32_t k = 0; k < first.model->net.n_matrices; k++) {
             const model_weight *x = &a->packed[k], *y = &b->packed[k];
             assert_true(!x->data == !y->data && x->slice_bytes == y->slice_bytes);
             if (!x->data) continue;

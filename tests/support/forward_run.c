@@ -12,9 +12,9 @@
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
     rp_error err = {0};
     *r = (forward_run){.model = m, .chunk = chunk};
-    cpu_backend_options o = {.format = RP_KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
     kv_shape shape = model_kv_shape(m, RP_KV_F32);
-    must(cpu_backend_new(&r->backend, m, &o, &err), &err);
+    cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
+    must(cpu_backend_new(&r->backend, &m->net, &o, &err), &err);
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);
     kv_context_init(&r->context, r->pool);
@@ -44,7 +44,7 @@ void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int3
         }
         model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
         must(model_forward_step(r->forward, &step, logits, &err), &err);
-        if (logits) logits += (size_t)wanted * (size_t)r->model->hp.n_vocab;
+        if (logits) logits += (size_t)wanted * (size_t)r->model->net.hp.n_vocab;
         done += k;
         kv_context_trim(&r->context, first + done);
     }

@@ -17,9 +17,9 @@ typedef struct forward_run {
     kv_pool *pool;
     kv_context context;
     int32_t chunk;
-    attention_observer *observer; /* of all rows that are fed; borrowed; NULL: none */
-    query_record *queries;        /* the same */
-    const rp_adapter *adapter;    /* likewise; its scale is 1 */
+    attention_observer *observer;   /* of all rows that are fed; borrowed; NULL: none */
+    query_record *queries;          /* the same */
+    const adapter_weights *adapter; /* likewise; its scale is 1 */
 } forward_run;
 
 /* n_ctx: context length, which selects the factors of long-rope; chunk: rows of a step. The model is borrowed. */

@@ -8,19 +8,18 @@
 
 #include "base/check.h"
 #include "model/cpu/cpu_backend.h"
-#include "model/model_internal.h"
 
 #define MOST_DIM 256
 
 void naive_rotate(const naive_query *q, int32_t shift, double *out) {
-    const model_hparams *hp = &q->model->hp;
-    const int32_t kind = q->model->layers[q->layer].rope, half = hp->rot_dim / 2;
-    const bool halves = (q->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    const model_hparams *hp = &q->net->hp;
+    const int32_t kind = q->net->layers[q->layer].rope, half = hp->rot_dim / 2;
+    const bool halves = q->net->hp.rope_halves;
     float angles[MOST_DIM];
     for (int32_t d = 0; d < hp->key_dim; d++) out[d] = (double)q->x[d];
     if (kind == MODEL_NO_ROPE) return;
-    const model_rope *rope = model_layer_rope(q->model, kind, q->n_ctx);
-    model_rope_angles(q->model, rope, q->pos - shift, rope->magnitude, angles);
+    const model_rope *rope = model_layer_rope(q->net, kind, q->n_ctx);
+    model_rope_angles(q->net, rope, q->pos - shift, rope->magnitude, angles);
     for (int32_t i = 0; i < half; i++) {
         const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
         const double x = (double)q->x[a], y = (double)q->x[b], c = (double)angles[2 * i], s = (double)angles[2 * i + 1];
@@ -30,20 +29,20 @@ void naive_rotate(const naive_query *q, int32_t shift, double *out) {
 }
 
 static double score_of(const naive_query *q, const double *rotated, const kv_layer *layer, const void *keys, int slot, int32_t distance) {
-    const model_hparams *hp = &q->model->hp;
+    const model_hparams *hp = &q->net->hp;
     float key[MOST_DIM];
     double score = 0;
     cpu_elements(layer, keys, true, slot, key);
     for (int32_t d = 0; d < hp->key_dim; d++) score += rotated[d] * (double)key[d];
     score *= (double)hp->score_scale;
-    if (q->model->alibi_slopes) score -= (double)q->model->alibi_slopes[q->head] * distance;
+    if (q->net->alibi_slopes) score -= (double)q->net->alibi_slopes[q->head] * distance;
     return hp->score_cap > 0 ? (double)hp->score_cap * tanh(score / (double)hp->score_cap) : score;
 }
 
 /* Appends a view's visible slots, with their scores as weights. */
 static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, naive_slot *slots, size_t n, size_t cap) {
-    const model_layer *l = &q->model->layers[q->layer];
-    const int32_t kv_head = q->head / (q->model->hp.n_heads / q->model->hp.n_kv_heads);
+    const model_layer *l = &q->net->layers[q->layer];
+    const int32_t kv_head = q->head / (q->net->hp.n_heads / q->net->hp.n_kv_heads);
     const kv_span *s = v->span;
     const int32_t *positions = kv_span_positions(s, l->states, kv_head);
     double rotated[MOST_DIM];
@@ -60,8 +59,8 @@ static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, na
 }
 
 size_t naive_attention(const naive_query *q, const kv_context *c, naive_slot *slots, size_t cap, double *out) {
-    const model_layer *l = &q->model->layers[q->layer];
-    const model_hparams *hp = &q->model->hp;
+    const model_layer *l = &q->net->layers[q->layer];
+    const model_hparams *hp = &q->net->hp;
     const int32_t kv_head = q->head / (hp->n_heads / hp->n_kv_heads);
     const float *sinks = l->sinks.data;
     double highest = sinks ? (double)sinks[q->head] : -INFINITY, sum = 0;

@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 #include "kv/context.h"
-#include "model/model.h"
+#include "model/model_network.h"
 
 /* A query of one head, not yet rotated. */
 typedef struct naive_query {
-    const rp_model *model;
+    const model_network *net;
     int32_t n_ctx; /* selects the frequencies of long-rope models */
     int32_t layer, head, pos;
     const float *x;     /* [key_dim] */

@@ -8,7 +8,6 @@
 
 #include "base/compiler.h"
 #include "model/cpu/cpu_backend.h"
-#include "model/model_internal.h"
 #include "support/reference_model.h"
 
 #define MOST_DIM 256
@@ -17,7 +16,7 @@ static bool is_seen(const sequence_slot *slot, int32_t pos, int32_t window) { re
 
 /* Of its slots that are seen from s->end on. */
 static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds *s, const kv_context *c, int32_t group) {
-    const model_layer *l = &q->model->layers[q->layer];
+    const model_layer *l = &q->net->layers[q->layer];
     const slot_group *g = &s->groups[group];
     double rotated[MOST_DIM], bound = 0;
     float key[MOST_DIM];
@@ -37,8 +36,8 @@ static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds 
         const double high = (double)kernel_f16_to_f32(kernel_f32_to_f16(largest)), low = (double)kernel_f16_to_f32(kernel_f32_to_f16(smallest));
         bound += fmax(rotated[d] * high, rotated[d] * low);
     }
-    bound *= (double)q->model->hp.score_scale;
-    if (q->model->alibi_slopes) bound -= (double)q->model->alibi_slopes[q->head] * (q->pos - s->slots[g->end - 1].pos);
+    bound *= (double)q->net->hp.score_scale;
+    if (q->net->alibi_slopes) bound -= (double)q->net->alibi_slopes[q->head] * (q->pos - s->slots[g->end - 1].pos);
     return bound;
 }
 
@@ -48,7 +47,7 @@ static void hide_group(const slot_bounds *s, int32_t group, bool is_hidden, bool
 }
 
 double naive_choose(const naive_query *q, int32_t kv_head, const slot_bounds *s, const kv_context *c, bool *hidden) {
-    const int32_t group = q->model->hp.n_heads / q->model->hp.n_kv_heads, window = q->model->layers[q->layer].window;
+    const int32_t group = q->net->hp.n_heads / q->net->hp.n_kv_heads, window = q->net->layers[q->layer].window;
     double *best = reference_alloc((size_t)s->n_groups, sizeof(*best)), *own = reference_alloc((size_t)s->n_groups, sizeof(*own)), last = INFINITY;
     memset(hidden, 0, c->n_views * KV_SPAN_TOKENS);
     for (int32_t g = 0; g < s->n_groups; g++) best[g] = -INFINITY;
@@ -56,7 +55,7 @@ double naive_choose(const naive_query *q, int32_t kv_head, const slot_bounds *s,
         naive_query one = *q;
         double highest = -INFINITY;
         one.head = head;
-        one.x = q->x + head * q->model->hp.key_dim;
+        one.x = q->x + head * q->net->hp.key_dim;
         for (int32_t g = 0; g < s->n_groups; g++) {
             own[g] = bound_of(&one, kv_head, s, c, g);
             if (is_seen(&s->slots[s->groups[g].end - 1], q->pos, window)) highest = fmax(highest, own[g]);

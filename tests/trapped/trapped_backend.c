@@ -11,8 +11,8 @@
 #include "model/backend.h"
 #include "support/trap_memory.h"
 
-int __real_cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *options, rp_error *err);
-int __wrap_cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *options, rp_error *err);
+int __real_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);
+int __wrap_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);
 
 static const backend_ops *cpu; /* the same table for all backends */
 
@@ -59,9 +59,9 @@ static void attend(backend *b, int32_t layer, const backend_buffer *queries, bac
     trap_memory_close();
 }
 
-int __wrap_cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *options, rp_error *err) {
+int __wrap_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err) {
     static backend_ops trapped;
-    const int rc = __real_cpu_backend_new(out, m, options, err);
+    const int rc = __real_cpu_backend_new(out, net, options, err);
     if (rc) return rc;
     if (!cpu) {
         trapped = *(cpu = (*out)->ops);

@@ -230,7 +230,7 @@ static void audit_look(rp_job *c, const float *logits) {
     take_formats(k, c);
     take_case(k, c);
     k->judges_reuse = is_reused;
-    memcpy(k->logits, logits, (size_t)c->engine->model->hp.n_vocab * sizeof(*logits));
+    memcpy(k->logits, logits, (size_t)c->engine->model->net.hp.n_vocab * sizeof(*logits));
     c->audited = k;
 }
 
@@ -386,7 +386,7 @@ static void end_case(rp_engine *e, audit_case *k, bool known) {
 static void meet_f16(rp_engine *e, void *user, int rc, const background_result *result) {
     audit_case *k = user;
     audit_distance d;
-    bool known = !rc && audit_compare(result->logits, k->logits, e->model->hp.n_vocab, &d);
+    bool known = !rc && audit_compare(result->logits, k->logits, e->model->net.hp.n_vocab, &d);
     if (known) add_formats(e, k, &d);
     end_case(e, k, known);
 }
@@ -407,9 +407,9 @@ static int submit_twin(rp_engine *e, background_task *twin, audit_case *k, backg
 static void meet_exact(rp_engine *e, void *user, int rc, const background_result *result) {
     audit_case *k = user;
     audit_distance d;
-    k->compared = !rc && audit_compare(result->logits, k->logits, e->model->hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
+    k->compared = !rc && audit_compare(result->logits, k->logits, e->model->net.hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
     if (k->compared && k->in_f16.tokens) {
-        memcpy(k->logits, result->logits, (size_t)e->model->hp.n_vocab * sizeof(*k->logits));
+        memcpy(k->logits, result->logits, (size_t)e->model->net.hp.n_vocab * sizeof(*k->logits));
         if (submit_twin(e, &k->in_f16, k, meet_f16) == RP_OK) return;
     }
     end_case(e, k, false);
@@ -484,7 +484,7 @@ static void read_kept(rp_engine *e, const char *dir) {
 
 static int audit_open_parts(rp_engine *e, rp_error *err) {
     auditor *a = e->auditor;
-    size_t n = (size_t)e->model->hp.n_vocab;
+    size_t n = (size_t)e->model->net.hp.n_vocab;
     a->has_lock = pthread_mutex_init(&a->lock, NULL) == 0;
     a->table = audit_table_new();
     a->logits = base_calloc(AUDIT_MAX_WAITING * n, sizeof(float));

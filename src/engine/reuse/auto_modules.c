@@ -31,7 +31,7 @@ static const uint8_t *auto_modules_classes(rp_engine *e) {
     pthread_mutex_lock(&e->trie_lock);
     if (!e->token_classes) {
         base_budget *before = base_budget_enter(NULL); /* the engine's, not the request's */
-        const int32_t n = e->model->hp.n_vocab;
+        const int32_t n = e->model->net.hp.n_vocab;
         uint8_t *classes = base_alloc((size_t)n);
         for (int32_t i = 0; i < n && classes; i++) classes[i] = class_of(e->model->tokenizer, i);
         e->token_classes = classes;

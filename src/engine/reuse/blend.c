@@ -65,7 +65,7 @@ static model_row blend_row_of(const rp_job *c, const blend_token *t) {
     const pml_segment *s = &l->segments[need->view.segment];
     const int32_t pos = s->pos + t->slot + need->view.shift;
     return (model_row){.token = pml_segment_tokens(l, s)[t->slot], .pos = pos, .span = need->spans[t->slot / KV_SPAN_TOKENS],
-                       .slot = t->slot % KV_SPAN_TOKENS, .adapter = adapter_use_is_on(&c->adapter, pos) ? c->adapter.adapter : NULL,
+                       .slot = t->slot % KV_SPAN_TOKENS, .adapter = adapter_use_at(&c->adapter, pos),
                        .adapter_scale = c->adapter.scale};
 }
 

@@ -58,7 +58,7 @@ void focus_open(rp_job *c) {
 /* ---- watching ---- */
 
 bool focus_is_due(const rp_job *c, const float *logits) {
-    return c->focus.stage == FOCUS_WATCHES && logprobs_entropy(logits, c->engine->model->hp.n_vocab) > FOCUS_ENTROPY;
+    return c->focus.stage == FOCUS_WATCHES && logprobs_entropy(logits, c->engine->model->net.hp.n_vocab) > FOCUS_ENTROPY;
 }
 
 int focus_begin(rp_job *c, rp_error *err) {
@@ -69,7 +69,8 @@ int focus_begin(rp_job *c, rp_error *err) {
     f->answer_token = c->result->n_tokens + 1;
     f->stage = FOCUS_LOOKS;
     c->phase = JOB_FOCUS;
-    return attention_observer_new(&f->observer, m->n_kv_layers, m->hp.n_kv_heads, ATTENTION_TOTAL, (int64_t)m->hp.n_layers * m->hp.n_heads, 0,
+    const int64_t most = (int64_t)m->net.hp.n_layers * m->net.hp.n_heads;
+    return attention_observer_new(&f->observer, m->n_kv_layers, m->net.hp.n_kv_heads, ATTENTION_TOTAL, most, 0,
                                   focus_count_views(c), err);
 }
 

@@ -193,7 +193,7 @@ int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
 /* ---- rows ---- */
 
 static int open_scores(segment_reduction *r, rp_error *err) {
-    const model_hparams *hp = &r->engine->model->hp;
+    const model_hparams *hp = &r->engine->model->net.hp;
     int rc = reduction_observer_new(&r->observer, r->engine->model, r->method, r->first_view, (size_t)r->segment->n_spans, err);
     if (rc || !reduction_method_needs_queries(r->method)) return rc;
     rc = reduction_queries_new(&r->queries, r->engine->model, r->engine->n_ctx, r->method, r->segment->n_tokens, err);
@@ -257,7 +257,7 @@ bool segment_reduction_wants_logits(const segment_reduction *r, const sequence *
 
 /* Adds the negative log-likelihood of the text's tokens that the rows [first, first + n) predict. */
 static void add_likelihood(segment_reduction *r, int32_t first, int32_t n, const float *logits) {
-    const int32_t n_vocab = r->engine->model->hp.n_vocab;
+    const int32_t n_vocab = r->engine->model->net.hp.n_vocab;
     for (int32_t i = 0; i < n; i++) {
         const int32_t next = first + i + 1;
         if (next >= r->judged && next < r->judged_end) r->nll -= logprobs_token(logits + (size_t)i * (size_t)n_vocab, n_vocab, r->tokens.ids[next]);

@@ -104,7 +104,7 @@ int64_t reduction_blocks(const rp_job *c) {
 /* Spans of the own tokens begin where one is full, where positions are not consecutive, and after the first lookup of another job. */
 int reduction_open(rp_job *c, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    const model_hparams *hp = &c->engine->model->hp;
+    const model_hparams *hp = &c->engine->model->net.hp;
     const size_t n_views = c->seq.context.n_views + (size_t)(c->seq.n / KV_SPAN_TOKENS) + (size_t)c->n_runs + EXTRA_RUNS;
     reduction_release(c);
     c->reduction.n_rows = reduction_observed_rows(c);

@@ -19,7 +19,7 @@
 
 /* Rows [row, row + n_rows) of the source with one adapter and scale. */
 typedef struct adapter_group {
-    const rp_adapter *adapter;
+    const adapter_weights *adapter;
     float scale;
     int32_t row, n_rows;
 } adapter_group;
@@ -76,9 +76,9 @@ static int reserve(cpu_adapters *x, int32_t rows, int32_t rank, rp_error *err) {
 int cpu_adapters_begin(cpu_backend *b, rp_error *err) {
     int32_t rank = 0;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
-        const rp_adapter *a = b->step->rows[r].adapter;
+        const adapter_weights *a = b->step->rows[r].adapter;
         if (!a) continue;
-        BASE_ASSERT(a->side == b->kernels.side && a->model == b->model);
+        BASE_ASSERT(a->side == b->kernels.side && a->net == b->net);
         rank = BASE_MAX(rank, a->max_rank);
     }
     b->is_adapted = rank > 0;

@@ -66,13 +66,13 @@ static store_fn value_store(const kernel_table *k, rp_kv_format f) {
 
 static void store_row(store_job *j, int64_t r) {
     const cpu_backend *b = j->b;
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     const model_row *row = &b->step->rows[r];
     const kernel_table *k = &b->kernels;
     float *keys = j->keys->data + r * j->keys->width;
     const float *values = j->values->data + r * j->values->width;
-    const model_layer *layer = &b->model->layers[j->layer];
-    bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    const model_layer *layer = &b->net->layers[j->layer];
+    bool halves = b->net->hp.rope_halves;
     if (layer->rope != MODEL_NO_ROPE)
         k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
     const rp_kv_format format = kv_span_layer_format(row->span, layer->states);
@@ -170,9 +170,9 @@ static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b-
  * model's factor of scores. */
 static void round_queries(tile *t, int32_t r, kv_element keys) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->model->hp.key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
+    const int64_t dim = b->net->hp.key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
     const float *x = t->scratch->queries + r * n;
-    float factor = b->model->hp.score_scale;
+    float factor = b->net->hp.score_scale;
     if (keys == KV_ELEMENT_INT8) {
         kernel_hadamard(memcpy(t->scratch->transformed, x, sizeof(float) * (size_t)n), n, size);
         x = t->scratch->transformed;
@@ -186,10 +186,10 @@ static void round_queries(tile *t, int32_t r, kv_element keys) {
 /* Rotates the queries of a row for the shift of a view, unless they already are. */
 static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     const cpu_backend *b = t->j->b;
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     const cpu_angles *angles = t->j->angles;
     const tile_part *part = t->part_of[r];
-    bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    bool halves = b->net->hp.rope_halves;
     if (t->rotated[r] && (!angles || t->rotated[r]->shift == v->shift)) return;
     t->rotated[r] = v;
     t->rounded[r] = KV_ELEMENT_F32;
@@ -326,7 +326,7 @@ static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
 
 /* Appends the scales of visible slots' values to a row's list; 0: the values are floats. values: of the block */
 static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64_t visible, const void *values) {
-    const int64_t dim = t->j->b->model->hp.value_dim;
+    const int64_t dim = t->j->b->net->hp.value_dim;
     float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
     if (!kv_element_is_int(v->values)) {
         memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
@@ -363,7 +363,7 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
     float distances[KV_BLOCK_SLOTS];
     find_distances(t, v, block, tile_row_of(t, r)->pos, distances);
     for (int32_t h = 0; h < t->n_heads; h++) {
-        float slope = t->j->b->model->alibi_slopes[t->first_head + h], *s = scores + h * stride;
+        float slope = t->j->b->net->alibi_slopes[t->first_head + h], *s = scores + h * stride;
         for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * distances[i];
     }
 }
@@ -372,8 +372,8 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
 static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const cpu_scratch *s = t->scratch;
-    const int64_t dim = b->model->hp.key_dim;
-    float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->model->hp.score_scale;
+    const int64_t dim = b->net->hp.key_dim;
+    float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->net->hp.score_scale;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (q + i) * dim;
         added[i] = b->kernels.fold_query(s->queries + at, s->int_queries + at, &s->ranges, dim, s->folded + i * dim) * factor;
@@ -387,8 +387,8 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
 /* Scores of the queries of rows [first, end). k: fp8 as f16. */
 static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->model->hp.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
-    const float *queries = t->scratch->queries + q * dim, scale = b->model->hp.score_scale;
+    const int64_t dim = b->net->hp.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const float *queries = t->scratch->queries + q * dim, scale = b->net->hp.score_scale;
     switch (v->keys) {
     case KV_ELEMENT_F32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
     case KV_ELEMENT_F16:
@@ -417,7 +417,7 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
         if (t->j->sees_ints) append_value_scales(t, r, v, visible[r], head_of(t, v->span, block, false));
         t->is_int[r] |= kv_element_is_int(v->values);
-        if (b->model->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
+        if (b->net->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
         else append_scores(t, r, visible[r], scores);
     }
@@ -432,10 +432,10 @@ static const void *unpack_fp8(const tile *t, const void *head, int64_t dim, cons
 static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
-    if (v->keys == KV_ELEMENT_FP8) k = next = unpack_fp8(t, k, b->model->hp.key_dim, next);
+    if (v->keys == KV_ELEMENT_FP8) k = next = unpack_fp8(t, k, b->net->hp.key_dim, next);
     if (kv_element_is_encoded(v->keys)) {
-        b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->model->hp.key_dim, t->scratch->unpacked);
-        b->kernels.key_ranges(k, kv_element_bits(v->keys), b->model->hp.key_dim, &t->scratch->ranges);
+        b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->net->hp.key_dim, t->scratch->unpacked);
+        b->kernels.key_ranges(k, kv_element_bits(v->keys), b->net->hp.key_dim, &t->scratch->ranges);
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         for (end = r; end < v->end && visible[end]; end++) {}
@@ -452,7 +452,7 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
 static int64_t finish_list(const tile *t, int32_t r, int32_t head) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
-    float *list = scores_of(t, r, head), cap = b->model->hp.score_cap;
+    float *list = scores_of(t, r, head), cap = b->net->hp.score_cap;
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
     if (sinks && t->split == 0) list[n++] = sinks[t->first_head + head];
@@ -568,7 +568,7 @@ static void join_sums(const attention_observer *o, observed *all, const float *l
 /* Reports what the slots of a block got, and forgets it. */
 static void report_observed(const tile *t, attention_observer *o, int32_t head, size_t view, int32_t block, uint64_t any, observed *all) {
     const bool is_relative = o->measure == ATTENTION_RELATIVE;
-    const int32_t layer = is_relative ? (int32_t)(t->j->layer - t->j->b->model->layers) : t->j->layer->states;
+    const int32_t layer = is_relative ? (int32_t)(t->j->layer - t->j->b->net->layers) : t->j->layer->states;
     for (uint64_t bits = attention_observer_is_maximum(o) ? any : 0; bits; bits &= bits - 1)
         all->sums[base_ctz64(bits)] = attention_observer_number(o, all->maxima[base_ctz64(bits)]);
     attention_observer_add(o, layer, is_relative ? t->first_head + head : t->kv_head, view, block, any, all->sums);
@@ -618,7 +618,7 @@ static int slot_of(uint64_t visible, int64_t n) {
 
 /* Adds the block's heavy slots to query q, whose list is at `done`. */
 static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, int64_t done) {
-    const int64_t dim = t->j->b->model->hp.value_dim;
+    const int64_t dim = t->j->b->net->hp.value_dim;
     const kernel_heavy *heavy = heavy_of(t, q);
     for (int32_t *i = &t->heavy_used[q]; *i < t->n_heavy[q] && heavy[*i].index < done + base_popcount64(visible); ++*i)
         t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight, t->scratch->int_sums + q * dim);
@@ -627,7 +627,7 @@ static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, 
 /* A block's values as int8 for rows [first, end), which see the same slots. */
 static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end, const void *next) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->model->hp.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const int64_t dim = b->net->hp.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const int64_t stride = b->scratch_slots;
     int16_t some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
     const int16_t *list = weights_of(t, first, 0) + t->done[first], *p = list;
@@ -645,7 +645,7 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
 
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
-    int32_t dim = b->model->hp.value_dim, heads = t->n_heads;
+    int32_t dim = b->net->hp.value_dim, heads = t->n_heads;
     const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false), *next = after ? after : values;
     kernel_attn_values_fn fn = v->values == KV_ELEMENT_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
     if (v->values == KV_ELEMENT_FP8) values = next = unpack_fp8(t, values, dim, next);
@@ -666,7 +666,7 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
 
 /* The sums of a query of integers, and of floats, as one. */
 static void finish_int_sums(tile *t, int64_t q) {
-    const int64_t dim = t->j->b->model->hp.value_dim;
+    const int64_t dim = t->j->b->net->hp.value_dim;
     float *sums = t->scratch->sums;
     for (int64_t d = q * dim; d < (q + 1) * dim; d++)
         sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->int_factors[q] + (double)sums[d] * (double)t->factors[q]);
@@ -674,7 +674,7 @@ static void finish_int_sums(tile *t, int64_t q) {
 
 static void sum_values(tile *t) {
     const cpu_backend *b = t->j->b;
-    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->model->hp.value_dim;
+    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->net->hp.value_dim;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
     if (t->j->sees_ints) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
     memset(t->scratch->sums, 0, sizeof(float) * n);
@@ -683,7 +683,7 @@ static void sum_values(tile *t) {
 
 static void write_sums(tile *t) {
     const cpu_backend *b = t->j->b;
-    size_t dim = (size_t)b->model->hp.value_dim, width = (size_t)t->n_heads * dim;
+    size_t dim = (size_t)b->net->hp.value_dim, width = (size_t)t->n_heads * dim;
     float *sums = t->scratch->sums;
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
         if (t->is_int[q / t->n_heads]) finish_int_sums(t, q);
@@ -720,7 +720,7 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
 /* The tiles of a group run one after the other for each KV head: their shared blocks are still in a cache. */
 static void open_tile(tile *t, const attend_job *j, int64_t task, cpu_scratch *scratch) {
     cpu_backend *b = j->b;
-    int32_t n_kv_heads = b->model->hp.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
+    int32_t n_kv_heads = b->net->hp.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
     task /= j->head_tiles;
     const cpu_row_tile *any = &b->plan.tiles[task / n_kv_heads]; /* of its group */
     task -= (int64_t)any->first_tile * n_kv_heads;
@@ -786,7 +786,7 @@ static void add_totals(tile *all, const tile *other) {
 }
 
 static void add_int_sums(tile *all, const tile *other) {
-    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->b->model->hp.value_dim;
+    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->b->net->hp.value_dim;
     for (int64_t i = 0; i < n; i++) all->scratch->int_sums[i] += other->scratch->int_sums[i];
 }
 
@@ -829,13 +829,13 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     cpu_backend *b = (cpu_backend *)self;
     if (b->is_recorded) record_queries(b, layer, queries);
     if (b->is_chosen) cpu_choose(b, layer, queries);
-    int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
-    const model_layer *l = &b->model->layers[layer];
+    int32_t group = b->net->hp.n_heads / b->net->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
+    const model_layer *l = &b->net->layers[layer];
     const kv_shape *shape = kv_pool_shape(b->step->contexts[0]->pool);
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     j.sees_ints = b->sees_ints && !shape->layers[l->states].in_f16;
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    int64_t n = (int64_t)b->plan.n_tiles * b->model->hp.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
+    int64_t n = (int64_t)b->plan.n_tiles * b->net->hp.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
     bool splits = j.sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
     /* one row and few KV heads: reading a block more than once is better than idle threads */
     while (!splits && n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < n_threads && j.heads_per_tile > 1)

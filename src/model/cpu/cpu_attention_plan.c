@@ -70,7 +70,7 @@ static size_t unpacked_bytes(int32_t dim) {
 }
 
 static bool alloc_scratch(cpu_backend *b, int64_t slots) {
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     b->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*b->scratch));
     if (!b->scratch) return false;
     for (int i = 0; i < base_threads_count(b->threads); i++) {
@@ -316,7 +316,7 @@ static int32_t shared_rows_per_tile(const cpu_backend *b) {
     for (; n > 1; n = (n + 1) / 2) {
         int64_t tasks = 0;
         for (size_t i = 0; i < p->n_runs; i++)
-            if (cpu_plan_leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->model->hp.n_kv_heads;
+            if (cpu_plan_leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->net->hp.n_kv_heads;
         if ((tasks + threads - 1) / threads * threads * 8 <= tasks * 9) break;
     }
     return n;

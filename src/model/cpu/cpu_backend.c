@@ -61,7 +61,7 @@ static void usage(backend *self, rp_memory *out) {
     const uint64_t packed = cpu_packed_total(cpu(self));
     out->weights = cpu(self)->is_mapped ? 0 : packed;
     out->weights_file = cpu(self)->is_mapped ? packed : 0;
-    out->file = model_weight_bytes(cpu(self)->model) - cpu_packed_source(cpu(self)) + out->weights_file;
+    out->file = cpu(self)->net->weight_bytes - cpu_packed_source(cpu(self)) + out->weights_file;
     out->activations = cpu(self)->activation_bytes;
 }
 
@@ -80,8 +80,8 @@ static void dequantize_row(const model_weight *w, int64_t row, float *dst) {
 
 /* Tied embedding and output weights are one matrix in memory as well: the repacked one. */
 static void embedding_row(cpu_backend *b, int64_t token, float *dst) {
-    const model_weight *w = &b->model->embedding, *output = cpu_packed(b, &b->model->output);
-    bool is_packed = w->data == b->model->output.data && output->data != w->data;
+    const model_weight *w = &b->net->embedding, *output = cpu_packed(b, &b->net->output);
+    bool is_packed = w->data == b->net->output.data && output->data != w->data;
     if (is_packed) kernel_packed_row(w->type, b->kernels.side, output->data, w->n_in, token, b->row);
     if (is_packed) kernel_dequantize(w->type, b->row, dst, w->n_in);
     else dequantize_row(w, token, dst);
@@ -89,17 +89,17 @@ static void embedding_row(cpu_backend *b, int64_t token, float *dst) {
 
 static void embed(backend *self, backend_buffer *dst) {
     cpu_backend *b = cpu(self);
-    const rp_model *m = b->model;
+    const model_network *net = b->net;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         float *y = cpu_row_at(dst, r);
         embedding_row(b, b->step->rows[r].token, y);
-        if (m->hp.embed_scale != 1.0f) b->kernels.scale(y, m->hp.embed_scale, dst->width);
-        if (m->token_types.data) {
-            dequantize_row(&m->token_types, b->step->rows[r].type, b->row);
+        if (net->hp.embed_scale != 1.0f) b->kernels.scale(y, net->hp.embed_scale, dst->width);
+        if (net->token_types.data) {
+            dequantize_row(&net->token_types, b->step->rows[r].type, b->row);
             b->kernels.add(y, b->row, 1.0f, y, dst->width);
         }
-        if (!m->positions.data) continue;
-        dequantize_row(&m->positions, b->step->rows[r].pos, b->row);
+        if (!net->positions.data) continue;
+        dequantize_row(&net->positions, b->step->rows[r].pos, b->row);
         b->kernels.add(y, b->row, 1.0f, y, dst->width);
     }
 }
@@ -116,11 +116,11 @@ typedef struct norm_job {
 static void norm_row(const norm_job *j, const float *x, float *y) {
     const kernel_table *k = &j->b->kernels;
     const float *w = j->norm->weight.data, *bias = j->norm->bias.data;
-    float eps = j->b->model->hp.norm_eps;
+    float eps = j->b->net->hp.norm_eps;
     /* from one run's weights to the next's */
     int64_t n = j->norm->weight.n_in, step = j->norm->weight.n_out > 1 ? n : 0;
     for (int64_t i = 0; i < j->src->width; i += n, w += step) {
-        if (j->b->model->arch->features & MODEL_LAYER_NORM) k->layer_norm(x + i, w, bias, eps, y + i, n);
+        if (j->b->net->hp.layer_norm) k->layer_norm(x + i, w, bias, eps, y + i, n);
         else k->rms_norm(x + i, w, eps, y + i, n);
     }
 }
@@ -264,17 +264,17 @@ static const backend_ops ops = {
 
 /* Selects the kinds of angles that a step needs. */
 static void choose_angles(cpu_backend *b, int32_t n_ctx) {
-    for (int32_t l = 0; l < b->model->hp.n_layers; l++) {
-        int32_t rope = b->model->layers[l].rope;
-        if (rope != MODEL_NO_ROPE) b->angles[rope].rope = model_layer_rope(b->model, rope, n_ctx);
+    for (int32_t l = 0; l < b->net->hp.n_layers; l++) {
+        int32_t rope = b->net->layers[l].rope;
+        if (rope != MODEL_NO_ROPE) b->angles[rope].rope = model_layer_rope(b->net, rope, n_ctx);
     }
 }
 
 static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *err) {
     int rc = base_threads_new(&b->threads, o->n_threads, err);
     if (rc) return rc;
-    b->row = base_alloc(sizeof(float) * (size_t)b->model->hp.n_embd);
-    if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->model->hp.n_embd, "activations");
+    b->row = base_alloc(sizeof(float) * (size_t)b->net->hp.n_embd);
+    if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->net->hp.n_embd, "activations");
     b->inverse_norms = base_alloc(sizeof(float) * (size_t)o->max_rows);
     if (!b->inverse_norms) return base_fail_memory(err, sizeof(float) * (uint64_t)o->max_rows, "activations");
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) || (rc = cpu_attention_open(b, o->n_ctx, err)))
@@ -282,16 +282,16 @@ static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *er
     return cpu_experts_open(b, o->max_rows, err);
 }
 
-int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *o, rp_error *err) {
+int cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *o, rp_error *err) {
     *out = NULL;
     cpu_backend *b = base_calloc(1, sizeof(*b));
     if (!b) return base_fail_memory(err, sizeof(*b), "the CPU backend");
     b->base.ops = &ops;
-    b->model = m;
-    b->shape = model_kv_shape(m, o->format);
+    b->net = net;
+    b->shape = o->shape;
     b->weights = o->weights;
     kernel_table_init(&b->kernels, o->level);
-    int32_t group = m->hp.n_heads / m->hp.n_kv_heads;
+    int32_t group = net->hp.n_heads / net->hp.n_kv_heads;
     b->heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES);
     b->rows_per_tile = CPU_TILE_QUERIES / b->heads_per_tile;
     choose_angles(b, o->n_ctx);

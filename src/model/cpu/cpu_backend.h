@@ -101,7 +101,7 @@ typedef struct cpu_plan {
     size_t n_found, n_buckets, cap_found, cap_buckets, cap_order;
 } cpu_plan;
 
-/* The angles of a step for one kind of layer (rp_model.ropes). */
+/* The angles of a step for one kind of layer (model_network.ropes). */
 typedef struct cpu_angles {
     const model_rope *rope; /* NULL: no layer is of this kind */
     float *rows;            /* [n_rows][rot_dim]: of each row's position */
@@ -127,7 +127,7 @@ typedef struct cpu_choices cpu_choices; /* private to cpu_slot_bounds.c */
 
 typedef struct cpu_backend {
     backend base;
-    const rp_model *model;
+    const model_network *net;
     kv_shape shape;
     kernel_table kernels;
     base_threads *threads;
@@ -135,7 +135,7 @@ typedef struct cpu_backend {
     float *row;   /* [n_embd]: one row of embeddings, in floats or in the file's type */
     int32_t heads_per_tile, rows_per_tile;
     cpu_experts *experts; /* NULL: the model has none */
-    model_weight *packed; /* [model_n_matrices]: repacked matrices; the others have no data */
+    model_weight *packed; /* [n_matrices]: repacked matrices; the others have no data */
     char *packed_data;    /* NULL: not yet repacked, or mapped, or no matrix is */
     const backend_weights *weights; /* NULL: repacked weights are not kept */
     bool prepared, is_mapped;       /* is_mapped: repacked weights come from `weights` */
@@ -205,7 +205,7 @@ void cpu_pack_free(cpu_backend *b);
 static inline const model_weight *cpu_packed(const cpu_backend *b, const model_weight *w) {
     const model_weight *p = &b->packed[w->matrix];
     /* a failure means: missing in matrix_at of model_layers.c */
-    BASE_ASSERT(!w->data || model_matrix(b->model, w->matrix)->data == w->data);
+    BASE_ASSERT(!w->data || b->net->matrices[w->matrix]->data == w->data);
     return p->data ? p : w;
 }
 

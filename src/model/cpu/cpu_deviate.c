@@ -42,22 +42,22 @@ static double squared_difference(const kv_layer *l, const float *x, const void *
 
 static void rotate_keys(const deviate_job *j, const model_row *row, float *keys, float *angles) {
     const cpu_backend *b = j->b;
-    const model_hparams *hp = &b->model->hp;
-    int32_t rope = b->model->layers[j->layer].rope;
-    bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    const model_hparams *hp = &b->net->hp;
+    int32_t rope = b->net->layers[j->layer].rope;
+    bool halves = b->net->hp.rope_halves;
     if (rope == MODEL_NO_ROPE) return;
     const model_rope *r = b->angles[rope].rope;
-    model_rope_angles(b->model, r, kv_span_position(row->span) + row->slot, r->magnitude, angles);
+    model_rope_angles(b->net, r, kv_span_position(row->span) + row->slot, r->magnitude, angles);
     b->kernels.rope(keys, angles, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
 }
 
 static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     const cpu_backend *b = j->b;
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     const model_row *row = &b->step->rows[r];
     float *keys = cpu_row_at(j->keys, r);
     const float *values = cpu_row_of(j->values, r);
-    const int32_t layer = b->model->layers[j->layer].states, block = row->slot / KV_BLOCK_SLOTS;
+    const int32_t layer = b->net->layers[j->layer].states, block = row->slot / KV_BLOCK_SLOTS;
     const kv_layer *l = kv_span_layer(row->span, layer);
     int slot = row->slot % KV_BLOCK_SLOTS;
     double sum = 0;

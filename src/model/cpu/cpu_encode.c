@@ -60,8 +60,8 @@ void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const vo
 static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
     const encode_job *j = arg;
     const kernel_table *k = &j->b->kernels;
-    const int32_t n_heads = j->b->model->hp.n_kv_heads, n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    float *x = j->slots + thread * slots_floats(&j->b->model->hp);
+    const int32_t n_heads = j->b->net->hp.n_kv_heads, n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    float *x = j->slots + thread * slots_floats(&j->b->net->hp);
     for (int64_t i = begin; i < end; i++) {
         const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks), layer = (int32_t)(i / n_heads / n_blocks);
         const int n = BASE_MIN(kv_span_slots(j->from, layer, head) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
@@ -75,11 +75,11 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
     encode_job j = {.b = b, .from = from, .to = to};
-    const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&b->model->hp) * (uint64_t)base_threads_count(b->threads);
+    const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&b->net->hp) * (uint64_t)base_threads_count(b->threads);
     const int64_t n_blocks = (kv_span_tokens(from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
     if (!(j.slots = base_alloc((size_t)bytes))) return base_fail_memory(err, bytes, "the encoding of KV");
-    base_threads_for(b->threads, encode_heads, &j, n_blocks * b->shape.n_layers * b->model->hp.n_kv_heads, 8);
+    base_threads_for(b->threads, encode_heads, &j, n_blocks * b->shape.n_layers * b->net->hp.n_kv_heads, 8);
     base_free(j.slots);
     return RP_OK;
 }

@@ -57,8 +57,8 @@ static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *o
 }
 
 /* The softmax over all experts, or over the chosen ones if their weights sum to 1. */
-static void cpu_experts_weigh(const rp_model *m, const float *scores, choice *choices) {
-    const model_hparams *hp = &m->hp;
+static void cpu_experts_weigh(const model_network *net, const float *scores, choice *choices) {
+    const model_hparams *hp = &net->hp;
     bool sum_1 = hp->experts_sum_1;
     double max = scores[0], sum = 0.0;
     for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
@@ -130,21 +130,21 @@ void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, co
                      backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
     cpu_experts *x = b->experts;
-    const rp_model *m = b->model;
-    const model_ffn *ffn = &m->layers[layer].experts;
+    const model_network *net = b->net;
+    const model_ffn *ffn = &net->layers[layer].experts;
     mix_job j = {b, x, src, dst};
     for (int32_t r = 0; r < rows; r++) {
-        cpu_experts_choose(cpu_row_of(scores, r), m->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
-        cpu_experts_weigh(m, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
+        cpu_experts_choose(cpu_row_of(scores, r), net->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
+        cpu_experts_weigh(net, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
     }
-    assign_slots(x, m->hp.n_experts, rows);
+    assign_slots(x, net->hp.n_experts, rows);
     int32_t n_slots = rows * x->n_used;
     base_threads_for(b->threads, gather_slots, &j, n_slots, ROWS_PER_TASK);
     int32_t n = cpu_backend_add_parts(b, 0, &ffn->up, &ffn->up_bias, x->up);
     if (ffn->gate.data) n = cpu_backend_add_parts(b, n, &ffn->gate, &ffn->gate_bias, x->gate);
     cpu_linear(b, x->gathered, n_slots, x->parts, n);
     backend_buffer *mixed = ffn->gate.data ? x->gate : x->up;
-    cpu_act(self, m->arch->act, mixed, ffn->gate.data ? x->up : NULL, n_slots);
+    cpu_act(self, net->hp.act, mixed, ffn->gate.data ? x->up : NULL, n_slots);
     n = cpu_backend_add_parts(b, 0, &ffn->down, &ffn->down_bias, x->out);
     cpu_linear(b, mixed, n_slots, x->parts, n);
     base_threads_for(b->threads, cpu_experts_sum_rows, &j, rows, ROWS_PER_TASK);
@@ -153,7 +153,7 @@ void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, co
 /* ---- opening ---- */
 
 static int cpu_backend_open_parts(cpu_backend *b, cpu_experts *x, int32_t max_rows, rp_error *err) {
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     int32_t slots = max_rows * x->n_used;
     int rc;
     x->choices = base_calloc((size_t)slots, sizeof(*x->choices));
@@ -170,10 +170,10 @@ static int cpu_backend_open_parts(cpu_backend *b, cpu_experts *x, int32_t max_ro
 }
 
 int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
-    if (b->model->hp.n_experts == 0) return RP_OK;
+    if (b->net->hp.n_experts == 0) return RP_OK;
     b->experts = base_calloc(1, sizeof(*b->experts));
     if (!b->experts) return base_fail_memory(err, sizeof(*b->experts), "experts");
-    b->experts->n_used = b->model->hp.n_experts_used;
+    b->experts->n_used = b->net->hp.n_experts_used;
     return cpu_backend_open_parts(b, b->experts, max_rows, err);
 }
 

@@ -50,15 +50,15 @@ static void pack_groups(void *arg, int64_t begin, int64_t end, int thread) {
 #define GROUPS_PER_TASK 4
 
 int cpu_pack_open(cpu_backend *b, rp_error *err) {
-    int32_t n = model_n_matrices(b->model);
+    int32_t n = b->net->n_matrices;
     b->packed = base_calloc((size_t)n, sizeof(*b->packed));
     return b->packed ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*b->packed), "the weights");
 }
 
 uint64_t cpu_packed_total(const cpu_backend *b) {
     uint64_t total = 0;
-    for (int32_t i = 0; i < model_n_matrices(b->model); i++) {
-        const model_weight *w = model_matrix(b->model, i);
+    for (int32_t i = 0; i < b->net->n_matrices; i++) {
+        const model_weight *w = b->net->matrices[i];
         if (is_packed(b, w)) total += (uint64_t)(slice_bytes(b, w) * w->n_slices);
     }
     return total;
@@ -66,15 +66,15 @@ uint64_t cpu_packed_total(const cpu_backend *b) {
 
 uint64_t cpu_packed_source(const cpu_backend *b) {
     uint64_t total = 0;
-    for (int32_t i = 0; i < model_n_matrices(b->model); i++) {
-        const model_weight *w = model_matrix(b->model, i);
+    for (int32_t i = 0; i < b->net->n_matrices; i++) {
+        const model_weight *w = b->net->matrices[i];
         if (is_packed(b, w)) total += (uint64_t)(kernel_row_bytes(w->type, w->n_in) * w->n_out * w->n_slices);
     }
     return total;
 }
 
 static void bind_matrix(cpu_backend *b, int32_t i, const char *data) {
-    const model_weight *w = model_matrix(b->model, i);
+    const model_weight *w = b->net->matrices[i];
     b->packed[i] = *w;
     b->packed[i].data = data;
     b->packed[i].slice_bytes = slice_bytes(b, w);
@@ -82,7 +82,7 @@ static void bind_matrix(cpu_backend *b, int32_t i, const char *data) {
 
 /* Repacks matrix i into `to` and releases its part of the mapped file. */
 static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
-    const model_weight *w = model_matrix(b->model, i);
+    const model_weight *w = b->net->matrices[i];
     const int64_t side = b->kernels.side, used = kernel_packed_bytes(w->type, b->kernels.side, w->n_in, w->n_out);
     bind_matrix(b, i, to);
     const int64_t stride = b->packed[i].slice_bytes;
@@ -90,7 +90,8 @@ static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
     base_threads_for(b->threads, pack_groups, &j, (w->n_out + side - 1) / side * w->n_slices, GROUPS_PER_TASK);
     for (int64_t k = 0; k < w->n_slices; k++) {
         memset(to + k * stride + used, 0, (size_t)(stride - used));
-        gguf_forget(b->model->file, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
+        if (b->net->forget)
+            b->net->forget(b->net->source, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
     }
 }
 
@@ -118,8 +119,8 @@ static void pack_on_hash_progress(void *user, uint64_t done, uint64_t total) {
  * twice. With `data`, which has the repacked matrices, nothing is repacked. */
 static void pack_or_bind(cpu_backend *b, const char *data, pack_progress *p, uint64_t total) {
     uint64_t done = 0;
-    for (int32_t i = model_n_matrices(b->model); i-- > 0;) {
-        if (!is_packed(b, model_matrix(b->model, i))) continue;
+    for (int32_t i = b->net->n_matrices; i-- > 0;) {
+        if (!is_packed(b, b->net->matrices[i])) continue;
         if (data) bind_matrix(b, i, data + done);
         else pack_matrix(b, i, b->packed_data + done);
         done += (uint64_t)(b->packed[i].slice_bytes * b->packed[i].n_slices);
@@ -127,11 +128,11 @@ static void pack_or_bind(cpu_backend *b, const char *data, pack_progress *p, uin
     }
 }
 
-/* Describes what pack_or_bind makes. bytes: [model_n_matrices]. */
+/* Describes what pack_or_bind makes. bytes: [n_matrices]. */
 static backend_packed describe_packed(const cpu_backend *b, uint64_t *bytes) {
     backend_packed p = {.side = (uint32_t)b->kernels.side, .version = PACKED_VERSION, .bytes = bytes};
-    for (int32_t i = model_n_matrices(b->model); i-- > 0;) {
-        const model_weight *w = model_matrix(b->model, i);
+    for (int32_t i = b->net->n_matrices; i-- > 0;) {
+        const model_weight *w = b->net->matrices[i];
         if (!is_packed(b, w)) continue;
         bytes[p.n] = (uint64_t)(slice_bytes(b, w) * w->n_slices);
         p.total += bytes[p.n++];
@@ -157,7 +158,7 @@ static int pack_with(cpu_backend *b, const backend_packed *packed, pack_progress
 int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
     if (b->prepared) return RP_OK;
-    const size_t n = (size_t)model_n_matrices(b->model);
+    const size_t n = (size_t)b->net->n_matrices;
     uint64_t *bytes = base_calloc(n + 1, sizeof(*bytes));
     if (!bytes) return base_fail_memory(err, n * sizeof(*bytes), "the weights");
     backend_packed packed = describe_packed(b, bytes);

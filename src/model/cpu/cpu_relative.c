@@ -90,8 +90,8 @@ static void find_norms(void *arg, int64_t begin, int64_t end, int thread) {
 
 int cpu_output_norms(backend *self, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
-    const model_hparams *hp = &b->model->hp;
-    const model_weight *w = &b->model->layers[layer].o;
+    const model_hparams *hp = &b->net->hp;
+    const model_weight *w = &b->net->layers[layer].o;
     norms_job j = {.b = b, .w = w, .packed = cpu_packed(b, w), .dim = hp->value_dim, .group = hp->n_heads / hp->n_kv_heads, .n = n};
     const size_t width = (size_t)w->n_in, n_products = width * (size_t)hp->value_dim, row_bytes = (size_t)kernel_row_bytes(w->type, w->n_in);
     const size_t bytes = n_products * sizeof(double) + (OUTPUT_ROWS + 1) * width * sizeof(float) + OUTPUT_ROWS * row_bytes;

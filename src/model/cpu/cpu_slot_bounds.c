@@ -70,7 +70,7 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
     const size_t bytes = sizeof(float) * 3 * (size_t)bounds->key_dim * (size_t)base_threads_count(b->threads);
     fill_job j = {.b = b, .bounds = bounds, .context = context, .keys = base_alloc(bytes)};
     if (!j.keys) return base_fail_memory(err, bytes, "bounds of slots");
-    base_threads_for(b->threads, fill_blocks, &j, slot_bounds_blocks(bounds) * b->shape.n_layers * b->model->hp.n_kv_heads, 1);
+    base_threads_for(b->threads, fill_blocks, &j, slot_bounds_blocks(bounds) * b->shape.n_layers * b->net->hp.n_kv_heads, 1);
     base_free(j.keys);
     return RP_OK;
 }
@@ -124,7 +124,7 @@ void cpu_choices_free(cpu_backend *b) {
 }
 
 static bool alloc_scratch(const cpu_backend *b, cpu_choices *c, int32_t n_groups) {
-    const size_t rot = (size_t)b->model->hp.rot_dim, dim = (size_t)b->model->hp.key_dim, n = (size_t)n_groups;
+    const size_t rot = (size_t)b->net->hp.rot_dim, dim = (size_t)b->net->hp.key_dim, n = (size_t)n_groups;
     rp_error err;
     c->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*c->scratch));
     for (int i = 0; c->scratch && i < base_threads_count(b->threads); i++) {
@@ -222,14 +222,14 @@ typedef struct chooser {
 /* The queries of n heads for groups of one run: rotated, and taken apart by sign. */
 static void prepare_queries(const chooser *c, int32_t first_head, int32_t n, const slot_run *run) {
     const cpu_backend *b = c->j->b;
-    const model_hparams *hp = &b->model->hp;
+    const model_hparams *hp = &b->net->hp;
     const float *q = cpu_row_of(c->j->queries, c->row) + (int64_t)first_head * hp->key_dim;
     float *rotated = c->s->queries, *plus = rotated + HEADS * hp->key_dim, *minus = plus + HEADS * hp->key_dim;
     if (c->j->angles) {
         const size_t view = c->first_view + (size_t)run->view;
         const int32_t shift = b->step->contexts[b->step->rows[c->row].context]->views[run->view].shift;
         const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, shift, c->j->angles->views + view * (size_t)hp->rot_dim, c->s->angles);
-        b->kernels.rope(q, cs, n, hp->key_dim, hp->rot_dim, (b->model->arch->features & MODEL_ROPE_HALVES) != 0, rotated);
+        b->kernels.rope(q, cs, n, hp->key_dim, hp->rot_dim, b->net->hp.rope_halves, rotated);
         q = rotated;
     }
     for (int64_t i = 0; i < (int64_t)n * hp->key_dim; i++) plus[i] = q[i] > 0 ? q[i] : 0, minus[i] = q[i] < 0 ? q[i] : 0;
@@ -241,7 +241,7 @@ static void bound_block(const chooser *c, int32_t n, int64_t block, int32_t firs
     const slot_bounds *s = c->bounds;
     const int64_t dim = s->key_dim;
     const uint16_t *largest = slot_bounds_keys(s, c->j->layer->states, c->kv_head, block, false), *smallest = largest + dim * KV_BLOCK_SLOTS;
-    const float *plus = c->s->queries + HEADS * dim, *minus = plus + HEADS * dim, scale = b->model->hp.score_scale;
+    const float *plus = c->s->queries + HEADS * dim, *minus = plus + HEADS * dim, scale = b->net->hp.score_scale;
     float *high = c->s->scores, *low = high + HEADS * KV_BLOCK_SLOTS;
     b->kernels.attn_scores_f16(largest, dim, plus, dim, n, scale, high, KV_BLOCK_SLOTS, smallest);
     b->kernels.attn_scores_f16(smallest, dim, minus, dim, n, scale, low, KV_BLOCK_SLOTS, smallest + dim * KV_BLOCK_SLOTS);
@@ -267,7 +267,7 @@ static void bound_runs(const chooser *c, int32_t first_head, int32_t n) {
 static void join_bounds(const chooser *c, int32_t head, float *bounds) {
     const slot_bounds *s = c->bounds;
     const int32_t window = c->j->layer->window;
-    const float *slopes = c->j->b->model->alibi_slopes;
+    const float *slopes = c->j->b->net->alibi_slopes;
     float most = -INFINITY;
     for (int32_t g = 0; g < s->n_groups && (slopes || window > 0); g++) {
         const int32_t last = s->slots[s->groups[g].end - 1].pos;
@@ -308,7 +308,7 @@ static void choose_slots(const chooser *c, uint64_t (*masks)[KV_SPAN_BLOCKS]) {
 static void choose_tasks(void *arg, int64_t begin, int64_t end, int thread) {
     const choose_job *j = arg;
     const cpu_choices *all = j->b->choices;
-    const int32_t n_heads = j->b->model->hp.n_kv_heads;
+    const int32_t n_heads = j->b->net->hp.n_kv_heads;
     for (int64_t i = begin; i < end; i++) {
         const int64_t k = i / n_heads;
         const model_row *row = &j->b->step->rows[all->rows[k]];
@@ -320,8 +320,8 @@ static void choose_tasks(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 void cpu_choose(cpu_backend *b, int32_t layer, const backend_buffer *queries) {
-    const model_layer *l = &b->model->layers[layer];
-    choose_job j = {.b = b, .layer = l, .queries = queries, .group = b->model->hp.n_heads / b->model->hp.n_kv_heads};
+    const model_layer *l = &b->net->layers[layer];
+    choose_job j = {.b = b, .layer = l, .queries = queries, .group = b->net->hp.n_heads / b->net->hp.n_kv_heads};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    base_threads_for(b->threads, choose_tasks, &j, (int64_t)b->choices->n_rows * b->model->hp.n_kv_heads, 1);
+    base_threads_for(b->threads, choose_tasks, &j, (int64_t)b->choices->n_rows * b->net->hp.n_kv_heads, 1);
 }

@@ -17,7 +17,6 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
-#include "model/model_internal.h"
 
 /* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a grammar demands them. */
 #define N_WORDS 16
@@ -32,7 +31,7 @@
 
 typedef struct mock_backend {
     backend base;
-    const rp_model *model;
+    const model_network *net;
     kernel_table kernels;
     mock_times times;
     const model_step *step;
@@ -197,7 +196,7 @@ static void attend(backend *self, int32_t layer, const backend_buffer *queries, 
 
 static void write_logits(const mock_backend *b, uint64_t state, float *logits) {
     const uint32_t seed = (uint32_t)(state >> 32);
-    for (int32_t i = 0; i < b->model->hp.n_vocab; i++) {
+    for (int32_t i = 0; i < b->net->hp.n_vocab; i++) {
         uint32_t x = ((uint32_t)i * UINT32_C(0x9e3779b1)) ^ seed;
         x = (x ^ (x >> 15)) * UINT32_C(0x85ebca6b);
         logits[i] = b->floors[i] + (float)(x >> 8) * (TEXT_SPREAD * 0x1p-24f);
@@ -207,13 +206,13 @@ static void write_logits(const mock_backend *b, uint64_t state, float *logits) {
 }
 
 static void write_hidden(const mock_backend *b, uint64_t state, float *hidden) {
-    for (int32_t i = 0; i < b->model->hp.n_embd; i++) hidden[i] = (float)(int64_t)(base_mix64(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
+    for (int32_t i = 0; i < b->net->hp.n_embd; i++) hidden[i] = (float)(int64_t)(base_mix64(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
 }
 
 /* Of the rows of the step that want logits, or hidden states, in their order. */
 static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst) {
     const mock_backend *b = mock(self);
-    const bool is_logits = src->width == b->model->hp.n_outputs;
+    const bool is_logits = src->width == b->net->hp.n_outputs;
     for (int32_t r = 0; r < b->step->n_rows && rows > 0; r++) {
         const model_row *row = &b->step->rows[r];
         if (!(is_logits ? row->wants_logits : row->wants_hidden)) continue;
@@ -225,30 +224,17 @@ static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, 
 
 /* ---- the vocabulary ---- */
 
-/* Letters, after a space or not: what makes a text look like one. */
-static bool is_word(const char *bytes, size_t n) {
-    size_t letters = 0;
-    for (size_t i = 0; i < n; i++) {
-        const bool is_letter = (bytes[i] >= 'a' && bytes[i] <= 'z') || (bytes[i] >= 'A' && bytes[i] <= 'Z');
-        if (!is_letter && !(i == 0 && bytes[i] == ' ')) return false;
-        letters += is_letter;
-    }
-    return letters > 0;
-}
-
 static void list_tokens(mock_backend *b) {
-    const tokenizer *t = b->model->tokenizer;
+    const uint8_t *classes = b->net->token_classes;
     int32_t n_texts = 0;
-    for (int32_t i = 0; i < b->model->hp.n_vocab; i++) {
-        size_t n = 0;
-        const char *bytes = tokenizer_bytes(t, i, false, &n);
-        const bool is_end = tokenizer_is_end(t, i), is_text = !is_end && bytes && n > 0;
+    for (int32_t i = 0; i < b->net->hp.n_vocab; i++) {
+        const bool is_end = classes[i] == MODEL_TOKEN_END, is_text = !is_end && classes[i] != MODEL_TOKEN_CONTROL;
         b->floors[i] = is_text ? TEXT_LOGIT : CONTROL_LOGIT;
         if (is_end) b->ends[b->n_ends++] = i;
-        if (is_text && is_word(bytes, n)) b->words[b->n_words++] = i;
+        if (classes[i] == MODEL_TOKEN_WORD) b->words[b->n_words++] = i;
         n_texts += is_text;
     }
-    for (int32_t i = 0; i < b->model->hp.n_vocab && b->n_words == 0; i++) /* a vocabulary of bytes, or of symbols */
+    for (int32_t i = 0; i < b->net->hp.n_vocab && b->n_words == 0; i++) /* a vocabulary of bytes, or of symbols */
         if (n_texts == 0 || b->floors[i] == TEXT_LOGIT) b->words[b->n_words++] = i;
 }
 
@@ -291,7 +277,7 @@ static int output_norms(backend *self, int32_t layer, const float *values, int32
     (void)layer;
     (void)values;
     (void)err;
-    memset(norms, 0, sizeof(*norms) * (size_t)n * (size_t)mock(self)->model->hp.n_heads);
+    memset(norms, 0, sizeof(*norms) * (size_t)n * (size_t)mock(self)->net->hp.n_heads);
     return RP_OK;
 }
 
@@ -344,14 +330,14 @@ static const backend_ops ops = {
     .gather = nothing_gather,
 };
 
-int mock_backend_new(backend **out, const rp_model *m, const mock_times *times, int32_t max_rows, rp_error *err) {
-    const size_t n_vocab = (size_t)m->hp.n_vocab;
+int mock_backend_new(backend **out, const model_network *net, const mock_times *times, int32_t max_rows, rp_error *err) {
+    const size_t n_vocab = (size_t)net->hp.n_vocab;
     *out = NULL;
-    BASE_ASSERT(m->is_mock && m->hp.key_dim == MOCK_HEAD_DIM && m->n_kv_layers == 1);
+    BASE_ASSERT(net->is_mock && net->hp.key_dim == MOCK_HEAD_DIM && net->hp.n_layers == 1);
     mock_backend *b = base_calloc(1, sizeof(*b));
     if (!b) return base_fail_memory(err, sizeof(*b), "the mock backend");
     b->base.ops = &ops;
-    b->model = m;
+    b->net = net;
     b->times = *times;
     kernel_table_init(&b->kernels, BASE_CPU_GENERIC);
     b->states = base_calloc((size_t)max_rows, sizeof(*b->states));

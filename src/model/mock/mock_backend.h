@@ -14,12 +14,14 @@
 
 #include "model/backend.h"
 
+#define MOCK_HEAD_DIM 4 /* of the network's only head, the least of all KV formats: 8 numbers, 64 bits, a token */
+
 /* Microseconds that a step takes, at least those of its own work: of the step, of each row, of each slot of each row's context. */
 typedef struct mock_times {
     double step_us, row_us, row_slot_us;
 } mock_times;
 
-/* The model is a mock, and borrowed. max_rows: of a step. RP_ERR_MEMORY. */
-int mock_backend_new(backend **out, const rp_model *m, const mock_times *times, int32_t max_rows, rp_error *err);
+/* The network is a mock's (model_mock.c), and borrowed. max_rows: of a step. RP_ERR_MEMORY. */
+int mock_backend_new(backend **out, const model_network *net, const mock_times *times, int32_t max_rows, rp_error *err);
 
 #endif

@@ -21,7 +21,7 @@ int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char 
     int rc = model_check_whole(model, err);
     if (!rc) rc = pml_schema_parse(&schema, pml, n, name ? name : "schema", dir, NULL, err);
     if (!rc) rc = pml_layout_new(&layout, schema, model, NULL, &salt, err);
-    if (!rc) rc = lint_layout(layout, prompts, n_prompts, n_ctx > 0 ? n_ctx : model->hp.n_ctx_train, out, err);
+    if (!rc) rc = lint_layout(layout, prompts, n_prompts, n_ctx > 0 ? n_ctx : model->net.hp.n_ctx_train, out, err);
     pml_layout_free(layout);
     pml_document_free(schema);
     return rc;

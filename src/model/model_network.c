@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_network.c: see model_network.h. */
+#include "model/model_network.h"
+
+#include <math.h>
+
+bool model_rope_is_long(const model_network *net, int32_t n_ctx) {
+    return net->ropes[MODEL_ROPE_LONG].frequencies && n_ctx > net->hp.rope.n_ctx_original;
+}
+
+const model_rope *model_layer_rope(const model_network *net, int32_t rope, int32_t n_ctx) {
+    return &net->ropes[rope == MODEL_ROPE_GLOBAL && model_rope_is_long(net, n_ctx) ? MODEL_ROPE_LONG : rope];
+}
+
+void model_rope_angles(const model_network *net, const model_rope *rope, int32_t pos, float scale, float *cs) {
+    for (int32_t i = 0; i < net->hp.rot_dim / 2; i++) {
+        double angle = pos * rope->frequencies[i];
+        cs[2 * i] = (float)(scale * cos(angle));
+        cs[2 * i + 1] = (float)(scale * sin(angle));
+    }
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_network.h: what a backend computes: shape, numbers, layers and weights of a model, as plain structs.
+ *
+ * model/ fills it in from a file (model.h) and owns all memory that it refers to; a backend borrows it and knows neither files nor tokenizers.
+ * Immutable; any number of threads may read it.
+ */
+#ifndef MODEL_MODEL_NETWORK_H
+#define MODEL_MODEL_NETWORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "reprise.h"
+
+typedef struct model_hparams {
+    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
+    int32_t n_outputs;  /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
+    int32_t n_types;    /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    rp_pooling pooling; /* of embeddings: mean, cls, last or rank */
+    /* 0: none */
+    int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
+    bool experts_sum_1; /* weights of the selected experts sum to 1 */
+    int32_t rot_dim;    /* dimensions of a head that are rotated; 0: none */
+    /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
+    int32_t window;
+    int32_t global_every; /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
+    int32_t n_shared;     /* layers at the end that use the KV of an earlier layer */
+    bool parallel;        /* attention and feed-forward read the same rows */
+    bool layer_norm;      /* every norm is a LayerNorm; else RMSNorm */
+    bool rope_halves;     /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
+    kernel_act act;       /* of the feed-forward */
+    float norm_eps;
+    float embed_scale, residual_scale, logit_scale;
+    float score_scale, score_cap, logit_cap; /* caps: 0 for none */
+    float qkv_limit;                         /* q, k and v are clamped to +- this; 0: not */
+    float alibi_max;                         /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
+    struct {
+        double base, base_local; /* of layers without and with a window */
+        double factor;           /* positions are divided by it; 1 for none */
+        double magnitude;        /* cos and sin are multiplied by it, for q and k */
+        bool yarn, yarn_truncate;
+        double beta_fast, beta_slow;
+        int32_t n_ctx_original; /* context length before it was extended */
+    } rope;
+} model_hparams;
+
+/* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL:
+ * absent. */
+typedef struct model_weight {
+    const void *data;
+    kernel_type type;
+    int64_t n_in, n_out, n_slices;
+    int64_t slice_bytes; /* from one slice to the next; may be negative */
+    int32_t matrix;      /* number of the matrix (model_network.matrices), for weights that rows are multiplied with */
+} model_weight;
+
+/* The weights of expert i. */
+static inline model_weight model_weight_slice(const model_weight *w, int64_t i) {
+    model_weight s = *w;
+    s.n_slices = 1;
+    if (w->data) s.data = (const char *)w->data + i * w->slice_bytes;
+    return s;
+}
+
+/* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) without a gate. Biases are F32 and optional. */
+typedef struct model_ffn {
+    model_weight gate, up, down; /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
+    model_weight gate_bias, up_bias, down_bias;
+} model_ffn;
+
+/* A norm works on runs of weight.n_in elements; weight.n_out > 1: each run of a row has its own weights. */
+typedef struct model_norm {
+    model_weight weight, bias; /* F32; without data: no norm, or no bias */
+} model_norm;
+
+/* Frequencies of rotation. */
+typedef struct model_rope {
+    double *frequencies; /* [rot_dim / 2] */
+    float magnitude;     /* of the rotated q and k */
+} model_rope;
+
+enum { MODEL_ROPE_GLOBAL,
+       MODEL_ROPE_LOCAL_BASE,
+       MODEL_ROPE_LONG,
+       MODEL_N_ROPES,
+       MODEL_NO_ROPE = -1 };
+
+typedef struct model_layer {
+    model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
+    model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
+    model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
+    model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
+    model_weight sinks;                          /* F32 [n_heads], optional */
+    model_ffn ffn;
+    model_weight router, router_bias; /* [n_experts][n_embd]; without data: the feed-forward is ffn */
+    model_ffn experts;                /* n_experts slices */
+    model_ffn shared;
+    model_weight shared_gate; /* [1][n_embd] */
+
+    int32_t window; /* 0: sees everything */
+    int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
+    int32_t states; /* layer of a span that holds its KV: its own, or that of an earlier layer */
+    bool owns_kv;
+} model_layer;
+
+/* Classes of tokens, for backends that write a text without computing one (mock/). */
+typedef enum model_token_class { MODEL_TOKEN_CONTROL, /* no text: control tokens, unused ones */
+                                 MODEL_TOKEN_TEXT,
+                                 MODEL_TOKEN_WORD, /* letters, after a space or not */
+                                 MODEL_TOKEN_END   /* ends an answer */
+} model_token_class;
+
+typedef struct model_network {
+    model_hparams hp;
+    bool is_mock;                                /* no weight has data, and token_classes is set */
+    model_weight embedding, output, output_bias; /* output: the embedding if the file ties them */
+    model_weight head, head_bias;                /* of an encoder's rank head: output(tanh(head x)); without data: output x */
+    model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
+    model_weight token_types;                    /* [n_types][n_embd]; without data: none */
+    model_norm embed_norm, output_norm;
+    model_layer *layers;           /* [n_layers] */
+    const model_weight **matrices; /* [n_matrices]: those that rows are multiplied with; some have no data */
+    int32_t n_matrices;
+    model_rope ropes[MODEL_N_ROPES]; /* unused ones are empty */
+    float *alibi_slopes;             /* [n_heads]; NULL: none */
+    uint8_t *token_classes;          /* [n_vocab]: model_token_class; NULL: not needed */
+    uint64_t weight_bytes;           /* of all tensors, as the file has them */
+    /* Releases pages of the mapped file; bytes outside of it are left alone. NULL: there is no file. */
+    void (*forget)(const void *source, const void *data, size_t bytes);
+    const void *source;
+} model_network;
+
+/* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.
+ * Models with long-context factors (long-rope) use them if n_ctx exceeds the original context length. */
+const model_rope *model_layer_rope(const model_network *net, int32_t rope, int32_t n_ctx);
+/* Returns true if n_ctx selects the long-context frequencies. KV of the two kinds must not be mixed. */
+bool model_rope_is_long(const model_network *net, int32_t n_ctx);
+
+/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim
+ * / 2. Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
+void model_rope_angles(const model_network *net, const model_rope *rope, int32_t pos, float scale, float *cs);
+
+/* The addition of an adapter to one matrix, packed for the kernels (kernel_pack). a.data NULL: none. */
+typedef struct adapter_matrix {
+    model_weight a, b; /* [rank][n_in], [n_out][rank] */
+    float factor;      /* of their product */
+} adapter_matrix;
+
+/* What a LoRA adapter adds to a network, row by row (model/adapter.h). */
+typedef struct adapter_weights {
+    const model_network *net; /* borrowed */
+    adapter_matrix *matrices; /* [n_matrices of the network] */
+    int side;                 /* of the packed rows: kernel_table.side */
+    int32_t max_rank;
+} adapter_weights;
+
+#endif
