@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "model/forward.h"
 #include "support.h"
 #include "support/tiny_random.h"

@@ -12,7 +12,7 @@
 #ifndef ENGINE_EMBEDDING_H
 #define ENGINE_EMBEDDING_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 #include "reprise.h"
 
 struct rp_job;

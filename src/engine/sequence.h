@@ -10,7 +10,7 @@
 #ifndef ENGINE_SEQUENCE_H
 #define ENGINE_SEQUENCE_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 
 typedef struct sequence {
     kv_context context;

@@ -7,7 +7,7 @@
 #ifndef MODEL_FORWARD_H
 #define MODEL_FORWARD_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 #include "model/model.h"
 
 typedef struct model_forward model_forward;

@@ -29,7 +29,7 @@
 #include "kv/block_pool.h"
 #include "model/chat_format.h"
 #include "model/gguf/gguf.h"
-#include "model/model_network.h"
+#include "backend/model_network.h"
 #include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/mock/mock_backend.h"
+#include "backend/mock/mock_backend.h"
 #include "model/model_internal.h"
 
 #define MOCK_CTX_TRAIN 32768 /* of a file without a context length */

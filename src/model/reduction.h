@@ -19,7 +19,7 @@
 #ifndef MODEL_REDUCTION_H
 #define MODEL_REDUCTION_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 #include "model/model.h"
 
 /* X(NAME, name, budget, observes the rows of a repetition, how their weights are joined, needs the module's queries) */

@@ -17,8 +17,8 @@
 #ifndef MODEL_SEQUENCE_METHODS_H
 #define MODEL_SEQUENCE_METHODS_H
 
-#include "model/attention_observer.h"
-#include "model/slot_bounds.h"
+#include "backend/attention_observer.h"
+#include "backend/slot_bounds.h"
 
 #define SEQUENCE_WINDOW 32 /* of SnapKV, as in its experiments with long documents */
 #define SEQUENCE_POOL 15   /* neighbours of a slot; the paper has 7 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights_cache.h: repacked weights in files, so that a model is repacked once (docs/decisions/0031). Implements
- * backend_weights (model/backend.h).
+ * backend_weights (backend/backend.h).
  *
  *   DIR/
  *     {64 digits}.rpw               repacked weights of one model for one order of bytes, named by a hash of both
@@ -38,7 +38,7 @@
 #ifndef STORE_WEIGHTS_CACHE_H
 #define STORE_WEIGHTS_CACHE_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 #include "model/model.h"
 #include "reprise_store.h"
 

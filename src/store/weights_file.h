@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "model/backend.h"
+#include "backend/backend.h"
 
 #define WEIGHTS_NAME_BYTES 64
 

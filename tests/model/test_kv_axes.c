@@ -34,7 +34,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "support/eval_items.h"
 #include "support/forward_run.h"
 #include "support/gguf_variant.h"

@@ -23,7 +23,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "model/reduction.h"
 #include "support/eval_items.h"
 #include "support/forward_run.h"

@@ -6,7 +6,7 @@
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
  * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
  * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32. Some spans
- * are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views (model/slot_bounds.h). The choice,
+ * are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views (backend/slot_bounds.h). The choice,
  * attention, and the weights that observers get, agree with their slow definitions (naive_choice.h, naive_attention.h);
  * observers get the same bits from rows together and alone, and change nothing.
  *
@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "model/forward.h"
 #include "support/golden.h"
 #include "support/must.h"

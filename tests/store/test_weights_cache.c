@@ -31,7 +31,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "engine/engine_internal.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "reprise_store.h"
 #include "support/must.h"
 #include "support/record_forge.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 #define MOST_DIM 256
 

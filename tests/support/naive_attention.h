@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "kv/context.h"
-#include "model/model_network.h"
+#include "backend/model_network.h"
 
 /* A query of one head, not yet rotated. */
 typedef struct naive_query {

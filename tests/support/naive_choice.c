@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "support/reference_model.h"
 
 #define MOST_DIM 256

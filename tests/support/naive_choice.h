@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* naive_choice.h: the slots that a row chooses (model/slot_bounds.h) by definition, in double: each group's bound dimension by dimension,
+/* naive_choice.h: the slots that a row chooses (backend/slot_bounds.h) by definition, in double: each group's bound dimension by dimension,
  * then the highest one after the other. For tests; out of memory ends the program.
  */
 #ifndef SUPPORT_NAIVE_CHOICE_H
 #define SUPPORT_NAIVE_CHOICE_H
 
-#include "model/slot_bounds.h"
+#include "backend/slot_bounds.h"
 #include "support/naive_attention.h"
 
 /* hidden: [views of the context][KV_SPAN_TOKENS]: the listed slots that are not chosen. q: any head of the KV head kv_head, x: the row's

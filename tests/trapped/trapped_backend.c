@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "model/backend.h"
+#include "backend/backend.h"
 #include "support/trap_memory.h"
 
 int __real_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);

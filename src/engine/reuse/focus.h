@@ -18,7 +18,7 @@
 #ifndef ENGINE_FOCUS_H
 #define ENGINE_FOCUS_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 
 /* In nats, of the model's own distribution: temperature 1, no filter, bias or grammar (docs/quality.md has its choice). */
 #define FOCUS_ENTROPY 0.1

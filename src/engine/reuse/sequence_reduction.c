@@ -12,7 +12,7 @@
 #include "engine/engine_internal.h"
 #include "engine/reuse/copied_spans.h"
 #include "model/reduction.h"
-#include "model/slot_bounds.h"
+#include "backend/slot_bounds.h"
 
 #define DEFAULT_METHOD SEQUENCE_SNAPKV
 #define EXTRA_RUNS 3 /* the own tokens, and moved ones between them (shifted_reuse.c) */

@@ -9,7 +9,7 @@
  * them. Views of encoded or reduced spans stay whole. What the prompt computed enters the prefix tree before; nothing after it
  * does.
  *
- * With quest all views stay: each row of the answer chooses the slots that it sees (model/slot_bounds.h), among all but those of
+ * With quest all views stay: each row of the answer chooses the slots that it sees (backend/slot_bounds.h), among all but those of
  * encoded and reduced spans, of the last own tokens and of the answer, which it sees in any case.
  *
  * Hit = miss: methods score slots by the weights of the prompt's last own rows (model/sequence_methods.h), so these are computed
@@ -20,7 +20,7 @@
 #ifndef ENGINE_SEQUENCE_REDUCTION_H
 #define ENGINE_SEQUENCE_REDUCTION_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 #include "model/sequence_methods.h"
 
 struct rp_job;

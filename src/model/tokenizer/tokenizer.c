@@ -272,7 +272,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_o
     size_t before = out->n;
     int rc = encode_parts(t, text, n, options, out, err);
     if (rc) out->n = before;
-    BASE_DCHECK(options.parse_special || options.n_trusted > 0 || !has_control(t, out, before)); /* invariant 4 of src/model */
+    BASE_DCHECK(options.parse_special || options.n_trusted > 0 || !has_control(t, out, before)); /* invariant 3 of src/model */
     return rc;
 }
 

@@ -2,7 +2,7 @@
 /* cpu_linear.c: linear layers on the CPU: several matrices over shared input rows, as one loop of tasks. */
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 /* Outputs per task: enough to hide the cost of taking a task, few enough for threads to finish together. With many rows
  * of activations, a task's weights (32 rows of a few KB) stay in the second-level cache. With few rows every weight is

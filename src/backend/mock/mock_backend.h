@@ -9,10 +9,10 @@
  * the time of mock_times, which is slept, never spun. What needs a model's attention (observers, bounds, deviations) sees none, always the same.
  * Kernels of the generic level store and encode the KV: the same bytes on all machines.
  */
-#ifndef MODEL_MOCK_BACKEND_H
-#define MODEL_MOCK_BACKEND_H
+#ifndef BACKEND_MOCK_BACKEND_H
+#define BACKEND_MOCK_BACKEND_H
 
-#include "model/backend.h"
+#include "backend/backend.h"
 
 #define MOCK_HEAD_DIM 4 /* of the network's only head, the least of all KV formats: 8 numbers, 64 bits, a token */
 

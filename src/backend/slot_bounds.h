@@ -16,8 +16,8 @@
  *
  * Made and filled by one thread, then read by any during steps.
  */
-#ifndef MODEL_SLOT_BOUNDS_H
-#define MODEL_SLOT_BOUNDS_H
+#ifndef BACKEND_SLOT_BOUNDS_H
+#define BACKEND_SLOT_BOUNDS_H
 
 #include "kv/context.h"
 

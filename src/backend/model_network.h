@@ -4,8 +4,8 @@
  * model/ fills it in from a file (model.h) and owns all memory that it refers to; a backend borrows it and knows neither files nor tokenizers.
  * Immutable; any number of threads may read it.
  */
-#ifndef MODEL_MODEL_NETWORK_H
-#define MODEL_MODEL_NETWORK_H
+#ifndef BACKEND_MODEL_NETWORK_H
+#define BACKEND_MODEL_NETWORK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_backend.c: operations of the forward pass on the CPU: opening, buffers, embeddings, and row-wise and element-wise
  * operations. cpu_backend.h lists all files. */
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 #include <math.h>
 #include <string.h>

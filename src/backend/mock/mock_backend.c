@@ -3,7 +3,7 @@
  * `buffer_read` makes logits; buffers have no data, and the others do nothing. One thread, no threads of its own. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 
-#include "model/mock/mock_backend.h"
+#include "backend/mock/mock_backend.h"
 
 #include <errno.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 /* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a grammar demands them. */
 #define N_WORDS 16

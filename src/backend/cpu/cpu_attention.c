@@ -33,7 +33,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 /* ---- storing ---- */
 

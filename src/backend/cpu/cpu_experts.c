@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 #define ROWS_PER_TASK 4
 

@@ -2,7 +2,7 @@
 /* cpu_deviate.c: deviation of the rows' keys and values from the cached ones in their slots, on the CPU. Rows are split
  * between threads; one thread computes each row's sum, head by head, keys before values. */
 #include "base/check.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 typedef struct deviate_job {
     cpu_backend *b;

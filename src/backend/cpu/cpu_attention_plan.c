@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 /* ---- scratch ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_slot_bounds.c: slots chosen anew for each row (model/slot_bounds.h), on the CPU.
+/* cpu_slot_bounds.c: slots chosen anew for each row (backend/slot_bounds.h), on the CPU.
  *
  * The larger of q * largest and q * smallest is q+ * largest + q- * smallest, where q+ has the positive elements of q, and q-
  * the negative ones: two products with blocks of 64 "keys" each, by the kernel that computes scores. Before a layer attends,
@@ -12,8 +12,8 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
-#include "model/slot_bounds.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/slot_bounds.h"
 
 /* ---- filling ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_observer.c: see attention_observer.h. */
-#include "model/attention_observer.h"
+#include "backend/attention_observer.h"
 
 #include <math.h>
 

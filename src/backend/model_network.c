@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_network.c: see model_network.h. */
-#include "model/model_network.h"
+#include "backend/model_network.h"
 
 #include <math.h>
 

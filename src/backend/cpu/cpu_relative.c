@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 #define LEAST_NORM 1e-30 /* of an input: its inverse stays finite */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slot_bounds.c: see slot_bounds.h. The keys are the backend's to fill in (cpu/cpu_slot_bounds.c). */
-#include "model/slot_bounds.h"
+#include "backend/slot_bounds.h"
 
 #include <string.h>
 

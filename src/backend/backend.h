@@ -9,12 +9,12 @@
  * bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one
  * thread.
  */
-#ifndef MODEL_BACKEND_H
-#define MODEL_BACKEND_H
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
 
 #include "kv/context.h"
-#include "model/attention_observer.h"
-#include "model/model_network.h"
+#include "backend/attention_observer.h"
+#include "backend/model_network.h"
 
 /* One token of a step. Its KV is written to `slot` of `span`, the last span of contexts[context]. In a probe, the slot
  * already holds the token's cached KV, and the context has a view of the span. */

@@ -12,7 +12,7 @@
  */
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 #define OUTPUTS_PER_TASK 64 /* a multiple of every table's side */
 #define ROWS_PER_TILE 16    /* of a product that is added: 4 KiB on the stack */

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 static int row_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
     const model_step *step = b->step;

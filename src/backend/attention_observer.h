@@ -17,8 +17,8 @@
  *
  * Owned by the caller, who must not read it while a step runs. The backend's threads write to it during a step.
  */
-#ifndef MODEL_ATTENTION_OBSERVER_H
-#define MODEL_ATTENTION_OBSERVER_H
+#ifndef BACKEND_ATTENTION_OBSERVER_H
+#define BACKEND_ATTENTION_OBSERVER_H
 
 #include <stdatomic.h>
 #include <string.h>

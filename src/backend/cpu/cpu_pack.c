@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 #define ALIGNMENT BACKEND_PACKED_ALIGNMENT
 

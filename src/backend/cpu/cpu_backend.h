@@ -16,14 +16,14 @@
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
  */
-#ifndef MODEL_CPU_BACKEND_H
-#define MODEL_CPU_BACKEND_H
+#ifndef BACKEND_CPU_BACKEND_H
+#define BACKEND_CPU_BACKEND_H
 
 #include "base/check.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 #include "kv/host_memory.h"
-#include "model/backend.h"
+#include "backend/backend.h"
 
 struct backend_buffer {
     int32_t rows, width;
@@ -173,7 +173,7 @@ void cpu_angles_free(cpu_backend *b);
  * of the shift; out: [rot_dim], may be used. */
 const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out);
 
-/* Rows that choose slots (model/slot_bounds.h): which of the step's do, RP_ERR_MEMORY; their choice in a layer; slots of a block
+/* Rows that choose slots (backend/slot_bounds.h): which of the step's do, RP_ERR_MEMORY; their choice in a layer; slots of a block
  * of a view that a row may attend to, all of them if it does not choose. */
 int cpu_choices_begin(cpu_backend *b, rp_error *err);
 void cpu_choose(cpu_backend *b, int32_t layer, const backend_buffer *queries);

@@ -7,7 +7,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_backend.h"
 
 float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d) {
     const int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
