@@ -146,8 +146,8 @@ static void open_subject(bench *b, subject *s, rp_kv_format format) {
     base_cpu_level level;
     s->format = format;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
-    must(cpu_backend_new(&s->backend, &b->model->net, &o, &err), &err);
+    backend_options o = {.shape = shape, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
+    must(backend_open(&s->backend, "cpu", &b->model->net, &o, &err), &err);
     must(s->backend->ops->prepare(s->backend, NULL, NULL, &err), &err);
     s->ops = *s->backend->ops;
     s->attend = s->ops.attend;

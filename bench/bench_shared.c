@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "kernels/half.h"
+#include "backend/backend_registry.h"
 #include "model/forward.h"
 #include "support.h"
 #include "support/tiny_random.h"
@@ -194,9 +195,9 @@ static void open_bench(bench *b, const char *path) {
     kv_shape shape = model_kv_shape(b->model, RP_KV_F16);
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
+    backend_options o = {.shape = shape, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
                              .max_rows = MAX_SEQUENCES};
-    must(cpu_backend_new(&b->backend, &b->model->net, &o, &err), &err);
+    must(backend_open(&b->backend, "cpu", &b->model->net, &o, &err), &err);
     must(b->backend->ops->prepare(b->backend, NULL, NULL, &err), &err);
     must(model_forward_new(&b->forward, b->model, b->backend, MAX_SEQUENCES, MAX_SEQUENCES, &err), &err);
     must(kv_pool_new(&b->pool, &shape, UINT64_MAX / 2, NULL, &err), &err);

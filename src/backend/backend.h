@@ -3,7 +3,7 @@
  *
  * A backend owns buffers (rows of f32 activations, in its own memory) and the memory of KV blocks (kv/block_memory.h), and
  * implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend keeps both
- * in device memory. The CPU's backend is cpu_backend.c.
+ * in device memory. backend_registry.h lists the backends.
  *
  * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same
  * bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one
@@ -137,17 +137,5 @@ typedef struct backend_weights {
     void (*keep)(void *user, const backend_packed *packed, const char *data, rp_on_progress on_progress, void *progress_user);
     void *user;
 } backend_weights;
-
-/* n_ctx: maximum context length, which selects the frequencies of long-rope models; level: kernels; n_threads >= 1;
- * max_rows: rows of one step; weights: borrowed, or NULL. */
-typedef struct cpu_backend_options {
-    kv_shape shape; /* of the pool; spans may have any other format */
-    base_cpu_level level;
-    int32_t n_ctx, n_threads, max_rows;
-    const backend_weights *weights;
-} cpu_backend_options;
-
-/* Creates the CPU's backend. The network is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
-int cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);
 
 #endif

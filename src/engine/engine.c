@@ -10,7 +10,6 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 #include "engine/identity.h"
-#include "backend/mock/mock_backend.h"
 #include "store/disk/disk_tier.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
@@ -68,10 +67,10 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     return check_cluster_options(o, err);
 }
 
-static int engine_check_mock(const rp_engine *e, const rp_engine_options *o, rp_error *err) {
+static int engine_check_times(const rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!(o->mock_step_us >= 0 && o->mock_row_us >= 0 && o->mock_row_slot_us >= 0) || o->mock_step_us + o->mock_row_us + o->mock_row_slot_us > 1e9)
         return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us: give 0 or more, up to 1e9 together");
-    if (e->model->net.is_mock || (o->mock_step_us <= 0 && o->mock_row_us <= 0 && o->mock_row_slot_us <= 0)) return RP_OK;
+    if ((e->backend_row->can & BACKEND_TIMED) || (o->mock_step_us <= 0 && o->mock_row_us <= 0 && o->mock_row_slot_us <= 0)) return RP_OK;
     return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us are for models opened with mock");
 }
 
@@ -255,12 +254,14 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    const mock_times mock = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us};
-    cpu_backend_options cpu = {.shape = model_kv_shape(e->model, e->formats.text), .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads,
-                               .max_rows = e->max_rows, .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
-    const model_network *net = &e->model->net;
-    rc = net->is_mock ? mock_backend_new(&e->backend, net, &mock, e->max_rows, err) : cpu_backend_new(&e->backend, net, &cpu, err);
-    if (rc ||
+    const backend_options options = {.shape = model_kv_shape(e->model, e->formats.text),
+                                     .level = level,
+                                     .n_ctx = e->n_ctx,
+                                     .n_threads = e->n_threads,
+                                     .max_rows = e->max_rows,
+                                     .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
+                                     .times = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us}};
+    if ((rc = e->backend_row->open(&e->backend, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &e->states.shape, budget, e->backend->ops->memory(e->backend), err)) ||
@@ -333,7 +334,8 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
     e->model = model;
     take_options(e, &o);
-    if ((rc = engine_check_mock(e, &o, err)) || (rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
+    if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) || (rc = engine_check_times(e, &o, err)) ||
+        (rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
         (rc = o.plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) || (rc = o.plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);
         return rc;

@@ -6,6 +6,7 @@
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
+#include "backend/backend_registry.h"
 #include "engine/background/audit.h"
 #include "engine/background/auto_prefills.h"
 #include "engine/background/reductions.h"
@@ -98,6 +99,7 @@ struct rp_engine {
     double token_goal_us; /* longest step while answers are decoded; 0: a multiple of a step without prompts */
     rp_on_step on_step;
     void *step_user;
+    const backend_row *backend_row; /* chosen for the model; of plans_only, too */
     backend *backend;
     model_forward *forward;
     kv_pool *pool;

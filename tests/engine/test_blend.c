@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "backend/backend_registry.h"
 #include "model/forward.h"
 #include "pml/plan.h"
 #include "support/golden.h"
@@ -98,7 +99,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     int32_t layer = m->net.layers[model_probe_layer(m)].states, width = kv_shape_heads(&s) * (s.layers[0].key_dim + s.layers[0].value_dim);
     assert_true(n <= ROWS);
     must(base_cpu_detect(&level, &err), &err);
-    must(cpu_backend_new(&b, &m->net, &(cpu_backend_options){.shape = s, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
+    must(backend_open(&b, "cpu", &m->net, &(backend_options){.shape = s, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
     must(model_forward_new(&f, m, b, ROWS, 1, &err), &err);
     must(kv_pool_new(&pool, &s, (uint64_t)64 << 20, NULL, &err), &err);
     kv_context_init(&c, pool);

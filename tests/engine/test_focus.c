@@ -20,6 +20,7 @@
 #include "base/cpu.h"
 #include "engine/engine_internal.h"
 #include "kv/context.h"
+#include "backend/backend_registry.h"
 #include "model/forward.h"
 #include "pml/plan.h"
 #include "sampling/sampler.h"
@@ -125,8 +126,8 @@ static void slow_open(slow *s, const rp_model *m, const char *pml, const char *p
     const base_key salt = {{0}};
     *s = (slow){.model = m, .logits = malloc(sizeof(float) * (size_t)m->net.hp.n_vocab)};
     must(base_cpu_detect(&level, &err), &err);
-    const cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
-    must(cpu_backend_new(&s->backend, &m->net, &o, &err), &err);
+    const backend_options o = {.shape = shape, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
+    must(backend_open(&s->backend, "cpu", &m->net, &o, &err), &err);
     must(model_forward_new(&s->forward, m, s->backend, 1, 1, &err), &err);
     must(kv_pool_new(&s->pool, &shape, (uint64_t)64 << 20, NULL, &err), &err);
     must(pml_schema_parse(&s->schema, pml, strlen(pml), "schema", NULL, NULL, &err), &err);

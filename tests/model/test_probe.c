@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "kv/host_memory.h"
 #include "kernels/kernels.h"
+#include "backend/backend_registry.h"
 #include "model/forward.h"
 #include "support/golden.h"
 #include "support/must.h"
@@ -58,9 +59,9 @@ static void open_forward(world *w, int32_t threads) {
     rp_error err = {0};
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.shape = model_kv_shape(w->model, w->format), .level = level, .n_ctx = N_CTX,
+    backend_options o = {.shape = model_kv_shape(w->model, w->format), .level = level, .n_ctx = N_CTX,
                              .n_threads = threads, .max_rows = MAX_ROWS};
-    must(cpu_backend_new(&w->backend, &w->model->net, &o, &err), &err);
+    must(backend_open(&w->backend, "cpu", &w->model->net, &o, &err), &err);
     must(model_forward_new(&w->forward, w->model, w->backend, MAX_ROWS, MAX_ROWS, &err), &err);
 }
 

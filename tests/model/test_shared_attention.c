@@ -78,8 +78,8 @@ static bool one_in(world *w, int32_t n) { return below(w, n) == 0; }
 static engine open_engine(world *w, rp_kv_format format, base_cpu_level level, int32_t threads) {
     rp_error err = {0};
     engine e;
-    cpu_backend_options o = {.shape = model_kv_shape(w->model, format), .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
-    must(cpu_backend_new(&e.backend, &w->model->net, &o, &err), &err);
+    backend_options o = {.shape = model_kv_shape(w->model, format), .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
+    must(backend_open(&e.backend, "cpu", &w->model->net, &o, &err), &err);
     must(model_forward_new(&e.forward, w->model, e.backend, MAX_ROWS, MAX_ROWS, &err), &err);
     return e;
 }

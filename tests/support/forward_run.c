@@ -13,8 +13,8 @@ void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, i
     rp_error err = {0};
     *r = (forward_run){.model = m, .chunk = chunk};
     kv_shape shape = model_kv_shape(m, RP_KV_F32);
-    cpu_backend_options o = {.shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
-    must(cpu_backend_new(&r->backend, &m->net, &o, &err), &err);
+    backend_options o = {.shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
+    must(backend_open(&r->backend, "cpu", &m->net, &o, &err), &err);
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);
     kv_context_init(&r->context, r->pool);

@@ -6,6 +6,7 @@
 #define SUPPORT_FORWARD_RUN_H
 
 #include "kv/context.h"
+#include "backend/backend_registry.h"
 #include "model/forward.h"
 
 #define FORWARD_RUN_ROWS 64 /* of a step at most */

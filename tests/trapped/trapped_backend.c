@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backend/backend.h"
+#include "backend/backend_registry.h"
 #include "support/trap_memory.h"
 
-int __real_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);
-int __wrap_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err);
+int __real_cpu_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err);
+int __wrap_cpu_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err);
 
 static const backend_ops *cpu; /* the same table for all backends */
 
@@ -59,7 +59,7 @@ static void attend(backend *b, int32_t layer, const backend_buffer *queries, bac
     trap_memory_close();
 }
 
-int __wrap_cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *options, rp_error *err) {
+int __wrap_cpu_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err) {
     static backend_ops trapped;
     const int rc = __real_cpu_backend_new(out, net, options, err);
     if (rc) return rc;

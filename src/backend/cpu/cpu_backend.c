@@ -270,7 +270,7 @@ static void choose_angles(cpu_backend *b, int32_t n_ctx) {
     }
 }
 
-static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *err) {
+static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     int rc = base_threads_new(&b->threads, o->n_threads, err);
     if (rc) return rc;
     b->row = base_alloc(sizeof(float) * (size_t)b->net->hp.n_embd);
@@ -282,7 +282,11 @@ static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *er
     return cpu_experts_open(b, o->max_rows, err);
 }
 
-int cpu_backend_new(backend **out, const model_network *net, const cpu_backend_options *o, rp_error *err) {
+const char *cpu_backend_unavailable(const model_network *net) {
+    return net->is_mock ? "the model was opened with mock, and has no weights" : NULL;
+}
+
+int cpu_backend_new(backend **out, const model_network *net, const backend_options *o, rp_error *err) {
     *out = NULL;
     cpu_backend *b = base_calloc(1, sizeof(*b));
     if (!b) return base_fail_memory(err, sizeof(*b), "the CPU backend");

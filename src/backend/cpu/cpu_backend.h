@@ -23,7 +23,7 @@
 #include "base/threads.h"
 #include "kernels/kernels.h"
 #include "kv/host_memory.h"
-#include "backend/backend.h"
+#include "backend/backend_registry.h"
 
 struct backend_buffer {
     int32_t rows, width;

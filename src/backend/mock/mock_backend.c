@@ -33,7 +33,7 @@ typedef struct mock_backend {
     backend base;
     const model_network *net;
     kernel_table kernels;
-    mock_times times;
+    backend_times times;
     const model_step *step;
     uint64_t start_us;
     uint64_t *states; /* [max_rows]: of the step's rows that want logits or hidden states */
@@ -330,7 +330,11 @@ static const backend_ops ops = {
     .gather = nothing_gather,
 };
 
-int mock_backend_new(backend **out, const model_network *net, const mock_times *times, int32_t max_rows, rp_error *err) {
+const char *mock_backend_unavailable(const model_network *net) {
+    return net->is_mock ? NULL : "the model has weights: it is for models opened with mock";
+}
+
+int mock_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err) {
     const size_t n_vocab = (size_t)net->hp.n_vocab;
     *out = NULL;
     BASE_ASSERT(net->is_mock && net->hp.key_dim == MOCK_HEAD_DIM && net->hp.n_layers == 1);
@@ -338,9 +342,9 @@ int mock_backend_new(backend **out, const model_network *net, const mock_times *
     if (!b) return base_fail_memory(err, sizeof(*b), "the mock backend");
     b->base.ops = &ops;
     b->net = net;
-    b->times = *times;
+    b->times = options->times;
     kernel_table_init(&b->kernels, BASE_CPU_GENERIC);
-    b->states = base_calloc((size_t)max_rows, sizeof(*b->states));
+    b->states = base_calloc((size_t)options->max_rows, sizeof(*b->states));
     b->floors = base_calloc(n_vocab, sizeof(*b->floors));
     b->words = base_calloc(n_vocab, sizeof(*b->words));
     b->ends = base_calloc(n_vocab, sizeof(*b->ends));

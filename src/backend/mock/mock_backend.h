@@ -6,22 +6,15 @@
  *   logits             of rows that want them: a hash of the state and the token's id, shaped so that answers look like text
  *
  * A sum of integers has no order, so that chunks, batches, spans, and hits change no bit; a wrong mask, shift or byte changes all. A step takes
- * the time of mock_times, which is slept, never spun. What needs a model's attention (observers, bounds, deviations) sees none, always the same.
+ * the time of backend_options.times, slept, never spun.
+ * What needs a model's attention (observers, bounds, deviations) sees none, always the same.
  * Kernels of the generic level store and encode the KV: the same bytes on all machines.
  */
 #ifndef BACKEND_MOCK_BACKEND_H
 #define BACKEND_MOCK_BACKEND_H
 
-#include "backend/backend.h"
+#include "backend/backend_registry.h"
 
 #define MOCK_HEAD_DIM 4 /* of the network's only head, the least of all KV formats: 8 numbers, 64 bits, a token */
-
-/* Microseconds that a step takes, at least those of its own work: of the step, of each row, of each slot of each row's context. */
-typedef struct mock_times {
-    double step_us, row_us, row_slot_us;
-} mock_times;
-
-/* The network is a mock's (model_mock.c), and borrowed. max_rows: of a step. RP_ERR_MEMORY. */
-int mock_backend_new(backend **out, const model_network *net, const mock_times *times, int32_t max_rows, rp_error *err);
 
 #endif
