@@ -22,7 +22,7 @@ typedef struct method_entry {
 static value str_strip_sides(state *s, value self, const arguments *args, bool left, bool right) {
     const value *set = argument(args, 0, "chars");
     if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) {
-        state_fail(s, "TypeError", "%s arg must be None or str", left && right ? "strip" : left ? "lstrip"
+        state_fail(s, TYPE_ERROR, "%s arg must be None or str", left && right ? "strip" : left ? "lstrip"
                                                                                                 : "rstrip");
         return (value){0};
     }
@@ -51,13 +51,13 @@ static bool has_affix(state *s, const string *text, value part, bool at_end) {
     if (part.type == VALUE_LIST && part.as.l->kind == LIST_TUPLE) {
         for (size_t i = 0; i < part.as.l->n && !s->failed; i++) {
             value one = part.as.l->items[i];
-            if (one.type != VALUE_STRING) state_fail(s, "TypeError", "tuple for %s must only contain str, not %s", name, value_type_name(one));
+            if (one.type != VALUE_STRING) state_fail(s, TYPE_ERROR, "tuple for %s must only contain str, not %s", name, value_type_name(one));
             else if (has_affix(s, text, one, at_end)) return true;
         }
         return false;
     }
     if (part.type != VALUE_STRING) {
-        state_fail(s, "TypeError", "%s first arg must be str or a tuple of str, not %s", name, value_type_name(part));
+        state_fail(s, TYPE_ERROR, "%s first arg must be str or a tuple of str, not %s", name, value_type_name(part));
         return false;
     }
     const string *p = part.as.s;
@@ -74,7 +74,7 @@ static bool bounded(state *s, const string *text, const arguments *args, size_t 
     for (int i = 0; i < 2; i++) {
         if (!bounds[i] || bounds[i]->type == VALUE_NONE) continue;
         if (bounds[i]->type != VALUE_INT && bounds[i]->type != VALUE_BOOL)
-            state_fail(s, "TypeError", "slice indices must be integers or None or have an __index__ method");
+            state_fail(s, TYPE_ERROR, "slice indices must be integers or None or have an __index__ method");
         at[i] = bounds[i]->type == VALUE_BOOL ? bounds[i]->as.b : bounds[i]->as.i;
         if (at[i] < 0) at[i] = at[i] < -n ? 0 : at[i] + n;
         if (i == 1 && at[i] > n) at[i] = n;
@@ -168,8 +168,8 @@ static value str_split_by(state *s, value self, const arguments *args, bool from
     const value *separator = argument(args, 0, "sep");
     const string *text = self.as.s, *by = separator && separator->type == VALUE_STRING ? separator->as.s : NULL;
     int64_t most = argument_int(s, args, 1, "maxsplit", -1);
-    if (separator && !by && separator->type != VALUE_NONE) state_fail(s, "TypeError", "must be str or None, not %s", value_type_name(*separator));
-    if (by && by->n == 0) state_fail(s, "ValueError", "empty separator");
+    if (separator && !by && separator->type != VALUE_NONE) state_fail(s, TYPE_ERROR, "must be str or None, not %s", value_type_name(*separator));
+    if (by && by->n == 0) state_fail(s, VALUE_ERROR, "empty separator");
     if (s->failed) return (value){0};
     if (!by) return from_right ? split_words_right(s, text, most) : split_words(s, text, most);
     if (from_right) return split_right(s, text, by, most);
@@ -208,7 +208,7 @@ static value str_splitlines(state *s, value self, const arguments *args) {
 static value str_replace(state *s, value self, const arguments *args) {
     for (size_t i = 0; i < 2; i++)
         if (args->items[i].type != VALUE_STRING)
-            state_fail(s, "TypeError", "replace() argument %zu must be str, not %s", i + 1,
+            state_fail(s, TYPE_ERROR, "replace() argument %zu must be str, not %s", i + 1,
                        args->items[i].type == VALUE_NONE ? "None" : value_type_name(args->items[i]));
     int64_t most = argument_int(s, args, 2, NULL, -1);
     if (s->failed) return (value){0};
@@ -232,7 +232,7 @@ static value str_find_from(state *s, value self, const arguments *args, bool las
         at = last ? string_find_last(s, &rest, part) : string_find(s, &within, part, from);
         if (last && at != SIZE_MAX) at += from;
     }
-    if (must && at == SIZE_MAX) state_fail(s, "ValueError", "substring not found");
+    if (must && at == SIZE_MAX) state_fail(s, VALUE_ERROR, "substring not found");
     value v = value_int(index_of(s, text, at));
     v.untrusted = true;
     return v;
@@ -262,10 +262,10 @@ static value str_join(state *s, value self, const arguments *args) {
     value_type type = (value_type)args->items[0].type;
     bool iterable = type == VALUE_STRING || type == VALUE_LIST || type == VALUE_DICT || type == VALUE_UNDEFINED;
     const list *items = iterable ? value_iterate(s, args->items[0]) : NULL;
-    if (!items) state_fail(s, "TypeError", "can only join an iterable");
+    if (!items) state_fail(s, TYPE_ERROR, "can only join an iterable");
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         if (items->items[i].type != VALUE_STRING) {
-            state_fail(s, "TypeError", "sequence item %zu: expected str instance, %s found", i, value_type_name(items->items[i]));
+            state_fail(s, TYPE_ERROR, "sequence item %zu: expected str instance, %s found", i, value_type_name(items->items[i]));
             break;
         }
         if (i > 0) builder_add_string(s, &b, self.as.s);
@@ -333,7 +333,7 @@ static value str_expandtabs(state *s, value self, const arguments *args) {
 static value str_partition_at(state *s, value self, const arguments *args, bool last) {
     const string *text = self.as.s, *by = argument_string(s, args, 0, "", NULL);
     if (!by) return (value){0};
-    if (by->n == 0) state_fail(s, "ValueError", "empty separator");
+    if (by->n == 0) state_fail(s, VALUE_ERROR, "empty separator");
     value all = value_list(s, LIST_TUPLE, 3);
     if (s->failed) return all;
     size_t at = last ? string_find_last(s, text, by) : string_find(s, text, by, 0), end = at == SIZE_MAX ? text->n : at + by->n;
@@ -365,8 +365,8 @@ static value str_pad(state *s, value self, const arguments *args, int side) {
     const value *given = argument(args, 1, NULL);
     const string *fill = given && given->type == VALUE_STRING ? given->as.s : &space;
     if (given && given->type != VALUE_STRING)
-        state_fail(s, "TypeError", "The fill character must be a unicode character, not %s", value_type_name(*given));
-    if (string_length(s, fill) != 1) state_fail(s, "TypeError", "The fill character must be exactly one character long");
+        state_fail(s, TYPE_ERROR, "The fill character must be a unicode character, not %s", value_type_name(*given));
+    if (string_length(s, fill) != 1) state_fail(s, TYPE_ERROR, "The fill character must be exactly one character long");
     if (s->failed || width <= n) return self;
     int64_t left = side < 0 ? 0 : side > 0 ? width - n
                                            : (width - n) / 2 + ((width - n) & width & 1);
@@ -412,12 +412,12 @@ static value field_value(state *s, fields *fs, const string *name) {
     }
     const value *v = NULL;
     if (n == 0 || digits) {
-        if (n == 0 && fs->next < 0) state_fail(s, "ValueError", "cannot switch from manual field specification to automatic field numbering");
-        if (digits && fs->next > 0) state_fail(s, "ValueError", "cannot switch from manual field specification to automatic field numbering");
+        if (n == 0 && fs->next < 0) state_fail(s, VALUE_ERROR, "cannot switch from manual field specification to automatic field numbering");
+        if (digits && fs->next > 0) state_fail(s, VALUE_ERROR, "cannot switch from manual field specification to automatic field numbering");
         if (n == 0) number = (size_t)fs->next++;
         else fs->next = -1;
         v = number < fs->args->n ? &fs->args->items[number] : NULL;
-        if (!v) state_fail(s, "IndexError", "tuple index out of range");
+        if (!v) state_fail(s, INDEX_ERROR, "tuple index out of range");
     } else {
         for (size_t i = 0; i < fs->args->n_named && state_step(s, 0); i++)
             if (strlen(fs->args->names[i]) == n && memcmp(fs->args->names[i], name->bytes, n) == 0) v = &fs->args->named[i];
@@ -449,7 +449,7 @@ static void format_field(state *s, builder *b, fields *fs, const string *field) 
     if (end + 1 < field->n && field->bytes[end] == '!') {
         conversion = (size_t)field->bytes[end + 1];
         colon = end + 2;
-        if (!strchr("rsa", (int)conversion)) state_fail(s, "ValueError", "Unknown conversion specifier %c", (int)conversion);
+        if (!strchr("rsa", (int)conversion)) state_fail(s, VALUE_ERROR, "Unknown conversion specifier %c", (int)conversion);
     }
     if (s->failed) return;
     if (conversion) {
@@ -473,9 +473,9 @@ static value string_format(state *s, const string *text, const arguments *args) 
         if (!doubled) {
             size_t end = at + 1;
             while (end < text->n && text->bytes[end] != '}' && text->bytes[end] != '{') end++;
-            if (c == '}' || at + 1 == text->n) state_fail(s, "ValueError", "Single '%c' encountered in format string", c);
-            else if (end == text->n) state_fail(s, "ValueError", "expected '}' before end of string");
-            else if (text->bytes[end] == '{') state_fail(s, "ValueError", "fields in format specifications are not supported");
+            if (c == '}' || at + 1 == text->n) state_fail(s, VALUE_ERROR, "Single '%c' encountered in format string", c);
+            else if (end == text->n) state_fail(s, VALUE_ERROR, "expected '}' before end of string");
+            else if (text->bytes[end] == '{') state_fail(s, VALUE_ERROR, "fields in format specifications are not supported");
             else format_field(s, &b, &fs, string_part(s, text, at + 1, end));
             at = end;
         } else at++;
@@ -506,8 +506,8 @@ static value list_index(state *s, value self, const arguments *args) {
         if (value_equal(s, self.as.l->items[i], args->items[0])) return (value){.type = VALUE_INT, .untrusted = true, .as.i = i};
     builder b = {0};
     value_write(s, &b, args->items[0], true);
-    if (self.as.l->kind == LIST_TUPLE) state_fail(s, "ValueError", "tuple.index(x): x not in tuple");
-    else state_fail(s, "ValueError", "%.300s is not in list", b.n > 0 ? b.bytes : "");
+    if (self.as.l->kind == LIST_TUPLE) state_fail(s, VALUE_ERROR, "tuple.index(x): x not in tuple");
+    else state_fail(s, VALUE_ERROR, "%.300s is not in list", b.n > 0 ? b.bytes : "");
     return (value){0};
 }
 
@@ -658,7 +658,7 @@ static value value_unsafe(state *s, value object, const char *name) {
     char *hint = state_alloc(s, strlen(name) + 128);
     if (!hint || !state_step(s, STEP_PRINTED)) return (value){0};
     snprintf(hint, strlen(name) + 128, "access to attribute '%s' of '%s' object is unsafe.", name, value_type_name(object));
-    return value_hinted(s, hint, "SecurityError");
+    return value_hinted(s, hint, SECURITY_ERROR);
 }
 
 static value method_bind(state *s, value object, const method_entry *entry) {
@@ -669,7 +669,7 @@ static value method_bind(state *s, value object, const method_entry *entry) {
 
 static value loop_neighbour(state *s, const loop *l, bool next) {
     bool there = next ? l->at + 1 < l->items->n : l->at > 0;
-    if (!there) return value_hinted(s, next ? "there is no next item" : "there is no previous item", NULL);
+    if (!there) return value_hinted(s, next ? "there is no next item" : "there is no previous item", UNDEFINED_ERROR);
     return l->items->items[next ? l->at + 1 : l->at - 1];
 }
 
@@ -843,7 +843,7 @@ value value_item(state *s, value object, value key) {
 static int64_t slice_bound(state *s, const value *bound, int64_t n, int64_t otherwise, bool backwards) {
     if (!bound || bound->type == VALUE_NONE) return otherwise;
     if (bound->type != VALUE_INT && bound->type != VALUE_BOOL) {
-        state_fail(s, "TypeError", "slice indices must be integers or None or have an __index__ method");
+        state_fail(s, TYPE_ERROR, "slice indices must be integers or None or have an __index__ method");
         return 0;
     }
     int64_t at = bound->type == VALUE_INT ? bound->as.i : bound->as.b;
@@ -855,18 +855,18 @@ static int64_t slice_bound(state *s, const value *bound, int64_t n, int64_t othe
 static int64_t step_of(state *s, const value *step) {
     if (!step || step->type == VALUE_NONE) return 1;
     if (step->type == VALUE_INT || step->type == VALUE_BOOL) return step->type == VALUE_INT ? step->as.i : step->as.b;
-    state_fail(s, "TypeError", "slice indices must be integers or None or have an __index__ method");
+    state_fail(s, TYPE_ERROR, "slice indices must be integers or None or have an __index__ method");
     return 1;
 }
 
 value value_slice(state *s, value object, const value *start, const value *stop, const value *step) {
     bool is_list = object.type == VALUE_LIST && object.as.l->kind != LIST_GENERATOR && object.as.l->kind < LIST_ITEMS;
     if (object.type == VALUE_UNDEFINED) state_fail_undefined(s, object);
-    else if (object.type == VALUE_DICT) state_fail(s, "TypeError", "unhashable type: 'slice'");
+    else if (object.type == VALUE_DICT) state_fail(s, TYPE_ERROR, "unhashable type: 'slice'");
     else if (object.type != VALUE_STRING && !is_list && !(object.type == VALUE_LIST && object.as.l->kind == LIST_RANGE))
-        state_fail(s, "TypeError", "'%s' object is not subscriptable", value_type_name(object));
+        state_fail(s, TYPE_ERROR, "'%s' object is not subscriptable", value_type_name(object));
     int64_t by = s->failed ? 1 : step_of(s, step);
-    if (by == 0) state_fail(s, "ValueError", "slice step cannot be zero");
+    if (by == 0) state_fail(s, VALUE_ERROR, "slice step cannot be zero");
     if (s->failed) return (value){0};
     const bool is_string = object.type == VALUE_STRING, back = by < 0;
     int64_t n = is_string ? (int64_t)string_length(s, object.as.s) : (int64_t)object.as.l->n;

@@ -9,7 +9,7 @@
 static const char *const operator_names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 static value overflow(state *s) {
-    state_fail(s, "OverflowError", "an integer has more than 64 bits");
+    state_fail(s, OVERFLOW_ERROR, "an integer has more than 64 bits");
     return (value){0};
 }
 
@@ -19,7 +19,7 @@ static value division_by_zero(state *s, binary_operator op, bool is_float) {
                        : is_float                ? "float floor division by zero"
                                                  : "integer division or modulo by zero";
     if (op == OP_MOD) what = is_float ? "float modulo" : "integer modulo by zero";
-    state_fail(s, "ZeroDivisionError", "%s", what);
+    state_fail(s, ZERO_DIVISION_ERROR, "%s", what);
     return (value){0};
 }
 
@@ -41,7 +41,7 @@ static value int_operate(state *s, binary_operator op, int64_t a, int64_t b) {
     case OP_POW: break;
     }
     if (b < 0)
-        return a == 0 ? (state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power"), (value){0})
+        return a == 0 ? (state_fail(s, ZERO_DIVISION_ERROR, "0.0 cannot be raised to a negative power"), (value){0})
                       : value_float(pow((double)a, (double)b));
     if (b > 64 && a != 0 && a != 1 && a != -1) return overflow(s);
     if (b > 64) return value_int(a == -1 && b % 2 == 0 ? 1 : a);
@@ -67,9 +67,9 @@ static value float_operate(state *s, binary_operator op, double a, double b) {
     }
     double r = pow(a, b);
     state_step(s, 8);
-    if (a == 0 && b < 0) state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
-    else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, "TypeError", "complex numbers are not supported");
-    else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, "OverflowError", "(34, 'Numerical result out of range')");
+    if (a == 0 && b < 0) state_fail(s, ZERO_DIVISION_ERROR, "0.0 cannot be raised to a negative power");
+    else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, TYPE_ERROR, "complex numbers are not supported");
+    else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, OVERFLOW_ERROR, "(34, 'Numerical result out of range')");
     return value_float(r);
 }
 
@@ -111,15 +111,15 @@ static bool has_items(value v) { return v.type == VALUE_STRING || v.type == VALU
 
 static value operands_fail(state *s, binary_operator op, value a, value b) {
     if (op == OP_SUB && (is_set(a) || is_set(b)) && !(has_items(a) && has_items(b)))
-        state_fail(s, "TypeError", "'%s' object is not iterable", value_type_name(has_items(a) ? b : a));
-    else if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, "TypeError", "can only concatenate str (not \"%s\") to str", value_type_name(b));
+        state_fail(s, TYPE_ERROR, "'%s' object is not iterable", value_type_name(has_items(a) ? b : a));
+    else if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, TYPE_ERROR, "can only concatenate str (not \"%s\") to str", value_type_name(b));
     else if (op == OP_ADD && value_is_sequence(a))
-        state_fail(s, "TypeError", "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
+        state_fail(s, TYPE_ERROR, "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
     else if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a) || b.type == VALUE_STRING || value_is_sequence(b)))
-        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'",
+        state_fail(s, TYPE_ERROR, "can't multiply sequence by non-int of type '%s'",
                    value_type_name(a.type == VALUE_STRING || value_is_sequence(a) ? b : a));
     else
-        state_fail(s, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
+        state_fail(s, TYPE_ERROR, "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
     return (value){0};
 }
 
@@ -143,7 +143,7 @@ value binary_operate(state *s, binary_operator op, value a, value b) {
     if (op == OP_ADD && a.type == VALUE_STRING && b.type == VALUE_STRING) return value_concat(s, a.as.s, b.as.s);
     if (op == OP_ADD && value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) return list_join(s, a.as.l, b.as.l);
     if (a.type == VALUE_BIG || b.type == VALUE_BIG) {
-        state_fail(s, "OverflowError", "%s: an integer has more than 64 bits", operator_names[op]);
+        state_fail(s, OVERFLOW_ERROR, "%s: an integer has more than 64 bits", operator_names[op]);
         return r;
     }
     bool a_repeats = a.type == VALUE_INT || a.type == VALUE_BOOL, b_repeats = b.type == VALUE_INT || b.type == VALUE_BOOL;

@@ -64,7 +64,7 @@ static bool deeper(frame *f) {
     const size_t used = s->stack - (uintptr_t)__builtin_frame_address(0); /* it grows downwards */
     if (s->failed || f->nested >= MAX_NESTED || used > MAX_STACK_BYTES) {
         if (!s->failed) {
-            state_fail(s, "RecursionError", "calls and expressions are nested too deep: at most %d are supported", MAX_NESTED);
+            state_fail(s, RECURSION_ERROR, "calls and expressions are nested too deep: at most %d are supported", MAX_NESTED);
             s->code = RP_ERR_LIMIT;
         }
         return false;
@@ -79,15 +79,15 @@ static void assign(frame *f, const template_node *target, value v) {
     if (target->kind == NODE_NAME) scope_set(s, f->scope, target->name, v);
     else if (target->kind == NODE_ATTRIBUTE) {
         value object = evaluate(f, target->a);
-        if (object.type != VALUE_NAMESPACE) state_fail(s, "TemplateRuntimeError", "cannot assign attribute on non-namespace object");
+        if (object.type != VALUE_NAMESPACE) state_fail(s, TEMPLATE_RUNTIME_ERROR, "cannot assign attribute on non-namespace object");
         else dict_set(s, object.as.d, value_text(s, target->name), v);
     } else {
         const list *items = NULL;
         if (v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED) items = value_iterate(s, v);
-        else state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(v));
+        else state_fail(s, TYPE_ERROR, "cannot unpack non-iterable %s object", value_type_name(v));
         if (items && items->n < target->items.n)
-            state_fail(s, "ValueError", "not enough values to unpack (expected %u, got %zu)", target->items.n, items->n);
-        else if (items && items->n > target->items.n) state_fail(s, "ValueError", "too many values to unpack (expected %u)", target->items.n);
+            state_fail(s, VALUE_ERROR, "not enough values to unpack (expected %u, got %zu)", target->items.n, items->n);
+        else if (items && items->n > target->items.n) state_fail(s, VALUE_ERROR, "too many values to unpack (expected %u)", target->items.n);
         for (uint32_t i = 0; i < target->items.n && !s->failed; i++) assign(f, target->items.items[i], items->items[i]);
     }
 }
@@ -131,18 +131,18 @@ static void bind_special(frame *f, const macro *m, const arguments *args, value 
     bool has_caller = caller.type == VALUE_MACRO;
     if (node->op & MACRO_USES_CALLER && !is_parameter(s, node, name_of_template(s, "caller"), 0)) {
         const value *given = has_caller ? &caller : named_argument(s, args, name_of_template(s, "caller"));
-        scope_set(s, f->scope, name_of_template(s, "caller"), given ? *given : value_hinted(s, "No caller defined", NULL));
+        scope_set(s, f->scope, name_of_template(s, "caller"), given ? *given : value_hinted(s, "No caller defined", UNDEFINED_ERROR));
     } else if (has_caller && !(node->op & MACRO_USES_CALLER))
-        state_fail(s, "TypeError", "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.", node->name);
+        state_fail(s, TYPE_ERROR, "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.", node->name);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) {
         const char *name = args->names[i];
         if (is_parameter(s, node, name, args->n) || (node->op & MACRO_USES_CALLER && strcmp(name, "caller") == 0)) continue;
         if (node->op & MACRO_USES_KWARGS) dict_set(s, named.as.d, value_text(s, name), args->named[i]);
-        else state_fail(s, "TypeError", "macro '%s' takes no keyword argument '%s'", node->name, name);
+        else state_fail(s, TYPE_ERROR, "macro '%s' takes no keyword argument '%s'", node->name, name);
     }
     for (size_t i = node->items.n; i < args->n && !s->failed; i++) {
         if (node->op & MACRO_USES_VARARGS) list_add(s, rest.as.l, args->items[i]);
-        else state_fail(s, "TypeError", "macro '%s' takes not more than %u argument(s)", node->name, node->items.n);
+        else state_fail(s, TYPE_ERROR, "macro '%s' takes not more than %u argument(s)", node->name, node->items.n);
     }
     if (node->op & MACRO_USES_KWARGS && !s->failed) scope_set(s, f->scope, name_of_template(s, "kwargs"), named);
     if (node->op & MACRO_USES_VARARGS && !s->failed) scope_set(s, f->scope, name_of_template(s, "varargs"), rest);
@@ -164,7 +164,7 @@ static void bind_parameters(frame *f, const macro *m, const arguments *args) {
             char *hint = state_alloc(s, strlen(name) + 40);
             if (!hint || !state_step(s, STEP_PRINTED)) return;
             snprintf(hint, strlen(name) + 40, "parameter '%s' was not provided", name);
-            v = value_hinted(s, hint, NULL);
+            v = value_hinted(s, hint, UNDEFINED_ERROR);
         }
         scope_set(s, f->scope, name, v);
     }
@@ -177,7 +177,7 @@ static value call_macro(frame *f, const macro *m, const arguments *args, value c
     frame inner = {.s = s, .scope = &own, .out = &out, .nested = f->nested + 1};
     if (!deeper(&inner)) return (value){0};
     if (s->depth >= TEMPLATE_MAX_DEPTH) {
-        state_fail(s, "RecursionError", "macros are nested deeper than %d calls", TEMPLATE_MAX_DEPTH);
+        state_fail(s, RECURSION_ERROR, "macros are nested deeper than %d calls", TEMPLATE_MAX_DEPTH);
         s->code = RP_ERR_LIMIT;
         return (value){0};
     }
@@ -195,7 +195,7 @@ static value call_loop_method(state *s, const method *m, const arguments *args) 
     loop *l = m->self->as.loop;
     if (strcmp(m->name, "cycle") == 0) {
         if (args->n > 0) return args->items[l->at % args->n];
-        state_fail(s, "TypeError", "no items for cycling given");
+        state_fail(s, TYPE_ERROR, "no items for cycling given");
         return (value){0};
     }
     value now = value_list(s, LIST_TUPLE, args->n);
@@ -228,8 +228,8 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
         return method_call(s, callee.as.method, args);
     case VALUE_LOOP: {
         frame inner = {.s = s, .scope = callee.as.loop->outer, .out = &out, .nested = f->nested + 1};
-        if (!callee.as.loop->node->op) state_fail(s, "TypeError", "The loop must have the 'recursive' marker to be called recursively.");
-        else if (args->n != 1) state_fail(s, "TypeError", "loop() takes one argument");
+        if (!callee.as.loop->node->op) state_fail(s, TYPE_ERROR, "The loop must have the 'recursive' marker to be called recursively.");
+        else if (args->n != 1) state_fail(s, TYPE_ERROR, "loop() takes one argument");
         else if (deeper(&inner)) run_loop(&inner, callee.as.loop->node, args->items[0], callee.as.loop->depth + 1);
         return value_string(builder_string(s, &out));
     }
@@ -238,7 +238,7 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
         callee.as.cycler->used = true;
         return value_text(s, "");
     case VALUE_UNDEFINED: state_fail_undefined(s, callee); return (value){0};
-    default: state_fail(s, "TypeError", "'%s' object is not callable", value_type_name(callee)); return (value){0};
+    default: state_fail(s, TYPE_ERROR, "'%s' object is not callable", value_type_name(callee)); return (value){0};
     }
 }
 
@@ -305,7 +305,7 @@ static value evaluate_sign(frame *f, const template_node *node) {
     value v = evaluate(f, node->a);
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
     else if (!value_is_number(v) && v.type != VALUE_BIG)
-        state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
+        state_fail(f->s, TYPE_ERROR, "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
     if (f->s->failed) return v;
     if (v.type == VALUE_FLOAT) v.as.f = node->kind == NODE_NEGATE ? -v.as.f : v.as.f;
     if (v.type == VALUE_FLOAT) return v;
@@ -318,14 +318,14 @@ static value evaluate_condition(frame *f, const template_node *node) {
     char *hint = state_alloc(f->s, 128);
     if (!hint || !state_step(f->s, STEP_PRINTED)) return (value){0};
     snprintf(hint, 128, "the inline if-expression on line %u evaluated to false and no else section was defined.", node->line);
-    return value_hinted(f->s, hint, NULL);
+    return value_hinted(f->s, hint, UNDEFINED_ERROR);
 }
 
 static value evaluate_filter(frame *f, const template_node *node) {
     const filter *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
-    if (!by) state_fail(f->s, "TemplateRuntimeError", "No filter named '%s' found.", node->name);
+    if (!by) state_fail(f->s, TEMPLATE_RUNTIME_ERROR, "No filter named '%s' found.", node->name);
     return f->s->failed ? v : filter_apply(f->s, by, v, &args);
 }
 
@@ -333,7 +333,7 @@ static value evaluate_test(frame *f, const template_node *node) {
     const test *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
-    if (!by) state_fail(f->s, "TemplateRuntimeError", "No test named '%s' found.", node->name);
+    if (!by) state_fail(f->s, TEMPLATE_RUNTIME_ERROR, "No test named '%s' found.", node->name);
     return f->s->failed || !arguments_fit(f->s, &args, by->name, by->parameters) ? v : value_bool(by->holds(f->s, v, &args));
 }
 

@@ -41,7 +41,7 @@ static value filter_title(state *s, value v, const arguments *args) {
 
 static value filter_trim(state *s, value v, const arguments *args) {
     const value *set = argument(args, 0, "chars");
-    if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) state_fail(s, "TypeError", "strip arg must be None or str");
+    if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) state_fail(s, TYPE_ERROR, "strip arg must be None or str");
     return value_string(string_strip(s, value_to_string(s, v), set && set->type == VALUE_STRING ? set->as.s : NULL, true, true));
 }
 
@@ -77,13 +77,13 @@ static value filter_indent(state *s, value v, const arguments *args) {
     bool first = argument_bool(s, args, 1, "first", false), blank = argument_bool(s, args, 2, "blank", false);
     builder space = {0}, b = {0}, ended = {0};
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
-    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE) state_fail(s, "TypeError", "can only concatenate tuple (not \"str\") to tuple");
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE) state_fail(s, TYPE_ERROR, "can only concatenate tuple (not \"str\") to tuple");
     else if (v.type == VALUE_LIST && v.as.l->kind == LIST_LIST)
-        state_fail(s, "AttributeError", "'%s' object has no attribute 'splitlines'", value_type_name(v));
-    else if (v.type != VALUE_STRING) state_fail(s, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
+        state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'splitlines'", value_type_name(v));
+    else if (v.type != VALUE_STRING) state_fail(s, TYPE_ERROR, "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
     if (width && width->type == VALUE_STRING) builder_add_string(s, &space, width->as.s);
     else if (width && width->type != VALUE_INT && width->type != VALUE_BOOL)
-        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(*width));
+        state_fail(s, TYPE_ERROR, "can't multiply sequence by non-int of type '%s'", value_type_name(*width));
     else
         for (int64_t i = argument_int(s, args, 0, "width", 4); i > 0 && !s->failed; i--)
             builder_add(s, &space, " ", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
@@ -109,7 +109,7 @@ static value filter_indent(state *s, value v, const arguments *args) {
 static value filter_format(state *s, value v, const arguments *args) {
     value named = value_dict(s);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) dict_set(s, named.as.d, value_text(s, args->names[i]), args->named[i]);
-    if (args->n > 0 && args->n_named > 0) state_fail(s, "FilterArgumentError", "can't handle positional and keyword arguments at the same time");
+    if (args->n > 0 && args->n_named > 0) state_fail(s, FILTER_ARGUMENT_ERROR, "can't handle positional and keyword arguments at the same time");
     return s->failed ? v : string_percent(s, value_to_string(s, v), args->items, args->n, args->n_named > 0 ? named : value_none);
 }
 
@@ -142,7 +142,7 @@ static value filter_length(state *s, value v, const arguments *args) {
     else if (v.type == VALUE_DICT) n = value_int((int64_t)v.as.d->n);
     else if (v.type == VALUE_UNDEFINED) n = value_int(0);
     else if (v.type == VALUE_LOOP) n = value_int((int64_t)v.as.loop->items->n);
-    else state_fail(s, "TypeError", "object of type '%s' has no len()", value_type_name(v));
+    else state_fail(s, TYPE_ERROR, "object of type '%s' has no len()", value_type_name(v));
     n.untrusted = true;
     return n;
 }
@@ -152,11 +152,11 @@ static value filter_truncate(state *s, value v, const arguments *args) {
     int64_t length = argument_int(s, args, 0, "length", 255), n_end = end ? (int64_t)string_length(s, end) : 3;
     const value *given = argument(args, 3, "leeway");
     int64_t leeway = given && given->type != VALUE_NONE ? argument_int(s, args, 3, "leeway", 5) : 5;
-    if (length < n_end) state_fail(s, "AssertionError", "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
-    else if (leeway < 0) state_fail(s, "AssertionError", "expected leeway >= 0, got %lld", (long long)leeway);
+    if (length < n_end) state_fail(s, ASSERTION_ERROR, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
+    else if (leeway < 0) state_fail(s, ASSERTION_ERROR, "expected leeway >= 0, got %lld", (long long)leeway);
     value n = s->failed ? (value){0} : filter_length(s, v, args);
     if (!s->failed && v.type != VALUE_STRING && v.type != VALUE_UNDEFINED && n.as.i - leeway > length)
-        state_fail(s, "AttributeError", "'%s' object has no attribute 'rsplit'", value_type_name(v));
+        state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'rsplit'", value_type_name(v));
     if (s->failed || n.as.i - leeway <= length) return v;
     const string *cut = string_part(s, text, 0, string_offset(s, text, (size_t)(length - n_end)));
     if (!argument_bool(s, args, 1, "killwords", false)) {
@@ -190,9 +190,9 @@ static value filter_urlencode(state *s, value v, const arguments *args) {
         value pair = items->items[i];
         bool iterable = pair.type == VALUE_LIST || pair.type == VALUE_STRING || pair.type == VALUE_DICT;
         const list *two = iterable ? value_iterate(s, pair) : NULL;
-        if (!two) state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(pair));
-        if (two && two->n < 2) state_fail(s, "ValueError", "not enough values to unpack (expected 2, got %zu)", two->n);
-        else if (two && two->n > 2) state_fail(s, "ValueError", "too many values to unpack (expected 2)");
+        if (!two) state_fail(s, TYPE_ERROR, "cannot unpack non-iterable %s object", value_type_name(pair));
+        if (two && two->n < 2) state_fail(s, VALUE_ERROR, "not enough values to unpack (expected 2, got %zu)", two->n);
+        else if (two && two->n > 2) state_fail(s, VALUE_ERROR, "too many values to unpack (expected 2)");
         if (s->failed) break;
         if (i > 0) builder_add(s, &b, "&", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
         add_quoted(s, &b, two->items[0], true);
@@ -205,7 +205,7 @@ static value filter_urlencode(state *s, value v, const arguments *args) {
 /* NUL-terminated. */
 static const char *separator_of(state *s, value v) {
     if (v.type == VALUE_STRING) return string_new(s, v.as.s->bytes, v.as.s->n, TEMPLATE_UNTRUSTED)->bytes;
-    state_fail(s, "TypeError", "sequence item 0: expected str instance, %s found", value_type_name(v));
+    state_fail(s, TYPE_ERROR, "sequence item 0: expected str instance, %s found", value_type_name(v));
     return "";
 }
 
@@ -227,9 +227,9 @@ static value filter_tojson(state *s, value v, const arguments *args) {
     if (separators && separators->type != VALUE_NONE) {
         bool iterable = separators->type == VALUE_LIST || separators->type == VALUE_STRING || separators->type == VALUE_DICT;
         const list *two = iterable ? value_iterate(s, *separators) : NULL;
-        if (!two) state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(*separators));
-        else if (two->n < 2) state_fail(s, "ValueError", "not enough values to unpack (expected 2, got %zu)", two->n);
-        else if (two->n > 2) state_fail(s, "ValueError", "too many values to unpack (expected 2)");
+        if (!two) state_fail(s, TYPE_ERROR, "cannot unpack non-iterable %s object", value_type_name(*separators));
+        else if (two->n < 2) state_fail(s, VALUE_ERROR, "not enough values to unpack (expected 2, got %zu)", two->n);
+        else if (two->n > 2) state_fail(s, VALUE_ERROR, "too many values to unpack (expected 2)");
         if (s->failed) return v;
         style.item_separator = separator_of(s, two->items[0]);
         style.key_separator = separator_of(s, two->items[1]);
@@ -246,7 +246,7 @@ static value filter_abs(state *s, value v, const arguments *args) {
     if (v.type == VALUE_FLOAT) v.as.f = fabs(v.as.f);
     else if (v.type == VALUE_INT) return binary_operate(s, OP_SUB, value_int(0), v);
     else if (v.type == VALUE_BOOL) return (value){.type = VALUE_INT, .untrusted = v.untrusted, .as.i = v.as.b};
-    else state_fail(s, "TypeError", "bad operand type for abs(): '%s'", value_type_name(v));
+    else state_fail(s, TYPE_ERROR, "bad operand type for abs(): '%s'", value_type_name(v));
     return v;
 }
 
@@ -290,14 +290,14 @@ static bool text_int(state *s, const string *text, int64_t base, int64_t *i) {
     if (!isalnum((unsigned char)*number) || (base == 16 && (number[1] | 0x20) == 'x')) return false;
     errno = 0;
     *i = strtoll(number, &end, (int)base);
-    if (errno) state_fail(s, "OverflowError", "an integer has more than 64 bits");
+    if (errno) state_fail(s, OVERFLOW_ERROR, "an integer has more than 64 bits");
     if (negative) *i = -*i;
     return *end == '\0';
 }
 
 static int64_t int_of_float(state *s, double f) {
     if (fabs(f) < 9.2e18) return (int64_t)f;
-    state_fail(s, "OverflowError", isinf(f) ? "cannot convert float infinity to integer" : "an integer has more than 64 bits");
+    state_fail(s, OVERFLOW_ERROR, isinf(f) ? "cannot convert float infinity to integer" : "an integer has more than 64 bits");
     return 0;
 }
 
@@ -336,8 +336,8 @@ static value filter_round(state *s, value v, const arguments *args) {
                                             : v.type == VALUE_BOOL  ? v.as.b
                                                                     : 0;
     if (method_name && !string_is(method_name, "common") && !string_is(method_name, "ceil") && !string_is(method_name, "floor"))
-        state_fail(s, "FilterArgumentError", "method must be common, ceil or floor");
-    else if (!value_is_number(v)) state_fail(s, "TypeError", "type %s doesn't define __round__ method", value_type_name(v));
+        state_fail(s, FILTER_ARGUMENT_ERROR, "method must be common, ceil or floor");
+    else if (!value_is_number(v)) state_fail(s, TYPE_ERROR, "type %s doesn't define __round__ method", value_type_name(v));
     if (v.type == VALUE_BOOL) v = (value){.type = VALUE_INT, .untrusted = v.untrusted, .as.i = v.as.b};
     if (s->failed) return v;
     if (method_name && !string_is(method_name, "common")) {
@@ -362,10 +362,10 @@ static value filter_round(state *s, value v, const arguments *args) {
 
 static value first_or_last(state *s, value v, bool last) {
     bool one_way = (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
-    if (last && one_way) state_fail(s, "TypeError", "'%s' object is not reversible", value_type_name(v));
+    if (last && one_way) state_fail(s, TYPE_ERROR, "'%s' object is not reversible", value_type_name(v));
     const list *items = value_items(s, v);
     if (!items || items->n == 0)
-        return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", NULL);
+        return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", UNDEFINED_ERROR);
     return items->items[last ? items->n - 1 : 0];
 }
 static value filter_first(state *s, value v, const arguments *args) { return (void)args, first_or_last(s, v, false); }
@@ -467,11 +467,11 @@ static void check_map(state *s, const arguments *args, const filter *f, const va
     builder name = {0};
     if (args->n > 0 && !f) {
         value_write(s, &name, args->items[0], true);
-        state_fail(s, "TemplateRuntimeError", "No filter named %s.", name.n > 0 ? name.bytes : "");
-    } else if (args->n == 0 && !attribute) state_fail(s, "FilterArgumentError", "map requires a filter argument");
+        state_fail(s, TEMPLATE_RUNTIME_ERROR, "No filter named %s.", name.n > 0 ? name.bytes : "");
+    } else if (args->n == 0 && !attribute) state_fail(s, FILTER_ARGUMENT_ERROR, "map requires a filter argument");
     for (size_t i = 0; args->n == 0 && i < args->n_named; i++)
         if (strcmp(args->names[i], "attribute") != 0 && strcmp(args->names[i], "default") != 0)
-            state_fail(s, "FilterArgumentError", "Unexpected keyword argument '%s'", args->names[i]);
+            state_fail(s, FILTER_ARGUMENT_ERROR, "Unexpected keyword argument '%s'", args->names[i]);
 }
 
 static value filter_map(state *s, value v, const arguments *args) {
@@ -497,8 +497,8 @@ static value choose(state *s, value v, const arguments *args, bool by_attribute,
     const list *items = items_if_any(s, v);
     const arguments rest = arguments_after(args, at + 1);
     value all = value_list(s, LIST_GENERATOR, 0);
-    if (by_attribute && !attribute) state_fail(s, "FilterArgumentError", "Missing parameter for attribute name");
-    else if (args->n > at && !t) state_fail(s, "TemplateRuntimeError", "No test named '%s'.", name);
+    if (by_attribute && !attribute) state_fail(s, FILTER_ARGUMENT_ERROR, "Missing parameter for attribute name");
+    else if (args->n > at && !t) state_fail(s, TEMPLATE_RUNTIME_ERROR, "No test named '%s'.", name);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         value tested = path_of(s, items->items[i], attribute, NULL);
         if (t && !arguments_fit(s, &rest, t->name, t->parameters)) break;
@@ -566,9 +566,9 @@ static value filter_dictsort(state *s, value v, const arguments *args) {
     static const string key = {.bytes = "key", .n = 3};
     const string *part = argument_string(s, args, 1, "by", &key);
     if (!string_is(part, "key") && !string_is(part, "value"))
-        state_fail(s, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
+        state_fail(s, FILTER_ARGUMENT_ERROR, "You can only sort by either \"key\" or \"value\"");
     else if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
-    else if (v.type != VALUE_DICT) state_fail(s, "AttributeError", "'%s' object has no attribute 'items'", value_type_name(v));
+    else if (v.type != VALUE_DICT) state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'items'", value_type_name(v));
     if (s->failed) return v;
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
     const value position = value_int(string_is(part, "value"));
@@ -582,7 +582,7 @@ static value filter_items(state *s, value v, const arguments *args) {
     value all = value_list(s, LIST_GENERATOR, 0);
     if (v.type == VALUE_UNDEFINED) return all;
     if (v.type != VALUE_DICT) {
-        state_fail(s, "TypeError", "Can only get item pairs from a mapping.");
+        state_fail(s, TYPE_ERROR, "Can only get item pairs from a mapping.");
         return v;
     }
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
@@ -594,7 +594,7 @@ static value extreme(state *s, value v, const arguments *args, bool greatest) {
     bool case_sensitive = argument_bool(s, args, 0, "case_sensitive", false);
     const value *attribute = argument(args, 1, "attribute");
     const list *items = value_iterate(s, v);
-    if (!items || items->n == 0) return s->failed ? v : value_hinted(s, "No aggregated item, sequence was empty.", NULL);
+    if (!items || items->n == 0) return s->failed ? v : value_hinted(s, "No aggregated item, sequence was empty.", UNDEFINED_ERROR);
     size_t best = 0;
     for (size_t i = 1; i < items->n && !s->failed; i++) {
         int order = value_compare(s, folded(s, path_of(s, items->items[i], attribute, NULL), case_sensitive),
@@ -611,7 +611,7 @@ static value filter_sum(state *s, value v, const arguments *args) {
     const list *items = value_iterate(s, v);
     value total = start ? *start : value_int(0);
     if (attribute && attribute->type == VALUE_NONE) attribute = NULL;
-    if (total.type == VALUE_STRING) state_fail(s, "TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
+    if (total.type == VALUE_STRING) state_fail(s, TYPE_ERROR, "sum() can't sum strings [use ''.join(seq) instead]");
     for (size_t i = 0; items && i < items->n && !s->failed; i++)
         total = binary_operate(s, OP_ADD, total, path_of(s, items->items[i], attribute, NULL));
     return total;
@@ -651,7 +651,7 @@ static value filter_batch(state *s, value v, const arguments *args) {
 
 static value filter_slice(state *s, value v, const arguments *args) {
     int64_t slices = argument_int(s, args, 0, "slices", 1);
-    if (slices == 0) state_fail(s, "ZeroDivisionError", "integer division or modulo by zero");
+    if (slices == 0) state_fail(s, ZERO_DIVISION_ERROR, "integer division or modulo by zero");
     const value *fill = argument(args, 1, "fill_with");
     const list *items = value_iterate(s, v);
     value all = value_list(s, LIST_GENERATOR, 0);
@@ -771,5 +771,6 @@ value filter_apply(state *s, const filter *f, value v, const arguments *args) {
     if (s->failed) return out;
     memcpy(failure, s->message, n + 1);
     out.as.l->failure = failure;
+    out.as.l->failed_as = s->failed_as;
     return out;
 }

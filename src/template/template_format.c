@@ -131,7 +131,7 @@ static char percent_peek(const percent *p) { return p->at < p->format->n ? p->fo
 
 static value percent_next(percent *p) {
     if (p->next < p->n) return p->items[p->next++];
-    state_fail(p->s, "TypeError", "not enough arguments for format string");
+    state_fail(p->s, TYPE_ERROR, "not enough arguments for format string");
     return (value){0};
 }
 
@@ -146,8 +146,8 @@ static value percent_named(percent *p) {
         if (open == 0) break;
     }
     const string *name = string_part(p->s, f, p->at + 1, end);
-    if (!p->named) state_fail(p->s, "TypeError", "format requires a mapping");
-    else if (end >= f->n) state_fail(p->s, "ValueError", "incomplete format key");
+    if (!p->named) state_fail(p->s, TYPE_ERROR, "format requires a mapping");
+    else if (end >= f->n) state_fail(p->s, VALUE_ERROR, "incomplete format key");
     const value *v = p->s->failed ? NULL : dict_find(p->s, p->named, value_string(name));
     if (!v) state_fail_key(p->s, name);
     p->at = end + 1;
@@ -160,13 +160,13 @@ static int64_t percent_count(percent *p, int64_t most) {
     if (percent_peek(p) == '*') {
         value v = percent_next(p);
         p->at++;
-        if (v.type != VALUE_INT) state_fail(p->s, "TypeError", "* wants int");
+        if (v.type != VALUE_INT) state_fail(p->s, TYPE_ERROR, "* wants int");
         return v.type != VALUE_INT ? 0 : v.as.i > most ? most
                                                        : v.as.i;
     }
     for (; percent_peek(p) >= '0' && percent_peek(p) <= '9'; p->at++)
         if (n <= most) n = n * 10 + (percent_peek(p) - '0');
-    if (n > most) state_fail(p->s, "ValueError", "a width or precision is larger than %lld", (long long)most);
+    if (n > most) state_fail(p->s, VALUE_ERROR, "a width or precision is larger than %lld", (long long)most);
     return n;
 }
 
@@ -176,11 +176,11 @@ static void percent_character(percent *p, builder *b, const spec *f, value v) {
         return;
     }
     if (v.type != VALUE_INT) {
-        state_fail(p->s, "TypeError", "%%c requires int or char");
+        state_fail(p->s, TYPE_ERROR, "%%c requires int or char");
         return;
     }
     const string *text = string_of_character(p->s, v.as.i);
-    if (!text) state_fail(p->s, "OverflowError", "%%c arg not in range(0x110000)");
+    if (!text) state_fail(p->s, OVERFLOW_ERROR, "%%c arg not in range(0x110000)");
     else format_text(p->s, b, f, text);
 }
 
@@ -201,9 +201,9 @@ static void percent_value(percent *p, builder *b, spec *f, value v) {
     else if (strchr("diuxXo", f->kind)) {
         bool whole = strchr("diu", f->kind) != NULL;
         if (!value_is_number(v) || (!whole && v.type == VALUE_FLOAT))
-            state_fail(p->s, "TypeError", "%%%c format: %s is required, not %s", f->kind, whole ? "a real number" : "an integer", value_type_name(v));
+            state_fail(p->s, TYPE_ERROR, "%%%c format: %s is required, not %s", f->kind, whole ? "a real number" : "an integer", value_type_name(v));
         else format_integer(p->s, b, f, v, int_of(v));
-    } else if (!value_is_number(v)) state_fail(p->s, "TypeError", "must be real number, not %s", value_type_name(v));
+    } else if (!value_is_number(v)) state_fail(p->s, TYPE_ERROR, "must be real number, not %s", value_type_name(v));
     else format_real(p->s, b, f, v, real_of(v));
 }
 
@@ -232,7 +232,7 @@ static void percent_one(percent *p, builder *b) {
     f.kind = percent_peek(p);
     if (p->s->failed) return;
     if (!f.kind) {
-        state_fail(p->s, "ValueError", "incomplete format");
+        state_fail(p->s, VALUE_ERROR, "incomplete format");
         return;
     }
     size_t n;
@@ -244,7 +244,7 @@ static void percent_one(percent *p, builder *b) {
         return;
     }
     if (c >= 0x80 || !strchr("sradiuxXofFeEgGc", f.kind)) {
-        state_fail(p->s, "ValueError", "unsupported format character '%s' (0x%x) at index %zu", c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c,
+        state_fail(p->s, VALUE_ERROR, "unsupported format character '%s' (0x%x) at index %zu", c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c,
                    string_length(p->s, &before));
         return;
     }
@@ -272,7 +272,7 @@ value string_percent(state *s, const string *format, const value *items, size_t 
         percent_one(&p, &b);
         from = p.at;
     }
-    if (p.next < n && !any) state_fail(s, "TypeError", "not all arguments converted during string formatting");
+    if (p.next < n && !any) state_fail(s, TYPE_ERROR, "not all arguments converted during string formatting");
     return value_string(builder_string(s, &b));
 }
 
@@ -310,8 +310,8 @@ static bool spec_read(state *s, const string *text, spec *f, value v) {
             if (f->precision <= MAX_PRECISION) f->precision = f->precision * 10 + (PEEK - '0');
     }
     if (at < text->n) f->kind = text->bytes[at++];
-    if (f->width > MAX_WIDTH || f->precision > MAX_PRECISION) state_fail(s, "ValueError", "a width or precision is too large");
-    else if (at < text->n) state_fail(s, "ValueError", "Invalid format specifier");
+    if (f->width > MAX_WIDTH || f->precision > MAX_PRECISION) state_fail(s, VALUE_ERROR, "a width or precision is too large");
+    else if (at < text->n) state_fail(s, VALUE_ERROR, "Invalid format specifier");
 #undef PEEK
     return !s->failed;
 }
@@ -323,22 +323,22 @@ void format_value(state *s, builder *b, value v, const string *text) {
         return;
     }
     if (v.type != VALUE_STRING && !value_is_number(v)) {
-        state_fail(s, "TypeError", "unsupported format string passed to %s.__format__", value_type_name(v));
+        state_fail(s, TYPE_ERROR, "unsupported format string passed to %s.__format__", value_type_name(v));
         return;
     }
     if (!spec_read(s, text, &f, v)) return;
     bool is_text = v.type == VALUE_STRING, is_whole = v.type == VALUE_INT || v.type == VALUE_BOOL;
     const char *kinds = is_text ? "s" : is_whole ? "dxXobnc%eEfFgG"
                                                  : "%eEfFgGn";
-    if (f.kind && !strchr(kinds, f.kind)) state_fail(s, "ValueError", "Unknown format code '%c' for object of type '%s'", f.kind, value_type_name(v));
-    else if (is_text && f.align == '=') state_fail(s, "ValueError", "'=' alignment not allowed in string format specifier");
+    if (f.kind && !strchr(kinds, f.kind)) state_fail(s, VALUE_ERROR, "Unknown format code '%c' for object of type '%s'", f.kind, value_type_name(v));
+    else if (is_text && f.align == '=') state_fail(s, VALUE_ERROR, "'=' alignment not allowed in string format specifier");
     else if (is_text) format_text(s, b, &f, v.as.s);
     else if (is_whole && f.precision >= 0 && (!f.kind || strchr("dxXobnc", f.kind)))
-        state_fail(s, "ValueError", "Precision not allowed in integer format specifier");
+        state_fail(s, VALUE_ERROR, "Precision not allowed in integer format specifier");
     else if (is_whole && f.kind == 'c') {
         const string *c = string_of_character(s, int_of(v));
         if (c) format_text(s, b, &f, c);
-        else state_fail(s, "OverflowError", "%%c arg not in range(0x110000)");
+        else state_fail(s, OVERFLOW_ERROR, "%%c arg not in range(0x110000)");
     } else if (is_whole && (!f.kind || strchr("dxXobn", f.kind))) format_integer(s, b, &f, v, int_of(v));
     else format_real(s, b, &f, v, real_of(v));
 }

@@ -32,14 +32,14 @@ bool arguments_fit(state *s, const arguments *args, const char *function_name, c
         bool given = at < args->n;
         for (size_t i = 0; i < args->n_named && !positional && state_step(s, 0); i++)
             if (strlen(args->names[i]) == n && memcmp(args->names[i], name, n) == 0) {
-                if (given) state_fail(s, "TypeError", "%s() got multiple values for argument '%s'", function_name, args->names[i]);
+                if (given) state_fail(s, TYPE_ERROR, "%s() got multiple values for argument '%s'", function_name, args->names[i]);
                 given = true;
                 n_named++;
             }
-        if (!given && !optional) state_fail(s, "TypeError", "%s() missing required argument '%.*s'", function_name, (int)n, name);
+        if (!given && !optional) state_fail(s, TYPE_ERROR, "%s() missing required argument '%.*s'", function_name, (int)n, name);
     }
-    if (args->n > at) state_fail(s, "TypeError", "%s() takes at most %zu argument(s) (%zu given)", function_name, at, args->n);
-    if (args->n_named > n_named) state_fail(s, "TypeError", "%s() got an unexpected keyword argument", function_name);
+    if (args->n > at) state_fail(s, TYPE_ERROR, "%s() takes at most %zu argument(s) (%zu given)", function_name, at, args->n);
+    if (args->n_named > n_named) state_fail(s, TYPE_ERROR, "%s() got an unexpected keyword argument", function_name);
     return !s->failed;
 }
 
@@ -55,7 +55,7 @@ int64_t argument_int(state *s, const arguments *args, size_t at, const char *nam
     if (!v) return otherwise;
     if (v->type == VALUE_INT) return v->as.i;
     if (v->type == VALUE_BOOL) return v->as.b;
-    state_fail(s, "TypeError", "'%s' object cannot be interpreted as an integer", value_type_name(*v));
+    state_fail(s, TYPE_ERROR, "'%s' object cannot be interpreted as an integer", value_type_name(*v));
     return otherwise;
 }
 
@@ -63,7 +63,7 @@ const string *argument_string(state *s, const arguments *args, size_t at, const 
     const value *v = argument(args, at, name);
     if (!v) return otherwise;
     if (v->type == VALUE_STRING) return v->as.s;
-    state_fail(s, "TypeError", "%s%smust be str, not %s", name, name[0] ? " " : "", value_type_name(*v));
+    state_fail(s, TYPE_ERROR, "%s%smust be str, not %s", name, name[0] ? " " : "", value_type_name(*v));
     return otherwise;
 }
 
@@ -77,14 +77,14 @@ bool argument_bool(state *s, const arguments *args, size_t at, const char *name,
 static value call_range(state *s, const arguments *args) {
     int64_t start = args->n > 1 ? argument_int(s, args, 0, NULL, 0) : 0, stop = argument_int(s, args, args->n > 1, NULL, 0);
     int64_t step = argument_int(s, args, 2, NULL, 1), n = 0;
-    if (args->n == 0 || args->n > 3) state_fail(s, "TypeError", "range expected 1 to 3 arguments, got %zu", args->n);
-    if (step == 0) state_fail(s, "ValueError", "range() arg 3 must not be zero");
+    if (args->n == 0 || args->n > 3) state_fail(s, TYPE_ERROR, "range expected 1 to 3 arguments, got %zu", args->n);
+    if (step == 0) state_fail(s, VALUE_ERROR, "range() arg 3 must not be zero");
     if (s->failed) return (value){0};
     if (start < -((int64_t)1 << 62) || stop > (int64_t)1 << 62 || start > (int64_t)1 << 62 || stop < -((int64_t)1 << 62)) n = MAX_RANGE + 1;
     else if (step > 0 && stop > start) n = (stop - start - 1) / step + 1;
     else if (step < 0 && stop < start) n = (start - stop - 1) / -step + 1;
     if (n > MAX_RANGE) {
-        state_fail(s, "OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
+        state_fail(s, OVERFLOW_ERROR, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
         return (value){0};
     }
     value all = value_list(s, LIST_RANGE, (size_t)n);
@@ -106,8 +106,8 @@ static void add_pairs(state *s, dict *to, value pairs) {
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         value pair = items->items[i];
         const list *two = pair.type == VALUE_STRING || pair.type == VALUE_LIST || pair.type == VALUE_DICT ? value_iterate(s, pair) : NULL;
-        if (!two) state_fail(s, "TypeError", "cannot convert dictionary update sequence element #%zu to a sequence", i);
-        else if (two->n != 2) state_fail(s, "ValueError", "dictionary update sequence element #%zu has length %zu; 2 is required", i, two->n);
+        if (!two) state_fail(s, TYPE_ERROR, "cannot convert dictionary update sequence element #%zu to a sequence", i);
+        else if (two->n != 2) state_fail(s, VALUE_ERROR, "dictionary update sequence element #%zu has length %zu; 2 is required", i, two->n);
         else dict_set(s, to, two->items[0], two->items[1]);
     }
 }
@@ -116,7 +116,7 @@ static void add_pairs(state *s, dict *to, value pairs) {
 static value make_dict(state *s, const arguments *args) {
     value all = value_dict(s);
     if (s->failed) return all;
-    if (args->n > 1) state_fail(s, "TypeError", "dict expected at most 1 argument, got %zu", args->n);
+    if (args->n > 1) state_fail(s, TYPE_ERROR, "dict expected at most 1 argument, got %zu", args->n);
     else if (args->n > 0 && args->items[0].type == VALUE_DICT)
         for (size_t i = 0; i < args->items[0].as.d->n && !s->failed; i++)
             dict_set(s, all.as.d, args->items[0].as.d->entries[i].key, args->items[0].as.d->entries[i].item);
@@ -137,7 +137,7 @@ static value call_raise_exception(state *s, const arguments *args) {
     builder b = {0};
     const value *message = argument(args, 0, "message");
     if (message) value_write(s, &b, *message, false);
-    state_fail(s, "TemplateError", "%s", b.bytes ? b.bytes : "");
+    state_fail(s, TEMPLATE_ERROR, "%s", b.bytes ? b.bytes : "");
     return (value){0};
 }
 
@@ -153,7 +153,7 @@ static value call_strftime_now(state *s, const arguments *args) {
     char copy[256], text[1024];
     struct tm now;
     if (!format || format->n >= sizeof(copy)) {
-        state_fail(s, "TypeError", "strftime_now: give a format of at most %zu bytes", sizeof(copy) - 1);
+        state_fail(s, TYPE_ERROR, "strftime_now: give a format of at most %zu bytes", sizeof(copy) - 1);
         return (value){0};
     }
     memcpy(copy, format->bytes, format->n);
@@ -171,7 +171,7 @@ static value call_strftime_now(state *s, const arguments *args) {
 static value call_cycler(state *s, const arguments *args) {
     cycler *c = state_alloc(s, sizeof(*c));
     value *items = c ? state_alloc(s, (args->n + 1) * sizeof(*items)) : NULL;
-    if (args->n == 0) state_fail(s, "RuntimeError", "at least one item has to be provided");
+    if (args->n == 0) state_fail(s, RUNTIME_ERROR, "at least one item has to be provided");
     if (!items || s->failed) return (value){0};
     memcpy(items, args->items, args->n * sizeof(*items));
     *c = (cycler){.items = items, .n = args->n};

@@ -26,6 +26,34 @@ typedef struct arena {
 void *arena_alloc(arena *a, size_t bytes) BASE_NODISCARD; /* zeroed, aligned for any type; NULL: out of memory, or the limit */
 void arena_free(arena *a);
 
+/* ---- Errors ---- */
+
+/* Exceptions of Python and Jinja2, by their names in messages. */
+#define TEMPLATE_EXCEPTIONS(X)                                                                                                       \
+    X(UNDEFINED_ERROR, "UndefinedError")                                                                                             \
+    X(ASSERTION_ERROR, "AssertionError")                                                                                             \
+    X(ATTRIBUTE_ERROR, "AttributeError")                                                                                             \
+    X(CANCELLED_ERROR, "CancelledError")                                                                                             \
+    X(FILTER_ARGUMENT_ERROR, "FilterArgumentError")                                                                                  \
+    X(INDEX_ERROR, "IndexError")                                                                                                     \
+    X(INPUT_ERROR, "input") /* the variables, before the template has run */                                                         \
+    X(KEY_ERROR, "KeyError")                                                                                                         \
+    X(MEMORY_ERROR, "MemoryError")                                                                                                   \
+    X(OVERFLOW_ERROR, "OverflowError")                                                                                               \
+    X(RECURSION_ERROR, "RecursionError")                                                                                             \
+    X(RUNTIME_ERROR, "RuntimeError")                                                                                                 \
+    X(SECURITY_ERROR, "SecurityError")                                                                                               \
+    X(TEMPLATE_ERROR, "TemplateError") /* raised by the template itself: raise_exception */                                          \
+    X(TEMPLATE_RUNTIME_ERROR, "TemplateRuntimeError")                                                                                \
+    X(TIMEOUT_ERROR, "TimeoutError")                                                                                                 \
+    X(TYPE_ERROR, "TypeError")                                                                                                       \
+    X(VALUE_ERROR, "ValueError")                                                                                                     \
+    X(ZERO_DIVISION_ERROR, "ZeroDivisionError")
+
+#define TEMPLATE_EXCEPTION(id, name) id,
+typedef enum exception { TEMPLATE_EXCEPTIONS(TEMPLATE_EXCEPTION) N_EXCEPTIONS } exception;
+#undef TEMPLATE_EXCEPTION
+
 /* ---- Values ---- */
 
 typedef enum value_type {
@@ -74,7 +102,8 @@ typedef struct list {
     list_kind kind;
     bool used;                           /* GENERATOR: it has been iterated, and is empty now */
     const char *type_name, *object_name; /* GENERATOR: of an iterator, in errors; NULL: a generator */
-    const char *failure;                 /* GENERATOR: its iteration fails with this error; NULL: it does not */
+    const char *failure;                 /* GENERATOR: its iteration fails with this message; NULL: it does not */
+    exception failed_as;                 /* GENERATOR with a failure */
     bool is_group;                       /* TUPLE: of groupby, with the attributes grouper and list */
     int64_t start, stop, step;           /* RANGE */
 } list;
@@ -91,9 +120,9 @@ typedef struct dict {
 
 /* Why a value is undefined: a name, or an attribute or element of an object. */
 typedef struct undefined {
-    const char *hint;      /* replaces the message; NULL: none */
-    const char *exception; /* of the error; NULL: UndefinedError */
-    const char *object;    /* type of the object: "dict object"; NULL: a name */
+    const char *hint;   /* replaces the message; NULL: none */
+    exception as;       /* of the error */
+    const char *object; /* type of the object: "dict object"; NULL: a name */
     string name;
     bool is_element; /* the name is the text of an element that is not a string */
 } undefined;
@@ -273,6 +302,7 @@ typedef struct state {
     const template *t;
     arena memory;
     bool failed;
+    exception failed_as;                  /* with `failed` */
     int code;                             /* an rp_code */
     char message[RP_ERROR_MESSAGE_BYTES]; /* "TypeError: ..." */
     uint32_t line;                        /* of the statement that runs */
@@ -325,8 +355,8 @@ typedef struct arguments {
 #define STEP_PRINTED 16 /* steps, not bytes: a number or an escape by snprintf */
 
 /* Sets the error, unless there is one: an exception of Python with its text. */
-void state_fail(state *s, const char *exception, const char *fmt, ...) BASE_PRINTF(3, 4);
-void state_fail_as(state *s, const char *message); /* the message of another failure, whole */
+void state_fail(state *s, exception as, const char *fmt, ...) BASE_PRINTF(3, 4);
+void state_fail_as(state *s, exception as, const char *message); /* the message of another failure, whole */
 void state_fail_memory(state *s);
 /* Ends a rendering that has taken too many steps, or is cancelled. false: failed. */
 bool state_look(state *s);
@@ -384,7 +414,7 @@ value value_bool(bool b);
 value value_int(int64_t i);
 value value_float(double f);
 value value_undefined(state *s, const char *object, const string *name, bool is_element);
-value value_hinted(state *s, const char *hint, const char *exception); /* undefined, with a message of its own */
+value value_hinted(state *s, const char *hint, exception as); /* undefined, with a message of its own */
 value value_list(state *s, list_kind kind, size_t cap);
 value value_dict(state *s);
 void list_add(state *s, list *l, value v);

@@ -110,11 +110,11 @@ dict *json_read(state *s, const char *json, size_t n) {
     json_reader r = {.s = s, .next_string = TEMPLATE_FIRST_STRING};
     value all = {0};
     if (too_deep) {
-        state_fail(s, "input", "the JSON is nested deeper than %d", TEMPLATE_MAX_DEPTH);
+        state_fail(s, INPUT_ERROR, "the JSON is nested deeper than %d", TEMPLATE_MAX_DEPTH);
         s->code = RP_ERR_LIMIT;
     } else if (!root && !err.text[0]) state_fail_memory(s);
-    else if (!root) state_fail(s, "input", "%s, in line %d", err.text, err.line);
-    else if (!json_is_object(root)) state_fail(s, "input", "not a JSON object: give {\"messages\": [...]}");
+    else if (!root) state_fail(s, INPUT_ERROR, "%s, in line %d", err.text, err.line);
+    else if (!json_is_object(root)) state_fail(s, INPUT_ERROR, "not a JSON object: give {\"messages\": [...]}");
     else all = json_object_value(&r, root, 0);
     json_decref(root);
     return s->failed ? NULL : all.as.d;
@@ -185,7 +185,7 @@ static void write_json_key(state *s, builder *b, value key, const json_style *st
         return;
     }
     if (!value_is_number(key) && key.type != VALUE_NONE)
-        state_fail(s, "TypeError", "keys must be str, int, float, bool or None, not %s", value_type_name(key));
+        state_fail(s, TYPE_ERROR, "keys must be str, int, float, bool or None, not %s", value_type_name(key));
     write_json(s, &text, key, style, 0);
     write_json_string(s, b, builder_string(s, &text), style);
 }
@@ -237,7 +237,7 @@ static void write_json_list(state *s, builder *b, const list *l, const json_styl
 static void write_json(state *s, builder *b, value v, const json_style *style, int64_t level) {
     if (!state_step(s, 0)) return;
     if (level > TEMPLATE_MAX_DEPTH) {
-        state_fail(s, "RecursionError", "tojson: a value is nested deeper than %d", TEMPLATE_MAX_DEPTH);
+        state_fail(s, RECURSION_ERROR, "tojson: a value is nested deeper than %d", TEMPLATE_MAX_DEPTH);
         s->code = RP_ERR_LIMIT;
         return;
     }
@@ -249,7 +249,7 @@ static void write_json(state *s, builder *b, value v, const json_style *style, i
     else if (v.type == VALUE_STRING) write_json_string(s, b, v.as.s, style);
     else if (v.type == VALUE_DICT) write_json_dict(s, b, v.as.d, style, level);
     else if (is_list) write_json_list(s, b, v.as.l, style, level);
-    else state_fail(s, "TypeError", "Object of type %s is not JSON serializable", value_type_name(v));
+    else state_fail(s, TYPE_ERROR, "Object of type %s is not JSON serializable", value_type_name(v));
 }
 
 void json_write(state *s, builder *b, value v, const json_style *style) { write_json(s, b, v, style, 0); }

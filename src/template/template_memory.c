@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "template/template_internal.h"
 
@@ -54,26 +55,32 @@ void arena_free(arena *a) {
 
 /* ---- Errors and limits ---- */
 
-void state_fail(state *s, const char *exception, const char *fmt, ...) {
+#define TEMPLATE_EXCEPTION(id, name) [id] = name,
+static const char *const exception_names[N_EXCEPTIONS] = {TEMPLATE_EXCEPTIONS(TEMPLATE_EXCEPTION)};
+#undef TEMPLATE_EXCEPTION
+
+void state_fail(state *s, exception as, const char *fmt, ...) {
     va_list ap;
+    BASE_ASSERT((unsigned)as < N_EXCEPTIONS);
     if (s->failed) return;
     s->failed = true;
+    s->failed_as = as;
     s->code = RP_ERR_INVALID;
-    int n = snprintf(s->message, sizeof(s->message), "%s: ", exception);
+    int n = snprintf(s->message, sizeof(s->message), "%s: ", exception_names[as]);
     va_start(ap, fmt);
     if (n >= 0 && (size_t)n < sizeof(s->message)) vsnprintf(s->message + n, sizeof(s->message) - (size_t)n, fmt, ap);
     va_end(ap);
 }
 
-void state_fail_as(state *s, const char *message) {
-    state_fail(s, "", "%s", "");
+void state_fail_as(state *s, exception as, const char *message) {
+    state_fail(s, as, "%s", "");
     snprintf(s->message, sizeof(s->message), "%s", message);
 }
 
 void state_fail_memory(state *s) {
     if (s->failed) return;
     bool limit = s->memory.total >= s->memory.limit / 2;
-    state_fail(s, "MemoryError", limit ? "the template needs more than %zu bytes" : "out of memory: more than %zu bytes",
+    state_fail(s, MEMORY_ERROR, limit ? "the template needs more than %zu bytes" : "out of memory: more than %zu bytes",
                limit ? s->memory.limit : s->memory.total);
     s->code = limit ? RP_ERR_LIMIT : RP_ERR_MEMORY;
 }
@@ -82,10 +89,10 @@ bool state_look(state *s) {
     const rp_template_options *o = s->options;
     if (s->failed) return false;
     if (s->steps > s->max_steps) {
-        state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)s->max_steps);
+        state_fail(s, TIMEOUT_ERROR, "the template takes more than %llu steps", (unsigned long long)s->max_steps);
         s->code = RP_ERR_LIMIT;
     } else if (o->on_look && !o->on_look(o->user)) {
-        state_fail(s, "CancelledError", "the rendering was cancelled");
+        state_fail(s, CANCELLED_ERROR, "the rendering was cancelled");
         s->code = RP_ERR_CANCELLED;
     }
     s->next_look = BASE_MIN(s->max_steps, s->steps + LOOK_STEPS) + 1;

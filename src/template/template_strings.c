@@ -35,7 +35,7 @@ static bool builder_add_run(state *s, builder *b, size_t end, uint32_t origin, s
 void builder_add(state *s, builder *b, const char *bytes, size_t n, uint32_t origin, size_t offset) {
     if (s->failed || n == 0 || !state_step(s, n / STEP_COPIED)) return;
     if (n > TEMPLATE_MAX_OUTPUT_BYTES - b->n) {
-        state_fail(s, "MemoryError", "a text has more than %zu bytes", TEMPLATE_MAX_OUTPUT_BYTES);
+        state_fail(s, MEMORY_ERROR, "a text has more than %zu bytes", TEMPLATE_MAX_OUTPUT_BYTES);
         s->code = RP_ERR_LIMIT;
         return;
     }

@@ -40,7 +40,7 @@ static bool is_upper(state *s, value v, const arguments *args) { return (void)ar
 
 static value other_of(state *s, const arguments *args, const char *name) {
     const value *other = argument(args, 0, NULL);
-    if (!other) state_fail(s, "TypeError", "the test '%s' needs an argument", name);
+    if (!other) state_fail(s, TYPE_ERROR, "the test '%s' needs an argument", name);
     return other ? *other : (value){0};
 }
 

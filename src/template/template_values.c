@@ -27,25 +27,25 @@ value value_undefined(state *s, const char *object, const string *name, bool is_
     return (value){.type = VALUE_UNDEFINED, .as.u = u};
 }
 
-value value_hinted(state *s, const char *hint, const char *exception) {
+value value_hinted(state *s, const char *hint, exception as) {
     undefined *u = state_alloc(s, sizeof(*u));
     if (!u) return (value){0};
-    *u = (undefined){.hint = hint, .exception = exception};
+    *u = (undefined){.hint = hint, .as = as};
     return (value){.type = VALUE_UNDEFINED, .as.u = u};
 }
 
 /* Jinja quotes the name of an object, but not before an element that is not a string. */
 void state_fail_undefined(state *s, value v) {
     const undefined *u = v.as.u;
-    const char *exception = u && u->exception ? u->exception : "UndefinedError";
+    const exception as = u ? u->as : UNDEFINED_ERROR;
     builder name = {0};
     if (s->failed) return;
     if (!u) {
-        state_fail(s, exception, "a value is undefined");
+        state_fail(s, as, "a value is undefined");
         return;
     }
     if (u->hint) {
-        state_fail(s, exception, "%s", u->hint);
+        state_fail(s, as, "%s", u->hint);
         return;
     }
     const string *text_of_name = string_new(s, u->name.bytes, u->name.n, TEMPLATE_UNTRUSTED);
@@ -53,9 +53,9 @@ void state_fail_undefined(state *s, value v) {
     else value_write(s, &name, value_string(text_of_name), true);
     const char *text = name.n > 0 ? name.bytes : "''";
     if (s->failed) return;
-    if (!u->object) state_fail(s, exception, "%s is undefined", text);
-    else if (u->is_element) state_fail(s, exception, "%s has no element %s", u->object, text);
-    else state_fail(s, exception, "'%s' has no attribute %s", u->object, text);
+    if (!u->object) state_fail(s, as, "%s is undefined", text);
+    else if (u->is_element) state_fail(s, as, "%s has no element %s", u->object, text);
+    else state_fail(s, as, "'%s' has no attribute %s", u->object, text);
 }
 
 value value_list(state *s, list_kind kind, size_t cap) {
@@ -81,7 +81,7 @@ value value_dict(state *s) {
 
 static bool deeper(state *s) {
     if (s->depth < TEMPLATE_MAX_DEPTH) return true;
-    state_fail(s, "RecursionError", "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
+    state_fail(s, RECURSION_ERROR, "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
     s->code = RP_ERR_LIMIT;
     return false;
 }
@@ -108,7 +108,7 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_DICT: break;
     default: return (uint64_t)key.type;
     }
-    state_fail(s, "TypeError", "unhashable type: '%s'", value_type_name(key));
+    state_fail(s, TYPE_ERROR, "unhashable type: '%s'", value_type_name(key));
     return 0;
 }
 
@@ -315,22 +315,22 @@ int value_compare(state *s, value a, value b, const char *operator_text) {
         if (differs) return order;
         return (a.as.l->n > b.as.l->n) - (a.as.l->n < b.as.l->n);
     } else
-        state_fail(s, "TypeError", "'%s' not supported between instances of '%s' and '%s'", operator_text, value_type_name(a), value_type_name(b));
+        state_fail(s, TYPE_ERROR, "'%s' not supported between instances of '%s' and '%s'", operator_text, value_type_name(a), value_type_name(b));
     return 0;
 }
 
 bool value_contains(state *s, value container, value item) {
     switch (container.type) {
     case VALUE_STRING:
-        if (item.type == VALUE_UNDEFINED) state_fail(s, "TypeError", "'in <string>' requires string as left operand, not Undefined");
+        if (item.type == VALUE_UNDEFINED) state_fail(s, TYPE_ERROR, "'in <string>' requires string as left operand, not Undefined");
         else if (item.type != VALUE_STRING)
-            state_fail(s, "TypeError", "'in <string>' requires string as left operand, not %s", value_type_name(item));
+            state_fail(s, TYPE_ERROR, "'in <string>' requires string as left operand, not %s", value_type_name(item));
         else return string_find(s, container.as.s, item.as.s, 0) != SIZE_MAX;
         return false;
     case VALUE_DICT: return dict_find(s, container.as.d, item) != NULL;
     case VALUE_UNDEFINED:
     case VALUE_LIST: break;
-    default: state_fail(s, "TypeError", "argument of type '%s' is not iterable", value_type_name(container)); return false;
+    default: state_fail(s, TYPE_ERROR, "argument of type '%s' is not iterable", value_type_name(container)); return false;
     }
     const list *l = value_items(s, container);
     for (size_t i = 0; l && i < l->n && !s->failed; i++)
@@ -361,7 +361,7 @@ const list *value_items(state *s, value v) {
     case VALUE_STRING: return string_characters(s, v.as.s);
     case VALUE_LIST:
         if (v.as.l->kind == LIST_GENERATOR && v.as.l->used) return &nothing;
-        if (v.as.l->failure) state_fail_as(s, v.as.l->failure);
+        if (v.as.l->failure) state_fail_as(s, v.as.l->failed_as, v.as.l->failure);
         if (s->failed) return NULL;
         v.as.l->used = true;
         return v.as.l;
@@ -370,7 +370,7 @@ const list *value_items(state *s, value v) {
         for (size_t i = 0; i < v.as.d->n && !s->failed; i++) list_add(s, keys.as.l, v.as.d->entries[i].key);
         return keys.as.l;
     }
-    default: state_fail(s, "TypeError", "'%s' object is not iterable", value_type_name(v)); return NULL;
+    default: state_fail(s, TYPE_ERROR, "'%s' object is not iterable", value_type_name(v)); return NULL;
     }
 }
 
@@ -438,7 +438,7 @@ void state_fail_key(state *s, const string *key) {
     builder b = {0};
     write_quoted(s, &b, key);
     const string *quoted = builder_string(s, &b);
-    state_fail(s, "KeyError", "%.*s", (int)quoted->n, quoted->bytes);
+    state_fail(s, KEY_ERROR, "%.*s", (int)quoted->n, quoted->bytes);
 }
 
 static void write_items(state *s, builder *b, const list *l) {
