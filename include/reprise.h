@@ -318,6 +318,10 @@ RP_API int rp_model_render(const rp_model *model, const char *json, size_t n, co
 /* Converts a rendered conversation to tokens, as rp_request.rendered does: after the beginning-of-text token, if the model wants one and the text
  * does not begin with it. *tokens: owned by the caller, rp_free. RP_ERR_INVALID (malformed runs), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err);
+/* Counts those tokens. ends[n_turns]: how many there are up to the end of each turn, what the template writes after its content included; turns in the
+ * order of the text. Errors as above, and RP_ERR_LIMIT for more than RP_MAX_MESSAGES turns. */
+RP_API int rp_count_rendered(const rp_model *model, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, size_t *ends,
+                             size_t *n_tokens, rp_error *err);
 
 /* Converts text to token ids. text: n bytes of UTF-8 (invalid bytes are encoded as bytes if the vocabulary can).
  * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for trusted text.

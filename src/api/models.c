@@ -224,10 +224,29 @@ int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_
     if (!m || !text || !tokens || !n_tokens)
         return base_fail(err, RP_ERR_INVALID, "rp_tokenize_rendered: model, text, tokens and n_tokens are needed");
     int rc = model_check_rendered(text, err);
-    if (!rc) rc = pml_append_rendered(m, text, &list, err);
+    if (!rc) rc = pml_append_rendered(m, text, NULL, 0, NULL, &list, err);
     if (rc) token_list_free(&list);
     *tokens = rc ? NULL : list.ids;
     *n_tokens = rc ? 0 : list.n;
+    return rc;
+}
+
+int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turn, size_t n_turns, size_t *ends,
+                      size_t *n_tokens, rp_error *err) {
+    token_list list = {0};
+    if (!m || !text || !n_tokens || (n_turns > 0 && (!turn || !ends)))
+        return base_fail(err, RP_ERR_INVALID, "rp_count_rendered: model, text, turns, ends and n_tokens are needed");
+    *n_tokens = 0;
+    int rc = model_check_rendered(text, err);
+    if (!rc && n_turns > RP_MAX_MESSAGES) rc = base_fail(err, RP_ERR_LIMIT, "%zu turns: give at most %d", n_turns, RP_MAX_MESSAGES);
+    if (rc) return rc;
+    pml_turn *found = base_calloc(BASE_MAX(n_turns, 1), sizeof(*found));
+    if (!found) return base_fail_memory(err, n_turns * sizeof(*found), "turns of a conversation");
+    rc = pml_append_rendered(m, text, turn, n_turns, found, &list, err);
+    for (size_t i = 0; i < n_turns && !rc; i++) ends[i] = found[i].end;
+    *n_tokens = rc ? 0 : list.n;
+    base_free(found);
+    token_list_free(&list);
     return rc;
 }
 

@@ -444,8 +444,9 @@ static int append_rendering(rendering *r, token_list *out, rp_error *err) {
     return RP_OK;
 }
 
-int pml_append_rendered(const rp_model *m, const rp_template_text *text, token_list *out, rp_error *err) {
-    return append_rendering(&(rendering){.m = m, .text = text}, out, err);
+int pml_append_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, pml_turn *ends,
+                        token_list *out, rp_error *err) {
+    return append_rendering(&(rendering){.m = m, .text = text, .turns = turns, .n_turns = n_turns, .ends = ends}, out, err);
 }
 
 int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,

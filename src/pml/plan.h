@@ -99,8 +99,9 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
  * tokens at its beginning, as when it was sampled, and recall knows its tokens. RP_ERR_INVALID (malformed runs, no text), RP_ERR_MEMORY. */
 int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
                       const pml_recall *recall, rp_error *err);
-/* Its tokens. */
-int pml_append_rendered(const rp_model *m, const rp_template_text *text, token_list *out, rp_error *err);
+/* Its tokens. ends[n_turns]: as rp_count_rendered has them. */
+int pml_append_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, pml_turn *ends,
+                        token_list *out, rp_error *err);
 void pml_plan_free(pml_plan *p);
 
 /* Appends the tokens of a conversation in the model's chat format. RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "structured/chat_truncation.h"
 
 /* ---- keys ---- */
 
@@ -135,43 +136,30 @@ static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *m
 
 /* ---- truncation ---- */
 
-#define PIECES 4 /* of the context: one is dropped at a time; the answer gets one at most */
-
-/* Tokens of the plan beyond those that leave room for the answer. */
-static int32_t excess_of(const rp_job *c, const rp_request *o) {
-    const int32_t n_ctx = c->engine->n_ctx, n_answer = BASE_MIN(BASE_MAX(o->max_tokens, 1), n_ctx / PIECES);
-    return c->plan->end - (n_ctx - n_answer);
-}
-
-/* The message that the conversation goes on with: the first of a user, after `first`, so that whole pieces are dropped; at least the last one of a
- * user. 0: there is none. */
-static size_t first_kept(const rp_job *c, const rp_message *messages, size_t first, int32_t excess) {
+/* *kept: the message that the conversation goes on with; 0: none. Each message is a turn of the plan. */
+static int first_kept(const rp_job *c, const rp_request *o, size_t first, int64_t excess, size_t *kept, rp_error *err) {
     const pml_plan *p = c->plan;
-    const int32_t piece = BASE_MAX(c->engine->n_ctx / PIECES, 1), drop = (excess + piece - 1) / piece * piece;
-    const size_t before = first > 0 ? p->turns[first - 1].end : 0;
-    size_t kept = 0;
-    for (size_t i = first + 1; i < p->n_turns; i++) {
-        if (messages[i].role != RP_ROLE_USER) continue;
-        kept = i;
-        if (p->turns[i - 1].end - before >= (size_t)drop) return i;
-    }
-    return kept;
+    size_t *ends = base_alloc(BASE_MAX(p->n_turns, 1) * sizeof(*ends));
+    if (!ends) return base_fail_memory(err, p->n_turns * sizeof(*ends), "a conversation");
+    for (size_t i = 0; i < p->n_turns; i++) ends[i] = p->turns[i].end;
+    *kept = chat_first_kept(o->messages, p->n_turns, ends, first, excess, c->engine->n_ctx);
+    base_free(ends);
+    return RP_OK;
 }
 
 /* Plans the conversation without its oldest turns. */
-static int drop_turns(rp_job *c, const rp_request *o, rp_error *err) {
-    const size_t n = (size_t)o->n_messages;
-    size_t first = 0;
-    while (first < n && o->messages[first].role == RP_ROLE_SYSTEM) first++;
-    const size_t kept = first_kept(c, o->messages, first, excess_of(c, o));
-    if (kept <= first) return RP_OK; /* check_plan refuses it */
+static int drop_turns(rp_job *c, const rp_request *o, int64_t excess, rp_error *err) {
+    const size_t n = (size_t)o->n_messages, first = chat_count_leading_systems(o->messages, n);
+    size_t kept = 0;
+    int rc = first_kept(c, o, first, excess, &kept, err);
+    if (rc || kept <= first) return rc; /* check_plan refuses it */
     rp_message *messages = base_alloc(n * sizeof(*messages));
     if (!messages) return base_fail_memory(err, n * sizeof(*messages), "a conversation");
     memcpy(messages, o->messages, first * sizeof(*messages));
     memcpy(messages + first, o->messages + kept, (n - kept) * sizeof(*messages));
     pml_plan_free(c->plan);
     c->plan = NULL;
-    const int rc = plan_conversation(c, o, messages, n - (kept - first), err);
+    rc = plan_conversation(c, o, messages, n - (kept - first), err);
     base_free(messages);
     job_draft(c)->dropped = (int32_t)(kept - first);
     return rc;
@@ -179,5 +167,7 @@ static int drop_turns(rp_job *c, const rp_request *o, rp_error *err) {
 
 int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
     const int rc = plan_conversation(c, o, o->messages, (size_t)BASE_MAX(o->n_messages, 0), err);
-    return rc || !o->truncates || o->rendered || excess_of(c, o) <= 0 ? rc : drop_turns(c, o, err);
+    if (rc || !o->truncates || o->rendered) return rc;
+    const int64_t excess = chat_excess(c->plan->end, c->engine->n_ctx, o->max_tokens);
+    return excess > 0 ? drop_turns(c, o, excess, err) : RP_OK;
 }
