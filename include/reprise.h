@@ -241,9 +241,11 @@ typedef struct rp_message {
  * Python's Jinja2 does in transformers, byte for byte, errors included. It sees its input only, and its time and memory are limited: templates
  * of foreign files are safe. Immutable: any number of threads may render it. */
 typedef struct rp_template rp_template;
+/* The variables of a rendering, as values (reprise_chat.h). */
+typedef struct rp_template_input rp_template_input;
 
 /* Where bytes of a rendered text are from. Control tokens are recognised in trusted text only. A larger value is the number of a string of the
- * input: values in the order of the JSON text, from RP_TEMPLATE_FIRST_STRING on; keys of objects are not counted. */
+ * input: values in the order of the JSON text, or in which they were added, from RP_TEMPLATE_FIRST_STRING on; keys are not counted. */
 #define RP_TEMPLATE_TRUSTED 0u      /* the template's own text */
 #define RP_TEMPLATE_UNTRUSTED 1u    /* made of the input: JSON, names */
 #define RP_TEMPLATE_FIRST_STRING 2u
@@ -275,6 +277,14 @@ typedef bool (*rp_on_look)(void *user);
 /* Steps of a rendering: the evaluation of a node, an item, some bytes of text; 10 ns each, 20 at most. A template that takes more fails. */
 #define RP_TEMPLATE_MAX_STEPS ((uint64_t)50000000)
 
+/* Why a rendering failed, for a caller that gives the template another form of the conversation. */
+typedef enum rp_template_failure {
+    RP_TEMPLATE_RENDERED,   /* it did not */
+    RP_TEMPLATE_REFUSED,    /* the template refuses the conversation (raise_exception) */
+    RP_TEMPLATE_WRONG_TYPE, /* a value has a type that the template does not expect ("TypeError: ...") */
+    RP_TEMPLATE_FAILED,     /* anything else */
+} rp_template_failure;
+
 typedef struct rp_template_options {
     uint32_t struct_size;
     bool has_time; /* false (default): strftime_now is the local time; true: `time` */
@@ -287,6 +297,7 @@ typedef struct rp_template_options {
     /* n_trusted pairs of a name and a text, borrowed: more variables, unless the JSON has them. Their texts are trusted. */
     const char *const *trusted;
     size_t n_trusted;
+    rp_template_failure *failure; /* set by each rendering; NULL (default): not wanted */
 } rp_template_options;
 
 RP_API void rp_template_options_init(rp_template_options *options, uint32_t struct_size);

@@ -47,6 +47,41 @@ typedef struct rp_chat_message {
     const char *call_id; /* RP_ROLE_TOOL: the call whose result `text` is. NULL: results are those of the calls before them, in their order */
 } rp_chat_message;
 
+/* ---- Input of chat templates ------------------------------------------------------------------------------------- */
+
+/* The variables of a template (rp_template, reprise.h) without JSON in between: a builder, to which values are added in their order:
+ *
+ *   rp_template_input_key(in, "messages");
+ *   rp_template_input_begin_list(in);
+ *     rp_template_input_begin_dict(in);
+ *       rp_template_input_key(in, "role");     rp_template_input_text(in, "user", 4);
+ *       rp_template_input_key(in, "content");  const uint32_t content = rp_template_input_text(in, text, n);
+ *     rp_template_input_end(in);
+ *   rp_template_input_end(in);
+ *   rp_template_input_key(in, "add_generation_prompt");
+ *   rp_template_input_json(in, "true", 4);
+ *
+ * Errors are kept, and reported by the rendering: RP_ERR_INVALID (a text is not UTF-8; values, keys and ends do not match), RP_ERR_LIMIT (more than
+ * 128 MiB of texts, or 128 levels), RP_ERR_MEMORY. One thread adds; then any number of threads may render the input, any number of times. */
+RP_API int rp_template_input_new(rp_template_input **out, rp_error *err);
+RP_API void rp_template_input_free(rp_template_input *in);
+/* The key of the next value, in a dict; the variables themselves are one. Copied. */
+RP_API void rp_template_input_key(rp_template_input *in, const char *name);
+/* Adds n bytes of UTF-8; copied. Returns the origin that they have in rendered text (rp_template_run); 0: an error. Untrusted, except the usual names
+ * of roles at the key "role" of messages. */
+RP_API uint32_t rp_template_input_text(rp_template_input *in, const char *text, size_t n);
+/* Adds a value that is given as JSON, of any type: "null", "true", "12", a tool's JSON Schema. Copied. Its strings are numbered in their order. */
+RP_API void rp_template_input_json(rp_template_input *in, const char *json, size_t n);
+RP_API void rp_template_input_begin_dict(rp_template_input *in);
+RP_API void rp_template_input_begin_list(rp_template_input *in);
+RP_API void rp_template_input_end(rp_template_input *in); /* of the last list or dict that was begun */
+
+/* rp_template_render and rp_model_render (reprise.h) of values. */
+RP_API int rp_template_render_input(const rp_template *t, const rp_template_input *in, const rp_template_options *options, rp_template_text **out,
+                                    rp_error *err);
+RP_API int rp_model_render_input(const rp_model *model, const rp_template_input *in, const rp_template_options *options, rp_template_text **out,
+                                 rp_error *err);
+
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
 typedef enum rp_tool_choice {

@@ -263,6 +263,9 @@ typedef struct rp_template_report {
  * *out: rp_template_report_free; NULL on failure. */
 RP_API int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
                              rp_template_report **out, rp_error *err);
+/* The same for a conversation as values (reprise_chat.h). */
+RP_API int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in, const rp_template_check_options *options,
+                                   rp_template_report **out, rp_error *err);
 RP_API void rp_template_report_free(rp_template_report *report);
 /* What to do about a change of this template: a phrase for messages. Static. */
 RP_API const char *rp_template_advice(const rp_template *t, const rp_template_change *change);

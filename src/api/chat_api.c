@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json_read.h"
-#include "base/json_write.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "structured/chat_input.h"
@@ -281,27 +280,25 @@ static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_cha
     return in;
 }
 
-static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_error *err) {
+static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_template_failure *failure, rp_error *err) {
     uint32_t *sources = base_calloc(in->n_messages, sizeof(*sources));
+    rp_template_input *values = NULL;
+    rp_template_options options = rp_template_options_defaults();
+    options.failure = failure;
     c->turns = base_calloc(in->n_messages, sizeof(*c->turns));
-    json_t *input = sources && c->turns ? chat_input_json(in) : NULL;
-    char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
-    const int rc = json ? rp_model_render(model, json, strlen(json), NULL, &c->rendered, err) : structured_fail_memory(err);
-    if (!rc) {
-        chat_input_sources(in, input, sources);
-        c->n_turns = chat_input_turns(in, c->rendered, sources, c->turns);
-    }
-    base_free(json);
-    json_decref(input);
+    int rc = sources && c->turns ? chat_input_values(in, &values, sources, err) : structured_fail_memory(err);
+    if (!rc) rc = rp_model_render_input(model, values, &options, &c->rendered, err);
+    if (!rc) c->n_turns = chat_input_turns(in, c->rendered, sources, c->turns, NULL);
+    rp_template_input_free(values);
     base_free(sources);
     if (rc) base_free(c->turns), c->turns = NULL;
     return rc;
 }
 
 /* Another form of the conversation, for a template that refuses it. false: there is none, or an error. */
-static bool adapt(chat_input *in, conversation *v, const rp_error *refusal, rp_error *err) {
-    if (chat_input_adapt(in, refusal)) return true;
-    if (v->merged.messages || in->n_messages < 2) return false;
+static bool adapt(chat_input *in, conversation *v, rp_template_failure why, rp_error *err) {
+    const chat_retry retry = chat_input_adapt(in, v->merged.messages != NULL, why);
+    if (retry != CHAT_MERGE) return retry == CHAT_AGAIN;
     const int rc = chat_merge(&v->merged, in->messages, in->n_messages, MAX_TEXT_BYTES);
     check_text(rc, err);
     if (rc) return false;
@@ -315,12 +312,13 @@ static bool adapt(chat_input *in, conversation *v, const rp_error *refusal, rp_e
 /* Renders the conversation; again in another form, if the template refuses it. */
 static void render_conversation(rp_chat *c, const rp_model *model, chat_input *in, conversation *v, rp_error *err) {
     rp_error first = {0}, again = {0};
+    rp_template_failure why = RP_TEMPLATE_FAILED;
     if (err->code) return;
-    int rc = render(c, model, in, &first);
+    int rc = render(c, model, in, &why, &first);
     again = first;
-    while (rc == RP_ERR_INVALID && adapt(in, v, &again, err)) {
+    while (rc == RP_ERR_INVALID && adapt(in, v, why, err)) {
         again = (rp_error){0};
-        rc = render(c, model, in, &again);
+        rc = render(c, model, in, &why, &again);
     }
     if (rc && !err->code) *err = rc == RP_ERR_INVALID ? first : again;
     else if (!rc) c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);

@@ -205,13 +205,24 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
 }
 
 int rp_model_render(const rp_model *m, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
-    const char *tokens[8];
-    size_t n_tokens = 0;
+    rp_template_input *in = NULL;
     if (!m || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_model_render: model, json and out are needed");
     *out = NULL;
+    int rc = template_input_read(&in, json, n, err);
+    if (!rc) rc = rp_model_render_input(m, in, options, out, err);
+    rp_template_input_free(in);
+    return rc;
+}
+
+int rp_model_render_input(const rp_model *m, const rp_template_input *in, const rp_template_options *options, rp_template_text **out,
+                          rp_error *err) {
+    const char *items[8];
+    template_tokens tokens = {.items = items};
+    if (!m || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_model_render: model, input and out are needed");
+    *out = NULL;
     if (!m->template) return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no chat template of its own: use messages, or give a template");
-    model_template_tokens(m, tokens, &n_tokens);
-    int rc = template_render(m->template, json, n, tokens, n_tokens, options, out, err);
+    model_template_tokens(m, items, &tokens.n);
+    int rc = template_render(m->template, in, &tokens, options, out, err);
     if (!rc && (rc = model_complete_rendered(m, *out, err))) {
         rp_template_text_free(*out);
         *out = NULL;
@@ -231,10 +242,10 @@ int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_
     return rc;
 }
 
-int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turn, size_t n_turns, size_t *ends,
+int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *ended, size_t n_turns, size_t *ends,
                       size_t *n_tokens, rp_error *err) {
     token_list list = {0};
-    if (!m || !text || !n_tokens || (n_turns > 0 && (!turn || !ends)))
+    if (!m || !text || !n_tokens || (n_turns > 0 && (!ended || !ends)))
         return base_fail(err, RP_ERR_INVALID, "rp_count_rendered: model, text, turns, ends and n_tokens are needed");
     *n_tokens = 0;
     int rc = model_check_rendered(text, err);
@@ -242,7 +253,7 @@ int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_
     if (rc) return rc;
     pml_turn *found = base_calloc(BASE_MAX(n_turns, 1), sizeof(*found));
     if (!found) return base_fail_memory(err, n_turns * sizeof(*found), "turns of a conversation");
-    rc = pml_append_rendered(m, text, turn, n_turns, found, &list, err);
+    rc = pml_append_rendered(m, text, ended, n_turns, found, &list, err);
     for (size_t i = 0; i < n_turns && !rc; i++) ends[i] = found[i].end;
     *n_tokens = rc ? 0 : list.n;
     base_free(found);

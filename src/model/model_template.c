@@ -40,14 +40,17 @@ void model_template_tokens(const rp_model *m, const char *out[8], size_t *n) {
 
 static rp_template_text *probe(const rp_model *m, const char *json) {
     rp_template_text *text = NULL;
-    const char *tokens[8];
-    size_t n;
-    model_template_tokens(m, tokens, &n);
+    const char *items[8];
+    template_tokens tokens = {.items = items};
+    rp_template_input *in = NULL;
+    model_template_tokens(m, items, &tokens.n);
     uint64_t steps_left = MAX_PROBE_STEPS;
     rp_template_options options = rp_template_options_defaults();
     rp_error err;
     options.steps_left = &steps_left;
-    const int rc = template_render(m->template, json, strlen(json), tokens, n, &options, &text, &err);
+    int rc = template_input_read(&in, json, strlen(json), &err);
+    if (!rc) rc = template_render(m->template, in, &tokens, &options, &text, &err);
+    rp_template_input_free(in);
     if (rc == RP_ERR_LIMIT) base_log(BASE_LOG_WARN, "%s: chat template: %s", gguf_name(m->file), err.message);
     return rc ? NULL : text;
 }

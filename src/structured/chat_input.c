@@ -6,10 +6,13 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/hash.h"
 #include "base/json_read.h"
 #include "base/memory.h"
+#include "structured/chat_truncation.h"
 #include "structured/tool_text.h"
+#include "template/template.h"
 
 #define SHORT_ID_DIGITS 9                      /* of call ids, for Mistral's templates */
 #define MAX_REASONING_BYTES ((size_t)64 << 20) /* of a message */
@@ -30,113 +33,165 @@ bool rp_role_parse(const char *name, rp_role *out) {
 
 /* ---- messages ---- */
 
-typedef struct message_writer {
-    const chat_input *in;
-    json_t *ids;                    /* id -> number of the last call with it, among those written */
-    size_t call, result, reasoning; /* the next ones */
-} message_writer;
+/* What belongs to a message, by number: calls[calls, end_calls), reasonings[reasonings, end_reasonings). */
+typedef struct message_parts {
+    size_t calls, end_calls, reasonings, end_reasonings;
+    const chat_result *result; /* NULL: none */
+    size_t answers;            /* the number of the call that it answers; SIZE_MAX: an unknown one */
+} message_parts;
 
-/* false: out of memory. Takes the item over. */
-static bool set(json_t *object, const char *name, json_t *item) { return json_object_set_new(object, name, item) == 0; }
+/* Numbers the parts of all messages, those that are left out, too. */
+typedef struct part_counter {
+    const chat_input *in;
+    json_t *ids; /* id -> number of the last call with it, so far */
+    size_t call, result, reasoning; /* the next ones */
+} part_counter;
 
 static const char *id_of(const chat_call *call, size_t number, char own[OWN_ID_BYTES]) {
     snprintf(own, OWN_ID_BYTES, "call_%zu", number);
     return call->id ? call->id : own;
 }
 
-static json_t *id_json(const chat_input *in, const char *id) {
+/* The parts of message i, after those of the one before it. false: out of memory. */
+static bool count_parts(part_counter *c, size_t i, message_parts *out) {
+    const chat_input *in = c->in;
+    char own[OWN_ID_BYTES];
+    *out = (message_parts){.calls = c->call, .reasonings = c->reasoning, .answers = SIZE_MAX};
+    BASE_ASSERT(c->call == in->n_calls || in->calls[c->call].message >= i); /* by rising message */
+    BASE_ASSERT(c->reasoning == in->n_reasonings || in->reasonings[c->reasoning].message >= i);
+    for (; c->call < in->n_calls && in->calls[c->call].message == i; c->call++)
+        if (json_object_set_new(c->ids, id_of(&in->calls[c->call], c->call, own), json_integer((json_int_t)c->call))) return false;
+    while (c->reasoning < in->n_reasonings && in->reasonings[c->reasoning].message == i) c->reasoning++;
+    out->end_calls = c->call;
+    out->end_reasonings = c->reasoning;
+    if (c->result == in->n_results || in->results[c->result].message != i) return true;
+    out->result = &in->results[c->result];
+    out->answers = c->result++;
+    const json_t *found = out->result->id ? json_object_get(c->ids, out->result->id) : NULL;
+    if (out->result->id) out->answers = found ? (size_t)json_integer_value(found) : SIZE_MAX;
+    if (out->answers >= c->call) out->answers = SIZE_MAX;
+    return true;
+}
+
+static void add_text(rp_template_input *to, const char *key, const char *text) {
+    rp_template_input_key(to, key);
+    template_input_copy(to, text, strlen(text));
+}
+
+static void add_json(rp_template_input *to, const char *key, const json_t *value) {
+    rp_template_input_key(to, key);
+    template_input_json(to, value);
+}
+
+static void add_id(const chat_input *in, rp_template_input *to, const char *key, const char *id) {
     base_hash h;
-    base_key key;
+    base_key digest;
     char digits[SHORT_ID_DIGITS + 2];
-    if (!in->style.short_ids) return json_string(id);
-    base_hash_init(&h, "reprise call id 1");
-    base_hash_bytes(&h, id, strlen(id));
-    base_hash_final(&h, &key);
-    base_key_hex(&key, digits, SHORT_ID_DIGITS + 1);
-    return json_stringn(digits, SHORT_ID_DIGITS);
-}
-
-static json_t *call_json(const chat_input *in, const chat_call *call, const char *id) {
-    json_t *arguments = in->style.text_arguments ? NULL : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
-    if (!arguments) arguments = json_string(call->arguments);
-    return json_pack("{s:o, s:s, s:{s:s, s:o}}", "id", id_json(in, id), "type", "function", "function", "name", call->name, "arguments", arguments);
-}
-
-static bool write_calls(message_writer *w, json_t *message, size_t i) {
-    const chat_input *in = w->in;
-    json_t *calls = NULL;
-    for (; w->call < in->n_calls && in->calls[w->call].message == i; w->call++) {
-        char own[OWN_ID_BYTES];
-        const char *id = id_of(&in->calls[w->call], w->call, own);
-        if (!calls) calls = json_array();
-        if (!calls || json_array_append_new(calls, call_json(in, &in->calls[w->call], id)) ||
-            !set(w->ids, id, json_integer((json_int_t)w->call)))
-            return json_decref(calls), false;
+    if (in->style.short_ids) {
+        base_hash_init(&h, "reprise call id 1");
+        base_hash_bytes(&h, id, strlen(id));
+        base_hash_final(&h, &digest);
+        base_key_hex(&digest, digits, SHORT_ID_DIGITS + 1);
+        digits[SHORT_ID_DIGITS] = '\0';
+        id = digits;
     }
-    return !calls || set(message, "tool_calls", calls);
+    add_text(to, key, id);
+}
+
+static void add_call(const chat_input *in, rp_template_input *to, size_t number) {
+    const chat_call *call = &in->calls[number];
+    char own[OWN_ID_BYTES];
+    rp_template_input_begin_dict(to);
+    add_id(in, to, "id", id_of(call, number, own));
+    add_text(to, "type", "function");
+    rp_template_input_key(to, "function");
+    rp_template_input_begin_dict(to);
+    add_text(to, "name", call->name);
+    json_t *arguments = in->style.text_arguments ? NULL : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
+    if (arguments) add_json(to, "arguments", arguments);
+    else add_text(to, "arguments", call->arguments);
+    json_decref(arguments);
+    rp_template_input_end(to);
+    rp_template_input_end(to);
+}
+
+static void add_calls(const chat_input *in, rp_template_input *to, const message_parts *p) {
+    if (p->calls == p->end_calls) return;
+    rp_template_input_key(to, "tool_calls");
+    rp_template_input_begin_list(to);
+    for (size_t k = p->calls; k < p->end_calls; k++) add_call(in, to, k);
+    rp_template_input_end(to);
 }
 
 /* The result of a call that is written before it: by its id, or by its number. */
-static bool write_result(message_writer *w, json_t *message, size_t i) {
-    const chat_input *in = w->in;
+static void add_result(const chat_input *in, rp_template_input *to, const message_parts *p) {
     char own[OWN_ID_BYTES];
-    if (w->result >= in->n_results || in->results[w->result].message != i) return true;
-    size_t number = w->result;
-    const char *id = in->results[w->result++].id;
-    const json_t *found = id ? json_object_get(w->ids, id) : NULL;
-    if (id) number = found ? (size_t)json_integer_value(found) : SIZE_MAX;
-    if (number >= w->call) return !id || set(message, "tool_call_id", id_json(in, id));
-    const chat_call *call = &in->calls[number];
-    return set(message, "name", json_string(call->name)) && set(message, "tool_call_id", id_json(in, id_of(call, number, own)));
+    if (p->answers != SIZE_MAX) {
+        add_text(to, "name", in->calls[p->answers].name);
+        add_id(in, to, "tool_call_id", id_of(&in->calls[p->answers], p->answers, own));
+    } else if (p->result && p->result->id) add_id(in, to, "tool_call_id", p->result->id);
 }
 
-/* Reasoning has two names among templates. */
-static bool write_reasoning(message_writer *w, json_t *message, size_t i) {
-    const chat_input *in = w->in;
+/* Reasoning has two names among templates. false: out of memory. */
+static bool add_reasoning(const chat_input *in, rp_template_input *to, const message_parts *p) {
     base_buffer text = BASE_BUFFER(MAX_REASONING_BYTES);
     bool ok = true;
-    for (; w->reasoning < in->n_reasonings && in->reasonings[w->reasoning].message == i && ok; w->reasoning++)
-        ok = base_buffer_append_str(&text, in->reasonings[w->reasoning].text) == 0;
+    for (size_t k = p->reasonings; k < p->end_reasonings && ok; k++) ok = base_buffer_append_str(&text, in->reasonings[k].text) == 0;
     const char *name = !rp_template_uses(in->t, "reasoning_content") && rp_template_uses(in->t, "thinking") ? "thinking" : "reasoning_content";
-    if (ok && text.len > 0) ok = set(message, name, json_stringn(text.data, text.len));
+    if (ok && text.len > 0) {
+        rp_template_input_key(to, name);
+        template_input_copy(to, text.data, text.len);
+    }
     base_buffer_free(&text);
     return ok;
 }
 
-static json_t *message_json(message_writer *w, size_t i) {
-    const rp_message *m = &w->in->messages[i];
-    json_t *message = json_pack("{s:s, s:s%}", "role", role_names[m->role], "content", m->text, m->n);
-    if (message && write_reasoning(w, message, i) && write_calls(w, message, i) && write_result(w, message, i)) return message;
-    return json_decref(message), NULL;
+/* Returns the origin of the content. */
+static uint32_t add_message(const chat_input *in, rp_template_input *to, size_t i, const message_parts *p, bool *ok) {
+    const rp_message *m = &in->messages[i];
+    rp_template_input_begin_dict(to);
+    add_text(to, "role", role_names[m->role]);
+    rp_template_input_key(to, "content");
+    const uint32_t source = template_input_borrow(to, m->text, m->n);
+    *ok = add_reasoning(in, to, p);
+    add_calls(in, to, p);
+    add_result(in, to, p);
+    rp_template_input_end(to);
+    return source;
 }
 
-static size_t count_leading_systems(const chat_input *in) {
-    size_t n = 0;
-    while (n < in->n_messages && in->messages[n].role == RP_ROLE_SYSTEM) n++;
-    return n;
-}
-
-/* Messages that are left out are written, too: calls and results are numbered by all of them. */
-static json_t *messages_json(const chat_input *in) {
-    message_writer w = {.in = in, .ids = json_object()};
-    const size_t n_leading = count_leading_systems(in);
-    json_t *all = w.ids ? json_array() : NULL;
-    for (size_t i = 0; i < in->n_messages && all; i++) {
-        json_t *message = message_json(&w, i);
-        if (!message || ((i < n_leading || i >= in->first) && json_array_append(all, message))) json_decref(all), all = NULL;
-        json_decref(message);
+static bool add_messages(const chat_input *in, rp_template_input *to, uint32_t *sources) {
+    part_counter c = {.in = in, .ids = json_object()};
+    const size_t n_leading = chat_count_leading_systems(in->messages, in->n_messages);
+    bool ok = c.ids != NULL;
+    rp_template_input_key(to, "messages");
+    rp_template_input_begin_list(to);
+    for (size_t i = 0; i < in->n_messages && ok; i++) {
+        const bool is_kept = i < n_leading || i >= in->first;
+        message_parts parts;
+        ok = count_parts(&c, i, &parts);
+        const uint32_t source = ok && is_kept ? add_message(in, to, i, &parts, &ok) : 0;
+        if (sources) sources[i] = source;
     }
-    json_decref(w.ids);
-    return all;
+    rp_template_input_end(to);
+    json_decref(c.ids);
+    return ok;
 }
 
 /* ---- variables ---- */
 
-static json_t *tools_json(const answer_form *form) {
-    json_t *all = json_array();
-    for (size_t i = 0; i < form->n_tools && all; i++)
-        if (!form->tools[i].barred && json_array_append_new(all, tool_text_json(&form->tools[i]))) json_decref(all), all = NULL;
-    return all;
+static bool add_tools(const answer_form *form, rp_template_input *to) {
+    bool ok = true;
+    rp_template_input_key(to, "tools");
+    rp_template_input_begin_list(to);
+    for (size_t i = 0; i < form->n_tools && ok; i++) {
+        json_t *definition = form->tools[i].barred ? NULL : tool_text_json(&form->tools[i]);
+        ok = definition || form->tools[i].barred;
+        if (definition) template_input_json(to, definition);
+        json_decref(definition);
+    }
+    rp_template_input_end(to);
+    return ok;
 }
 
 bool chat_input_is_of_model(const char *variable) {
@@ -146,32 +201,48 @@ bool chat_input_is_of_model(const char *variable) {
     return false;
 }
 
-static bool write_variables(const chat_input *in, json_t *out) {
+static void add_variables(const chat_input *in, rp_template_input *to) {
     const char *name;
     json_t *item;
-    bool ok = true;
-    json_object_foreach((json_t *)in->variables, name, item) ok = ok && (chat_input_is_of_model(name) || json_object_set(out, name, item) == 0);
+    json_object_foreach((json_t *)in->variables, name, item)
+        if (!chat_input_is_of_model(name)) add_json(to, name, item);
     if (in->form->thinking != THINKING_UNSET) {
-        ok = ok && set(out, "enable_thinking", json_boolean(in->form->thinking == THINKING_ON));
-        ok = ok && set(out, "thinking", json_boolean(in->form->thinking == THINKING_ON));
+        const json_t *thinks = json_boolean(in->form->thinking == THINKING_ON);
+        add_json(to, "enable_thinking", thinks);
+        add_json(to, "thinking", thinks);
     }
-    return ok && (!in->reasoning_effort || set(out, "reasoning_effort", json_string(in->reasoning_effort)));
+    if (in->reasoning_effort) add_text(to, "reasoning_effort", in->reasoning_effort);
 }
 
-json_t *chat_input_json(const chat_input *in) {
+int chat_input_values(const chat_input *in, rp_template_input **out, uint32_t *sources, rp_error *err) {
     const bool has_tools = answer_form_may_call(in->form) && rp_template_uses(in->t, "tools");
-    json_t *out = json_object();
-    if (out && set(out, "tools", json_null()) && set(out, "documents", json_null()) && write_variables(in, out) &&
-        (!has_tools || set(out, "tools", tools_json(in->form))) && set(out, "messages", messages_json(in)) &&
-        set(out, "add_generation_prompt", json_boolean(!in->continues_last)))
-        return out;
-    return json_decref(out), NULL;
+    const int rc = rp_template_input_new(out, err);
+    if (rc) return rc;
+    add_json(*out, "tools", json_null());
+    add_json(*out, "documents", json_null());
+    add_variables(in, *out);
+    bool ok = !has_tools || add_tools(in->form, *out);
+    ok = ok && add_messages(in, *out, sources);
+    add_json(*out, "add_generation_prompt", json_boolean(!in->continues_last));
+    if (ok) return RP_OK;
+    rp_template_input_free(*out);
+    *out = NULL;
+    return base_fail_memory(err, 0, "a conversation");
 }
 
-bool chat_input_adapt(chat_input *in, const rp_error *err) {
-    if (!in->style.short_ids && strstr(err->message, "length 9")) return in->style.short_ids = true;
-    if (!in->style.text_arguments && in->n_calls > 0 && strstr(err->message, "TypeError")) return in->style.text_arguments = true;
-    return false;
+chat_retry chat_input_adapt(chat_input *in, bool is_merged, rp_template_failure why) {
+    if (why == RP_TEMPLATE_RENDERED) return CHAT_GIVE_UP;
+    if (why == RP_TEMPLATE_WRONG_TYPE && !in->style.text_arguments && in->n_calls > 0) {
+        in->style.text_arguments = true;
+        return CHAT_AGAIN;
+    }
+    if (why == RP_TEMPLATE_REFUSED && !in->style.short_ids && in->n_calls + in->n_results > 0) {
+        in->style.short_ids = true;
+        return CHAT_AGAIN;
+    }
+    if (is_merged || in->n_messages < 2) return CHAT_GIVE_UP;
+    in->style.short_ids = false;
+    return CHAT_MERGE;
 }
 
 /* ---- merging ---- */
@@ -230,40 +301,14 @@ void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, ch
 
 /* ---- the rendered text ---- */
 
-static uint32_t count_strings(const json_t *json) {
-    const char *name;
-    json_t *item;
-    uint32_t n = json_is_string(json) ? 1 : 0;
-    json_object_foreach((json_t *)json, name, item) n += count_strings(item);
-    for (size_t i = 0; i < json_array_size(json); i++) n += count_strings(json_array_get(json, i));
-    return n;
-}
-
-/* Strings are numbered as rp_template_render numbers them: in the order of the JSON text. In a message the content follows the role. */
-void chat_input_sources(const chat_input *in, const json_t *json, uint32_t *sources) {
-    const json_t *messages = json_object_get(json, "messages");
-    const size_t n_leading = count_leading_systems(in);
-    const char *name;
-    json_t *item;
-    uint32_t n = RP_TEMPLATE_FIRST_STRING;
-    json_object_foreach((json_t *)json, name, item) {
-        if (item == messages) break;
-        n += count_strings(item);
-    }
-    for (size_t i = 0, k = 0; i < in->n_messages; i++) {
-        const bool kept = i < n_leading || i >= in->first;
-        sources[i] = kept ? n + 1 : 0;
-        if (kept) n += count_strings(json_array_get(messages, k++));
-    }
-}
-
-size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources, rp_rendered_turn *turns) {
+size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources, rp_rendered_turn *turns, size_t *of) {
     size_t end = 0, n = 0;
     for (size_t i = 0, run = 0; i < in->n_messages; i++) {
         size_t k = run;
         while (k < text->n_runs && text->runs[k].origin != sources[i]) k++;
         if (sources[i] == 0 || k == text->n_runs) continue;
         for (; k < text->n_runs && text->runs[k].origin == sources[i]; k++) end = text->runs[k].end;
+        if (of) of[n] = i;
         turns[n++] = (rp_rendered_turn){end, in->messages[i].role};
         run = k;
     }

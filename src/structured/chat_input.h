@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chat_input.h: a conversation as the input of a chat template, and what the rendered text says about it.
  *
- *   messages, calls, results, reasoning, tools, variables --chat_input_json--> JSON --rp_model_render--> text with origins
+ *   messages, calls, results, reasoning, tools, variables --chat_input_values--> rp_template_input --rp_model_render_input--> text with origins
  *
  * Calls, results and reasoning are lists beside the messages, each element with the index of its message: most messages have none. The variables are
  * those that transformers sets: what is not given is None.
@@ -14,7 +14,7 @@
 #include <jansson.h>
 
 #include "base/buffer.h"
-#include "reprise.h"
+#include "reprise_chat.h"
 #include "structured/answer_form.h"
 
 /* A tool call in the conversation. */
@@ -60,12 +60,23 @@ typedef struct chat_input {
     chat_style style;
 } chat_input;
 
-/* The input of the template; a new reference. NULL: out of memory, or a text is no UTF-8. */
-json_t *chat_input_json(const chat_input *in);
+/* The values of the template's variables; the contents of messages are borrowed until they are freed (rp_template_input_free). All texts are UTF-8.
+ * sources[n_messages], unless NULL: the origins that the contents have in the rendered text; 0: the message is left out. RP_ERR_MEMORY, with *out NULL;
+ * other errors are reported by the rendering. */
+int chat_input_values(const chat_input *in, rp_template_input **out, uint32_t *sources, rp_error *err) BASE_NODISCARD;
 /* Is a variable the model's own, since it is a control token? */
 bool chat_input_is_of_model(const char *variable);
-/* What the template seems to want, from the text of its error: sets it. false: nothing that a style has. */
-bool chat_input_adapt(chat_input *in, const rp_error *err);
+/* What to do after the template has failed. Each form is tried once:
+ *
+ *   as it is --WRONG_TYPE--> arguments as text --REFUSED--> short ids --> merged messages --REFUSED--> merged, with short ids
+ *
+ * and those without calls skip to merged messages. */
+typedef enum chat_retry {
+    CHAT_GIVE_UP,
+    CHAT_AGAIN, /* with the style that was set */
+    CHAT_MERGE, /* likewise, after chat_merge */
+} chat_retry;
+chat_retry chat_input_adapt(chat_input *in, bool is_merged, rp_template_failure why);
 
 /* Messages for templates that refuse other conversations: consecutive messages of the user or the assistant are one, with an empty line between
  * their texts, and system messages are the user's. Results stay as they are. */
@@ -83,11 +94,9 @@ void chat_merged_free(chat_merged *m);
 void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results, chat_reasoning *reasonings,
                       size_t n_reasonings);
 
-/* sources[n_messages]: the numbers that the origins of the rendered text have for the contents of messages; 0: left out. json: of chat_input_json. */
-void chat_input_sources(const chat_input *in, const json_t *json, uint32_t *sources);
 /* turns[n_messages]: where the contents of messages end in the rendered text. Returns their number: contents that the template left out, or wrote in
- * another order, are no turns. */
-size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources, rp_rendered_turn *turns);
+ * another order, are no turns. of[n_messages], unless NULL: the message of each turn. */
+size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources, rp_rendered_turn *turns, size_t *of);
 /* Does the rendered text end within reasoning? What is after the last content counts, or with continues_last the content, too. */
 bool chat_input_opens_reasoning(const chat_input *in, const rp_template_text *text);
 

@@ -96,15 +96,25 @@ static int state_report(const state *s, bool in_template, rp_error *err) {
     return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message) : base_fail(err, (rp_code)s->code, "%s", s->message);
 }
 
-static void add_tokens(state *s, const template_tokens *tokens) {
-    for (size_t i = 0; i < tokens->n && !s->failed; i++)
-        if (!dict_find_text(s, s->variables, tokens->items[2 * i]))
-            dict_set(s, s->variables, value_text(s, tokens->items[2 * i]), value_text(s, tokens->items[2 * i + 1]));
+/* The variables of the input, and those tokens that it has not. */
+static void set_variables(state *s, const rp_template_input *in, const template_tokens *const tokens[2]) {
+    s->variables = dict_clone(s, template_input_variables(in));
+    for (int k = 0; k < 2 && s->variables; k++)
+        for (size_t i = 0; tokens[k] && i < tokens[k]->n && !s->failed; i++)
+            if (!dict_find_text(s, s->variables, tokens[k]->items[2 * i]))
+                dict_set(s, s->variables, value_text(s, tokens[k]->items[2 * i]), value_text(s, tokens[k]->items[2 * i + 1]));
 }
 
+/* The input's own list of messages stays as it is. */
 static void apply_edit(state *s, const template_edit *edit) {
     const value *messages = dict_find_text(s, s->variables, "messages");
-    if (messages && messages->type == VALUE_LIST && messages->as.l->n > edit->n_messages) messages->as.l->n = edit->n_messages;
+    if (messages && messages->type == VALUE_LIST && messages->as.l->n > edit->n_messages) {
+        const value first = value_list(s, LIST_LIST, 0);
+        if (s->failed) return;
+        *first.as.l = *messages->as.l;
+        first.as.l->n = edit->n_messages;
+        dict_set(s, s->variables, value_text(s, "messages"), first);
+    }
     if (edit->sets_generation) dict_set(s, s->variables, value_text(s, "add_generation_prompt"), value_bool(edit->generation));
 }
 
@@ -116,45 +126,61 @@ static int copy_lines(const state *s, template_edit *edit, rp_error *err) {
     return RP_OK;
 }
 
-int template_render_edited(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
+static rp_template_failure failure_of(const state *s) {
+    if (!s->failed) return RP_TEMPLATE_RENDERED;
+    if (s->code == RP_ERR_INVALID && s->failed_as == TEMPLATE_ERROR) return RP_TEMPLATE_REFUSED;
+    return s->code == RP_ERR_INVALID && s->failed_as == TYPE_ERROR ? RP_TEMPLATE_WRONG_TYPE : RP_TEMPLATE_FAILED;
+}
+
+/* A rendering has the steps and the bytes of its input, too: a limit means the same however often an input is rendered. */
+int template_render_edited(const rp_template *t, const rp_template_input *in, const template_tokens *tokens, const rp_template_options *options,
                            template_edit *edit, rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
-    state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o};
     builder text = {0};
-    if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, json and out are needed");
+    if (!t || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, input and out are needed");
     *out = NULL;
     int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_template_options", err) : RP_OK;
     if (rc) return rc;
-    if (n > TEMPLATE_MAX_INPUT_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
+    if (o.failure) *o.failure = RP_TEMPLATE_FAILED;
+    if ((rc = template_input_check(in, err))) return rc;
+    state s = {.t = t, .memory = {.total = in->s.memory.total, .limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o, .steps = in->s.steps};
     s.max_steps = o.steps_left ? BASE_MIN(*o.steps_left, TEMPLATE_MAX_STEPS) : TEMPLATE_MAX_STEPS;
-    if (!state_look(&s)) return state_report(&s, false, err);
-    s.variables = json_read(&s, json, n);
-    bool in_template = s.variables != NULL;
-    if (in_template) add_tokens(&s, &(template_tokens){o.trusted, o.n_trusted});
-    if (in_template) add_tokens(&s, tokens);
-    if (in_template && edit) {
-        apply_edit(&s, edit);
-        s.watched = &text;
+    const bool begins = state_look(&s);
+    if (begins) {
+        set_variables(&s, in, (const template_tokens *const[]){&(template_tokens){o.trusted, o.n_trusted}, tokens});
+        if (edit) apply_edit(&s, edit);
+        if (edit) s.watched = &text;
+        template_evaluate(&s, t->body, &text);
     }
-    if (in_template) template_evaluate(&s, t->body, &text);
-    rc = s.failed ? state_report(&s, in_template, err) : copy_out(&text, out, err);
+    rc = s.failed ? state_report(&s, begins, err) : copy_out(&text, out, err);
     if (!rc && edit && (rc = copy_lines(&s, edit, err))) {
         rp_template_text_free(*out);
         *out = NULL;
     }
+    if (o.failure) *o.failure = rc && !s.failed ? RP_TEMPLATE_FAILED : failure_of(&s);
     if (o.steps_left) *o.steps_left -= BASE_MIN(s.steps, *o.steps_left);
     arena_free(&s.memory);
     return rc;
 }
 
-int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
+int template_render(const rp_template *t, const rp_template_input *in, const template_tokens *tokens, const rp_template_options *options,
                     rp_template_text **out, rp_error *err) {
-    return template_render_edited(t, json, n, &(template_tokens){tokens, n_tokens}, options, NULL, out, err);
+    return template_render_edited(t, in, tokens, options, NULL, out, err);
+}
+
+int rp_template_render_input(const rp_template *t, const rp_template_input *in, const rp_template_options *options, rp_template_text **out,
+                             rp_error *err) {
+    return template_render(t, in, NULL, options, out, err);
 }
 
 int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
-    return template_render(t, json, n, NULL, 0, options, out, err);
+    rp_template_input *in = NULL;
+    if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, json and out are needed");
+    *out = NULL;
+    int rc = template_input_read(&in, json, n, err);
+    if (!rc) rc = template_render(t, in, NULL, options, out, err);
+    rp_template_input_free(in);
+    return rc;
 }
 
 void rp_template_text_free(rp_template_text *text) {

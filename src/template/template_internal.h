@@ -317,6 +317,35 @@ typedef struct state {
     size_t n_lines, cap_lines;
 } state;
 
+/* ---- Input (template_input.c) ---- */
+
+typedef enum input_place { INPUT_VARIABLES, INPUT_MESSAGES, INPUT_MESSAGE, INPUT_OTHER } input_place;
+
+/* A list or dict that was begun and not ended. */
+typedef struct input_open {
+    value of;
+    const string *key; /* of a dict: of the next value; NULL: not given yet */
+    input_place place;
+} input_open;
+
+struct rp_template_input {
+    state s;              /* its arena, steps and first error */
+    uint32_t next_string; /* number of the next text */
+    size_t n_bytes;       /* of texts and keys, and one for each */
+    int depth;            /* of `open`, the variables included: 1 when the input is complete */
+    input_open open[TEMPLATE_MAX_DEPTH];
+};
+
+/* Adds a value at the current place. */
+void template_input_add(rp_template_input *in, value v);
+void template_input_begin_list(rp_template_input *in, size_t n); /* with place for n items */
+/* Is it complete, and without error? Else the error: RP_ERR_INVALID, RP_ERR_LIMIT, RP_ERR_MEMORY. */
+int template_input_check(const rp_template_input *in, rp_error *err);
+/* The variables of a checked input. */
+const dict *template_input_variables(const rp_template_input *in);
+
+/* ---- Renderings with changed variables ---- */
+
 /* A change of the variables before a rendering, and what to find out in it (tools/template_check.c). */
 typedef struct template_edit {
     size_t n_messages;    /* only the first ones */
@@ -327,7 +356,7 @@ typedef struct template_edit {
 } template_edit;
 
 /* template_render of changed variables. edit: NULL for none. */
-int template_render_edited(const template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
+int template_render_edited(const template *t, const rp_template_input *in, const template_tokens *tokens, const rp_template_options *options,
                            template_edit *edit, rp_template_text **out, rp_error *err);
 
 /* Positional and keyword arguments of a call. */
@@ -421,6 +450,7 @@ void list_add(state *s, list *l, value v);
 void dict_set(state *s, dict *d, value key, value item);
 const value *dict_find(state *s, const dict *d, value key); /* NULL: none */
 const value *dict_find_text(state *s, const dict *d, const char *key);
+dict *dict_clone(state *s, const dict *d); /* with the same items; NULL: failed */
 
 const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
 const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
@@ -456,11 +486,6 @@ typedef struct json_style {
     bool ascii, sorted;
 } json_style;
 void json_write(state *s, builder *b, value v, const json_style *style);
-/* A JSON text as jansson's value, with numbers of any size; the caller's (json_decref). NULL: *err says why; without a text:
- * out of memory. */
-json_t *json_parse(const char *json, size_t n, json_error_t *err);
-/* The members of the object. */
-dict *json_read(state *s, const char *json, size_t n);
 
 /* ---- Attributes, items and methods (template_access.c) ---- */
 

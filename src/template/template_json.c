@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_json.c: the variables of a rendering from JSON, and tojson as Python's json.dumps writes it. One thread. */
+/* template_json.c: values of a rendering's input from JSON, and tojson as Python's json.dumps writes it. One thread. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,75 +13,58 @@
 
 /* ---- Reading ---- */
 
-typedef struct json_reader {
-    state *s;
-    uint32_t next_string; /* its number */
-} json_reader;
-
-static value json_value(json_reader *r, const json_t *json, bool trusted);
-
-static value json_text(json_reader *r, const json_t *json, bool trusted) {
-    uint32_t number = r->next_string++;
-    return value_string(string_new(r->s, json_string_value(json), json_string_length(json), trusted ? (uint32_t)TEMPLATE_TRUSTED : number));
+/* A number that is kept as text. A whole one keeps its digits; beyond a double the others are infinite, as in Python. */
+static value kept_number_value(state *s, const char *text) {
+    const size_t n = strlen(text);
+    if (!strpbrk(text, ".eE")) return (value){.type = VALUE_BIG, .as.s = string_new(s, text, n, TEMPLATE_UNTRUSTED)};
+    json_t *real = base_json_number(text, n);
+    if (!real) state_fail_memory(s);
+    const value v = value_float(json_number_value(real));
+    json_decref(real);
+    return v;
 }
 
-/* Names that chat templates give to senders of messages. They are part of control tokens in some ("<|" + role + "|>"). */
-static bool is_role(const char *text) {
-    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "tool_response"};
-    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
-        if (strcmp(roles[i], text) == 0) return true;
-    return false;
+static value json_number(state *s, const json_t *json) {
+    const char *text = base_json_number_text(json);
+    if (text) return kept_number_value(s, text);
+    return json_is_integer(json) ? value_int(json_integer_value(json)) : value_float(json_real_value(json));
 }
 
-/* level 0: the variables, 1: a message, 2: anything else. No name makes a text trusted: whoever wrote the JSON may have chosen it. */
-static value json_object_value(json_reader *r, const json_t *json, int level) {
-    state *s = r->s;
-    value all = value_dict(s), messages = {0};
-    const char *name;
-    json_t *item;
-    json_object_foreach((json_t *)json, name, item) {
-        bool trusted = json_is_string(item) && level == 1 && strcmp(name, "role") == 0 && is_role(json_string_value(item));
-        if (s->failed) break;
-        value key = value_string(string_new(s, name, strlen(name), TEMPLATE_UNTRUSTED));
-        if (level == 0 && strcmp(name, "messages") == 0 && json_is_array(item)) {
-            messages = value_list(s, LIST_LIST, json_array_size(item));
-            for (size_t i = 0; i < json_array_size(item) && !s->failed; i++) {
-                const json_t *message = json_array_get(item, i);
-                list_add(s, messages.as.l, json_is_object(message) ? json_object_value(r, message, 1) : json_value(r, message, false));
-            }
-            dict_set(s, all.as.d, key, messages);
-        } else dict_set(s, all.as.d, key, json_value(r, item, trusted));
-    }
-    return all;
-}
-
-/* A whole number that is kept as text; beyond a double it is infinite, as in Python. */
-static value real_value(state *s, const json_t *json) {
-    const char *digits = base_json_number_text(json);
-    if (!digits || strpbrk(digits, ".eE")) return value_float(json_real_value(json));
-    return (value){.type = VALUE_BIG, .as.s = string_new(s, digits, strlen(digits), TEMPLATE_UNTRUSTED)};
-}
-
-/* The depth is limited: is_deeper. */
-static value json_value(json_reader *r, const json_t *json, bool trusted) {
-    state *s = r->s;
+/* The depth is limited by the input's. */
+void template_input_json(rp_template_input *in, const json_t *json) {
     value v = value_none;
-    if (!state_step(s, 0)) return v;
+    if (in->s.failed) return;
     switch (json_typeof(json)) {
-    case JSON_STRING: return json_text(r, json, trusted);
-    case JSON_INTEGER: v = value_int(json_integer_value(json)); break;
-    case JSON_REAL: v = real_value(r->s, json); break;
+    case JSON_STRING: template_input_copy(in, json_string_value(json), json_string_length(json)); return;
+    case JSON_ARRAY:
+        template_input_begin_list(in, json_array_size(json));
+        for (size_t i = 0; i < json_array_size(json) && !in->s.failed; i++) template_input_json(in, json_array_get(json, i));
+        rp_template_input_end(in);
+        return;
+    case JSON_OBJECT:
+        rp_template_input_begin_dict(in);
+        template_input_members(in, json);
+        rp_template_input_end(in);
+        return;
+    case JSON_INTEGER:
+    case JSON_REAL: v = json_number(&in->s, json); break;
     case JSON_TRUE:
     case JSON_FALSE: v = value_bool(json_is_true(json)); break;
-    case JSON_OBJECT: return json_object_value(r, json, 2);
-    case JSON_ARRAY:
-        v = value_list(s, LIST_LIST, json_array_size(json));
-        for (size_t i = 0; i < json_array_size(json) && !s->failed; i++) list_add(s, v.as.l, json_value(r, json_array_get(json, i), false));
-        return v;
     default: break;
     }
+    if (!state_step(&in->s, 0)) return;
     v.untrusted = true;
-    return v;
+    template_input_add(in, v);
+}
+
+void template_input_members(rp_template_input *in, const json_t *object) {
+    const char *name;
+    json_t *item;
+    json_object_foreach((json_t *)object, name, item) {
+        if (in->s.failed) return;
+        rp_template_input_key(in, name);
+        template_input_json(in, item);
+    }
 }
 
 /* Are brackets nested deeper than that? Before parsing, which recurses. */
@@ -97,27 +80,44 @@ static bool is_deeper(const char *json, size_t n, int most) {
     return depth > most;
 }
 
-json_t *json_parse(const char *json, size_t n, json_error_t *err) {
-    json_t *root = base_json_read(json, n, 0);
-    if (!root) json_decref(json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, err)); /* for the reason */
-    return root;
-}
-
-dict *json_read(state *s, const char *json, size_t n) {
-    json_error_t err;
-    bool too_deep = is_deeper(json, n, TEMPLATE_MAX_DEPTH);
-    json_t *root = too_deep ? NULL : json_parse(json, n, &err);
-    json_reader r = {.s = s, .next_string = TEMPLATE_FIRST_STRING};
-    value all = {0};
-    if (too_deep) {
+/* NULL: the input has failed. */
+static json_t *input_parse(rp_template_input *in, const char *json, size_t n, unsigned flags) {
+    json_error_t err = {.text = ""};
+    state *s = &in->s;
+    if (n > TEMPLATE_MAX_INPUT_BYTES) {
+        state_fail(s, INPUT_ERROR, "JSON of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
+        s->code = RP_ERR_LIMIT;
+    } else if (is_deeper(json, n, TEMPLATE_MAX_DEPTH)) {
         state_fail(s, INPUT_ERROR, "the JSON is nested deeper than %d", TEMPLATE_MAX_DEPTH);
         s->code = RP_ERR_LIMIT;
-    } else if (!root && !err.text[0]) state_fail_memory(s);
-    else if (!root) state_fail(s, INPUT_ERROR, "%s, in line %d", err.text, err.line);
-    else if (!json_is_object(root)) state_fail(s, INPUT_ERROR, "not a JSON object: give {\"messages\": [...]}");
-    else all = json_object_value(&r, root, 0);
+    }
+    if (s->failed) return NULL;
+    json_t *root = base_json_read(json, n, flags);
+    if (root) return root;
+    json_decref(json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &err)); /* for the reason */
+    if (!err.text[0]) state_fail_memory(s);
+    else state_fail(s, INPUT_ERROR, "%s, in line %d", err.text, err.line);
+    return NULL;
+}
+
+void rp_template_input_json(rp_template_input *in, const char *json, size_t n) {
+    json_t *parsed = in->s.failed ? NULL : input_parse(in, json, n, BASE_JSON_ANY);
+    if (parsed) template_input_json(in, parsed);
+    json_decref(parsed);
+}
+
+int template_input_read(rp_template_input **out, const char *json, size_t n, rp_error *err) {
+    int rc = rp_template_input_new(out, err);
+    if (rc) return rc;
+    json_t *root = input_parse(*out, json ? json : "", n, 0);
+    if (root && !json_is_object(root)) state_fail(&(*out)->s, INPUT_ERROR, "not a JSON object: give {\"messages\": [...]}");
+    else if (root) template_input_members(*out, root);
     json_decref(root);
-    return s->failed ? NULL : all.as.d;
+    if ((rc = template_input_check(*out, err))) {
+        rp_template_input_free(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 /* ---- Writing ---- */

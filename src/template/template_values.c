@@ -175,6 +175,19 @@ const value *dict_find_text(state *s, const dict *d, const char *key) {
     return dict_find(s, d, value_string(&text));
 }
 
+dict *dict_clone(state *s, const dict *d) {
+    dict *copy = value_dict(s).as.d;
+    if (s->failed || !state_grow(s, (void **)&copy->entries, &copy->cap, d->n, sizeof(*copy->entries))) return NULL;
+    if (d->n > 0) memcpy(copy->entries, d->entries, d->n * sizeof(*copy->entries));
+    copy->n = d->n;
+    if (!d->index) return copy;
+    copy->cap_index = d->cap_index;
+    copy->index = state_alloc(s, copy->cap_index * sizeof(*copy->index));
+    if (!copy->index) return NULL;
+    memcpy(copy->index, d->index, copy->cap_index * sizeof(*copy->index));
+    return copy;
+}
+
 /* ---- Types ---- */
 
 static const char *const list_names[] = {"list", "tuple", "generator", "dict_items", "dict_keys", "dict_values", "range"};

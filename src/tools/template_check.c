@@ -13,8 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <jansson.h>
-
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -48,12 +47,11 @@ typedef struct rendering {
 
 typedef struct check {
     const template *t;
-    const char *json;
-    size_t n;
+    const rp_template_input *in;
     const template_tokens *tokens;
     rp_template_options options; /* a fixed time */
     uint64_t steps_left;         /* for all renderings */
-    const json_t *messages;
+    const list *messages;
     size_t *ends;      /* [n_messages] bytes of the rendering up to each message; SIZE_MAX: refused */
     bool needs_places; /* ends are set */
     size_t cap_changes;
@@ -112,7 +110,7 @@ static int check_render(check *c, beginning of, const rp_template_options *optio
     rp_error err;
     own.steps_left = &c->steps_left;
     *out = (rendering){.of = of};
-    const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, &own, &edit, &out->text, &err);
+    const int rc = template_render_edited(c->t, c->in, c->tokens, &own, &edit, &out->text, &err);
     const bool is_endless = rc == RP_ERR_LIMIT && before - c->steps_left >= most;
     if (rc == RP_ERR_MEMORY || is_endless) return base_fail_at(c->err, (rp_code)rc, err.where, 0, "%s", err.message);
     out->lines = edit.lines;
@@ -245,8 +243,12 @@ static int check_times(check *c, const rendering *now) {
 /* ---- A conversation ---- */
 
 static bool is_answer(const check *c, size_t i) {
-    const char *role = json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
-    return role && strcmp(role, "assistant") == 0;
+    const value message = c->messages->items[i];
+    for (size_t k = 0; message.type == VALUE_DICT && k < message.as.d->n; k++) {
+        const dict_entry *e = &message.as.d->entries[k];
+        if (string_is(e->key.as.s, "role")) return e->item.type == VALUE_STRING && string_is(e->item.as.s, "assistant");
+    }
+    return false;
 }
 
 /* The generation prompt before answer i must be the beginning of the answer, once it is there. */
@@ -259,7 +261,7 @@ static int check_opening(check *c, size_t i, const rendering *answered) {
 }
 
 static int check_all(check *c) {
-    const size_t n = json_array_size(c->messages);
+    const size_t n = c->messages->n;
     rendering last = {.text = NULL}, next;
     int rc = RP_OK;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -279,7 +281,7 @@ static int check_all(check *c) {
 }
 
 static int check_last_turn(check *c) {
-    const size_t n = json_array_size(c->messages);
+    const size_t n = c->messages->n;
     rendering all, answered = {.text = NULL};
     size_t i = n - 1;
     int rc = check_render(c, (beginning){.n = n}, &c->options, &all);
@@ -305,41 +307,51 @@ static int64_t local_time(void) {
     return (int64_t)now + tm.tm_gmtoff;
 }
 
-int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n,
-                      const rp_template_check_options *options, rp_template_report **out, rp_error *err) {
+/* NULL: there are none. */
+static const list *messages_of(const rp_template_input *in) {
+    const dict *variables = template_input_variables(in);
+    for (size_t i = 0; i < variables->n; i++) {
+        const dict_entry *e = &variables->entries[i];
+        if (string_is(e->key.as.s, "messages")) return e->item.type == VALUE_LIST && e->item.as.l->n > 0 ? e->item.as.l : NULL;
+    }
+    return NULL;
+}
+
+int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in, const rp_template_check_options *options,
+                            rp_template_report **out, rp_error *err) {
     rp_template_check_options o = rp_template_check_options_defaults();
     const char *items[8];
     template_tokens tokens = {.items = items};
-    json_error_t at = {.text = ""};
-    if (!t || !out || (!json && n > 0))
-        return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, json and out are needed");
+    if (!t || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, input and out are needed");
     *out = NULL;
     int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_template_check_options", err) : RP_OK;
+    if (!rc) rc = template_input_check(in, err);
     if (rc) return rc;
-    if (n > TEMPLATE_MAX_INPUT_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n,
-                         TEMPLATE_MAX_INPUT_BYTES);
     if (model) model_template_tokens(model, items, &tokens.n);
-    json_t *input = json_parse(json ? json : "", n, &at);
-    check c = {.t = t, .json = json, .n = n, .tokens = &tokens, .needs_places = !o.last_turn, .err = err};
+    check c = {.t = t, .in = in, .tokens = &tokens, .messages = messages_of(in), .needs_places = !o.last_turn, .err = err};
     c.steps_left = o.max_steps > 0 ? o.max_steps : MOST_RENDERINGS * TEMPLATE_MAX_STEPS;
-    c.messages = json_object_get(input, "messages");
-    c.options = (rp_template_options){
-        .struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
-    const size_t n_messages = json_array_size(c.messages);
-    if (!input && !at.text[0]) rc = base_fail_memory(err, n, "a conversation");
-    else if (n_messages == 0)
-        rc = base_fail(err, RP_ERR_INVALID, "give a JSON object with messages%s%s", input ? "" : ": ",
-                       input ? "" : at.text);
-    else if (!(c.ends = base_calloc(n_messages, sizeof(*c.ends))) || !(c.report = base_calloc(1, sizeof(*c.report))))
-        rc = base_fail_memory(err, n_messages * sizeof(*c.ends), "a chat template's changes");
+    c.options = (rp_template_options){.struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
+    if (!c.messages) return base_fail(err, RP_ERR_INVALID, "a conversation without messages: give a list of them");
+    c.ends = base_calloc(c.messages->n, sizeof(*c.ends));
+    c.report = base_calloc(1, sizeof(*c.report));
+    if (!c.ends || !c.report) rc = base_fail_memory(err, c.messages->n * sizeof(*c.ends), "a chat template's changes");
     else {
-        *c.report = (rp_template_report){.struct_size = sizeof(*c.report), .n_messages = n_messages};
+        *c.report = (rp_template_report){.struct_size = sizeof(*c.report), .n_messages = c.messages->n};
         rc = o.last_turn ? check_last_turn(&c) : check_all(&c);
     }
     base_free(c.ends);
-    json_decref(input);
     if (rc) rp_template_report_free(c.report);
     else *out = c.report;
+    return rc;
+}
+
+int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
+                      rp_template_report **out, rp_error *err) {
+    rp_template_input *in = NULL;
+    if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, json and out are needed");
+    *out = NULL;
+    int rc = template_input_read(&in, json, n, err);
+    if (!rc) rc = rp_template_check_input(t, model, in, options, out, err);
+    rp_template_input_free(in);
     return rc;
 }

@@ -31,14 +31,11 @@ static rp_template_text *rendered(const chat_input *in, rp_rendered_turn *turns,
     rp_template_text *text;
     rp_error err;
     assert_true(in->n_messages <= BASE_ARRAY_LEN(sources));
-    json_t *json = chat_input_json(in);
-    assert_non_null(json);
-    char *bytes = json_dumps(json, JSON_COMPACT);
-    if (rp_template_render(in->t, bytes, strlen(bytes), NULL, &text, &err)) fail_msg("%s", err.message);
-    chat_input_sources(in, json, sources);
-    if (turns) *n_turns = chat_input_turns(in, text, sources, turns);
-    free(bytes);
-    json_decref(json);
+    rp_template_input *values;
+    assert_int_equal(chat_input_values(in, &values, sources, NULL), RP_OK);
+    if (rp_template_render_input(in->t, values, NULL, &text, &err)) fail_msg("%s", err.message);
+    if (turns) *n_turns = chat_input_turns(in, text, sources, turns, NULL);
+    rp_template_input_free(values);
     return text;
 }
 
@@ -116,30 +113,59 @@ static void messages_are_left_out(void **state) {
     rp_template_free(t);
 }
 
+static int rendered_as(const chat_input *in, rp_template_text **text, rp_template_failure *why) {
+    rp_template_options options = rp_template_options_defaults();
+    rp_template_input *values;
+    options.failure = why;
+    assert_int_equal(chat_input_values(in, &values, NULL, NULL), RP_OK);
+    const int rc = rp_template_render_input(in->t, values, &options, text, NULL);
+    rp_template_input_free(values);
+    return rc;
+}
+
 static void a_template_gets_what_it_wants(void **state) {
     (void)state;
     static const char mistral[] = "{% for m in messages %}{% for c in m.tool_calls %}"
-                                  "{% if c.id | length != 9 %}{{ raise_exception('ids of length 9') }}"
+                                  "{% if c.id | length != 9 %}{{ raise_exception('no such ids') }}"
                                   "{% endif %}{{ c.id }}{{ c.function.arguments + '!' }}{% endfor %}{% endfor %}";
     const answer_form form = {0};
     rp_template *t = template_of(mistral);
     chat_input in = {.t = t, .form = &form, .messages = messages, .n_messages = 3, .calls = calls, .n_calls = 1};
     rp_template_text *text = NULL;
-    rp_error err;
+    rp_template_failure why;
     int rc, n_styles = 0;
-    do {
-        json_t *json = chat_input_json(&in);
-        char *bytes = json_dumps(json, JSON_COMPACT);
-        rc = rp_template_render(t, bytes, strlen(bytes), NULL, &text, &err);
-        free(bytes);
-        json_decref(json);
-    } while (rc && n_styles++ < 3 && chat_input_adapt(&in, &err));
+    while ((rc = rendered_as(&in, &text, &why)) != RP_OK && n_styles++ < 3) assert_int_equal(chat_input_adapt(&in, false, why), CHAT_AGAIN);
     assert_int_equal(rc, RP_OK);
     assert_true(in.style.short_ids && in.style.text_arguments);
     assert_string_equal(text->bytes + 9, "{\"city\": \"Rome\"}!");
-    assert_false(chat_input_adapt(&in, &err));
+    assert_int_equal(chat_input_adapt(&in, false, why), CHAT_GIVE_UP);
     rp_template_text_free(text);
     rp_template_free(t);
+}
+
+/* Whatever a template says, each form is tried once, and those that changed nothing are taken back. */
+static void each_form_is_tried_once(void **state) {
+    (void)state;
+    const answer_form form = {0};
+    const chat_input start = {.form = &form, .messages = messages, .n_messages = 3, .calls = calls, .n_calls = 1};
+    for (int why = RP_TEMPLATE_REFUSED; why <= RP_TEMPLATE_FAILED; why++) {
+        chat_input in = start;
+        bool merged = false;
+        int n = 0;
+        for (chat_retry retry; (retry = chat_input_adapt(&in, merged, (rp_template_failure)why)) != CHAT_GIVE_UP; n++) {
+            if (retry == CHAT_MERGE) {
+                assert_false(merged);
+                assert_false(in.style.short_ids); /* merging may be all that is needed */
+                merged = true;
+            }
+            assert_true(n < 4);
+        }
+        assert_true(merged);
+        assert_int_equal(in.style.short_ids, why == RP_TEMPLATE_REFUSED);
+        assert_int_equal(in.style.text_arguments, why == RP_TEMPLATE_WRONG_TYPE);
+    }
+    chat_input one = {.form = &form, .messages = messages, .n_messages = 1};
+    assert_int_equal(chat_input_adapt(&one, false, RP_TEMPLATE_REFUSED), CHAT_GIVE_UP); /* no calls, nothing to merge */
 }
 
 /* Messages in turns of user and assistant; what belongs to them moves with them, and each text is where `offset` says. */
@@ -183,21 +209,18 @@ static void variables(void **state) {
     (void)state;
     tool_spec tools[] = {{.name = "f"}, {.name = "g", .barred = true}};
     answer_form form = {.tools = tools, .n_tools = 2, .thinking = THINKING_OFF};
-    rp_template *t = template_of("{{ tools }}");
+    rp_template *t = template_of("{{ tools | tojson if tools is not none else 'no tools' }}|{{ bos_token }}|{{ date }}|{{ reasoning_effort }}|"
+                                 "{{ enable_thinking }}{{ thinking }}|{{ add_generation_prompt }}|{{ documents }}");
     json_t *given = json_pack("{s:s, s:s}", "bos_token", "<s>", "date", "today");
     chat_input in = {.t = t, .form = &form, .messages = messages, .n_messages = 1, .variables = given, .reasoning_effort = "low"};
-    json_t *json = chat_input_json(&in);
-    assert_null(json_object_get(json, "bos_token"));
-    assert_string_equal(json_string_value(json_object_get(json, "date")), "today");
-    assert_string_equal(json_string_value(json_object_get(json, "reasoning_effort")), "low");
-    assert_true(json_is_false(json_object_get(json, "enable_thinking")) && json_is_false(json_object_get(json, "thinking")));
-    assert_true(json_is_true(json_object_get(json, "add_generation_prompt")));
-    assert_int_equal(json_array_size(json_object_get(json, "tools")), 1);
-    json_decref(json);
+    rp_template_text *text = rendered(&in, NULL, NULL);
+    assert_string_equal(text->bytes, "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"properties\": "
+                                     "{}}}}]||today|low|FalseFalse|True|None");
+    rp_template_text_free(text);
     form.tool_choice = TOOL_CHOICE_NONE;
-    json = chat_input_json(&in);
-    assert_true(json_is_null(json_object_get(json, "tools")));
-    json_decref(json);
+    text = rendered(&in, NULL, NULL);
+    assert_int_equal(strncmp(text->bytes, "no tools|", 9), 0);
+    rp_template_text_free(text);
     json_decref(given);
     rp_template_free(t);
 }
@@ -241,6 +264,7 @@ int main(void) {
         cmocka_unit_test(results_belong_to_calls),
         cmocka_unit_test(messages_are_left_out),
         cmocka_unit_test(a_template_gets_what_it_wants),
+        cmocka_unit_test(each_form_is_tried_once),
         cmocka_unit_test(messages_are_merged),
         cmocka_unit_test(variables),
         cmocka_unit_test(reasoning_is_opened),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "reprise_chat.h"
 #include "reprise_tools.h"
 #include "server/answers/generate.h"
 #include "server/http/server_internal.h"
@@ -74,12 +75,12 @@ void template_hint_find(server_request *x) {
     options.last_turn = true;
     options.max_steps = SERVER_MAX_CHECKED_STEPS;
     if (x->gen->template_hint || !may_be_changed(x, d)) return;
-    char *json = chat_rendering_input(x);
+    rp_template_input *in = chat_rendering_input(x);
     const rp_model *m = x->model->model;
-    if (json && !rp_template_check(rp_model_template(m), m, json, strlen(json), &options, &report, NULL) && report->n_bytes <= x->gen->rendered->n)
+    if (in && !rp_template_check_input(rp_model_template(m), m, in, &options, &report, NULL) && report->n_bytes <= x->gen->rendered->n)
         for (size_t i = 0; i < report->n_changes && !x->gen->template_hint; i++)
             if (is_reason(x, &report->changes[i], d, x->gen->rendered->n - report->n_bytes))
                 x->gen->template_hint = hint_of(x, &report->changes[i], d);
     rp_template_report_free(report);
-    base_free(json);
+    rp_template_input_free(in);
 }

@@ -4,12 +4,13 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/file.h"
-#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
 #include "server/models/model_pool.h"
 #include "structured/chat_input.h"
+#include "structured/chat_truncation.h"
 
 #define MAX_MERGED_BYTES ((size_t)128 << 20) /* more is no input of a template, either (TEMPLATE_MAX_INPUT_BYTES) */
 
@@ -22,12 +23,6 @@ bool chat_rendering_has_tools(const server_request *x) {
 }
 
 /* ---- The template's input ---- */
-
-static size_t count_leading_systems(const generation *gen) {
-    size_t n = 0;
-    while (n < gen->n_messages && gen->messages[n].role == RP_ROLE_SYSTEM) n++;
-    return n;
-}
 
 /* The conversation from message `first` on, besides the leading system messages. */
 static chat_input input_of(const server_request *x, chat_style style, size_t first) {
@@ -94,12 +89,10 @@ static int merge_messages(generation *gen, server_problem *p) {
 
 /* ---- Rendering ---- */
 
-char *chat_rendering_input(const server_request *x) {
+rp_template_input *chat_rendering_input(const server_request *x) {
     const chat_input in = input_of(x, x->gen->rendered_style, x->gen->rendered_first);
-    json_t *input = chat_input_json(&in);
-    char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
-    json_decref(input);
-    return json;
+    rp_template_input *values = NULL;
+    return chat_input_values(&in, &values, NULL, NULL) ? NULL : values;
 }
 
 /* false: the client has left, the server ends, or the deadline has passed. */
@@ -127,38 +120,34 @@ static int rendering_fail(server_request *x, int rc, const rp_error *err) {
 }
 
 /* Renders the messages from `first` on. */
-static int render(server_request *x, chat_style style, size_t first, rp_error *err) {
+static int render(server_request *x, chat_style style, size_t first, rp_template_failure *failure, rp_error *err) {
     generation *gen = x->gen;
     const chat_input in = input_of(x, style, first);
+    rp_template_input *values = NULL;
+    rp_template_text *text = NULL;
     gen->rendered_style = style;
     gen->rendered_first = first;
     uint32_t *sources = base_realloc(gen->rendered_sources, BASE_MAX(gen->n_messages, 1) * sizeof(*sources));
     if (sources) gen->rendered_sources = sources;
-    json_t *input = sources ? chat_input_json(&in) : NULL;
-    if (input) chat_input_sources(&in, input, sources);
-    char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
-    json_decref(input);
-    if (!json) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
-    rp_template_text *text = NULL;
+    if (!sources || chat_input_values(&in, &values, sources, err)) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
     rp_template_options options = rp_template_options_defaults();
     options.steps_left = &gen->steps_left;
     options.on_look = rendering_goes_on;
     options.user = x;
-    const int rc = rp_model_render(x->model->model, json, strlen(json), &options, &text, err);
-    base_free(json);
+    options.failure = failure;
+    const int rc = rp_model_render_input(x->model->model, values, &options, &text, err);
+    rp_template_input_free(values);
     rp_template_text_free(gen->rendered);
     gen->rendered = text;
     return rc;
 }
 
-/* What the template seems to want, from the text of its error. false: nothing that can be given. */
-static bool adapt(server_request *x, chat_style *style, bool *merged, const rp_error *err) {
+/* Another form of the conversation for a template that has failed. false: there is none, or a problem. */
+static bool adapt(server_request *x, chat_style *style, bool *merged, rp_template_failure why) {
     chat_input in = input_of(x, *style, 0);
-    if (chat_input_adapt(&in, err)) {
-        *style = in.style;
-        return true;
-    }
-    if (*merged || x->gen->n_messages < 2) return false;
+    const chat_retry retry = chat_input_adapt(&in, *merged, why);
+    *style = in.style;
+    if (retry != CHAT_MERGE) return retry == CHAT_AGAIN;
     *merged = true;
     return merge_messages(x->gen, &x->problem) == SERVER_FINE;
 }
@@ -170,7 +159,7 @@ static int read_rendered(server_request *x) {
     gen->form.reasoning_open = chat_input_opens_reasoning(&in, gen->rendered);
     gen->rendered_turns = base_calloc(gen->n_messages, sizeof(*gen->rendered_turns));
     if (!gen->rendered_turns) return server_fail_memory(&x->problem);
-    gen->n_rendered_turns = chat_input_turns(&in, gen->rendered, gen->rendered_sources, gen->rendered_turns);
+    gen->n_rendered_turns = chat_input_turns(&in, gen->rendered, gen->rendered_sources, gen->rendered_turns, NULL);
     return SERVER_FINE;
 }
 
@@ -199,54 +188,67 @@ static void leave_out_last(generation *gen) {
     while (gen->n_parts > 0 && gen->parts[gen->n_parts - 1].message >= gen->n_messages) gen->n_parts--;
 }
 
-static int count_rendered(server_request *x, size_t *n) {
-    int32_t *tokens = NULL;
+/* ---- Truncation ---- */
+
+/* The tokens of a rendering. */
+typedef struct rendering_size {
+    size_t n_tokens;
+    size_t *ends;           /* [n_messages] up to the end of each message; of one that is no turn: of the turn before it */
+    rp_rendered_turn *turns; /* [n_messages] */
+    size_t *of, *turn_ends; /* [n_messages] the message and the tokens of each turn */
+} rendering_size;
+
+static void rendering_size_free(rendering_size *s) {
+    base_free(s->ends);
+    base_free(s->turns);
+    base_free(s->of);
+    base_free(s->turn_ends);
+}
+
+static int rendering_size_new(server_request *x, rendering_size *s) {
+    const size_t n = x->gen->n_messages;
+    *s = (rendering_size){.ends = base_calloc(n, sizeof(*s->ends)),
+                          .turns = base_calloc(n, sizeof(*s->turns)),
+                          .of = base_calloc(n, sizeof(*s->of)),
+                          .turn_ends = base_calloc(n, sizeof(*s->turn_ends))};
+    return s->ends && s->turns && s->of && s->turn_ends ? SERVER_FINE : server_fail_memory(&x->problem);
+}
+
+static int rendering_count(server_request *x, rendering_size *s) {
+    const generation *gen = x->gen;
+    const chat_input in = input_of(x, gen->rendered_style, gen->rendered_first);
+    const size_t n_turns = chat_input_turns(&in, gen->rendered, gen->rendered_sources, s->turns, s->of);
     rp_error err;
-    if (rp_tokenize_rendered(x->model->model, x->gen->rendered, &tokens, n, &err)) return server_fail_library(&x->problem, &err);
-    rp_free(tokens);
+    if (rp_count_rendered(x->model->model, gen->rendered, s->turns, n_turns, s->turn_ends, &s->n_tokens, &err))
+        return server_fail_library(&x->problem, &err);
+    for (size_t i = 0, k = 0, end = 0; i < gen->n_messages; i++) {
+        if (k < n_turns && s->of[k] == i) end = s->turn_ends[k++];
+        s->ends[i] = end;
+    }
     return SERVER_FINE;
 }
 
-#define PIECES 4 /* of the context: whole ones are dropped, so that the next turns hit the prefix cache; the answer gets one at most */
-
-/* Renders the conversation from message `first` on, and counts its tokens. */
-static int render_and_count(server_request *x, chat_style style, size_t first, size_t *n) {
-    rp_error err;
-    const int rc = render(x, style, first, &err);
-    if (x->problem.kind) return (int)x->problem.kind;
-    return rc ? rendering_fail(x, rc, &err) : count_rendered(x, n);
-}
-
-/* Leaves out the oldest turns: the conversation goes on with the first message of the user, of users[n], with which it has `most` tokens; at
- * least with the last one. */
-static int drop_turns(server_request *x, chat_style style, const size_t *users, size_t n_users, int64_t most) {
-    size_t low = 0, high = n_users - 1, n = 0;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (render_and_count(x, style, users[middle], &n)) return (int)x->problem.kind;
-        if ((int64_t)n <= most) high = middle;
-        else low = middle + 1;
-    }
-    return render_and_count(x, style, users[low], &n);
-}
-
+/* Renders the conversation without its oldest turns, if it is too long. The turns' sizes tell which: one more rendering is enough, unless the template
+ * writes the rest in another way than before. Without a later message of the user, the engine refuses the prompt. */
 static int truncate_oldest(server_request *x, chat_style style) {
     const generation *gen = x->gen;
     rp_engine_info info = {.struct_size = sizeof(info)};
-    size_t n = 0, n_users = 0;
+    rendering_size size;
+    int kind = rendering_size_new(x, &size);
     rp_engine_describe(x->model->engine, &info);
-    const int32_t wanted = gen->max_tokens >= 0 ? gen->max_tokens : x->server->options.default_max_tokens;
-    const int64_t answer = BASE_MIN(BASE_MAX(wanted, 1), info.n_ctx / PIECES), piece = BASE_MAX(info.n_ctx / PIECES, 1);
-    if (count_rendered(x, &n)) return (int)x->problem.kind;
-    const int64_t excess = (int64_t)n - (info.n_ctx - answer);
-    size_t *users = excess > 0 ? base_calloc(gen->n_messages, sizeof(*users)) : NULL;
-    if (excess <= 0) return SERVER_FINE;
-    if (!users) return server_fail_memory(&x->problem);
-    for (size_t i = count_leading_systems(gen) + 1; i < gen->n_messages; i++)
-        if (gen->messages[i].role == RP_ROLE_USER) users[n_users++] = i;
-    /* without a later message of the user the engine refuses the prompt */
-    int kind = n_users > 0 ? drop_turns(x, style, users, n_users, (int64_t)n - (excess + piece - 1) / piece * piece) : SERVER_FINE;
-    base_free(users);
+    const int32_t answer = gen->max_tokens >= 0 ? gen->max_tokens : x->server->options.default_max_tokens;
+    const size_t n_leading = chat_count_leading_systems(gen->messages, gen->n_messages);
+    while (!kind && !(kind = rendering_count(x, &size))) {
+        const int64_t excess = chat_excess((int64_t)size.n_tokens, info.n_ctx, answer);
+        const size_t first = BASE_MAX(gen->rendered_first, n_leading);
+        const size_t kept = excess > 0 ? chat_first_kept(gen->messages, gen->n_messages, size.ends, first, excess, info.n_ctx) : 0;
+        rp_error err;
+        if (kept == 0) break;
+        BASE_ASSERT(kept > gen->rendered_first); /* so that this ends */
+        const int rc = render(x, style, kept, NULL, &err);
+        kind = x->problem.kind ? (int)x->problem.kind : rc ? rendering_fail(x, rc, &err) : SERVER_FINE;
+    }
+    rendering_size_free(&size);
     return kind;
 }
 
@@ -254,15 +256,16 @@ int chat_rendering_make(server_request *x) {
     chat_style style = {0};
     bool merged = false;
     rp_error err, first;
+    rp_template_failure why = RP_TEMPLATE_FAILED;
     if (x->problem.kind || x->gen->rendered) return (int)x->problem.kind;
     report_names_of_model(x);
     x->gen->steps_left = RP_TEMPLATE_MAX_STEPS;
-    int rc = render(x, style, 0, &err);
+    int rc = render(x, style, 0, &why, &err);
     first = err;
-    while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &merged, &err)) rc = render(x, style, 0, &err);
+    while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &merged, why)) rc = render(x, style, 0, &why, &err);
     if (!rc && x->gen->continues_last && x->gen->n_messages > 1 && runs_to_last(x->gen) == 0) {
         leave_out_last(x->gen);
-        rc = render(x, style, 0, &err);
+        rc = render(x, style, 0, NULL, &err);
     }
     if (x->problem.kind) return (int)x->problem.kind;
     if (rc) return rendering_fail(x, rc, rc == RP_ERR_INVALID ? &first : &err);
