@@ -59,12 +59,15 @@ void request_work_run(server_work *work) {
     server_request *x = of_work(work);
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
-    bool gone = x->gone;
-    BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED); /* invariant 1: a worker has it */
+    bool gone = x->gone, held = x->held;
+    BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED || held); /* invariant 1: a worker has it */
     if (stage == SERVER_QUEUED) server_request_enter(x, SERVER_HANDLING);
     pthread_mutex_unlock(&x->lock);
     const request_memory_visit visit = request_memory_enter(x);
-    if (stage == SERVER_QUEUED) server_request_handle(x, gone);
+    if (held) {
+        if (!gone) x->server->answers->assist(x);
+        server_request_release(x);
+    } else if (stage == SERVER_QUEUED) server_request_handle(x, gone);
     else if (stage == SERVER_FINISHING) x->server->answers->finish(x);
     else if (stage == SERVER_CLOSED) server_request_free(x);
     request_memory_leave(visit);

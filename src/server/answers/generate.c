@@ -541,8 +541,13 @@ static void server_choice_collect(server_choice *c) {
     else {
         count_from_arrival(c);
         report_count(c->x, c);
-        if (c == c->x->answers->choices) template_hint_find(c->x);
     }
+}
+
+/* Worker. */
+static void generate_find_hint(server_request *x) {
+    x->answers->hint_sought = true;
+    template_hint_find(x);
 }
 
 /* In an answer that is sent as a whole. */
@@ -555,6 +560,7 @@ static void find_calls(server_choice *c) {
 static void generate_finish(server_request *x) {
     for (int32_t i = 0; i < x->answers->n_choices; i++) {
         server_choice_collect(&x->answers->choices[i]);
+        if (i == 0 && x->answers->choices[0].result) generate_find_hint(x);
         find_calls(&x->answers->choices[i]);
         if (x->answers->choices[i].problem.kind && !x->problem.kind) x->problem = x->answers->choices[i].problem;
     }
@@ -666,16 +672,25 @@ static bool has_progress(const server_request *x) {
     return false;
 }
 
+/* Does the end of the stream wait for a worker, which looks for a hint (template_hint.h)? It asks for one, once. */
+static bool waits_for_hint(server_request *x, const server_choice *c) {
+    if (c != x->answers->choices || !c->result || x->answers->hint_sought || !template_hint_is_due(x)) return false;
+    x->answers->hint_sought = true;
+    server_request_ask_worker(x);
+    return true;
+}
+
 static int generate_report_choice(server_request *x, server_choice *c) {
-    if (c->ended) return 0;
+    if (c->ended || (c == x->answers->choices && server_request_is_held(x))) return 0;
     bool done = take_pending(x, c);
     int rc = report_progress(x, c, done || c->taken_text.len > 0);
     if (!rc) rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
-    c->ended = true;
     if (stream_marks_skip(x))
         return (int)server_fail(&x->problem, SERVER_INTERNAL, NULL, "the continued answer ends before the text that was sent of it") == SERVER_FINE;
     server_choice_collect(c);
+    if (waits_for_hint(x, c)) return 0;
+    c->ended = true;
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
     if (c->result && generate_is_parsed(c)) rc = tool_finder_finish(&c->finder);
     if (rc) return rc;
@@ -744,4 +759,9 @@ void generate_take(server_request *x) {
     if (rc) x->gone = true; /* no error can be sent any more */
 }
 
-const server_answer_ops generate_operations = {begin_jobs, generate_finish, generate_look, generate_cancel, generate_free, NULL};
+const server_answer_ops generate_operations = {.begin = begin_jobs,
+                                              .finish = generate_finish,
+                                              .assist = generate_find_hint,
+                                              .look = generate_look,
+                                              .cancel = generate_cancel,
+                                              .free = generate_free};

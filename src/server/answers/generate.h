@@ -99,6 +99,7 @@ typedef struct server_answers {
     char salted[SERVER_SALTED_BYTES];
     const char *tenant; /* of its jobs: the key's, or salted */
     uint64_t seed;
+    bool hint_sought; /* a worker looks, or has looked, for the template's hint */
 
     /* shared, under the request's lock */
     int32_t n_submitted; /* choices with jobs, ended ones included; embeddings: the others follow */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise_chat.h"
 #include "reprise_tools.h"
@@ -17,8 +18,9 @@
 #define SHOWN_BYTES 64
 
 /* An earlier turn, or its text: not the last message, which is new. */
-static bool may_be_changed(const server_request *x, const rp_mismatch *d) {
+bool template_hint_is_due(const server_request *x) {
     const generation *gen = x->gen;
+    const rp_mismatch *d = &x->answers->choices[0].result->mismatch;
     const rp_template *t = rp_model_template(x->model->model);
     bool is_answered = false;
     size_t n = 0;
@@ -74,7 +76,8 @@ void template_hint_find(server_request *x) {
     rp_template_report *report = NULL;
     options.last_turn = true;
     options.max_steps = SERVER_MAX_CHECKED_STEPS;
-    if (x->gen->template_hint || !may_be_changed(x, d)) return;
+    BASE_ASSERT(work_queue_is_worker() && !x->gen->template_hint);
+    if (!template_hint_is_due(x)) return;
     rp_template_input *in = chat_rendering_input(x);
     const rp_model *m = x->model->model;
     if (in && !rp_template_check_input(rp_model_template(m), m, in, &options, &report, NULL) && report->n_bytes <= x->gen->rendered->n)

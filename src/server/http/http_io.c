@@ -363,10 +363,7 @@ static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connecti
 
 /* The problem of the request. While a worker holds the request, its problem belongs to the worker: SERVER_FINE. */
 static server_problem_kind problem_of(server_request *x) {
-    pthread_mutex_lock(&x->lock);
-    bool held = x->held;
-    pthread_mutex_unlock(&x->lock);
-    return held ? SERVER_FINE : x->problem.kind;
+    return server_request_is_held(x) ? SERVER_FINE : x->problem.kind;
 }
 
 static void log_exchange(server_request *x, server_problem_kind problem) {

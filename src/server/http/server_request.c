@@ -128,6 +128,21 @@ void server_request_abandon(server_request *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
+void server_request_ask_worker(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage == SERVER_STREAMING && !x->held && x->server->answers->assist); /* its place in the queue is free */
+    x->held = true;
+    work_queue_put(x->server->work, &x->work);
+    pthread_mutex_unlock(&x->lock);
+}
+
+bool server_request_is_held(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    const bool held = x->held;
+    pthread_mutex_unlock(&x->lock);
+    return held;
+}
+
 void server_request_hold(server_request *x, void (*take)(server_request *x)) {
     pthread_mutex_lock(&x->lock);
     x->is_stream = x->held = true;
@@ -139,6 +154,7 @@ void server_request_hold(server_request *x, void (*take)(server_request *x)) {
 
 void server_request_release(server_request *x) {
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->held && (x->stage == SERVER_STREAMING || x->stage == SERVER_CLOSED));
     bool alone = x->stage == SERVER_CLOSED;
     x->held = false;
     x->progress.over = x->has_news = true;

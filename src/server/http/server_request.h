@@ -8,7 +8,8 @@
  *                              a stream: with the first text ------------------> STREAMING
  *                              else: when all jobs have ended, QUEUED again ---> FINISHING (worker: results to a reply) --> REPLYING
  *   REPLYING    I/O thread   a complete reply is sent
- *   STREAMING   I/O thread   frames are rendered from the choices' text; the connection is suspended while there is none
+ *   STREAMING   I/O thread   frames are rendered from the choices' text; the connection is suspended while there is none. While it is
+ *                            `held`, a worker works for it, on what the I/O thread leaves alone
  *   CLOSED      worker       the connection has released the request: its jobs are freed, then the request
  *
  * `lock` guards the fields under "shared". The thread that the stage names owns all others.
@@ -55,6 +56,8 @@ typedef struct server_answer_ops {
     int (*begin)(struct server_request *x);   /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
                                                  answers are under way, and the request is no longer the worker's; else a problem's kind */
     void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
+    void (*assist)(struct server_request *x); /* worker, while the request streams: what the stream needs before it goes on
+                                                 (server_request_ask_worker). NULL: it never asks */
     void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
     void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
     void (*free)(struct server_request *x);   /* frees the choices, jobs first */
@@ -142,7 +145,7 @@ typedef struct server_request {
     bool is_idle;    /* no output for the keep-alive interval: a comment is due */
     uint64_t reported_us; /* time of the last frame of a stream */
     bool has_jobs;   /* some may run: a worker frees the request */
-    bool held;       /* a worker continues while the request streams, until server_request_release */
+    bool held;       /* a worker continues while the request streams, or will, until server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */
     rp_job *encoding;        /* the job that a worker waits for; NULL: none. Cancelled with the request */
 } server_request;
@@ -170,6 +173,11 @@ void server_request_wake(server_request *x);
 /* Cancels the request's jobs and ends its stream. Any thread, not locked. */
 void server_request_abandon(server_request *x);
 
+/* I/O thread, STREAMING: a worker runs the answer's `assist`, unless the client has left, and wakes the stream. Meanwhile x->held is true, and the
+ * stream does not use what `assist` sets. */
+void server_request_ask_worker(server_request *x);
+/* Locks: does a worker hold the request? */
+bool server_request_is_held(server_request *x);
 /* Worker: starts a stream with frames from `take`, while the worker continues. */
 void server_request_hold(server_request *x, void (*take)(server_request *x));
 /* The worker has finished; the request may be freed afterwards. */

@@ -33,8 +33,13 @@ static server_work *work_queue_take(work_queue *q) {
     return work;
 }
 
+static _Thread_local bool is_worker;
+
+bool work_queue_is_worker(void) { return is_worker; }
+
 static void *work_queue_worker_main(void *arg) {
     work_queue *q = arg;
+    is_worker = true;
     for (server_work *work; (work = work_queue_take(q));) q->run(work);
     return NULL;
 }

@@ -253,6 +253,7 @@ static int truncate_oldest(server_request *x, chat_style style) {
 }
 
 int chat_rendering_make(server_request *x) {
+    BASE_ASSERT(work_queue_is_worker()); /* an I/O thread would keep its other connections waiting */
     chat_style style = {0};
     bool merged = false;
     rp_error err, first;

@@ -355,4 +355,9 @@ static void answers_free(server_request *x) {
     generate_free(x);
 }
 
-const server_answer_ops route_operations = {answers_begin, answers_finish, answers_look, answers_cancel, answers_free, route_pin};
+const server_answer_ops route_operations = {.begin = answers_begin,
+                                           .finish = answers_finish,
+                                           .look = answers_look,
+                                           .cancel = answers_cancel,
+                                           .free = answers_free,
+                                           .pin = route_pin};
