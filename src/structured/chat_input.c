@@ -43,7 +43,7 @@ typedef struct message_parts {
 /* Numbers the parts of all messages, those that are left out, too. */
 typedef struct part_counter {
     const chat_input *in;
-    json_t *ids; /* id -> number of the last call with it, so far */
+    json_t *ids;                    /* id -> number of the last call with it, so far */
     size_t call, result, reasoning; /* the next ones */
 } part_counter;
 
@@ -204,8 +204,9 @@ bool chat_input_is_of_model(const char *variable) {
 static void add_variables(const chat_input *in, rp_template_input *to) {
     const char *name;
     json_t *item;
-    json_object_foreach((json_t *)in->variables, name, item)
+    json_object_foreach((json_t *)in->variables, name, item) {
         if (!chat_input_is_of_model(name)) add_json(to, name, item);
+    }
     if (in->form->thinking != THINKING_UNSET) {
         const json_t *thinks = json_boolean(in->form->thinking == THINKING_ON);
         add_json(to, "enable_thinking", thinks);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -52,6 +53,7 @@ int rp_template_new(rp_template **out, const char *source, size_t n, const char 
     if (!t->name || !copy) rc = base_fail_memory(err, n, "a chat template");
     if (!rc) rc = template_tokenize(&t->memory, copy, n, t->name, &tokens, err);
     if (!rc) rc = template_parse_tokens(t, &tokens, err);
+    BASE_ASSERT(rc || t->body);
     if (rc) rp_template_free(t);
     else *out = t;
     return rc;
@@ -75,6 +77,7 @@ void rp_template_options_init(rp_template_options *options, uint32_t struct_size
 }
 
 static int copy_out(const builder *b, rp_template_text **out, rp_error *err) {
+    BASE_ASSERT(b->n_runs == 0 ? b->n == 0 : b->runs[b->n_runs - 1].end == b->n);
     rp_template_text *text = base_calloc(1, sizeof(*text));
     if (!text) return base_fail_memory(err, sizeof(*text), "a rendered prompt");
     *text = (rp_template_text){
@@ -91,6 +94,7 @@ static int copy_out(const builder *b, rp_template_text **out, rp_error *err) {
 }
 
 static int state_report(const state *s, bool in_template, rp_error *err) {
+    BASE_ASSERT(s->failed && s->code != RP_OK);
     char where[RP_ERROR_WHERE_BYTES];
     snprintf(where, sizeof(where), "%.200s:%u", s->t->name, s->line);
     return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message) : base_fail(err, (rp_code)s->code, "%s", s->message);
@@ -107,6 +111,7 @@ static void set_variables(state *s, const rp_template_input *in, const template_
 
 /* The input's own list of messages stays as it is. */
 static void apply_edit(state *s, const template_edit *edit) {
+    BASE_ASSERT(s->failed || s->variables);
     const value *messages = dict_find_text(s, s->variables, "messages");
     if (messages && messages->type == VALUE_LIST && messages->as.l->n > edit->n_messages) {
         const value first = value_list(s, LIST_LIST, 0);
@@ -119,6 +124,7 @@ static void apply_edit(state *s, const template_edit *edit) {
 }
 
 static int copy_lines(const state *s, template_edit *edit, rp_error *err) {
+    BASE_ASSERT(s->n_lines <= s->cap_lines);
     edit->lines = base_alloc((s->n_lines + 1) * sizeof(*edit->lines));
     if (!edit->lines) return base_fail_memory(err, s->n_lines * sizeof(*edit->lines), "lines of a chat template");
     if (s->n_lines > 0) memcpy(edit->lines, s->lines, s->n_lines * sizeof(*edit->lines));
@@ -127,6 +133,7 @@ static int copy_lines(const state *s, template_edit *edit, rp_error *err) {
 }
 
 static rp_template_failure failure_of(const state *s) {
+    BASE_ASSERT(!s->failed || s->code != RP_OK);
     if (!s->failed) return RP_TEMPLATE_RENDERED;
     if (s->code == RP_ERR_INVALID && s->failed_as == TEMPLATE_ERROR) return RP_TEMPLATE_REFUSED;
     return s->code == RP_ERR_INVALID && s->failed_as == TYPE_ERROR ? RP_TEMPLATE_WRONG_TYPE : RP_TEMPLATE_FAILED;

@@ -6,6 +6,7 @@
 
 #include <utf8proc.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 #define MAX_STEP ((int64_t)1 << 30) /* of a slice of a range, in its text */
@@ -20,10 +21,11 @@ typedef struct method_entry {
 /* ---- Methods of strings ---- */
 
 static value str_strip_sides(state *s, value self, const arguments *args, bool left, bool right) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const value *set = argument(args, 0, "chars");
     if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) {
         state_fail(s, TYPE_ERROR, "%s arg must be None or str", left && right ? "strip" : left ? "lstrip"
-                                                                                                : "rstrip");
+                                                                                               : "rstrip");
         return (value){0};
     }
     return value_string(string_strip(s, self.as.s, set && set->type == VALUE_STRING ? set->as.s : NULL, left, right));
@@ -36,6 +38,7 @@ static value str_rstrip(state *s, value self, const arguments *args) { return st
 static value str_lower(state *s, value self, const arguments *args) { return (void)args, value_string(string_case(s, self.as.s, CASE_LOWER)); }
 /* Lower case for comparing: ß is ss. */
 static value str_casefold(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     static const string sharp = {.bytes = "\xc3\x9f", .n = 2};
     (void)args;
     return value_string(string_replace(s, string_case(s, self.as.s, CASE_LOWER), &sharp, string_new(s, "ss", 2, TEMPLATE_UNTRUSTED), -1));
@@ -66,6 +69,7 @@ static bool has_affix(state *s, const string *text, value part, bool at_end) {
 
 /* The part of the text between the arguments start and end, in code points, as slices have them. false: start is after the end. */
 static bool bounded(state *s, const string *text, const arguments *args, size_t first, size_t *from, size_t *to) {
+    BASE_ASSERT(first > 0);
     const value *bounds[2] = {argument(args, first, NULL), argument(args, first + 1, NULL)};
     *from = 0;
     *to = text->n;
@@ -80,12 +84,14 @@ static bool bounded(state *s, const string *text, const arguments *args, size_t 
         if (i == 1 && at[i] > n) at[i] = n;
     }
     if (s->failed || at[0] > at[1]) return false;
+    BASE_ASSERT(at[0] >= 0 && at[1] <= n);
     *from = string_offset(s, text, (size_t)at[0]);
     *to = string_offset(s, text, (size_t)at[1]);
     return true;
 }
 
 static value str_affix(state *s, value self, const arguments *args, bool at_end) {
+    BASE_ASSERT(self.type == VALUE_STRING && args->n >= 1);
     size_t from, to;
     bool within = bounded(s, self.as.s, args, 1, &from, &to),
          has = has_affix(s, within ? string_part(s, self.as.s, from, to) : self.as.s, args->items[0], at_end);
@@ -95,7 +101,10 @@ static value str_affix(state *s, value self, const arguments *args, bool at_end)
 static value str_startswith(state *s, value self, const arguments *args) { return str_affix(s, self, args, false); }
 static value str_endswith(state *s, value self, const arguments *args) { return str_affix(s, self, args, true); }
 
-static void add_part(state *s, list *l, const string *text, size_t from, size_t to) { list_add(s, l, value_string(string_part(s, text, from, to))); }
+static void add_part(state *s, list *l, const string *text, size_t from, size_t to) {
+    BASE_ASSERT(to <= text->n);
+    list_add(s, l, value_string(string_part(s, text, from, to)));
+}
 
 /* split() without a separator: words; the last one has the rest. */
 static value split_words(state *s, const string *text, int64_t most) {
@@ -119,6 +128,7 @@ static value split_words(state *s, const string *text, int64_t most) {
 }
 
 static value reversed(state *s, value all) {
+    BASE_ASSERT(s->failed || all.type == VALUE_LIST);
     value out = value_list(s, LIST_LIST, s->failed ? 0 : all.as.l->n);
     for (size_t i = s->failed ? 0 : all.as.l->n; i-- > 0 && !s->failed;) list_add(s, out.as.l, all.as.l->items[i]);
     return out;
@@ -126,6 +136,7 @@ static value reversed(state *s, value all) {
 
 /* The character that ends at `to` > 0. */
 static size_t character_before(const string *text, size_t to) {
+    BASE_ASSERT(to > 0 && to <= text->n);
     do to--;
     while (to > 0 && ((unsigned char)text->bytes[to] & 0xc0) == 0x80);
     return to;
@@ -165,6 +176,7 @@ static value split_right(state *s, const string *text, const string *by, int64_t
 }
 
 static value str_split_by(state *s, value self, const arguments *args, bool from_right) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const value *separator = argument(args, 0, "sep");
     const string *text = self.as.s, *by = separator && separator->type == VALUE_STRING ? separator->as.s : NULL;
     int64_t most = argument_int(s, args, 1, "maxsplit", -1);
@@ -188,6 +200,7 @@ static value str_split(state *s, value self, const arguments *args) { return str
 static value str_rsplit(state *s, value self, const arguments *args) { return str_split_by(s, self, args, true); }
 
 static value str_splitlines(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s;
     bool keeps = argument_bool(s, args, 0, "keepends", false);
     value all = value_list(s, LIST_LIST, 0);
@@ -206,6 +219,7 @@ static value str_splitlines(state *s, value self, const arguments *args) {
 }
 
 static value str_replace(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING && args->n >= 2);
     for (size_t i = 0; i < 2; i++)
         if (args->items[i].type != VALUE_STRING)
             state_fail(s, TYPE_ERROR, "replace() argument %zu must be str, not %s", i + 1,
@@ -220,11 +234,13 @@ static value str_replace(state *s, value self, const arguments *args) {
 
 /* Index in code points. */
 static int64_t index_of(state *s, const string *text, size_t at) {
+    BASE_ASSERT(at == SIZE_MAX || at <= text->n);
     const string before = {.bytes = text->bytes, .n = at};
     return at == SIZE_MAX ? -1 : (int64_t)string_length(s, &before);
 }
 
 static value str_find_from(state *s, value self, const arguments *args, bool last, bool must) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s, *part = argument_string(s, args, 0, "", NULL);
     size_t from, to, at = SIZE_MAX;
     if (part && bounded(s, text, args, 1, &from, &to)) {
@@ -244,6 +260,7 @@ static value str_index(state *s, value self, const arguments *args) { return str
 static value str_rindex(state *s, value self, const arguments *args) { return str_find_from(s, self, args, true, true); }
 
 static value str_count(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s, *part = argument_string(s, args, 0, "", NULL);
     size_t from, to, n = 0;
     if (part && bounded(s, text, args, 1, &from, &to)) {
@@ -258,6 +275,7 @@ static value str_count(state *s, value self, const arguments *args) {
 }
 
 static value str_join(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING && args->n >= 1);
     builder b = {0};
     value_type type = (value_type)args->items[0].type;
     bool iterable = type == VALUE_STRING || type == VALUE_LIST || type == VALUE_DICT || type == VALUE_UNDEFINED;
@@ -317,6 +335,7 @@ static value str_istitle(state *s, value self, const arguments *args) {
 
 /* Tabs to the next column that is a multiple of their size. */
 static value str_expandtabs(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s;
     int64_t size = BASE_MIN(argument_int(s, args, 0, "tabsize", 8), (int64_t)TEMPLATE_MAX_OUTPUT_BYTES + 1), column = 0;
     builder b = {0};
@@ -331,6 +350,7 @@ static value str_expandtabs(state *s, value self, const arguments *args) {
 }
 
 static value str_partition_at(state *s, value self, const arguments *args, bool last) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s, *by = argument_string(s, args, 0, "", NULL);
     if (!by) return (value){0};
     if (by->n == 0) state_fail(s, VALUE_ERROR, "empty separator");
@@ -349,6 +369,7 @@ static value str_partition(state *s, value self, const arguments *args) { return
 static value str_rpartition(state *s, value self, const arguments *args) { return str_partition_at(s, self, args, true); }
 
 static value str_remove_affix(state *s, value self, const arguments *args, bool at_end) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s, *part = argument_string(s, args, 0, at_end ? "removesuffix() argument" : "removeprefix() argument", NULL);
     if (!part) return (value){0};
     if (!has_affix(s, text, value_string(part), at_end)) return self;
@@ -359,6 +380,7 @@ static value str_removeprefix(state *s, value self, const arguments *args) { ret
 static value str_removesuffix(state *s, value self, const arguments *args) { return str_remove_affix(s, self, args, true); }
 
 static value str_pad(state *s, value self, const arguments *args, int side) {
+    BASE_ASSERT(self.type == VALUE_STRING && side >= -1 && side <= 1);
     static const template_run run = {1, TEMPLATE_NO_OFFSET, TEMPLATE_TRUSTED};
     static const string space = {.bytes = " ", .n = 1, .runs = &run, .n_runs = 1};
     int64_t width = argument_int(s, args, 0, "width", 0), n = (int64_t)string_length(s, self.as.s);
@@ -384,6 +406,7 @@ static value str_rjust(state *s, value self, const arguments *args) { return str
 static value str_center(state *s, value self, const arguments *args) { return str_pad(s, self, args, 0); }
 
 static value str_zfill(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_STRING);
     const string *text = self.as.s;
     int64_t n = (int64_t)string_length(s, text), width = argument_int(s, args, 0, "width", 0);
     size_t sign = text->n > 0 && (text->bytes[0] == '-' || text->bytes[0] == '+');
@@ -403,6 +426,7 @@ typedef struct fields {
 
 /* The argument of a field's name, and its attributes and items: "0.a[b]". */
 static value field_value(state *s, fields *fs, const string *name) {
+    BASE_ASSERT(fs->next >= -1);
     size_t n = 0, end, number = 0;
     while (n < name->n && name->bytes[n] != '.' && name->bytes[n] != '[') n++;
     bool digits = n > 0;
@@ -428,7 +452,8 @@ static value field_value(state *s, fields *fs, const string *name) {
         bool item = name->bytes[n] == '[';
         for (end = ++n; end < name->n && (item ? name->bytes[end] != ']' : name->bytes[end] != '.' && name->bytes[end] != '[');) end++;
         const string *part = string_part(s, name, n, end);
-        bool index = item && part->n > 0 && part->n < 10 && strspn(part->bytes, "0123456789") >= part->n;
+        bool index = item && part->n > 0 && part->n < 10;
+        for (size_t k = 0; k < part->n && index; k++) index = part->bytes[k] >= '0' && part->bytes[k] <= '9';
         int64_t i = 0;
         for (size_t k = 0; k < part->n && index; k++) i = i * 10 + (part->bytes[k] - '0');
         out = value_item(s, out, index ? value_int(i) : value_string(part));
@@ -490,6 +515,7 @@ static value str_format(state *s, value self, const arguments *args) { return st
 /* ---- Methods of lists and dicts ---- */
 
 static value list_count(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_LIST && args->n >= 1);
     int64_t n = 0;
     for (size_t i = 0; i < self.as.l->n && !s->failed; i++) n += value_equal(s, self.as.l->items[i], args->items[0]);
     value counted = value_int(n);
@@ -498,6 +524,7 @@ static value list_count(state *s, value self, const arguments *args) {
 }
 
 static value list_index(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_LIST && args->n >= 1);
     const int64_t n = (int64_t)self.as.l->n;
     int64_t from = argument_int(s, args, 1, NULL, 0), to = argument_int(s, args, 2, NULL, n);
     if (from < 0) from = from < -n ? 0 : from + n;
@@ -512,6 +539,7 @@ static value list_index(state *s, value self, const arguments *args) {
 }
 
 static value list_copy(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_LIST);
     (void)args;
     value all = value_list(s, LIST_LIST, self.as.l->n);
     for (size_t i = 0; i < self.as.l->n && !s->failed; i++) list_add(s, all.as.l, self.as.l->items[i]);
@@ -519,6 +547,7 @@ static value list_copy(state *s, value self, const arguments *args) {
 }
 
 static value dict_view(state *s, const dict *d, list_kind kind) {
+    BASE_ASSERT(kind == LIST_ITEMS || kind == LIST_KEYS || kind == LIST_VALUES);
     value all = value_list(s, kind, d->n);
     for (size_t i = 0; i < d->n && !s->failed; i++) {
         const dict_entry *e = &d->entries[i];
@@ -539,12 +568,14 @@ static value dict_keys(state *s, value self, const arguments *args) { return (vo
 static value dict_values(state *s, value self, const arguments *args) { return (void)args, dict_view(s, self.as.d, LIST_VALUES); }
 
 static value dict_get(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_DICT && args->n >= 1);
     const value *found = dict_find(s, self.as.d, args->items[0]), *otherwise = argument(args, 1, "default");
     return found ? *found : otherwise ? *otherwise
                                       : value_none;
 }
 
 static value dict_copy(state *s, value self, const arguments *args) {
+    BASE_ASSERT(self.type == VALUE_DICT);
     (void)args;
     value all = value_dict(s);
     for (size_t i = 0; i < self.as.d->n && !s->failed; i++) dict_set(s, all.as.d, self.as.d->entries[i].key, self.as.d->entries[i].item);
@@ -646,6 +677,7 @@ value method_call(state *s, const method *m, const arguments *args) {
 }
 
 static value method_new(state *s, value object, const char *name) {
+    BASE_ASSERT(object.type == VALUE_STRING || object.type == VALUE_LIST || object.type == VALUE_DICT || object.type == VALUE_LOOP || object.type == VALUE_CYCLER);
     method *m = state_alloc(s, sizeof(*m));
     value *self = m ? state_alloc(s, sizeof(*self)) : NULL;
     if (!self) return (value){0};
@@ -668,12 +700,14 @@ static value method_bind(state *s, value object, const method_entry *entry) {
 /* ---- Attributes of loops ---- */
 
 static value loop_neighbour(state *s, const loop *l, bool next) {
+    BASE_ASSERT(l->at < l->items->n);
     bool there = next ? l->at + 1 < l->items->n : l->at > 0;
     if (!there) return value_hinted(s, next ? "there is no next item" : "there is no previous item", UNDEFINED_ERROR);
     return l->items->items[next ? l->at + 1 : l->at - 1];
 }
 
 static value loop_attribute(state *s, value object, const char *name, bool *found) {
+    BASE_ASSERT(object.type == VALUE_LOOP && object.as.loop->at < object.as.loop->items->n);
     const loop *l = object.as.loop;
     int64_t at = (int64_t)l->at, n = (int64_t)l->items->n;
     *found = true;
@@ -701,6 +735,7 @@ static value attribute_missing(state *s, value object, const char *name) {
 }
 
 static value macro_attribute(state *s, const template_node *node, const char *name, bool *found) {
+    BASE_ASSERT(node->kind == NODE_MACRO);
     *found = true;
     if (strcmp(name, "name") == 0) return value_text(s, node->name);
     if (strcmp(name, "caller") == 0) return value_bool(node->op & MACRO_USES_CALLER);
@@ -794,6 +829,7 @@ value value_attribute(state *s, value object, const char *name) {
 }
 
 static const value *sequence_item(value object, value key) {
+    BASE_ASSERT(object.type == VALUE_LIST);
     const list *l = object.as.l;
     bool indexed = l->kind == LIST_LIST || l->kind == LIST_TUPLE || l->kind == LIST_RANGE;
     if (!indexed || (key.type != VALUE_INT && key.type != VALUE_BOOL)) return NULL;
@@ -841,6 +877,7 @@ value value_item(state *s, value object, value key) {
 
 /* A bound of a slice; `otherwise` if it is not given. */
 static int64_t slice_bound(state *s, const value *bound, int64_t n, int64_t otherwise, bool backwards) {
+    BASE_ASSERT(n >= 0);
     if (!bound || bound->type == VALUE_NONE) return otherwise;
     if (bound->type != VALUE_INT && bound->type != VALUE_BOOL) {
         state_fail(s, TYPE_ERROR, "slice indices must be integers or None or have an __index__ method");
@@ -872,6 +909,7 @@ value value_slice(state *s, value object, const value *start, const value *stop,
     int64_t n = is_string ? (int64_t)string_length(s, object.as.s) : (int64_t)object.as.l->n;
     int64_t from = slice_bound(s, start, n, back ? n - 1 : 0, back), to = slice_bound(s, stop, n, back ? -1 : n, back);
     if (s->failed) return (value){0};
+    BASE_ASSERT(from >= -1 && from <= n && to >= -1 && to <= n);
     if (is_string && by == 1) {
         size_t a = string_offset(s, object.as.s, (size_t)from), b = to <= from ? a : string_offset(s, object.as.s, (size_t)to);
         return !s->failed ? value_string(string_part(s, object.as.s, a, b)) : (value){0};

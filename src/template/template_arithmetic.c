@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 static const char *const operator_names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
@@ -14,6 +15,7 @@ static value overflow(state *s) {
 }
 
 static value division_by_zero(state *s, binary_operator op, bool is_float) {
+    BASE_ASSERT(op == OP_DIV || op == OP_FLOOR_DIV || op == OP_MOD);
     const char *what = op == OP_DIV && !is_float ? "division by zero"
                        : op == OP_DIV            ? "float division by zero"
                        : is_float                ? "float floor division by zero"
@@ -25,6 +27,7 @@ static value division_by_zero(state *s, binary_operator op, bool is_float) {
 
 /* Quotients are rounded down, and the remainder has the sign of the divisor. */
 static value int_operate(state *s, binary_operator op, int64_t a, int64_t b) {
+    BASE_ASSERT(op <= OP_POW);
     int64_t r = 0;
     if ((op == OP_DIV || op == OP_FLOOR_DIV || op == OP_MOD) && b == 0) return division_by_zero(s, op, false);
     switch (op) {
@@ -51,6 +54,7 @@ static value int_operate(state *s, binary_operator op, int64_t a, int64_t b) {
 }
 
 static value float_operate(state *s, binary_operator op, double a, double b) {
+    BASE_ASSERT(op <= OP_POW);
     if ((op == OP_DIV || op == OP_FLOOR_DIV || op == OP_MOD) && b == 0) return division_by_zero(s, op, true);
     switch (op) {
     case OP_ADD: return value_float(a + b);
@@ -74,6 +78,7 @@ static value float_operate(state *s, binary_operator op, double a, double b) {
 }
 
 static value list_join(state *s, const list *a, const list *b) {
+    BASE_ASSERT(a->kind == b->kind);
     value all = value_list(s, a->kind, a->n + b->n);
     for (size_t i = 0; i < a->n && !s->failed; i++) list_add(s, all.as.l, a->items[i]);
     for (size_t i = 0; i < b->n && !s->failed; i++) list_add(s, all.as.l, b->items[i]);
@@ -101,6 +106,7 @@ static value list_repeat(state *s, const list *l, int64_t times) {
 }
 
 static value sequence_repeat(state *s, value v, int64_t times) {
+    BASE_ASSERT(v.type == VALUE_STRING || value_is_sequence(v));
     return v.type == VALUE_STRING ? string_repeat(s, v.as.s, times) : list_repeat(s, v.as.l, times);
 }
 
@@ -110,6 +116,7 @@ static bool is_set(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LI
 static bool has_items(value v) { return v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED; }
 
 static value operands_fail(state *s, binary_operator op, value a, value b) {
+    BASE_ASSERT((size_t)op < BASE_ARRAY_LEN(operator_names));
     if (op == OP_SUB && (is_set(a) || is_set(b)) && !(has_items(a) && has_items(b)))
         state_fail(s, TYPE_ERROR, "'%s' object is not iterable", value_type_name(has_items(a) ? b : a));
     else if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, TYPE_ERROR, "can only concatenate str (not \"%s\") to str", value_type_name(b));

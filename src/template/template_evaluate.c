@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 #define MAX_NESTED 600                      /* calls of evaluate and run, each a frame of the stack */
@@ -33,6 +34,7 @@ static flow run(frame *f, const template_node *node);
 #define NAMES_A_STEP 8
 
 static binding *scope_find(state *s, const scope *in, const char *name) {
+    BASE_ASSERT(in->n <= in->cap && name);
     for (size_t i = 0; i < in->n; i++)
         if (in->items[i].name == name && (i < NAMES_A_STEP || state_step(s, i / NAMES_A_STEP))) return &in->items[i];
     if (in->n >= NAMES_A_STEP) state_step(s, in->n / NAMES_A_STEP);
@@ -40,12 +42,14 @@ static binding *scope_find(state *s, const scope *in, const char *name) {
 }
 
 static void scope_set(state *s, scope *in, const char *name, value v) {
+    BASE_ASSERT(name);
     binding *bound = scope_find(s, in, name);
     if (bound) bound->value = v;
     else if (state_grow(s, (void **)&in->items, &in->cap, in->n + 1, sizeof(*in->items))) in->items[in->n++] = (binding){name, v};
 }
 
 static value name_value(frame *f, const char *name) {
+    BASE_ASSERT(f->s->variables);
     state *s = f->s;
     for (const scope *in = f->scope; in; in = in->outer) {
         const binding *bound = scope_find(s, in, name);
@@ -60,6 +64,7 @@ static value name_value(frame *f, const char *name) {
 }
 
 static bool deeper(frame *f) {
+    BASE_ASSERT(f->nested >= 0);
     state *s = f->s;
     const size_t used = s->stack - (uintptr_t)__builtin_frame_address(0); /* it grows downwards */
     if (s->failed || f->nested >= MAX_NESTED || used > MAX_STACK_BYTES) {
@@ -74,6 +79,7 @@ static bool deeper(frame *f) {
 
 /* Assigns to a name, to names of a sequence's items, or to an attribute of a namespace. */
 static void assign(frame *f, const template_node *target, value v) {
+    BASE_ASSERT(target->kind == NODE_NAME || target->kind == NODE_ATTRIBUTE || target->kind == NODE_TUPLE);
     state *s = f->s;
     if (s->failed) return;
     if (target->kind == NODE_NAME) scope_set(s, f->scope, target->name, v);
@@ -96,6 +102,7 @@ static void assign(frame *f, const template_node *target, value v) {
 
 /* The arguments of a call, filter or test. */
 static arguments evaluate_arguments(frame *f, const template_node *node) {
+    BASE_ASSERT(node->second.n == 0 || node->names);
     state *s = f->s;
     value *items = node->items.n ? state_alloc(s, node->items.n * sizeof(*items)) : NULL;
     value *named = node->second.n ? state_alloc(s, node->second.n * sizeof(*named)) : NULL;
@@ -124,6 +131,7 @@ static bool is_parameter(state *s, const template_node *node, const char *name, 
 
 /* The names caller, kwargs and varargs of a macro that uses them, and what is refused because it does not. */
 static void bind_special(frame *f, const macro *m, const arguments *args, value caller) {
+    BASE_ASSERT(m->node->kind == NODE_MACRO);
     state *s = f->s;
     const template_node *node = m->node;
     value named = node->op & MACRO_USES_KWARGS ? value_dict(s) : (value){0},
@@ -150,6 +158,7 @@ static void bind_special(frame *f, const macro *m, const arguments *args, value 
 
 /* Binds the parameters in the macro's scope. */
 static void bind_parameters(frame *f, const macro *m, const arguments *args) {
+    BASE_ASSERT(m->node->second.n <= m->node->items.n);
     state *s = f->s;
     const node_list *parameters = &m->node->items, *defaults = &m->node->second;
     uint32_t first_default = parameters->n - defaults->n;
@@ -192,6 +201,7 @@ static value call_macro(frame *f, const macro *m, const arguments *args, value c
 static void run_loop(frame *f, const template_node *node, value iterable, int depth);
 
 static value call_loop_method(state *s, const method *m, const arguments *args) {
+    BASE_ASSERT(m->self->type == VALUE_LOOP);
     loop *l = m->self->as.loop;
     if (strcmp(m->name, "cycle") == 0) {
         if (args->n > 0) return args->items[l->at % args->n];
@@ -207,6 +217,7 @@ static value call_loop_method(state *s, const method *m, const arguments *args) 
 }
 
 static value call_cycler_method(const method *m) {
+    BASE_ASSERT(m->self->type == VALUE_CYCLER && m->self->as.cycler->at < m->self->as.cycler->n);
     cycler *c = m->self->as.cycler;
     value v = c->items[c->at];
     bool resets = strcmp(m->name, "reset") == 0;
@@ -245,12 +256,14 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
 /* ---- Expressions ---- */
 
 static value evaluate_list(frame *f, const template_node *node, list_kind kind) {
+    BASE_ASSERT(kind == LIST_LIST || kind == LIST_TUPLE);
     value all = value_list(f->s, kind, node->items.n);
     for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) list_add(f->s, all.as.l, evaluate(f, node->items.items[i]));
     return all;
 }
 
 static value evaluate_dict(frame *f, const template_node *node) {
+    BASE_ASSERT(node->items.n == node->second.n);
     value all = value_dict(f->s);
     for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) {
         value key = evaluate(f, node->items.items[i]), item = evaluate(f, node->second.items[i]);
@@ -275,6 +288,7 @@ static bool compare(state *s, compare_operator op, value a, value b) {
 
 /* a < b < c is a < b and b < c. */
 static value evaluate_comparison(frame *f, const template_node *node) {
+    BASE_ASSERT(node->ops);
     value left = evaluate(f, node->a);
     for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) {
         value right = evaluate(f, node->items.items[i]);
@@ -285,12 +299,14 @@ static value evaluate_comparison(frame *f, const template_node *node) {
 }
 
 static value evaluate_concat(frame *f, const template_node *node) {
+    BASE_ASSERT(node->items.n >= 2);
     builder b = {0};
     for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) value_write(f->s, &b, evaluate(f, node->items.items[i]), false);
     return value_string(builder_string(f->s, &b));
 }
 
 static value evaluate_slice(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind == NODE_SLICE && node->items.n == 3);
     value parts[3], object = evaluate(f, node->a);
     const value *given[3] = {NULL, NULL, NULL};
     for (uint32_t i = 0; i < 3 && !f->s->failed; i++) {
@@ -302,6 +318,7 @@ static value evaluate_slice(frame *f, const template_node *node) {
 }
 
 static value evaluate_sign(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind == NODE_NEGATE || node->kind == NODE_POSITIVE);
     value v = evaluate(f, node->a);
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
     else if (!value_is_number(v) && v.type != VALUE_BIG)
@@ -322,6 +339,7 @@ static value evaluate_condition(frame *f, const template_node *node) {
 }
 
 static value evaluate_filter(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind == NODE_FILTER);
     const filter *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
@@ -330,6 +348,7 @@ static value evaluate_filter(frame *f, const template_node *node) {
 }
 
 static value evaluate_test(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind == NODE_TEST);
     const test *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
@@ -338,6 +357,7 @@ static value evaluate_test(frame *f, const template_node *node) {
 }
 
 static value evaluate_call(frame *f, const template_node *node, value caller) {
+    BASE_ASSERT(node->kind == NODE_CALL);
     value callee = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
     return call_value(f, callee, &args, caller);
@@ -381,12 +401,13 @@ static value evaluate_kind(frame *f, const template_node *node) {
     case NODE_COMPARE: return evaluate_comparison(f, node);
     case NODE_CONCAT: return evaluate_concat(f, node);
     case NODE_CONDITION: return evaluate_condition(f, node);
-    case NODE_RESULT: return value_string(f->result);
+    case NODE_RESULT: BASE_ASSERT(f->result); return value_string(f->result);
     default: return (value){0}; /* statements */
     }
 }
 
 static value evaluate(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind >= NODE_CONSTANT);
     if (!deeper(f)) return (value){0};
     f->nested++;
     value v = evaluate_kind(f, node);
@@ -398,6 +419,7 @@ static value evaluate(frame *f, const template_node *node) {
 
 /* The items that pass the loop's condition. */
 static const list *filtered_items(frame *f, const template_node *node, const list *items) {
+    BASE_ASSERT(node->kind == NODE_FOR && node->c);
     value all = value_list(f->s, LIST_LIST, 0);
     for (size_t i = 0; i < items->n && !f->s->failed; i++) {
         scope own = {.outer = f->scope};
@@ -410,6 +432,7 @@ static const list *filtered_items(frame *f, const template_node *node, const lis
 }
 
 static void run_loop(frame *f, const template_node *node, value iterable, int depth) {
+    BASE_ASSERT(node->kind == NODE_FOR && node->items.n >= 1);
     state *s = f->s;
     const list *items = value_items(s, iterable);
     if (items && node->c) items = filtered_items(f, node, items);
@@ -456,6 +479,7 @@ static value filtered_text(frame *f, const template_node *filters, const string 
 }
 
 static value macro_new(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind == NODE_MACRO);
     macro *m = state_alloc(f->s, sizeof(*m));
     if (!m) return (value){0};
     *m = (macro){.node = node, .defined_in = f->scope};
@@ -463,6 +487,7 @@ static value macro_new(frame *f, const template_node *node) {
 }
 
 static flow run_with(frame *f, const template_node *node) {
+    BASE_ASSERT(node->items.n == node->second.n);
     scope *own = state_alloc(f->s, sizeof(*own));
     if (!own) return FLOW_NEXT;
     own->outer = f->scope;
@@ -510,6 +535,7 @@ static flow run_kind(frame *f, const template_node *node) {
 
 /* What a statement wrote is noted when it ends: the innermost ends first, and leaves nothing to those around it. */
 static void note_line(state *s, size_t end, uint32_t line) {
+    BASE_ASSERT(s->n_lines <= s->cap_lines);
     written_line *last = s->n_lines > 0 ? &s->lines[s->n_lines - 1] : NULL;
     if (end == (last ? last->end : 0)) return;
     if (last && last->line == line) last->end = end;
@@ -518,6 +544,7 @@ static void note_line(state *s, size_t end, uint32_t line) {
 }
 
 static flow run(frame *f, const template_node *node) {
+    BASE_ASSERT(node->kind < NODE_CONSTANT);
     if (!deeper(f)) return FLOW_BREAK;
     if (node->kind != NODE_BODY) f->s->line = node->line;
     f->nested++;
@@ -528,8 +555,10 @@ static flow run(frame *f, const template_node *node) {
 }
 
 void template_evaluate(state *s, const template_node *body, builder *out) {
+    BASE_ASSERT(s->depth == 0 && out->n == 0);
     scope outermost = {0};
     frame f = {.s = s, .scope = &outermost, .out = out};
     s->stack = (uintptr_t)__builtin_frame_address(0);
     run(&f, body);
+    BASE_ASSERT(f.nested == 0 && s->depth == 0); /* after an error, too */
 }

@@ -7,13 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 /* ---- Texts ---- */
 
 static value filter_string(state *s, value v, const arguments *args) { return (void)args, value_string(value_to_string(s, v)); }
 
-static value change_case(state *s, value v, case_kind kind) { return value_string(string_case(s, value_to_string(s, v), kind)); }
+static value change_case(state *s, value v, case_kind kind) {
+    BASE_ASSERT(kind <= CASE_SWAP);
+    return value_string(string_case(s, value_to_string(s, v), kind));
+}
 static value filter_lower(state *s, value v, const arguments *args) { return (void)args, change_case(s, v, CASE_LOWER); }
 static value filter_upper(state *s, value v, const arguments *args) { return (void)args, change_case(s, v, CASE_UPPER); }
 static value filter_capitalize(state *s, value v, const arguments *args) { return (void)args, change_case(s, v, CASE_CAPITAL); }
@@ -46,6 +50,7 @@ static value filter_trim(state *s, value v, const arguments *args) {
 }
 
 static value filter_replace(state *s, value v, const arguments *args) {
+    BASE_ASSERT(argument(args, 0, "old") && argument(args, 1, "new"));
     const value *old = argument(args, 0, "old"), *with = argument(args, 1, "new"), *count = argument(args, 2, "count");
     int64_t most = count && count->type != VALUE_NONE ? argument_int(s, args, 2, "count", -1) : -1;
     return value_string(string_replace(s, value_to_string(s, v), value_to_string(s, *old), value_to_string(s, *with), most));
@@ -64,6 +69,7 @@ static value filter_forceescape(state *s, value v, const arguments *args) {
 
 /* Of a line of splitlines(true), which has one. */
 static size_t line_end_bytes(const string *line) {
+    BASE_ASSERT(line->n > 0);
     size_t n = 0, at = line->n - 1;
     if (line->n > 1 && line->bytes[at] == '\n' && line->bytes[at - 1] == '\r') return 2;
     while (at > 0 && ((unsigned char)line->bytes[at] & 0xc0) == 0x80) at--;
@@ -93,6 +99,7 @@ static value filter_indent(state *s, value v, const arguments *args) {
     builder_add(s, &ended, "\n", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); /* so that a line end at the end is kept */
     const value text = value_string(builder_string(s, &ended)), keep = value_bool(true);
     const value lines = method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){.items = &keep, .n = 1});
+    BASE_ASSERT(s->failed || lines.type == VALUE_LIST);
     for (size_t i = 0, end = 0; !s->failed && i < lines.as.l->n; i++) {
         const string *line = lines.as.l->items[i].as.s;
         if (i > 0 && end == 1 && lines.as.l->items[i - 1].as.s->bytes[lines.as.l->items[i - 1].as.s->n - 1] == '\n')
@@ -260,6 +267,7 @@ static const char *number_text(state *s, const string *text, char copy[64]) {
         if (c == '\0' || (c == '_' && (before == '_' || after == '_' || !isxdigit((unsigned char)after)))) return NULL;
         if (c != '_') copy[n++] = c;
     }
+    BASE_ASSERT(n < 64);
     copy[n] = '\0';
     return copy;
 }
@@ -381,6 +389,7 @@ static value filter_list(state *s, value v, const arguments *args) {
 
 /* What Python's reversed() of the value is called. */
 static void name_reversed(list *l, value v) {
+    BASE_ASSERT(v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_STRING || v.type == VALUE_UNDEFINED);
     static const char *const names[][2] = {
         [LIST_LIST] = {"list_reverseiterator", "list_reverseiterator object"},
         [LIST_TUPLE] = {"reversed", "reversed object"},
@@ -450,6 +459,7 @@ static const char *name_of(state *s, const value *v) {
 }
 
 static arguments arguments_after(const arguments *args, size_t n) {
+    BASE_ASSERT(args->n == 0 || args->items);
     arguments rest = *args;
     if (n > args->n) n = args->n;
     if (n > 0) rest.items += n;
@@ -571,6 +581,7 @@ static value filter_dictsort(state *s, value v, const arguments *args) {
     else if (v.type != VALUE_DICT) state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'items'", value_type_name(v));
     if (s->failed) return v;
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
+    BASE_ASSERT(s->failed || items.type == VALUE_LIST);
     const value position = value_int(string_is(part, "value"));
     sorting by = {.attribute = &position, .reverse = argument_bool(s, args, 2, "reverse", false)};
     by.case_sensitive = argument_bool(s, args, 0, "case_sensitive", false);
@@ -586,6 +597,7 @@ static value filter_items(state *s, value v, const arguments *args) {
         return v;
     }
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
+    BASE_ASSERT(s->failed || items.type == VALUE_LIST);
     if (!s->failed) items.as.l->kind = LIST_GENERATOR;
     return items;
 }
@@ -632,6 +644,7 @@ static value filter_unique(state *s, value v, const arguments *args) {
 }
 
 static value filter_batch(state *s, value v, const arguments *args) {
+    BASE_ASSERT(argument(args, 0, "linecount"));
     const value size = *argument(args, 0, "linecount"), *fill = argument(args, 1, "fill_with");
     const list *items = value_iterate(s, v);
     value all = value_list(s, LIST_GENERATOR, 0), row = value_list(s, LIST_LIST, 0);
@@ -657,6 +670,7 @@ static value filter_slice(state *s, value v, const arguments *args) {
     value all = value_list(s, LIST_GENERATOR, 0);
     if (slices < 1 || !items) return all;
     size_t n = items->n / (size_t)slices, more = items->n % (size_t)slices, at = 0;
+    BASE_ASSERT(n * (size_t)slices + more == items->n);
     for (size_t i = 0; i < (size_t)slices && state_step(s, 0); i++) {
         value row = value_list(s, LIST_LIST, 0);
         for (size_t end = at + n + (i < more); at < end && !s->failed; at++) list_add(s, row.as.l, items->items[at]);
@@ -754,6 +768,7 @@ static const filter filters[] = {
 };
 
 const filter *filter_find(const char *name) {
+    BASE_ASSERT(name);
     for (const filter *f = filters; f->name; f++)
         if (f->name[0] == name[0] && strcmp(f->name, name) == 0) return f;
     return NULL;
@@ -766,6 +781,7 @@ value filter_apply(state *s, const filter *f, value v, const arguments *args) {
     s->failed = false;
     state_step(s, 8 * STEP_PRINTED); /* the error */
     out = value_list(s, LIST_GENERATOR, 0);
+    BASE_ASSERT(s->failed_as < N_EXCEPTIONS);
     size_t n = strlen(s->message);
     char *failure = state_alloc(s, n + 1);
     if (s->failed) return out;

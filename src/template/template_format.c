@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 #define MAX_PRECISION 200
@@ -24,11 +25,13 @@ typedef struct spec {
 static uint32_t origin_of(value v) { return v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED; }
 
 static void add_fill(state *s, builder *b, const spec *f, int64_t n) {
+    BASE_ASSERT(n <= MAX_WIDTH);
     for (int64_t i = 0; i < n && !s->failed; i++) builder_add(s, b, f->fill, f->n_fill, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
 }
 
 /* Text of a width: prefix (sign and base of a number) and body, with the padding where the alignment wants it. */
 static void add_padded(state *s, builder *b, const spec *f, const char *prefix, uint32_t origin, const string *body, char otherwise) {
+    BASE_ASSERT(f->width >= 0 && f->width <= MAX_WIDTH);
     int64_t missing = f->width - (int64_t)strlen(prefix) - (int64_t)string_length(s, body);
     char align = f->align ? f->align : otherwise;
     if (missing < 0) missing = 0;
@@ -43,6 +46,7 @@ static void add_padded(state *s, builder *b, const spec *f, const char *prefix, 
 
 /* Puts a separator between groups of digits before the point. */
 static void group_digits(char *text, size_t cap, char separator, size_t group) {
+    BASE_ASSERT(strlen(text) < cap && group > 0);
     size_t n = strspn(text, "0123456789abcdefABCDEF"), all = strlen(text);
     for (size_t at = n; at > group && all + 1 < cap; all++) {
         at -= group;
@@ -52,6 +56,7 @@ static void group_digits(char *text, size_t cap, char separator, size_t group) {
 }
 
 static void digits_of(uint64_t i, unsigned base, bool upper, char out[65]) {
+    BASE_ASSERT(base >= 2 && base <= 16);
     char back[65];
     size_t n = 0;
     do back[n++] = (upper ? "0123456789ABCDEF" : "0123456789abcdef")[i % base];
@@ -70,6 +75,7 @@ static void add_number(state *s, builder *b, const spec *f, value v, bool negati
 }
 
 static void format_integer(state *s, builder *b, const spec *f, value v, int64_t i) {
+    BASE_ASSERT(f->precision <= MAX_PRECISION);
     char digits[256] = "", zeros[MAX_PRECISION + 256];
     unsigned base = f->kind == 'x' || f->kind == 'X' ? 16 : f->kind == 'o' ? 8
                                                         : f->kind == 'b'   ? 2
@@ -89,6 +95,7 @@ static void format_integer(state *s, builder *b, const spec *f, value v, int64_t
 }
 
 static void format_real(state *s, builder *b, const spec *f, value v, double x) {
+    BASE_ASSERT(f->precision <= MAX_PRECISION);
     char text[512], format[16];
     const char kind = f->kind == '%' ? 'f' : f->kind         ? f->kind
                                          : f->precision >= 0 ? 'g'
@@ -106,11 +113,13 @@ static void format_real(state *s, builder *b, const spec *f, value v, double x) 
 }
 
 static void format_text(state *s, builder *b, const spec *f, const string *text) {
+    BASE_ASSERT(f->precision <= MAX_PRECISION);
     if (f->precision >= 0) text = string_part(s, text, 0, string_offset(s, text, (size_t)f->precision));
     add_padded(s, b, f, "", TEMPLATE_TRUSTED, text, '<');
 }
 
 static int64_t int_of(value v) {
+    BASE_ASSERT(value_is_number(v));
     return v.type == VALUE_FLOAT ? (fabs(v.as.f) < 9e18 ? (int64_t)v.as.f : 0) : v.type == VALUE_BOOL ? v.as.b
                                                                                                       : v.as.i;
 }
@@ -127,9 +136,13 @@ typedef struct percent {
     size_t at; /* in the format, after "%" */
 } percent;
 
-static char percent_peek(const percent *p) { return p->at < p->format->n ? p->format->bytes[p->at] : '\0'; }
+static char percent_peek(const percent *p) {
+    BASE_ASSERT(p->at <= p->format->n || p->at == p->format->n + 1);
+    return p->at < p->format->n ? p->format->bytes[p->at] : '\0';
+}
 
 static value percent_next(percent *p) {
+    BASE_ASSERT(p->next <= p->n);
     if (p->next < p->n) return p->items[p->next++];
     state_fail(p->s, TYPE_ERROR, "not enough arguments for format string");
     return (value){0};
@@ -137,6 +150,7 @@ static value percent_next(percent *p) {
 
 /* The value of "(key)". */
 static value percent_named(percent *p) {
+    BASE_ASSERT(percent_peek(p) == '(');
     const string *f = p->format;
     size_t end = p->at + 1;
     int open = 1;
@@ -256,6 +270,7 @@ static void percent_one(percent *p, builder *b) {
 }
 
 value string_percent(state *s, const string *format, const value *items, size_t n, value argument) {
+    BASE_ASSERT(n == 0 || items);
     /* Lists are mappings for %, too: what is not used of them is no error. */
     bool any = argument.type == VALUE_DICT || argument.type == VALUE_UNDEFINED ||
                (argument.type == VALUE_LIST && (argument.as.l->kind == LIST_LIST || argument.as.l->kind == LIST_RANGE));

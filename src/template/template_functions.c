@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 #define MAX_RANGE 100000 /* as in Jinja's sandbox */
@@ -60,6 +61,7 @@ int64_t argument_int(state *s, const arguments *args, size_t at, const char *nam
 }
 
 const string *argument_string(state *s, const arguments *args, size_t at, const char *name, const string *otherwise) {
+    BASE_ASSERT(name);
     const value *v = argument(args, at, name);
     if (!v) return otherwise;
     if (v->type == VALUE_STRING) return v->as.s;
@@ -75,6 +77,7 @@ bool argument_bool(state *s, const arguments *args, size_t at, const char *name,
 /* ---- Functions ---- */
 
 static value call_range(state *s, const arguments *args) {
+    BASE_ASSERT(args->n <= 3 || s->failed);
     int64_t start = args->n > 1 ? argument_int(s, args, 0, NULL, 0) : 0, stop = argument_int(s, args, args->n > 1, NULL, 0);
     int64_t step = argument_int(s, args, 2, NULL, 1), n = 0;
     if (args->n == 0 || args->n > 3) state_fail(s, TYPE_ERROR, "range expected 1 to 3 arguments, got %zu", args->n);
@@ -102,6 +105,7 @@ static value call_range(state *s, const arguments *args) {
 
 /* Pairs of a list, as dict() takes them. */
 static void add_pairs(state *s, dict *to, value pairs) {
+    BASE_ASSERT(to);
     const list *items = value_iterate(s, pairs);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         value pair = items->items[i];
@@ -114,6 +118,7 @@ static void add_pairs(state *s, dict *to, value pairs) {
 
 /* dict(a=1) and namespace(a=1); both accept a dict or pairs first. */
 static value make_dict(state *s, const arguments *args) {
+    BASE_ASSERT(args->n_named == 0 || args->names);
     value all = value_dict(s);
     if (s->failed) return all;
     if (args->n > 1) state_fail(s, TYPE_ERROR, "dict expected at most 1 argument, got %zu", args->n);
@@ -163,6 +168,7 @@ static value call_strftime_now(state *s, const arguments *args) {
     if (!state_step(s, 64 * conversions)) return (value){0}; /* glibc's %s asks for the file of the time zone each time: 400 ns */
     state_now(s, &now);
     size_t n = strftime(text, sizeof(text), copy, &now);
+    BASE_ASSERT(n < sizeof(text));
     bool trusted = true;
     for (uint32_t i = 0; i < format->n_runs; i++) trusted &= format->runs[i].origin == TEMPLATE_TRUSTED;
     return value_string(string_new(s, text, n, trusted ? TEMPLATE_TRUSTED : TEMPLATE_UNTRUSTED));
@@ -174,6 +180,7 @@ static value call_cycler(state *s, const arguments *args) {
     if (args->n == 0) state_fail(s, RUNTIME_ERROR, "at least one item has to be provided");
     if (!items || s->failed) return (value){0};
     memcpy(items, args->items, args->n * sizeof(*items));
+    BASE_ASSERT(args->n > 0);
     *c = (cycler){.items = items, .n = args->n};
     return (value){.type = VALUE_CYCLER, .as.cycler = c};
 }

@@ -61,6 +61,7 @@ void template_input_add(rp_template_input *in, value v) {
 }
 
 static bool input_count_bytes(rp_template_input *in, size_t n) {
+    BASE_ASSERT(in->n_bytes <= TEMPLATE_MAX_INPUT_BYTES);
     if (n < TEMPLATE_MAX_INPUT_BYTES - in->n_bytes) in->n_bytes += n + 1; /* the one: so that empty texts are limited, too */
     else if (!in->s.failed) {
         state_fail(&in->s, INPUT_ERROR, "a conversation of more than %zu bytes", TEMPLATE_MAX_INPUT_BYTES);
@@ -87,6 +88,7 @@ static uint32_t input_origin(rp_template_input *in, const char *bytes, size_t n,
 }
 
 uint32_t template_input_copy(rp_template_input *in, const char *bytes, size_t n) {
+    BASE_ASSERT(bytes || n == 0);
     uint32_t number = 0;
     if (!state_step(&in->s, 0) || !input_count_bytes(in, n)) return 0;
     const uint32_t origin = input_origin(in, bytes, n, &number);
@@ -128,11 +130,13 @@ uint32_t rp_template_input_text(rp_template_input *in, const char *text, size_t 
 }
 
 static input_place place_within(const input_open *outer, bool is_list) {
+    BASE_ASSERT(outer->of.type == VALUE_LIST || outer->of.type == VALUE_DICT);
     if (is_list) return outer->place == INPUT_VARIABLES && outer->key && string_is(outer->key, "messages") ? INPUT_MESSAGES : INPUT_OTHER;
     return outer->place == INPUT_MESSAGES ? INPUT_MESSAGE : INPUT_OTHER;
 }
 
 static void input_begin(rp_template_input *in, bool is_list, size_t cap) {
+    BASE_ASSERT(in->depth >= 1 && in->depth <= TEMPLATE_MAX_DEPTH);
     state *s = &in->s;
     if (!state_step(s, 0)) return;
     if (in->depth == TEMPLATE_MAX_DEPTH) {
@@ -151,6 +155,7 @@ void rp_template_input_begin_list(rp_template_input *in) { input_begin(in, true,
 void template_input_begin_list(rp_template_input *in, size_t n) { input_begin(in, true, n); }
 
 void rp_template_input_end(rp_template_input *in) {
+    BASE_ASSERT(in->depth >= 1);
     if (in->s.failed) return;
     if (in->depth == 1) fail_use(in, "an end needs a list or a dict that was begun");
     else if (in->open[in->depth - 1].key) fail_use(in, "a key needs a value after it");

@@ -29,25 +29,25 @@ void arena_free(arena *a);
 /* ---- Errors ---- */
 
 /* Exceptions of Python and Jinja2, by their names in messages. */
-#define TEMPLATE_EXCEPTIONS(X)                                                                                                       \
-    X(UNDEFINED_ERROR, "UndefinedError")                                                                                             \
-    X(ASSERTION_ERROR, "AssertionError")                                                                                             \
-    X(ATTRIBUTE_ERROR, "AttributeError")                                                                                             \
-    X(CANCELLED_ERROR, "CancelledError")                                                                                             \
-    X(FILTER_ARGUMENT_ERROR, "FilterArgumentError")                                                                                  \
-    X(INDEX_ERROR, "IndexError")                                                                                                     \
-    X(INPUT_ERROR, "input") /* the variables, before the template has run */                                                         \
-    X(KEY_ERROR, "KeyError")                                                                                                         \
-    X(MEMORY_ERROR, "MemoryError")                                                                                                   \
-    X(OVERFLOW_ERROR, "OverflowError")                                                                                               \
-    X(RECURSION_ERROR, "RecursionError")                                                                                             \
-    X(RUNTIME_ERROR, "RuntimeError")                                                                                                 \
-    X(SECURITY_ERROR, "SecurityError")                                                                                               \
-    X(TEMPLATE_ERROR, "TemplateError") /* raised by the template itself: raise_exception */                                          \
-    X(TEMPLATE_RUNTIME_ERROR, "TemplateRuntimeError")                                                                                \
-    X(TIMEOUT_ERROR, "TimeoutError")                                                                                                 \
-    X(TYPE_ERROR, "TypeError")                                                                                                       \
-    X(VALUE_ERROR, "ValueError")                                                                                                     \
+#define TEMPLATE_EXCEPTIONS(X) \
+    X(UNDEFINED_ERROR, "UndefinedError") \
+    X(ASSERTION_ERROR, "AssertionError") \
+    X(ATTRIBUTE_ERROR, "AttributeError") \
+    X(CANCELLED_ERROR, "CancelledError") \
+    X(FILTER_ARGUMENT_ERROR, "FilterArgumentError") \
+    X(INDEX_ERROR, "IndexError") \
+    X(INPUT_ERROR, "input") /* the variables, before the template has run */ \
+    X(KEY_ERROR, "KeyError") \
+    X(MEMORY_ERROR, "MemoryError") \
+    X(OVERFLOW_ERROR, "OverflowError") \
+    X(RECURSION_ERROR, "RecursionError") \
+    X(RUNTIME_ERROR, "RuntimeError") \
+    X(SECURITY_ERROR, "SecurityError") \
+    X(TEMPLATE_ERROR, "TemplateError") /* raised by the template itself: raise_exception */ \
+    X(TEMPLATE_RUNTIME_ERROR, "TemplateRuntimeError") \
+    X(TIMEOUT_ERROR, "TimeoutError") \
+    X(TYPE_ERROR, "TypeError") \
+    X(VALUE_ERROR, "ValueError") \
     X(ZERO_DIVISION_ERROR, "ZeroDivisionError")
 
 #define TEMPLATE_EXCEPTION(id, name) id,
@@ -319,7 +319,10 @@ typedef struct state {
 
 /* ---- Input (template_input.c) ---- */
 
-typedef enum input_place { INPUT_VARIABLES, INPUT_MESSAGES, INPUT_MESSAGE, INPUT_OTHER } input_place;
+typedef enum input_place { INPUT_VARIABLES,
+                           INPUT_MESSAGES,
+                           INPUT_MESSAGE,
+                           INPUT_OTHER } input_place;
 
 /* A list or dict that was begun and not ended. */
 typedef struct input_open {

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/check.h"
 #include "base/json_number.h"
 #include "base/json_read.h"
 #include "template/template_internal.h"
@@ -15,6 +16,7 @@
 
 /* A number that is kept as text. A whole one keeps its digits; beyond a double the others are infinite, as in Python. */
 static value kept_number_value(state *s, const char *text) {
+    BASE_ASSERT(text[0] == '-' || (text[0] >= '0' && text[0] <= '9'));
     const size_t n = strlen(text);
     if (!strpbrk(text, ".eE")) return (value){.type = VALUE_BIG, .as.s = string_new(s, text, n, TEMPLATE_UNTRUSTED)};
     json_t *real = base_json_number(text, n);
@@ -25,6 +27,7 @@ static value kept_number_value(state *s, const char *text) {
 }
 
 static value json_number(state *s, const json_t *json) {
+    BASE_ASSERT(json_is_number(json));
     const char *text = base_json_number_text(json);
     if (text) return kept_number_value(s, text);
     return json_is_integer(json) ? value_int(json_integer_value(json)) : value_float(json_real_value(json));
@@ -58,6 +61,7 @@ void template_input_json(rp_template_input *in, const json_t *json) {
 }
 
 void template_input_members(rp_template_input *in, const json_t *object) {
+    BASE_ASSERT(json_is_object(object));
     const char *name;
     json_t *item;
     json_object_foreach((json_t *)object, name, item) {
@@ -159,6 +163,7 @@ static void write_json_string(state *s, builder *b, const string *text, const js
 }
 
 static void write_json_number(state *s, builder *b, value v) {
+    BASE_ASSERT(value_is_number(v));
     char text[32];
     state_step(s, STEP_PRINTED);
     if (v.type == VALUE_FLOAT && isnan(v.as.f)) put_text(s, b, "NaN");
@@ -173,6 +178,7 @@ static void write_json_number(state *s, builder *b, value v) {
 }
 
 static void write_break(state *s, builder *b, const json_style *style, int64_t level) {
+    BASE_ASSERT(level >= 0);
     if (!style->indent) return;
     put(s, b, "\n", 1);
     for (int64_t i = 0; i < level && !s->failed; i++) put(s, b, style->indent->bytes, style->indent->n);
@@ -192,6 +198,7 @@ static void write_json_key(state *s, builder *b, value key, const json_style *st
 
 /* The entries, by their keys if the style wants it. */
 static const dict_entry *entries_in_order(state *s, const dict *d, const json_style *style) {
+    BASE_ASSERT(d->n <= d->cap);
     if (!style->sorted) return d->entries;
     keyed *all = state_alloc(s, (d->n + 1) * sizeof(*all));
     dict_entry *entries = all ? state_alloc(s, (d->n + 1) * sizeof(*entries)) : NULL;

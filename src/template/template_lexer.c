@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "template/template_internal.h"
@@ -40,6 +41,7 @@ static void lexer_fail(lexer *x, rp_code code, const char *fmt, ...) {
 }
 
 static void lexer_add(lexer *x, token_kind kind, const char *bytes, size_t n) {
+    BASE_ASSERT(x->out->n <= x->out->cap);
     token_stream *out = x->out;
     if (x->rc) return;
     if (out->n == out->cap) {
@@ -58,6 +60,7 @@ static void lexer_add(lexer *x, token_kind kind, const char *bytes, size_t n) {
 }
 
 static void lexer_skip(lexer *x, size_t to) {
+    BASE_ASSERT(to <= x->n);
     for (; x->at < to; x->at++) x->line += x->source[x->at] == '\n';
 }
 
@@ -68,6 +71,7 @@ static bool lexer_is(const lexer *x, size_t at, const char *text) {
 
 /* The character at `at` < n, and its length. */
 static uint32_t lexer_character(const lexer *x, size_t at, size_t *n) {
+    BASE_ASSERT(at < x->n);
     const string all = {.bytes = x->source, .n = x->n};
     return string_at(&all, at, n);
 }
@@ -79,6 +83,7 @@ static size_t after_space(const lexer *x, size_t at) {
 }
 
 static size_t before_space(const lexer *x, size_t from, size_t to) {
+    BASE_ASSERT(from <= to && to <= x->n);
     while (to > from) {
         size_t at = to - 1, n;
         while (at > from && ((unsigned char)x->source[at] & 0xc0) == 0x80) at--;
@@ -92,6 +97,7 @@ static size_t before_space(const lexer *x, size_t from, size_t to) {
 
 /* The end of the data before a tag that begins at `to` with that sign. */
 static size_t data_end(const lexer *x, size_t from, size_t to, char sign, bool is_variable) {
+    BASE_ASSERT(from <= to && to <= x->n);
     if (sign == '-') return before_space(x, from, to);
     if (sign == '+' || is_variable) return to;
     size_t line = to;
@@ -109,6 +115,7 @@ static void finish_tag(lexer *x, size_t end, bool strips, bool trims) {
 }
 
 static void lex_comment(lexer *x) {
+    BASE_ASSERT(lexer_is(x, x->at, "{#"));
     size_t begin = x->at + 2, end;
     if (begin < x->n && (x->source[begin] == '-' || x->source[begin] == '+')) begin++;
     for (end = begin; end < x->n && !lexer_is(x, end, "#}");) end++;
@@ -163,6 +170,7 @@ static size_t digits_end(const lexer *x, size_t at) {
 
 /* The end of an integer: 0x1f, 0o17, 0b1, zeros, or digits of which the first is not 0. */
 static size_t integer_end(const lexer *x, size_t at) {
+    BASE_ASSERT(at < x->n);
     static const char *const digits[] = {"0123456789abcdefABCDEF", "01234567", "01"};
     char mark = x->source[at] == '0' && at + 1 < x->n ? (char)(x->source[at + 1] | 0x20) : ' ';
     int base = mark == 'x' ? 0 : mark == 'o' ? 1
@@ -180,6 +188,7 @@ static size_t integer_end(const lexer *x, size_t at) {
 }
 
 static void lex_number(lexer *x) {
+    BASE_ASSERT(is_digit(x->source[x->at]));
     size_t end = digits_end(x, x->at);
     bool is_float = false, after_dot = x->at > 0 && x->source[x->at - 1] == '.';
     if (!after_dot && end + 1 < x->n && x->source[end] == '.' && is_digit(x->source[end + 1])) {
@@ -200,6 +209,7 @@ static void lex_number(lexer *x) {
 }
 
 static void lex_string(lexer *x) {
+    BASE_ASSERT(x->source[x->at] == '"' || x->source[x->at] == '\'');
     char quote = x->source[x->at];
     size_t end = x->at + 1;
     while (end < x->n && x->source[end] != quote) end += x->source[end] == '\\' ? 2 : 1;
@@ -212,6 +222,7 @@ static void lex_string(lexer *x) {
 }
 
 static void lex_operator(lexer *x, char *open, size_t *n_open) {
+    BASE_ASSERT(*n_open <= MAX_OPEN_BRACKETS);
     static const char *const operators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "(", ")", "[", "]", "{", "}",
                                             ">", "<", "=", ".", ":", "|", ",", ";"};
     for (size_t i = 0; i < sizeof(operators) / sizeof(*operators); i++) {
@@ -234,6 +245,7 @@ static void lex_operator(lexer *x, char *open, size_t *n_open) {
 
 /* Between the brackets of a block or variable. `close`: "%}" or "}}". */
 static void lex_code(lexer *x, token_kind end_kind, const char *close) {
+    BASE_ASSERT(end_kind == TOKEN_BLOCK_END || end_kind == TOKEN_VARIABLE_END);
     char open[MAX_OPEN_BRACKETS];
     size_t n_open = 0, n;
     while (!x->rc) {
@@ -286,9 +298,11 @@ static void lex_next(lexer *x) {
 }
 
 int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err) {
+    BASE_ASSERT(out->n == 0);
     lexer x = {.memory = memory, .source = source, .name = name, .n = n, .line = 1, .starts_line = true, .out = out, .err = err};
     if (n > 0 && source[n - 1] == '\n') x.n--;
     while (x.at < x.n && !x.rc) lex_next(&x);
+    BASE_ASSERT(x.rc || x.at == x.n);
     lexer_add(&x, TOKEN_END, "", 0);
     return x.rc;
 }

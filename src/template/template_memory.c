@@ -19,6 +19,7 @@ struct arena_chunk {
 };
 
 static bool arena_add_chunk(arena *a, size_t bytes) {
+    BASE_ASSERT(a->total <= a->limit);
     size_t cap = a->cap == 0 ? FIRST_CHUNK_BYTES : a->cap * 2;
     if (cap > MAX_CHUNK_BYTES) cap = MAX_CHUNK_BYTES;
     if (cap < bytes) cap = bytes;
@@ -34,6 +35,7 @@ static bool arena_add_chunk(arena *a, size_t bytes) {
 }
 
 void *arena_alloc(arena *a, size_t bytes) {
+    BASE_ASSERT(a->used <= a->cap);
     const size_t align = alignof(max_align_t);
     if (bytes > a->limit) return NULL;
     bytes = (bytes + align - 1) / align * align;
@@ -73,6 +75,7 @@ void state_fail(state *s, exception as, const char *fmt, ...) {
 }
 
 void state_fail_as(state *s, exception as, const char *message) {
+    BASE_ASSERT(as < N_EXCEPTIONS);
     state_fail(s, as, "%s", "");
     snprintf(s->message, sizeof(s->message), "%s", message);
 }
@@ -109,6 +112,7 @@ void *state_alloc(state *s, size_t bytes) {
 }
 
 bool state_grow(state *s, void **items, size_t *cap, size_t need, size_t item_bytes) {
+    BASE_ASSERT(item_bytes > 0);
     if (need <= *cap) return !s->failed;
     size_t more = *cap < 8 ? 16 : *cap * 2;
     if (more < need) more = need;

@@ -2,10 +2,12 @@
 /* template_names.c: the names of a template, each stored once: a hash table in its arena. One thread until it is parsed. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "template/template_internal.h"
 
 static size_t name_slot(const name_table *t, const char *bytes, size_t n) {
+    BASE_ASSERT(t->n < t->cap && (t->cap & (t->cap - 1)) == 0);
     size_t i = (size_t)base_table_hash(bytes, n) & (t->cap - 1);
     while (t->names[i] && !(strlen(t->names[i]) == n && memcmp(t->names[i], bytes, n) == 0)) i = (i + 1) & (t->cap - 1);
     return i;
@@ -23,6 +25,7 @@ static bool names_grow(arena *memory, name_table *t) {
 }
 
 const char *name_intern(arena *memory, name_table *t, const char *bytes, size_t n) {
+    BASE_ASSERT(t->n <= t->cap);
     if (t->n * 2 >= t->cap && !names_grow(memory, t)) return NULL;
     size_t slot = name_slot(t, bytes, n);
     if (t->names[slot]) return t->names[slot];

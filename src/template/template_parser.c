@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "template/template_internal.h"
@@ -40,7 +41,10 @@ static template_node *parse_tuple(parser *p, bool with_condition, const char *en
 
 /* ---- Tokens, errors, nodes ---- */
 
-static const token *current(const parser *p) { return &p->tokens->items[p->at]; }
+static const token *current(const parser *p) {
+    BASE_ASSERT(p->at < p->tokens->n);
+    return &p->tokens->items[p->at];
+}
 static const token *following(const parser *p) { return &p->tokens->items[p->at + 1 < p->tokens->n ? p->at + 1 : p->at]; }
 
 BASE_PRINTF(3, 4)
@@ -67,6 +71,7 @@ static void fail_unexpected(parser *p, const char *expected) {
 }
 
 static void advance(parser *p) {
+    BASE_ASSERT(p->tokens->items[p->tokens->n - 1].kind == TOKEN_END);
     if (p->at + 1 < p->tokens->n) p->at++;
 }
 
@@ -118,6 +123,7 @@ static const char *expect_name(parser *p) {
 
 /* A node that nothing reads is given after an error, so that callers need no checks. */
 static template_node *node_new(parser *p, node_kind kind) {
+    BASE_ASSERT(kind <= NODE_RESULT);
     static template_node broken;
     template_node *node = p->rc ? NULL : arena_alloc(&p->t->memory, sizeof(*node));
     if (!node) {
@@ -131,6 +137,7 @@ static template_node *node_new(parser *p, node_kind kind) {
 
 /* Grows an array of the template's arena. */
 static bool parser_grow(parser *p, void **items, uint32_t *cap, uint32_t need, size_t item_bytes) {
+    BASE_ASSERT(need > 0 && item_bytes > 0);
     if (p->rc) return false;
     if (need <= *cap) return true;
     uint32_t more = *cap ? *cap * 2 : 4;
@@ -146,6 +153,7 @@ static bool parser_grow(parser *p, void **items, uint32_t *cap, uint32_t need, s
 }
 
 static void node_list_add(parser *p, node_list *l, template_node *node) {
+    BASE_ASSERT(l->n <= l->cap);
     if (parser_grow(p, (void **)&l->items, &l->cap, l->n + 1, sizeof(template_node *))) l->items[l->n++] = node;
 }
 
@@ -157,6 +165,7 @@ static bool enter(parser *p) {
 }
 
 static template_node *leave(parser *p, template_node *node) {
+    BASE_ASSERT(p->nested > 0);
     p->nested--;
     return node;
 }
@@ -184,6 +193,7 @@ static template_node *constant_new(parser *p, value v) {
 
 /* A code point of n hexadecimal digits; -1: malformed. */
 static int64_t read_hex(const char *bytes, size_t left, size_t n) {
+    BASE_ASSERT(n <= 8);
     int64_t c = 0;
     for (size_t i = 0; i < n; i++) {
         if (i >= left || base_hex_digit(bytes[i]) < 0) return -1;
@@ -216,6 +226,7 @@ static size_t unescape_one(parser *p, const char *bytes, size_t left, char *out,
     if (c < 0) return 0;
     unsigned char utf8[4];
     int length = base_utf8_encode((uint32_t)c, utf8);
+    BASE_ASSERT(length > 0 && (size_t)length <= n + 1); /* no escape is shorter than its character */
     memcpy(out + *n_out, utf8, (size_t)length);
     *n_out += (size_t)length;
     return n;
@@ -223,6 +234,7 @@ static size_t unescape_one(parser *p, const char *bytes, size_t left, char *out,
 
 /* Adjacent literals are one. */
 static template_node *parse_string(parser *p) {
+    BASE_ASSERT(p->rc || current(p)->kind == TOKEN_STRING);
     size_t total = 0, n = 0;
     for (size_t i = p->at; p->tokens->items[i].kind == TOKEN_STRING; i++) total += p->tokens->items[i].n;
     char *out = p->rc ? NULL : arena_alloc(&p->t->memory, total + 8);
@@ -238,11 +250,13 @@ static template_node *parse_string(parser *p) {
             i += read + 1;
         }
     }
+    BASE_ASSERT(n <= total);
     return constant_new(p, value_string(constant_string(p, out, n)));
 }
 
 /* Digits with underscores between them; 0x, 0o and 0b, too. */
 static template_node *parse_number(parser *p) {
+    BASE_ASSERT(current(p)->kind == TOKEN_INT || current(p)->kind == TOKEN_FLOAT);
     const token *t = current(p);
     char text[64];
     size_t n = 0;
@@ -263,6 +277,7 @@ static template_node *parse_number(parser *p) {
 /* ---- Calls, subscripts, filters, tests ---- */
 
 static void add_keyword(parser *p, template_node *call) {
+    BASE_ASSERT(p->rc || current(p)->kind == TOKEN_NAME);
     uint32_t cap = call->second.cap;
     const char *name = expect_name(p);
     advance(p); /* = */
@@ -315,6 +330,7 @@ static template_node *parse_subscript_item(parser *p, template_node *object) {
     node_list_add(p, &slice->items, start);
     node_list_add(p, &slice->items, stop);
     node_list_add(p, &slice->items, step);
+    BASE_ASSERT(p->rc || slice->items.n == 3);
     return slice;
 }
 
@@ -337,6 +353,7 @@ static template_node *parse_dotted(parser *p, template_node *object) {
 }
 
 static template_node *parse_call(parser *p, template_node *object) {
+    BASE_ASSERT(at_operator(p, "("));
     template_node *call = node_new(p, NODE_CALL);
     if (p->rc) return call;
     call->a = object;
@@ -442,6 +459,7 @@ static template_node *parse_tuple(parser *p, bool with_condition, const char *en
 }
 
 static template_node *parse_list(parser *p) {
+    BASE_ASSERT(at_operator(p, "["));
     template_node *node = node_new(p, NODE_LIST);
     advance(p);
     while (!p->rc && !at_operator(p, "]")) {
@@ -453,6 +471,7 @@ static template_node *parse_list(parser *p) {
 }
 
 static template_node *parse_dict(parser *p) {
+    BASE_ASSERT(at_operator(p, "{"));
     template_node *node = node_new(p, NODE_DICT);
     advance(p);
     while (!p->rc && !at_operator(p, "}")) {
@@ -462,6 +481,7 @@ static template_node *parse_dict(parser *p) {
         if (!skip_operator(p, ",")) break;
     }
     expect_operator(p, "}");
+    BASE_ASSERT(p->rc || node->items.n == node->second.n);
     return node;
 }
 
@@ -511,6 +531,7 @@ static template_node *parse_primary(parser *p) {
 }
 
 static template_node *unary_new(parser *p, node_kind kind, template_node *a) {
+    BASE_ASSERT(kind == NODE_NEGATE || kind == NODE_POSITIVE || kind == NODE_NOT);
     template_node *node = node_new(p, kind);
     if (!p->rc) node->a = a;
     return node;
@@ -527,6 +548,7 @@ static template_node *parse_unary(parser *p, bool with_filters) {
 }
 
 static template_node *binary_new(parser *p, binary_operator op, template_node *a, template_node *b) {
+    BASE_ASSERT(op <= OP_POW);
     template_node *node = node_new(p, NODE_BINARY);
     if (p->rc) return node;
     node->op = (uint8_t)op;
@@ -574,6 +596,7 @@ static template_node *parse_math(parser *p) {
 }
 
 static bool skip_comparison(parser *p, uint8_t *op) {
+    _Static_assert(CMP_EQ == 0 && CMP_NE == 1 && CMP_LT == 2 && CMP_LE == 3 && CMP_GT == 4 && CMP_GE == 5, "the order of operators[]");
     static const char *const operators[] = {"==", "!=", "<", "<=", ">", ">="};
     for (uint8_t i = 0; i < sizeof(operators) / sizeof(*operators); i++)
         if (skip_operator(p, operators[i])) {
@@ -617,6 +640,7 @@ static template_node *parse_not(parser *p) {
 }
 
 static template_node *logic_new(parser *p, node_kind kind, template_node *a, template_node *b) {
+    BASE_ASSERT(kind == NODE_AND || kind == NODE_OR);
     template_node *node = node_new(p, kind);
     if (p->rc) return node;
     node->a = a;
@@ -696,6 +720,7 @@ static template_node *parse_if(parser *p) {
         skip_tag(p, "endif");
         expect_block_end(p);
     }
+    BASE_ASSERT(p->conditions > 0);
     p->conditions--;
     if (p->rc) return node;
     node->a = check;
@@ -745,6 +770,7 @@ static template_node *parse_for(parser *p) {
     expect_block_end(p);
     p->loops++;
     template_node *body = parse_body(p, ends);
+    BASE_ASSERT(p->loops > 0);
     p->loops--;
     if (skip_tag(p, "else")) {
         expect_block_end(p);
@@ -753,6 +779,7 @@ static template_node *parse_for(parser *p) {
     skip_tag(p, "endfor");
     expect_block_end(p);
     if (p->rc) return node;
+    BASE_ASSERT(target->kind == NODE_NAME || target->kind == NODE_TUPLE);
     node->a = target;
     node->b = iterable;
     node->c = check;
@@ -772,6 +799,7 @@ static template_node *parse_block_filters(parser *p) {
 static template_node *parse_set(parser *p) {
     template_node *node = node_new(p, NODE_SET), *target = parse_target(p, true, NULL);
     if (p->rc) return node;
+    BASE_ASSERT(target->kind == NODE_NAME || target->kind == NODE_TUPLE || target->kind == NODE_ATTRIBUTE);
     node->a = target;
     if (skip_operator(p, "=")) {
         node->b = parse_tuple(p, true, NULL, false);
@@ -797,10 +825,12 @@ static void parse_parameters(parser *p, template_node *to) {
         else if (to->second.n > 0) parser_fail(p, RP_ERR_SYNTAX, "a parameter without a default after one with a default");
         if (!skip_operator(p, ",")) break;
     }
+    BASE_ASSERT(p->rc || to->second.n <= to->items.n); /* the last parameters have defaults */
     expect_operator(p, ")");
 }
 
 static template_node *parse_macro_body(parser *p, template_node *to, const char *end) {
+    BASE_ASSERT(p->rc || to->kind == NODE_MACRO);
     int loops = p->loops;
     uint8_t uses = p->uses;
     p->loops = 0;
@@ -856,11 +886,13 @@ static template_node *parse_with(parser *p) {
         if (!skip_operator(p, ",")) break;
     }
     template_node *body = parse_block(p, "endwith");
+    BASE_ASSERT(p->rc || node->items.n == node->second.n);
     if (!p->rc) node->b = body;
     return node;
 }
 
 static template_node *parse_jump(parser *p, node_kind kind, const char *name) {
+    BASE_ASSERT(kind == NODE_BREAK || kind == NODE_CONTINUE);
     if (p->loops == 0) parser_fail(p, RP_ERR_SYNTAX, "'%s' outside of a loop", name);
     template_node *node = node_new(p, kind);
     expect_block_end(p);
@@ -919,7 +951,9 @@ static template_node *parse_body(parser *p, const char *const *ends) {
 }
 
 int template_parse_tokens(template *t, const token_stream *tokens, rp_error *err) {
+    BASE_ASSERT(tokens->n > 0 && tokens->items[tokens->n - 1].kind == TOKEN_END);
     parser p = {.t = t, .tokens = tokens, .err = err};
     t->body = parse_body(&p, NULL);
+    BASE_ASSERT(p.rc || (p.nested == 0 && p.loops == 0 && p.conditions == 0 && p.at + 1 == tokens->n));
     return p.rc;
 }

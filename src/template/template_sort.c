@@ -2,10 +2,12 @@
 /* template_sort.c: lists sorted as Python's sorted() does, each comparison a step. One thread. */
 #include <string.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 /* Is a before b? Keys of `sort` are lists in Jinja: what is equal is not compared. */
 static bool keyed_less(state *s, const keyed *a, const keyed *b, bool as_lists) {
+    BASE_ASSERT(!a->keys == !b->keys);
     if (a->keys) {
         const value x = {.type = VALUE_LIST, .as.l = (list *)a->keys}, y = {.type = VALUE_LIST, .as.l = (list *)b->keys};
         return value_compare(s, x, y, "<") < 0;
@@ -16,6 +18,7 @@ static bool keyed_less(state *s, const keyed *a, const keyed *b, bool as_lists) 
 
 /* A stable merge sort: items[from..to). */
 static void merge_sort(state *s, keyed *items, keyed *spare, size_t from, size_t to, bool as_lists) {
+    BASE_ASSERT(from <= to);
     if (to - from < 2 || s->failed) return;
     size_t middle = from + (to - from) / 2, a = from, b = middle;
     merge_sort(s, items, spare, from, middle, as_lists);

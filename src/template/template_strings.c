@@ -7,6 +7,7 @@
 
 #include <utf8proc.h>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "template/template_internal.h"
 
@@ -17,6 +18,7 @@ static const string empty_string = {.bytes = "", .n = 0};
 /* ---- Building ---- */
 
 static bool builder_add_run(state *s, builder *b, size_t end, uint32_t origin, size_t offset) {
+    BASE_ASSERT(b->n_runs == 0 ? b->n == 0 : b->runs[b->n_runs - 1].end == b->n && end > b->n);
     template_run *last = b->n_runs > 0 ? &b->runs[b->n_runs - 1] : NULL;
     size_t begin = b->n_runs > 1 ? b->runs[b->n_runs - 2].end : 0;
     if (last && last->origin == origin) {
@@ -33,6 +35,7 @@ static bool builder_add_run(state *s, builder *b, size_t end, uint32_t origin, s
 }
 
 void builder_add(state *s, builder *b, const char *bytes, size_t n, uint32_t origin, size_t offset) {
+    BASE_ASSERT(b->n <= TEMPLATE_MAX_OUTPUT_BYTES);
     if (s->failed || n == 0 || !state_step(s, n / STEP_COPIED)) return;
     if (n > TEMPLATE_MAX_OUTPUT_BYTES - b->n) {
         state_fail(s, MEMORY_ERROR, "a text has more than %zu bytes", TEMPLATE_MAX_OUTPUT_BYTES);
@@ -54,6 +57,7 @@ void builder_add_string(state *s, builder *b, const string *text) {
 }
 
 const string *builder_string(state *s, const builder *b) {
+    BASE_ASSERT(s->failed || b->n_runs == 0 || b->runs[b->n_runs - 1].end == b->n);
     string *text = s->failed || b->n == 0 ? NULL : state_alloc(s, sizeof(*text));
     if (!text) return &empty_string;
     *text = (string){.bytes = b->bytes, .n = b->n, .runs = b->runs, .n_runs = (uint32_t)b->n_runs};
@@ -68,6 +72,7 @@ const string *string_new(state *s, const char *bytes, size_t n, uint32_t origin)
 
 /* The run with byte `at` < n. */
 static uint32_t run_after(const string *text, size_t at) {
+    BASE_ASSERT(at < text->n && text->n_runs > 0 && text->runs[text->n_runs - 1].end == text->n);
     uint32_t low = 0, high = text->n_runs - 1;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
@@ -78,6 +83,7 @@ static uint32_t run_after(const string *text, size_t at) {
 }
 
 const string *string_part(state *s, const string *text, size_t from, size_t to) {
+    BASE_ASSERT(to <= text->n);
     if (from == 0 && to == text->n) return text;
     if (from >= to) return &empty_string;
     const uint32_t first = run_after(text, from), n = run_after(text, to - 1) - first + 1;
@@ -191,6 +197,7 @@ size_t string_find_last(state *s, const string *text, const string *part) {
 }
 
 uint32_t string_at(const string *text, size_t at, size_t *n) {
+    BASE_ASSERT(at < text->n);
     const unsigned char *c = (const unsigned char *)text->bytes + at;
     int length = base_utf8_length(c, text->n - at);
     *n = length > 0 ? (size_t)length : 1;
@@ -236,6 +243,7 @@ const string *string_strip(state *s, const string *text, const string *set, bool
 
 /* An empty `old` is found before every character and at the end. */
 static const string *replace_empty(state *s, const string *text, const string *with, int64_t most) {
+    BASE_ASSERT(most != 0);
     builder b = {0};
     size_t at = 0, n;
     for (; at < text->n && !s->failed; at += n) {
@@ -249,6 +257,7 @@ static const string *replace_empty(state *s, const string *text, const string *w
 }
 
 const string *string_replace(state *s, const string *text, const string *old, const string *with, int64_t most) {
+    BASE_ASSERT(text->n_runs > 0 || text->n == 0);
     if (old->n == 0) return replace_empty(s, text, with, most);
     builder b = {0};
     size_t from = 0, at;
@@ -325,6 +334,7 @@ static bool is_final_sigma(const string *text, size_t at) {
 
 /* A character in another case; returns its bytes. */
 static size_t in_case(const string *text, size_t at, uint32_t c, case_kind kind, bool is_first, char out[8]) {
+    BASE_ASSERT(at < text->n);
     utf8proc_int32_t u = (utf8proc_int32_t)c;
     bool rises = kind == CASE_UPPER || ((kind == CASE_TITLE || kind == CASE_CAPITAL) && is_first) || (kind == CASE_SWAP && !is_upper_or_title(c));
     bool is_title = kind == CASE_TITLE || kind == CASE_CAPITAL;
@@ -345,6 +355,7 @@ static size_t in_case(const string *text, size_t at, uint32_t c, case_kind kind,
 
 /* Adds the ASCII letters from `at` on, in lower or upper case; returns where they end. */
 static size_t add_ascii_case(state *s, builder *b, const string *text, size_t at, size_t end, case_kind kind) {
+    BASE_ASSERT(at <= end && end <= text->n);
     char out[256];
     while (at < end && !s->failed) {
         size_t n = 0;

@@ -2,6 +2,7 @@
 /* template_tests.c: Jinja's tests: x is defined, x is string, ... Owns nothing. One thread. */
 #include <string.h>
 
+#include "base/check.h"
 #include "template/template_internal.h"
 
 static bool is_defined(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type != VALUE_UNDEFINED; }
@@ -65,7 +66,10 @@ static bool has_remainder(state *s, value v, value by, int64_t remainder) {
 }
 static bool is_even(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 0); }
 static bool is_odd(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 1); }
-static bool is_divisible(state *s, value v, const arguments *args) { return has_remainder(s, v, *argument(args, 0, "num"), 0); }
+static bool is_divisible(state *s, value v, const arguments *args) {
+    BASE_ASSERT(argument(args, 0, "num"));
+    return has_remainder(s, v, *argument(args, 0, "num"), 0);
+}
 
 static bool is_test(state *s, value v, const arguments *args) {
     (void)args;
@@ -116,6 +120,7 @@ static const test tests[] = {
 };
 
 const test *test_find(const char *name) {
+    BASE_ASSERT(name);
     for (const test *t = tests; t->name; t++)
         if (strcmp(t->name, name) == 0) return t;
     return NULL;

@@ -8,6 +8,7 @@
 
 #include <utf8proc.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "template/template_internal.h"
@@ -36,6 +37,7 @@ value value_hinted(state *s, const char *hint, exception as) {
 
 /* Jinja quotes the name of an object, but not before an element that is not a string. */
 void state_fail_undefined(state *s, value v) {
+    BASE_ASSERT(v.type == VALUE_UNDEFINED);
     const undefined *u = v.as.u;
     const exception as = u ? u->as : UNDEFINED_ERROR;
     builder name = {0};
@@ -67,6 +69,7 @@ value value_list(state *s, list_kind kind, size_t cap) {
 }
 
 void list_add(state *s, list *l, value v) {
+    BASE_ASSERT(s->failed || l->n <= l->cap);
     if (!s->failed && state_grow(s, (void **)&l->items, &l->cap, l->n + 1, sizeof(*l->items))) l->items[l->n++] = v;
 }
 
@@ -80,6 +83,7 @@ value value_dict(state *s) {
 #define SMALL_DICT 8
 
 static bool deeper(state *s) {
+    BASE_ASSERT(s->depth >= 0);
     if (s->depth < TEMPLATE_MAX_DEPTH) return true;
     state_fail(s, RECURSION_ERROR, "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
     s->code = RP_ERR_LIMIT;
@@ -125,6 +129,7 @@ bool value_is_hashable(state *s, value v) { return is_hashable(s, v, 0); }
 /* The slot of the key, or of the free place for it; any slot if the state fails. Each slot looked at is a step: the hash has no secret, so a client
  * can choose keys that share slots. */
 static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
+    BASE_ASSERT(d->cap_index > 0 && (d->cap_index & (d->cap_index - 1)) == 0);
     uint64_t mixed = (hash ^ hash >> 29) * 0x9e3779b97f4a7c15u;
     for (size_t i = (size_t)(mixed >> 20) & (d->cap_index - 1);; i = (i + 1) & (d->cap_index - 1)) {
         uint32_t *slot = &d->index[i];
@@ -135,6 +140,7 @@ static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
 }
 
 static dict_entry *dict_entry_of(state *s, const dict *d, value key, uint64_t hash) {
+    BASE_ASSERT(s->failed || d->n <= d->cap);
     if (s->failed) return NULL;
     if (d->index) {
         uint32_t slot = *dict_slot(s, d, key, hash);
@@ -146,6 +152,7 @@ static dict_entry *dict_entry_of(state *s, const dict *d, value key, uint64_t ha
 }
 
 static void dict_index(state *s, dict *d) {
+    BASE_ASSERT(s->failed || d->n > 0);
     size_t cap = d->cap_index;
     if (d->n < SMALL_DICT || (d->index && d->n * 2 < cap)) {
         if (d->index && !s->failed) *dict_slot(s, d, d->entries[d->n - 1].key, d->entries[d->n - 1].hash) = (uint32_t)d->n;
@@ -176,6 +183,7 @@ const value *dict_find_text(state *s, const dict *d, const char *key) {
 }
 
 dict *dict_clone(state *s, const dict *d) {
+    BASE_ASSERT(d->n <= d->cap);
     dict *copy = value_dict(s).as.d;
     if (s->failed || !state_grow(s, (void **)&copy->entries, &copy->cap, d->n, sizeof(*copy->entries))) return NULL;
     if (d->n > 0) memcpy(copy->entries, d->entries, d->n * sizeof(*copy->entries));
@@ -190,9 +198,11 @@ dict *dict_clone(state *s, const dict *d) {
 
 /* ---- Types ---- */
 
+_Static_assert(LIST_RANGE == 6 && VALUE_BIG == 15, "the order of the names below");
 static const char *const list_names[] = {"list", "tuple", "generator", "dict_items", "dict_keys", "dict_values", "range"};
 
 const char *value_type_name(value v) {
+    BASE_ASSERT(v.type <= VALUE_BIG);
     static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner", "int"};
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
@@ -202,6 +212,7 @@ const char *value_type_name(value v) {
 }
 
 const char *value_object_name(value v) {
+    BASE_ASSERT(v.type <= VALUE_BIG);
     static const char *const names[] = {"jinja2.runtime.Undefined object",
                                         "None",
                                         "bool object",
@@ -228,8 +239,14 @@ const char *value_object_name(value v) {
 
 bool value_is_number(value v) { return v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_FLOAT; }
 
-int64_t value_as_int(value v) { return v.type == VALUE_BOOL ? v.as.b : v.as.i; }
-double value_as_float(value v) { return v.type == VALUE_FLOAT ? v.as.f : (double)value_as_int(v); }
+int64_t value_as_int(value v) {
+    BASE_ASSERT(v.type == VALUE_INT || v.type == VALUE_BOOL);
+    return v.type == VALUE_BOOL ? v.as.b : v.as.i;
+}
+double value_as_float(value v) {
+    BASE_ASSERT(value_is_number(v));
+    return v.type == VALUE_FLOAT ? v.as.f : (double)value_as_int(v);
+}
 bool value_is_sequence(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE); }
 
 bool value_truth(state *s, value v) {
@@ -301,6 +318,7 @@ static bool is_ordered_big(value a, value b) {
 
 /* How a compares with b, of which one at least is beyond 64 bits: another int is between such numbers with a sign and without. */
 static int big_compare(state *s, value a, value b) {
+    BASE_ASSERT(is_ordered_big(a, b));
     if (!state_step(s, 64 + (a.type == VALUE_BIG ? a.as.s->n : 0) + (b.type == VALUE_BIG ? b.as.s->n : 0))) return 0;
     const double x = a.type == VALUE_BIG ? strtod(a.as.s->bytes, NULL) : value_as_float(a);
     const double y = b.type == VALUE_BIG ? strtod(b.as.s->bytes, NULL) : value_as_float(b);
@@ -376,7 +394,7 @@ const list *value_items(state *s, value v) {
         if (v.as.l->kind == LIST_GENERATOR && v.as.l->used) return &nothing;
         if (v.as.l->failure) state_fail_as(s, v.as.l->failed_as, v.as.l->failure);
         if (s->failed) return NULL;
-        v.as.l->used = true;
+        if (v.as.l->kind == LIST_GENERATOR) v.as.l->used = true; /* no other list changes: those of the input are shared */
         return v.as.l;
     case VALUE_DICT: {
         value keys = value_list(s, LIST_LIST, v.as.d->n);
@@ -485,6 +503,7 @@ static void write_dict(state *s, builder *b, const dict *d) {
 }
 
 static void write_number(state *s, builder *b, value v) {
+    BASE_ASSERT(value_is_number(v));
     char text[32];
     state_step(s, STEP_PRINTED);
     if (v.type == VALUE_FLOAT) float_repr(s, v.as.f, text);

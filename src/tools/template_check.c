@@ -104,6 +104,7 @@ const char *rp_template_advice(const rp_template *t, const rp_template_change *c
 
 /* RP_OK with text NULL: the template refuses these messages. RP_ERR_LIMIT: it takes too many steps. */
 static int check_render(check *c, beginning of, const rp_template_options *options, rendering *out) {
+    BASE_ASSERT(of.n <= c->messages->n);
     template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation};
     rp_template_options own = *options;
     const uint64_t most = BASE_MIN(c->steps_left, TEMPLATE_MAX_STEPS), before = c->steps_left;
@@ -140,17 +141,20 @@ static size_t common_beginning(const template_text *a, const template_text *b) {
 }
 
 static size_t common_ending(const template_text *a, const template_text *b, size_t most) {
+    BASE_ASSERT(most <= a->n && most <= b->n);
     size_t n = 0;
     while (n < most && a->bytes[a->n - 1 - n] == b->bytes[b->n - 1 - n]) n++;
     return n;
 }
 
 static size_t character_start(const template_text *t, size_t at) {
+    BASE_ASSERT(at <= t->n);
     while (at > 0 && at < t->n && ((unsigned char)t->bytes[at] & 0xc0) == 0x80) at--;
     return at;
 }
 
 static char *excerpt(const template_text *t, size_t from) {
+    BASE_ASSERT(from <= t->n);
     const size_t end = from + SHOWN_BYTES < t->n ? character_start(t, from + SHOWN_BYTES) : t->n;
     char *text = base_alloc(end - from + 1);
     if (!text) return NULL;
@@ -161,6 +165,7 @@ static char *excerpt(const template_text *t, size_t from) {
 
 /* The message after the last beginning that ends before the byte. */
 static int32_t message_at(const check *c, size_t byte, size_t n_before) {
+    BASE_ASSERT(n_before <= c->messages->n);
     int32_t found = 0;
     if (!c->needs_places) return -1;
     for (size_t i = 0; i < n_before; i++)
@@ -170,6 +175,7 @@ static int32_t message_at(const check *c, size_t byte, size_t n_before) {
 
 /* Adds the change from a to b; x has the fields that its kind sets. */
 static int add_change(check *c, const rendering *a, const rendering *b, rp_template_change x) {
+    BASE_ASSERT(a->text && b->text);
     rp_template_report *r = c->report;
     if (r->n_changes == RP_TEMPLATE_MAX_CHANGES) {
         r->n_left_out++;
@@ -196,6 +202,7 @@ static int add_change(check *c, const rendering *a, const rendering *b, rp_templ
 /* Bytes of a text that longer ones must have, too: all of a prompt; otherwise up to the last text of the input, since what the template writes
  * after the last message ("</s>") is in no prompt. */
 static size_t kept_bytes(const rendering *r) {
+    BASE_ASSERT(r->text);
     const template_text *t = r->text;
     size_t n_runs = t->n_runs;
     if (r->of.generation) return t->n;
@@ -243,6 +250,7 @@ static int check_times(check *c, const rendering *now) {
 /* ---- A conversation ---- */
 
 static bool is_answer(const check *c, size_t i) {
+    BASE_ASSERT(i < c->messages->n);
     const value message = c->messages->items[i];
     for (size_t k = 0; message.type == VALUE_DICT && k < message.as.d->n; k++) {
         const dict_entry *e = &message.as.d->entries[k];
@@ -253,6 +261,7 @@ static bool is_answer(const check *c, size_t i) {
 
 /* The generation prompt before answer i must be the beginning of the answer, once it is there. */
 static int check_opening(check *c, size_t i, const rendering *answered) {
+    BASE_ASSERT(i > 0 && i < c->messages->n);
     rendering opened;
     int rc = check_render(c, (beginning){i, true, true}, &c->options, &opened);
     if (!rc) rc = check_beginning(c, &opened, answered);
@@ -281,6 +290,7 @@ static int check_all(check *c) {
 }
 
 static int check_last_turn(check *c) {
+    BASE_ASSERT(c->messages->n > 0);
     const size_t n = c->messages->n;
     rendering all, answered = {.text = NULL};
     size_t i = n - 1;

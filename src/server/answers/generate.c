@@ -760,8 +760,8 @@ void generate_take(server_request *x) {
 }
 
 const server_answer_ops generate_operations = {.begin = begin_jobs,
-                                              .finish = generate_finish,
-                                              .assist = generate_find_hint,
-                                              .look = generate_look,
-                                              .cancel = generate_cancel,
-                                              .free = generate_free};
+                                               .finish = generate_finish,
+                                               .assist = generate_find_hint,
+                                               .look = generate_look,
+                                               .cancel = generate_cancel,
+                                               .free = generate_free};
