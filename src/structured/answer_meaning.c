@@ -20,6 +20,7 @@ _Static_assert(sizeof(((base_key *)0)->bytes) == RP_MEANING_BYTES, "a meaning is
 
 /* A number by its value: 1 and 1.0 are the same. */
 static int hash_number(base_hash *h, const json_t *value) {
+    BASE_ASSERT(json_is_number(value));
     base_json_decimal d;
     const int rc = base_json_decimal_read(value, &d);
     if (!rc) {
@@ -37,6 +38,7 @@ static int compare_names(const void *a, const void *b) { return strcmp(*(const c
 
 /* Members in the order of their names. */
 static int hash_object(base_hash *h, const json_t *object) {
+    BASE_ASSERT(json_is_object(object));
     const size_t n = json_object_size(object);
     const char **names = base_alloc(BASE_MAX(n, 1) * sizeof(*names)), *name;
     json_t *item;
@@ -91,6 +93,7 @@ static int hash_text(base_hash *h, const tool_finder *f, bool reasoning) {
 }
 
 static int hash_call(base_hash *h, const tool_item *call) {
+    BASE_ASSERT(call->tool);
     json_t *arguments = tool_item_arguments(call);
     base_hash_bytes(h, call->tool->name, strlen(call->tool->name));
     const int rc = arguments ? hash_value(h, arguments) : RP_ERR_INVALID;

@@ -99,6 +99,7 @@ static void add_id(const chat_input *in, rp_template_input *to, const char *key,
 }
 
 static void add_call(const chat_input *in, rp_template_input *to, size_t number) {
+    BASE_ASSERT(number < in->n_calls && in->calls[number].name && in->calls[number].arguments);
     const chat_call *call = &in->calls[number];
     char own[OWN_ID_BYTES];
     rp_template_input_begin_dict(to);
@@ -125,6 +126,7 @@ static void add_calls(const chat_input *in, rp_template_input *to, const message
 
 /* The result of a call that is written before it: by its id, or by its number. */
 static void add_result(const chat_input *in, rp_template_input *to, const message_parts *p) {
+    BASE_ASSERT(p->answers == SIZE_MAX || p->answers < in->n_calls);
     char own[OWN_ID_BYTES];
     if (p->answers != SIZE_MAX) {
         add_text(to, "name", in->calls[p->answers].name);
@@ -148,6 +150,7 @@ static bool add_reasoning(const chat_input *in, rp_template_input *to, const mes
 
 /* Returns the origin of the content. */
 static uint32_t add_message(const chat_input *in, rp_template_input *to, size_t i, const message_parts *p, bool *ok) {
+    BASE_ASSERT(i < in->n_messages && (unsigned)in->messages[i].role < RP_N_ROLES);
     const rp_message *m = &in->messages[i];
     rp_template_input_begin_dict(to);
     add_text(to, "role", role_names[m->role]);
@@ -249,6 +252,7 @@ chat_retry chat_input_adapt(chat_input *in, bool is_merged, rp_template_failure 
 /* ---- merging ---- */
 
 static int merge_append(chat_merged *m, const rp_message *message, size_t i, rp_role role, bool joins) {
+    BASE_ASSERT(!joins || m->n_messages > 0);
     int rc = 0;
     if (!joins) {
         if (m->n_messages > 0) rc = base_buffer_append(&m->text, "", 1);
@@ -318,6 +322,7 @@ size_t chat_input_turns(const chat_input *in, const rp_template_text *text, cons
 }
 
 bool chat_input_opens_reasoning(const chat_input *in, const rp_template_text *text) {
+    BASE_ASSERT(text->n_runs == 0 || text->runs[text->n_runs - 1].end == text->n);
     const size_t n_runs = text->n_runs > 0 && in->continues_last ? text->n_runs - 1 : text->n_runs;
     size_t from = 0;
     for (size_t i = 0; i < n_runs; i++)

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/json_number.h"
 #include "structured/json_schema.h"
@@ -253,12 +254,14 @@ static json_t *resolve_if(const json_t *schema, const char **why) {
 }
 
 json_t *json_conditions_resolve(const json_t *schema, const char **keyword, const char **why) {
+    BASE_ASSERT(json_conditions_are_in(schema));
     *why = NULL;
     *keyword = json_object_get(schema, "not") ? "not" : json_object_get(schema, "if") ? "if"
                                                                                       : "dependentRequired";
     json_t *result = json_object_get(schema, "not")  ? resolve_not(schema, why)
                      : json_object_get(schema, "if") ? resolve_if(schema, why)
                                                      : resolve_dependent(schema, why);
+    BASE_ASSERT(!*why || !result);
     if (!*why) *keyword = NULL;
     return result;
 }

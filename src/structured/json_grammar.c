@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "structured/json_conditions.h"
 #include "structured/json_grammar_internal.h"
 #include "structured/json_schema.h"
@@ -34,6 +35,8 @@ enum {
     N_TYPES,
 };
 
+_Static_assert(BASE_ARRAY_LEN(types) == N_TYPES, "a name for each type");
+
 /* Names may be upper-case, as Gemini's are. NONE: unknown. */
 static int json_grammar_type_of(const char *name) {
     for (int i = 0; i < N_TYPES && name; i++)
@@ -42,6 +45,7 @@ static int json_grammar_type_of(const char *name) {
 }
 
 static void put_type(json_grammar *g, const json_t *schema, int type, base_buffer *out) {
+    BASE_ASSERT(type >= NONE && type < N_TYPES);
     switch (type) {
     case OBJECT: json_grammar_put_object(g, schema, out); break;
     case ARRAY: json_grammar_put_array(g, schema, out); break;
@@ -226,6 +230,7 @@ static bool lists_never(json_grammar *g, const json_t *schema) {
 
 /* Is it known that no value fits? depth: of schemas around it. */
 static bool is_never(json_grammar *g, const json_t *schema, int depth) {
+    BASE_ASSERT(depth >= 0 && depth <= MAX_NEVER_DEPTH);
     const json_t *ref = json_object_get(schema, "$ref"), *not = json_object_get(schema, "not");
     if (json_is_false(schema)) return true;
     if (!json_is_object(schema) || depth == MAX_NEVER_DEPTH || g->n_never == JSON_GRAMMAR_VISITS) return false;
@@ -271,6 +276,7 @@ static const json_t *json_grammar_resolve(json_grammar *g, const json_t *ref, ba
 }
 
 static int new_target(json_grammar *g, const json_t *schema) {
+    BASE_ASSERT(g->n_targets <= JSON_GRAMMAR_REFS);
     if (g->n_targets == JSON_GRAMMAR_REFS) {
         json_grammar_too_large(g, "it has more than " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_REFS) " targets of $ref");
         return NONE;
@@ -280,6 +286,7 @@ static int new_target(json_grammar *g, const json_t *schema) {
 }
 
 static void add_edge(json_grammar *g, int to) {
+    BASE_ASSERT(to >= 0 && to < g->n_targets && g->target < g->n_targets);
     if (g->target == JSON_GRAMMAR_NO_TARGET) return;
     if (g->n_edges == JSON_GRAMMAR_EDGES) json_grammar_too_large(g, "it has more than " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_EDGES) " uses of $ref");
     else g->edges[g->n_edges++] = (ref_edge){g->target, to};
@@ -391,6 +398,7 @@ static void visit_object(json_grammar *g, const json_t *schema, base_buffer *out
 }
 
 static void visit_once(json_grammar *g, const json_t *schema, base_buffer *out) {
+    BASE_ASSERT(g->depth >= 0 && g->depth < JSON_GRAMMAR_DEPTH);
     g->depth++;
     if (json_is_true(schema)) json_grammar_put(g, out, " value");
     else if (json_is_false(schema)) json_grammar_unsupported(g, NULL, "false allows no value", out);
@@ -401,6 +409,7 @@ static void visit_once(json_grammar *g, const json_t *schema, base_buffer *out) 
 
 /* Is it nested too deep, or one too many? Then any value will do, or there is a problem. */
 static bool visits_too_much(json_grammar *g, base_buffer *out) {
+    BASE_ASSERT(g->n_visits <= JSON_GRAMMAR_VISITS && g->depth <= JSON_GRAMMAR_DEPTH);
     if (g->depth < JSON_GRAMMAR_DEPTH && g->n_visits < JSON_GRAMMAR_VISITS) {
         g->n_visits++;
         return false;
@@ -421,6 +430,7 @@ static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffe
     if (json_grammar_failed(g) || visits_too_much(g, out)) return;
     visit_once(g, schema, out);
     while (g->spoiled) {
+        BASE_ASSERT(!g->strict && g->n_rules >= n_rules && g->text.len >= n_text);
         g->spoiled = false;
         g->n_rules = n_rules;
         g->n_targets = n_targets;
@@ -436,6 +446,7 @@ static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffe
 
 /* Does each reference at the beginning of this target lead to targets that are known to end? */
 static bool json_grammar_ends(const json_grammar *g, int target, const bool *known) {
+    BASE_ASSERT(target < g->n_targets);
     for (int i = 0; i < g->n_edges; i++)
         if (g->edges[i].from == target && !known[g->edges[i].to]) return false;
     return true;
@@ -453,6 +464,7 @@ static void refuse_cycles(json_grammar *g) {
             n_known++;
         }
     }
+    BASE_ASSERT(n_known <= g->n_targets);
     if (n_known == g->n_targets || json_grammar_failed(g)) return;
     if (g->strict) structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' has a $ref to itself", json_grammar_place(g));
     else json_grammar_too_large(g, "it has a $ref to itself");
@@ -467,6 +479,7 @@ static const char *loose_rule(const json_t *schema) {
 
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],
                      rp_error *err) {
+    BASE_ASSERT(schema && place);
     base_buffer e = json_grammar_expression();
     g->error = err;
     g->visit = json_grammar_visit;

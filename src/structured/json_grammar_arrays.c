@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_number.h"
 #include "structured/json_grammar_internal.h"
 #include "structured/json_schema.h"
@@ -12,6 +13,7 @@
 
 /* Items after n others, at least `min` and at most `max` (max JSON_GRAMMAR_NONE: any number) in all. */
 static void put_items(json_grammar *g, const json_t *items, int n, int min, int max, base_buffer *out) {
+    BASE_ASSERT(n >= 0 && min >= 0);
     base_buffer e = json_grammar_expression();
     int rule = json_grammar_new_rule(g);
     size_t before = json_grammar_go_to(g, "items");
@@ -60,6 +62,7 @@ static json_t *json_grammar_values_of(const json_grammar *g, const json_t *items
 static void put_unique(json_grammar *g, const json_t *values, int min, int max, base_buffer *out) {
     int rules[1 << MAX_UNIQUE];
     const int n = (int)json_array_size(values), n_sets = 1 << n;
+    BASE_ASSERT(n <= MAX_UNIQUE);
     for (int set = 0; set < n_sets; set++) rules[set] = json_grammar_new_rule(g);
     for (int set = 0; set < n_sets && !json_grammar_failed(g); set++) {
         base_buffer e = json_grammar_expression();
@@ -98,6 +101,7 @@ static bool json_grammar_unique_items(json_grammar *g, const json_t *schema, con
 
 /* (item ",")* contained (("," item)* "," contained){n-1} ("," item)* */
 static void put_contained(json_grammar *g, const json_t *items, const json_t *contained, int n, base_buffer *out) {
+    BASE_ASSERT(n >= 1 && n <= MAX_CONTAINED);
     const int any = json_grammar_new_rule(g), one = json_grammar_new_rule(g);
     base_buffer of_any = json_grammar_expression(), of_one = json_grammar_expression();
     size_t before = json_grammar_go_to(g, "contains");

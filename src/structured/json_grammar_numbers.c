@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/json_number.h"
 #include "structured/json_grammar_internal.h"
@@ -44,6 +45,7 @@ json_grammar_whole json_grammar_whole_nines(size_t n, bool negative) {
 
 /* Of numbers without a sign. */
 static int compare_digits(const char *a, const char *b) {
+    BASE_ASSERT(a[0] && b[0]);
     const size_t n = strlen(a), m = strlen(b);
     return n != m ? (n > m) - (n < m) : strcmp(a, b);
 }
@@ -55,6 +57,7 @@ int json_grammar_whole_compare(const json_grammar_whole *a, const json_grammar_w
 
 /* By one away from 0. There is a place for one more digit. */
 static void step_away(char *digits) {
+    BASE_ASSERT(strlen(digits) <= JSON_GRAMMAR_BOUND_DIGITS + 1);
     size_t n = strlen(digits), i = n;
     while (i > 0 && digits[i - 1] == '9') digits[--i] = '0';
     if (i > 0) {
@@ -67,6 +70,7 @@ static void step_away(char *digits) {
 
 /* By one towards 0; not of 0. */
 static void step_back(char *digits) {
+    BASE_ASSERT(strspn(digits, "0") < strlen(digits));
     size_t n = strlen(digits), i = n;
     while (digits[i - 1] == '0') digits[--i] = '9';
     digits[i - 1]--;
@@ -107,7 +111,10 @@ int json_grammar_whole_read(const json_t *number, bool up, json_grammar_whole *o
 
 static bool is_all(const char *digits, char digit) { return digits[strspn(digits, (char[]){digit, '\0'})] == '\0'; }
 
-static int any_digits(base_buffer *out, size_t n) { return n == 0 ? 0 : base_buffer_printf(out, " [0-9]{%zu}", n); }
+static int any_digits(base_buffer *out, size_t n) {
+    BASE_ASSERT(n < sizeof(NINES));
+    return n == 0 ? 0 : base_buffer_printf(out, " [0-9]{%zu}", n);
+}
 
 static int json_grammar_numbers_between(base_buffer *out, const char *lo, const char *hi);
 
@@ -119,6 +126,7 @@ static int json_grammar_numbers_branch(base_buffer *out, char digit, const char 
 
 /* Texts of one length. */
 static int json_grammar_numbers_between(base_buffer *out, const char *lo, const char *hi) {
+    BASE_ASSERT(strlen(lo) == strlen(hi));
     size_t rest = strlen(lo) - (lo[0] != '\0');
     const char *low_end = &NINES[sizeof(NINES) - 1 - rest], *high_begin = &ZEROS[sizeof(ZEROS) - 1 - rest];
     int rc = 0;
@@ -140,6 +148,7 @@ static int json_grammar_numbers_between(base_buffer *out, const char *lo, const 
 
 /* 0 <= lo <= hi: an alternative for each length. */
 static int without_sign(base_buffer *out, const char *lo, const char *hi) {
+    BASE_ASSERT(compare_digits(lo, hi) <= 0);
     const size_t shortest = strlen(lo), longest = strlen(hi);
     int rc = base_buffer_append_str(out, "(");
     for (size_t n = shortest; n <= longest && !rc; n++) {
@@ -153,6 +162,7 @@ static int without_sign(base_buffer *out, const char *lo, const char *hi) {
 
 /* 0 <= lo <= hi: those below hi may have a fraction. */
 static int reals_without_sign(base_buffer *out, const char *lo, const char *hi) {
+    BASE_ASSERT(compare_digits(lo, hi) <= 0);
     char below[JSON_GRAMMAR_BOUND_DIGITS + 2];
     const bool differ = strcmp(lo, hi) != 0;
     int rc = base_buffer_append_str(out, "(");
@@ -168,6 +178,7 @@ typedef int (*part)(base_buffer *out, const char *lo, const char *hi);
 /* least: of the numbers after a '-' that may be 0, or must not. */
 static int with_sign(base_buffer *out, const json_grammar_whole *lo, const json_grammar_whole *hi, const char *least,
                      part write) {
+    BASE_ASSERT(json_grammar_whole_compare(lo, hi) <= 0);
     int rc = base_buffer_append_str(out, "(");
     if (!rc && lo->negative) rc = base_buffer_append_str(out, "\"-\" ");
     if (!rc && lo->negative) rc = write(out, hi->negative ? hi->digits : least, lo->digits);
@@ -225,12 +236,16 @@ typedef struct multiple {
 } multiple;
 
 static int64_t power_of_ten(int n) {
+    BASE_ASSERT(n >= 0 && n <= 18);
     int64_t p = 1;
     while (n-- > 0) p *= 10;
     return p;
 }
 
-static int64_t json_grammar_gcd(int64_t a, int64_t b) { return b == 0 ? a : json_grammar_gcd(b, a % b); }
+static int64_t json_grammar_gcd(int64_t a, int64_t b) {
+    BASE_ASSERT(a >= 0 && b >= 0);
+    return b == 0 ? a : json_grammar_gcd(b, a % b);
+}
 
 /* whole: of the integers among the multiples. Returns false where there is no multipleOf, or a problem. */
 static bool multiple_of(json_grammar *g, const json_t *schema, bool whole, multiple *out) {
@@ -254,6 +269,7 @@ static bool multiple_of(json_grammar *g, const json_t *schema, bool whole, multi
 
 /* n / 10^places, without zeros at its end. */
 static void put_decimal(json_grammar *g, base_buffer *out, int64_t n, int places) {
+    BASE_ASSERT(places >= 0 && places <= MAX_PLACES);
     while (places > 0 && n % 10 == 0) n /= 10, places--;
     const int64_t p = power_of_ten(places), m = n < 0 ? -n : n;
     if (json_grammar_failed(g)) return;
@@ -263,6 +279,7 @@ static void put_decimal(json_grammar *g, base_buffer *out, int64_t n, int places
 
 /* Lists the multiples between whole bounds. Returns false if they are too many. */
 static bool put_listed(json_grammar *g, multiple m, int64_t lo, int64_t hi, base_buffer *out) {
+    BASE_ASSERT(m.a > 0 && m.places >= 0 && m.places <= MAX_PLACES);
     const double unit = (double)power_of_ten(m.places);
     if ((double)hi * unit - (double)lo * unit > (double)m.a * MAX_LISTED) return false;
     if (fabs((double)lo) * unit > (double)JSON_GRAMMAR_MAX_NUMBER || fabs((double)hi) * unit > (double)JSON_GRAMMAR_MAX_NUMBER) return false;
@@ -281,12 +298,14 @@ static bool put_listed(json_grammar *g, multiple m, int64_t lo, int64_t hi, base
 
 /* Can up to n more digits make a multiple of what has that remainder? */
 static bool can_end(int rem, int n, int a) {
+    BASE_ASSERT(rem >= 0 && rem < a);
     const int64_t p = power_of_ten(n), shifted = rem * (p % a) % a;
     return (a - shifted) % a < p;
 }
 
 /* d: one more digit, if it can end. Returns what separates the next one. */
 static const char *put_digit(json_grammar *g, base_buffer *out, const char *between, int d, int rule, bool ends) {
+    BASE_ASSERT(d >= 0 && d < 10);
     if (!ends) return between;
     if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, "%s [%d] r%d", between, d, rule));
     return " |";
@@ -295,6 +314,7 @@ static const char *put_digit(json_grammar *g, base_buffer *out, const char *betw
 /* Rules of digits, as above. after: [a] rules of what may follow digits with that remainder, which has up to `places` digits; NULL: nothing may,
  * and the remainder must be 0. Returns the number of r(0, 0); r(left, rem) is that + left * a + rem. What cannot end has a rule without use. */
 static int put_digit_rules(json_grammar *g, int a, int levels, const int *after, int places) {
+    BASE_ASSERT(a > 0 && a <= MAX_MODULUS);
     const int base = g->n_rules;
     g->n_rules += (levels + 1) * a;
     for (int left = 0; left <= levels; left++)
@@ -315,6 +335,7 @@ static int put_digit_rules(json_grammar *g, int a, int levels, const int *after,
 /* What may follow the point: up to `places` digits, after whole digits with each remainder. after: [a] rules: nothing, if it is a multiple, or
  * the point with such digits. */
 static void put_fraction_rules(json_grammar *g, int a, int places, int *after) {
+    BASE_ASSERT(a > 0 && a <= MAX_MODULUS && places > 0);
     const int base = g->n_rules;
     g->n_rules += (places + 1) * a;
     for (int left = 0; left <= places; left++)
@@ -337,9 +358,11 @@ static void put_fraction_rules(json_grammar *g, int a, int places, int *after) {
 
 /* All multiples of a few digits, or those above 0, or from 0 on. */
 static void put_multiples(json_grammar *g, multiple m, bool negative, bool zero, base_buffer *out) {
+    BASE_ASSERT(m.a > 0);
     int zeros = 0, after[MAX_MODULUS];
     while (m.places == 0 && m.a % 10 == 0) m.a /= 10, zeros++;
     const int a = (int)m.a;
+    BASE_ASSERT(a <= MAX_MODULUS); /* put_multiples_between refuses others */
     if (m.places > 0) put_fraction_rules(g, a, m.places, after);
     const int levels = WHOLE_DIGITS - 1, base = put_digit_rules(g, a, levels, m.places > 0 ? after : NULL, m.places);
     json_grammar_put(g, out, negative ? " (\"-\"? (" : " ((");

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "structured/json_grammar_internal.h"
 #include "structured/json_schema.h"
@@ -55,6 +56,7 @@ static void bar_property(json_grammar *g, property_list *l, const char *name) {
 }
 
 static void add_property(json_grammar *g, property_list *l, const char *name, const json_t *schema, bool required) {
+    BASE_ASSERT(l->n <= l->cap);
     if (json_grammar_failed(g) || has_property(l, name)) return;
     int rc = base_grow((void **)&l->items, &l->cap, l->n + 1, JSON_GRAMMAR_NAMES, sizeof(*l->items));
     if (rc == RP_ERR_LIMIT) json_grammar_wrong(g, "properties", "fewer of them");
@@ -105,7 +107,10 @@ static bool is_plain(const char *name) {
 static bool json_grammar_begins(const char *name, const char *with, size_t n) { return is_plain(name) && strncmp(name, with, n) == 0; }
 
 /* Of the first character of n bytes; names are UTF-8. */
-static size_t character_length(const char *name, size_t n) { return (size_t)BASE_MAX(base_utf8_length((const unsigned char *)name, n), 1); }
+static size_t character_length(const char *name, size_t n) {
+    BASE_ASSERT(n > 0);
+    return (size_t)BASE_MAX(base_utf8_length((const unsigned char *)name, n), 1);
+}
 
 /* A character in a class. */
 static void put_class_character(json_grammar *g, base_buffer *out, const char *c, size_t n) {
@@ -115,6 +120,7 @@ static void put_class_character(json_grammar *g, base_buffer *out, const char *c
 
 /* Names that share the first n bytes with the i-th name and then differ from all names of the list. */
 static void put_branch(json_grammar *g, base_buffer *out, const property_list *l, size_t i, size_t n) {
+    BASE_ASSERT(i < l->n && n <= strlen(l->items[i].name));
     const char *prefix = l->items[i].name;
     bool is_name = false;
     json_grammar_put(g, out, n == 0 ? " " : " | ");
@@ -131,6 +137,7 @@ static void put_branch(json_grammar *g, base_buffer *out, const property_list *l
 
 /* Is no name before the i-th one that begins with its first n bytes? */
 static bool is_first(const property_list *l, size_t i, size_t n) {
+    BASE_ASSERT(i < l->n);
     for (size_t k = 0; k < i; k++)
         if (json_grammar_begins(l->items[k].name, l->items[i].name, n)) return false;
     return true;
@@ -252,6 +259,7 @@ static void put_limited_names(json_grammar *g, const property_list *l, base_buff
 }
 
 static void put_additional(json_grammar *g, property_list *l) {
+    BASE_ASSERT(l->others != JSON_GRAMMAR_NONE);
     base_buffer e = json_grammar_expression();
     size_t before = json_grammar_go_to(g, "additionalProperties");
     json_grammar_put(g, &e, " ");
@@ -392,10 +400,14 @@ typedef struct counted {
     int *rules;   /* [n + 1][most + 1]; JSON_GRAMMAR_NONE: it cannot be reached, or has no end */
 } counted;
 
-static int *counted_rule(const counted *c, size_t i, int k) { return &c->rules[i * (size_t)(c->most + 1) + (size_t)BASE_MIN(k, c->most)]; }
+static int *counted_rule(const counted *c, size_t i, int k) {
+    BASE_ASSERT(k >= 0 && c->most >= 1);
+    return &c->rules[i * (size_t)(c->most + 1) + (size_t)BASE_MIN(k, c->most)];
+}
 
 /* Any other properties after k ones. Returns whether there is a number of them. */
 static bool put_counted_others(json_grammar *g, const property_list *l, const counted *c, int k, base_buffer *out) {
+    BASE_ASSERT(k >= 0);
     int low = BASE_MAX(c->min - k, 0), high = c->max == JSON_GRAMMAR_NONE ? JSON_GRAMMAR_NONE : c->max - k;
     if (l->others == JSON_GRAMMAR_NONE || high == 0) {
         json_grammar_put(g, out, " \"\"");
@@ -414,6 +426,7 @@ static bool put_counted_others(json_grammar *g, const property_list *l, const co
 
 /* What may follow where the i-th property is next, and k came before. */
 static bool put_counted_at(json_grammar *g, const property_list *l, const counted *c, size_t i, int k, base_buffer *out) {
+    BASE_ASSERT(i < l->n && k >= 0);
     const property *p = &l->items[i];
     bool any = false;
     const int taken = c->max != JSON_GRAMMAR_NONE && k >= c->max ? JSON_GRAMMAR_NONE : *counted_rule(c, i + 1, k + 1),

@@ -2,6 +2,7 @@
 /* json_grammar_strings.c: see json_grammar_internal.h: lengths, patterns and formats of strings. Owns nothing. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "structured/json_grammar_internal.h"
 
@@ -63,6 +64,7 @@ static regex *parse_pattern(json_grammar *g, const char *name, const char *patte
 
 /* Lengths beside a pattern: they become part of it, or are not supported. */
 static void limit_pattern(json_grammar *g, json_grammar_text_rule *rule) {
+    BASE_ASSERT(rule->pattern);
     if (regex_limit(rule->pattern, rule->min, rule->max)) return;
     json_grammar_unsupported(g, rule->min > 0 ? "minLength" : "maxLength", "its pattern allows other lengths: write the lengths into the pattern",
                              NULL);
@@ -96,6 +98,7 @@ bool json_grammar_text_rule_is_empty(const json_grammar_text_rule *rule) {
 }
 
 bool json_grammar_text_rule_admits(const json_grammar_text_rule *rule, const char *text) {
+    BASE_ASSERT(rule->min >= 0);
     int n = 0;
     for (const char *s = text; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
     return n >= rule->min && (rule->max == JSON_GRAMMAR_NONE || n <= rule->max) && (!rule->pattern || regex_matches(rule->pattern, text));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "structured/json_grammar_internal.h"
@@ -53,6 +54,7 @@ void json_grammar_free(json_grammar *g) {
 }
 
 int json_grammar_set_space(json_grammar *g, const char *expression) {
+    BASE_ASSERT(g->n_rules == 0);
     base_buffer_clear(&g->text);
     int rc = base_buffer_printf(&g->text, "sp ::= %s\n", expression);
     return rc ? rc : base_buffer_append_str(&g->text, any_json + strlen(SPACE));
@@ -63,6 +65,7 @@ base_buffer *json_grammar_text(json_grammar *g) { return &g->text; }
 /* ---- writing ---- */
 
 void json_grammar_check(json_grammar *g, int rc) {
+    BASE_ASSERT(rc == 0 || rc == RP_ERR_LIMIT || rc == RP_ERR_MEMORY);
     if (rc == RP_ERR_LIMIT) json_grammar_too_large(g, "its grammar has more than 1 MB");
     else if (rc) structured_fail_memory(g->error);
 }
@@ -74,10 +77,12 @@ void json_grammar_put(json_grammar *g, base_buffer *out, const char *text) {
 }
 
 void json_grammar_put_rule(json_grammar *g, base_buffer *out, int rule) {
+    BASE_ASSERT(json_grammar_failed(g) || (rule >= 0 && rule < g->n_rules));
     if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, " r%d", rule));
 }
 
 void json_grammar_put_times(json_grammar *g, base_buffer *out, int m, int n) {
+    BASE_ASSERT(json_grammar_failed(g) || m >= 0);
     if (json_grammar_failed(g)) return;
     if (m == 0 && n < 0) json_grammar_check(g, base_buffer_append_str(out, "*"));
     else if (n < 0) json_grammar_check(g, base_buffer_printf(out, "{%d,}", m));
@@ -105,6 +110,7 @@ void json_grammar_put_json(json_grammar *g, base_buffer *out, const json_t *valu
 }
 
 void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {
+    BASE_ASSERT(json_grammar_failed(g) || (rule >= 0 && rule < g->n_rules));
     if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(&g->text, "r%d ::=%s\n", rule, e->data ? e->data : " \"\""));
     base_buffer_free(e);
 }
@@ -126,6 +132,7 @@ size_t json_grammar_go_to_index(json_grammar *g, const char *name, size_t i) {
 }
 
 void json_grammar_go_back(json_grammar *g, size_t before) {
+    BASE_ASSERT(before <= g->place.len);
     if (g->place.data) base_buffer_truncate(&g->place, before);
 }
 
@@ -198,6 +205,7 @@ int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name
 /* ---- visiting ---- */
 
 void json_grammar_visit_inside(json_grammar *g, const json_t *schema, base_buffer *out) {
+    BASE_ASSERT(g->visit);
     int target = g->target;
     g->target = JSON_GRAMMAR_NO_TARGET;
     g->visit(g, schema, out);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/json_number.h"
 
@@ -39,6 +40,7 @@ static const json_t *json_schema_step(const json_t *at, const char *name) {
 }
 
 const json_t *json_schema_resolve(const json_t *document, const char *ref) {
+    BASE_ASSERT(ref);
     char name[SEGMENT_BYTES];
     const json_t *at = document;
     if (*ref++ != '#') return NULL;
@@ -127,6 +129,7 @@ static json_t *all_properties(const json_t *a, const json_t *b) {
 }
 
 static json_t *json_schema_bound(const json_t *a, const json_t *b, bool upper) {
+    BASE_ASSERT(json_is_number(a) && json_is_number(b));
     const int order = base_json_number_compare(a, b);
     const bool first = upper ? order <= 0 : order >= 0;
     return json_incref((json_t *)(first ? a : b));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/json_number.h"
 #include "structured/json_schema.h"
@@ -44,6 +45,7 @@ static verdict of(bool fits) { return fits ? FITS : MISFIT; }
 
 /* Takes n steps; false: there are too few. */
 static bool spend(checker *c, size_t n) {
+    BASE_ASSERT(*c->steps >= 0);
     const bool enough = n <= (size_t)*c->steps;
     *c->steps = enough ? *c->steps - (int)n : 0;
     return enough;
@@ -96,6 +98,7 @@ static verdict check_listed(checker *c, const json_t *schema, const json_t *valu
 
 /* A bound, or, where `exclusive` is true as it was once, the same without the bound itself. */
 static verdict check_bound(const json_t *schema, const char *name, const char *outside, int sign, const json_t *value) {
+    BASE_ASSERT(sign == 1 || sign == -1);
     const json_t *in = json_object_get(schema, name), *ex = json_object_get(schema, outside);
     verdict v = FITS;
     if (json_is_number(in)) {
@@ -106,6 +109,7 @@ static verdict check_bound(const json_t *schema, const char *name, const char *o
 }
 
 static verdict check_number(const json_t *schema, const json_t *value) {
+    BASE_ASSERT(json_is_number(value));
     const json_t *step = json_object_get(schema, "multipleOf");
     const verdict v = both(check_bound(schema, "maximum", "exclusiveMaximum", 1, value),
                            check_bound(schema, "minimum", "exclusiveMinimum", -1, value));
@@ -137,6 +141,7 @@ static verdict check_pattern(checker *c, const char *pattern, const char *text) 
 }
 
 static verdict check_string(checker *c, const json_t *schema, const json_t *value) {
+    BASE_ASSERT(json_is_string(value));
     const json_t *pattern = json_object_get(schema, "pattern");
     size_t n = 0;
     for (const char *at = json_string_value(value); *at; at++) n += ((unsigned char)*at & 0xc0) != 0x80;
@@ -147,6 +152,7 @@ static verdict check_string(checker *c, const json_t *schema, const json_t *valu
 /* ---- arrays and objects ---- */
 
 static verdict check_array(checker *c, const json_t *schema, const json_t *value) {
+    BASE_ASSERT(json_is_array(value));
     const json_t *first = json_object_get(schema, "prefixItems"), *items = json_object_get(schema, "items");
     const size_t n = json_array_size(value);
     verdict v = check_size(schema, "minItems", "maxItems", n);
@@ -191,6 +197,7 @@ static verdict check_required(checker *c, const json_t *names, const json_t *val
 }
 
 static verdict check_object(checker *c, const json_t *schema, const json_t *value) {
+    BASE_ASSERT(json_is_object(value));
     json_t *dependent = json_object_get(schema, "dependentRequired"), *item;
     const json_t *names = json_object_get(schema, "propertyNames");
     const char *name;
@@ -253,6 +260,7 @@ static verdict check_combined(checker *c, const json_t *schema, const json_t *va
 }
 
 static verdict check_value(checker *c, const json_t *schema, const json_t *value) {
+    BASE_ASSERT(c->depth >= 0 && c->depth <= MAX_DEPTH);
     if (json_is_boolean(schema)) return of(json_is_true(schema));
     if (!json_is_object(schema) || c->depth == MAX_DEPTH || !spend(c, 1)) return UNKNOWN;
     c->depth++;

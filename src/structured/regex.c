@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "reprise.h"
@@ -98,6 +99,7 @@ static int regex_add(regex_parser *p, regex_node node) {
 }
 
 static void regex_add_range(regex_parser *p, uint32_t low, uint32_t high) {
+    BASE_ASSERT(low <= high);
     regex *r = p->r;
     int rc = base_grow((void **)&r->ranges, &r->cap_ranges, r->n_ranges + 1, REGEX_MAX_RANGES, sizeof(*r->ranges));
     if (rc == RP_ERR_LIMIT) regex_fail(p, "the pattern has too many characters in its sets");
@@ -147,6 +149,7 @@ static bool regex_add_class(regex_parser *p, char letter) {
 
 /* Puts the ranges from `first` on in order, and joins those that touch. */
 static void regex_settle_ranges(regex *r, size_t first) {
+    BASE_ASSERT(first <= r->n_ranges);
     size_t n = first;
     for (size_t i = first + 1; i < r->n_ranges; i++) { /* short lists, mostly in order */
         regex_range range = r->ranges[i];
@@ -163,6 +166,7 @@ static void regex_settle_ranges(regex *r, size_t first) {
 
 /* Instead of the ranges from `first` on, which are settled: all other characters. */
 static void regex_negate(regex_parser *p, size_t first) {
+    BASE_ASSERT(first <= p->r->n_ranges);
     regex *r = p->r;
     const size_t n = r->n_ranges - first;
     for (size_t i = 0; i < n && !p->failed; i++) regex_add_range(p, r->ranges[first + i].low, r->ranges[first + i].high);
@@ -180,6 +184,7 @@ static void regex_negate(regex_parser *p, size_t first) {
 
 /* A node of the ranges from `first` on. */
 static int regex_end_set(regex_parser *p, size_t first) {
+    BASE_ASSERT(first <= p->r->n_ranges);
     if (p->failed) return 0;
     regex_settle_ranges(p->r, first);
     if (p->r->n_ranges == first) regex_fail(p, "the set has no character");
@@ -192,6 +197,7 @@ static int regex_peek(const regex_parser *p) { return p->at < p->n ? p->text[p->
 static int regex_peek_after(const regex_parser *p, size_t n) { return p->at + n < p->n ? p->text[p->at + n] : -1; }
 
 static uint32_t regex_take(regex_parser *p) {
+    BASE_ASSERT(p->at <= p->n);
     int length = base_utf8_length(p->text + p->at, p->n - p->at);
     if (length <= 0) {
         regex_fail(p, "the pattern is not UTF-8");
@@ -204,6 +210,7 @@ static uint32_t regex_take(regex_parser *p) {
 }
 
 static bool regex_skip(regex_parser *p, const char *text) {
+    BASE_ASSERT(p->at <= p->n);
     size_t n = strlen(text);
     if (p->n - p->at < n || memcmp(p->text + p->at, text, n) != 0) return false;
     p->at += n;
@@ -213,6 +220,7 @@ static bool regex_skip(regex_parser *p, const char *text) {
 
 /* n hexadecimal digits. */
 static uint32_t regex_take_hex(regex_parser *p, int n) {
+    BASE_ASSERT(n > 0 && n <= 8);
     uint32_t c = 0;
     for (int i = 0; i < n && !p->failed; i++) {
         int digit = base_hex_digit(regex_peek(p));
@@ -461,6 +469,7 @@ static void regex_find_branches(regex_parser *p, int node, bool begins, bool end
 }
 
 static void regex_refuse_anchors(regex_parser *p, int node) {
+    BASE_ASSERT(node >= 0 && (size_t)node < p->r->n_nodes);
     const regex_node *n = &p->r->nodes[node];
     if (p->failed || n->kind == REGEX_SET) return;
     if (n->kind == REGEX_BEGIN || n->kind == REGEX_END) {
@@ -480,6 +489,7 @@ regex *regex_parse(const char *pattern, char why[REGEX_WHY_BYTES]) {
     if (!p.failed && p.at < p.n) regex_fail(&p, "')' has no '('");
     if (!p.failed) regex_find_branches(&p, root, false, false);
     for (int i = 0; i < p.r->n_branches; i++) regex_refuse_anchors(&p, p.r->branches[i].node);
+    BASE_ASSERT(p.failed || (p.r->n_branches > 0 && p.depth == 0 && p.at == p.n));
     if (!p.failed) return p.r;
     regex_free(p.r);
     return NULL;
@@ -496,6 +506,7 @@ void regex_free(regex *r) {
 
 /* A character in a literal or a class. */
 static int regex_put_character(base_buffer *out, uint32_t c) {
+    BASE_ASSERT(c <= LAST_CODE_POINT);
     unsigned char bytes[4];
     if (c < 0x80 && ((c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == ' ' || c == '_'))
         return base_buffer_append(out, bytes, (size_t)base_utf8_encode(c, bytes));
@@ -504,6 +515,7 @@ static int regex_put_character(base_buffer *out, uint32_t c) {
 }
 
 static int regex_put_range(base_buffer *out, uint32_t low, uint32_t high) {
+    BASE_ASSERT(high <= LAST_CODE_POINT);
     if (low < 0xd800 && high > 0xdfff) {
         int rc = regex_put_range(out, low, 0xd7ff);
         return rc ? rc : regex_put_range(out, 0xe000, high);
@@ -526,6 +538,7 @@ static char regex_json_escape(uint32_t c) {
 }
 
 static bool regex_set_has(const regex *r, const regex_node *set, uint32_t c) {
+    BASE_ASSERT((size_t)(set->first + set->n) <= r->n_ranges);
     for (int i = 0; i < set->n; i++)
         if (c >= r->ranges[set->first + i].low && c <= r->ranges[set->first + i].high) return true;
     return false;
@@ -567,6 +580,7 @@ static int regex_put_escaped(const regex *r, const regex_node *set, base_buffer 
 }
 
 static int regex_put_set(const regex *r, const regex_node *set, regex_place place, base_buffer *out) {
+    BASE_ASSERT(set->kind == REGEX_SET && set->n > 0);
     int rc = 0;
     if (place == REGEX_WHOLE) {
         rc = base_buffer_append_str(out, " [");
@@ -593,6 +607,7 @@ static int regex_put_children(const regex *r, const regex_node *n, regex_place p
 }
 
 static int regex_put_node(const regex *r, int node, regex_place place, base_buffer *out) {
+    BASE_ASSERT(node >= 0 && (size_t)node < r->n_nodes);
     const regex_node *n = &r->nodes[node];
     if (n->kind == REGEX_SET) return regex_put_set(r, n, place, out);
     if (n->kind != REGEX_REPEAT) return regex_put_children(r, n, place, out);
@@ -602,6 +617,7 @@ static int regex_put_node(const regex *r, int node, regex_place place, base_buff
 }
 
 int regex_put(const regex *r, regex_place place, base_buffer *out) {
+    BASE_ASSERT(r->n_branches > 0);
     int rc = base_buffer_append_str(out, " (");
     for (int i = 0; i < r->n_branches && !rc; i++) {
         const regex_branch *b = &r->branches[i];
@@ -630,6 +646,7 @@ static void regex_walk(const regex *r, int node, const regex_text *t, const rege
 
 /* Adds b to a; returns whether a grew. */
 static bool regex_unite(regex_positions *a, const regex_positions *b, int n) {
+    BASE_ASSERT(n <= REGEX_MAX_TEXT);
     bool grew = false;
     for (int i = 0; i <= n; i++) grew |= b->at[i] && !a->at[i], a->at[i] |= b->at[i];
     return grew;
@@ -637,6 +654,7 @@ static bool regex_unite(regex_positions *a, const regex_positions *b, int n) {
 
 static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_text *t, const regex_positions *from, regex_positions *to,
                               int *work) {
+    BASE_ASSERT(n->kind == REGEX_REPEAT && n->min >= 0);
     regex_positions now = *from, next;
     memset(to, 0, sizeof(*to));
     if (n->min == 0) *to = *from;
@@ -648,6 +666,7 @@ static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_t
 }
 
 static void regex_walk(const regex *r, int node, const regex_text *t, const regex_positions *from, regex_positions *to, int *work) {
+    BASE_ASSERT(node >= 0 && (size_t)node < r->n_nodes);
     const regex_node *n = &r->nodes[node];
     regex_positions now = *from, next;
     if (--*work <= 0) {
@@ -704,6 +723,7 @@ bool regex_matches(const regex *r, const char *text) {
 #define MOST_LENGTH 1000000 /* beyond any text that is compared with it */
 
 static void regex_length_of(const regex *r, int node, int *least, int *most) {
+    BASE_ASSERT(node >= 0 && (size_t)node < r->n_nodes);
     const regex_node *n = &r->nodes[node];
     *least = *most = n->kind == REGEX_SET;
     if (n->kind == REGEX_SET) return;
@@ -724,6 +744,7 @@ static void regex_length_of(const regex *r, int node, int *least, int *most) {
 }
 
 void regex_lengths(const regex *r, int *least, int *most) {
+    BASE_ASSERT(r->n_branches > 0);
     *least = MOST_LENGTH;
     *most = 0;
     for (int i = 0; i < r->n_branches; i++) {
@@ -737,6 +758,7 @@ void regex_lengths(const regex *r, int *least, int *most) {
 
 /* The node of ^[set]{m,n}$; NULL: it is another pattern. */
 static regex_node *regex_only_repeat(regex *r) {
+    BASE_ASSERT(r->n_branches > 0);
     const regex_branch *b = &r->branches[0];
     if (r->n_branches != 1 || !b->begins || !b->ends) return NULL;
     int only = r->nodes[b->node].first;
@@ -759,6 +781,7 @@ bool regex_limit(regex *r, int min, int max) {
 }
 
 static bool regex_sets_meet(const regex *a, const regex_node *x, const regex *b, const regex_node *y) {
+    BASE_ASSERT(x->kind == REGEX_SET && y->kind == REGEX_SET);
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < y->n; k++)
             if (a->ranges[x->first + i].low <= b->ranges[y->first + k].high && b->ranges[y->first + k].low <= a->ranges[x->first + i].high)

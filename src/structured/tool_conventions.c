@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 /* DeepSeek writes names between fullwidth vertical bars. */
@@ -264,9 +265,11 @@ static bool has_marks(const char *text, size_t n, const char *const marks[MAX_MA
 }
 
 static tool_convention detect_by_format(const char *format) {
+    BASE_ASSERT(format);
     tool_convention c = {&families[0], NULL};
     for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++)
         if (strncmp(format, formats[i].format, strlen(formats[i].format)) == 0) c.family = tool_family_find(formats[i].family);
+    BASE_ASSERT(c.family);
     if (c.family->has_channels) c.reasoning = &analysis;
     return c;
 }
@@ -278,6 +281,7 @@ tool_convention tool_convention_detect(const char *text, size_t n, const char *c
         if (has_marks(text, n, templates[i].marks)) c.family = tool_family_find(templates[i].family);
     for (size_t i = BASE_ARRAY_LEN(reasoning_templates); i-- > 0;)
         if (has_text(text, n, reasoning_templates[i].mark)) c.reasoning = reasoning_templates[i].reasoning;
+    BASE_ASSERT(c.family); /* families[] has each name of templates[] */
     if (c.family->has_channels) c.reasoning = &analysis; /* headers are read in any case */
     return c;
 }
@@ -286,6 +290,7 @@ tool_convention tool_convention_detect(const char *text, size_t n, const char *c
 
 static const char *form_mark(const tool_form *f, size_t i) {
     const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments, f->id_mark, f->end, f->next, f->close};
+    BASE_ASSERT(i < BASE_ARRAY_LEN(marks));
     return marks[i];
 }
 #define FORM_MARKS 9

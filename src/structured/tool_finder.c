@@ -76,7 +76,10 @@ void tool_finder_free(tool_finder *f) {
 /* ---- items, and events of them: each function returns 0, RP_ERR_MEMORY or the result of on_event; n may be 0 ---- */
 
 /* The current call. */
-static const tool_item *finder_last(const tool_finder *f) { return &f->items[f->n_items - 1]; }
+static const tool_item *finder_last(const tool_finder *f) {
+    BASE_ASSERT(f->n_items > 0);
+    return &f->items[f->n_items - 1];
+}
 
 static int report_item(tool_finder *f, tool_event event, const char *bytes, size_t n) {
     return f->on_event ? f->on_event(f->user, event, finder_last(f), bytes, n) : 0;
@@ -91,6 +94,7 @@ static int add_item(tool_finder *f, tool_item item) {
 }
 
 static int append_item(tool_finder *f, tool_event event, const char *bytes, size_t n) {
+    BASE_ASSERT(f->n_items > 0);
     tool_item *item = &f->items[f->n_items - 1];
     int rc = base_buffer_append(&item->text, bytes, n);
     item->end = f->n_read + n;
@@ -117,6 +121,7 @@ static int finder_reasoning(tool_finder *f, const char *bytes, size_t n) {
 }
 
 static int finder_begin(tool_finder *f, const tool_spec *tool) {
+    BASE_ASSERT(tool);
     int rc = add_item(f, (tool_item){.tool = tool, .number = f->n_calls});
     if (rc) return rc;
     f->n_calls++;
@@ -126,12 +131,13 @@ static int finder_begin(tool_finder *f, const tool_spec *tool) {
 static int finder_arguments(tool_finder *f, const char *bytes, size_t n) { return n > 0 ? append_item(f, TOOL_ARGUMENTS, bytes, n) : 0; }
 
 static int finder_end(tool_finder *f, bool is_whole) {
+    BASE_ASSERT(f->n_items > 0 && finder_last(f)->tool);
     f->items[f->n_items - 1].is_whole = is_whole;
     return report_item(f, TOOL_END, "", 0);
 }
 
 static void finder_drop(tool_finder *f, size_t n) {
-    BASE_DCHECK(n <= f->held.len);
+    BASE_ASSERT(n <= f->held.len);
     if (n == 0) return;
     memmove(f->held.data, f->held.data + n, f->held.len - n);
     base_buffer_truncate(&f->held, f->held.len - n);
@@ -145,17 +151,22 @@ static int finder_release(tool_finder *f, size_t n) {
 }
 
 static int finder_begin_reasoning(tool_finder *f, size_t at) {
+    BASE_ASSERT(at <= f->held.len);
     int rc = base_grow((void **)&f->reasoned, &f->cap_reasoned, f->n_reasoned + 1, TOOL_CALLS_ITEMS, sizeof(*f->reasoned));
     if (!rc) f->reasoned[f->n_reasoned++] = (tool_range){f->n_read + at, SIZE_MAX};
     return rc;
 }
 
-static void finder_end_reasoning(tool_finder *f, size_t at) { f->reasoned[f->n_reasoned - 1].end = f->n_read + at; }
+static void finder_end_reasoning(tool_finder *f, size_t at) {
+    BASE_ASSERT(f->n_reasoned > 0 && at <= f->held.len);
+    f->reasoned[f->n_reasoned - 1].end = f->n_read + at;
+}
 
 /* ---- marks in text ---- */
 
 /* May this mark be at `at`? before: the white space from the beginning on. */
 static bool mark_counts(const tool_finder *f, const tool_mark *mark, unsigned kinds, size_t at, size_t before) {
+    BASE_ASSERT(mark->kind <= MARK_END);
     if (!(kinds >> mark->kind & 1)) return false;
     if (!mark->at_start) return true;
     return at <= before && !f->has_text && f->n_calls == 0 && (mark->kind != MARK_REASONING || f->n_reasoned == 0);
@@ -181,6 +192,7 @@ static const tool_mark *find_mark(const tool_finder *f, unsigned kinds, size_t *
 }
 
 static size_t before_spaces(const base_buffer *b, size_t at) {
+    BASE_ASSERT(at <= b->len);
     while (at > 0 && tool_heads_is_space(b->data[at - 1])) at--;
     return at;
 }
@@ -195,6 +207,7 @@ static void skip_spaces(tool_finder *f) {
 
 /* n: bytes of the mark or header after the spaces. */
 static int begin_reasoning(tool_finder *f, size_t spaces, size_t n) {
+    BASE_ASSERT(spaces + n <= f->held.len);
     int rc = finder_begin_reasoning(f, spaces);
     if (!rc && f->reasoning == TOOL_REASONING_AS_TEXT) rc = finder_reasoning(f, f->held.data, spaces + n);
     if (rc) return rc;
@@ -205,6 +218,7 @@ static int begin_reasoning(tool_finder *f, size_t spaces, size_t n) {
 }
 
 static int tool_finder_read_text(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_TEXT);
     size_t at;
     skip_spaces(f);
     const tool_mark *mark = find_mark(f, IN_TEXT_MARKS, &at);
@@ -236,6 +250,7 @@ static int open_reasoning(tool_finder *f) {
 }
 
 static int read_reasoning(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_REASONING);
     size_t at;
     int rc = open_reasoning(f);
     if (rc) return rc;
@@ -257,6 +272,7 @@ static int read_reasoning(tool_finder *f, bool *goes_on) {
 /* ---- calls ---- */
 
 static int begin_call(tool_finder *f, size_t at, const tool_spec *tool) {
+    BASE_ASSERT(at <= f->held.len && tool);
     finder_drop(f, at);
     f->depth = f->n_values = 0;
     f->in_string = f->escaped = false;
@@ -267,6 +283,7 @@ static int begin_call(tool_finder *f, size_t at, const tool_spec *tool) {
 }
 
 static int read_header(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_HEADER);
     tool_channel channel = TOOL_CHANNEL_UNKNOWN;
     const tool_spec *tool = NULL;
     size_t n = 0;
@@ -290,6 +307,7 @@ static int read_header(tool_finder *f, bool *goes_on) {
 
 /* The forms that begin with the mark exclude each other: the first that fits is the one. */
 static tool_match match_forms(tool_finder *f, size_t spaces, size_t *at, const tool_spec **tool) {
+    BASE_ASSERT(f->mark);
     const tool_family *family = tool_convention_family(&f->answer->convention);
     tool_match all = TOOL_NO;
     for (size_t i = 0; i < TOOL_MAX_FORMS && family->forms[i]; i++) {
@@ -310,11 +328,13 @@ static tool_match match_forms(tool_finder *f, size_t spaces, size_t *at, const t
 
 /* Without a limit on matches, too, a long text would be decided by how it was cut. */
 static tool_match within_limit(const tool_finder *f, tool_match m, size_t begin, size_t at) {
+    BASE_ASSERT(begin <= f->held.len);
     if (m == TOOL_YES) return at - begin <= TOOL_CALLS_HEAD_BYTES - LOOK_AHEAD ? m : TOOL_NO;
     return m == TOOL_PERHAPS && f->held.len - begin >= TOOL_CALLS_HEAD_BYTES ? TOOL_NO : m;
 }
 
 static int read_head(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_HEAD && f->mark);
     const size_t spaces = tool_heads_spaces(&f->held, 0);
     const tool_spec *tool = NULL;
     size_t at = 0;
@@ -331,6 +351,7 @@ static int read_head(tool_finder *f, bool *goes_on) {
 
 /* One byte of the arguments; returns whether it is their last. */
 static bool read_byte(tool_finder *f, char c) {
+    BASE_ASSERT(f->depth >= 0);
     if (f->escaped) f->escaped = false;
     else if (f->in_string) {
         f->escaped = c == '\\';
@@ -342,6 +363,7 @@ static bool read_byte(tool_finder *f, char c) {
 }
 
 static int tool_finder_read_arguments(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_ARGUMENTS);
     size_t n = 0;
     bool over = false;
     while (n < f->held.len && !over) over = read_byte(f, f->held.data[n++]);
@@ -354,6 +376,7 @@ static int tool_finder_read_arguments(tool_finder *f, bool *goes_on) {
 
 /* Harmony's form has neither tail nor another call: a mark ends the message. */
 static int read_tail(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_TAIL);
     size_t at = 0;
     tool_match m = !f->form ? TOOL_YES : f->held.len > 0 ? tool_heads_tail(f->form, &f->held, &at)
                                                          : TOOL_PERHAPS;
@@ -369,6 +392,7 @@ static int read_tail(tool_finder *f, bool *goes_on) {
 
 /* After a call: the end of all calls, or the next one. */
 static int read_next(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_NEXT && f->form);
     const tool_spec *tool = NULL;
     size_t end = 0, at = 0;
     tool_match closes = f->form->close[0] ? tool_heads_expect(&f->held, &end, f->form->close) : TOOL_NO;
@@ -406,6 +430,7 @@ static void value_give_up(tool_finder *f) { f->scan = SCAN_TEXT; }
 
 /* Brackets: whether each open one is an object's. */
 static bool push_bracket(tool_finder *f, bool is_object) {
+    BASE_ASSERT(f->depth >= 0 && f->depth <= TOOL_VALUE_DEPTH);
     if (f->depth == TOOL_VALUE_DEPTH) return false;
     const uint64_t bit = UINT64_C(1) << (f->depth % 64);
     uint64_t *word = &f->brackets[f->depth++ / 64];
@@ -435,6 +460,7 @@ static bool scan_character(tool_finder *f, char c) {
 }
 
 static void scan_held(tool_finder *f) {
+    BASE_ASSERT(f->n_scanned <= f->held.len);
     const base_buffer *b = &f->held;
     for (; f->scan < SCAN_WHOLE && f->n_scanned < b->len; f->n_scanned++) {
         const char c = b->data[f->n_scanned];
@@ -518,6 +544,7 @@ static int value_any(tool_finder *f, const char *text, size_t n) {
 /* ---- arguments as text ---- */
 
 static int read_key(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_KEY && f->form);
     const char *name = NULL;
     size_t n_name = 0, end = 0, at = 0;
     tool_match ends = tool_heads_expect(&f->held, &end, f->form->end), m = tool_heads_key(f->form, &f->held, &at, &name, &n_name);
@@ -565,6 +592,7 @@ static bool find_text_end(const tool_finder *f, size_t *n) {
 }
 
 static int read_value(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_VALUE && f->form);
     size_t n = 0;
     int rc = 0;
     if (f->skips_line && f->held.len > 0) {
@@ -595,6 +623,7 @@ static int read_on(tool_finder *f, bool goes_on) {
     static int (*const states[])(tool_finder * f, bool *goes_on) = {tool_finder_read_text, read_reasoning, read_header, read_head,
                                                                     tool_finder_read_arguments, read_key, read_value, read_tail, read_next};
     int rc = 0;
+    _Static_assert(BASE_ARRAY_LEN(states) == IN_NEXT + 1, "one for each state");
     while (goes_on && !rc) rc = states[f->state](f, &goes_on);
     return rc;
 }
@@ -666,6 +695,7 @@ json_t *tool_item_arguments(const tool_item *item) {
 }
 
 json_t *tool_item_source(const tool_item *item) {
+    BASE_ASSERT(item->tool);
     base_buffer text = BASE_BUFFER(TOOL_CALLS_BYTES + TOOL_CALLS_HEAD_BYTES);
     int rc = base_buffer_printf(&text, "<tool_call>\n{\"name\": \"%s\", \"arguments\": ", item->tool->name);
     if (!rc) rc = base_buffer_append(&text, item->text.data, item->text.len);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/buffer.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -80,6 +81,7 @@ static base_buffer *rules(const writer *w) { return json_grammar_text(w->g); }
 
 /* The state after c, of matching `text` (Knuth, Morris, Pratt, 1977). */
 static size_t next_state(const char *text, size_t n, size_t state, char c) {
+    BASE_ASSERT(state < n);
     for (size_t k = state + 1; k > 0; k--) /* the longest prefix that is a suffix of text[0..state) c */
         if (k <= n && text[k - 1] == c && memcmp(text, text + state + 1 - k, k - 1) == 0) return k;
     return 0;
@@ -90,6 +92,7 @@ static void put_until(writer *w, const char *end, char name[16]) {
     const size_t n = strlen(end);
     const int number = w->n_untils++;
     char part[64], seen[64];
+    BASE_ASSERT(n > 0 && n <= sizeof(seen));
     snprintf(name, 16, "u%d-0", number);
     for (size_t state = 0; state < n; state++) {
         size_t n_seen = 0;
@@ -136,6 +139,7 @@ static void put_json_arguments(writer *w, base_buffer *b, const tool_spec *t) {
 
 /* {"name": "f", "arguments": {...}} */
 static void put_json_call(writer *w, base_buffer *b, const tool_spec *t) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_JSON);
     char key[80];
     put(w, b, "\"{\" ");
     if (w->form->id_key) {
@@ -152,6 +156,7 @@ static void put_json_call(writer *w, base_buffer *b, const tool_spec *t) {
 }
 
 static void put_named_call(writer *w, base_buffer *b, const tool_spec *t) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_NAMED);
     put_text(w, b, w->form->before_name);
     put_literal(w, b, t->name, strlen(t->name));
     if (w->form->writes_id) {
@@ -190,6 +195,7 @@ static void put_line(writer *w, base_buffer *b, bool must) {
 
 /* One of the strings as text. */
 static void put_listed_text(writer *w, base_buffer *b, const json_t *string) {
+    BASE_ASSERT(json_is_string(string));
     const char *text = json_string_value(string);
     const size_t n = json_string_length(string);
     put_line(w, b, text[0] == '\n');
@@ -253,6 +259,7 @@ static bool is_writable(writer *w, const tool_spec *t, const char *name) {
 }
 
 static void put_key(writer *w, base_buffer *b, const char *name, const char *rule) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_ARG_KEYS || w->form->body == TOOL_BODY_PARAMETERS);
     const bool keys = w->form->body == TOOL_BODY_ARG_KEYS;
     put_text(w, b, keys ? "\n<arg_key>" : "\n<parameter=");
     if (name) put_literal(w, b, name, strlen(name));
@@ -271,6 +278,7 @@ static bool is_required(const json_t *schema, const char *name) {
 
 /* A name, and its arguments in the order of the schema; without properties, any. */
 static void put_text_call(writer *w, base_buffer *b, const tool_spec *t) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_ARG_KEYS || w->form->body == TOOL_BODY_PARAMETERS);
     const char *name;
     json_t *one;
     put_literal(w, b, t->name, strlen(t->name));
@@ -297,6 +305,7 @@ static void put_text_call(writer *w, base_buffer *b, const tool_spec *t) {
 
 /* "calls": the text after the form's `open`. */
 static void put_calls(writer *w) {
+    BASE_ASSERT(w->form);
     const tool_form *f = w->form;
     base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = rules(w);
     const char *between = "";
@@ -429,6 +438,7 @@ int tool_grammar_make(const answer_form *answer, tool_grammar *out, rp_error *er
         out->dropped = json_incref(w.dropped);
         if (json_array_extend(out->dropped, (json_t *)json_grammar_dropped(w.g)) || !out->text) structured_fail_memory(err);
     }
+    BASE_ASSERT(err->code || out->text);
     json_decref(w.dropped);
     json_grammar_free(w.g);
     if (err->code) tool_grammar_free(out);

@@ -6,15 +6,18 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 size_t tool_heads_spaces(const base_buffer *b, size_t at) {
+    BASE_ASSERT(at <= b->len);
     size_t n = 0;
     while (at + n < b->len && tool_heads_is_space(b->data[at + n])) n++;
     return n;
 }
 
 tool_match tool_heads_expect(const base_buffer *b, size_t *at, const char *text) {
+    BASE_ASSERT(*at <= b->len);
     if (!text[0]) return TOOL_YES;
     *at += tool_heads_spaces(b, *at);
     for (; *text; text++) {
@@ -84,6 +87,7 @@ static tool_match expect_key(const base_buffer *b, size_t *at, const char **key,
 }
 
 static tool_match json_head(const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+    BASE_ASSERT(!*tool);
     static const char *const names[2] = {"name", "tool_name"}, *const arguments[2] = {"arguments", "parameters"};
     const char *key, *name;
     size_t n, n_name;
@@ -126,6 +130,7 @@ static bool is_name_char(char c) {
 }
 
 static size_t name_length(const base_buffer *b, size_t at) {
+    BASE_ASSERT(at <= b->len);
     size_t n = 0;
     while (at + n < b->len && is_name_char(b->data[at + n])) n++;
     return n;
@@ -148,6 +153,7 @@ static tool_match expect_name(const tool_form *form, const answer_form *answer, 
 }
 
 static tool_match named_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+    BASE_ASSERT(form->body == TOOL_BODY_NAMED);
     tool_match m = tool_heads_expect(b, at, form->before_name);
     if (m == TOOL_YES) m = expect_name(form, answer, b, at, tool);
     if (m != TOOL_YES) return m;
@@ -180,6 +186,7 @@ static tool_match first_of(tool_match a, tool_match b) {
 }
 
 static tool_match text_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+    BASE_ASSERT(form->body == TOOL_BODY_ARG_KEYS || form->body == TOOL_BODY_PARAMETERS);
     tool_match m = expect_name(form, answer, b, at, tool);
     if (m == TOOL_YES && form->body == TOOL_BODY_PARAMETERS) m = tool_heads_expect(b, at, ">");
     if (m != TOOL_YES) return m;
@@ -236,6 +243,7 @@ const json_t *tool_heads_listed(const json_t *schema) {
 }
 
 static bool has_end(const tool_form *form, const json_t *string) {
+    BASE_ASSERT(json_is_string(string));
     return strstr(json_string_value(string), tool_heads_value_end(form)) != NULL;
 }
 
@@ -258,6 +266,7 @@ const char *tool_channels_begin(size_t i) { return begins[i]; }
 
 /* Where a text is in [at, end); NULL: nowhere. */
 static const char *find_text(const char *at, const char *end, const char *text) {
+    BASE_ASSERT(at <= end);
     const size_t n = strlen(text);
     for (; (size_t)(end - at) >= n; at++)
         if (memcmp(at, text, n) == 0) return at;
