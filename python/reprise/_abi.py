@@ -55,6 +55,11 @@ RP_ROLE_USER = 1
 RP_ROLE_ASSISTANT = 2
 RP_ROLE_TOOL = 3
 
+RP_TEMPLATE_RENDERED = 0
+RP_TEMPLATE_REFUSED = 1
+RP_TEMPLATE_WRONG_TYPE = 2
+RP_TEMPLATE_FAILED = 3
+
 RP_KV_F16 = 0
 RP_KV_F32 = 1
 RP_KV_INT8 = 2
@@ -382,6 +387,7 @@ class rp_template_options(Structure):
     user: int | None
     trusted: Any
     n_trusted: int
+    failure: Any
     _fields_ = [
         ("struct_size", c_uint32),
         ("has_time", c_bool),
@@ -391,6 +397,7 @@ class rp_template_options(Structure):
         ("user", c_void_p),
         ("trusted", POINTER(c_char_p)),
         ("n_trusted", c_size_t),
+        ("failure", POINTER(c_int)),
     ]
 
 
@@ -2387,6 +2394,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_template_text_free": (None, [POINTER(rp_template_text)]),
     "rp_model_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
     "rp_tokenize_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_count_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(rp_rendered_turn), c_size_t, POINTER(c_size_t), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_embedding": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_size_t, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
@@ -2455,6 +2463,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_log_line": (None, [c_char_p]),
     "rp_log_dropped": (c_uint64, []),
     "rp_log_stop": (None, [c_int32]),
+    "rp_template_input_new": (c_int, [POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_template_input_free": (None, [c_void_p]),
+    "rp_template_input_key": (None, [c_void_p, c_char_p]),
+    "rp_template_input_text": (c_uint32, [c_void_p, c_char_p, c_size_t]),
+    "rp_template_input_json": (None, [c_void_p, c_char_p, c_size_t]),
+    "rp_template_input_begin_dict": (None, [c_void_p]),
+    "rp_template_input_begin_list": (None, [c_void_p]),
+    "rp_template_input_end": (None, [c_void_p]),
+    "rp_template_render_input": (c_int, [c_void_p, c_void_p, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_model_render_input": (c_int, [c_void_p, c_void_p, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
     "rp_chat_options_init": (None, [POINTER(rp_chat_options), c_uint32]),
     "rp_chat_new": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_chat_options), POINTER(rp_error)]),
     "rp_chat_free": (None, [c_void_p]),
@@ -2516,6 +2534,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_lint": (c_int, [c_void_p, POINTER(POINTER(rp_lint)), POINTER(rp_error)]),
     "rp_template_check_options_init": (None, [POINTER(rp_template_check_options), c_uint32]),
     "rp_template_check": (c_int, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(rp_template_check_options), POINTER(POINTER(rp_template_report)), POINTER(rp_error)]),
+    "rp_template_check_input": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(rp_template_check_options), POINTER(POINTER(rp_template_report)), POINTER(rp_error)]),
     "rp_template_report_free": (None, [POINTER(rp_template_report)]),
     "rp_template_advice": (c_char_p, [c_void_p, POINTER(rp_template_change)]),
     "rp_split_options_init": (None, [POINTER(rp_split_options), c_uint32]),

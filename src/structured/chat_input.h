@@ -61,8 +61,8 @@ typedef struct chat_input {
 } chat_input;
 
 /* The values of the template's variables; the contents of messages are borrowed until they are freed (rp_template_input_free). All texts are UTF-8.
- * sources[n_messages], unless NULL: the origins that the contents have in the rendered text; 0: the message is left out. RP_ERR_MEMORY, with *out NULL;
- * other errors are reported by the rendering. */
+ * sources[n_messages], unless NULL: the origins that the contents have in the rendered text; 0: the message is left out. RP_ERR_MEMORY, with *out
+ * NULL; other errors are reported by the rendering. */
 int chat_input_values(const chat_input *in, rp_template_input **out, uint32_t *sources, rp_error *err) BASE_NODISCARD;
 /* Is a variable the model's own, since it is a control token? */
 bool chat_input_is_of_model(const char *variable);

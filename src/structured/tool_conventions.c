@@ -281,7 +281,7 @@ tool_convention tool_convention_detect(const char *text, size_t n, const char *c
         if (has_marks(text, n, templates[i].marks)) c.family = tool_family_find(templates[i].family);
     for (size_t i = BASE_ARRAY_LEN(reasoning_templates); i-- > 0;)
         if (has_text(text, n, reasoning_templates[i].mark)) c.reasoning = reasoning_templates[i].reasoning;
-    BASE_ASSERT(c.family); /* families[] has each name of templates[] */
+    BASE_ASSERT(c.family);                               /* families[] has each name of templates[] */
     if (c.family->has_channels) c.reasoning = &analysis; /* headers are read in any case */
     return c;
 }

@@ -677,7 +677,7 @@ value method_call(state *s, const method *m, const arguments *args) {
 }
 
 static value method_new(state *s, value object, const char *name) {
-    BASE_ASSERT(object.type == VALUE_STRING || object.type == VALUE_LIST || object.type == VALUE_DICT || object.type == VALUE_LOOP || object.type == VALUE_CYCLER);
+    BASE_ASSERT(methods_of(object)->name || object.type == VALUE_LOOP || object.type == VALUE_CYCLER);
     method *m = state_alloc(s, sizeof(*m));
     value *self = m ? state_alloc(s, sizeof(*self)) : NULL;
     if (!self) return (value){0};

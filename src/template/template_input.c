@@ -110,23 +110,28 @@ uint32_t template_input_borrow(rp_template_input *in, const char *bytes, size_t 
     return number;
 }
 
+/* Texts that nobody has checked yet. */
+static bool check_utf8(rp_template_input *in, const char *text, size_t n) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    if (!state_step(&in->s, n / STEP_SCANNED)) return false;
+    for (size_t i = 0; i < n && !in->s.failed;) {
+        const int length = base_utf8_length(bytes + i, n - i);
+        if (length < 1) state_fail(&in->s, INPUT_ERROR, "byte %zu of a text or key is not UTF-8", i);
+        else i += (size_t)length;
+    }
+    return !in->s.failed;
+}
+
 void rp_template_input_key(rp_template_input *in, const char *name) {
     input_open *top = &in->open[in->depth - 1];
     const size_t n = strlen(name);
-    if (!state_step(&in->s, 0) || !input_count_bytes(in, n)) return;
+    if (!input_count_bytes(in, n) || !check_utf8(in, name, n)) return;
     if (top->of.type != VALUE_DICT || top->key) fail_use(in, "a key is given in a dict, once before each value");
     else top->key = string_new(&in->s, name, n, TEMPLATE_UNTRUSTED);
 }
 
 uint32_t rp_template_input_text(rp_template_input *in, const char *text, size_t n) {
-    const unsigned char *bytes = (const unsigned char *)text;
-    if (n < TEMPLATE_MAX_INPUT_BYTES) state_step(&in->s, n / STEP_SCANNED);
-    for (size_t i = 0; i < n && n < TEMPLATE_MAX_INPUT_BYTES && !in->s.failed;) {
-        const int length = base_utf8_length(bytes + i, n - i);
-        if (length < 1) state_fail(&in->s, INPUT_ERROR, "byte %zu of a text is not UTF-8", i);
-        else i += (size_t)length;
-    }
-    return template_input_copy(in, text, n);
+    return n >= TEMPLATE_MAX_INPUT_BYTES || check_utf8(in, text, n) ? template_input_copy(in, text, n) : 0;
 }
 
 static input_place place_within(const input_open *outer, bool is_list) {

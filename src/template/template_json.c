@@ -100,7 +100,8 @@ static json_t *input_parse(rp_template_input *in, const char *json, size_t n, un
     if (root) return root;
     json_decref(json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &err)); /* for the reason */
     if (!err.text[0]) state_fail_memory(s);
-    else state_fail(s, INPUT_ERROR, "%s, in line %d", err.text, err.line);
+    else if (flags & BASE_JSON_ANY) state_fail(s, INPUT_ERROR, "%s, in line %d", err.text, err.line);
+    else state_fail(s, INPUT_ERROR, "%s, in line %d: give {\"messages\": [...]}", err.text, err.line);
     return NULL;
 }
 

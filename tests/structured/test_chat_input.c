@@ -214,8 +214,8 @@ static void variables(void **state) {
     json_t *given = json_pack("{s:s, s:s}", "bos_token", "<s>", "date", "today");
     chat_input in = {.t = t, .form = &form, .messages = messages, .n_messages = 1, .variables = given, .reasoning_effort = "low"};
     rp_template_text *text = rendered(&in, NULL, NULL);
-    assert_string_equal(text->bytes, "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"properties\": "
-                                     "{}}}}]||today|low|FalseFalse|True|None");
+    assert_string_equal(text->bytes, "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
+                                     "\"properties\": {}}}}]||today|low|FalseFalse|True|None");
     rp_template_text_free(text);
     form.tool_choice = TOOL_CHOICE_NONE;
     text = rendered(&in, NULL, NULL);

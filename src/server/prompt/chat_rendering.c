@@ -193,9 +193,9 @@ static void leave_out_last(generation *gen) {
 /* The tokens of a rendering. */
 typedef struct rendering_size {
     size_t n_tokens;
-    size_t *ends;           /* [n_messages] up to the end of each message; of one that is no turn: of the turn before it */
+    size_t *ends;            /* [n_messages] up to the end of each message; of one that is no turn: of the turn before it */
     rp_rendered_turn *turns; /* [n_messages] */
-    size_t *of, *turn_ends; /* [n_messages] the message and the tokens of each turn */
+    size_t *of, *turn_ends;  /* [n_messages] the message and the tokens of each turn */
 } rendering_size;
 
 static void rendering_size_free(rendering_size *s) {
@@ -228,8 +228,8 @@ static int rendering_count(server_request *x, rendering_size *s) {
     return SERVER_FINE;
 }
 
-/* Renders the conversation without its oldest turns, if it is too long. The turns' sizes tell which: one more rendering is enough, unless the template
- * writes the rest in another way than before. Without a later message of the user, the engine refuses the prompt. */
+/* Renders the conversation without its oldest turns, if it is too long. They are chosen by the sizes of all turns: one more rendering is enough,
+ * unless the template writes the rest in another way than before. Without a later message of the user, the engine refuses the prompt. */
 static int truncate_oldest(server_request *x, chat_style style) {
     const generation *gen = x->gen;
     rp_engine_info info = {.struct_size = sizeof(info)};
@@ -246,7 +246,8 @@ static int truncate_oldest(server_request *x, chat_style style) {
         if (kept == 0) break;
         BASE_ASSERT(kept > gen->rendered_first); /* so that this ends */
         const int rc = render(x, style, kept, NULL, &err);
-        kind = x->problem.kind ? (int)x->problem.kind : rc ? rendering_fail(x, rc, &err) : SERVER_FINE;
+        kind = x->problem.kind ? (int)x->problem.kind : rc ? rendering_fail(x, rc, &err)
+                                                           : SERVER_FINE;
     }
     rendering_size_free(&size);
     return kind;

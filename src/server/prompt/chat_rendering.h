@@ -22,7 +22,8 @@ bool chat_rendering_has_tools(const server_request *x);
 /* Sets gen->rendered and gen->form.reasoning_open. With `truncation`, the oldest turns are left out until the prompt and its answer fit.
  * Returns a server_problem_kind. */
 int chat_rendering_make(server_request *x);
-/* The input of the template of a rendered request; the contents of its messages are borrowed from x->gen. rp_template_input_free. NULL: out of memory. */
+/* The input of the template of a rendered request; the contents of its messages are borrowed from x->gen. rp_template_input_free.
+ * NULL: out of memory. */
 rp_template_input *chat_rendering_input(const server_request *x);
 /* How many messages were left out. */
 size_t chat_rendering_dropped(const generation *gen);

@@ -356,8 +356,8 @@ static void answers_free(server_request *x) {
 }
 
 const server_answer_ops route_operations = {.begin = answers_begin,
-                                           .finish = answers_finish,
-                                           .look = answers_look,
-                                           .cancel = answers_cancel,
-                                           .free = answers_free,
-                                           .pin = route_pin};
+                                            .finish = answers_finish,
+                                            .look = answers_look,
+                                            .cancel = answers_cancel,
+                                            .free = answers_free,
+                                            .pin = route_pin};
