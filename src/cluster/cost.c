@@ -8,7 +8,7 @@
 
 static double knot_rows(int k) { return (double)(1 << k); }
 
-/* The part of a step's time that depends on its rows alone: linear between the knots, as in engine/cost_model.c. */
+/* The part of a step's time that depends on its rows alone: linear between the knots, as in engine/core/cost_model.c. */
 static double cost_table(const rp_engine_load *load, double rows) {
     double r = BASE_MIN(BASE_MAX(rows, 1.0), knot_rows(RP_COST_KNOTS - 1));
     int k = 0;

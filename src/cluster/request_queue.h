@@ -2,7 +2,7 @@
 /* request_queue.h: requests that wait for a node.
  *
  *   priority 5   tenant A: a1 a2 a3      the highest priority first; within it tenants in turn, by deficit round robin over the predicted time of
- *                tenant B: b1            their requests (engine/turns.h); within a tenant in the order of arrival
+ *                tenant B: b1            their requests (engine/core/turns.h); within a tenant in the order of arrival
  *   priority 0   tenant A: a4
  *
  * Requests that were sent before (a retry, a continuation) go to the front of their tenant, and have paid for their turn. One thread.
@@ -11,7 +11,7 @@
 #define CLUSTER_REQUEST_QUEUE_H
 
 #include "cluster/router.h"
-#include "engine/turns.h"
+#include "engine/core/turns.h"
 
 /* A tenant's requests of one priority. */
 typedef struct cluster_flow {

@@ -9,7 +9,7 @@
  *
  * The salt belongs to the tenant that owns the schema. Modules of a shared schema have the public salt, so their keys
  * are the same for all tenants. Keys here do not depend on prompts: keys of arguments and of the prompt's own text
- * continue after the views, with the request's salt (engine/job_tokens.c).
+ * continue after the views, with the request's salt (engine/core/job_tokens.c).
  *
  * A scope is a chain if its last segment has the other segments, at the same positions, as its own scope, and ends at
  * the start of the new segment. The last key then covers the whole scope, and the segment has the key of a plain prefix

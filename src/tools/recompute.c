@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "api/store.h"
-#include "engine/identity.h"
+#include "engine/core/identity.h"
 #include "engine/background/background.h"
 #include "store/disk/disk_tier.h"
 #include "store/record/record_layer.h"

@@ -14,7 +14,7 @@
 #include "base/compiler.h"
 #include "cluster/cost.h"
 #include "cluster/policy.h"
-#include "engine/cost_model.h"
+#include "engine/core/cost_model.h"
 #include "support/router_world.h"
 #include "support/seed.h"
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "engine/cost_model.h"
+#include "engine/core/cost_model.h"
 
 /* Rows wait for the weights up to `read_us`; beyond, their computation is the limit. */
 typedef struct machine {

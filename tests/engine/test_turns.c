@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engine/turns.h"
+#include "engine/core/turns.h"
 #include "reprise.h"
 #include "support/calls.h"
 #include "support/gate.h"

@@ -34,7 +34,7 @@
 #define ENGINE_AUDIT_H
 
 #include "engine/background/audit_table.h"
-#include "engine/observer.h"
+#include "engine/core/observer.h"
 #include "reprise.h"
 
 #define AUDIT_MAX_WAITING 8   /* samples with held logits */

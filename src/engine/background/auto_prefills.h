@@ -8,7 +8,7 @@
 #define ENGINE_AUTO_PREFILLS_H
 
 #include "engine/background/chunk_index.h"
-#include "engine/observer.h"
+#include "engine/core/observer.h"
 
 #define AUTO_USES 2   /* computations of a chunk until it is prefilled as a module */
 #define AUTO_TASKS 16 /* prefills of modules that wait or run; further ones are submitted when the chunk is computed again */

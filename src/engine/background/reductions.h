@@ -16,7 +16,7 @@
 #define ENGINE_REDUCTIONS_H
 
 #include "engine/background/background.h"
-#include "engine/observer.h"
+#include "engine/core/observer.h"
 
 typedef struct reductions {
     rp_schema *pending[BACKGROUND_MAX_TASKS]; /* with a task; the engine's thread */

@@ -20,7 +20,7 @@
 #define ENGINE_SCAFFOLDS_H
 
 #include "base/hash.h"
-#include "engine/observer.h"
+#include "engine/core/observer.h"
 #include "reprise.h"
 
 #define SCAFFOLDS_MAX 1024                          /* known combinations */

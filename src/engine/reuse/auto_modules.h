@@ -23,7 +23,7 @@
 #define ENGINE_AUTO_MODULES_H
 
 #include "base/hash.h"
-#include "engine/observer.h"
+#include "engine/core/observer.h"
 #include "engine/reuse/token_chunks.h"
 
 #define AUTO_LEAST TOKEN_CHUNK_LEAST /* tokens of a module, and of the part of one that is reused */

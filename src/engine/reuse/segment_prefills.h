@@ -11,7 +11,7 @@
 #define ENGINE_SEGMENT_PREFILLS_H
 
 #include "engine/reuse/segment_reduction.h"
-#include "engine/sequence.h"
+#include "engine/core/sequence.h"
 #include "pml/layout.h"
 
 typedef struct segment_prefill segment_prefill;

@@ -18,7 +18,7 @@
 #ifndef ENGINE_SEGMENT_REDUCTION_H
 #define ENGINE_SEGMENT_REDUCTION_H
 
-#include "engine/sequence.h"
+#include "engine/core/sequence.h"
 #include "pml/layout.h"
 
 #define SEGMENT_REDUCTION_CHUNK 2048 /* tokens of a repetition, as in KVzip's implementation */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.c: see embedding.h. */
-#include "engine/embedding.h"
+#include "engine/features/embedding.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* turns.c: see turns.h. Linear lists: tenants that are not ahead of their level are removed from time to time, so the
  * length is about the number of tenants with requests. */
-#include "engine/turns.h"
+#include "engine/core/turns.h"
 
 #include <math.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* context_shift.c: see context_shift.h. */
-#include "engine/reuse/context_shift.h"
+#include "engine/features/context_shift.h"
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "engine/reuse/copied_spans.h"
+#include "engine/features/copied_spans.h"
 #include "model/reduction.h"
 
 /* ---- the request ---- */

@@ -9,7 +9,8 @@
 #include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
-#include "engine/identity.h"
+#include "engine/core/identity.h"
+#include "backend/mock/mock_backend.h"
 #include "store/disk/disk_tier.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)

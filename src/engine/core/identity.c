@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* identity.c: see identity.h. */
-#include "engine/identity.h"
+#include "engine/core/identity.h"
 
 #include <string.h>
 

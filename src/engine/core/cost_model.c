@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost_model.c: see cost_model.h. */
-#include "engine/cost_model.h"
+#include "engine/core/cost_model.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job.c: the life of a job, and the functions of rp_job. */
-#include "engine/job.h"
+#include "engine/core/job.h"
 
 #include <errno.h>
 

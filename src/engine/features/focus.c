@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* focus.c: see focus.h. */
-#include "engine/reuse/focus.h"
+#include "engine/features/focus.h"
 
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "engine/reuse/module_share.h"
+#include "engine/features/module_share.h"
 
 const char focus_reason[] = "focus";
 

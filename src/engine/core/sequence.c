@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sequence.c: see sequence.h. */
-#include "engine/sequence.h"
+#include "engine/core/sequence.h"
 
 #include "base/check.h"
 #include "base/compiler.h"

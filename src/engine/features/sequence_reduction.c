@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sequence_reduction.c: see sequence_reduction.h. */
-#include "engine/reuse/sequence_reduction.h"
+#include "engine/features/sequence_reduction.h"
 
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "engine/reuse/copied_spans.h"
+#include "engine/features/copied_spans.h"
 #include "model/reduction.h"
 #include "backend/slot_bounds.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copied_spans.c: see copied_spans.h. */
-#include "engine/reuse/copied_spans.h"
+#include "engine/features/copied_spans.h"
 
 #include "base/check.h"
 #include "engine/engine_internal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* blend.c: see blend.h. */
-#include "engine/reuse/blend.h"
+#include "engine/features/blend.h"
 
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "engine/reuse/module_share.h"
+#include "engine/features/module_share.h"
 
 /* The first tokens of modules are chosen first, up to this share of the chosen tokens
  * (docs/decisions/0016-blend-begins-with-beginnings.md). */

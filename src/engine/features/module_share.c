@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_share.c: see module_share.h. */
-#include "engine/reuse/module_share.h"
+#include "engine/features/module_share.h"
 
 bool module_share_includes(const pml_item *item, rp_quality_mode mode) {
     return item->is_view && item->quality.mode == mode && !item->exact && item->n_again == 0;
