@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/background/background.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
 #include "support.h"
 
 #define ROUNDS 10

@@ -2,10 +2,12 @@
 /* embedding_api.c: embeddings of many texts: a job for each, several at a time. The caller's thread. */
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
 
 /* Jobs of rp_engine_embed: texts [first, next) are under way. */
 typedef struct embedding_run {

@@ -7,10 +7,17 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/error.h"
-#include "base/memory.h"
 #include "api/store.h"
-#include "engine/engine_internal.h"
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
+#include "kv/kv_format.h"
+#include "reprise_store.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 
 typedef enum live_action { LIVE_LIST, LIVE_PIN, LIVE_TTL, LIVE_REMOVE } live_action;
 

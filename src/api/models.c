@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models.c: models and tokens: the plain parts of the public interface. */
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/threads.h"
-#include "engine/engine_internal.h"
+#include "kernels/kernels.h"
+#include "kv/kv_format.h"
+#include "kv/kv_plan.h"
 #include "model/gguf/gguf.h"
+#include "model/model.h"
 #include "model/model_template.h"
 #include "model/reduction.h"
 #include "model/sequence_methods.h"
+#include "model/tokenizer/tokenizer.h"
+#include "pml/plan.h"
 #include "pml/quality.h"
 #include "template/template.h"
 

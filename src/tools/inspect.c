@@ -3,9 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/fallback.h"
+#include "engine/core/identity.h"
+#include "engine/core/job.h"
+#include "engine/core/prompts.h"
+#include "engine/core/schemas.h"
+#include "kv/kv_format.h"
+#include "pml/document.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
 #include "reprise_tools.h"
 
 #define PREVIEW_BYTES 64

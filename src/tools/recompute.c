@@ -18,7 +18,10 @@
 #include "base/sized.h"
 #include "api/store.h"
 #include "engine/core/identity.h"
+#include "engine/core/job_tokens.h"
 #include "engine/background/background.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
 #include "store/disk/disk_tier.h"
 #include "store/record/record_layer.h"
 #include "reprise_tools.h"
@@ -111,10 +114,10 @@ static verdict load_record(recomputation *r, kv_span **out) {
     int rc = kv_span_restore(out, r->e->pool, &rec->form, &rec->key, &err);
     if (rc) return rc == RP_ERR_FORMAT ? UNREADABLE : NO_MEMORY;
     record_fault fault = RECORD_FAULT_NONE;
-    for (int32_t l = 0; l < r->e->states.shape.n_layers && !fault; l++)
+    for (int32_t l = 0; l < r->e->states->shape.n_layers && !fault; l++)
         fault = record_read_layer(r->reader, l, *out, &err);
     if (!fault) {
-        kv_span_set_ready(*out, r->e->states.shape.n_layers);
+        kv_span_set_ready(*out, r->e->states->shape.n_layers);
         return SAME;
     }
     kv_span_set_failed(*out);
@@ -192,7 +195,7 @@ static record_reader *recomputation_open_record(const recomputation *r, const ba
     record_reader *reader = NULL;
     rp_error err;
     disk_folder_record(&r->admin->folder, key, path);
-    return record_reader_open(&reader, path, &r->e->states, key, r->admin->cipher, &err) ? NULL : reader;
+    return record_reader_open(&reader, path, r->e->states, key, r->admin->cipher, &err) ? NULL : reader;
 }
 
 static bool is_root(const recomputation *r, const base_key *key) {
@@ -214,7 +217,7 @@ static verdict find_way(recomputation *r, way *w) {
         else if (way_add(w, rec, at)) v = NO_MEMORY;
         else if (w->n > (size_t)r->e->n_ctx) v = NO_MEMORY; /* a circle of parents ends here, too */
     }
-    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats.text : RP_KV_F16;
+    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats->text : RP_KV_F16;
     record_reader_close(above);
     turn_round(w->tokens, w->n);
     turn_round(w->positions, w->n);
@@ -263,7 +266,7 @@ static int recomputation_check_text(recomputation *r, rp_error *err) {
 /* A store_item_fn. */
 static int recompute_gather(void *user, const store_item *item, rp_error *err) {
     recomputation *r = user;
-    if (item->fault || item->row.n_layers == 0 || !base_key_equal(&item->row.fingerprint, &r->e->states.fingerprint))
+    if (item->fault || item->row.n_layers == 0 || !base_key_equal(&item->row.fingerprint, &r->e->states->fingerprint))
         return RP_OK;
     if (base_grow((void **)&r->keys, &r->cap, r->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*r->keys)))
         return base_fail_memory(err, (r->n + 1) * sizeof(*r->keys), "the records of a store");
@@ -328,7 +331,7 @@ int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_optio
     recomputation r = {.admin = s->admin, .e = e};
     rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
-    r.roots[0] = job_text_root(e, &r.salt, e->formats.text);
+    r.roots[0] = job_text_root(e, &r.salt, e->formats->text);
     r.roots[1] = job_text_root(e, &r.salt, RP_KV_F16);
     if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
     if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);

@@ -18,7 +18,10 @@
 
 #include "base/compiler.h"
 #include "base/cpu.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/schemas.h"
+#include "engine/features/focus.h"
 #include "kv/context.h"
 #include "backend/backend_registry.h"
 #include "model/forward.h"

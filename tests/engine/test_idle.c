@@ -15,7 +15,10 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/background/background.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
 #include "support/calls.h"
 #include "support/must.h"
 #include "support/shared_model.h"
@@ -60,7 +63,7 @@ static void on_done(rp_engine *e, void *user, int rc, const background_result *r
 
 static void submit(rp_engine *e, void *arg) {
     task *t = arg;
-    background_task it = {.salt = e->salt, .format = e->formats.text, .n = t->n, .keeps = t->keeps, .done = on_done, .user = t};
+    background_task it = {.salt = e->salt, .format = e->formats->text, .n = t->n, .keeps = t->keeps, .done = on_done, .user = t};
     it.tokens = base_alloc((size_t)t->n * sizeof(int32_t));
     it.positions = base_alloc((size_t)t->n * sizeof(int32_t));
     fill(it.tokens, t->n, t->seed);

@@ -24,9 +24,12 @@
 
 #include "base/compiler.h"
 #include "base/file.h"
-#include "engine/engine_internal.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
 #include "model/model.h"
 #include "store/disk/fingerprints.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 #include "support/cache_world.h"
 #include "support/gguf_variant.h"
 #include "support/must.h"
@@ -454,7 +457,7 @@ static void choose_module(void *user, const store_item *item) {
 /* An engine_command_fn: writes the record, and keeps the span. */
 static void make_reduced(rp_engine *e, void *arg) {
     reduction *r = arg;
-    const kv_shape *shape = &e->states.shape;
+    const kv_shape *shape = &e->states->shape;
     rp_error err = {0};
     kv_selection *s;
     kv_span *reduced;
@@ -471,7 +474,7 @@ static void make_reduced(rp_engine *e, void *arg) {
     const record rec = {.key = r->key, .parent = *kv_span_key(whole), .kind = RECORD_REDUCED, .label = "cities/plan"};
     base_key_hex(&r->key, entry.key, 64);
     cache_world_path(dir, &entry, r->path);
-    must(record_write(r->path, &e->states, &rec, reduced, NULL, NULL, &err), &err);
+    must(record_write(r->path, e->states, &rec, reduced, NULL, NULL, &err), &err);
     if (r->is_kept) must(span_store_put(e->store, reduced, NULL, &rec, NULL, &err), &err);
     kv_span_unref(whole);
     kv_span_unref(reduced);

@@ -11,7 +11,10 @@
 
 #include <cmocka.h>
 
-#include "engine/engine_internal.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/schemas.h"
 #include "support/calls.h"
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
@@ -502,7 +505,7 @@ static void read_kept_heads(rp_engine *e, void *arg) {
     assert_int_equal(engine_find_schema(e, &e->salt, "s", &schema, &err), RP_OK);
     const pml_layout *l = schema->layout;
     const pml_segment *s = segment_of(l, k->module);
-    k->n_heads = e->states.shape.n_layers * kv_shape_heads(&e->states.shape);
+    k->n_heads = e->states->shape.n_layers * kv_shape_heads(&e->states->shape);
     k->n_tokens = s->n_tokens;
     k->heads = calloc((size_t)s->n_tokens, sizeof(*k->heads));
     k->is_own = calloc((size_t)s->n_tokens, sizeof(*k->is_own));
@@ -515,7 +518,7 @@ static void read_kept_heads(rp_engine *e, void *arg) {
         assert_non_null(span);
         n_parts = kv_span_parts(span);
         for (int32_t head = 0; head < k->n_heads; head++) {
-            const int32_t layer = head / kv_shape_heads(&e->states.shape), kv_head = head % kv_shape_heads(&e->states.shape);
+            const int32_t layer = head / kv_shape_heads(&e->states->shape), kv_head = head % kv_shape_heads(&e->states->shape);
             for (int32_t i = 0; i < kv_span_slots(span, layer, kv_head); i++) k->heads[kv_span_positions(span, layer, kv_head)[i] - s->pos]++;
         }
         kv_span_unref(span);

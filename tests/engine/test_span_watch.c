@@ -22,8 +22,10 @@
 
 #include "base/compiler.h"
 #include "base/log.h"
-#include "engine/engine_internal.h"
 #include "store/index/span_tree_internal.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/identity.h"
 #include "store/span_store_internal.h"
 #include "support/lora_file.h"
 #include "support/must.h"
@@ -159,7 +161,7 @@ static void expect_module(void *user, const store_item *item) {
     world *w = user;
     const record *about = &item->row.record;
     if (about->kind == RECORD_TEXT) return;
-    const rp_name name = span_name_of(&w->engine->cluster_key, &about->key);
+    const rp_name name = span_name_of(w->engine->cluster_key, &about->key);
     expect(w, &name, tiers_in_store(w->engine->store, &about->key));
 }
 
@@ -178,7 +180,7 @@ static void expect_below(world *w, const span_node *n, const base_key *root, int
         memcpy(tokens, p.tokens, (size_t)from * sizeof(int32_t)); /* a sibling uses the arrays, too */
         memcpy(positions, p.positions, (size_t)from * sizeof(int32_t));
         for (int32_t k = 0; k < child->n_tokens; k++) tokens[from + k] = child->tokens[k], positions[from + k] = child->pos + k;
-        span_chain chain = span_chain_begin(&w->engine->cluster_key, root);
+        span_chain chain = span_chain_begin(w->engine->cluster_key, root);
         bool is_plain = base_key_equal(root, &w->plain_root);
         rp_name parent = {{0}};
         for (int32_t m = SPAN_NAME_TOKENS; m <= end; m += SPAN_NAME_TOKENS) {

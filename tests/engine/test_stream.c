@@ -15,7 +15,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
 #include "sampling/answer_stream.h"
 #include "support/calls.h"
 #include "support/gate.h"

@@ -30,7 +30,8 @@
 
 #include "base/file.h"
 #include "base/io.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_backend.h"
 #include "reprise_store.h"
 #include "support/must.h"

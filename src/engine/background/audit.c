@@ -1,25 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* audit.c: see audit.h. */
+#include "engine/background/audit.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buffer.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/background/audit_table.h"
+#include "engine/background/background.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/observer.h"
+#include "engine/core/schemas.h"
+#include "kv/block_pool.h"
+#include "kv/kv_format.h"
+#include "model/model.h"
+#include "pml/document.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "reprise_tools.h"
 #include "store/disk/disk_folder.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 
 struct audit_case {
     bool taken;
-    float *logits;      /* [n_vocab]: reused; of the exact run, once that is compared */
-    rp_schema *schema;  /* a reference; NULL: plain text */
+    float *logits;     /* [n_vocab]: reused; of the exact run, once that is compared */
+    rp_schema *schema; /* a reference; NULL: plain text */
     bool judges_reuse;
-    bool automatic;     /* its automatic modules, after the text `begins` of the tenant: there is no schema */
+    bool automatic; /* its automatic modules, after the text `begins` of the tenant: there is no schema */
     base_key begins;
     uint32_t tenant;
     bool judges_modules, judges_text; /* their KV format; */
     rp_kv_format modules, text;
-    bool compared;      /* its reuse */
+    bool compared;          /* its reuse */
     background_task in_f16; /* the twin to submit after the exact one */
     int32_t level, raised;
     int32_t holders[AUDIT_CASE_MODULES]; /* nodes of the schema */
@@ -29,7 +49,7 @@ struct audit_case {
 struct auditor {
     int32_t every;
     audit_bound bound;
-    bool keeps; /* the store may have a file of it */
+    bool keeps;          /* the store may have a file of it */
     bool judges_formats; /* the pool takes f16 */
     pthread_mutex_t lock;
     bool has_lock;
@@ -292,8 +312,13 @@ static void auditor_add(auditor *a, const audit_origin *o, const audit_distance 
 }
 
 static audit_origin origin_of(const rp_engine *e, const audit_case *k) {
-    return (audit_origin){.schema = k->schema->name, .tenant = audit_tenant_of(e, k->schema), .version = k->schema->version, .level = k->level,
-                          .raised = k->raised};
+    return (audit_origin){
+        .schema = k->schema->name,
+        .tenant = audit_tenant_of(e, k->schema),
+        .version = k->schema->version,
+        .level = k->level,
+        .raised = k->raised,
+    };
 }
 
 /* name: AUDIT_NAME_BYTES. */
@@ -321,7 +346,8 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
 
 /* Locked. Logs what becomes of a format. about: "schema 'x'", or "text". */
 static void write_format_line(const audit_format *f, const char *about, audit_verdict v, char *out) {
-    snprintf(out, LINE_BYTES, "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, %llu of them with another first token: %s", about,
+    snprintf(out, LINE_BYTES,
+             "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, %llu of them with another first token: %s", about,
              kv_format_name(f->format), audit_mean_kl(&f->figures), (unsigned long long)f->figures.samples,
              (unsigned long long)(f->figures.samples - f->figures.agreed),
              v == AUDIT_RAISED ? "new requests use f16" : "use f16 (kv, kv_format), or let the auditor do so (audit_raises)");
@@ -364,7 +390,7 @@ static void audit_keep(rp_engine *e) {
     a->written_us = base_clock_us();
     a->is_new = false;
     pthread_mutex_lock(&a->lock);
-    int rc = audit_table_write(a->table, &e->states.fingerprint, &text);
+    int rc = audit_table_write(a->table, &e->states->fingerprint, &text);
     pthread_mutex_unlock(&a->lock);
     size_t n = text.len;
     char *bytes = rc ? NULL : base_buffer_take(&text);
@@ -467,7 +493,7 @@ static void read_kept(rp_engine *e, const char *dir) {
     int rc = audit_table_read(&t, &model, text.data ? text.data : "", text.len);
     base_buffer_free(&text);
     if (rc) base_log(BASE_LOG_WARN, "audit: %s/audit is unreadable: starting a new report", dir);
-    if (!rc && !base_key_equal(&model, &e->states.fingerprint)) audit_table_free(t);
+    if (!rc && !base_key_equal(&model, &e->states->fingerprint)) audit_table_free(t);
     else if (!rc) {
         audit_table_free(a->table);
         a->table = t;
@@ -479,7 +505,8 @@ static void read_kept(rp_engine *e, const char *dir) {
     a->table->text.falls_back &= a->bound.raises;
     if (!a->table->text.falls_back) return;
     atomic_store(&e->falls_back, true);
-    base_log(BASE_LOG_WARN, "audit: requests use KV in f16, not in %s, which an earlier audit found too inexact", kv_format_name(a->table->text.format));
+    base_log(BASE_LOG_WARN, "audit: requests use KV in f16, not in %s, which an earlier audit found too inexact",
+             kv_format_name(a->table->text.format));
 }
 
 static int audit_open_parts(rp_engine *e, rp_error *err) {
@@ -501,7 +528,8 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     a->every = o->audit_every;
     a->bound = (audit_bound){(double)o->max_divergence, o->audit_raises};
     a->judges_formats = kv_pool_takes(e->pool, RP_KV_F16);
-    if (!a->judges_formats) base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model", kv_format_name(e->formats.text));
+    if (!a->judges_formats)
+        base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model", kv_format_name(e->formats->text));
     a->written_us = base_clock_us();
     if ((rc = audit_open_parts(e, err))) return rc;
     bool named = o->store_dir && !e->cipher;

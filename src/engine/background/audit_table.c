@@ -220,8 +220,13 @@ const char *audit_step_name(int32_t step) {
 }
 
 static rp_audit_figures audit_figures_reported(const audit_figures *f) {
-    return (rp_audit_figures){.samples = f->samples, .agreed = f->agreed, .mean_kl = audit_mean_kl(f), .max_kl = f->max_kl,
-                              .mean_distance = audit_mean_distance(f)};
+    return (rp_audit_figures){
+        .samples = f->samples,
+        .agreed = f->agreed,
+        .mean_kl = audit_mean_kl(f),
+        .max_kl = f->max_kl,
+        .mean_distance = audit_mean_distance(f),
+    };
 }
 
 static int report_schemas(const audit_table *t, rp_audit *a) {
@@ -229,8 +234,13 @@ static int report_schemas(const audit_table *t, rp_audit *a) {
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *s = &t->schemas[i];
         rp_audit_schema *r = &a->schemas[i];
-        *r = (rp_audit_schema){.name = base_strdup(s->name), .now = audit_figures_reported(&s->now), .all = audit_figures_reported(&s->all), .raised_to = audit_step_name(s->raised),
-                               .exceeds = s->exceeds};
+        *r = (rp_audit_schema){
+            .name = base_strdup(s->name),
+            .now = audit_figures_reported(&s->now),
+            .all = audit_figures_reported(&s->all),
+            .raised_to = audit_step_name(s->raised),
+            .exceeds = s->exceeds,
+        };
         if (s->tenant) snprintf(r->owner, sizeof(r->owner), "%08x", (unsigned)s->tenant);
         a->n_schemas = i + 1;
         if (!r->name) return RP_ERR_MEMORY;
@@ -244,8 +254,13 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
         const audit_pair *p = &t->pairs[i];
         size_t s = 0;
         while (t->schemas[s].id != p->schema) s++; /* a pair is evicted with its schema */
-        a->pairs[i] = (rp_audit_pair){.schema = s, .first = base_strdup(p->first), .second = base_strdup(p->second),
-                                      .figures = audit_figures_reported(&p->figures), .excess_kl = audit_excess(&t->schemas[s], p)};
+        a->pairs[i] = (rp_audit_pair){
+            .schema = s,
+            .first = base_strdup(p->first),
+            .second = base_strdup(p->second),
+            .figures = audit_figures_reported(&p->figures),
+            .excess_kl = audit_excess(&t->schemas[s], p),
+        };
         a->n_pairs = i + 1;
         if (!a->pairs[i].first || !a->pairs[i].second) return RP_ERR_MEMORY;
     }
@@ -254,8 +269,13 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
 
 static void report_format(rp_audit *a, const audit_format *f, size_t schema) {
     if (f->figures.samples == 0) return;
-    a->formats[a->n_formats++] = (rp_audit_format){.schema = schema, .format = kv_format_name(f->format), .figures = audit_figures_reported(&f->figures),
-                                                   .exceeds = f->exceeds, .falls_back = f->falls_back};
+    a->formats[a->n_formats++] = (rp_audit_format){
+        .schema = schema,
+        .format = kv_format_name(f->format),
+        .figures = audit_figures_reported(&f->figures),
+        .exceeds = f->exceeds,
+        .falls_back = f->falls_back,
+    };
 }
 
 static int report_formats(const audit_table *t, rp_audit *a) {

@@ -29,10 +29,10 @@
 #include "reprise_store.h"
 
 #define AUDIT_MAX_SCHEMAS 128
-#define AUDIT_MAX_PAIRS 512      /* of all schemas together */
-#define AUDIT_MOST_MODULES 16    /* that form pairs, per sample; of more: consecutive ones, rotating */
-#define AUDIT_NAME_BYTES 256     /* of a schema's name or a module's path; longer ones are cut */
-#define AUDIT_LEAST_SAMPLES 8    /* fewer samples give no reliable mean */
+#define AUDIT_MAX_PAIRS 512                /* of all schemas together */
+#define AUDIT_MOST_MODULES 16              /* that form pairs, per sample; of more: consecutive ones, rotating */
+#define AUDIT_NAME_BYTES 256               /* of a schema's name or a module's path; longer ones are cut */
+#define AUDIT_LEAST_SAMPLES 8              /* fewer samples give no reliable mean */
 #define AUDIT_MAX_FILE ((size_t)480 << 10) /* > size of full tables; twice this < the store's margin for other data */
 
 /* Steps of quality: a schema is raised from one to a later one. */
@@ -66,8 +66,8 @@ typedef struct audit_figures {
 /* A KV format of modules or of text, against f16. */
 typedef struct audit_format {
     rp_kv_format format; /* of the last sample; of modules in several: the smallest */
-    bool falls_back;  /* judged too inexact: f16 is used instead */
-    bool exceeds;     /* over the bound, and logged */
+    bool falls_back;     /* judged too inexact: f16 is used instead */
+    bool exceeds;        /* over the bound, and logged */
     audit_figures figures;
 } audit_format;
 
@@ -77,9 +77,9 @@ typedef struct audit_schema {
     uint32_t tenant;  /* 0: shared */
     base_key version; /* of its text */
     char *name;
-    int32_t raised;   /* audit_step */
-    int32_t lowest;   /* the lowest level of the samples of `now`; AUDIT_STEPS without any */
-    bool exceeds;     /* over the bound, and logged */
+    int32_t raised; /* audit_step */
+    int32_t lowest; /* the lowest level of the samples of `now`; AUDIT_STEPS without any */
+    bool exceeds;   /* over the bound, and logged */
     audit_figures all, now;
     audit_format kv; /* of its modules */
 } audit_schema;
@@ -104,8 +104,8 @@ typedef struct audit_origin {
     const char *schema;
     uint32_t tenant;
     base_key version;
-    int32_t level;  /* audit_step of its lowest view; */
-    int32_t raised; /* the schema's when the job was planned */
+    int32_t level;              /* audit_step of its lowest view; */
+    int32_t raised;             /* the schema's when the job was planned */
     const char *const *modules; /* n_modules distinct paths */
     int32_t n_modules;
 } audit_origin;
@@ -116,7 +116,9 @@ typedef struct audit_bound {
     bool raises;   /* its quality is raised, or its KV falls back to f16; else it is only logged */
 } audit_bound;
 
-typedef enum audit_verdict { AUDIT_FINE, AUDIT_EXCEEDS, AUDIT_RAISED } audit_verdict;
+typedef enum audit_verdict { AUDIT_FINE,
+                             AUDIT_EXCEEDS,
+                             AUDIT_RAISED } audit_verdict;
 
 audit_table *audit_table_new(void); /* NULL: no memory */
 void audit_table_free(audit_table *t);

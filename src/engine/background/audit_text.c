@@ -132,7 +132,8 @@ static bool rest_is_word(const rest *r, const char *word) {
     return (size_t)(r->end - r->at) == n && memcmp(r->at, word, n) == 0;
 }
 
-static int audit_text_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int audit_text_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                                                                                   : -1; }
 
 static bool rest_take_number(rest *line, uint64_t *out) {
     rest f;

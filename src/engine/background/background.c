@@ -3,11 +3,27 @@
 #include "engine/background/background.h"
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/schemas.h"
+#include "engine/core/sequence.h"
+#include "engine/core/status.h"
+#include "engine/reuse/prefix.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "kv/kv_format.h"
+#include "kv/span.h"
+#include "backend/backend.h"
+#include "pml/plan.h"
+#include "store/span_store.h"
 
 /* If a single row takes longer than BACKGROUND_STEP_US: most of it is loading the weights, which a few rows share. */
 #define ROW_SLACK 1.25
@@ -17,7 +33,7 @@
 /* ---- queue ---- */
 
 static void put_last(rp_engine *e, rp_job *c) {
-    rp_job **end = &e->background_tasks.queue;
+    rp_job **end = &e->background_tasks->queue;
     while (*end) end = &(*end)->next;
     *end = c;
     c->next = NULL;
@@ -25,7 +41,7 @@ static void put_last(rp_engine *e, rp_job *c) {
 
 int background_submit(rp_engine *e, const background_task *task) {
     rp_job *c;
-    if (e->background_tasks.n_tasks >= BACKGROUND_MAX_TASKS) return RP_ERR_BUSY;
+    if (e->background_tasks->n_tasks >= BACKGROUND_MAX_TASKS) return RP_ERR_BUSY;
     int rc = job_new(&c, e, JOB_BACKGROUND, NULL);
     if (rc) return rc;
     job_request *q = job_draft(c);
@@ -44,7 +60,7 @@ int background_submit(rp_engine *e, const background_task *task) {
     q->background_done = task->done;
     q->background_user = task->user;
     put_last(e, c);
-    e->background_tasks.n_tasks++;
+    e->background_tasks->n_tasks++;
     engine_publish(e); /* rp_engine_drain waits for it from now on */
     return RP_OK;
 }
@@ -98,7 +114,7 @@ int background_twin(const rp_job *c, background_task *out) {
 
 /* Releases what it holds; the tree has its own references to kept KV. */
 static void background_release(rp_engine *e, rp_job *c) {
-    if (c == e->background_tasks.current) e->background_tasks.current = NULL;
+    if (c == e->background_tasks->current) e->background_tasks->current = NULL;
     job_release(c);
     segment_prefills_forget(e, c);
     e->budget_epoch++; /* memory was freed */
@@ -117,8 +133,8 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
     BASE_TRACE(ENGINE, "a background task of %d tokens ended: %d", c->n_prompt, rc);
     background_release(e, c);
     job_free(c);
-    BASE_ASSERT(e->background_tasks.n_tasks > 0);
-    e->background_tasks.n_tasks--;
+    BASE_ASSERT(e->background_tasks->n_tasks > 0);
+    e->background_tasks->n_tasks--;
 }
 
 /* Requeues the running task. */
@@ -131,9 +147,9 @@ static void give_up(rp_engine *e, rp_job *c) {
 }
 
 void background_end_all(rp_engine *e) {
-    if (e->background_tasks.current) background_end(e, e->background_tasks.current, RP_ERR_CANCELLED, NULL);
-    for (rp_job *c; (c = e->background_tasks.queue);) {
-        e->background_tasks.queue = c->next;
+    if (e->background_tasks->current) background_end(e, e->background_tasks->current, RP_ERR_CANCELLED, NULL);
+    for (rp_job *c; (c = e->background_tasks->queue);) {
+        e->background_tasks->queue = c->next;
         background_end(e, c, RP_ERR_CANCELLED, NULL);
     }
 }
@@ -141,8 +157,8 @@ void background_end_all(rp_engine *e) {
 /* ---- memory ---- */
 
 bool background_make_room(rp_engine *e, int64_t blocks) {
-    if (!e->background_tasks.current || blocks <= span_store_free_blocks(e->store)) return false;
-    give_up(e, e->background_tasks.current);
+    if (!e->background_tasks->current || blocks <= span_store_free_blocks(e->store)) return false;
+    give_up(e, e->background_tasks->current);
     return true;
 }
 
@@ -204,13 +220,13 @@ static bool background_reserve(rp_engine *e, rp_job *c) {
 
 /* Admits the first task of the queue, or ends it, or leaves it queued while memory is short. */
 static void background_admit(rp_engine *e) {
-    rp_job *c = e->background_tasks.queue;
+    rp_job *c = e->background_tasks->queue;
     bool wait;
     if (c->request->schema) { /* memory is reserved for each of its modules */
-        e->background_tasks.queue = c->next;
+        e->background_tasks->queue = c->next;
         c->next = NULL;
         c->phase = JOB_PREFILL;
-        e->background_tasks.current = c;
+        e->background_tasks->current = c;
         return;
     }
     c->shares = !c->request->pieces;
@@ -219,28 +235,30 @@ static void background_admit(rp_engine *e) {
     bool room = !rc && background_reserve(e, c);
     if (!rc && !room && span_store_is_busy(e->store)) { /* writes or reads in flight hold some of it */
         job_release(c);
-        e->background_tasks.tried_at = e->budget_epoch;
+        e->background_tasks->tried_at = e->budget_epoch;
         return;
     }
-    e->background_tasks.queue = c->next;
+    e->background_tasks->queue = c->next;
     c->next = NULL;
     if (room) rc = prefix_compose(c, NULL);
     if (room && c->request->pieces) c->seq.context.format = piece_open_format(c, next_piece(c));
     c->shares = c->request->keeps;
     c->phase = JOB_PREFILL;
     if (rc || !room) background_end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
-    else e->background_tasks.current = c;
+    else e->background_tasks->current = c;
 }
 
 /* ---- steps ---- */
 
-static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks.n_tasks > 0; }
+static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks->n_tasks > 0; }
 
 /* Of a task that reduces modules: is there anything to do for the current one? */
 static bool has_prefill(const rp_engine *e, const rp_job *c) {
     if (c->needs.n_missing == 0 || c->needs.rc) return true;
-    for (const segment_prefill *j = e->prefills; j; j = j->next)
-        if (j->needs.rc || (j->composed ? engine_is_ready(e, &j->seq.context) || kv_context_has_failed(&j->seq.context) : j->needs.n_missing == 0)) return true;
+    for (const segment_prefill *j = e->prefills; j; j = j->next) {
+        const kv_context *context = &j->seq.context;
+        if (j->needs.rc || (j->composed ? sequence_is_ready(context) || kv_context_has_failed(context) : j->needs.n_missing == 0)) return true;
+    }
     return false;
 }
 
@@ -251,27 +269,27 @@ static rp_job *next_prefill(rp_engine *e, rp_job *c, segment_prefill **out) {
         if (outcome == BACKGROUND_ENDED) background_end(e, c, RP_OK, NULL);
         else if (outcome == BACKGROUND_WAITS) {
             give_up(e, c);
-            e->background_tasks.tried_at = e->budget_epoch;
+            e->background_tasks->tried_at = e->budget_epoch;
         }
         return NULL;
     }
     for (segment_prefill *j = e->prefills; j && !*out; j = j->next)
-        if (j->in_background && j->composed && engine_is_ready(e, &j->seq.context)) *out = j;
+        if (j->in_background && j->composed && sequence_is_ready(&j->seq.context)) *out = j;
     return *out ? c : NULL;
 }
 
 /* Not while its KV is being read from disk: the store notifies the engine. */
 static bool background_can_advance(const rp_engine *e) {
-    const rp_job *c = e->background_tasks.current;
-    if (!c) return e->background_tasks.tried_at != e->budget_epoch;
+    const rp_job *c = e->background_tasks->current;
+    if (!c) return e->background_tasks->tried_at != e->budget_epoch;
     if (c->request->schema) return has_prefill(e, c);
-    return engine_is_ready(e, &c->seq.context) || kv_context_has_failed(&c->seq.context);
+    return sequence_is_ready(&c->seq.context) || kv_context_has_failed(&c->seq.context);
 }
 
 int64_t background_wait_ms(const rp_engine *e) {
     if (!background_is_free(e) || !background_can_advance(e)) return -1;
-    uint64_t now = base_clock_us(), due = e->background_tasks.busy_us + BACKGROUND_QUIET_MS * 1000;
-    return e->background_tasks.hurried || now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
+    uint64_t now = base_clock_us(), due = e->background_tasks->busy_us + BACKGROUND_QUIET_MS * 1000;
+    return e->background_tasks->hurried || now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
 }
 
 bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; }
@@ -279,14 +297,14 @@ bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; 
 rp_job *background_next(rp_engine *e, segment_prefill **prefill) {
     *prefill = NULL;
     if (!background_is_due(e)) return NULL;
-    if (e->background_tasks.current && kv_context_has_failed(&e->background_tasks.current->seq.context)) give_up(e, e->background_tasks.current);
-    if (!e->background_tasks.current && e->background_tasks.queue) background_admit(e);
-    if (e->background_tasks.current && e->background_tasks.current->request->schema) return next_prefill(e, e->background_tasks.current, prefill);
-    return e->background_tasks.current && engine_is_ready(e, &e->background_tasks.current->seq.context) ? e->background_tasks.current : NULL;
+    if (e->background_tasks->current && kv_context_has_failed(&e->background_tasks->current->seq.context)) give_up(e, e->background_tasks->current);
+    if (!e->background_tasks->current && e->background_tasks->queue) background_admit(e);
+    if (e->background_tasks->current && e->background_tasks->current->request->schema) return next_prefill(e, e->background_tasks->current, prefill);
+    return e->background_tasks->current && sequence_is_ready(&e->background_tasks->current->seq.context) ? e->background_tasks->current : NULL;
 }
 
 double background_step_us(const rp_engine *e, int64_t slots, bool of_module) {
-    return BASE_MAX(BACKGROUND_STEP_US, (of_module ? MODULE_SLACK : ROW_SLACK) * (double)cost_model_tokens_us(&e->cost, 1, slots));
+    return BASE_MAX(BACKGROUND_STEP_US, (of_module ? MODULE_SLACK : ROW_SLACK) * (double)cost_model_tokens_us(e->cost, 1, slots));
 }
 
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {

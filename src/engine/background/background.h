@@ -6,8 +6,9 @@
  *                     +------ releases its memory ------+   (BACKGROUND_MAX_TRIES)
  *
  * A task is a plain run: tokens at positions, each of which attends to all before it, as RP_REUSE_EXACT runs them. It uses the prefix cache. Or it
- * computes the reduced KV of a schema's modules, one after another (reductions.h); the rows are those of prefills then. It is an rp_job without a caller, is in none of the requests' lists and is not counted with them (rp_engine_info.background counts it); on_step
- * reports it as RP_STEP_BACKGROUND.
+ * computes the reduced KV of a schema's modules, one after another (reductions.h); the rows are those of prefills then. It is an rp_job without a
+ * caller, is in none of the requests' lists and is not counted with them (rp_engine_info.background counts it); on_step reports it as
+ * RP_STEP_BACKGROUND.
  *
  *   when     no request runs or waits, and none has for BACKGROUND_QUIET_MS (at once while rp_engine_drain waits); the engine is prepared
  *   steps    have rows of the task only, as many as the cost model predicts for BACKGROUND_STEP_US; where one row takes longer, as many as take
@@ -26,9 +27,9 @@
 
 struct segment_prefill;
 
-#define BACKGROUND_MAX_TASKS 64 /* queued and running; one more is refused */
-#define BACKGROUND_MAX_TRIES 16 /* a task that gave up its memory so often ends with RP_ERR_BUDGET */
-#define BACKGROUND_QUIET_MS 20  /* a caller that sends its next request at once does not wait for a step */
+#define BACKGROUND_MAX_TASKS 64  /* queued and running; one more is refused */
+#define BACKGROUND_MAX_TRIES 16  /* a task that gave up its memory so often ends with RP_ERR_BUDGET */
+#define BACKGROUND_QUIET_MS 20   /* a caller that sends its next request at once does not wait for a step */
 #define BACKGROUND_STEP_US 500.0 /* a first token of the smallest models takes some milliseconds */
 
 /* The result of a task; valid during the callback. */
@@ -58,14 +59,14 @@ typedef struct background_piece {
 } background_piece;
 
 typedef struct background_task {
-    base_key salt;               /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
-    rp_kv_format format;            /* of its tokens; one that is not encoded */
-    background_piece *pieces;    /* [n_pieces], allocated with base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
-    int32_t n_pieces;            /* or none */
-    int32_t *tokens, *positions; /* [n], by rising position; allocated with base_alloc */
-    int32_t n;                   /* at least 1 */
-    bool keeps;                  /* the KV is inserted into the prefix tree; else it is freed when the task ends */
-    rp_schema *schema;           /* instead of tokens: modules of it, one after another; borrowed. The result is NULL; */
+    base_key salt;                 /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
+    rp_kv_format format;           /* of its tokens; one that is not encoded */
+    background_piece *pieces;      /* [n_pieces], by base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
+    int32_t n_pieces;              /* or none */
+    int32_t *tokens, *positions;   /* [n], by rising position; allocated with base_alloc */
+    int32_t n;                     /* at least 1 */
+    bool keeps;                    /* the KV is inserted into the prefix tree; else it is freed when the task ends */
+    rp_schema *schema;             /* instead of tokens: modules of it, one after another; borrowed. The result is NULL; */
     background_advance_fn advance; /* chooses them */
     background_done_fn done;
     void *user;
@@ -85,12 +86,12 @@ int32_t background_most_rows(const rp_job *c);
 
 /* Tasks that run or wait, and when they may run. Zero-initialise. */
 typedef struct background_work {
-    rp_job *queue;   /* first in, first out */
-    rp_job *current; /* running: it holds its path and its blocks */
-    int32_t n_tasks;  /* both */
-    uint64_t busy_us; /* when the last request ended */
+    rp_job *queue;     /* first in, first out */
+    rp_job *current;   /* running: it holds its path and its blocks */
+    int32_t n_tasks;   /* both */
+    uint64_t busy_us;  /* when the last request ended */
     uint64_t tried_at; /* rp_engine.budget_epoch when the admission of the first one failed for lack of memory */
-    bool hurried;     /* a thread waits in rp_engine_drain */
+    bool hurried;      /* a thread waits in rp_engine_drain */
 } background_work;
 
 /* ---- for the scheduler and its steps ---- */
@@ -105,8 +106,8 @@ rp_job *background_next(rp_engine *e, struct segment_prefill **prefill);
 double background_step_us(const rp_engine *e, int64_t slots, bool of_module);
 /* Rows were computed. logits: those after the task's last token, or NULL. */
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits);
-/* A request that needs up to so many blocks is to be admitted: the running task releases its memory if the free memory could be too little (a number that
- * is too large is fine). Returns whether it did. */
+/* A request that needs up to so many blocks is to be admitted: the running task releases its memory if the free memory could be too little (a
+ * number that is too large is fine). Returns whether it did. */
 bool background_make_room(rp_engine *e, int64_t blocks);
 /* The engine ends: ends all tasks. */
 void background_end_all(rp_engine *e);

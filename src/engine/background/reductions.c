@@ -2,8 +2,25 @@
 /* reductions.c: see reductions.h. */
 #include "engine/background/reductions.h"
 
+#include "base/compiler.h"
 #include "base/log.h"
-#include "engine/engine_internal.h"
+#include "engine/background/audit.h"
+#include "engine/background/background.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/observer.h"
+#include "engine/core/schemas.h"
+#include "engine/features/blend.h"
+#include "engine/features/focus.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/reduced_modules.h"
+#include "engine/reuse/segment_prefills.h"
+#include "engine/reuse/segment_reduction.h"
+#include "kv/block_pool.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "store/span_store.h"
 
 /* ---- plans ---- */
 
@@ -105,14 +122,14 @@ static background_outcome reductions_advance(rp_engine *e, rp_job *c) {
 }
 
 static void reductions_ended_task(rp_engine *e, void *user, int rc, const background_result *result) {
-    reductions *r = &e->reductions;
+    reductions *r = e->reductions;
     (void)rc, (void)result;
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == user) r->pending[i--] = r->pending[--r->n_pending];
 }
 
 static void submit_task(rp_engine *e, rp_schema *schema) {
-    reductions *r = &e->reductions;
+    reductions *r = e->reductions;
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == schema) return;
     background_task task = {.salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .advance = reductions_advance};

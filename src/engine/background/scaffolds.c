@@ -6,24 +6,39 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/background/background.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/observer.h"
+#include "engine/core/sequence.h"
+#include "kv/block_pool.h"
+#include "kv/span.h"
+#include "pml/plan.h"
+#include "store/span_store.h"
+#include "store/index/span_tree.h"
 
 /* The evicted weight times this is at most the weight that replaces it. */
 #define ADVANTAGE 2.0
 
-typedef enum combination_state { KNOWN, PENDING, UNDER_WAY, ENCODED } combination_state;
+typedef enum combination_state { KNOWN,
+                                 PENDING,
+                                 UNDER_WAY,
+                                 ENCODED } combination_state;
 
 struct combination {
     base_key key, salt;
     rp_kv_format format; /* of text, in the prompts that have it */
     combination_state state;
-    double weight;    /* as of used_at */
-    uint64_t used_at; /* scaffolds.n_prompts at that time */
+    double weight;                  /* as of used_at */
+    uint64_t used_at;               /* scaffolds.n_prompts at that time */
     int32_t *tokens, *positions, n; /* PENDING: the combination; else NULL */
-    base_key *spans;  /* ENCODED: keys of learned spans, parents first */
+    base_key *spans;                /* ENCODED: keys of learned spans, parents first */
     size_t n_spans;
 };
 
@@ -77,9 +92,19 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
 }
 
 void scaffold_swap(rp_job *c) {
-    scaffold_form in_use = {.tokens = c->tokens, .positions = c->positions, .n_prompt = c->n_prompt, .cap_tokens = c->cap_tokens,
-                            .n_runs = c->n_runs, .scopes = c->scopes, .n_scopes = c->n_scopes, .cap_scopes = c->cap_scopes, .exact = c->exact, .n_combined = c->other.n_combined,
-                            .combination = c->other.combination};
+    scaffold_form in_use = {
+        .tokens = c->tokens,
+        .positions = c->positions,
+        .n_prompt = c->n_prompt,
+        .cap_tokens = c->cap_tokens,
+        .n_runs = c->n_runs,
+        .scopes = c->scopes,
+        .n_scopes = c->n_scopes,
+        .cap_scopes = c->cap_scopes,
+        .exact = c->exact,
+        .n_combined = c->other.n_combined,
+        .combination = c->other.combination,
+    };
     c->tokens = c->other.tokens;
     c->positions = c->other.positions;
     c->n_prompt = c->other.n_prompt;
@@ -126,7 +151,7 @@ static learned_span *find_span(scaffolds *s, const base_key *key) {
 /* Releases a combination's reference. With the last one the span is erased, unless other text extends it or a job holds
  * it. */
 static void unref_span(rp_engine *e, const base_key *key) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     learned_span *span = find_span(s, key);
     if (!span || --span->refs > 0) return;
     s->stats.bytes -= span->bytes;
@@ -136,7 +161,7 @@ static void unref_span(rp_engine *e, const base_key *key) {
 
 /* Evicted spans take no space. */
 static void forget_dropped(rp_engine *e) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     for (size_t i = s->n_spans; i-- > 0;) {
         if (span_store_has(e->store, &s->spans[i].key)) continue;
         s->stats.bytes -= s->spans[i].bytes;
@@ -165,7 +190,7 @@ static void forget_tokens(scaffolds *s, combination *c) {
 
 /* Back to KNOWN: erases the spans that it added, children first. Not for one under way. */
 static void scaffolds_release(rp_engine *e, combination *c) {
-    forget_tokens(&e->scaffolds, c);
+    forget_tokens(e->scaffolds, c);
     while (c->n_spans > 0) unref_span(e, &c->spans[--c->n_spans]);
     base_free(c->spans);
     c->spans = NULL;
@@ -173,14 +198,14 @@ static void scaffolds_release(rp_engine *e, combination *c) {
 }
 
 static void scaffolds_drop(rp_engine *e, combination *c) {
-    if (c->state == ENCODED) e->scaffolds.stats.dropped++;
+    if (c->state == ENCODED) e->scaffolds->stats.dropped++;
     scaffolds_release(e, c);
 }
 
 /* Removes it from the list; the last one moves to its index. */
 static void scaffolds_forget(rp_engine *e, combination *c) {
     scaffolds_drop(e, c);
-    *c = e->scaffolds.list[--e->scaffolds.n];
+    *c = e->scaffolds->list[--e->scaffolds->n];
 }
 
 /* The lightest one of a state; state -1: of any state but under way. NULL: there is none. */
@@ -202,7 +227,7 @@ static combination *heaviest_pending(scaffolds *s) {
 }
 
 static void scaffolds_report(rp_engine *e) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     s->stats.known = s->n;
     s->stats.prefilled = s->stats.pending = 0;
     for (size_t i = 0; i < s->n; i++) {
@@ -222,7 +247,7 @@ static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
 
 /* Makes space in the budget for one that is heavy enough. */
 static bool scaffolds_make_space(rp_engine *e, const combination *c) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     uint64_t bytes = scaffolds_bytes_of(e, c);
     forget_dropped(e);
     while (s->stats.bytes + bytes > s->budget_bytes) {
@@ -254,7 +279,7 @@ static void compute_next(rp_engine *e);
 
 /* A background_done_fn. One combination is under way. */
 static void scaffolds_computed(rp_engine *e, void *user, int rc, const background_result *r) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     combination *c = s->list;
     (void)user;
     BASE_ASSERT(s->under_way);
@@ -272,9 +297,17 @@ static void scaffolds_computed(rp_engine *e, void *user, int rc, const backgroun
 /* Submits the heaviest pending one. One that does not fit the budget is no longer pending; its next prompt notes it
  * again. */
 static void compute_next(rp_engine *e) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     for (combination *c; !s->under_way && (c = heaviest_pending(s));) {
-        background_task task = {.salt = c->salt, .format = c->format, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = scaffolds_computed};
+        background_task task = {
+            .salt = c->salt,
+            .format = c->format,
+            .tokens = c->tokens,
+            .positions = c->positions,
+            .n = c->n,
+            .keeps = true,
+            .done = scaffolds_computed,
+        };
         if (!scaffolds_make_space(e, c)) {
             scaffolds_release(e, c);
             continue;
@@ -297,7 +330,7 @@ static void compute_next(rp_engine *e) {
 
 /* The combination of a job, its weight increased by this job; NULL: no memory. */
 static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     combination *c, *old;
     s->n_prompts++;
     while ((old = scaffolds_lightest(s, -1)) && scaffolds_weight(s, old) < SCAFFOLDS_LEAST_WEIGHT) scaffolds_forget(e, old);
@@ -327,12 +360,12 @@ static void scaffolds_want(scaffolds *s, combination *c, rp_job *job) {
 
 static void scaffolds_learn(rp_job *job, int rc) {
     rp_engine *e = job->engine;
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     if (rc || !job->other.tokens || job->other.n_combined == 0) return;
     combination *c = scaffolds_note(e, job);
     *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
-    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* by an earlier engine, or a plain prompt */
-    if (c && !job->exact && c->state == ENCODED) scaffolds_release(e, c);    /* it was evicted */
+    if (c && job->exact && c->state == KNOWN) c->state = ENCODED;         /* by an earlier engine, or a plain prompt */
+    if (c && !job->exact && c->state == ENCODED) scaffolds_release(e, c); /* it was evicted */
     if (c && !job->exact && c->state == KNOWN) scaffolds_want(s, c, job);
     compute_next(e);
     scaffolds_report(e);
@@ -341,7 +374,7 @@ static void scaffolds_learn(rp_job *job, int rc) {
 const job_observer scaffolds_observer = {.planned = scaffold_plan, .ended = scaffolds_learn};
 
 void scaffolds_free(rp_engine *e) {
-    scaffolds *s = &e->scaffolds;
+    scaffolds *s = e->scaffolds;
     for (size_t i = 0; i < s->n; i++) {
         forget_tokens(s, &s->list[i]);
         base_free(s->list[i].spans);

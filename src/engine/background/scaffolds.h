@@ -23,8 +23,8 @@
 #include "engine/core/observer.h"
 #include "reprise.h"
 
-#define SCAFFOLDS_MAX 1024                          /* known combinations */
-#define SCAFFOLDS_MAX_SPANS ((size_t)1 << 16)       /* added by all of them */
+#define SCAFFOLDS_MAX 1024                             /* known combinations */
+#define SCAFFOLDS_MAX_SPANS ((size_t)1 << 16)          /* added by all of them */
 #define SCAFFOLDS_MAX_PENDING_TOKENS ((size_t)1 << 20) /* of the queued ones; beyond it a combination is not queued */
 #define SCAFFOLDS_HALF_LIFE 128.0
 #define SCAFFOLDS_LEAST_WEIGHT 0.25
@@ -32,7 +32,7 @@
 /* The form of a job's prompt that is not in use: see rp_job. */
 typedef struct scaffold_form {
     int32_t *tokens, *positions; /* [cap_tokens]; NULL: the job has one form */
-    struct job_scope *scopes; /* [cap_scopes] */
+    struct job_scope *scopes;    /* [cap_scopes] */
     int32_t n_prompt, cap_tokens, n_runs, n_scopes, cap_scopes;
     bool exact;
     int32_t n_combined; /* tokens of the combination */
@@ -48,8 +48,8 @@ typedef struct scaffolds {
     learned_span *spans;
     size_t n_spans, cap_spans;
     size_t pending_tokens;
-    uint64_t n_prompts;   /* prompts with quality="scaffold", ever */
-    bool under_way;       /* one of them runs */
+    uint64_t n_prompts; /* prompts with quality="scaffold", ever */
+    bool under_way;     /* one of them runs */
     uint64_t budget_bytes;
     rp_scaffold_stats stats;
 } scaffolds;

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* commands.c: work for the engine's thread from other threads: done between two steps, first in, first out. */
-#include "base/error.h"
-#include "base/threads.h"
-#include "engine/engine_internal.h"
+#include "engine/core/commands.h"
 
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/threads.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/identity.h"
+#include "engine/core/submit.h"
+#include "store/span_store.h"
+
+typedef struct engine_command engine_command;
 struct engine_command {
     engine_command *next;
     engine_command_fn fn;
@@ -21,7 +28,7 @@ int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over i
     engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
     if (!base_cond_init(&command.reported)) return base_fail_memory(err, sizeof(command), "an engine command");
     pthread_mutex_lock(&e->lock);
-    engine_command **end = &e->commands;
+    engine_command **end = &e->commands->queued;
     while (*end) end = &(*end)->next;
     *end = &command;
     pthread_cond_signal(&e->wake);
@@ -33,8 +40,8 @@ int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over i
 
 void engine_run_commands(rp_engine *e) {
     pthread_mutex_lock(&e->lock);
-    for (engine_command *r; (r = e->commands);) {
-        e->commands = r->next;
+    for (engine_command *r; (r = e->commands->queued);) {
+        e->commands->queued = r->next;
         pthread_mutex_unlock(&e->lock);
         r->fn(e, r->arg);
         bool is_over = !r->is_over || r->is_over(e, r->arg);
@@ -43,15 +50,15 @@ void engine_run_commands(rp_engine *e) {
             r->done = true;
             pthread_cond_signal(&r->reported);
         } else {
-            r->next = e->open_commands;
-            e->open_commands = r;
+            r->next = e->commands->open;
+            e->commands->open = r;
         }
     }
     pthread_mutex_unlock(&e->lock);
 }
 
 void engine_end_commands(rp_engine *e) {
-    for (engine_command **link = &e->open_commands, *r; (r = *link);) {
+    for (engine_command **link = &e->commands->open, *r; (r = *link);) {
         if (!r->is_over(e, r->arg)) {
             link = &r->next;
             continue;

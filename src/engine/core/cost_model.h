@@ -36,8 +36,8 @@ typedef struct cost_model {
     double table[COST_KNOTS];                        /* the knots' weights, rising; estimated where not measured */
     bool seen[COST_KNOTS];                           /* a measured step was near */
     double speed;
-    double usual;                                    /* log of the usual us of USUAL_TOKENS tokens */
-    uint64_t n;                                      /* steps it was fitted to */
+    double usual; /* log of the usual us of USUAL_TOKENS tokens */
+    uint64_t n;   /* steps it was fitted to */
 } cost_model;
 
 void cost_model_init(cost_model *m);

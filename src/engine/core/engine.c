@@ -2,14 +2,51 @@
 /* engine.c: creates and frees an engine, its parts and its thread. */
 #include <string.h>
 
+#include "base/compiler.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/threads.h"
-#include "engine/engine_internal.h"
+#include "engine/background/audit.h"
+#include "engine/background/auto_prefills.h"
+#include "engine/background/background.h"
+#include "engine/background/reductions.h"
+#include "engine/background/scaffolds.h"
+#include "engine/core/commands.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
 #include "engine/core/identity.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/load.h"
+#include "engine/core/observer.h"
+#include "engine/core/scheduler.h"
+#include "engine/core/schemas.h"
+#include "engine/core/status.h"
+#include "engine/core/steps.h"
+#include "engine/core/turns.h"
+#include "engine/core/vocabulary.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/answer_memory.h"
+#include "engine/reuse/reduced_modules.h"
+#include "kernels/kernels.h"
+#include "kv/block_pool.h"
+#include "kv/kv_format.h"
+#include "backend/backend.h"
+#include "model/forward.h"
+#include "backend/mock/mock_backend.h"
+#include "model/model.h"
+#include "model/reduction.h"
+#include "pml/layout.h"
+#include "store/record/record.h"
+#include "store/record/record_cipher.h"
+#include "store/index/span_names.h"
+#include "store/span_store.h"
+#include "store/index/span_tree.h"
+#include "store/weights_cache.h"
 #include "backend/mock/mock_backend.h"
 #include "store/disk/disk_tier.h"
 
@@ -26,6 +63,58 @@
 #define DEFAULT_QUEUE 256
 #define MAX_QUEUE 65536
 #define MAX_CTX (1 << 30) /* sums and differences of two positions fit */
+
+/* One allocation: the engine, and what its files own of it. */
+typedef struct whole_engine {
+    rp_engine engine; /* first */
+    pml_formats formats;
+    record_format states;
+    base_key cluster_key;
+    job_reduction reduction;
+    engine_commands commands;
+    engine_board board;
+    engine_schemas schemas;
+    reduced_modules reduced_modules;
+    engine_vocabulary vocabulary;
+    turns turns;
+    engine_places places;
+    cost_model cost;
+    engine_steps steps;
+    engine_meter meter;
+    background_work background_tasks;
+    scaffolds scaffolds;
+    auto_prefills auto_prefills;
+    reductions reductions;
+    pthread_t thread;
+    bool has_lock, has_wake, has_drained, has_thread; /* were created */
+} whole_engine;
+
+static whole_engine *whole_of(rp_engine *e) { return (whole_engine *)(void *)e; }
+
+/* NULL: no memory. */
+static rp_engine *engine_new(rp_model *model) {
+    whole_engine *w = base_calloc(1, sizeof(*w));
+    if (!w) return NULL;
+    w->engine.model = model;
+    w->engine.formats = &w->formats;
+    w->engine.states = &w->states;
+    w->engine.reduction = &w->reduction;
+    w->engine.commands = &w->commands;
+    w->engine.board = &w->board;
+    w->engine.schemas = &w->schemas;
+    w->engine.reduced_modules = &w->reduced_modules;
+    w->engine.vocabulary = &w->vocabulary;
+    w->engine.turns = &w->turns;
+    w->engine.places = &w->places;
+    w->engine.cost = &w->cost;
+    w->engine.steps = &w->steps;
+    w->engine.meter = &w->meter;
+    w->engine.background_tasks = &w->background_tasks;
+    w->engine.scaffolds = &w->scaffolds;
+    w->engine.auto_prefills = &w->auto_prefills;
+    w->engine.reductions = &w->reductions;
+    return &w->engine;
+}
 
 void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size) {
     rp_engine_options own = {.chunk_tokens = DEFAULT_CHUNK_TOKENS, .max_sequences = DEFAULT_SEQUENCES, .max_queue = DEFAULT_QUEUE};
@@ -87,30 +176,17 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
                      e->n_ctx, m->arch->name, m->net.hp.n_ctx_train);
 }
 
-/* Arrays that steps fill in: a step allocates nothing. */
-static int open_steps(rp_engine *e, rp_error *err) {
-    size_t n_logits = (size_t)e->max_logits * (size_t)e->model->net.hp.n_outputs, n_hidden = (size_t)e->max_rows * (size_t)e->model->net.hp.n_embd;
-    e->running = base_calloc((size_t)e->max_running, sizeof(*e->running));
-    e->parts = base_calloc((size_t)e->max_parts, sizeof(*e->parts));
-    e->reported = base_calloc((size_t)e->max_parts, sizeof(*e->reported));
-    e->contexts = base_calloc((size_t)e->max_parts, sizeof(*e->contexts));
-    e->rows = base_calloc((size_t)e->max_rows, sizeof(*e->rows));
-    e->logits = base_calloc(n_logits + 1, sizeof(float)); /* an encoder may have none */
-    e->hidden = base_calloc(n_hidden, sizeof(float));
-    if (e->running && e->parts && e->reported && e->contexts && e->rows && e->logits && e->hidden) return RP_OK;
-    return base_fail_memory(err, (n_logits + n_hidden) * sizeof(float), "an engine");
-}
-
 static int open_locks(rp_engine *e, rp_error *err) {
-    e->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
-    e->has_trie_lock = pthread_mutex_init(&e->trie_lock, NULL) == 0;
-    e->has_wake = base_cond_init(&e->wake);
-    e->has_drained = base_cond_init(&e->drained);
-    return e->has_lock && e->has_trie_lock && e->has_wake && e->has_drained ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
+    whole_engine *w = whole_of(e);
+    w->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
+    w->has_wake = base_cond_init(&e->wake);
+    w->has_drained = base_cond_init(&w->board.drained);
+    return vocabulary_open(&w->vocabulary) && w->has_lock && w->has_wake && w->has_drained ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
 }
 
 static int open_thread(rp_engine *e, rp_error *err) {
-    if (!(e->has_thread = base_thread_start(&e->thread, scheduler_main, e) == 0))
+    whole_engine *w = whole_of(e);
+    if (!(w->has_thread = base_thread_start(&w->thread, scheduler_main, e) == 0))
         return base_fail(err, RP_ERR_IO, "cannot start the engine's thread");
     return RP_OK;
 }
@@ -129,7 +205,7 @@ static int set_blocks_root(rp_engine *e, const rp_engine_options *o, rp_error *e
     base_key salt;
     if (!o->on_blocks) return RP_OK;
     const int rc = engine_salt(e, o->blocks_tenant, &salt, err);
-    if (!rc) e->reporter->blocks_root = job_text_root(e, &salt, e->formats.text);
+    if (!rc) e->reporter->blocks_root = job_text_root(e, &salt, e->formats->text);
     return rc;
 }
 
@@ -146,7 +222,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     size_t n_others = identity_others(e, others);
     const disk_tier_options tier = {.dir = o->store_dir, .whole_reads = o->store_whole_reads, .cipher = e->cipher};
     span_store_disk disk = {.source = {.open = disk_tier_open, .options = &tier, .read_only = o->store_read_only},
-                            .format = &e->states,
+                            .format = e->states,
                             .notify = engine_wake,
                             .notify_user = e,
                             .write = ways[o->store_write],
@@ -177,10 +253,11 @@ const char *rp_store_state_name(rp_store_state state) {
 /* Bytes for the KV cache: as set in the options, within what the rest leaves. */
 static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
     uint64_t n_vocab = (uint64_t)e->model->net.hp.n_vocab;
-    uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->net.hp.n_vocab);
-    uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->net.hp.n_embd * sizeof(float);
+    uint64_t logits = (uint64_t)e->steps->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->net.hp.n_vocab);
+    uint64_t hidden = (uint64_t)e->steps->max_rows * (uint64_t)e->model->net.hp.n_embd * sizeof(float);
     rp_memory m = {0};
-    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
+    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
+                                                                  : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
@@ -193,7 +270,8 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
                          (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20, (unsigned long long)o->kv_min_bytes >> 20);
     return base_fail(err, RP_ERR_BUDGET,
                      "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
-                     "the rest %llu: raise ram_bytes, or use a smaller model", (unsigned long long)o->ram_bytes >> 20,
+                     "the rest %llu: raise ram_bytes, or use a smaller model",
+                     (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
@@ -213,18 +291,18 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     /* an encoder's KV lives for one step, and nothing is kept of it: it costs nothing to be exact */
     const rp_kv_format modules = model_is_encoder(e->model) ? RP_KV_F32 : o->kv_format;
     const rp_kv_format format = kv_format_is_encoded(modules) ? RP_KV_INT8 : modules;
-    e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
-    int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats.keep, &e->formats.method, err);
-    if (!rc) rc = reduction_read(&e->reduction, NULL, o->kv_keep, o->kv_method, err);
+    *e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
+    int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats->keep, &e->formats->method, err);
+    if (!rc) rc = reduction_read(e->reduction, NULL, o->kv_keep, o->kv_method, err);
     if (rc) return rc;
-    e->states.any_format = true;
-    e->states.shape = model_kv_shape(e->model, format);
+    e->states->any_format = true;
+    e->states->shape = model_kv_shape(e->model, format);
     if (!o->kv_f16_layers) return RP_OK;
     const size_t bytes = sizeof(*e->kv_layers) * (size_t)e->model->n_kv_layers;
     e->kv_layers = base_alloc(bytes);
     if (!e->kv_layers) return base_fail_memory(err, bytes, "the layers in f16");
     memcpy(e->kv_layers, e->model->kv_layers, bytes);
-    e->states.shape.layers = e->kv_layers;
+    e->states->shape.layers = e->kv_layers;
     return model_read_f16_layers(e->model, "kv_f16_layers", o->kv_f16_layers, e->kv_layers, err);
 }
 
@@ -233,7 +311,7 @@ static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err
     if (!o->on_spans && !o->on_blocks) return RP_OK;
     e->reporter = base_calloc(1, sizeof(*e->reporter));
     if (!e->reporter) return base_fail_memory(err, sizeof(*e->reporter), "reports of spans");
-    e->reporter->cluster_key = e->cluster_key;
+    e->reporter->cluster_key = *e->cluster_key;
     e->reporter->fn = o->on_spans;
     e->reporter->user = o->spans_user;
     e->reporter->on_blocks = o->on_blocks;
@@ -255,21 +333,25 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    const backend_options options = {.shape = model_kv_shape(e->model, e->formats.text),
-                                     .level = level,
-                                     .n_ctx = e->n_ctx,
-                                     .n_threads = e->n_threads,
-                                     .max_rows = e->max_rows,
-                                     .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
-                                     .times = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us}};
+    const backend_options options = {
+        .shape = model_kv_shape(e->model, e->formats->text),
+        .level = level,
+        .n_ctx = e->n_ctx,
+        .n_threads = e->n_threads,
+        .max_rows = e->steps->max_rows,
+        .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
+        .times = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us},
+    };
     if ((rc = e->backend_row->open(&e->backend, &e->model->net, &options, err)) ||
-        (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
+        (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
-        (rc = kv_pool_new(&e->pool, &e->states.shape, budget, e->backend->ops->memory(e->backend), err)) ||
-        (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
+        (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
+        (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = steps_open(e, err)))
         return rc;
+    if (!(e->running = base_calloc((size_t)e->max_running, sizeof(*e->running))))
+        return base_fail_memory(err, (uint64_t)e->max_running * sizeof(*e->running), "an engine");
     if ((rc = answer_memory_new(&e->answers, err)) || (rc = open_reporter(e, o, err))) return rc;
-    e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
+    e->scaffolds->budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
@@ -287,7 +369,7 @@ static int open_plans(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_key identity;
     int rc = open_shape(e, o, err);
     if (!rc) rc = base_cpu_detect(&level, err);
-    if (!rc) rc = kv_pool_new(&e->pool, &e->states.shape, o->kv_budget_bytes ? o->kv_budget_bytes : PLANS_BUDGET_BYTES, NULL, err);
+    if (!rc) rc = kv_pool_new(&e->pool, &e->states->shape, o->kv_budget_bytes ? o->kv_budget_bytes : PLANS_BUDGET_BYTES, NULL, err);
     if (!rc) rc = answer_memory_new(&e->answers, err);
     if (rc) return rc;
     identity_make(e, kernel_arithmetic_of(level));
@@ -305,22 +387,24 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     if (model_is_encoder(e->model)) e->chunk_tokens = BASE_MAX(e->chunk_tokens, e->n_ctx); /* a text is one part of a step */
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
-    e->token_goal_us = (double)o->token_goal_ms * 1e3;
+    e->steps->token_goal_us = (double)o->token_goal_ms * 1e3;
     e->plans_only = o->plans_only;
-    e->has_cluster_key = o->cluster_key != NULL;
-    if (o->cluster_key) memcpy(e->cluster_key.bytes, o->cluster_key, sizeof(e->cluster_key.bytes));
-    e->on_step = o->on_step;
-    e->step_user = o->step_user;
+    if (o->cluster_key) {
+        memcpy(whole_of(e)->cluster_key.bytes, o->cluster_key, sizeof(e->cluster_key->bytes));
+        e->cluster_key = &whole_of(e)->cluster_key;
+    }
+    e->steps->on_step = o->on_step;
+    e->steps->step_user = o->step_user;
     /* a step: a token of each answer, drafts of one answer or several, a chunk of prompts */
     e->max_running = e->max_sequences + e->max_queue;
-    e->max_logits = e->max_sequences + RP_MAX_DRAFT;
-    e->max_rows = e->max_logits + e->chunk_tokens;
-    e->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; jobs in a step: at most max_sequences */
+    e->steps->max_logits = e->max_sequences + RP_MAX_DRAFT;
+    e->steps->max_rows = e->steps->max_logits + e->chunk_tokens;
+    e->steps->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; jobs in a step: at most max_sequences */
     e->inbox_end = &e->inbox;
     e->budget_epoch = 1;
     e->observers = observers;
-    cost_model_init(&e->cost);
-    cost_model_init(&e->probe_cost);
+    cost_model_init(e->cost);
+    cost_model_init(&e->steps->probe_cost);
 }
 
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
@@ -331,9 +415,8 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     if (!rc) rc = engine_check_options(&o, err);
     if (!rc) rc = o.plans_only ? model_check_shape(model, err) : model_check_whole(model, err);
     if (rc) return rc;
-    rp_engine *e = base_calloc(1, sizeof(*e));
-    if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
-    e->model = model;
+    rp_engine *e = engine_new(model);
+    if (!e) return base_fail_memory(err, sizeof(whole_engine), "an engine");
     take_options(e, &o);
     if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) || (rc = engine_check_times(e, &o, err)) ||
         (rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
@@ -350,7 +433,7 @@ static void stop_thread(rp_engine *e) {
     e->stopping = true;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
-    pthread_join(e->thread, NULL);
+    pthread_join(whole_of(e)->thread, NULL);
 }
 
 void rp_engine_free(rp_engine *e) { rp_engine_close(e, -1); }
@@ -358,11 +441,11 @@ void rp_engine_free(rp_engine *e) { rp_engine_close(e, -1); }
 size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     if (!e) return 0;
     uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
-    if (e->has_thread) stop_thread(e);
+    whole_engine *w = whole_of(e);
+    if (w->has_thread) stop_thread(e);
     if (e->store) span_store_set_on_change(e->store, NULL, NULL);
     scaffolds_free(e);
     auto_prefills_free(e);
-    base_free(e->token_classes);
     reduced_modules_free(e);
     engine_schemas_free(e);
     audit_close(e);
@@ -376,20 +459,13 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     if (e->backend) e->backend->ops->free(e->backend);
     weights_cache_free(e->weights);
     base_free(e->reporter);
-    if (e->has_wake) pthread_cond_destroy(&e->wake);
-    if (e->has_drained) pthread_cond_destroy(&e->drained);
-    if (e->has_lock) pthread_mutex_destroy(&e->lock);
-    if (e->has_trie_lock) pthread_mutex_destroy(&e->trie_lock);
-    token_trie_free(e->tries[0]);
-    token_trie_free(e->tries[1]);
+    if (w->has_wake) pthread_cond_destroy(&e->wake);
+    if (w->has_drained) pthread_cond_destroy(&w->board.drained);
+    if (w->has_lock) pthread_mutex_destroy(&e->lock);
+    vocabulary_close(&w->vocabulary);
     base_free(e->running);
-    turns_free(&e->turns);
-    base_free(e->parts);
-    base_free(e->reported);
-    base_free(e->contexts);
-    base_free(e->rows);
-    base_free(e->logits);
-    base_free(e->hidden);
-    base_free(e);
+    turns_free(e->turns);
+    steps_close(&w->steps);
+    base_free(w);
     return n_lost;
 }

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fallback.c: forms of schemas: in f16, where the auditor found their KV formats, or the engine's, too inexact; and for adapters, of
  * either. A form is made when a request first uses it, and kept with its schema. Any thread. */
+#include "engine/core/fallback.h"
+
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/background/audit.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/schemas.h"
+#include "model/adapter.h"
+#include "pml/layout.h"
 
 /* A form of s, whose modules are named by `salt`. */
 static int make_form(rp_engine *e, rp_schema *s, const pml_formats *formats, const base_key *salt, rp_schema **out, rp_error *err) {
@@ -27,8 +34,8 @@ static void free_form(rp_schema *f) {
 
 /* *s, which has a reference, in the form for a fallback. */
 static int use_fallback(rp_engine *e, rp_schema **s, engine_fallback fallback, rp_error *err) {
-    const rp_kv_format text = fallback == FALLBACK_ALL ? RP_KV_F16 : e->formats.text;
-    const pml_formats formats = {.text = text, .modules = RP_KV_F16, .falls_back = true, .named = e->formats.text};
+    const rp_kv_format text = fallback == FALLBACK_ALL ? RP_KV_F16 : e->formats->text;
+    const pml_formats formats = {.text = text, .modules = RP_KV_F16, .falls_back = true, .named = e->formats->text};
     rp_schema *own = NULL, *of = *s;
     pthread_mutex_lock(&e->lock);
     rp_schema *known = of->fallbacks[fallback];

@@ -5,8 +5,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "engine/core/engine_state.h"
+#include "reprise_cluster.h"
 #include "store/disk/fingerprints.h"
+#include "store/record/record.h"
 
 static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) {
     const rp_model *m = e->model;
@@ -14,7 +18,7 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
     base_key out;
     base_hash_init(&h, "reprise states 2");
     base_hash_key(&h, atomic_load(&e->model->has_fingerprint) ? &m->fingerprint : &m->header_digest);
-    base_hash_u64(&h, kv_format_identity(e->states.shape.format));
+    base_hash_u64(&h, kv_format_identity(e->states->shape.format));
     base_hash_u64(&h, model_rope_is_long(&m->net, e->n_ctx));
     base_hash_u64(&h, (uint64_t)arithmetic);
     for (int32_t i = 0; e->kv_layers && i < m->n_kv_layers; i++) base_hash_bytes(&h, &(uint8_t){e->kv_layers[i].in_f16}, 1);
@@ -25,27 +29,27 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
 static void set_salt(rp_engine *e) {
     base_hash h;
     base_hash_init(&h, "reprise salt 1");
-    base_hash_key(&h, &e->states.fingerprint);
+    base_hash_key(&h, &e->states->fingerprint);
     base_hash_final(&h, &e->salt);
-    base_key_hex(&e->states.fingerprint, e->identity, 2 * BASE_KEY_BYTES);
+    base_key_hex(&e->states->fingerprint, e->identity, 2 * BASE_KEY_BYTES);
 }
 
 void identity_take(rp_engine *e, const base_key *identity) {
-    e->states.fingerprint = *identity;
+    e->states->fingerprint = *identity;
     set_salt(e);
 }
 
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
     e->is_whole = atomic_load(&e->model->has_fingerprint);
-    e->states.arithmetic = (uint8_t)arithmetic;
-    e->states.fingerprint = identity_name(e, arithmetic);
+    e->states->arithmetic = (uint8_t)arithmetic;
+    e->states->fingerprint = identity_name(e, arithmetic);
     set_salt(e);
 }
 
 size_t identity_others(const rp_engine *e, base_key *out) {
     size_t n = 0;
     for (int a = KERNEL_ARITHMETIC_UNKNOWN + 1; a < KERNEL_ARITHMETIC_END; a++)
-        if (a != e->states.arithmetic) out[n++] = identity_name(e, (kernel_arithmetic)a);
+        if (a != e->states->arithmetic) out[n++] = identity_name(e, (kernel_arithmetic)a);
     return n;
 }
 
@@ -90,7 +94,7 @@ int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note,
     model_digests known = {find_digest, note_digest, &f};
     *note = (identity_note){.is_new = false};
     int rc = model_fingerprint(e->model, &known, e->n_threads, NULL, NULL, err);
-    if (!rc) identity_make(e, (kernel_arithmetic)e->states.arithmetic);
+    if (!rc) identity_make(e, (kernel_arithmetic)e->states->arithmetic);
     return rc;
 }
 

@@ -14,8 +14,11 @@
 #ifndef ENGINE_IDENTITY_H
 #define ENGINE_IDENTITY_H
 
-#include "engine/engine_internal.h"
+#include <stdatomic.h>
+
+#include "engine/core/engine_state.h"
 #include "kernels/kernels.h"
+#include "pml/layout.h"
 
 /* What the store remembers once it is open. */
 typedef struct identity_note {
@@ -37,5 +40,10 @@ void identity_keep(const rp_engine *e, const rp_engine_options *o, const identit
 size_t identity_others(const rp_engine *e, base_key *out);
 /* Is the engine's KV identified by all bytes of its model? */
 bool identity_is_whole(const rp_engine *e);
+
+/* The salt of a tenant's KV; tenant NULL or "": that of shared KV. RP_ERR_LIMIT. Any thread. */
+int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
+/* KV format of the text of requests that are planned now. Any thread. */
+static inline rp_kv_format engine_text_format(const rp_engine *e) { return atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->text; }
 
 #endif

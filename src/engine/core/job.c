@@ -5,13 +5,32 @@
 #include <errno.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/threads.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/schemas.h"
+#include "engine/core/sequence.h"
+#include "engine/features/blend.h"
+#include "engine/features/embedding.h"
+#include "engine/features/focus.h"
+#include "engine/features/prompt_logprobs.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/auto_modules.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/segment_prefills.h"
+#include "engine/reuse/span_prefetch.h"
+#include "kv/context.h"
+#include "model/adapter.h"
+#include "pml/document.h"
+#include "pml/plan.h"
+#include "sampling/answer.h"
 #include "sampling/answer_stream.h"
+#include "sampling/prompt_lookup.h"
+#include "store/index/span_tree.h"
 
 #define JOB_MS_WEIGHT 0.2 /* weight of the last job in the average duration */
 
@@ -21,7 +40,7 @@ struct job_shared {
     rp_job_status status;
     bool ended;
     pthread_cond_t ended_cond;
-    int rc;       /* immutable once ended, like err */
+    int rc; /* immutable once ended, like err */
     rp_error err;
 };
 
@@ -154,7 +173,7 @@ int rp_job_result(rp_job *c, rp_result **out, rp_error *err) {
         return c->shared->rc;
     }
     if (!c->result && c->kind == JOB_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of job %llu was already taken",
-                                                                (unsigned long long)c->request->number);
+                                                               (unsigned long long)c->request->number);
     *out = c->result;
     c->result = NULL;
     return RP_OK;

@@ -58,7 +58,14 @@ typedef enum job_kind {
     JOB_BACKGROUND,     /* without a caller: background.h */
 } job_kind;
 
-typedef enum job_phase { JOB_WAITING, JOB_COMPOSING, JOB_PROBING, JOB_PREFILL, JOB_FOCUS, JOB_DECODE, JOB_FLUSHING, JOB_DONE } job_phase;
+typedef enum job_phase { JOB_WAITING,
+                         JOB_COMPOSING,
+                         JOB_PROBING,
+                         JOB_PREFILL,
+                         JOB_FOCUS,
+                         JOB_DECODE,
+                         JOB_FLUSHING,
+                         JOB_DONE } job_phase;
 
 /* Own tokens from `first` on, up to those of the next scope: what they attend to besides one another. */
 typedef struct job_scope {
@@ -76,14 +83,14 @@ typedef struct job_request {
     int32_t *forced;
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
-    int32_t raised;    /* quality steps by which the auditor raised its schema (audit.h) */
-    base_key before;   /* of a conversation: a name of the tokens before its answer (pml_plan.opened); */
-    bool remembers;    /* the answer is remembered as tokens (conversation.c) */
-    span_reader reader; /* who uses and adds KV: its session, and how long it asks to keep that */
-    int32_t dropped;   /* messages that truncation left out */
+    int32_t raised;                    /* quality steps by which the auditor raised its schema (audit.h) */
+    base_key before;                   /* of a conversation: a name of the tokens before its answer (pml_plan.opened); */
+    bool remembers;                    /* the answer is remembered as tokens (conversation.c) */
+    span_reader reader;                /* who uses and adds KV: its session, and how long it asks to keep that */
+    int32_t dropped;                   /* messages that truncation left out */
     uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
     uint64_t deadline_us;              /* 0: none */
-    bool keeps;        /* JOB_BACKGROUND: these as in its background_task */
+    bool keeps;                        /* JOB_BACKGROUND: these as in its background_task */
     background_piece *pieces;
     int32_t n_pieces;
     background_advance_fn advance;
@@ -100,11 +107,11 @@ struct rp_job {
 
     /* Plan and tokens. */
     pml_plan *plan;
-    bool exact;        /* the plan runs flat: scopes are ignored */
-    rp_kv_format format;  /* of its own tokens: the engine's for text when it was planned */
+    bool exact;          /* the plan runs flat: scopes are ignored */
+    rp_kv_format format; /* of its own tokens: the engine's for text when it was planned */
     scaffold_form other; /* the form of the prompt that is not in use */
-    base_key salt;     /* of its tenant */
-    job_scope *scopes; /* [cap_scopes] of the tokens below; the first one is that of token 0 */
+    base_key salt;       /* of its tenant */
+    job_scope *scopes;   /* [cap_scopes] of the tokens below; the first one is that of token 0 */
     int32_t n_scopes, cap_scopes;
     adapter_use adapter; /* what its tokens are computed with */
     bool is_inactive;    /* an activated adapter was given, and the prompt does not have its invocation tokens */
@@ -112,33 +119,33 @@ struct rp_job {
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
-    int32_t n_resumed; /* of the answer's tokens, sampled before, that are computed after the prompt: the last one only if the answer goes on */
+    int32_t n_resumed;                              /* tokens of the answer that were sampled before: the last one only if the answer goes on */
 
     /* Admission, reuse and computation. */
     job_phase phase;
-    turn turn;                /* while it is queued: its round; */
-    uint64_t place;           /* among the jobs of that round */
-    double cost_us;           /* predicted when it was queued; */
-    int32_t expected_tokens;  /* prompt tokens that it had to compute by what was cached then (load.c) */
-    bool is_charged;          /* its tenant was charged for it on admission */
-    uint64_t tenant_rows;     /* prompt rows computed for its tenant while one of the tenant's jobs ran */
-    bool shares;              /* it uses the prefix cache: looks up and inserts */
-    rp_job *waits_for;        /* a job that computes the same prefix and is ahead, */
-    int32_t waits_until;      /* until that has computed so many of its tokens */
-    int32_t turn_from;        /* answer tokens when it got its place in the batch */
-    uint64_t aside;           /* when it gave that up, in order; 0: it has it (scheduler_turns) */
-    uint64_t tried_at;        /* rp_engine.budget_epoch when its admission failed for lack of memory */
-    prefetch ahead;           /* while it is queued */
+    turn turn;               /* while it is queued: its round; */
+    uint64_t place;          /* among the jobs of that round */
+    double cost_us;          /* predicted when it was queued; */
+    int32_t expected_tokens; /* prompt tokens that it had to compute by what was cached then (load.c) */
+    bool is_charged;         /* its tenant was charged for it on admission */
+    uint64_t tenant_rows;    /* prompt rows computed for its tenant while one of the tenant's jobs ran */
+    bool shares;             /* it uses the prefix cache: looks up and inserts */
+    rp_job *waits_for;       /* a job that computes the same prefix and is ahead, */
+    int32_t waits_until;     /* until that has computed so many of its tokens */
+    int32_t turn_from;       /* answer tokens when it got its place in the batch */
+    uint64_t aside;          /* when it gave that up, in order; 0: it has it (scheduler_turns) */
+    uint64_t tried_at;       /* rp_engine.budget_epoch when its admission failed for lack of memory */
+    prefetch ahead;          /* while it is queued */
     segment_needs needs;
-    int32_t next_segment;     /* JOB_MODULE_PREFILL */
-    uint64_t flush_serial;    /* value of span_store_flushed when all of its KV is on disk */
+    int32_t next_segment;  /* JOB_MODULE_PREFILL */
+    uint64_t flush_serial; /* value of span_store_flushed when all of its KV is on disk */
     span_path path;
-    int32_t n_found;          /* cached tokens of the path, */
-    size_t n_found_steps;     /* in so many of its steps */
+    int32_t n_found;      /* cached tokens of the path, */
+    size_t n_found_steps; /* in so many of its steps */
     span_end found_end;
-    bool known_elsewhere;     /* a miss, although its first tokens are cached after another prefix */
-    size_t first_own_view;    /* first view of the context that is not in the prefix tree yet, */
-    int32_t n_given;          /* which begins at this token */
+    bool known_elsewhere;  /* a miss, although its first tokens are cached after another prefix */
+    size_t first_own_view; /* first view of the context that is not in the prefix tree yet, */
+    int32_t n_given;       /* which begins at this token */
     sequence seq;
     answer answer;
     prompt_lookup prompt_lookup;
@@ -153,67 +160,15 @@ struct rp_job {
     job_embedding embedding;
     job_prompt_logprobs prompt_logprobs;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
-    uint64_t copied_bytes; /* of KV, while it was composed */
-    struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
-    uint64_t saved_us;     /* predicted time to compute the cached KV */
-    int32_t n_tries;       /* how often it was preempted */
-    rp_result *result;     /* taken by rp_job_result */
+    uint64_t copied_bytes;                      /* of KV, while it was composed */
+    struct audit_case *audited;                 /* sampled by the auditor, which holds its first token's logits; else NULL */
+    uint64_t saved_us;                          /* predicted time to compute the cached KV */
+    int32_t n_tries;                            /* how often it was preempted */
+    rp_result *result;                          /* taken by rp_job_result */
 };
-
-/* ---- request.c: on the submitting thread ---- */
-
-/* Copies, parses and plans a request into a new job, up to what decides which KV it can reuse: for names (names.c). Errors as rp_engine_submit. */
-int job_plan_prompt(rp_job *c, const rp_request *request, rp_error *err);
-/* The same, with all that its answer needs. */
-int job_plan(rp_job *c, const rp_request *request, rp_error *err);
-/* ---- adapters.c ---- */
-
-/* Takes the request's adapter, before it is planned. RP_ERR_INVALID, RP_ERR_CONFLICT. */
-int job_take_adapter(rp_job *c, const rp_request *o, rp_error *err);
-/* The plan is final: finds the invocation of an activated adapter, or does without it. RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
-int job_activate_adapter(rp_job *c, rp_error *err);
-/* The token from which on the adapter computes the tokens below; INT32_MAX: there is none. Sets switch_at. */
-int32_t job_find_switch(rp_job *c);
-
-/* ---- job_tokens.c ---- */
-
-/* Allocates the scopes of the plan's tokens. RP_ERR_MEMORY. */
-int job_open_scopes(rp_job *c, rp_error *err);
-/* Lists the tokens of the flat prompt instead, in rising position. RP_ERR_MEMORY. */
-int job_list_flat(rp_job *c, rp_error *err);
-/* Lists the tokens, positions and scopes of the plan's runs, after the plan has changed. The arrays are large enough. */
-void job_list_runs(rp_job *c);
-/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. RP_ERR_MEMORY: they
- * remain the caller's. */
-int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n, rp_error *err);
-/* Lists the tokens of a resumed answer after those of the prompt. */
-void job_list_resumed(rp_job *c);
-/* Tokens that are known, and computed or found, before the first one is sampled. */
-static inline int32_t job_n_given(const rp_job *c) { return c->n_prompt + c->n_resumed; }
-/* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
-base_key job_text_root(const rp_engine *e, const base_key *salt, rp_kv_format format);
-/* The root of its k-th scope, and the end of the scope's tokens: that of the last one is open. */
-static inline span_root job_scope_root(const rp_job *c, int32_t k) { return (span_root){.salt = c->salt, .key = c->scopes[k].root}; }
-static inline int32_t job_scope_end(const rp_job *c, int32_t k) { return k + 1 < c->n_scopes ? c->scopes[k + 1].first : INT32_MAX; }
-/* The scope of its token i. */
-int32_t job_scope_of(const rp_job *c, int32_t i);
-/* The number of runs of consecutive positions. */
-int32_t job_count_runs(const int32_t *positions, int32_t n);
-/* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
-int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Blocks that a request's modules and n of its own tokens take at one time: a lower bound; an upper one for a plan with reduced KV, all of whose
- * modules may have to be computed again. */
-int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Most blocks that a whole request takes, modules included. */
-int64_t job_most_blocks(const rp_job *c);
-/* Most of those tokens that may be hits: the last one is always computed, for its logits; observed rows as well
- * (sequence_reduction.h), and all of them for their log-probabilities. */
-int32_t job_most_found(const rp_job *c);
 
 /* Has its answer begun? It decodes, or a later token is made again (focus.h). */
 static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_FOCUS && c->answer.first_us); }
-
-/* ---- job.c ---- */
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
 /* The request of a job that is not queued yet, for writing. */
@@ -228,14 +183,5 @@ void job_free(rp_job *c);
 void job_release(rp_job *c);
 /* Engine's thread: the job has ended with rc and, if that is not 0, *err; it holds nothing. Its caller may free it before this returns. */
 void job_publish(rp_job *c, int rc, const rp_error *err);
-
-/* ---- result.c: engine's thread ---- */
-
-/* The job is composed: returns its cached tokens, and sets saved_us. */
-int32_t job_count_found(rp_job *c);
-/* Fills in the plan of a result, and the divergence, once; the job still holds its path. RP_ERR_MEMORY. */
-int job_describe_plan(rp_job *c, rp_error *err);
-/* Fills in the result of a complete answer: plan, counts, timings. RP_ERR_MEMORY. */
-int job_describe(rp_job *c, rp_error *err);
 
 #endif

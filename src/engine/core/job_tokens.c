@@ -10,13 +10,27 @@
  * A token attends to lower positions only. Text before all views therefore has the KV and the key of an ordinary prefix, and text between views
  * does not depend on those after it. A new scope begins where a view has a visible slot before the next token: the positions skip that slot, so
  * no span has tokens of two scopes. An adapter that is switched on at a token begins one as well, and is in its root. */
+#include "engine/core/job_tokens.h"
+
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/sequence.h"
+#include "engine/features/adapters.h"
+#include "engine/features/context_shift.h"
+#include "engine/features/prompt_logprobs.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/segment_reduction.h"
+#include "kv/block_pool.h"
+#include "kv/kv_format.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
 
 /* Positions of all runs, which rise from run to run (plan.h). */
 static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
@@ -38,7 +52,7 @@ int32_t job_count_runs(const int32_t *positions, int32_t n) {
 base_key job_text_root(const rp_engine *e, const base_key *salt, rp_kv_format format) {
     base_hash h;
     base_key key;
-    if (format == e->formats.text) return *salt; /* which covers it */
+    if (format == e->formats->text) return *salt; /* which covers it */
     base_hash_init(&h, "reprise text 1");
     base_hash_key(&h, salt);
     base_hash_u64(&h, kv_format_identity(format));

@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load.c: an engine's load, for routers (reprise_cluster.h): counted on the engine's thread, read by any. */
+#include "engine/core/load.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/file.h"
 #include "base/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/background/background.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/queue.h"
+#include "engine/core/status.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/block_pool.h"
+#include "kv/kv_plan.h"
+#include "pml/layout.h"
+#include "reprise_cluster.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 
 /* Counting free memory takes time for each span in RAM. */
 #define COUNT_FREE_US ((uint64_t)50000)
@@ -24,7 +39,7 @@ static int32_t remaining_tokens(const rp_job *c) {
 static void load_add_tokens(const rp_engine *e, rp_engine_load *load, int32_t n) {
     if (n <= 0) return;
     load->queued_tokens += n;
-    if (e->cost.n >= LEAST_STEPS) load->drain_us += (uint64_t)queue_prompt_us(e, n);
+    if (e->cost->n >= LEAST_STEPS) load->drain_us += (uint64_t)queue_prompt_us(e, n);
 }
 
 static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
@@ -45,29 +60,29 @@ static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
 static uint64_t free_bytes(rp_engine *e) {
     const uint64_t now = base_clock_us();
     const bool idle = e->n_running == 0 && !e->waiting;
-    if (e->free_bytes_us && now - e->free_bytes_us < COUNT_FREE_US && (!idle || e->free_bytes_idle)) return e->free_bytes;
+    if (e->meter->free_bytes_us && now - e->meter->free_bytes_us < COUNT_FREE_US && (!idle || e->meter->free_bytes_idle)) return e->meter->free_bytes;
     const kv_pool_stats pool = kv_pool_get_stats(e->pool);
-    e->free_bytes = pool.budget_bytes - BASE_MIN(pool.used_bytes, pool.budget_bytes) + span_store_idle_bytes(e->store);
-    e->free_bytes_us = now;
-    e->free_bytes_idle = idle;
-    return e->free_bytes;
+    e->meter->free_bytes = pool.budget_bytes - BASE_MIN(pool.used_bytes, pool.budget_bytes) + span_store_idle_bytes(e->store);
+    e->meter->free_bytes_us = now;
+    e->meter->free_bytes_idle = idle;
+    return e->meter->free_bytes;
 }
 
 rp_engine_load engine_load(rp_engine *e) {
-    rp_engine_load load = {.background = e->background_tasks.n_tasks, .free_bytes = free_bytes(e)};
+    rp_engine_load load = {.background = e->background_tasks->n_tasks, .free_bytes = free_bytes(e)};
     _Static_assert(RP_COST_KNOTS == COST_KNOTS, "the load has the model's knots");
     load_add_jobs(e, &load);
     load.quiet_us = base_clock_us(); /* when it is: rp_engine_get_load makes a time since then of it */
     load.read_byte_us = span_store_read_byte_us(e->store);
-    if (e->cost.n >= LEAST_STEPS) cost_model_coefficients(&e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
+    if (e->cost->n >= LEAST_STEPS) cost_model_coefficients(e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
     return load;
 }
 
 void engine_count_gap(rp_engine *e, uint64_t end_us, bool answers) {
-    engine_gaps *g = &e->gaps;
+    engine_meter *g = e->meter;
     if (answers && g->last_us) {
         pthread_mutex_lock(&e->lock);
-        g->us[g->n++ % ENGINE_GAPS] = (float)(end_us - g->last_us);
+        g->gap_us[g->n_gaps++ % ENGINE_GAPS] = (float)(end_us - g->last_us);
         pthread_mutex_unlock(&e->lock);
     }
     g->last_us = answers ? end_us : 0;
@@ -86,14 +101,14 @@ static uint64_t gap_p95(float *us, uint64_t n) {
 
 int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
     if (!e || base_sized_check(out, "rp_engine_load", NULL)) return RP_ERR_INVALID;
-    const kv_shape shape = kv_shape_in(&e->states.shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats.modules);
+    const kv_shape shape = kv_shape_in(&e->states->shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->modules);
     float us[ENGINE_GAPS];
     pthread_mutex_lock(&e->lock);
-    rp_engine_load load = e->status.load;
-    load.running = BASE_MIN(e->status.running, e->n_live);
+    rp_engine_load load = e->board->status.load;
+    load.running = BASE_MIN(e->board->status.running, e->n_live);
     load.waiting = e->n_live - load.running;
-    const uint64_t n = BASE_MIN(e->gaps.n, (uint64_t)ENGINE_GAPS);
-    memcpy(us, e->gaps.us, sizeof(us));
+    const uint64_t n = BASE_MIN(e->meter->n_gaps, (uint64_t)ENGINE_GAPS);
+    memcpy(us, e->meter->gap_us, sizeof(us));
     pthread_mutex_unlock(&e->lock);
     const uint64_t now_us = base_clock_us();
     load.quiet_us = now_us - BASE_MIN(load.quiet_us, now_us);

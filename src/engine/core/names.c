@@ -5,10 +5,24 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/request.h"
+#include "engine/features/embedding.h"
+#include "kv/kv_plan.h"
+#include "kv/span.h"
+#include "model/reduction.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "reprise_cluster.h"
+#include "store/record/record.h"
+#include "store/index/span_names.h"
 
 #define MAX_NAMES ((size_t)1 << 24)
 
@@ -26,7 +40,7 @@ static int names_add(names_owner *o, const rp_named_kv *about, rp_error *err) {
 }
 
 static uint64_t names_token_bytes(const rp_engine *e, rp_kv_format format) {
-    const kv_shape shape = kv_shape_in(&e->states.shape, format);
+    const kv_shape shape = kv_shape_in(&e->states->shape, format);
     return kv_shape_token_bytes(&shape);
 }
 
@@ -62,7 +76,7 @@ static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment
     about.n_tokens = used_slots_until(used, INT32_MAX);
     const uint64_t share = s->keep == REDUCTION_AUTO ? REDUCTION_ALL : (uint64_t)s->keep;
     about.bytes = (uint64_t)about.n_tokens * names_token_bytes(c->engine, s->format) * share / REDUCTION_ALL;
-    about.name = span_name_of(&c->engine->cluster_key, &key);
+    about.name = span_name_of(c->engine->cluster_key, &key);
     return names_add(o, &about, err);
 }
 
@@ -80,7 +94,7 @@ static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_e
         about.n_tokens = used_slots_until(&used, (i + 1) * KV_SPAN_TOKENS);
         const int32_t span_tokens = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
         about.bytes = (uint64_t)span_tokens * names_token_bytes(c->engine, s->format);
-        about.name = span_name_of(&c->engine->cluster_key, &pml_segment_keys(l, s)[i]);
+        about.name = span_name_of(c->engine->cluster_key, &pml_segment_keys(l, s)[i]);
         if (about.n_tokens > 0) rc = names_add(o, &about, err);
     }
     return rc;
@@ -99,7 +113,7 @@ static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
 /* Own tokens [begin, end) of one scope. *named: the end of the last token with a name. */
 static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o, rp_error *err) {
     const uint64_t token_bytes = names_token_bytes(c->engine, c->format);
-    span_chain chain = span_chain_begin(&c->engine->cluster_key, root);
+    span_chain chain = span_chain_begin(c->engine->cluster_key, root);
     int rc = RP_OK;
     for (int32_t i = begin; i + SPAN_NAME_TOKENS <= end && !rc; i += SPAN_NAME_TOKENS) {
         rp_named_kv about = {.n_tokens = i + SPAN_NAME_TOKENS - *named, .position = c->positions[*named]};
@@ -142,7 +156,7 @@ int rp_plan_names_of(rp_engine *e, const rp_request *request, rp_plan_names **ou
     rp_job *c = NULL;
     if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_plan_names_of: engine, request and out are needed");
     *out = NULL;
-    if (!e->has_cluster_key) return base_fail(err, RP_ERR_UNSUPPORTED, "the engine has no cluster_key: names need one");
+    if (!e->cluster_key) return base_fail(err, RP_ERR_UNSUPPORTED, "the engine has no cluster_key: names need one");
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
     embedding_take_options(&o);
     if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);

@@ -2,17 +2,23 @@
 /* prompts.c: rp_prompt: prompts that a program builds part by part, from texts that are never parsed (pml/parts.h).
  * Owns the parts until they are freed; a job makes a document of them when it is submitted. One thread at a time
  * changes a prompt. */
+#include "engine/core/prompts.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/schemas.h"
 #include "model/chat_format.h"
 #include "model/model_template.h"
+#include "pml/document.h"
+#include "pml/parts.h"
 
 _Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "the roles of a prompt are the roles of chat formats");
 
@@ -60,7 +66,8 @@ void rp_prompt_free(rp_prompt *p) {
 /* ---- parts ---- */
 
 /* The first failure is kept. Errors name the part that is being added. Returns code. */
-BASE_PRINTF(3, 4) static int prompt_fail(rp_prompt *p, rp_code code, const char *fmt, ...) {
+BASE_PRINTF(3, 4)
+static int prompt_fail(rp_prompt *p, rp_code code, const char *fmt, ...) {
     char where[RP_ERROR_WHERE_BYTES], message[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
     va_start(ap, fmt);
@@ -75,7 +82,9 @@ static int prompt_check_text(rp_prompt *p, const char *text, size_t n, const cha
     if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
     if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
     size_t bad = n > 0 ? pml_text_check(text, n) : 0;
-    if (bad < n) return prompt_fail(p, RP_ERR_INVALID, "byte %zu of %s, 0x%02X, is not UTF-8: give whole characters", bad, what, (unsigned)(unsigned char)text[bad]);
+    if (bad < n)
+        return prompt_fail(p, RP_ERR_INVALID, "byte %zu of %s, 0x%02X, is not UTF-8: give whole characters", bad, what,
+                           (unsigned)(unsigned char)text[bad]);
     p->bytes += n;
     return RP_OK;
 }
@@ -115,7 +124,9 @@ static int check_path(rp_prompt *p, const char *path) {
     if (!path) return prompt_fail(p, RP_ERR_INVALID, "the path of a module is NULL");
     for (const char *name = path;; name++) {
         size_t n = strcspn(name, "/");
-        if (n == 0) return prompt_fail(p, RP_ERR_NAME, "module '%.*s': a name is empty: write names from the outermost inward, as a/b", base_shown(path), path);
+        if (n == 0)
+            return prompt_fail(p, RP_ERR_NAME, "module '%.*s': a name is empty: write names from the outermost inward, as a/b",
+                               base_shown(path), path);
         if (++names > PML_MAX_PATH_NAMES) return prompt_fail(p, RP_ERR_LIMIT, "a path of more than %d names", PML_MAX_PATH_NAMES);
         name += n;
         if (*name == '\0') return prompt_check_text(p, path, strlen(path), "the path");
@@ -160,7 +171,8 @@ int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
 int rp_prompt_append_rendered(rp_prompt *p, const rp_template_text *text, size_t from, size_t to) {
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
-    if (!text || from > to || to > text->n || model_check_rendered(text, NULL)) return prompt_fail(p, RP_ERR_INVALID, "bytes %zu to %zu of a rendered text that lacks them, or with malformed runs", from, to);
+    if (!text || from > to || to > text->n || model_check_rendered(text, NULL))
+        return prompt_fail(p, RP_ERR_INVALID, "bytes %zu to %zu of a rendered text that lacks them, or with malformed runs", from, to);
     if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "rendered text in a role: it has its roles; call rp_prompt_end_role first");
     if ((rc = prompt_check_text(p, text->bytes + from, to - from, "a rendered text")) || from == to) return rc;
     pml_part part = {.kind = PML_PART_RENDERED, .n = to - from};
@@ -183,7 +195,9 @@ int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
     base_key key;
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
-    if (p->schema) return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema, '%.*s': import its modules, or make a prompt without one", base_shown(p->schema), p->schema);
+    if (p->schema)
+        return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema, '%.*s': import its modules, or make a prompt without one",
+                           base_shown(p->schema), p->schema);
     if (n > 0 && text) {
         base_hash_init(&h, "reprise document 1");
         base_hash_bytes(&h, text, n);
@@ -191,7 +205,8 @@ int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
         base_key_hex(&key, name + 1, DOCUMENT_DIGITS);
     }
     if (n == 0 || (text && prompt_has_document(p, name))) return rp_prompt_append_text(p, text, n);
-    if (p->n_documents == RP_MAX_DOCUMENTS) return prompt_fail(p, RP_ERR_LIMIT, "more than %d documents: append the others as text", RP_MAX_DOCUMENTS);
+    if (p->n_documents == RP_MAX_DOCUMENTS)
+        return prompt_fail(p, RP_ERR_LIMIT, "more than %d documents: append the others as text", RP_MAX_DOCUMENTS);
     if ((rc = prompt_check_text(p, text, n, "a document"))) return rc;
     rc = prompt_add_part(p, (pml_part){.kind = PML_PART_DOCUMENT, .n = n}, name, text);
     p->n_documents += !rc;

@@ -1,9 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* queue.c: queued jobs in scheduling order: by priority; within a priority by tenants' turns (turns.h); within a tenant
  * by deadline, then arrival. The engine's thread. */
+#include "engine/core/queue.h"
+
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
-#include "engine/engine_internal.h"
+#include "base/hash.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/scheduler.h"
+#include "engine/core/schemas.h"
+#include "engine/core/turns.h"
+#include "engine/reuse/prefix.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "store/span_store.h"
 
 /* Cost of a token before any step was measured: only ratios matter. */
 #define UNKNOWN_TOKEN_US 100.0
@@ -14,15 +28,15 @@
 
 /* A round gives each tenant the time of one step's prompt rows. */
 static double quantum_us(const rp_engine *e) {
-    uint64_t us = cost_model_tokens_us(&e->cost, e->chunk_tokens, 0);
+    uint64_t us = cost_model_tokens_us(e->cost, e->chunk_tokens, 0);
     return us > 0 ? (double)us : UNKNOWN_TOKEN_US * e->chunk_tokens;
 }
 
 /* n tokens of a prompt, in steps of their own. */
 double queue_prompt_us(const rp_engine *e, int32_t n) {
     if (n <= 0) return 0;
-    if (n <= e->chunk_tokens) return BASE_MAX((double)cost_model_tokens_us(&e->cost, n, 0), UNKNOWN_TOKEN_US);
-    double us = (double)cost_model_tokens_us(&e->cost, e->chunk_tokens, n / 2) * n / e->chunk_tokens;
+    if (n <= e->chunk_tokens) return BASE_MAX((double)cost_model_tokens_us(e->cost, n, 0), UNKNOWN_TOKEN_US);
+    double us = (double)cost_model_tokens_us(e->cost, e->chunk_tokens, n / 2) * n / e->chunk_tokens;
     return us > 0 ? us : UNKNOWN_TOKEN_US * n;
 }
 
@@ -31,7 +45,7 @@ static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
     cost_load load = {.rows = e->max_sequences,
                       .row_slots = (double)e->max_sequences * (double)slots,
                       .slots = (double)e->max_sequences * (double)slots};
-    double us = cost_model_predict(&e->cost, &load) / e->max_sequences;
+    double us = cost_model_predict(e->cost, &load) / e->max_sequences;
     return (us > 0 ? us : UNKNOWN_TOKEN_US) * BASE_MAX(n, 0);
 }
 
@@ -124,7 +138,7 @@ static rp_job *queue_take_out(rp_engine *e, const rp_job *c) {
 static void queue_put_back(rp_engine *e, rp_job *own) {
     double quantum = quantum_us(e);
     uint64_t place = 0;
-    turn at = own ? turns_start(&e->turns, &own->request->flow, own->request->options.priority, quantum) : (turn){0};
+    turn at = own ? turns_start(e->turns, &own->request->flow, own->request->options.priority, quantum) : (turn){0};
     rp_job **link = &e->waiting;
     for (rp_job *c = own, *next; c; c = next) {
         next = c->next;
@@ -143,7 +157,7 @@ void queue_add(rp_engine *e, rp_job *c) {
     c->expected_tokens = expected_tokens(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;
-    if (!own) turns_begin(&e->turns, &c->request->flow, c->request->options.priority, quantum_us(e));
+    if (!own) turns_begin(e->turns, &c->request->flow, c->request->options.priority, quantum_us(e));
     while (*link && !is_more_urgent(c, *link)) link = &(*link)->next;
     c->next = *link;
     *link = c;
@@ -162,14 +176,14 @@ void queue_remove(rp_engine *e, rp_job *c) {
     BASE_ASSERT(e->n_waiting > 0);
     e->n_waiting--;
     rp_job *own = queue_take_out(e, c);
-    if (!own) turns_rest(&e->turns, &c->request->flow, c->request->options.priority);
+    if (!own) turns_rest(e->turns, &c->request->flow, c->request->options.priority);
     queue_put_back(e, own); /* those after it move up, unless it was admitted */
     BASE_DCHECK(queue_is_ordered(e));
 }
 
 void queue_admit(rp_engine *e, rp_job *c) {
     BASE_ASSERT(!c->is_charged);
-    turns_admit(&e->turns, &c->request->flow, c->request->options.priority, c->turn);
+    turns_admit(e->turns, &c->request->flow, c->request->options.priority, c->turn);
     c->is_charged = true;
     queue_remove(e, c);
 }
@@ -177,7 +191,7 @@ void queue_admit(rp_engine *e, rp_job *c) {
 void queue_settle(rp_engine *e, rp_job *c) {
     if (!c->is_charged) return;
     c->is_charged = false;
-    turns_refund(&e->turns, &c->request->flow, c->request->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
+    turns_refund(e->turns, &c->request->flow, c->request->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
     queue_put_back(e, queue_take_out(e, c));
 }
 
@@ -213,10 +227,10 @@ bool queue_piece_precedes(const rp_job *a, const rp_job *b) {
 
 bool queue_keeps_place(const rp_engine *e, const rp_job *c) {
     bool others = false;
-    if (e->n_running - e->n_paused + 1 < e->max_sequences || e->max_sequences < LEAST_FOR_OTHERS) return false;
+    if (e->n_running - e->places->n_paused + 1 < e->max_sequences || e->max_sequences < LEAST_FOR_OTHERS) return false;
     for (int32_t i = 0; i < e->n_running; i++)
         if (!base_key_equal(&e->running[i]->request->flow, &c->request->flow)) others = true;
     if (others) return false; /* more than one tenant has sequences */
-    for (size_t i = 0; i < e->turns.n_tenants && !others; i++) others = !base_key_equal(&e->turns.tenants[i].salt, &c->request->flow);
-    return others && e->n_running - e->n_paused > 0;
+    for (size_t i = 0; i < e->turns->n_tenants && !others; i++) others = !base_key_equal(&e->turns->tenants[i].salt, &c->request->flow);
+    return others && e->n_running - e->places->n_paused > 0;
 }

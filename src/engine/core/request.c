@@ -1,14 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.c: a request on the submitting thread: copied, parsed, planned, checked. */
+#include "engine/core/request.h"
+
 #include <string.h>
 
 #include "base/budget.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/background/audit.h"
+#include "engine/background/reductions.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/fallback.h"
+#include "engine/core/identity.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/observer.h"
+#include "engine/core/prompts.h"
+#include "engine/core/schemas.h"
+#include "engine/core/vocabulary.h"
+#include "engine/features/adapters.h"
+#include "engine/features/context_shift.h"
+#include "engine/features/embedding.h"
+#include "engine/features/prompt_logprobs.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/auto_modules.h"
+#include "engine/reuse/conversation.h"
+#include "kv/block_pool.h"
+#include "model/model.h"
+#include "model/tokenizer/tokenizer.h"
+#include "pml/document.h"
+#include "pml/plan.h"
 #include "pml/quality.h"
+#include "sampling/answer.h"
+#include "sampling/prompt_lookup.h"
+#include "sampling/sampler.h"
+#include "store/index/eviction.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 
 #define DEFAULT_MAX_TOKENS 128
 
@@ -316,29 +348,6 @@ static bool begins_text(const rp_model *m, const rp_request *o) {
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 
-static const char *request_token_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, false, n); }
-static const char *request_special_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, true, n); }
-
-static bool request_is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
-
-/* The vocabulary as a trie, built for the first request with a grammar and this special_text. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-static int request_token_trie(rp_engine *e, bool special, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->net.hp.n_vocab, special ? request_special_bytes : request_token_bytes, request_is_end, e->model->tokenizer};
-    token_trie **trie = &e->tries[special];
-    int rc = RP_OK;
-    pthread_mutex_lock(&e->trie_lock);
-    base_budget *before = base_budget_enter(NULL); /* the engine's, not the request's */
-    if (!*trie && !(rc = token_trie_new(trie, &source, err))) {
-        pthread_mutex_lock(&e->lock);
-        e->status.memory.token_trie += (*trie)->size_bytes;
-        pthread_mutex_unlock(&e->lock);
-    }
-    base_budget_enter(before);
-    *out = *trie;
-    pthread_mutex_unlock(&e->trie_lock);
-    return rc;
-}
-
 /* Tokens of an answer within the context; the last one need not be computed. */
 static int64_t answer_room(const rp_job *c) { return (int64_t)c->engine->n_ctx - c->plan->end + 1; }
 
@@ -365,7 +374,7 @@ static int limit_answer(rp_job *c, const rp_request *o, rp_error *err) {
 static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     answer_place place = request_answer_place(c, o);
     int rc = RP_OK;
-    if (o->grammar) rc = request_token_trie(c->engine, o->special_text, &place.trie, err);
+    if (o->grammar) rc = vocabulary_trie(c->engine, o->special_text, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
     job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
     return rc;
@@ -389,7 +398,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */
     o = &plain;
     if ((rc = request_check_options(c->engine, o, err)) ||
-        (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
+        (rc = reduction_read(&c->reduction, c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
         (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
         (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
@@ -398,7 +407,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
-    if (c->focus.most > 0 && kv_shape_has_windows(&c->engine->states.shape)) c->shares = false;
+    if (c->focus.most > 0 && kv_shape_has_windows(&c->engine->states->shape)) c->shares = false;
     rc = auto_modules_plan(c, err);
     if (!rc) c->automatic.allowed = audit_allows_auto(c);
     return rc;

@@ -1,14 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* result.c: a job's result: the source of every token of the prompt, the divergence from the cached prefix, the times.
  * */
+#include "engine/core/result.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/features/embedding.h"
+#include "engine/features/focus.h"
+#include "engine/features/prompt_logprobs.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/context.h"
+#include "kv/kv_plan.h"
+#include "kv/span.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "model/reduction.h"
+#include "model/sequence_methods.h"
+#include "model/tokenizer/tokenizer.h"
+#include "pml/document.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "store/span_store.h"
+#include "store/index/span_tree.h"
 
 #define AROUND_BYTES ((size_t)1 << 16) /* of RP_MISMATCH_TOKENS tokens */
 
@@ -57,7 +84,7 @@ typedef struct stretch {
     int32_t end;
     bool is_view, exact;
     int32_t shift;
-    const char *reason; /* NULL: a run's own */
+    const char *reason;    /* NULL: a run's own */
     const span_step *step; /* view: its last step */
 } stretch;
 
@@ -110,16 +137,27 @@ static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
     return RP_OK;
 }
 
+static const char *tier_of(bool from_disk) { return from_disk ? "disk" : "ram"; }
+
 static void add_stretch(rp_job *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
     rp_result *r = c->result;
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.kept = 1, .kept_by = "", .full_reason = "", .is_view = s->is_view,
-                          .exact = s->exact && ((item->exact && item->has_format) || c->exact),
-                          .module = path, .n_tokens = n, .position = pos, .shift = s->shift,
-                          .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
-    out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
+    *out = (rp_plan_item){
+        .kept = 1,
+        .kept_by = "",
+        .full_reason = "",
+        .is_view = s->is_view,
+        .exact = s->exact && ((item->exact && item->has_format) || c->exact),
+        .module = path,
+        .n_tokens = n,
+        .position = pos,
+        .shift = s->shift,
+        .tier = s->is_view ? tier_of(s->step->from_disk) : "",
+    };
+    out->reason = s->is_view ? "" : s->reason ? s->reason
+                                              : reason_of_run(c, item, pos, n);
     if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
     if (!s->is_view) return;
     base_key_hex(kv_span_key(s->step->span), out->key, 16);
@@ -224,12 +262,19 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
-    *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
-                          .position = pml_item_first_position(c->plan, item),
-                          .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
-                          .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
-                          .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",
-                          .full_reason = item->full_reason ? item->full_reason : ""};
+    *out = (rp_plan_item){
+        .is_view = true,
+        .exact = item->exact && item->has_format,
+        .module = path,
+        .n_tokens = item->n_counted,
+        .position = pml_item_first_position(c->plan, item),
+        .shift = item->shift,
+        .tier = need->missed ? "computed" : tier_of(need->from_disk),
+        .reason = need->reason,
+        .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
+        .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",
+        .full_reason = item->full_reason ? item->full_reason : "",
+    };
     const base_key key = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(l, s)[s->n_spans - 1];
     base_key_hex(&key, out->key, 16);
     describe_kept_slots(c, item, need, out);
@@ -277,13 +322,13 @@ static int32_t count_reduced(rp_job *c, const segment_need *need) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
     const int32_t n = pml_segment_own_tokens(l, s);
-    c->saved_us += (uint64_t)cost_model_tokens_us(&c->engine->cost, n, s->pos);
+    c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, n, s->pos);
     return n;
 }
 
 /* The same of a run whose views are added later. */
 static int32_t count_moved(rp_job *c, const moved_run *r) {
-    c->saved_us += (uint64_t)cost_model_tokens_us(&c->engine->cost, r->n, r->pos);
+    c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, r->n, r->pos);
     return r->n;
 }
 
@@ -487,8 +532,13 @@ static int describe_warnings(rp_job *c, rp_error *err) {
 
 static void describe_reduction(rp_job *c) {
     const job_reduction *r = &c->reduction;
-    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes,
-                                                .reason = r->reason ? r->reason : ""};
+    c->result->kv_reduction = (rp_kv_reduction){
+        .method = "",
+        .share = 1,
+        .bytes_before = c->result->kv_bytes,
+        .bytes = c->result->kv_bytes,
+        .reason = r->reason ? r->reason : "",
+    };
     if (!r->done) return;
     c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }

@@ -9,11 +9,43 @@
  * head of the queue. The hits of the next jobs are held, and read from disk, as far as the budget allows
  * (span_prefetch.h).
  */
+#include "engine/core/scheduler.h"
+
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/engine_internal.h"
+#include "engine/background/background.h"
+#include "engine/background/scaffolds.h"
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/observer.h"
+#include "engine/core/queue.h"
+#include "engine/core/result.h"
+#include "engine/core/schemas.h"
+#include "engine/core/sequence.h"
+#include "engine/core/status.h"
+#include "engine/core/steps.h"
+#include "engine/features/blend.h"
+#include "engine/features/context_shift.h"
+#include "engine/features/focus.h"
+#include "engine/reuse/conversation.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/prefix.h"
+#include "engine/reuse/segment_prefills.h"
+#include "engine/reuse/span_prefetch.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "backend/backend.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "sampling/answer.h"
+#include "store/index/span_names.h"
+#include "store/span_store.h"
+#include "store/index/span_tree.h"
 
 /* Interval of checks for cancellation while nothing can be computed. */
 #define MOMENT_MS 2
@@ -33,14 +65,14 @@ static void stop_running(rp_engine *e, const rp_job *c) {
 
 static void stop_flushing(rp_engine *e, const rp_job *c) {
     BASE_ASSERT(c->phase == JOB_FLUSHING);
-    rp_job **link = &e->flushing;
+    rp_job **link = &e->places->flushing;
     while (*link != c) link = &(*link)->next;
     *link = c->next;
 }
 
 /* Ends the jobs with a finished write of their KV; all: the others as well. */
 static void end_flushed(rp_engine *e, bool all) {
-    for (rp_job *c = e->flushing, *next; c; c = next) {
+    for (rp_job *c = e->places->flushing, *next; c; c = next) {
         next = c->next;
         if (!all && c->flush_serial > span_store_flushed(e->store) && !job_is_cancelled(c)) continue;
         stop_flushing(e, c);
@@ -79,7 +111,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
     scheduler_forget(e, c);
     job_release(c);
     e->budget_epoch++;
-    e->background_tasks.busy_us = base_clock_us();
+    e->background_tasks->busy_us = base_clock_us();
     for (const job_observer *const *o = e->observers; *o; o++)
         if ((*o)->ended) (*o)->ended(c, rc);
     engine_publish(e);
@@ -87,8 +119,8 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
     c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
     if (c->flush_serial > span_store_flushed(e->store)) {
         c->phase = JOB_FLUSHING;
-        c->next = e->flushing;
-        e->flushing = c;
+        c->next = e->places->flushing;
+        e->places->flushing = c;
         return;
     }
     c->phase = JOB_DONE;
@@ -320,8 +352,8 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
     queue_admit(e, c);
     e->running[e->n_running++] = c;
     queue_begin_rows(e, c);
-    e->n_admitted++;
-    e->new_had_turn = true;
+    e->places->n_admitted++;
+    e->places->new_had_turn = true;
     c->phase = JOB_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
     BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved", (unsigned long long)c->request->number,
@@ -340,14 +372,14 @@ static bool has_ended_prefill(const rp_job *c) {
 }
 
 /* Is there a place in the batch, for one of the running jobs? */
-static bool has_place(const rp_engine *e) { return e->n_running - e->n_paused < e->max_sequences; }
+static bool has_place(const rp_engine *e) { return e->n_running - e->places->n_paused < e->max_sequences; }
 
 /* And for a job that waits for its admission? */
 static bool may_admit(const rp_engine *e) { return has_place(e) && e->n_running < e->max_running; }
 
 static void count_paused(rp_engine *e) {
-    e->n_paused = 0;
-    for (int32_t i = 0; i < e->n_running; i++) e->n_paused += is_paused(e->running[i]);
+    e->places->n_paused = 0;
+    for (int32_t i = 0; i < e->n_running; i++) e->places->n_paused += is_paused(e->running[i]);
 }
 
 /* ---- turns of long answers ----
@@ -371,8 +403,8 @@ static rp_job *first_aside(const rp_engine *e) {
 static void take_turn(rp_engine *e, rp_job *c) {
     c->aside = 0;
     c->turn_from = c->result->n_tokens;
-    e->n_paused--;
-    e->new_had_turn = false;
+    e->places->n_paused--;
+    e->places->new_had_turn = false;
 }
 
 /* Gives free places in the batch to jobs that gave theirs up. */
@@ -399,14 +431,14 @@ static bool has_had_turn(const rp_job *c) {
 /* Answers whose turn is over make way for those of their priority, or a higher one, that wait: as many as these are. */
 static void scheduler_turns(rp_engine *e) {
     const int32_t most = BASE_MIN(e->max_sequences, e->max_running - e->n_running);
-    const int32_t n_free = BASE_MAX(e->max_sequences - (e->n_running - e->n_paused), 0);
-    rp_job *next = most > 0 && e->waiting && e->new_had_turn ? first_aside(e) : NULL; /* it was aside before those below */
+    const int32_t n_free = BASE_MAX(e->max_sequences - (e->n_running - e->places->n_paused), 0);
+    rp_job *next = most > 0 && e->waiting && e->places->new_had_turn ? first_aside(e) : NULL; /* it was aside before those below */
     int32_t n_given = 0;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
         if (!has_had_turn(c) || n_wanting(e, c->request->options.priority, most) - n_given <= n_free + n_given) continue;
-        c->aside = ++e->n_asides;
-        e->n_paused++;
+        c->aside = ++e->places->n_asides;
+        e->places->n_paused++;
         n_given++;
     }
     int32_t priority = INT32_MIN, n_seen = 0;
@@ -522,13 +554,13 @@ static void publish_status(rp_engine *e) {
 }
 
 static bool has_work(const rp_engine *e) {
-    return e->inbox || e->commands || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 || background_is_due(e);
+    return e->inbox || e->commands->queued || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 || background_is_due(e);
 }
 
 /* Waits until there is work or a background task is due. Locked. */
 static void wait_for_work(rp_engine *e) {
     for (;;) {
-        e->background_tasks.hurried = e->n_draining > 0;
+        e->background_tasks->hurried = e->board->n_draining > 0;
         if (has_work(e)) return;
         int64_t ms = background_wait_ms(e), write_ms = span_store_wait_ms(e->store);
         if (write_ms == 0) return;
@@ -550,7 +582,7 @@ static bool only_paused(const rp_engine *e) {
  * interval, as callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
     struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
-    if (!e->inbox && !e->commands && !e->stopping && !e->disk_notified) pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    if (!e->inbox && !e->commands->queued && !e->stopping && !e->disk_notified) pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 
 static void end_all(rp_engine *e) {
@@ -562,7 +594,7 @@ static void end_all(rp_engine *e) {
 
 /* Invariant 9, and no reservation without an owner; also true while a job may hold KV. */
 BASE_UNUSED static bool scheduler_is_consistent(const rp_engine *e) {
-    if (e->n_running > 0 || e->waiting || e->prefills || e->flushing || e->background_tasks.current || e->open_commands) return true;
+    if (e->n_running > 0 || e->waiting || e->prefills || e->places->flushing || e->background_tasks->current || e->commands->open) return true;
     kv_pool_stats pool = kv_pool_get_stats(e->pool);
     return pool.reserved_blocks == 0 && span_store_is_consistent(e->store, pool.used_bytes);
 }
@@ -572,7 +604,7 @@ static bool scheduler_step(rp_engine *e) {
     step_result result;
     if (!steps_run(e, &result)) return false;
     for (int32_t i = 0; i < result.n_parts; i++) {
-        const step_part *p = &e->parts[i];
+        const step_part *p = &e->steps->parts[i];
         if (p->outcome == STEP_REQUEUE) scheduler_requeue(e, p->job);
         else if (p->outcome != STEP_CONTINUES) scheduler_end(e, p->job, p->rc, &p->err);
     }
@@ -597,7 +629,7 @@ void *scheduler_main(void *arg) {
         e->disk_notified = false;
         pthread_mutex_unlock(&e->lock);
         engine_run_commands(e);
-        uint64_t before = e->budget_epoch + e->n_admitted;
+        uint64_t before = e->budget_epoch + e->places->n_admitted;
         if (span_store_poll(e->store)) e->budget_epoch++; /* memory may have been freed */
         engine_end_commands(e);
         end_flushed(e, false);
@@ -611,7 +643,7 @@ void *scheduler_main(void *arg) {
         bool computed = scheduler_step(e);
         if (e->reporter) span_reporter_flush(e->reporter);
         BASE_DCHECK(scheduler_is_consistent(e));
-        stalled = !computed && e->budget_epoch + e->n_admitted == before;
+        stalled = !computed && e->budget_epoch + e->places->n_admitted == before;
     }
     end_all(e);
     return NULL;

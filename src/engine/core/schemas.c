@@ -1,14 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schemas.c: schemas by tenant and name. A planned job keeps its schema, even if another one of that name replaces it.
  * */
+#include "engine/core/schemas.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/identity.h"
+#include "kv/block_pool.h"
+#include "kv/kv_format.h"
+#include "model/adapter.h"
+#include "model/model.h"
+#include "model/reduction.h"
+#include "pml/document.h"
+#include "pml/layout.h"
+#include "pml/parts.h"
 
 /* The name of a schema's content for the auditor: its modules' keys and quality attributes. */
 static base_key schema_version(const rp_schema *s) {
@@ -68,8 +81,8 @@ void engine_schema_unref(rp_engine *e, rp_schema *s) {
 }
 
 void engine_schemas_free(rp_engine *e) {
-    for (size_t i = 0; i < e->n_schemas; i++) free_schema(e->schemas[i]);
-    base_free(e->schemas);
+    for (size_t i = 0; i < e->schemas->n; i++) free_schema(e->schemas->items[i]);
+    base_free(e->schemas->items);
 }
 
 const char *rp_schema_name(const rp_schema *schema) { return schema->name; }
@@ -84,10 +97,10 @@ static int schema_compare(const rp_schema *s, const base_key *salt, const char *
 
 /* The index of a schema, or its insertion index; of "": the first one of the salt. */
 static size_t schemas_schema_index(const rp_engine *e, const base_key *salt, const char *name) {
-    size_t low = 0, high = e->n_schemas;
+    size_t low = 0, high = e->schemas->n;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (schema_compare(e->schemas[mid], salt, name) < 0) low = mid + 1;
+        if (schema_compare(e->schemas->items[mid], salt, name) < 0) low = mid + 1;
         else high = mid;
     }
     return low;
@@ -95,16 +108,16 @@ static size_t schemas_schema_index(const rp_engine *e, const base_key *salt, con
 
 static rp_schema **find_slot(const rp_engine *e, const base_key *salt, const char *name) {
     size_t i = schemas_schema_index(e, salt, name);
-    return i < e->n_schemas && schema_compare(e->schemas[i], salt, name) == 0 ? &e->schemas[i] : NULL;
+    return i < e->schemas->n && schema_compare(e->schemas->items[i], salt, name) == 0 ? &e->schemas->items[i] : NULL;
 }
 
 /* Appends the names of a salt's schemas to a list, as far as they fit, except those that `but` has as well. */
 static void list_names(const rp_engine *e, const base_key *salt, const base_key *but, char *list, size_t bytes) {
-    for (size_t i = schemas_schema_index(e, salt, ""); i < e->n_schemas && base_key_equal(&e->schemas[i]->salt, salt); i++) {
+    for (size_t i = schemas_schema_index(e, salt, ""); i < e->schemas->n && base_key_equal(&e->schemas->items[i]->salt, salt); i++) {
         size_t used = strlen(list);
         if (used + 1 == bytes) return;
-        if (but && find_slot(e, but, e->schemas[i]->name)) continue;
-        snprintf(list + used, bytes - used, "%s'%s'", used ? ", " : "", e->schemas[i]->name);
+        if (but && find_slot(e, but, e->schemas->items[i]->name)) continue;
+        snprintf(list + used, bytes - used, "%s'%s'", used ? ", " : "", e->schemas->items[i]->name);
     }
 }
 
@@ -141,11 +154,11 @@ int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document
 
 /* Locked. */
 static int add_schema(rp_engine *e, rp_schema *s) {
-    int rc = base_grow((void **)&e->schemas, &e->cap_schemas, e->n_schemas + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas));
+    int rc = base_grow((void **)&e->schemas->items, &e->schemas->cap, e->schemas->n + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas->items));
     if (rc) return rc;
     size_t i = schemas_schema_index(e, &s->salt, s->name);
-    memmove(e->schemas + i + 1, e->schemas + i, (e->n_schemas++ - i) * sizeof(*e->schemas));
-    e->schemas[i] = s;
+    memmove(e->schemas->items + i + 1, e->schemas->items + i, (e->schemas->n++ - i) * sizeof(*e->schemas->items));
+    e->schemas->items[i] = s;
     return RP_OK;
 }
 
@@ -176,7 +189,7 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
         if (kv_pool_takes(e->pool, s->format)) continue;
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, s->holder,
                         "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
-                        kv_format_name(s->format), e->model->net.hp.n_kv_heads, e->model->net.hp.key_dim, kv_format_name(e->formats.text));
+                        kv_format_name(s->format), e->model->net.hp.n_kv_heads, e->model->net.hp.key_dim, kv_format_name(e->formats->text));
     }
     return RP_OK;
 }
@@ -195,7 +208,7 @@ static int check_modules(const rp_engine *e, rp_error *err) {
 /* Lays a document out, which it takes over, on failure too. */
 static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const rp_schema_options *options, rp_schema **out,
                           rp_error *err) {
-    pml_formats formats = e->formats;
+    pml_formats formats = *e->formats;
     int rc = check_modules(e, err);
     if (!rc && options) rc = read_formats(&formats, options, err);
     if (rc) {
@@ -283,9 +296,9 @@ int rp_schema_unload(rp_engine *e, const char *tenant, const char *name, rp_erro
     pthread_mutex_lock(&e->lock);
     rp_schema **slot = find_slot(e, &salt, name);
     if (slot) {
-        size_t i = (size_t)(slot - e->schemas);
+        size_t i = (size_t)(slot - e->schemas->items);
         old = *slot;
-        memmove(slot, slot + 1, (--e->n_schemas - i) * sizeof(*slot));
+        memmove(slot, slot + 1, (--e->schemas->n - i) * sizeof(*slot));
     } else rc = schemas_fail_unknown(e, &salt, name, err);
     pthread_mutex_unlock(&e->lock);
     engine_schema_unref(e, old);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "backend/backend.h"
 
 static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
 

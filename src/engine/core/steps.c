@@ -12,15 +12,45 @@
  */
 #define _POSIX_C_SOURCE 200809L /* sched_yield */
 
+#include "engine/core/steps.h"
+
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/engine_internal.h"
+#include "base/memory.h"
+#include "engine/background/background.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/load.h"
+#include "engine/core/observer.h"
+#include "engine/core/queue.h"
+#include "engine/core/result.h"
+#include "engine/core/schemas.h"
+#include "engine/core/sequence.h"
+#include "engine/features/blend.h"
+#include "engine/features/context_shift.h"
+#include "engine/features/embedding.h"
+#include "engine/features/focus.h"
+#include "engine/features/prompt_logprobs.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/prefix.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "model/adapter.h"
+#include "backend/backend.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "sampling/answer.h"
+#include "sampling/prompt_lookup.h"
 
 /* Upper bound of a step's time with chunks, as a multiple of its time without them, if no goal is set: answers slow
  * down by as much as prompts gain. */
@@ -41,6 +71,30 @@ typedef struct step {
     uint64_t start_us, end_us;
     double predicted_us;
 } step;
+
+/* ---- memory ---- */
+
+int steps_open(rp_engine *e, rp_error *err) {
+    engine_steps *s = e->steps;
+    size_t n_logits = (size_t)s->max_logits * (size_t)e->model->net.hp.n_outputs, n_hidden = (size_t)s->max_rows * (size_t)e->model->net.hp.n_embd;
+    s->parts = base_calloc((size_t)s->max_parts, sizeof(*s->parts));
+    s->reported = base_calloc((size_t)s->max_parts, sizeof(*s->reported));
+    s->contexts = base_calloc((size_t)s->max_parts, sizeof(*s->contexts));
+    s->rows = base_calloc((size_t)s->max_rows, sizeof(*s->rows));
+    s->logits = base_calloc(n_logits + 1, sizeof(float)); /* an encoder may have none */
+    s->hidden = base_calloc(n_hidden, sizeof(float));
+    if (s->parts && s->reported && s->contexts && s->rows && s->logits && s->hidden) return RP_OK;
+    return base_fail_memory(err, (n_logits + n_hidden) * sizeof(float), "an engine");
+}
+
+void steps_close(engine_steps *s) {
+    base_free(s->parts);
+    base_free(s->reported);
+    base_free(s->contexts);
+    base_free(s->rows);
+    base_free(s->logits);
+    base_free(s->hidden);
+}
 
 static sequence *sequence_of(const step_part *p) { return p->job ? &p->job->seq : &p->prefill->seq; }
 
@@ -65,7 +119,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     p->first_row = s->n_rows;
     p->n_rows = n + n_drafts;
     for (int32_t i = 0; i < n + n_drafts && !rc; i++) {
-        model_row *row = &e->rows[s->n_rows + i];
+        model_row *row = &e->steps->rows[s->n_rows + i];
         int32_t last = seq->done + n - 1, k = seq->done + i;
         if (p->job) close_at_switch(p->job, p->job->n_found + k);
         if (p->job && (rc = moved_kv_add_due(p->job, p->job->n_found + k, &p->err))) break;
@@ -83,10 +137,10 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
 /* Adds a part to the step; if it cannot be appended, its job or prefill fails after the step. */
 static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
-    step_part *p = &e->parts[s->n_parts];
+    step_part *p = &e->steps->parts[s->n_parts];
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
     p->rc = append_rows(s, p, n, drafts, n_drafts);
-    e->contexts[s->n_parts++] = &sequence_of(p)->context;
+    e->steps->contexts[s->n_parts++] = &sequence_of(p)->context;
     if (p->rc) {
         p->n_rows = 0;
         return;
@@ -95,26 +149,26 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, boo
     s->load.rows += p->n_rows;
     s->load.slots += (double)sequence_of(p)->slots;
     s->load.row_slots += (double)p->n_rows * ((double)sequence_of(p)->slots - 0.5 * p->n_rows);
-    if (c && c->phase == JOB_FOCUS && p->n_rows > 0) focus_observe(c, &e->rows[s->n_rows - 1]);
+    if (c && c->phase == JOB_FOCUS && p->n_rows > 0) focus_observe(c, &e->steps->rows[s->n_rows - 1]);
     if (!wants_logits) return;
     p->first_logits = s->n_logits;
     s->n_logits += 1 + n_drafts;
-    for (int32_t i = 0; i <= n_drafts; i++) e->rows[s->n_rows - 1 - i].wants_logits = true;
+    for (int32_t i = 0; i <= n_drafts; i++) e->steps->rows[s->n_rows - 1 - i].wants_logits = true;
 }
 
 /* The last part wants the logits of all of its rows. */
 static void step_want_all(step *s) {
-    step_part *p = &s->e->parts[s->n_parts - 1];
+    step_part *p = &s->e->steps->parts[s->n_parts - 1];
     if (p->n_rows == 0) return;
     p->first_logits = s->n_logits;
     s->n_logits += p->n_rows;
-    for (int32_t i = 0; i < p->n_rows; i++) s->e->rows[p->first_row + i].wants_logits = true;
+    for (int32_t i = 0; i < p->n_rows; i++) s->e->steps->rows[p->first_row + i].wants_logits = true;
 }
 
 /* The last part, of an embedding, wants what that is computed from. */
 static void step_want_pooled(step *s) {
-    step_part *p = &s->e->parts[s->n_parts - 1];
-    p->n_pooled = embedding_mark_rows(p->job, p->job->n_found + p->job->seq.done, s->e->rows + p->first_row, p->n_rows);
+    step_part *p = &s->e->steps->parts[s->n_parts - 1];
+    p->n_pooled = embedding_mark_rows(p->job, p->job->n_found + p->job->seq.done, s->e->steps->rows + p->first_row, p->n_rows);
     p->first_hidden = s->n_hidden;
     if (p->job->embedding.pooling != RP_POOLING_RANK) s->n_hidden += p->n_pooled;
     else if (p->n_pooled > 0) p->first_logits = s->n_logits++;
@@ -148,14 +202,14 @@ static int32_t load_of_answers(const rp_engine *e, cost_load *load) {
 /* The length of the draft with which the step's n answers are expected to get the most tokens per second. A token of
  * the guess counts if all before it are right. */
 static int32_t best_draft(const rp_engine *e, const rp_job *c, const cost_load *answers, int32_t n) {
-    const double rate = prompt_lookup_rate(&c->prompt_lookup), plain_us = cost_model_predict(&e->cost, answers);
+    const double rate = prompt_lookup_rate(&c->prompt_lookup), plain_us = cost_model_predict(e->cost, answers);
     double tokens = n, right = 1, best = LEAST_GAIN * n / plain_us;
     int32_t length = 0;
     if (plain_us <= 0) return 0;
     for (int32_t k = 1; k <= c->prompt_lookup.n_guessed; k++) {
         const cost_load load = with_rows(*answers, k, (double)c->seq.slots);
         tokens += right *= rate;
-        const double speed = tokens / cost_model_predict(&e->cost, &load);
+        const double speed = tokens / cost_model_predict(e->cost, &load);
         if (speed > best) best = speed, length = k;
     }
     return length;
@@ -166,7 +220,7 @@ static void add_answers(step *s) {
     int32_t drafts = RP_MAX_DRAFT;
     cost_load answers;
     const int32_t n_answers = load_of_answers(e, &answers);
-    int32_t first = e->next_answer < e->n_running ? e->next_answer : 0, i = 0;
+    int32_t first = e->steps->next_answer < e->n_running ? e->steps->next_answer : 0, i = 0;
     for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
         rp_job *c = e->running[(first + i) % e->n_running];
         if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
@@ -179,7 +233,7 @@ static void add_answers(step *s) {
         drafts -= lookup->n_tokens;
         step_add_part(s, c, NULL, 1, true, lookup->tokens, lookup->n_tokens);
     }
-    e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
+    e->steps->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
 }
 
 /* ---- chunks of prompts and modules ---- */
@@ -216,12 +270,12 @@ static int32_t list_reading(const step *s, step_part *list) {
 /* Lists parts with tokens to compute after the step's parts, in order of their turns. Returns their number. */
 static int32_t list_waiting(const step *s) {
     rp_engine *e = s->e;
-    step_part *list = e->parts + s->n_parts;
+    step_part *list = e->steps->parts + s->n_parts;
     int32_t n = 0;
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
-        if (j->composed && !j->in_background && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
+        if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
     for (int32_t i = 0; i < e->n_running; i++)
-        if (has_piece(e->running[i]) && engine_is_ready(e, &e->running[i]->seq.context))
+        if (has_piece(e->running[i]) && sequence_is_ready(&e->running[i]->seq.context))
             list[n] = (step_part){.job = e->running[i], .first_row = n}, n++;
     if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
     qsort(list, (size_t)n, sizeof(*list), compare_turns);
@@ -230,14 +284,14 @@ static int32_t list_waiting(const step *s) {
 
 static double goal_us(const step *s) {
     if (s->n_parts == 0) return INFINITY;
-    return s->e->token_goal_us > 0 ? s->e->token_goal_us : DEFAULT_SLOWDOWN * cost_model_predict(&s->e->cost, &s->load);
+    return s->e->steps->token_goal_us > 0 ? s->e->steps->token_goal_us : DEFAULT_SLOWDOWN * cost_model_predict(s->e->cost, &s->load);
 }
 
 /* Must this step run without chunks, to measure the time that their size depends on? */
 static bool must_be_plain(const step *s) {
     const rp_engine *e = s->e;
-    if (s->n_parts == 0 || e->token_goal_us > 0) return false;
-    return !cost_model_knows(&e->cost, s->load.rows) || e->n_steps - e->last_plain >= PLAIN_EVERY;
+    if (s->n_parts == 0 || e->steps->token_goal_us > 0) return false;
+    return !cost_model_knows(e->cost, s->load.rows) || e->steps->n - e->steps->last_plain >= PLAIN_EVERY;
 }
 
 /* Rows of a chunk of up to `most`, added to a load. Many are rounded: matrix products are most efficient at multiples
@@ -252,11 +306,11 @@ static bool add_probe(step *s, rp_job *c, double *goal) {
     rp_engine *e = s->e;
     if (s->probed) return true;
     int32_t most = BASE_MIN(e->chunk_tokens, c->blend.n - c->blend.done);
-    double slots = (double)c->seq.slots, left = *goal - cost_model_predict(&e->cost, &s->load);
+    double slots = (double)c->seq.slots, left = *goal - cost_model_predict(e->cost, &s->load);
     s->probed = c;
-    s->n_probed = fitting_rows(&e->probe_cost, &s->probe_load, c->seq.slots, most, left);
+    s->n_probed = fitting_rows(&e->steps->probe_cost, &s->probe_load, c->seq.slots, most, left);
     s->probe_load = (cost_load){.rows = s->n_probed, .row_slots = s->n_probed * slots, .slots = slots};
-    *goal -= cost_model_predict(&e->probe_cost, &s->probe_load);
+    *goal -= cost_model_predict(&e->steps->probe_cost, &s->probe_load);
     return s->n_probed == most;
 }
 
@@ -265,30 +319,31 @@ static void add_pieces(step *s) {
     double goal = goal_us(s);
     if (must_be_plain(s)) return;
     int32_t n = list_waiting(s), left = e->chunk_tokens;
-    const step_part *list = e->parts + s->n_parts;
+    const step_part *list = e->steps->parts + s->n_parts;
     int32_t places = e->max_sequences - s->n_parts; /* limit of jobs in a step: their logits */
     for (int32_t i = 0; i < n && left > 0; i++) {
         step_part p = list[i]; /* add_part writes where the list begins */
         if (p.job && places-- <= 0) continue;
         sequence *seq = sequence_of(&p);
         if (p.job && p.job->phase == JOB_PROBING) {
-            if (!add_probe(s, p.job, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
+            if (!add_probe(s, p.job, &goal) || cost_model_predict(e->cost, &s->load) > goal) return;
             continue;
         }
         const bool all = p.prefill ? segment_prefill_wants_logits(p.prefill) : prompt_logprobs_wanted(&p.job->prompt_logprobs);
         int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
-        if (all) most = BASE_MIN(most, e->max_logits - s->n_logits - BASE_MIN(BASE_MAX(places, 0), n - i - 1)); /* other jobs may need one each */
+        /* other jobs may need one row of logits each */
+        if (all) most = BASE_MIN(most, e->steps->max_logits - s->n_logits - BASE_MIN(BASE_MAX(places, 0), n - i - 1));
         if (most <= 0) continue;
         const bool embeds = p.job && p.job->embedding.pooling != RP_POOLING_OFF, whole = embeds && embedding_is_whole(p.job);
         if (whole && most < seq->n - seq->done) continue; /* it is in the next step */
-        int32_t rows = whole ? most : fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
+        int32_t rows = whole ? most : fitting_rows(e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
         step_add_part(s, p.job, p.prefill, rows, last && p.job && !all && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
         if (all) step_want_all(s);
         if (embeds) step_want_pooled(s);
         left -= rows;
-        if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
+        if (rows < most || cost_model_predict(e->cost, &s->load) > goal) return;
     }
 }
 
@@ -301,8 +356,8 @@ static void add_background(step *s) {
     BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
     const sequence *seq = j ? &j->seq : &c->seq;
     const bool all = j && segment_prefill_wants_logits(j);
-    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), all ? e->max_logits : e->chunk_tokens);
-    int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots, j != NULL));
+    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), all ? e->steps->max_logits : e->chunk_tokens);
+    int32_t rows = fitting_rows(e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots, j != NULL));
     step_add_part(s, j ? NULL : c, j, rows, !j && rows == seq->n - seq->done, NULL, 0);
     if (all) step_want_all(s);
 }
@@ -310,13 +365,13 @@ static void add_background(step *s) {
 /* ---- outcome ---- */
 
 static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
-    return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->net.hp.n_outputs;
+    return e->steps->logits + (size_t)(p->first_logits + i) * (size_t)e->model->net.hp.n_outputs;
 }
 
 /* Adds what a part computed to its embedding. */
 static void steps_pool(const rp_engine *e, rp_job *c, const step_part *p) {
     const float *scores = p->first_logits >= 0 ? logits_of(e, p, 0) : NULL;
-    embedding_add(c, e->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd, scores, p->n_pooled);
+    embedding_add(c, e->steps->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd, scores, p->n_pooled);
     if (c->seq.done == c->seq.n) embedding_finish(c);
 }
 
@@ -357,7 +412,7 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
     const float *logits = logits_of(e, p, i);
     const bool first = !c->answer.first_us;
     if ((*again = focus_is_due(c, logits))) return RP_OK;
-    e->reported_first |= first;
+    e->steps->reported_first |= first;
     int rc = answer_next(&c->answer, logits, token, err);
     if (first && !rc && c->n_resumed == 0) steps_notify_first_logits(e, c, logits); /* of a prompt */
     return rc;
@@ -431,7 +486,7 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
 static void step_settle(const step *s, int step_rc, const rp_error *err) {
     rp_engine *e = s->e;
     for (int32_t i = 0; i < s->n_parts; i++) {
-        step_part *p = &e->parts[i];
+        step_part *p = &e->steps->parts[i];
         BASE_ASSERT(p->rc != RP_ERR_BUDGET); /* invariant 6: an admitted job never lacks a block */
         if (step_rc && !p->rc) {
             p->rc = step_rc;
@@ -454,10 +509,10 @@ static rp_step_kind step_part_kind_of(const step_part *p) {
 
 static void step_trace(const step *s) {
     int32_t rows[RP_N_STEP_KINDS] = {0};
-    for (int32_t i = 0; i < s->n_parts; i++) rows[step_part_kind_of(&s->e->parts[i])] += s->e->parts[i].n_rows;
+    for (int32_t i = 0; i < s->n_parts; i++) rows[step_part_kind_of(&s->e->steps->parts[i])] += s->e->steps->parts[i].n_rows;
     BASE_TRACE(ENGINE, "step %llu: rows: %d decode, %d prompt prefill, %d module prefill, %d background, in %d "
                        "pieces; %d requests running, %d waiting; %llu us, %.0f predicted",
-               (unsigned long long)s->e->n_steps, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], rows[RP_STEP_BACKGROUND],
+               (unsigned long long)s->e->steps->n, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], rows[RP_STEP_BACKGROUND],
                s->n_parts, s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
 }
 
@@ -465,47 +520,47 @@ static void step_trace(const step *s) {
 static void step_report(const step *s) {
     rp_engine *e = s->e;
     if (base_trace_enabled(BASE_COMPONENT_ENGINE)) step_trace(s);
-    if (!e->on_step) return;
+    if (!e->steps->on_step) return;
     for (int32_t i = 0; i < s->n_parts; i++) {
-        const step_part *p = &e->parts[i];
+        const step_part *p = &e->steps->parts[i];
         const rp_job *c = asker_of(p);
-        e->reported[i] = (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
+        e->steps->reported[i] = (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
     rp_step reported = {.struct_size = (uint32_t)sizeof(reported),
-                    .number = e->n_steps,
-                    .start_us = s->start_us,
-                    .end_us = s->end_us,
-                    .predicted_us = (uint64_t)s->predicted_us,
-                    .parts = e->reported,
-                    .n_parts = s->n_parts,
-                    .n_running = e->n_running,
-                    .n_waiting = e->n_waiting,
-                    .kv_bytes = kv_pool_get_stats(e->pool).used_bytes};
-    e->on_step(e->step_user, &reported);
+                        .number = e->steps->n,
+                        .start_us = s->start_us,
+                        .end_us = s->end_us,
+                        .predicted_us = (uint64_t)s->predicted_us,
+                        .parts = e->steps->reported,
+                        .n_parts = s->n_parts,
+                        .n_running = e->n_running,
+                        .n_waiting = e->n_waiting,
+                        .kv_bytes = kv_pool_get_stats(e->pool).used_bytes};
+    e->steps->on_step(e->steps->step_user, &reported);
 }
 
 /* ---- a step ---- */
 
 static bool waits_for_disk(const step *s) {
     for (int32_t i = 0; i < s->n_parts; i++)
-        if (!engine_is_ready(s->e, s->e->contexts[i])) return true;
+        if (!sequence_is_ready(s->e->steps->contexts[i])) return true;
     return false;
 }
 
 /* Of requests: rows of answers are first. */
-static bool step_has_answers(const step *s) { return s->n_parts > 0 && step_part_kind_of(&s->e->parts[0]) == RP_STEP_DECODE; }
+static bool step_has_answers(const step *s) { return s->n_parts > 0 && step_part_kind_of(&s->e->steps->parts[0]) == RP_STEP_DECODE; }
 
 static int run_probe(step *s, rp_error *err) {
     rp_engine *e = s->e;
     rp_job *c = s->probed;
-    bool waits = !engine_is_ready(e, &c->seq.context);
+    bool waits = !sequence_is_ready(&c->seq.context);
     uint64_t start = base_clock_us();
     int rc = blend_probe(e, c, s->n_probed, err);
     uint64_t us = base_clock_us() - start;
     BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d of %d; %llu us, %.0f predicted", (unsigned long long)c->request->number, s->n_probed,
-               c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->probe_cost, &s->probe_load));
+               c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->steps->probe_cost, &s->probe_load));
     c->blend.us += us;
-    if (!rc && !waits) cost_model_learn(&e->probe_cost, &s->probe_load, (double)us);
+    if (!rc && !waits) cost_model_learn(&e->steps->probe_cost, &s->probe_load, (double)us);
     return rc;
 }
 
@@ -519,25 +574,25 @@ bool steps_run(rp_engine *e, step_result *out) {
     add_background(&s);
     if (s.n_parts == 0 && !s.probed) return false;
     if (s.n_rows > 0) {
-        rp_step_kind last = step_part_kind_of(&e->parts[s.n_parts - 1]); /* chunks are last */
-        model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
+        rp_step_kind last = step_part_kind_of(&e->steps->parts[s.n_parts - 1]); /* chunks are last */
+        model_step rows = {.rows = e->steps->rows, .n_rows = s.n_rows, .contexts = e->steps->contexts, .n_contexts = s.n_parts};
         bool waits = waits_for_disk(&s);
-        BASE_ASSERT(s.n_rows <= e->max_rows && s.n_parts <= e->max_parts && s.n_logits <= e->max_logits);
-        e->n_steps++;
-        if (last == RP_STEP_DECODE) e->last_plain = e->n_steps;
-        else if (last == RP_STEP_BACKGROUND) e->last_plain++; /* a step without answers does not count */
-        s.predicted_us = cost_model_predict(&e->cost, &s.load);
+        BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts && s.n_logits <= e->steps->max_logits);
+        e->steps->n++;
+        if (last == RP_STEP_DECODE) e->steps->last_plain = e->steps->n;
+        else if (last == RP_STEP_BACKGROUND) e->steps->last_plain++; /* a step without answers does not count */
+        s.predicted_us = cost_model_predict(e->cost, &s.load);
         s.start_us = base_clock_us();
-        rc = model_forward_step(e->forward, &rows, e->logits, &err);
-        if (!rc && s.n_hidden > 0) model_forward_read_hidden(e->forward, &rows, e->hidden);
+        rc = model_forward_step(e->forward, &rows, e->steps->logits, &err);
+        if (!rc && s.n_hidden > 0) model_forward_read_hidden(e->forward, &rows, e->steps->hidden);
         s.end_us = base_clock_us();
-        if (!rc && !waits) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
+        if (!rc && !waits) cost_model_learn(e->cost, &s.load, (double)(s.end_us - s.start_us));
         step_report(&s);
         engine_count_gap(e, s.end_us, step_has_answers(&s));
     }
     step_settle(&s, rc, &err);
-    if (e->reported_first) sched_yield();
-    e->reported_first = false;
+    if (e->steps->reported_first) sched_yield();
+    e->steps->reported_first = false;
     out->n_parts = s.n_parts;
     if (s.probed && (out->rc = run_probe(&s, &out->err))) out->probed = s.probed;
     return true;

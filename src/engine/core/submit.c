@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* submit.c: hands jobs to the engine's thread: requests, prefill of a schema's modules, preparation of weights. */
+#include "engine/core/submit.h"
+
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/sized.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/fallback.h"
+#include "engine/core/identity.h"
+#include "engine/core/job.h"
+#include "engine/core/request.h"
+#include "engine/core/schemas.h"
+#include "engine/features/embedding.h"
 #include "sampling/answer_stream.h"
 
 #define LEAST_RETRY_MS 50
@@ -97,7 +107,7 @@ int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_e
 
 /* A job that prefills a schema's modules, not queued yet. */
 static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
-                      rp_error *err) {
+                           rp_error *err) {
     int rc = job_new(out, e, JOB_MODULE_PREFILL, err);
     if (rc) return rc;
     rp_job *c = *out;

@@ -31,7 +31,7 @@ typedef struct turn {
 typedef struct turns_tenant {
     base_key salt;
     int32_t priority;
-    turn last; /* of its last admitted request, or at which it began to wait */
+    turn last;  /* of its last admitted request, or at which it began to wait */
     bool waits; /* it has queued requests */
 } turns_tenant;
 

@@ -7,11 +7,17 @@
  *
  * The root of the adapter is that of a scope (job_tokens.c), which the adapter with its scale names as well. The submitting thread, except
  * job_find_switch, which the engine's thread calls as well. */
+#include "engine/features/adapters.h"
+
 #include <math.h>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "model/adapter.h"
+#include "pml/document.h"
+#include "pml/plan.h"
 
 int job_take_adapter(rp_job *c, const rp_request *o, rp_error *err) {
     if (!isfinite(o->adapter_scale)) return base_fail(err, RP_ERR_INVALID, "adapter_scale is %g: give a finite number", (double)o->adapter_scale);

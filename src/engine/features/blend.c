@@ -5,11 +5,23 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/steps.h"
 #include "engine/features/module_share.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/context.h"
+#include "kv/span.h"
+#include "model/adapter.h"
+#include "backend/backend.h"
+#include "model/forward.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
 
 /* The first tokens of modules are chosen first, up to this share of the chosen tokens
  * (docs/decisions/0016-blend-begins-with-beginnings.md). */
@@ -64,17 +76,22 @@ static model_row blend_row_of(const rp_job *c, const blend_token *t) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
     const int32_t pos = s->pos + t->slot + need->view.shift;
-    return (model_row){.token = pml_segment_tokens(l, s)[t->slot], .pos = pos, .span = need->spans[t->slot / KV_SPAN_TOKENS],
-                       .slot = t->slot % KV_SPAN_TOKENS, .adapter = adapter_use_at(&c->adapter, pos),
-                       .adapter_scale = c->adapter.scale};
+    return (model_row){
+        .token = pml_segment_tokens(l, s)[t->slot],
+        .pos = pos,
+        .span = need->spans[t->slot / KV_SPAN_TOKENS],
+        .slot = t->slot % KV_SPAN_TOKENS,
+        .adapter = adapter_use_at(&c->adapter, pos),
+        .adapter_scale = c->adapter.scale,
+    };
 }
 
 int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err) {
     job_blend *b = &c->blend;
     const kv_context *contexts[] = {&c->seq.context};
-    BASE_ASSERT(n <= e->max_rows && b->done + n <= b->n);
-    for (int32_t i = 0; i < n; i++) e->rows[i] = blend_row_of(c, &b->tokens[b->done + i]);
-    int rc = model_forward_probe(e->forward, &(model_step){e->rows, n, contexts, 1}, b->deviations + b->done, err);
+    BASE_ASSERT(n <= e->steps->max_rows && b->done + n <= b->n);
+    for (int32_t i = 0; i < n; i++) e->steps->rows[i] = blend_row_of(c, &b->tokens[b->done + i]);
+    int rc = model_forward_probe(e->forward, &(model_step){e->steps->rows, n, contexts, 1}, b->deviations + b->done, err);
     if (!rc) b->done += n;
     return rc;
 }

@@ -17,9 +17,9 @@
 
 /* A candidate token. */
 typedef struct blend_token {
-    size_t item;   /* of the plan, a view; */
-    int32_t need;  /* of the call's needs */
-    int32_t slot;  /* of the segment */
+    size_t item;  /* of the plan, a view; */
+    int32_t need; /* of the call's needs */
+    int32_t slot; /* of the segment */
 } blend_token;
 
 typedef struct job_blend {

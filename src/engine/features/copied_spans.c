@@ -3,7 +3,16 @@
 #include "engine/features/copied_spans.h"
 
 #include "base/check.h"
-#include "engine/engine_internal.h"
+#include "base/compiler.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/sequence.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "kv/kv_format.h"
+#include "kv/kv_plan.h"
+#include "kv/span.h"
+#include "pml/plan.h"
 
 int64_t copied_spans_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans) {
     const kv_pool *pool = c->engine->pool;

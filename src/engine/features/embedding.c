@@ -8,7 +8,11 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "backend/backend.h"
+#include "model/model.h"
+#include "model/tokenizer/tokenizer.h"
 
 /* ---- names ---- */
 

@@ -9,8 +9,20 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/sequence.h"
 #include "engine/features/module_share.h"
+#include "engine/reuse/prefix.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/context.h"
+#include "kv/span.h"
+#include "backend/attention_observer.h"
+#include "backend/backend.h"
+#include "model/model.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "sampling/sampler.h"
 
 const char focus_reason[] = "focus";
 

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prompt_logprobs.c: see prompt_logprobs.h. */
+#include "engine/features/prompt_logprobs.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "model/model.h"
+#include "sampling/sampler.h"
 
 /* A module's tokens attend to their scope, so the logits of their rows are not those of the prompt. */
 static int prompt_logprobs_check(const rp_job *c, rp_error *err) {

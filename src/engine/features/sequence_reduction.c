@@ -5,13 +5,33 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/sequence.h"
 #include "engine/features/copied_spans.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/segment_prefills.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "kv/kv_format.h"
+#include "kv/kv_layer.h"
+#include "kv/kv_plan.h"
+#include "kv/slot_selection.h"
+#include "kv/span.h"
+#include "backend/attention_observer.h"
+#include "backend/backend.h"
+#include "model/model.h"
 #include "model/reduction.h"
+#include "model/sequence_methods.h"
+#include "backend/slot_bounds.h"
+#include "pml/plan.h"
+#include "store/record/record.h"
+#include "store/index/span_tree.h"
 #include "backend/slot_bounds.h"
 
 #define DEFAULT_METHOD SEQUENCE_SNAPKV
@@ -343,7 +363,7 @@ int reduction_apply(rp_job *c, rp_error *err) {
     if (!r->asked) return RP_OK;
     BASE_ASSERT(!r->observer || c->seq.context.n_views <= r->observer->n_views);
     BASE_ASSERT(!c->shares && !c->seq.context.open);
-    kv_context_wait(&c->seq.context, c->engine->states.shape.n_layers);
+    kv_context_wait(&c->seq.context, c->engine->states->shape.n_layers);
     int rc = listing_open(&l, &c->seq.context, err);
     if (l.sources) {
         const int32_t n_others = l.n - kept_tokens(c), mean = mean_of(r, n_others);

@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* auto_modules.c: see auto_modules.h. */
+#include "engine/reuse/auto_modules.h"
+
 #include <string.h>
 
-#include "base/log.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/vocabulary.h"
+#include "engine/features/prompt_logprobs.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/token_chunks.h"
+#include "model/model.h"
+#include "store/index/span_tree.h"
 
 /* ---- planning ---- */
 
@@ -16,30 +28,6 @@ static bool may_use_runs(const rp_job *c) {
            !c->adapter.adapter &&
            !c->reduction.asked && !c->shift.asked && c->focus.most == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
            c->n_resumed == 0 && !prompt_logprobs_wanted(&c->prompt_logprobs) && c->n_runs == 1;
-}
-
-static uint8_t class_of(const tokenizer *t, int32_t id) {
-    size_t n, n_shown;
-    const char *text = tokenizer_bytes(t, id, true, &n);
-    tokenizer_bytes(t, id, false, &n_shown);
-    if (n_shown < n || tokenizer_is_end(t, id)) return TOKEN_CLASS_CONTROL;
-    return n > 0 && text[n - 1] == '\n' ? TOKEN_CLASS_LINE_END : TOKEN_CLASS_TEXT;
-}
-
-/* The classes of the vocabulary, made for the first request that needs them; they stay until the engine is freed. NULL: no memory. */
-static const uint8_t *auto_modules_classes(rp_engine *e) {
-    pthread_mutex_lock(&e->trie_lock);
-    if (!e->token_classes) {
-        base_budget *before = base_budget_enter(NULL); /* the engine's, not the request's */
-        const int32_t n = e->model->net.hp.n_vocab;
-        uint8_t *classes = base_alloc((size_t)n);
-        for (int32_t i = 0; i < n && classes; i++) classes[i] = class_of(e->model->tokenizer, i);
-        e->token_classes = classes;
-        base_budget_enter(before);
-    }
-    const uint8_t *classes = e->token_classes;
-    pthread_mutex_unlock(&e->trie_lock);
-    return classes;
 }
 
 /* The text that the prompt begins with: its first chunk, after the header of a message. */
@@ -56,7 +44,7 @@ static void name_beginning(rp_job *c) {
 int auto_modules_plan(rp_job *c, rp_error *err) {
     job_auto *a = &c->automatic;
     if (!a->asked || !may_use_runs(c)) return RP_OK;
-    const uint8_t *classes = auto_modules_classes(c->engine);
+    const uint8_t *classes = vocabulary_classes(c->engine);
     a->ends = classes ? base_alloc((size_t)c->n_prompt * sizeof(*a->ends)) : NULL;
     a->misses = base_calloc((size_t)c->n_prompt, sizeof(*a->misses));
     if (!a->ends || !a->misses) return base_fail_memory(err, (size_t)c->n_prompt * sizeof(*a->ends), "the chunks of a prompt");

@@ -4,12 +4,22 @@
  * tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text, or
  * one that means the same (rp_request.on_meaning), after exactly the same tokens.
  */
+#include "engine/reuse/conversation.h"
+
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/reuse/answer_memory.h"
+#include "model/model.h"
+#include "model/tokenizer/tokenizer.h"
+#include "pml/plan.h"
 #include "structured/chat_truncation.h"
 
 /* ---- keys ---- */

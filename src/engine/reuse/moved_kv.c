@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moved_kv.c: see moved_kv.h. */
+#include "engine/reuse/moved_kv.h"
+
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/job.h"
+#include "kv/context.h"
+#include "kv/span.h"
+#include "store/index/span_tree.h"
 
 #define MOST_RUNS ((size_t)1 << 16)
 

@@ -6,8 +6,25 @@
  *
  * The last token of a prompt, or of a resumed answer, is always computed, for its logits.
  */
+#include "engine/reuse/prefix.h"
+
 #include "base/check.h"
-#include "engine/engine_internal.h"
+#include "base/compiler.h"
+#include "base/hash.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/core/sequence.h"
+#include "engine/features/sequence_reduction.h"
+#include "engine/reuse/auto_modules.h"
+#include "engine/reuse/moved_kv.h"
+#include "engine/reuse/shifted_reuse.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "kv/span.h"
+#include "store/span_store.h"
+#include "store/index/span_tree.h"
 
 /* Below this number of tokens, computing twice is cheaper than waiting: a span of them takes blocks of 64 slots. */
 #define LEAST_SHARED 32
@@ -172,7 +189,7 @@ void prefix_give(rp_job *c, bool all) {
         if (!prefix_enter(c) || prefix_cut(c)) c->shares = false;
         if (!c->shares || !(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
-        uint64_t cost_us = cost_model_usual_us(&c->engine->cost, n, kv_span_position(span));
+        uint64_t cost_us = cost_model_usual_us(c->engine->cost, n, kv_span_position(span));
         span_store_set_reader(c->engine->store, c->request->reader);
         if (span_tree_extend(&c->path, span, c->tokens + c->n_given, cost_us, &kept, NULL)) c->shares = false;
         span_store_set_reader(c->engine->store, (span_reader){0});

@@ -4,8 +4,12 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "pml/layout.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 
 /* The index of a key, or its insertion index. Locked. */
 static size_t reduced_modules_index(const reduced_modules *r, const base_key *key) {
@@ -21,7 +25,7 @@ static size_t reduced_modules_index(const reduced_modules *r, const base_key *ke
 static bool is_at(const reduced_modules *r, size_t i, const base_key *key) { return i < r->n && base_key_equal(&r->keys[i], key); }
 
 static void add_key(rp_engine *e, const base_key *key) {
-    reduced_modules *r = &e->reduced_modules;
+    reduced_modules *r = e->reduced_modules;
     pthread_mutex_lock(&e->lock);
     const size_t i = reduced_modules_index(r, key);
     if (!is_at(r, i, key) && !base_grow((void **)&r->keys, &r->cap, r->n + 1, REDUCED_MODULES_MAX, sizeof(*r->keys))) {
@@ -39,7 +43,7 @@ void reduced_modules_add(rp_engine *e, const pml_segment *s) {
 bool reduced_modules_has(rp_engine *e, const pml_segment *s) {
     const base_key key = pml_reduced_key(s, 0);
     pthread_mutex_lock(&e->lock);
-    const bool has = is_at(&e->reduced_modules, reduced_modules_index(&e->reduced_modules, &key), &key);
+    const bool has = is_at(e->reduced_modules, reduced_modules_index(e->reduced_modules, &key), &key);
     pthread_mutex_unlock(&e->lock);
     return has;
 }
@@ -51,4 +55,4 @@ static void note_stored(void *user, const store_item *item) {
 
 void reduced_modules_open(rp_engine *e) { span_store_each(e->store, note_stored, e); }
 
-void reduced_modules_free(rp_engine *e) { base_free(e->reduced_modules.keys); }
+void reduced_modules_free(rp_engine *e) { base_free(e->reduced_modules->keys); }

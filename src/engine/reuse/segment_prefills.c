@@ -6,10 +6,27 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/schemas.h"
+#include "engine/core/sequence.h"
+#include "engine/reuse/reduced_modules.h"
+#include "engine/reuse/segment_reduction.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "kv/kv_format.h"
+#include "kv/span.h"
+#include "backend/backend.h"
+#include "pml/document.h"
+#include "pml/layout.h"
+#include "store/record/record.h"
+#include "store/span_store.h"
 
 /* Recursion limit: scopes name earlier segments only and in their order, so real depths are 2. */
 #define MAX_DEPTH 64
@@ -21,7 +38,9 @@ const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { ret
 
 static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
 
-static const base_key *prefill_name(const pml_layout *l, const pml_segment *s, bool reduced) { return reduced ? &s->reduced : pml_layout_name_of(l, s); }
+static const base_key *prefill_name(const pml_layout *l, const pml_segment *s, bool reduced) {
+    return reduced ? &s->reduced : pml_layout_name_of(l, s);
+}
 
 /* The prefill that already computes a segment, or its reduced KV. One that is not kept belongs to its asker only. */
 static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, bool reduced, const rp_job *asker, bool kept) {
@@ -184,7 +203,7 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     char label[RECORD_MAX_LABEL + 1];
     const span_terms terms = terms_of(l, s);
     record about = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
-                    .cost_us = cost_model_usual_us(&e->cost, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt)};
+                    .cost_us = cost_model_usual_us(e->cost, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt)};
     if (i > 0) about.parent = keys[i - 1];
     pml_layout_label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &about, &terms, err);
@@ -196,7 +215,7 @@ static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment
     char label[RECORD_MAX_LABEL + 1];
     const span_terms terms = terms_of(l, s);
     record about = {.kind = RECORD_REDUCED, .at = i, .label = label, .tenant = span_tenant(&schema->salt),
-                    .cost_us = 2 * cost_model_usual_us(&e->cost, s->n_tokens, s->pos) / (uint64_t)n};
+                    .cost_us = 2 * cost_model_usual_us(e->cost, s->n_tokens, s->pos) / (uint64_t)n};
     about.parent = i > 0 ? pml_reduced_key(s, i - 1) : *pml_layout_name_of(l, s);
     pml_layout_label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &about, &terms, err);
@@ -314,7 +333,8 @@ int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
 }
 
 static const char *reason_of_miss(const rp_engine *e, const base_key *key, span_found found) {
-    return found == SPAN_FOUND_NO_MEMORY ? "memory" : span_store_was_dropped(e->store, key) ? "evicted" : "new";
+    return found == SPAN_FOUND_NO_MEMORY ? "memory" : span_store_was_dropped(e->store, key) ? "evicted"
+                                                                                            : "new";
 }
 
 /* The same for reduced spans: the first one has their number. */

@@ -21,22 +21,22 @@ typedef struct segment_need segment_need;
 /* How a context takes a segment. */
 typedef struct segment_view {
     int32_t segment, shift;
-    int32_t n_tokens; /* its first slots: all of them, unless the prompt recomputes its last token */
-    bool mask_holes;  /* placeholders are masked in a prompt; in a scope a segment is visible with them, as it was computed */
+    int32_t n_tokens;     /* its first slots: all of them, unless the prompt recomputes its last token */
+    bool mask_holes;      /* placeholders are masked in a prompt; in a scope a segment is visible with them, as it was computed */
     const int32_t *again; /* [n_again] slots that the prompt recomputes, rising; borrowed */
     int32_t n_again;
-    bool reduced;    /* its reduced KV, as a whole */
+    bool reduced; /* its reduced KV, as a whole */
 } segment_view;
 
 struct segment_need {
     segment_view view;
-    bool missed;         /* a cache miss */
-    bool from_disk;      /* a hit on disk, not in RAM */
-    const char *reason;  /* of the miss; "" for a hit */
-    int32_t n_spans;     /* reduced: of its parts; 0 while they are prefilled */
-    kv_span **spans;     /* [n_spans] references; NULL while they are prefilled */
+    bool missed;              /* a cache miss */
+    bool from_disk;           /* a hit on disk, not in RAM */
+    const char *reason;       /* of the miss; "" for a hit */
+    int32_t n_spans;          /* reduced: of its parts; 0 while they are prefilled */
+    kv_span **spans;          /* [n_spans] references; NULL while they are prefilled */
     segment_prefill *prefill; /* that computes it; NULL: the need is met */
-    segment_need *next;  /* of the prefill's waiters */
+    segment_need *next;       /* of the prefill's waiters */
     segment_needs *owner;
 };
 
@@ -49,12 +49,12 @@ struct segment_needs {
 
 struct segment_prefill {
     segment_prefill *next; /* in the engine's list */
-    rp_schema *schema;   /* a reference */
+    rp_schema *schema;     /* a reference */
     int32_t segment;
-    bool kept;           /* its spans enter the store; else they are for `asker` only */
-    bool composed;       /* its scope is in the context */
-    rp_job *asker;      /* the job that missed it first; NULL: that has ended */
-    bool in_background; /* only a background task waits for it: it is computed in that task's steps (background.h) */
+    bool kept;                    /* its spans enter the store; else they are for `asker` only */
+    bool composed;                /* its scope is in the context */
+    rp_job *asker;                /* the job that missed it first; NULL: that has ended */
+    bool in_background;           /* only a background task waits for it: it is computed in that task's steps (background.h) */
     segment_reduction *reduction; /* it computes the segment's reduced KV; NULL: the segment's KV */
     segment_needs needs;
     segment_need *waiters;

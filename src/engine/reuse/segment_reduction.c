@@ -5,10 +5,28 @@
 #include <math.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/sequence.h"
+#include "kv/block_pool.h"
+#include "kv/context.h"
+#include "kv/kv_format.h"
+#include "kv/kv_layer.h"
+#include "kv/kv_plan.h"
+#include "kv/slot_selection.h"
+#include "kv/span.h"
+#include "backend/attention_observer.h"
+#include "backend/backend.h"
+#include "model/model.h"
+#include "model/reduction.h"
+#include "model/tokenizer/tokenizer.h"
+#include "pml/layout.h"
+#include "sampling/sampler.h"
+#include "store/record/record.h"
 
 #define LEAST_CHUNK 64  /* tokens of a repetition that is worth a pass */
 #define MOST_ASKING 128 /* tokens that ask for it, approximately */
@@ -51,7 +69,7 @@ static const int32_t shares[] = SEGMENT_REDUCTION_SHARES;
 static bool is_auto(const segment_reduction *r) { return r->segment->keep == REDUCTION_AUTO; }
 
 rp_kv_format segment_open_format(const rp_engine *e, const pml_segment *s) {
-    return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format;
+    return kv_format_is_encoded(s->format) ? e->states->shape.format : s->format;
 }
 
 bool segment_reduction_fits(const rp_engine *e, const pml_segment *s) {

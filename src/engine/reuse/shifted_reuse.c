@@ -14,11 +14,21 @@
  * What is computed after shifted KV is kept under a root that names it (moved_kv.h): the next turn, with the same cached text before and after the
  * edit, finds the same run, and hits what follows it. In a scope before the last one (span_tree.h) it is not kept. The engine's thread.
  */
+#include "engine/reuse/shifted_reuse.h"
+
 #include <string.h>
 
+#include "base/compiler.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/reuse/moved_kv.h"
+#include "kv/span.h"
+#include "model/model.h"
+#include "store/index/span_tree.h"
 
 #define WINDOW 16
 #define LEAST_MOVED 64    /* tokens: below it, computing is cheaper than searching */

@@ -3,9 +3,18 @@
 #include "engine/reuse/span_prefetch.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/schemas.h"
+#include "engine/reuse/prefix.h"
+#include "kv/block_pool.h"
+#include "kv/span.h"
+#include "pml/layout.h"
+#include "pml/plan.h"
+#include "store/span_store.h"
 
 #define ROOM_SHARE 2 /* divisor of the unreserved memory */
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "engine/engine_internal.h"
+#include "engine/core/schemas.h"
 #include "tools/lint/lint.h"
 
 int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir,
