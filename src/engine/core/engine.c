@@ -20,6 +20,7 @@
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/identity.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
 #include "engine/core/load.h"
 #include "engine/core/observer.h"
@@ -29,6 +30,7 @@
 #include "engine/core/steps.h"
 #include "engine/core/turns.h"
 #include "engine/core/vocabulary.h"
+#include "engine/features/features.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/reduced_modules.h"
@@ -403,6 +405,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->inbox_end = &e->inbox;
     e->budget_epoch = 1;
     e->observers = observers;
+    e->features = job_features_table;
     cost_model_init(e->cost);
     cost_model_init(&e->steps->probe_cost);
 }

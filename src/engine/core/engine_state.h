@@ -35,6 +35,7 @@ struct rp_engine {
     struct span_reporter *reporter;              /* of the store's changes; NULL: not reported */
     const base_key *cluster_key;                 /* NULL: none */
     const struct job_observer *const *observers; /* ends with NULL */
+    const struct job_feature *const *features;   /* likewise (features/features.h) */
     struct job_reduction *reduction;             /* rp_engine_options.kv_keep and kv_method: of requests that name none */
 
     pthread_mutex_t lock;

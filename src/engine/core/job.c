@@ -12,12 +12,11 @@
 #include "base/sized.h"
 #include "base/threads.h"
 #include "engine/core/engine_state.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/schemas.h"
 #include "engine/core/sequence.h"
 #include "engine/features/blend.h"
-#include "engine/features/embedding.h"
 #include "engine/features/focus.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/moved_kv.h"
@@ -107,8 +106,7 @@ static void job_free_plan(rp_job *c) {
     base_free(c->other.scopes);
     prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
-    embedding_close(&c->embedding);
-    prompt_logprobs_close(&c->prompt_logprobs);
+    job_features_close(c);
     adapter_unref(c->adapter.adapter);
     job_auto_close(&c->automatic);
     pml_plan_free(c->plan);

@@ -29,7 +29,6 @@
 #include <stdatomic.h>
 
 #include "sampling/answer.h"
-#include "engine/features/embedding.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/features/blend.h"
@@ -42,8 +41,8 @@
 #include "engine/reuse/span_prefetch.h"
 #include "engine/background/scaffolds.h"
 #include "engine/reuse/segment_prefills.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/sequence.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/core/turns.h"
 #include "model/adapter.h"
 #include "pml/plan.h"
@@ -153,12 +152,12 @@ struct rp_job {
     uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;
     job_auto automatic;
+    job_wants wants; /* of its features, */
+    job_features features;
     job_blend blend;
     job_focus focus;
     job_reduction reduction;
     job_shift shift;
-    job_embedding embedding;
-    job_prompt_logprobs prompt_logprobs;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes;                      /* of KV, while it was composed */
     struct audit_case *audited;                 /* sampled by the auditor, which holds its first token's logits; else NULL */

@@ -24,7 +24,6 @@
 #include "engine/core/sequence.h"
 #include "engine/features/adapters.h"
 #include "engine/features/context_shift.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/segment_reduction.h"
 #include "kv/block_pool.h"
@@ -184,7 +183,7 @@ int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *p
 }
 
 int32_t job_most_found(const rp_job *c) {
-    return prompt_logprobs_wanted(&c->prompt_logprobs) ? 0 : job_n_given(c) - BASE_MAX(reduction_observed_rows(c), 1);
+    return c->wants.all_logits ? 0 : job_n_given(c) - BASE_MAX(reduction_observed_rows(c), 1);
 }
 
 /* ---- blocks ---- */

@@ -12,9 +12,9 @@
 #include "base/sized.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
 #include "engine/core/request.h"
-#include "engine/features/embedding.h"
 #include "kv/kv_plan.h"
 #include "kv/span.h"
 #include "model/reduction.h"
@@ -158,7 +158,7 @@ int rp_plan_names_of(rp_engine *e, const rp_request *request, rp_plan_names **ou
     *out = NULL;
     if (!e->cluster_key) return base_fail(err, RP_ERR_UNSUPPORTED, "the engine has no cluster_key: names need one");
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
-    embedding_take_options(&o);
+    job_features_options(e, &o);
     if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
     if (!rc) rc = job_plan_prompt(c, &o, err);
     if (!rc) rc = names_make(c, out, err);

@@ -17,6 +17,7 @@
 #include "engine/core/fallback.h"
 #include "engine/core/identity.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
 #include "engine/core/observer.h"
 #include "engine/core/prompts.h"
@@ -24,8 +25,6 @@
 #include "engine/core/vocabulary.h"
 #include "engine/features/adapters.h"
 #include "engine/features/context_shift.h"
-#include "engine/features/embedding.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/conversation.h"
@@ -53,8 +52,6 @@ void rp_request_init(rp_request *request, uint32_t struct_size) {
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->net.hp.n_vocab;
-    int rc = embedding_check_options(e->model, o, err);
-    if (rc) return rc;
     if (o->built && (o->prompt || o->messages || o->rendered || o->tokens || o->text))
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt of parts and another prompt: give one of them");
     if (!o->built && !o->prompt && !o->messages && !o->rendered && !o->tokens && !o->text)
@@ -163,15 +160,6 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
-/* A text with the special tokens of its embedding. */
-static int plan_embedding(rp_job *c, const rp_request *o, rp_error *err) {
-    token_list list = {0};
-    int rc = tokenizer_encode_embedding(c->engine->model->tokenizer, o->text, strlen(o->text), NULL, 0, 0, &list, err);
-    if (!rc) rc = pml_plan_tokens(&c->plan, c->engine->model, list.ids, list.n, err);
-    token_list_free(&list);
-    return rc;
-}
-
 /* The number of a session: of a tenant's salt and a name. 0: no name. */
 static uint64_t session_number(const base_key *salt, const char *name) {
     base_key key;
@@ -194,6 +182,12 @@ static span_reader request_reader(const rp_job *c, const rp_request *o) {
     return (span_reader){.who = {session, rank}, .keep_s = o->retain_s};
 }
 
+static int plan_text(rp_job *c, const char *text, rp_error *err) {
+    bool planned;
+    const int rc = job_features_plan_text(c, text, &planned, err);
+    return rc || planned ? rc : pml_plan_text(&c->plan, c->engine->model, text, err);
+}
+
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
@@ -204,8 +198,7 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     bool has_document = o->prompt || o->built;
     if (!has_document && (o->messages || o->rendered)) return conversation_plan(c, o, err);
     if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
-    if (!has_document && o->pooling != RP_POOLING_OFF) return plan_embedding(c, o, err);
-    if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
+    if (!has_document) return plan_text(c, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     c->format = c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
     rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
@@ -362,11 +355,15 @@ static answer_place request_answer_place(const rp_job *c, const rp_request *o) {
     };
 }
 
-static int limit_answer(rp_job *c, const rp_request *o, rp_error *err) {
-    const answer_place place = request_answer_place(c, o);
+static int job_open_result(rp_job *c, rp_error *err) {
     c->result = base_calloc(1, sizeof(*c->result));
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     c->result->struct_size = (uint32_t)sizeof(*c->result);
+    return RP_OK;
+}
+
+static int limit_answer(rp_job *c, const rp_request *o, rp_error *err) {
+    const answer_place place = request_answer_place(c, o);
     answer_limit(&c->answer, &c->request->options, &place);
     return request_check_budget(c, err);
 }
@@ -399,13 +396,12 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     o = &plain;
     if ((rc = request_check_options(c->engine, o, err)) ||
         (rc = reduction_read(&c->reduction, c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
-        (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
+        (embedding_yield(c, o), rc = job_features_ask(c, o, err)) || (rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
         (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
-        (rc = limit_answer(c, o, err)) || (rc = prompt_logprobs_open(c, err)) || (rc = embedding_open(c, err)))
+        (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)) || (rc = limit_answer(c, o, err)))
         return rc;
-    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
-    if (!embedding_is_cacheable(c)) c->shares = false;
+    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && !c->wants.unshared && c->blend.most == 0; /* scattered spans are not kept */
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (c->focus.most > 0 && kv_shape_has_windows(&c->engine->states->shape)) c->shares = false;
     rc = auto_modules_plan(c, err);

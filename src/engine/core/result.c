@@ -16,10 +16,9 @@
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
-#include "engine/features/embedding.h"
 #include "engine/features/focus.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/segment_prefills.h"
@@ -67,12 +66,12 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
 static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "evicted", [SPAN_END_WINDOW] = "window", [SPAN_END_MEMORY] = "memory"};
+    const char *of_feature = job_features_miss_reason(c);
     if (item->why && !c->exact) return item->why;
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
     if (item->holder > 0 && !c->exact) return "uncached"; /* fresh anonymous text is an ordinary prefix */
-    if (!embedding_is_cacheable(c)) return "pooling";
+    if (of_feature) return of_feature;
     if (c->blend.most > 0) return "new"; /* no lookup is made */
-    if (prompt_logprobs_wanted(&c->prompt_logprobs)) return "logprobs";
     if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c)) return "kv_keep";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     if (c->known_elsewhere && c->adapter.adapter && c->switch_at == 0) return "adapter";

@@ -28,6 +28,7 @@
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/load.h"
 #include "engine/core/observer.h"
 #include "engine/core/queue.h"
@@ -36,9 +37,7 @@
 #include "engine/core/sequence.h"
 #include "engine/features/blend.h"
 #include "engine/features/context_shift.h"
-#include "engine/features/embedding.h"
 #include "engine/features/focus.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/prefix.h"
@@ -128,14 +127,29 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
         row->context = s->n_parts;
         if (!rc) choose_adapter(p, row);
         if (p->prefill && !rc) segment_prefill_observe(p->prefill, row);
-        if (p->job && !rc) embedding_prepare_row(p->job, p->job->n_found + k, row);
+        if (p->job && !rc) job_features_row(p->job, p->job->n_found + k, row);
         if (p->job && !rc) reduction_prepare_row(p->job, p->job->n_found + k, row);
     }
     return rc;
 }
 
-/* Adds a part to the step; if it cannot be appended, its job or prefill fails after the step. */
-static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
+/* Counts what the part's rows want: its last n_last rows want logits, others what features and prefills want. */
+static void count_wanted(step *s, step_part *p, int32_t n_last) {
+    model_row *rows = s->e->steps->rows + p->first_row;
+    for (int32_t i = 0; i < p->n_rows; i++) {
+        rows[i].wants_logits |= i >= p->n_rows - n_last;
+        p->n_logits += rows[i].wants_logits;
+        p->n_hidden += rows[i].wants_hidden;
+    }
+    if (p->n_logits > 0) p->first_logits = s->n_logits;
+    p->first_hidden = s->n_hidden;
+    s->n_logits += p->n_logits;
+    s->n_hidden += p->n_hidden;
+}
+
+/* Adds a part to the step; if it cannot be appended, its job or prefill fails after the step. n_last: how many of its last rows, drafts included,
+ * want logits. */
+static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int32_t n_last, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
     step_part *p = &e->steps->parts[s->n_parts];
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
@@ -150,28 +164,7 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, boo
     s->load.slots += (double)sequence_of(p)->slots;
     s->load.row_slots += (double)p->n_rows * ((double)sequence_of(p)->slots - 0.5 * p->n_rows);
     if (c && c->phase == JOB_FOCUS && p->n_rows > 0) focus_observe(c, &e->steps->rows[s->n_rows - 1]);
-    if (!wants_logits) return;
-    p->first_logits = s->n_logits;
-    s->n_logits += 1 + n_drafts;
-    for (int32_t i = 0; i <= n_drafts; i++) e->steps->rows[s->n_rows - 1 - i].wants_logits = true;
-}
-
-/* The last part wants the logits of all of its rows. */
-static void step_want_all(step *s) {
-    step_part *p = &s->e->steps->parts[s->n_parts - 1];
-    if (p->n_rows == 0) return;
-    p->first_logits = s->n_logits;
-    s->n_logits += p->n_rows;
-    for (int32_t i = 0; i < p->n_rows; i++) s->e->steps->rows[p->first_row + i].wants_logits = true;
-}
-
-/* The last part, of an embedding, wants what that is computed from. */
-static void step_want_pooled(step *s) {
-    step_part *p = &s->e->steps->parts[s->n_parts - 1];
-    p->n_pooled = embedding_mark_rows(p->job, p->job->n_found + p->job->seq.done, s->e->steps->rows + p->first_row, p->n_rows);
-    p->first_hidden = s->n_hidden;
-    if (p->job->embedding.pooling != RP_POOLING_RANK) s->n_hidden += p->n_pooled;
-    else if (p->n_pooled > 0) p->first_logits = s->n_logits++;
+    count_wanted(s, p, n_last);
 }
 
 /* A load with more rows of one of its contexts, which has `slots` slots. */
@@ -231,7 +224,7 @@ static void add_answers(step *s) {
         lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
         answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
         drafts -= lookup->n_tokens;
-        step_add_part(s, c, NULL, 1, true, lookup->tokens, lookup->n_tokens);
+        step_add_part(s, c, NULL, 1, 1 + lookup->n_tokens, lookup->tokens, lookup->n_tokens);
     }
     e->steps->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
 }
@@ -329,19 +322,17 @@ static void add_pieces(step *s) {
             if (!add_probe(s, p.job, &goal) || cost_model_predict(e->cost, &s->load) > goal) return;
             continue;
         }
-        const bool all = p.prefill ? segment_prefill_wants_logits(p.prefill) : prompt_logprobs_wanted(&p.job->prompt_logprobs);
+        const bool all = p.prefill ? segment_prefill_wants_logits(p.prefill) : p.job->wants.all_logits;
         int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
         /* other jobs may need one row of logits each */
         if (all) most = BASE_MIN(most, e->steps->max_logits - s->n_logits - BASE_MIN(BASE_MAX(places, 0), n - i - 1));
         if (most <= 0) continue;
-        const bool embeds = p.job && p.job->embedding.pooling != RP_POOLING_OFF, whole = embeds && embedding_is_whole(p.job);
+        const bool whole = p.job && p.job->wants.one_part;
         if (whole && most < seq->n - seq->done) continue; /* it is in the next step */
         int32_t rows = whole ? most : fitting_rows(e->cost, &s->load, seq->slots, most, goal);
-        bool last = rows == seq->n - seq->done;
+        const bool draws = rows == seq->n - seq->done && p.job && !p.job->answer.over && !focus_looks(&p.job->focus);
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
-        step_add_part(s, p.job, p.prefill, rows, last && p.job && !all && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
-        if (all) step_want_all(s);
-        if (embeds) step_want_pooled(s);
+        step_add_part(s, p.job, p.prefill, rows, all ? rows : draws, NULL, 0);
         left -= rows;
         if (rows < most || cost_model_predict(e->cost, &s->load) > goal) return;
     }
@@ -358,21 +349,13 @@ static void add_background(step *s) {
     const bool all = j && segment_prefill_wants_logits(j);
     const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), all ? e->steps->max_logits : e->chunk_tokens);
     int32_t rows = fitting_rows(e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots, j != NULL));
-    step_add_part(s, j ? NULL : c, j, rows, !j && rows == seq->n - seq->done, NULL, 0);
-    if (all) step_want_all(s);
+    step_add_part(s, j ? NULL : c, j, rows, all ? rows : !j && rows == seq->n - seq->done, NULL, 0);
 }
 
 /* ---- outcome ---- */
 
 static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
     return e->steps->logits + (size_t)(p->first_logits + i) * (size_t)e->model->net.hp.n_outputs;
-}
-
-/* Adds what a part computed to its embedding. */
-static void steps_pool(const rp_engine *e, rp_job *c, const step_part *p) {
-    const float *scores = p->first_logits >= 0 ? logits_of(e, p, 0) : NULL;
-    embedding_add(c, e->steps->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd, scores, p->n_pooled);
-    if (c->seq.done == c->seq.n) embedding_finish(c);
 }
 
 /* The next token of the answer to compute. Its slot was allocated with the job. */
@@ -453,26 +436,33 @@ static int steps_end_prompt(rp_job *c, rp_error *err) {
     return rc ? rc : reduction_apply(c, err);
 }
 
-/* The part had the logits of all of its rows, for the prompt's log-probabilities: those of the last one remain, if an answer follows. */
-static void take_prompt_logits(const rp_engine *e, rp_job *c, step_part *p) {
-    const bool last = c->seq.done + p->n_rows == c->seq.n;
-    prompt_logprobs_take(c, c->n_found + c->seq.done, p->n_rows, logits_of(e, p, 0));
-    p->first_logits = last && !c->answer.over ? p->first_logits + p->n_rows - 1 : -1;
+/* Rows of the prompt were computed: features take what they want of them. What remains are the logits of its last row, if an answer follows. */
+static int settle_prompt(const rp_engine *e, rp_job *c, step_part *p) {
+    const bool last = c->seq.done == c->seq.n;
+    const job_rows rows = {
+        .first = c->n_found + c->seq.done - p->n_rows,
+        .n = p->n_rows,
+        .logits = p->first_logits >= 0 ? logits_of(e, p, 0) : NULL,
+        .hidden = e->steps->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd,
+        .n_logits = p->n_logits,
+        .n_hidden = p->n_hidden,
+    };
+    int rc = p->n_rows > 0 ? job_features_settle(c, &rows, &p->err) : RP_OK;
+    if (!rc && c->phase == JOB_FOCUS) rc = focus_settle(c, &p->err);
+    else if (last && c->phase == JOB_PREFILL) c->phase = JOB_DECODE;
+    p->first_logits = last && !c->answer.over && p->n_logits > 0 ? p->first_logits + p->n_logits - 1 : -1;
+    return rc;
 }
 
 static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
-    bool decodes = c->phase == JOB_DECODE;
+    const bool decodes = c->phase == JOB_DECODE;
     if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
     if (!p->rc) {
-        int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
-        if (!decodes && p->n_rows > 0 && prompt_logprobs_wanted(&c->prompt_logprobs)) take_prompt_logits(e, c, p);
+        const int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
         BASE_ASSERT(c->seq.done <= c->seq.n);
-        if (c->phase == JOB_FOCUS) p->rc = focus_settle(c, &p->err);
-        else if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
-        const bool embeds = c->embedding.pooling != RP_POOLING_OFF;
-        if (!p->rc && embeds) steps_pool(e, c, p);
-        if (!p->rc && p->first_logits >= 0 && !embeds) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
+        if (!decodes) p->rc = settle_prompt(e, c, p);
+        if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else if (c->phase != JOB_FOCUS) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
         const bool goes_on = c->phase == JOB_DECODE && !c->answer.over;

@@ -27,8 +27,8 @@ typedef struct step_part {
     rp_job *job; /* NULL: the part is a module's */
     segment_prefill *prefill;
     int32_t first_row, n_rows;
-    int32_t first_logits;           /* index of the logits of the part's first row that wants them; such rows end the part; -1: none */
-    int32_t first_hidden, n_pooled; /* of an embedding: its rows' first hidden state, and their number (embedding.h) */
+    int32_t first_logits, n_logits; /* of the rows that want logits: index of those of the first one, or -1 if there is none; their number */
+    int32_t first_hidden, n_hidden; /* likewise of hidden states */
     int rc;                         /* RP_OK, or why it could not be appended or computed; */
     rp_error err;                   /* with this */
     step_outcome outcome;

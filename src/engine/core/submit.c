@@ -12,9 +12,9 @@
 #include "engine/core/fallback.h"
 #include "engine/core/identity.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/request.h"
 #include "engine/core/schemas.h"
-#include "engine/features/embedding.h"
 #include "sampling/answer_stream.h"
 
 #define LEAST_RETRY_MS 50
@@ -65,7 +65,7 @@ static int job_new_request(rp_job **out, rp_engine *e, const rp_request *request
     rp_job *c = NULL;
     *out = NULL;
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
-    embedding_take_options(&o);
+    job_features_options(e, &o);
     if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
     if (!rc) rc = job_plan(c, &o, err);
     if (rc) job_free(c);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/core/engine_state.h"
@@ -13,6 +14,7 @@
 #include "backend/backend.h"
 #include "model/model.h"
 #include "model/tokenizer/tokenizer.h"
+#include "pml/plan.h"
 
 /* ---- names ---- */
 
@@ -32,7 +34,16 @@ int rp_pooling_parse(const char *name, rp_pooling *out, rp_error *err) {
 
 /* ---- the request ---- */
 
-void embedding_take_options(rp_request *o) {
+typedef struct job_embedding {
+    rp_pooling pooling;   /* neither OFF nor MODEL */
+    double *sum;          /* [n_embedding] */
+    int32_t first_second; /* index of the first token of a pair's second text: its tokens have type 1; INT32_MAX: none */
+} job_embedding;
+
+static job_embedding *embedding_of(const rp_job *c) { return job_feature_state(c, &embedding_feature); }
+
+/* An embedding ignores them. */
+static void embedding_options(rp_request *o) {
     if (o->pooling == RP_POOLING_OFF) return;
     o->max_tokens = o->n_draft = o->n_stops = o->n_logprobs = 0;
     o->sampling = rp_sampling_defaults();
@@ -44,7 +55,7 @@ void embedding_take_options(rp_request *o) {
 
 static rp_pooling resolve(const rp_model *m, rp_pooling pooling) { return pooling == RP_POOLING_MODEL ? m->net.hp.pooling : pooling; }
 
-int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *err) {
+static int check_options(const rp_model *m, const rp_request *o, rp_error *err) {
     if ((unsigned)o->pooling >= RP_N_POOLINGS) return base_fail(err, RP_ERR_INVALID, "unknown pooling value %d", (int)o->pooling);
     if (o->pooling == RP_POOLING_OFF && model_is_encoder(m))
         return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it computes embeddings and generates no text: use a model that generates, "
@@ -61,6 +72,26 @@ int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *er
     return RP_OK;
 }
 
+static int embedding_ask(rp_job *c, const rp_request *o, rp_error *err) {
+    const rp_model *m = c->engine->model;
+    const rp_pooling pooling = resolve(m, o->pooling);
+    const int rc = check_options(m, o, err);
+    if (rc || pooling == RP_POOLING_OFF) return rc;
+    job_embedding *embedding = job_feature_add(c, &embedding_feature);
+    if (!embedding) return base_fail_memory(err, sizeof(*embedding), "an embedding");
+    embedding->pooling = pooling;
+    return RP_OK;
+}
+
+/* A text with the special tokens of its embedding. */
+static int embedding_plan_text(rp_job *c, const char *text, rp_error *err) {
+    token_list list = {0};
+    int rc = tokenizer_encode_embedding(c->engine->model->tokenizer, text, strlen(text), NULL, 0, 0, &list, err);
+    if (!rc) rc = pml_plan_tokens(&c->plan, c->engine->model, list.ids, list.n, err);
+    token_list_free(&list);
+    return rc;
+}
+
 /* A pair is what its separator divides: the tokens after the first one, unless it is the last token. */
 static int32_t find_second(const rp_job *c) {
     const rp_model *m = c->engine->model;
@@ -71,17 +102,23 @@ static int32_t find_second(const rp_job *c) {
     return INT32_MAX;
 }
 
-int embedding_open(rp_job *c, rp_error *err) {
+/* May its KV be that of other requests, and theirs its own? An encoder's depends on the whole text; mean and cls need the states of all tokens. */
+static bool is_cacheable(const rp_job *c, const job_embedding *embedding) {
+    return embedding->pooling == RP_POOLING_LAST && !model_is_encoder(c->engine->model);
+}
+
+static int embedding_open(rp_job *c, rp_error *err) {
     const rp_model *m = c->engine->model;
-    job_embedding *embedding = &c->embedding;
+    job_embedding *embedding = embedding_of(c);
     rp_result *r = c->result;
-    embedding->pooling = resolve(m, c->request->options.pooling);
-    if (embedding->pooling == RP_POOLING_OFF) return RP_OK;
-    if (c->focus.most > 0) return base_fail(err, RP_ERR_CONFLICT, "quality 'focus' is for answers: give another quality for embeddings");
+    if (!embedding) return RP_OK;
+    if (c->wants.n_late > 0) return base_fail(err, RP_ERR_CONFLICT, "quality 'focus' is for answers: give another quality for embeddings");
     if (embedding->pooling != RP_POOLING_LAST && c->plan->n_cached > 0 && !c->exact)
         return base_fail(err, RP_ERR_UNSUPPORTED,
                          "pooling '%s' needs the hidden states of all tokens, and modules have none: give pooling last, or quality exact",
                          rp_pooling_name(embedding->pooling));
+    if (!is_cacheable(c, embedding)) c->wants.unshared = true;
+    c->wants.one_part = model_is_encoder(m);
     embedding->first_second = find_second(c);
     r->n_embedding = embedding->pooling == RP_POOLING_RANK ? m->net.hp.n_outputs : m->net.hp.n_embd;
     r->embedding = base_calloc((size_t)r->n_embedding, sizeof(float));
@@ -90,62 +127,66 @@ int embedding_open(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-void embedding_close(job_embedding *embedding) {
-    base_free(embedding->sum);
-    embedding->sum = NULL;
-}
-
 /* ---- steps ---- */
 
-bool embedding_is_cacheable(const rp_job *c) {
-    const rp_pooling pooling = c->embedding.pooling;
-    return pooling == RP_POOLING_OFF || (pooling == RP_POOLING_LAST && !model_is_encoder(c->engine->model));
-}
-
-bool embedding_is_whole(const rp_job *c) { return model_is_encoder(c->engine->model); }
-
-void embedding_prepare_row(const rp_job *c, int32_t k, model_row *row) {
-    if (!embedding_is_whole(c)) return;
-    row->after = c->positions[c->n_prompt - 1] - row->pos;
-    row->type = k >= c->embedding.first_second;
-}
-
-int32_t embedding_mark_rows(const rp_job *c, int32_t k, model_row *rows, int32_t n) {
-    const bool has_first = k == 0 && n > 0, has_last = k + n == c->n_prompt && n > 0;
-    switch (c->embedding.pooling) {
-    case RP_POOLING_MEAN:
-        for (int32_t i = 0; i < n; i++) rows[i].wants_hidden = true;
-        return n;
-    case RP_POOLING_CLS:
-        if (has_first) rows[0].wants_hidden = true;
-        return has_first;
-    case RP_POOLING_RANK:
-        if (has_first) rows[0].wants_logits = true;
-        return has_first;
-    case RP_POOLING_LAST:
-        if (has_last) rows[n - 1].wants_hidden = true;
-        return has_last;
+/* Whose states or scores are needed. */
+static void want_row(const rp_job *c, rp_pooling pooling, int32_t k, model_row *row) {
+    switch (pooling) {
+    case RP_POOLING_MEAN: row->wants_hidden = true; break;
+    case RP_POOLING_CLS: row->wants_hidden = k == 0; break;
+    case RP_POOLING_RANK: row->wants_logits = k == 0; break;
+    case RP_POOLING_LAST: row->wants_hidden = k == c->n_prompt - 1; break;
     case RP_POOLING_OFF:
     case RP_POOLING_MODEL: break;
     }
-    return 0;
 }
 
-void embedding_add(rp_job *c, const float *hidden, const float *scores, int32_t n) {
-    const float *x = c->embedding.pooling == RP_POOLING_RANK ? scores : hidden;
-    const int32_t width = c->result->n_embedding;
-    for (int32_t i = 0; i < n; i++, x += width)
-        for (int32_t d = 0; d < width; d++) c->embedding.sum[d] += (double)x[d];
+static void embedding_row(rp_job *c, int32_t token, model_row *row) {
+    const job_embedding *embedding = embedding_of(c);
+    want_row(c, embedding->pooling, token, row);
+    if (!c->wants.one_part) return;
+    row->after = c->positions[c->n_prompt - 1] - row->pos;
+    row->type = token >= embedding->first_second;
 }
 
-void embedding_finish(rp_job *c) {
+/* The prompt is complete: its embedding becomes the result's. */
+static void embedding_finish(rp_job *c, const job_embedding *embedding) {
     rp_result *r = c->result;
-    const double *sum = c->embedding.sum;
-    double scale = c->embedding.pooling == RP_POOLING_MEAN ? 1.0 / c->n_prompt : 1.0, squares = 0;
-    if (!c->request->options.raw_embedding && c->embedding.pooling != RP_POOLING_RANK) {
+    const double *sum = embedding->sum;
+    double scale = embedding->pooling == RP_POOLING_MEAN ? 1.0 / c->n_prompt : 1.0, squares = 0;
+    if (!c->request->options.raw_embedding && embedding->pooling != RP_POOLING_RANK) {
         for (int32_t d = 0; d < r->n_embedding; d++) squares += sum[d] * sum[d];
         scale = squares > 0 ? 1.0 / sqrt(squares) : 1.0;
     }
     for (int32_t d = 0; d < r->n_embedding; d++) r->embedding[d] = (float)(sum[d] * scale);
     r->finish_reason = "stop";
 }
+
+static int embedding_settle(rp_job *c, const job_rows *rows, BASE_UNUSED rp_error *err) {
+    const job_embedding *embedding = embedding_of(c);
+    const bool ranks = embedding->pooling == RP_POOLING_RANK;
+    const float *x = ranks ? rows->logits : rows->hidden;
+    const int32_t width = c->result->n_embedding;
+    BASE_ASSERT(ranks ? rows->n_hidden == 0 && rows->n_logits <= 1 : rows->n_logits == 0); /* the rows that embedding_row marked */
+    for (int32_t i = 0; i < (ranks ? rows->n_logits : rows->n_hidden); i++, x += width)
+        for (int32_t d = 0; d < width; d++) embedding->sum[d] += (double)x[d];
+    if (rows->first + rows->n == c->n_prompt) embedding_finish(c, embedding);
+    return RP_OK;
+}
+
+static const char *embedding_miss_reason(const rp_job *c) { return is_cacheable(c, embedding_of(c)) ? NULL : "pooling"; }
+
+static void embedding_close(rp_job *c) { base_free(embedding_of(c)->sum); }
+
+const job_feature embedding_feature = {
+    .name = "pooling",
+    .state_bytes = sizeof(job_embedding),
+    .options = embedding_options,
+    .ask = embedding_ask,
+    .plan_text = embedding_plan_text,
+    .open = embedding_open,
+    .row = embedding_row,
+    .settle = embedding_settle,
+    .miss_reason = embedding_miss_reason,
+    .close = embedding_close,
+};

@@ -13,7 +13,6 @@
 #include "engine/core/job.h"
 #include "engine/core/job_tokens.h"
 #include "engine/core/vocabulary.h"
-#include "engine/features/prompt_logprobs.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/token_chunks.h"
 #include "model/model.h"
@@ -27,7 +26,7 @@ static bool may_use_runs(const rp_job *c) {
     return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && !model_is_encoder(c->engine->model) &&
            !c->adapter.adapter &&
            !c->reduction.asked && !c->shift.asked && c->focus.most == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
-           c->n_resumed == 0 && !prompt_logprobs_wanted(&c->prompt_logprobs) && c->n_runs == 1;
+           c->n_resumed == 0 && !c->wants.all_logits && c->n_runs == 1;
 }
 
 /* The text that the prompt begins with: its first chunk, after the header of a message. */
