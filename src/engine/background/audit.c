@@ -186,7 +186,7 @@ static bool is_modular(const rp_job *c) {
 /* Is the answer that of the exact run in the request's formats? */
 static bool is_whole(const rp_job *c) {
     const pml_plan *p = c->plan;
-    if (c->moved.n > 0 || c->blend.most > 0 || c->focus.most > 0) return false;
+    if (c->moved.n > 0 || c->wants.scatters || c->wants.n_late > 0) return false;
     for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (is_inexact(&p->items[i])) return false;
     return true;
@@ -236,7 +236,7 @@ static void auditor_count(auditor *a, uint64_t *what, int waiting) {
 static void audit_look(rp_job *c, const float *logits) {
     auditor *a = c->engine->auditor;
     audit_case formats = {.taken = false};
-    if (!a || c->adapter.adapter) return; /* schemas and formats are judged by the base model */
+    if (!a || c->wants.adapter) return; /* schemas and formats are judged by the base model */
     take_formats(&formats, c);
     const bool is_reused = is_modular(c) || is_automatic(c), is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
     if (!is_reused && !(is_formatted && is_whole(c))) return;

@@ -8,12 +8,10 @@
 #include "engine/background/background.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
 #include "engine/core/observer.h"
 #include "engine/core/schemas.h"
-#include "engine/features/blend.h"
-#include "engine/features/focus.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/reduced_modules.h"
 #include "engine/reuse/segment_prefills.h"
 #include "engine/reuse/segment_reduction.h"
@@ -36,7 +34,7 @@ static const char *full_reason(rp_job *c, const pml_item *item) {
     const pml_segment *s = item->is_view ? &l->segments[item->segment] : NULL;
     if (!s || !pml_segment_names_keep(l, s)) return NULL;
     if (s->keep == 0) return reason_of_segment(l, s);
-    if (c->shift.asked) return "context_shift";
+    if (c->wants.full_reason) return c->wants.full_reason;
     if (audit_ignores_keep(c)) return "audit";
     if (item->quality.mode != RP_QUALITY_REUSE && item->quality.mode != RP_QUALITY_SCAFFOLD) return "quality";
     if (item->n_again > 0 || item->n_tokens < s->n_tokens) return "last";
@@ -58,18 +56,11 @@ static bool mark_reduced(rp_job *c) {
     return any;
 }
 
-void job_count_recomputed(rp_job *c) {
-    c->blend.most = blend_most(c);
-    c->focus.most = focus_most(c);
-    reduction_yield(c, c->focus.most > 0 ? "focus" : c->shift.asked ? "context_shift"
-                                                                    : NULL); /* these replace views for the answer, too */
-}
-
 #define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
 
 /* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Sets the counts of tokens, which are listed later. */
 static bool job_reduced_fits(rp_job *c) {
-    job_count_recomputed(c);
+    job_features_count(c);
     c->n_prompt = c->plan->n_fresh;
     c->n_runs = (int32_t)c->plan->n_items; /* at most */
     const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);

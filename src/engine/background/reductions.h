@@ -28,7 +28,5 @@ extern const job_observer reductions_observer;
 
 /* The submitting thread: decides which views of a planned job are of reduced KV. */
 void reductions_plan(rp_job *c);
-/* After that: how many tokens of modules blend and focus may recompute. Sets blend.most and focus.most; a default kv_keep yields to focus. */
-void job_count_recomputed(rp_job *c);
 
 #endif

@@ -74,9 +74,9 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
     int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
     scaffold_form *f = &c->other;
-    if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->blend.most > 0 || p->n_cached == 0) return RP_OK;
+    if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->wants.scatters || p->n_cached == 0) return RP_OK;
     if (c->request->options.reuse != RP_REUSE_ON || c->request->options.no_prefix) return RP_OK;
-    if (c->adapter.adapter) return RP_OK; /* combinations are the base model's */
+    if (c->wants.adapter) return RP_OK; /* combinations are the base model's */
     *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .n_scopes = 1, .cap_scopes = 1, .exact = true};
     f->scopes = base_alloc(sizeof(*f->scopes));
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));

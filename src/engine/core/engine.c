@@ -31,7 +31,6 @@
 #include "engine/core/turns.h"
 #include "engine/core/vocabulary.h"
 #include "engine/features/features.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/reduced_modules.h"
 #include "kernels/kernels.h"
@@ -72,7 +71,6 @@ typedef struct whole_engine {
     pml_formats formats;
     record_format states;
     base_key cluster_key;
-    job_reduction reduction;
     engine_commands commands;
     engine_board board;
     engine_schemas schemas;
@@ -100,7 +98,6 @@ static rp_engine *engine_new(rp_model *model) {
     w->engine.model = model;
     w->engine.formats = &w->formats;
     w->engine.states = &w->states;
-    w->engine.reduction = &w->reduction;
     w->engine.commands = &w->commands;
     w->engine.board = &w->board;
     w->engine.schemas = &w->schemas;
@@ -295,7 +292,7 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const rp_kv_format format = kv_format_is_encoded(modules) ? RP_KV_INT8 : modules;
     *e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats->keep, &e->formats->method, err);
-    if (!rc) rc = reduction_read(e->reduction, NULL, o->kv_keep, o->kv_method, err);
+    if (!rc) rc = job_features_open_engine(e, o, err);
     if (rc) return rc;
     e->states->any_format = true;
     e->states->shape = model_kv_shape(e->model, format);
@@ -447,6 +444,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     whole_engine *w = whole_of(e);
     if (w->has_thread) stop_thread(e);
     if (e->store) span_store_set_on_change(e->store, NULL, NULL);
+    job_features_close_engine(e);
     scaffolds_free(e);
     auto_prefills_free(e);
     reduced_modules_free(e);

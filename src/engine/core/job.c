@@ -15,15 +15,11 @@
 #include "engine/core/job_feature.h"
 #include "engine/core/schemas.h"
 #include "engine/core/sequence.h"
-#include "engine/features/blend.h"
-#include "engine/features/focus.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/segment_prefills.h"
 #include "engine/reuse/span_prefetch.h"
 #include "kv/context.h"
-#include "model/adapter.h"
 #include "pml/document.h"
 #include "pml/plan.h"
 #include "sampling/answer.h"
@@ -79,17 +75,14 @@ rp_job_status *job_status_locked(rp_job *c) { return &c->shared->status; }
 
 void job_release(rp_job *c) {
     prefetch_release(c);
-    blend_release(c);
-    focus_release(c);
-    reduction_release(c);
+    job_features_release(c);
     segment_needs_release(c->engine, &c->needs);
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);
     moved_kv_put_back(c);
     sequence_reset(&c->seq);
     c->n_found = 0;
-    c->shift.n = c->shift.n_dropped = 0;
-    c->shift.n_kept_views = 0;
+    c->n_dropped = 0;
 }
 
 static void job_free_plan(rp_job *c) {
@@ -107,7 +100,6 @@ static void job_free_plan(rp_job *c) {
     prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
     job_features_close(c);
-    adapter_unref(c->adapter.adapter);
     job_auto_close(&c->automatic);
     pml_plan_free(c->plan);
     pml_document_free(c->request->document);

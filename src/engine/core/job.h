@@ -7,11 +7,9 @@
  *                                           admit: look up prefix and modules, reserve      -> COMPOSING
  *                                           segment_prefills.c: prefills missing modules
  *                                           compose: views                                  -> PREFILL
- *                                           blend.c: selects tokens to recompute            -> PROBING, composed again -> PREFILL
+ *                                           features may probe the modules' tokens first    -> PROBING, composed again -> PREFILL
  *                                           steps.c: tokens in chunks; logits of the last row: answer.c -> DECODE
- *                                           focus.c: an uncertain row again                 -> FOCUS -> DECODE
- *                                           context_shift.c: drops the oldest tokens at the end of the context, if asked to
- *                                           sequence_reduction.c: replaces the views by reduced ones, if asked to
+ *                                           a feature may want a row computed again         -> RECOMPUTING -> DECODE
  *                                           write-through: the store writes its KV          -> FLUSHING
  *   rp_job_wait  <------------------------ scheduler_end, job_publish: result or error      -> DONE
  *
@@ -31,11 +29,7 @@
 #include "sampling/answer.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/auto_modules.h"
-#include "engine/features/blend.h"
-#include "engine/features/context_shift.h"
-#include "engine/features/focus.h"
 #include "engine/reuse/moved_kv.h"
-#include "engine/features/sequence_reduction.h"
 #include "sampling/prompt_lookup.h"
 #include "engine/background/background.h"
 #include "engine/reuse/span_prefetch.h"
@@ -61,7 +55,7 @@ typedef enum job_phase { JOB_WAITING,
                          JOB_COMPOSING,
                          JOB_PROBING,
                          JOB_PREFILL,
-                         JOB_FOCUS,
+                         JOB_RECOMPUTING,
                          JOB_DECODE,
                          JOB_FLUSHING,
                          JOB_DONE } job_phase;
@@ -112,9 +106,7 @@ struct rp_job {
     base_key salt;       /* of its tenant */
     job_scope *scopes;   /* [cap_scopes] of the tokens below; the first one is that of token 0 */
     int32_t n_scopes, cap_scopes;
-    adapter_use adapter; /* what its tokens are computed with */
-    bool is_inactive;    /* an activated adapter was given, and the prompt does not have its invocation tokens */
-    int32_t switch_at;   /* > 0: the first of the tokens below that is, as earlier ones are the base model's: a scope begins there */
+    int32_t switch_at; /* > 0: the first of the tokens below that its adapter computes, as earlier ones are the base model's: a scope begins there */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
@@ -154,10 +146,7 @@ struct rp_job {
     job_auto automatic;
     job_wants wants; /* of its features, */
     job_features features;
-    job_blend blend;
-    job_focus focus;
-    job_reduction reduction;
-    job_shift shift;
+    int32_t n_dropped;                          /* positions that its context has lost: later tokens moved back by so many */
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes;                      /* of KV, while it was composed */
     struct audit_case *audited;                 /* sampled by the auditor, which holds its first token's logits; else NULL */
@@ -166,8 +155,15 @@ struct rp_job {
     rp_result *result;                          /* taken by rp_job_result */
 };
 
-/* Has its answer begun? It decodes, or a later token is made again (focus.h). */
-static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_FOCUS && c->answer.first_us); }
+/* Position of the answer's token that is pushed as number `token` of the job. */
+static inline int32_t job_answer_position(const rp_job *c, int32_t token) { return c->plan->end + token - c->n_prompt - c->n_dropped; }
+/* Of up to `most` tokens of its answer, those that hold KV at one time. */
+static inline int32_t job_held(const rp_job *c, int32_t most) {
+    return c->wants.most_held > 0 && c->wants.most_held < most ? c->wants.most_held : most;
+}
+
+/* Has its answer begun? It decodes, or a later token is made again. */
+static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_RECOMPUTING && c->answer.first_us); }
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
 /* The request of a job that is not queued yet, for writing. */

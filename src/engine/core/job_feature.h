@@ -40,6 +40,7 @@ typedef struct job_feature job_feature;
 /* What the features of a job want of the core. Zeros: nothing. */
 typedef struct job_wants {
     const struct adapter_use *adapter; /* that computes its tokens; NULL: the base model alone */
+    const char *late_reason;           /* pml_item.why of the n_late tokens: none of them is in the prefix cache */
     const char *full_reason;           /* why its modules keep all of their KV, as rp_plan_item.full_reason; NULL: the plan decides */
     int32_t most_answer;               /* tokens of its answer; 0: as many as its context has */
     int32_t most_held;                 /* tokens of its answer that hold KV at one time; 0: all of them */
@@ -104,10 +105,10 @@ struct job_feature {
     void (*room)(const rp_job *c, job_room *room); /* adds to it */
 
     int (*compose)(rp_job *c, rp_error *err);
-    int32_t (*probe_left)(const rp_job *c);                /* of a job in phase JOB_PROBING: rows to probe; */
-    int (*probe)(rp_job *c, int32_t n, rp_error *err);     /* probes n of them; */
-    int (*choose)(rp_job *c, rp_error *err);               /* none are left: composes the job anew */
-    void (*row)(rp_job *c, int32_t token, struct model_row *row); /* what the row of that token needs and reports */
+    int32_t (*probe_left)(const rp_job *c);                        /* of a job in phase JOB_PROBING: rows to probe; */
+    int (*probe)(rp_job *c, int32_t n, rp_error *err);             /* probes n of them; */
+    int (*choose)(rp_job *c, rp_error *err);                       /* none are left: composes the job anew */
+    void (*row)(rp_job *c, int32_t token, struct model_row *row);  /* what the row of that token needs and reports */
     int (*settle)(rp_job *c, const job_rows *rows, rp_error *err); /* the sequence has counted them */
     bool (*intercept)(const rp_job *c, const float *logits);       /* must the row be computed anew, in another way? */
     int (*again)(rp_job *c, rp_error *err);                        /* it must: the job has dropped it, and gets the phase JOB_RECOMPUTING */

@@ -21,10 +21,8 @@
 #include "base/memory.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/sequence.h"
-#include "engine/features/adapters.h"
-#include "engine/features/context_shift.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/segment_reduction.h"
 #include "kv/block_pool.h"
 #include "kv/kv_format.h"
@@ -106,15 +104,23 @@ static base_key name_scope(const rp_job *c, const base_key *before, int32_t begi
     hash_tokens(c, begin, i, &h);
     for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++) hash_view(p, *view, &h);
     base_hash_u64(&h, n_views);
-    if (c->adapter.adapter && i == c->switch_at) base_hash_key(&h, &c->adapter.key);
+    if (c->wants.adapter && i == c->switch_at) base_hash_key(&h, &c->wants.adapter->key);
     base_hash_final(&h, &root);
     return root;
+}
+
+/* The token from which on the adapter computes the tokens; INT32_MAX: there is none. Sets switch_at. */
+static int32_t find_switch(rp_job *c) {
+    c->switch_at = 0;
+    if (!c->wants.adapter) return INT32_MAX;
+    while (c->switch_at < c->n_prompt && c->positions[c->switch_at] < c->wants.adapter->from) c->switch_at++;
+    return c->switch_at;
 }
 
 /* The scopes of the tokens: of a flat prompt, without views. */
 static void list_scopes(rp_job *c, bool flat) {
     const pml_item *view = flat ? NULL : next_view(c->plan, 0);
-    const int32_t switch_at = job_find_switch(c);
+    const int32_t switch_at = find_switch(c);
     base_key root = job_text_root(c->engine, &c->salt, c->format);
     c->n_scopes = 0;
     for (int32_t i = 0, begin = 0; i < c->n_prompt; i++) {
@@ -183,21 +189,18 @@ int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *p
 }
 
 int32_t job_most_found(const rp_job *c) {
-    return c->wants.all_logits ? 0 : job_n_given(c) - BASE_MAX(reduction_observed_rows(c), 1);
+    return c->wants.all_logits ? 0 : job_n_given(c) - BASE_MAX(BASE_MIN(c->wants.n_observed, c->n_prompt), 1);
 }
 
 /* ---- blocks ---- */
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
-    const kv_pool *pool = c->engine->pool;
-    const bool focuses = c->focus.most > 0; /* chosen tokens begin a new span, and attend to any token before them: windows are kept */
-    const bool switches = c->switch_at > 0;
-    const int32_t most = n + c->focus.most, more_runs = focuses + context_shift_runs(c) + switches;
-    const int64_t copied = reduction_blocks(c) + context_shift_blocks(c);
-    if (c->blend.most > 0)
-        return copied + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + more_runs, 0, true);
-    const int32_t runs = c->n_runs + more_runs;
-    return copied + sequence_blocks_in(pool, c->format, most, runs, focuses ? 0 : c->engine->chunk_tokens, keeps_windows || focuses);
+    const job_wants *w = &c->wants;
+    const job_room room = job_features_room(c);
+    const bool late = w->n_late > 0; /* such tokens begin a new span, and attend to any token before them: windows are kept */
+    const int32_t runs = (w->scatters ? 1 : c->n_runs) + late + (c->switch_at > 0) + room.runs;
+    const bool keeps = keeps_windows || late || w->scatters;
+    return room.blocks + sequence_blocks_in(c->engine->pool, c->format, n + w->n_extra + w->n_late, runs, keeps ? 0 : c->engine->chunk_tokens, keeps);
 }
 
 /* Upper bound of the blocks that a segment's prefill takes, its encoded form included. */
@@ -240,4 +243,4 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     return blocks;
 }
 
-int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + context_shift_held(c, BASE_MAX(c->answer.most - 1, 0)), true); }
+int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + job_held(c, BASE_MAX(c->answer.most - 1, 0)), true); }

@@ -23,9 +23,6 @@
 #include "engine/core/prompts.h"
 #include "engine/core/schemas.h"
 #include "engine/core/vocabulary.h"
-#include "engine/features/adapters.h"
-#include "engine/features/context_shift.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/conversation.h"
 #include "kv/block_pool.h"
@@ -60,12 +57,6 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
-    if (o->n_resumed < 0 || (!o->resumed && o->n_resumed > 0))
-        return base_fail(err, RP_ERR_INVALID, "n_resumed is %d, and resumed is %s", o->n_resumed, o->resumed ? "set" : "NULL");
-    for (int32_t i = 0; i < o->n_resumed; i++)
-        if (o->resumed[i] < 0 || o->resumed[i] >= n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "resumed token %d is %d, the vocabulary has %d", i, o->resumed[i], n_vocab);
-    if (o->n_resumed > 0 && o->forced) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
     if (o->n_draft < RP_DRAFT_AUTO || o->n_draft > RP_MAX_DRAFT)
         return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic", o->n_draft, RP_MAX_DRAFT,
                          RP_DRAFT_AUTO);
@@ -134,7 +125,7 @@ static int request_find_schema(rp_job *c, const rp_request *o, const char *name,
     const rp_schema_options options = {.kv_format = o->kv_format};
     int rc = o->schema ? engine_make_schema(c->engine, &c->salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
                        : engine_find_schema(c->engine, &c->salt, name, schema, err);
-    if (!rc) rc = engine_use_schema(c->engine, schema, &c->adapter, err);
+    if (!rc) rc = engine_use_schema(c->engine, schema, c->wants.adapter, err);
     if (rc || !o->schema || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
@@ -156,7 +147,7 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
         return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
     else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->salt, name, o->kv_format, &job_draft(c)->schema, err);
-    if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, &c->adapter, err);
+    if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, c->wants.adapter, err);
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
@@ -230,17 +221,11 @@ static int check_plan(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* An answer over reduced KV, or beyond the context, and the tokens that focus recomputes would replace one another's. */
-static int check_focus(const rp_job *c, rp_error *err) {
-    if (c->focus.most == 0 || (!c->reduction.asked && !c->shift.asked)) return RP_OK;
-    return base_fail(err, RP_ERR_CONFLICT, "%s contradicts quality 'focus': give one of them", c->shift.asked ? "context_shift" : "kv_keep");
-}
-
 /* ---- tokens after the views ---- */
 
 static int list_tokens(rp_job *c, rp_error *err) {
-    job_count_recomputed(c);
-    c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->blend.most);
+    job_features_count(c);
+    c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->wants.n_extra);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
@@ -274,18 +259,18 @@ static int32_t request_longest_answer(const rp_job *c) {
     if (job_count_blocks(c, c->n_prompt, false) > room) return -1;
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
-        if (job_count_blocks(c, c->n_prompt + context_shift_held(c, mid - 1), false) <= room) low = mid;
+        if (job_count_blocks(c, c->n_prompt + job_held(c, mid - 1), false) <= room) low = mid;
         else high = mid - 1;
     }
     return low;
 }
 
-/* The budget limits the answer; at least one token must fit. A default kv_keep neither refuses a request nor shortens its answer. */
+/* The budget limits the answer; at least one token must fit. Defaults of features neither refuse a request nor shorten its answer. */
 static int request_check_budget(rp_job *c, rp_error *err) {
     int32_t most = request_longest_answer(c);
-    if (most < c->answer.most && c->reduction.asked && reduction_yield(c, "memory")) {
+    if (most < c->answer.most && job_features_yield(c, true)) {
         const int32_t longer = request_longest_answer(c);
-        if (longer == most) reduction_yield(c, NULL);
+        if (longer == most) job_features_yield(c, false);
         most = longer;
     }
     if (most < 0)
@@ -315,26 +300,6 @@ static int read_back(rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* An answer that goes on needs its whole KV as its first engine had it. */
-static int check_resumed(const rp_job *c, rp_error *err) {
-    const char *other = c->reduction.asked ? "kv_keep" : c->shift.asked  ? "context_shift"
-                                                     : c->focus.most > 0 ? "quality 'focus'"
-                                                                         : NULL;
-    return other ? base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict %s: such an answer cannot go on elsewhere", other) : RP_OK;
-}
-
-/* The answer begins with tokens that were sampled before. */
-static int request_resume(rp_job *c, const rp_request *o, rp_error *err) {
-    const int32_t n = o->n_resumed;
-    if (n == 0) return RP_OK;
-    int rc = check_resumed(c, err);
-    if (rc || (rc = answer_resume(&c->answer, o->resumed, n, err))) return rc;
-    for (int32_t i = 0; i < n; i++) prompt_lookup_accept(&c->prompt_lookup, o->resumed[i]);
-    c->n_resumed = n - c->answer.over; /* the last token of an answer is not computed */
-    job_list_resumed(c);
-    return RP_OK;
-}
-
 /* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
     if (o->prompt || o->built || o->messages || o->rendered) return false;
@@ -350,7 +315,7 @@ static answer_place request_answer_place(const rp_job *c, const rp_request *o) {
         .tokenizer = m->tokenizer,
         .n_vocab = m->net.hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
-        .room = c->shift.asked ? CONTEXT_SHIFT_MOST : answer_room(c),
+        .room = c->wants.most_answer > 0 ? c->wants.most_answer : answer_room(c),
         .begins_text = begins_text(m, o),
     };
 }
@@ -383,27 +348,17 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* The engine's default kv_keep is for answers. */
-static void embedding_yield(rp_job *c, const rp_request *o) {
-    if (o->pooling != RP_POOLING_OFF) c->reduction.asked = false;
-}
-
 int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     rp_request plain = *o;
     int rc;
     c->automatic.asked = o->reuse == RP_REUSE_AUTO;
     if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */
     o = &plain;
-    if ((rc = request_check_options(c->engine, o, err)) ||
-        (rc = reduction_read(&c->reduction, c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
-        (embedding_yield(c, o), rc = job_features_ask(c, o, err)) || (rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
-        (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
-        (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) || (rc = job_features_ask(c, o, err)) || (rc = copy_request(job_draft(c), o, err)) ||
+        (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) || (rc = job_features_plan(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) ||
         (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)) || (rc = limit_answer(c, o, err)))
         return rc;
-    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && !c->wants.unshared && c->blend.most == 0; /* scattered spans are not kept */
-    /* cached prefixes may lack KV that a token inside them would attend to through a window */
-    if (c->focus.most > 0 && kv_shape_has_windows(&c->engine->states->shape)) c->shares = false;
+    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && !c->wants.unshared;
     rc = auto_modules_plan(c, err);
     if (!rc) c->automatic.allowed = audit_allows_auto(c);
     return rc;
@@ -413,7 +368,7 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
     if ((rc = job_plan_prompt(c, o, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = request_resume(c, o, err)))
+        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = job_features_begin(c, err)))
         return rc;
     job_draft(c)->planned_us = base_clock_us() - start;
     return RP_OK;

@@ -17,18 +17,13 @@
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
-#include "engine/core/job_tokens.h"
-#include "engine/features/focus.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/segment_prefills.h"
 #include "kv/context.h"
 #include "kv/kv_plan.h"
 #include "kv/span.h"
-#include "model/forward.h"
 #include "model/model.h"
 #include "model/reduction.h"
-#include "model/sequence_methods.h"
 #include "model/tokenizer/tokenizer.h"
 #include "pml/document.h"
 #include "pml/layout.h"
@@ -71,10 +66,8 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
     if (item->holder > 0 && !c->exact) return "uncached"; /* fresh anonymous text is an ordinary prefix */
     if (of_feature) return of_feature;
-    if (c->blend.most > 0) return "new"; /* no lookup is made */
-    if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c)) return "kv_keep";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
-    if (c->known_elsewhere && c->adapter.adapter && c->switch_at == 0) return "adapter";
+    if (c->known_elsewhere && c->wants.adapter && c->switch_at == 0) return "adapter";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
 
@@ -166,9 +159,9 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
 /* A run, or a module if scopes are ignored: hits and computed tokens. */
 static void describe_run(rp_job *c, const pml_item *item, const char *path, const stretch_list *stretches) {
     static const stretch computed = {.end = INT32_MAX};
-    const bool focused = item->why == focus_reason; /* none of them is in the prefix cache */
-    const stretch *list = focused ? &computed : stretches->items;
-    const size_t n = focused ? 1 : stretches->n;
+    const bool late = item->why && item->why == c->wants.late_reason; /* none of them is in the prefix cache */
+    const stretch *list = late ? &computed : stretches->items;
+    const size_t n = late ? 1 : stretches->n;
     int32_t done = 0, pos = item->pos;
     for (size_t i = 0; i < n; i++) {
         int32_t until = count_before(c->plan, item, list[i].end);
@@ -416,22 +409,22 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
 
 static uint64_t result_between(uint64_t at, uint64_t least, uint64_t most) { return BASE_MAX(least, BASE_MIN(at, most)); }
 
-static bool has_missed_modules(const rp_job *c) {
+static bool has_missed_modules(const rp_job *c, const job_again *again) {
     for (int32_t i = 0; i < c->needs.n; i++)
         if (c->needs.items[i].missed) return true;
-    return c->blend.missed || c->focus.missed;
+    return again->missed;
 }
 
 /* Five points in time in their order, from arrival to first token. The four components of TTFT are the intervals
  * between them, so their sum is TTFT. A point after the first token belongs to a job that was requeued during its
  * answer. */
-static void fill_timings(rp_job *c) {
+static void fill_timings(rp_job *c, const job_again *again) {
     rp_timings *t = &c->result->timings;
     uint64_t end = base_clock_us(), arrived = c->request->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
     uint64_t planned = result_between(arrived + c->request->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
     uint64_t composed = result_between(c->composed_us, admitted, first), composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
-    bool missed = has_missed_modules(c), own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
+    bool missed = has_missed_modules(c, again), own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
     t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);
@@ -451,14 +444,7 @@ static bool computes_again(const pml_plan *p) {
     return false;
 }
 
-/* Why no token was recomputed. */
-static const char *why_not_again(const rp_job *c, rp_quality quality) {
-    if (c->focus.stage != FOCUS_OFF) return "certain";
-    if (quality.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
-    return c->blend.n_forgotten + c->focus.n_forgotten > 0 ? "window" : "plain";
-}
-
-static void describe_quality(rp_job *c) {
+static void describe_quality(rp_job *c, const job_again *again) {
     rp_quality_report *q = &c->result->quality;
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
     q->asked = q->used = c->plan->asked;
@@ -466,14 +452,16 @@ static void describe_quality(rp_job *c) {
     if (c->plan->raised.mode != RP_QUALITY_AS_WRITTEN) q->used = c->plan->raised, q->reason = "audit";
     if (q->used.mode == RP_QUALITY_SCAFFOLD && c->exact) q->recomputed_tokens = 0;
     else if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
-    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan) && c->focus.answer_token == 0)
-        q->reason = why_not_again(c, q->used), q->used = reuse;
-    const int32_t n_first = q->recomputed_tokens - c->focus.n_chosen, n_fresh = c->result->fresh_tokens - c->focus.n_chosen;
+    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan) && again->answer_token == 0)
+        q->reason = again->why ? again->why : again->n_forgotten > 0 ? "window"
+                                                                     : "plain",
+        q->used = reuse;
+    const int32_t n_first = q->recomputed_tokens - again->n_late, n_fresh = c->result->fresh_tokens - again->n_late;
     double share = n_first > 0 && n_fresh > 0 ? (double)n_first / n_fresh : 0;
-    double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prompt_prefill_ms - probe_ms, 0);
-    q->probed_tokens = c->blend.n_probed;
-    q->focus_token = c->focus.answer_token;
-    q->ms = probe_ms + share * rest_ms + (double)c->focus.us / 1e3;
+    double probe_ms = (double)again->probe_us / 1e3, rest_ms = BASE_MAX(c->result->timings.prompt_prefill_ms - probe_ms, 0);
+    q->probed_tokens = again->n_probed;
+    q->focus_token = again->answer_token;
+    q->ms = probe_ms + share * rest_ms + (double)again->late_us / 1e3;
 }
 
 static int describe_stop(rp_job *c, rp_error *err) {
@@ -512,9 +500,11 @@ static void warn_of_missing(rp_job *c, int32_t n) {
 static int describe_warnings(rp_job *c, rp_error *err) {
     rp_result *r = c->result;
     result_owner *owner = r->owner;
-    int64_t end = (int64_t)c->plan->end + r->n_tokens - c->shift.n_dropped;
+    int64_t end = (int64_t)c->plan->end + r->n_tokens - c->n_dropped;
     int32_t trained = c->engine->model->net.hp.n_ctx_train;
-    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + c->is_inactive;
+    int32_t n_of_features = 0; /* fewer than a result has room for */
+    while (job_features_warning(c, n_of_features)) n_of_features++;
+    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + n_of_features;
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));
     owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
@@ -523,23 +513,9 @@ static int describe_warnings(rp_job *c, rp_error *err) {
         snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, but the model was trained "
                                                     "for %d: output beyond them may be wrong",
                  (long long)end, trained);
-    if (c->is_inactive)
-        snprintf(next_warning(r, n), WARNING_BYTES, "the prompt does not have the adapter's invocation tokens: the base model computed all of it");
-    warn_of_missing(c, n - (end > trained) - c->is_inactive);
+    for (int32_t i = 0; i < n_of_features; i++) snprintf(next_warning(r, n), WARNING_BYTES, "%s", job_features_warning(c, i));
+    warn_of_missing(c, n - (end > trained) - n_of_features);
     return RP_OK;
-}
-
-static void describe_reduction(rp_job *c) {
-    const job_reduction *r = &c->reduction;
-    c->result->kv_reduction = (rp_kv_reduction){
-        .method = "",
-        .share = 1,
-        .bytes_before = c->result->kv_bytes,
-        .bytes = c->result->kv_bytes,
-        .reason = r->reason ? r->reason : "",
-    };
-    if (!r->done) return;
-    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }
 
 int job_describe_plan(rp_job *c, rp_error *err) {
@@ -549,18 +525,18 @@ int job_describe_plan(rp_job *c, rp_error *err) {
 }
 
 int job_describe(rp_job *c, rp_error *err) {
-    int rc = focus_describe(c, err);
+    int rc = job_features_amend(c, err);
     if (!rc) rc = job_describe_plan(c, err);
     if (!rc) rc = describe_stop(c, err);
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
     c->result->dropped_messages = c->request->dropped;
-    c->result->context_shifts = c->shift.n;
-    c->result->adapter_from = c->adapter.adapter ? BASE_MAX(c->adapter.from, 0) : -1;
     c->result->kv_bytes = kv_context_bytes(&c->seq.context);
-    describe_reduction(c);
-    fill_timings(c);
-    describe_quality(c);
+    job_features_describe(c);
+    const rp_quality asked = c->plan->raised.mode != RP_QUALITY_AS_WRITTEN ? c->plan->raised : c->plan->asked;
+    const job_again again = job_features_count_again(c, asked);
+    fill_timings(c, &again);
+    describe_quality(c, &again);
     return rc;
 }
 

@@ -21,6 +21,7 @@
 #include "engine/core/commands.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
 #include "engine/core/observer.h"
 #include "engine/core/queue.h"
@@ -29,9 +30,6 @@
 #include "engine/core/sequence.h"
 #include "engine/core/status.h"
 #include "engine/core/steps.h"
-#include "engine/features/blend.h"
-#include "engine/features/context_shift.h"
-#include "engine/features/focus.h"
 #include "engine/reuse/conversation.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/prefix.h"
@@ -214,10 +212,10 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 
 /* Reserves all blocks that the job may still take once its modules are held. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
-    int32_t n = c->n_prompt - c->n_found + context_shift_held(c, BASE_MAX(c->answer.most - 1, 0));
+    int32_t n = c->n_prompt - c->n_found + job_held(c, BASE_MAX(c->answer.most - 1, 0));
     int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
-    const int least = c->focus.most > 0; /* of a prompt that may be focused on later, all KV */
+    const int least = c->wants.n_late > 0; /* tokens that attend to all KV of the prompt */
     for (int keeps = c->shares || least; keeps >= least; keeps--) {
         int64_t blocks = job_own_blocks(c, n, keeps);
         if (blocks > room) continue;
@@ -271,16 +269,6 @@ static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
                      "or ram_bytes, or shorten the prompt");
 }
 
-/* The next phase: prefill of the prompt's tokens, or first the probing of its modules' tokens. */
-static int begin_phase(rp_job *c, rp_error *err) {
-    int rc = RP_OK;
-    c->phase = JOB_PREFILL;
-    focus_open(c);
-    if (c->blend.most == 0 || c->blend.chosen) return RP_OK;
-    if (!(rc = blend_open(c, err)) && c->blend.n > 0) c->phase = JOB_PROBING;
-    return rc;
-}
-
 /* Publishes that a composed job is prefilled from now on, and its cached tokens. */
 static void scheduler_publish_composed(rp_engine *e, rp_job *c) {
     int32_t n_cached = job_count_found(c);
@@ -297,7 +285,8 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
     kv_context *context = &c->seq.context;
     BASE_ASSERT(c->needs.n_missing == 0 && context->n_views == 0);
-    context->scatters = c->blend.most > 0;
+    context->scatters = c->wants.scatters;
+    c->phase = JOB_PREFILL; /* or what a feature makes of it, when the views are there */
     int rc = c->needs.n > 0 ? segment_needs_compose(&c->needs, c->plan->layout, context, err) : RP_OK;
     if (!rc) rc = prefix_compose(c, err);
     span_store_set_reader(e->store, c->request->reader);
@@ -305,7 +294,6 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     span_path_use(&c->path);
     moved_kv_use(&c->moved);
     span_store_set_reader(e->store, (span_reader){0});
-    if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
     if (!rc) scheduler_publish_composed(e, c);
     c->composed_us = base_clock_us();
@@ -331,20 +319,13 @@ static void scheduler_advance(rp_engine *e, rp_job *c) {
     if (rc) scheduler_end(e, c, rc, &err);
 }
 
-/* All candidates were probed: composes again, without the KV of the chosen tokens. */
+/* All candidates were probed: the feature composes the job again, with what it has chosen. */
 static void scheduler_choose(rp_engine *e, rp_job *c) {
     rp_error err = {0};
-    uint64_t start = base_clock_us();
-    kv_context *context = &c->seq.context;
-    int rc = blend_choose(c, &err);
-    kv_context_clear(context);
-    context->scatters = true;
-    if (!rc) rc = segment_needs_compose(&c->needs, c->plan->layout, context, &err);
-    if (!rc) rc = prefix_compose(c, &err);
+    const int rc = job_features_choose(c, &err);
     c->phase = JOB_PREFILL;
     if (!rc) scheduler_publish_composed(e, c);
-    c->blend.us += base_clock_us() - start;
-    if (rc) scheduler_end(e, c, rc, &err);
+    else scheduler_end(e, c, rc, &err);
 }
 
 static void scheduler_admit(rp_engine *e, rp_job *c) {
@@ -361,7 +342,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
 }
 
 static bool still_waits(const rp_job *c) {
-    return c->waits_for && c->waits_for->phase < JOB_FOCUS && prefix_computed(c->waits_for) < c->waits_until;
+    return c->waits_for && c->waits_for->phase < JOB_RECOMPUTING && prefix_computed(c->waits_for) < c->waits_until;
 }
 
 static bool has_ended_prefill(const rp_job *c) {
@@ -494,7 +475,7 @@ static void compose_all(rp_engine *e) {
         rp_job *c = e->running[i];
         if (c->phase == JOB_COMPOSING) scheduler_advance(e, c);
         else if (c->phase != JOB_DECODE && kv_context_has_failed(&c->seq.context)) scheduler_requeue(e, c);
-        else if (c->phase == JOB_PROBING && c->blend.done == c->blend.n) scheduler_choose(e, c);
+        else if (c->phase == JOB_PROBING && job_features_probe_left(c) == 0) scheduler_choose(e, c);
     }
 }
 
@@ -535,7 +516,7 @@ static void scheduler_accept_queued(rp_engine *e, rp_job *inbox) {
 /* Computed tokens of its prompt: those after the views and, once it is composed, those of the views. */
 static int32_t computed_tokens(const rp_job *c) {
     bool composed = c->phase >= JOB_PREFILL && c->kind == JOB_REQUEST;
-    if (c->phase == JOB_FOCUS || c->phase == JOB_DECODE) return c->plan->n_cached + c->plan->n_fresh;
+    if (c->phase == JOB_RECOMPUTING || c->phase == JOB_DECODE) return c->plan->n_cached + c->plan->n_fresh;
     int32_t views = composed && !c->exact ? c->plan->n_cached : 0;
     return BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n + views;
 }

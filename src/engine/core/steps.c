@@ -5,7 +5,7 @@
  *           | a chunk of a background task | alone, when there is nothing else (background.h)
  *
  * In the time that remains for chunks after the rows, module tokens of one job are probed in the context of its prompt
- * (blend.h).
+ * (job_feature.h).
  *
  * No answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows share a step changes no result
  * (docs/architecture.md, "Why the bytes are equal").
@@ -32,19 +32,12 @@
 #include "engine/core/load.h"
 #include "engine/core/observer.h"
 #include "engine/core/queue.h"
-#include "engine/core/result.h"
-#include "engine/core/schemas.h"
 #include "engine/core/sequence.h"
-#include "engine/features/blend.h"
-#include "engine/features/context_shift.h"
-#include "engine/features/focus.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/prefix.h"
 #include "engine/reuse/segment_prefills.h"
 #include "kv/block_pool.h"
 #include "kv/context.h"
-#include "model/adapter.h"
 #include "backend/backend.h"
 #include "model/forward.h"
 #include "model/model.h"
@@ -99,15 +92,9 @@ static sequence *sequence_of(const step_part *p) { return p->job ? &p->job->seq 
 
 /* ---- composing rows ---- */
 
-/* KV that is computed with an adapter begins a span of its own. */
+/* A scope that begins within a run begins a span of its own. */
 static void close_at_switch(rp_job *c, int32_t token) {
     if (c->switch_at > 0 && token == c->switch_at && !c->seq.context.scatters) kv_context_close(&c->seq.context);
-}
-
-static void choose_adapter(const step_part *p, model_row *row) {
-    const adapter_use *u = p->job ? &p->job->adapter : &p->prefill->schema->adapter;
-    row->adapter = adapter_use_at(u, row->pos);
-    row->adapter_scale = u->scale;
 }
 
 /* Appends n tokens of a sequence from seq->done on, and drafts after them. */
@@ -125,10 +112,8 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
         rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
-        if (!rc) choose_adapter(p, row);
-        if (p->prefill && !rc) segment_prefill_observe(p->prefill, row);
+        if (p->prefill && !rc) segment_prefill_row(p->prefill, row);
         if (p->job && !rc) job_features_row(p->job, p->job->n_found + k, row);
-        if (p->job && !rc) reduction_prepare_row(p->job, p->job->n_found + k, row);
     }
     return rc;
 }
@@ -163,7 +148,6 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int
     s->load.rows += p->n_rows;
     s->load.slots += (double)sequence_of(p)->slots;
     s->load.row_slots += (double)p->n_rows * ((double)sequence_of(p)->slots - 0.5 * p->n_rows);
-    if (c && c->phase == JOB_FOCUS && p->n_rows > 0) focus_observe(c, &e->steps->rows[s->n_rows - 1]);
     count_wanted(s, p, n_last);
 }
 
@@ -208,6 +192,9 @@ static int32_t best_draft(const rp_engine *e, const rp_job *c, const cost_load *
     return length;
 }
 
+/* Rows that may follow the last token before the context ends. */
+static int32_t context_room(const rp_job *c) { return BASE_MAX(c->engine->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0); }
+
 static void add_answers(step *s) {
     rp_engine *e = s->e;
     int32_t drafts = RP_MAX_DRAFT;
@@ -219,7 +206,7 @@ static void add_answers(step *s) {
         if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
         prompt_lookup *lookup = &c->prompt_lookup;
         const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
-        prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, context_shift_room(c)), c->answer.most - c->result->n_tokens - 1));
+        prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, context_room(c)), c->answer.most - c->result->n_tokens - 1));
         lookup->n_guessed = answer_fitting(&c->answer, lookup->tokens, lookup->n_guessed);
         lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
         answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
@@ -244,8 +231,8 @@ static int compare_turns(const void *a, const void *b) {
 
 /* Does the job have tokens to compute or to probe? */
 static bool has_piece(const rp_job *c) {
-    if (c->phase == JOB_FOCUS) return !job_is_answering(c) || (!c->aside && !job_is_paused(c));
-    return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && c->blend.done < c->blend.n);
+    if (c->phase == JOB_RECOMPUTING) return !job_is_answering(c) || (!c->aside && !job_is_paused(c));
+    return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && job_features_probe_left(c) > 0);
 }
 
 /* If nothing else can be computed: the first job with KV still being read from disk. Each layer waits for its own KV.
@@ -298,7 +285,7 @@ static int32_t fitting_rows(const cost_model *m, const cost_load *load, int64_t 
 static bool add_probe(step *s, rp_job *c, double *goal) {
     rp_engine *e = s->e;
     if (s->probed) return true;
-    int32_t most = BASE_MIN(e->chunk_tokens, c->blend.n - c->blend.done);
+    int32_t most = BASE_MIN(e->chunk_tokens, job_features_probe_left(c));
     double slots = (double)c->seq.slots, left = *goal - cost_model_predict(e->cost, &s->load);
     s->probed = c;
     s->n_probed = fitting_rows(&e->steps->probe_cost, &s->probe_load, c->seq.slots, most, left);
@@ -330,7 +317,7 @@ static void add_pieces(step *s) {
         const bool whole = p.job && p.job->wants.one_part;
         if (whole && most < seq->n - seq->done) continue; /* it is in the next step */
         int32_t rows = whole ? most : fitting_rows(e->cost, &s->load, seq->slots, most, goal);
-        const bool draws = rows == seq->n - seq->done && p.job && !p.job->answer.over && !focus_looks(&p.job->focus);
+        const bool draws = rows == seq->n - seq->done && p.job && !p.job->answer.over && !p.job->wants.no_logits;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
         step_add_part(s, p.job, p.prefill, rows, all ? rows : draws, NULL, 0);
         left -= rows;
@@ -361,7 +348,7 @@ static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i)
 /* The next token of the answer to compute. Its slot was allocated with the job. */
 static void push_token(rp_job *c, int32_t token) {
     BASE_ASSERT(c->n_tokens < c->cap_tokens);
-    c->positions[c->n_tokens] = context_shift_position(c, c->n_tokens);
+    c->positions[c->n_tokens] = job_answer_position(c, c->n_tokens);
     c->tokens[c->n_tokens++] = token;
     c->seq.n++;
     prompt_lookup_accept(&c->prompt_lookup, token);
@@ -390,11 +377,11 @@ static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float
         if ((*o)->first_logits) (*o)->first_logits(c, logits);
 }
 
-/* Samples a token from the part's i-th logits. *again: their row has to be computed again first (focus.h). */
-static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i, int32_t *token, bool *again, rp_error *err) {
+/* Samples a token from the part's i-th logits. *again: the feature for which their row has to be computed again first; NULL: none. */
+static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i, int32_t *token, const job_feature **again, rp_error *err) {
     const float *logits = logits_of(e, p, i);
     const bool first = !c->answer.first_us;
-    if ((*again = focus_is_due(c, logits))) return RP_OK;
+    if ((*again = job_features_intercept(c, logits))) return RP_OK;
     e->steps->reported_first |= first;
     int rc = answer_next(&c->answer, logits, token, err);
     if (first && !rc && c->n_resumed == 0) steps_notify_first_logits(e, c, logits); /* of a prompt */
@@ -404,7 +391,7 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
 /* Samples tokens as long as drafts are accepted: the first logits are those after the first of `rows` rows. */
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token = -1, n_drafts = rows - 1;
-    bool again;
+    const job_feature *again;
     int rc = steps_draw_one(e, c, p, 0, &token, &again, err);
     while (!rc && !again && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
         push_token(c, token);
@@ -412,28 +399,19 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
         right++;
         rc = steps_draw_one(e, c, p, right, &token, &again, err);
     }
-    c->seq.done -= again;
-    sequence_settle(&c->seq, n_drafts - right + again, c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
+    c->seq.done -= again != NULL;
+    sequence_settle(&c->seq, n_drafts - right + (again != NULL), c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
     if (rc) return rc;
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
     if (again) {
         c->prompt_lookup.n_guessed = c->prompt_lookup.n_tokens = 0; /* whether the guess goes on right is not known */
-        return focus_begin(c, err);
+        c->phase = JOB_RECOMPUTING;
+        return again->again(c, err);
     }
     if (!c->answer.over) push_token(c, token);
     prompt_lookup_learn(&c->prompt_lookup, right, token);
     return RP_OK;
-}
-
-/* The prompt is complete. If its KV is reduced for the answer, or the answer may exceed the context, no other request may use the answer's KV. */
-static int steps_end_prompt(rp_job *c, rp_error *err) {
-    if (!c->reduction.asked && !context_shift_may(c)) return RP_OK;
-    prefix_give(c, true);
-    c->shares = false;
-    kv_context_close(&c->seq.context); /* other requests share the prompt's KV only */
-    const int rc = job_describe_plan(c, err);
-    return rc ? rc : reduction_apply(c, err);
 }
 
 /* Rows of the prompt were computed: features take what they want of them. What remains are the logits of its last row, if an answer follows. */
@@ -447,9 +425,8 @@ static int settle_prompt(const rp_engine *e, rp_job *c, step_part *p) {
         .n_logits = p->n_logits,
         .n_hidden = p->n_hidden,
     };
-    int rc = p->n_rows > 0 ? job_features_settle(c, &rows, &p->err) : RP_OK;
-    if (!rc && c->phase == JOB_FOCUS) rc = focus_settle(c, &p->err);
-    else if (last && c->phase == JOB_PREFILL) c->phase = JOB_DECODE;
+    const int rc = p->n_rows > 0 ? job_features_settle(c, &rows, &p->err) : RP_OK;
+    if (last && c->phase == JOB_PREFILL) c->phase = JOB_DECODE;
     p->first_logits = last && !c->answer.over && p->n_logits > 0 ? p->first_logits + p->n_logits - 1 : -1;
     return rc;
 }
@@ -463,11 +440,11 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         BASE_ASSERT(c->seq.done <= c->seq.n);
         if (!decodes) p->rc = settle_prompt(e, c, p);
         if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
-        else if (c->phase != JOB_FOCUS) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
+        else if (c->phase != JOB_RECOMPUTING) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
         const bool goes_on = c->phase == JOB_DECODE && !c->answer.over;
-        if (!p->rc && !decodes && goes_on) p->rc = steps_end_prompt(c, &p->err);
-        if (!p->rc && goes_on) p->rc = context_shift_apply(c, &p->err);
+        if (!p->rc && !decodes && goes_on) p->rc = job_features_end_prompt(c, &p->err);
+        if (!p->rc && goes_on) p->rc = job_features_go_on(c, &p->err);
     }
     if (p->rc) return STEP_FAILED;
     return c->phase == JOB_DECODE && c->answer.over ? STEP_ENDED : STEP_CONTINUES;
@@ -545,11 +522,10 @@ static int run_probe(step *s, rp_error *err) {
     rp_job *c = s->probed;
     bool waits = !sequence_is_ready(&c->seq.context);
     uint64_t start = base_clock_us();
-    int rc = blend_probe(e, c, s->n_probed, err);
+    int rc = job_features_probe(c, s->n_probed, err);
     uint64_t us = base_clock_us() - start;
-    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d of %d; %llu us, %.0f predicted", (unsigned long long)c->request->number, s->n_probed,
-               c->blend.done, c->blend.n, (unsigned long long)us, cost_model_predict(&e->steps->probe_cost, &s->probe_load));
-    c->blend.us += us;
+    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d are left; %llu us, %.0f predicted", (unsigned long long)c->request->number, s->n_probed,
+               job_features_probe_left(c), (unsigned long long)us, cost_model_predict(&e->steps->probe_cost, &s->probe_load));
     if (!rc && !waits) cost_model_learn(&e->steps->probe_cost, &s->probe_load, (double)us);
     return rc;
 }

@@ -37,7 +37,7 @@ typedef struct step_part {
 /* What the scheduler has to do for the jobs of a step. */
 typedef struct step_result {
     int32_t n_parts; /* in engine_steps.parts, each with its outcome */
-    rp_job *probed;  /* compared with the prompt that it is in (blend.h), and failed with this; NULL: none */
+    rp_job *probed;  /* whose modules' tokens were compared with the prompt that they are in, and failed with this; NULL: none */
     int rc;
     rp_error err;
 } step_result;
@@ -47,7 +47,7 @@ typedef struct engine_steps {
     double token_goal_us; /* longest step while answers are decoded; 0: a multiple of a step without prompts */
     rp_on_step on_step;
     void *step_user;
-    cost_model probe_cost;       /* of tokens that are only probed (blend.h) */
+    cost_model probe_cost;       /* of tokens that are only probed */
     uint64_t n;                  /* steps so far */
     uint64_t last_plain;         /* number of the last one with answers only */
     int32_t next_answer;         /* first answer of the next step, where more are resumed than a step can hold */

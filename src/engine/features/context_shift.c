@@ -13,6 +13,7 @@
 #include "engine/features/copied_spans.h"
 #include "engine/features/sequence_reduction.h"
 #include "engine/reuse/moved_kv.h"
+#include "engine/reuse/prefix.h"
 #include "engine/reuse/segment_prefills.h"
 #include "kv/block_pool.h"
 #include "kv/context.h"
@@ -29,6 +30,15 @@
 
 /* ---- the request ---- */
 
+/* Of a request whose answer may be longer than the context. */
+typedef struct job_shift {
+    int32_t kept;        /* positions of the first tokens that stay, [0, kept) after the plan's first one */
+    size_t n_kept_views; /* of the context, once it was shifted */
+    int32_t n;           /* shifts so far */
+} job_shift;
+
+static job_shift *shift_of(const rp_job *c) { return job_feature_state(c, &context_shift_feature); }
+
 static int32_t piece_of(const rp_job *c) { return c->engine->n_ctx / CONTEXT_SHIFT_PIECES; }
 
 static int32_t first_position(const rp_job *c) { return c->request->options.first_position; }
@@ -41,58 +51,51 @@ static int32_t system_tokens(const pml_plan *p) {
 }
 
 /* Encoded KV is kept as it is, with blocks that a window may lack. */
-static bool can_keep(const rp_job *c) {
+static bool can_keep(const rp_job *c, int32_t kept) {
     const pml_plan *p = c->plan;
     if (!kv_shape_has_windows(kv_pool_shape(c->engine->pool)) || c->exact) return true;
-    for (size_t i = 0; i < p->n_items && p->items[i].pos < first_position(c) + c->shift.kept; i++)
+    for (size_t i = 0; i < p->n_items && p->items[i].pos < first_position(c) + kept; i++)
         if (p->items[i].is_view && kv_format_is_encoded(p->layout->segments[p->items[i].segment].format)) return false;
     return true;
 }
 
-int context_shift_check(rp_job *c, rp_error *err) {
+static int context_shift_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
     const int32_t n_system = system_tokens(c->plan);
     const int32_t most = c->request->options.forced ? c->request->options.n_forced : c->request->options.max_tokens;
     if (!c->request->options.context_shift || most - 1 <= e->n_ctx - c->plan->end) return RP_OK;
-    c->shift.kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
+    const int32_t kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
     if (!model_is_movable(e->model))
         return base_fail(err, RP_ERR_UNSUPPORTED, "context_shift: KV of architecture '%s' cannot be moved to other positions", e->model->arch->name);
-    if (c->reduction.asked && !reduction_yield(c, "context_shift"))
+    if (!sequence_reduction_yield(c, "context_shift"))
         return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
     if (piece_of(c) <= REDUCTION_FIRST)
         return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx", e->n_ctx);
-    if (!can_keep(c))
+    if (!can_keep(c, kept))
         return base_fail(err, RP_ERR_CONFLICT,
                          "context_shift: this model has sliding windows, and the KV of the first tokens, which stay, is in an encoded format: "
                          "give kv f16 or int8");
-    c->shift.asked = true;
+    job_shift *s = job_feature_add(c, &context_shift_feature);
+    if (!s) return base_fail_memory(err, sizeof(*s), "a context shift");
+    s->kept = kept;
+    c->wants.full_reason = "context_shift";
+    c->wants.most_answer = CONTEXT_SHIFT_MOST;
+    c->wants.most_held = e->n_ctx + KV_SPAN_TOKENS; /* besides those that the context has, those of a span that is dropped in part */
     return RP_OK;
 }
 
 /* ---- memory ---- */
 
-bool context_shift_may(const rp_job *c) { return c->shift.asked && c->answer.most - 1 > c->engine->n_ctx - c->plan->end; }
+/* May the answer exceed the context? */
+static bool context_shift_may(const rp_job *c) { return c->answer.most - 1 > c->engine->n_ctx - c->plan->end; }
 
-int32_t context_shift_held(const rp_job *c, int32_t most) {
-    /* besides those that the context has, those of a span that is dropped in part */
-    return c->shift.asked ? BASE_MIN(most, c->engine->n_ctx + KV_SPAN_TOKENS) : most;
-}
-
-int32_t context_shift_runs(const rp_job *c) { return context_shift_may(c) ? CONTEXT_SHIFT_PIECES + 2 : 0; /* a shift begins a span */ }
-
-int64_t context_shift_blocks(const rp_job *c) {
+static void context_shift_room(const rp_job *c, job_room *room) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    if (!context_shift_may(c)) return 0;
-    const int64_t n_spans = (c->shift.kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
-    return copied_spans_blocks(c, (c->shift.kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * kv_shape_heads(shape), n_spans);
-}
-
-/* ---- positions ---- */
-
-int32_t context_shift_position(const rp_job *c, int32_t token) { return c->plan->end + token - c->n_prompt - c->shift.n_dropped; }
-
-int32_t context_shift_room(const rp_job *c) {
-    return c->shift.asked ? BASE_MAX(c->engine->n_ctx - 1 - context_shift_position(c, c->n_tokens - 1), 0) : INT32_MAX;
+    const job_shift *s = shift_of(c);
+    if (!context_shift_may(c)) return;
+    const int64_t n_spans = (s->kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
+    room->runs += CONTEXT_SHIFT_PIECES + 2; /* a shift begins a span */
+    room->blocks += copied_spans_blocks(c, (s->kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * kv_shape_heads(shape), n_spans);
 }
 
 /* ---- shifting ---- */
@@ -143,11 +146,11 @@ static int keep_first(rp_job *c, kv_context *to, rp_error *err) {
     for (size_t i = 0; i < from->n_views && !rc; i++) {
         const kv_view *v = &from->views[i];
         uint64_t mask[KV_SPAN_BLOCKS];
-        const int32_t n = mask_before(v, first_position(c) + c->shift.kept, mask);
+        const int32_t n = mask_before(v, first_position(c) + shift_of(c)->kept, mask);
         if (n == 0) continue;
         rc = kv_format_is_encoded(kv_span_format(v->span)) ? kv_context_add(to, v->span, v->shift, mask, err) : copy_slots(c, v, mask, n, to, err);
     }
-    c->shift.n_kept_views = to->n_views;
+    shift_of(c)->n_kept_views = to->n_views;
     return rc;
 }
 
@@ -170,7 +173,7 @@ static int keep_others(rp_job *c, int32_t end, int32_t n, size_t first, kv_conte
 static int keep_kept(const rp_job *c, kv_context *to, rp_error *err) {
     const kv_context *from = &c->seq.context;
     int rc = RP_OK;
-    for (size_t i = 0; i < c->shift.n_kept_views && !rc; i++) {
+    for (size_t i = 0; i < shift_of(c)->n_kept_views && !rc; i++) {
         const kv_view *v = &from->views[i];
         rc = kv_context_add(to, v->span, v->shift, kv_span_is_reduced(v->span) ? NULL : v->mask, err);
     }
@@ -188,9 +191,10 @@ static void replace_context(rp_job *c, const kv_context *to, int64_t freed) {
     c->engine->budget_epoch++; /* memory was freed */
 }
 
-int context_shift_apply(rp_job *c, rp_error *err) {
-    job_shift *s = &c->shift;
-    if (!s->asked || c->positions[c->n_tokens - 1] < c->engine->n_ctx) return RP_OK;
+/* If the last pushed token has no position left: shifts. The job shares nothing since its prompt is complete, and its plan is described. */
+static int context_shift_apply(rp_job *c, rp_error *err) {
+    job_shift *s = shift_of(c);
+    if (c->positions[c->n_tokens - 1] < c->engine->n_ctx) return RP_OK;
     const int32_t n = piece_of(c), end = first_position(c) + s->kept + n;
     const size_t first = s->n > 0 ? s->n_kept_views : 0;
     int64_t freed = 0;
@@ -208,9 +212,35 @@ int context_shift_apply(rp_job *c, rp_error *err) {
     }
     replace_context(c, &to, freed);
     s->n++;
-    s->n_dropped += n;
+    c->n_dropped += n;
     c->positions[c->n_tokens - 1] -= n;
     BASE_TRACE(ENGINE, "job %llu: context shift %d: %d positions dropped after the first %d; %lld blocks free",
                (unsigned long long)c->request->number, s->n, n, s->kept, (long long)freed);
     return RP_OK;
 }
+
+static int context_shift_end_prompt(rp_job *c, rp_error *err) { return context_shift_may(c) ? prefix_leave(c, err) : RP_OK; }
+
+/* ---- results ---- */
+
+static void context_shift_describe(rp_job *c) {
+    const job_shift *s = shift_of(c);
+    c->result->context_shifts = s ? s->n : 0;
+}
+
+static void context_shift_release(rp_job *c) {
+    job_shift *s = shift_of(c);
+    s->n = 0;
+    s->n_kept_views = 0;
+}
+
+const job_feature context_shift_feature = {
+    .name = "context_shift",
+    .state_bytes = sizeof(job_shift),
+    .plan = context_shift_plan,
+    .room = context_shift_room,
+    .end_prompt = context_shift_end_prompt,
+    .goes_on = context_shift_apply,
+    .describe = context_shift_describe,
+    .release = context_shift_release,
+};

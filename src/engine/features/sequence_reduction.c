@@ -12,9 +12,11 @@
 #include "base/memory.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
 #include "engine/core/sequence.h"
 #include "engine/features/copied_spans.h"
 #include "engine/reuse/moved_kv.h"
+#include "engine/reuse/prefix.h"
 #include "engine/reuse/segment_prefills.h"
 #include "kv/block_pool.h"
 #include "kv/context.h"
@@ -39,6 +41,23 @@
 
 /* ---- the request ---- */
 
+typedef struct job_reduction {
+    bool asked;         /* by the request, or as the engine's default */
+    bool is_default;    /* the request names neither kv_keep nor kv_method: the default applies where it can */
+    const char *reason; /* why the default does not apply: as rp_kv_reduction.reason; NULL: it does. Static */
+    sequence_method method;
+    int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
+    attention_observer *observer; /* of a composed job whose method needs one; else NULL */
+    int32_t n_rows;               /* observed rows: the last ones of the prompt */
+    struct slot_bounds *bounds;   /* of a composed job whose answer's rows choose their slots, once its prompt is complete; else NULL */
+    bool done;
+    uint64_t bytes_before, bytes; /* KV of the context before and after */
+    uint64_t us;                  /* time it took */
+    double share;                 /* kept slots, of all heads */
+} job_reduction;
+
+static job_reduction *reduction_of(const rp_job *c) { return job_feature_state(c, &sequence_reduction_feature); }
+
 /* "1024", "12.5%", "off". false: none of them. */
 static bool read_keep(const char *keep, job_reduction *r) {
     char *end;
@@ -52,7 +71,8 @@ static bool read_keep(const char *keep, job_reduction *r) {
     return *end == '\0' && r->slots > 0;
 }
 
-int reduction_read(job_reduction *r, const job_reduction *usual, const char *keep, const char *method, rp_error *err) {
+/* usual: what a request does not name; NULL: nothing. */
+static int reduction_read(job_reduction *r, const job_reduction *usual, const char *keep, const char *method, rp_error *err) {
     *r = usual ? *usual : (job_reduction){.method = DEFAULT_METHOD};
     r->is_default = r->asked && !keep && !method;
     if (keep && !read_keep(keep, r))
@@ -64,19 +84,61 @@ int reduction_read(job_reduction *r, const job_reduction *usual, const char *kee
     return RP_OK;
 }
 
-bool reduction_yield(rp_job *c, const char *reason) {
-    job_reduction *r = &c->reduction;
-    if (!r->is_default) return false;
+static int reduction_open_engine(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    job_reduction usual;
+    const int rc = reduction_read(&usual, NULL, o->kv_keep, o->kv_method, err);
+    if (rc || !(e->reduction = base_alloc(sizeof(usual)))) return rc ? rc : base_fail_memory(err, sizeof(usual), "an engine");
+    *e->reduction = usual;
+    return RP_OK;
+}
+
+static void reduction_close_engine(rp_engine *e) { base_free(e->reduction); }
+
+/* Whether it is asked for has changed. */
+static void reduction_tell(rp_job *c) {
+    const job_reduction *r = reduction_of(c);
+    c->wants.exclusive = r->asked;
+    c->wants.n_observed = r->asked ? sequence_method_rows(r->method) : 0;
+}
+
+static int reduction_ask(rp_job *c, const rp_request *o, rp_error *err) {
+    job_reduction r;
+    const int rc = reduction_read(&r, c->engine->reduction, o->kv_keep, o->kv_method, err);
+    if (rc || !r.asked || o->pooling != RP_POOLING_OFF) return rc; /* an engine's default is for answers */
+    job_reduction *own = job_feature_add(c, &sequence_reduction_feature);
+    if (!own) return base_fail_memory(err, sizeof(*own), "a reduction");
+    *own = r;
+    reduction_tell(c);
+    return RP_OK;
+}
+
+/* A default yields to reason, or, with NULL, applies again. Returns whether there is a default. */
+static bool reduction_give_way(rp_job *c, const char *reason) {
+    job_reduction *r = reduction_of(c);
+    if (!r || !r->is_default) return false;
     r->asked = reason == NULL;
     r->reason = reason;
+    reduction_tell(c);
     return true;
+}
+
+bool sequence_reduction_yield(rp_job *c, const char *reason) {
+    const job_reduction *r = reduction_of(c);
+    return !r || !r->asked || reduction_give_way(c, reason);
+}
+
+/* Focus and context shifts replace views for the answer, too. */
+static void reduction_count(rp_job *c) { reduction_give_way(c, c->wants.n_late > 0 ? "focus" : c->wants.full_reason); }
+
+/* A default neither refuses a request nor shortens its answer. */
+static bool reduction_yields_memory(rp_job *c, bool yields) {
+    return (!yields || reduction_of(c)->asked) && reduction_give_way(c, yields ? "memory" : NULL);
 }
 
 /* ---- before the prompt is complete ---- */
 
-int32_t reduction_observed_rows(const rp_job *c) {
-    return c->reduction.asked ? BASE_MIN(sequence_method_rows(c->reduction.method), c->n_prompt) : 0;
-}
+/* Rows at the end of the prompt that the method observes: they are computed whatever is cached. 0: none. */
+static int32_t observed_rows(const rp_job *c) { return BASE_MIN(c->wants.n_observed, c->n_prompt); }
 
 /* The last tokens of the own text, which stay. */
 static int32_t kept_tokens(const rp_job *c) { return BASE_MIN(SEQUENCE_WINDOW, c->n_prompt); }
@@ -108,41 +170,48 @@ static int64_t bounds_blocks(const kv_pool *pool, int32_t n_slots, int32_t n_run
     return (int64_t)((slot_bounds_bytes(kv_pool_shape(pool), n_slots, n_runs) + block - 1) / block);
 }
 
-int64_t reduction_blocks(const rp_job *c) {
+/* Blocks that the reduced KV takes at most, while the job holds its complete KV too. */
+static int64_t reduction_blocks(const rp_job *c) {
+    const job_reduction *r = reduction_of(c);
     const kv_pool *pool = c->engine->pool;
     const kv_shape *shape = kv_pool_shape(pool);
     const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape);
-    if (!c->reduction.asked) return 0;
+    if (!r->asked) return 0;
     const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
-    if (sequence_method_is_dynamic(c->reduction.method)) return bounds_blocks(pool, n, runs) + kv_column_blocks(pool, c->format);
+    if (sequence_method_is_dynamic(r->method)) return bounds_blocks(pool, n, runs) + kv_column_blocks(pool, c->format);
     /* a head's last cell of a run may be partly filled */
-    const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
+    const int64_t n_cells = n_heads * (mean_of(r, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
     return copied_spans_blocks(c, n_cells, n_spans) + kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
 }
 
+static void reduction_release(rp_job *c);
+
 /* Spans of the own tokens begin where one is full, where positions are not consecutive, and after the first lookup of another job. */
-int reduction_open(rp_job *c, rp_error *err) {
+static int reduction_compose(rp_job *c, rp_error *err) {
+    job_reduction *r = reduction_of(c);
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const model_hparams *hp = &c->engine->model->net.hp;
     const size_t n_views = c->seq.context.n_views + (size_t)(c->seq.n / KV_SPAN_TOKENS) + (size_t)c->n_runs + EXTRA_RUNS;
     reduction_release(c);
-    c->reduction.n_rows = reduction_observed_rows(c);
-    if (c->reduction.n_rows == 0) return RP_OK;
-    const int64_t most = (int64_t)c->reduction.n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
-    return attention_observer_new(&c->reduction.observer, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, most, 0, n_views, err);
+    r->n_rows = observed_rows(c);
+    if (r->n_rows == 0) return RP_OK;
+    const int64_t most = (int64_t)r->n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
+    return attention_observer_new(&r->observer, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, most, 0, n_views, err);
 }
 
-void reduction_prepare_row(const rp_job *c, int32_t token, model_row *row) {
-    if (token >= c->n_prompt - c->reduction.n_rows && token < c->n_prompt) row->observer = c->reduction.observer;
-    if (token >= c->n_prompt) row->bounds = c->reduction.bounds;
+static void reduction_row(rp_job *c, int32_t token, model_row *row) {
+    const job_reduction *r = reduction_of(c);
+    if (token >= c->n_prompt - r->n_rows && token < c->n_prompt) row->observer = r->observer;
+    if (token >= c->n_prompt) row->bounds = r->bounds;
 }
 
-void reduction_release(rp_job *c) {
-    attention_observer_free(c->reduction.observer);
-    slot_bounds_free(c->reduction.bounds);
-    c->reduction.observer = NULL;
-    c->reduction.bounds = NULL;
+static void reduction_release(rp_job *c) {
+    job_reduction *r = reduction_of(c);
+    attention_observer_free(r->observer);
+    slot_bounds_free(r->bounds);
+    r->observer = NULL;
+    r->bounds = NULL;
 }
 
 /* ---- the prompt is complete ---- */
@@ -275,7 +344,7 @@ static void take_context(rp_job *c, kv_context *to) {
 }
 
 static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
-    job_reduction *r = &c->reduction;
+    job_reduction *r = reduction_of(c);
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const sequence_slots in = {
         .shape = shape,
@@ -338,7 +407,7 @@ static void list_candidates(const rp_job *c, const listing *l, candidates *out) 
 }
 
 static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
-    job_reduction *r = &c->reduction;
+    job_reduction *r = reduction_of(c);
     backend *b = c->engine->backend;
     const size_t bytes = (size_t)l->n * sizeof(sequence_slot) + c->seq.context.n_views * sizeof(int32_t);
     candidates all = {.slots = base_alloc(bytes)};
@@ -355,8 +424,9 @@ static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err)
     return RP_OK;
 }
 
-int reduction_apply(rp_job *c, rp_error *err) {
-    job_reduction *r = &c->reduction;
+/* The first token was drawn: replaces the context's views, and reserves what the answer takes. Without effect if all slots are kept. */
+static int reduction_apply(rp_job *c, rp_error *err) {
+    job_reduction *r = reduction_of(c);
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const uint64_t start = base_clock_us();
     listing l = {0};
@@ -380,3 +450,47 @@ int reduction_apply(rp_job *c, rp_error *err) {
     base_free(l.sources);
     return rc;
 }
+
+static int reduction_end_prompt(rp_job *c, rp_error *err) {
+    if (!reduction_of(c)->asked) return RP_OK;
+    const int rc = prefix_leave(c, err);
+    return rc ? rc : reduction_apply(c, err);
+}
+
+/* ---- results ---- */
+
+static void reduction_room(const rp_job *c, job_room *room) { room->blocks += reduction_blocks(c); }
+
+static const char *reduction_miss_reason(const rp_job *c) {
+    return reduction_of(c)->asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c) ? "kv_keep" : NULL;
+}
+
+static void reduction_describe(rp_job *c) {
+    const job_reduction *r = reduction_of(c);
+    c->result->kv_reduction = (rp_kv_reduction){
+        .method = "",
+        .share = 1,
+        .bytes_before = c->result->kv_bytes,
+        .bytes = c->result->kv_bytes,
+        .reason = r && r->reason ? r->reason : "",
+    };
+    if (!r || !r->done) return;
+    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
+}
+
+const job_feature sequence_reduction_feature = {
+    .name = "kv_keep",
+    .state_bytes = sizeof(job_reduction),
+    .open_engine = reduction_open_engine,
+    .close_engine = reduction_close_engine,
+    .ask = reduction_ask,
+    .count = reduction_count,
+    .yield = reduction_yields_memory,
+    .room = reduction_room,
+    .compose = reduction_compose,
+    .row = reduction_row,
+    .end_prompt = reduction_end_prompt,
+    .miss_reason = reduction_miss_reason,
+    .describe = reduction_describe,
+    .release = reduction_release,
+};

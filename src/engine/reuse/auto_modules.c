@@ -24,8 +24,8 @@
 static bool may_use_runs(const rp_job *c) {
     const rp_request *o = &c->request->options;
     return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && !model_is_encoder(c->engine->model) &&
-           !c->adapter.adapter &&
-           !c->reduction.asked && !c->shift.asked && c->focus.most == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
+           !c->wants.adapter &&
+           !c->wants.exclusive && c->wants.most_answer == 0 && c->wants.n_late == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
            c->n_resumed == 0 && !c->wants.all_logits && c->n_runs == 1;
 }
 

@@ -14,9 +14,10 @@
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "engine/core/job_feature.h"
 #include "engine/core/job_tokens.h"
+#include "engine/core/result.h"
 #include "engine/core/sequence.h"
-#include "engine/features/sequence_reduction.h"
 #include "engine/reuse/auto_modules.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/shifted_reuse.h"
@@ -120,9 +121,9 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     int rc = prefix_match(e, c, err);
     rp_job *ahead = rc ? NULL : find_ahead(e, c, &common);
     if (!ahead) return rc;
-    if (ahead->phase < JOB_FOCUS && (prefix_computed(ahead) < common || ahead->reduction.asked)) {
+    if (ahead->phase < JOB_RECOMPUTING && (prefix_computed(ahead) < common || ahead->wants.exclusive)) {
         c->waits_for = ahead;
-        c->waits_until = ahead->reduction.asked ? INT32_MAX : common; /* its spans must be those that it counted when it was composed */
+        c->waits_until = ahead->wants.exclusive ? INT32_MAX : common; /* its spans must be those that it counted when it was composed */
         *wait = true;
         return RP_OK;
     }
@@ -156,7 +157,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
     c->seq.positions = c->positions + c->n_found;
     c->seq.n = job_n_given(c) - c->n_found;
     c->seq.slots = kv_context_slots(&c->seq.context);
-    return rc ? rc : reduction_open(c, err);
+    return rc ? rc : job_features_compose(c, err);
 }
 
 /* ---- insertion ---- */
@@ -196,4 +197,11 @@ void prefix_give(rp_job *c, bool all) {
         c->first_own_view++;
         c->n_given += n;
     }
+}
+
+int prefix_leave(rp_job *c, rp_error *err) {
+    prefix_give(c, true);
+    c->shares = false;
+    kv_context_close(&c->seq.context); /* other requests share the prompt's KV only */
+    return job_describe_plan(c, err);
 }

@@ -19,6 +19,9 @@ int prefix_compose(rp_job *c, rp_error *err);
 /* Inserts spans that the job has computed into the prefix tree: full ones, and with `all` the open one. Best effort: on failure a span is not
  * cached. */
 void prefix_give(rp_job *c, bool all);
+/* The prompt is complete, and no other request may use what follows: inserts its KV, shares nothing from now on, and describes the plan while its
+ * views are there. RP_ERR_MEMORY. */
+int prefix_leave(rp_job *c, rp_error *err);
 /* Tokens of a job with KV, cached ones included. */
 static inline int32_t prefix_computed(const rp_job *c) { return c->n_found + c->seq.done; }
 

@@ -155,7 +155,10 @@ int32_t segment_prefill_most_rows(const segment_prefill *prefill) {
     return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq) : prefill->seq.n - prefill->seq.done;
 }
 
-void segment_prefill_observe(segment_prefill *prefill, model_row *row) {
+void segment_prefill_row(segment_prefill *prefill, model_row *row) {
+    const adapter_use *u = &prefill->schema->adapter;
+    row->adapter = adapter_use_at(u, row->pos);
+    row->adapter_scale = u->scale;
     if (prefill->reduction) segment_reduction_observe(prefill->reduction, row);
 }
 

@@ -97,7 +97,7 @@ void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error
  * seq.done, were computed, with these logits, or NULL (RP_ERR_MEMORY). */
 int32_t segment_prefill_most_rows(const segment_prefill *prefill);
 bool segment_prefill_wants_logits(const segment_prefill *prefill);
-void segment_prefill_observe(segment_prefill *prefill, model_row *row);
+void segment_prefill_row(segment_prefill *prefill, model_row *row);
 int segment_prefill_settle(segment_prefill *prefill, int32_t n_rows, const float *logits, rp_error *err);
 
 const pml_layout *segment_prefill_layout(const segment_prefill *prefill);
