@@ -44,14 +44,14 @@ void *job_feature_add(rp_job *c, const job_feature *f) {
 /* ---- calls ---- */
 
 /* Calls a function of each row of the table, until one fails. */
-#define CALL_TABLE(engine, rc, fn, ...)                                                     \
-    for (const job_feature *const *f_ = (engine)->features; *f_ && !(rc); f_++) {           \
-        if ((*f_)->fn) (rc) = (*f_)->fn(__VA_ARGS__);                                       \
+#define CALL_TABLE(engine, rc, fn, ...) \
+    for (const job_feature *const *f_ = (engine)->features; *f_ && !(rc); f_++) { \
+        if ((*f_)->fn) (rc) = (*f_)->fn(__VA_ARGS__); \
     }
 /* Of each row that the job has. */
-#define CALL_ROWS(c, rc, fn, ...)                                                           \
-    for (int32_t i_ = 0; i_ < (c)->features.n && !(rc); i_++) {                             \
-        if ((c)->features.rows[i_]->fn) (rc) = (c)->features.rows[i_]->fn(__VA_ARGS__);     \
+#define CALL_ROWS(c, rc, fn, ...) \
+    for (int32_t i_ = 0; i_ < (c)->features.n && !(rc); i_++) { \
+        if ((c)->features.rows[i_]->fn) (rc) = (c)->features.rows[i_]->fn(__VA_ARGS__); \
     }
 
 int job_features_open_engine(rp_engine *e, const rp_engine_options *o, rp_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_feature.h: what a request may ask for besides an answer to its prompt: a row of one table each (features/features.h). The core calls the functions
- * below, which call the rows that a job has, and names none of them: it includes no header of src/engine/features (tools/check-includes).
+/* job_feature.h: what a request may ask for besides an answer to its prompt: a row of one table each (features/features.h). The core calls the
+ * functions below, which call the rows that a job has, and names none of them: it includes no header of src/engine/features (tools/check-includes).
  *
  *   submitting thread   options     submit.c       before there is a job: options that others make meaningless
  *                       ask         request.c      the options are valid: checks the feature's own, and adds it to the job
