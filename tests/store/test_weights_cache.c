@@ -32,7 +32,7 @@
 #include "base/io.h"
 #include "engine/core/engine_state.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/cpu_backend.h"
+#include "model/model.h"
 #include "reprise_store.h"
 #include "support/must.h"
 #include "support/record_forge.h"
