@@ -28,9 +28,9 @@
 
 #define MAX_ROUNDS 200
 #define MAX_TOKENS 512
-#define N_SPANS 16                         /* written repeatedly */
-#define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_write_back.c, */
-#define LEAST_SHARE 32                     /* likewise: of a processor, 1/LEAST_SHARE */
+#define N_SPANS 16                       /* written repeatedly */
+#define QUEUE_BYTES ((uint64_t)64 << 20) /* as in span_write_back.c, */
+#define LEAST_SHARE 32                   /* likewise: of a processor, 1/LEAST_SHARE */
 
 typedef enum subject { QUIET,
                        BUSY,
@@ -264,7 +264,14 @@ static void open_engine(bench *b) {
 }
 
 int main(int argc, char **argv) {
-    static const subject orders[6][SUBJECTS] = {{QUIET, BUSY, HASTY}, {BUSY, QUIET, HASTY}, {HASTY, QUIET, BUSY}, {HASTY, BUSY, QUIET}, {QUIET, HASTY, BUSY}, {BUSY, HASTY, QUIET}};
+    static const subject orders[6][SUBJECTS] = {
+        {QUIET, BUSY, HASTY},
+        {BUSY, QUIET, HASTY},
+        {HASTY, QUIET, BUSY},
+        {HASTY, BUSY, QUIET},
+        {QUIET, HASTY, BUSY},
+        {BUSY, HASTY, QUIET},
+    };
     static bench b;
     char own[] = "bench-writer-XXXXXX";
     rp_error err;

@@ -14,7 +14,7 @@
 
 /* What a backend can do besides plain steps, bits. */
 enum {
-    BACKEND_STUDIES = 1 << 0, /* it has the operations of backend_study.h */
+    BACKEND_STUDIES = 1 << 0, /* it has the operations that choose and judge slots: read_head, bound, deviate, output_norms */
     BACKEND_TIMED = 1 << 1,   /* its steps take at least backend_options.times */
 };
 

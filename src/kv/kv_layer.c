@@ -20,6 +20,7 @@ static size_t side_bytes(kv_element e, bool is_key, int32_t dim) {
 kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format) {
     kv_layer l = {.kind = shape->kind, .format = format, .window = shape->window};
     if (shape->kind == KV_STATE) return l;
+    BASE_ASSERT(shape->kind == KV_PAIRS || (shape->n_heads == 1 && shape->value_dim <= shape->key_dim)); /* values are a view of keys */
     l.n_heads = shape->n_heads;
     l.key_dim = shape->key_dim;
     l.value_dim = shape->value_dim;
@@ -87,6 +88,7 @@ static size_t paired_at(const slot_rows *r, int slot) { return (size_t)(slot / 2
 void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to) {
     const slot_rows r = rows_of(l, is_key);
     BASE_ASSERT(!kv_element_is_encoded(kv_format_side(l->format, is_key)));
+    BASE_DCHECK(slot_from >= 0 && slot_from < KV_BLOCK_SLOTS && slot_to >= 0 && slot_to < KV_BLOCK_SLOTS);
     const kv_address row_from = kv_address_plus(from, r.first + r.unit * (size_t)slot_from);
     const kv_address row_to = kv_address_plus(to, r.first + r.unit * (size_t)slot_to);
     m->ops->copy_rows(m, row_from, row_to, r.unit, r.unit * KV_BLOCK_SLOTS, r.n_rows);

@@ -61,6 +61,7 @@ static kv_packing packing_of(const kv_layer *l, size_t block_bytes) {
     kv_packing packing = {.per_cell = 1};
     if (!kv_layer_is_supported(l) || l->cell_bytes == 0) return packing;
     const size_t apart = BASE_MAX(l->key_bytes, l->value_bytes);
+    BASE_ASSERT(apart > 0 && block_bytes > 0);
     packing.part_bytes = l->cell_bytes;
     if (l->kind == KV_PAIRS && l->format == RP_KV_F16 && block_bytes / apart > 2 * (block_bytes / packing.part_bytes))
         packing = (kv_packing){.per_cell = 2, .part_bytes = apart};
@@ -155,4 +156,5 @@ void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_laye
         if (column) column[i + 1] = column[i] + places[i].n_blocks;
     }
     p->column_blocks = (int32_t)kv_plan_blocks(p, NULL);
+    BASE_ASSERT(!column || p->column_blocks < 0 || column[pool->n_layers] == p->column_blocks);
 }

@@ -80,6 +80,7 @@ void kv_selection_add_highest(kv_selection *s, const float *scores, int64_t firs
     const float *from = scores + first * s->n_slots;
     const int64_t n_scores = (end - first) * s->n_slots, words = kv_selection_words(s);
     int64_t there = 0;
+    BASE_ASSERT(first >= 0 && first <= end && end <= (int64_t)s->n_layers * s->n_kv_heads);
     for (int64_t i = 0; i < n_scores; i++) there += rank_of(from[i]) != ABSENT;
     n = BASE_MIN(n, there);
     if (n <= 0) return;

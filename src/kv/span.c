@@ -15,23 +15,6 @@ int32_t kv_column_blocks(const kv_pool *pool, rp_kv_format format) {
 
 /* ---- life ---- */
 
-int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_format format, int32_t first_pos, size_t n_blocks, size_t extra,
-             rp_error *err) {
-    const size_t bytes = sizeof(kv_span) + sizeof(kv_address) * n_blocks + extra;
-    kv_span *s = base_calloc(1, bytes);
-    *out = s;
-    if (!s) return base_fail_memory(err, bytes, "a span");
-    s->plan = kv_pool_plan(pool, format);
-    s->layout = layout;
-    s->pool = pool;
-    s->first_pos = first_pos;
-    s->readable_from = INT32_MIN;
-    s->n_layers = s->plan->shape.n_layers;
-    atomic_init(&s->refs, 1);
-    atomic_init(&s->ready, s->n_layers);
-    return RP_OK;
-}
-
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) { return span_new_plain(out, pool, first_pos, false, err); }
 
 static int new_of_format(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
@@ -48,7 +31,8 @@ int kv_span_new_scattered(kv_span **out, kv_pool *pool, rp_kv_format format, int
 }
 
 kv_span *kv_span_ref(kv_span *s) {
-    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    const int before = atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    BASE_ASSERT(before > 0); /* a span that is freed is nobody's */
     return s;
 }
 
@@ -61,7 +45,7 @@ void kv_span_unref(kv_span *s) {
     base_free(s);
 }
 
-bool kv_span_is_unshared(const kv_span *s) { return atomic_load_explicit(&s->refs, memory_order_acquire) == 1; }
+bool kv_span_is_unshared(const kv_span *s) { return span_is_unshared(s); }
 
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     BASE_ASSERT(!s->sealed && s->n_tokens < KV_SPAN_TOKENS); /* invariant 2 */
@@ -183,11 +167,17 @@ int span_new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_
     kv_span *s = *out;
     s->n_tokens = form->n_tokens;
     s->readable_from = form->readable_from;
+    BASE_ASSERT(s->n_tokens <= KV_SPAN_TOKENS && s->n_blocks == 0);
     if ((rc = s->layout->take(s, form, err))) {
         kv_span_unref(s);
         *out = NULL;
     }
     return rc;
+}
+
+int kv_span_new_states(kv_span **out, kv_pool *pool, int32_t pos, rp_error *err) {
+    const kv_span_form form = {.format = kv_pool_shape(pool)->format, .first_pos = pos, .readable_from = INT32_MIN, .is_states = true};
+    return span_new_of_form(out, pool, &form, err);
 }
 
 int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp_error *err) {
@@ -221,6 +211,7 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
 }
 
 void kv_span_set_ready(kv_span *s, int32_t n) {
+    BASE_ASSERT(n >= span_layers_ready(s) && n <= s->n_layers); /* layers only become ready */
     atomic_store_explicit(&s->ready, n, memory_order_release);
     kv_pool_notify_filled(s->pool);
 }
@@ -230,7 +221,7 @@ void kv_span_set_failed(kv_span *s) {
     kv_span_set_ready(s, s->n_layers);
 }
 
-int32_t kv_span_layers_ready(const kv_span *s) { return atomic_load_explicit(&s->ready, memory_order_acquire); }
+int32_t kv_span_layers_ready(const kv_span *s) { return span_layers_ready(s); }
 bool kv_span_has_failed(const kv_span *s) { return atomic_load_explicit(&s->failed, memory_order_relaxed); }
 
 void kv_span_wait(const kv_span *s, int32_t n) {
@@ -279,13 +270,6 @@ bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     BASE_ASSERT(!s->first_slots);
     return s->layout->has(s, layer, block);
-}
-
-/* The keys (part 0) or values (part 1) of a cell of a layer that is packed into blocks of the pool. */
-kv_address span_part_of(const kv_layer *l, const kv_packing *p, const kv_address *blocks, int64_t cell, int part) {
-    const bool apart = p->per_cell == 2;
-    const int64_t i = cell * p->per_cell + (apart ? part : 0);
-    return kv_address_plus(blocks[i / p->per_block], (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->cell_values_at));
 }
 
 kv_address kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_internal.h: the fields of a span, and what its layout does. For the files of spans alone (span.c, span_plain.c, span_packed.c,
- * span_reduced.c, span_states.c).
+/* span_internal.h: the fields of a span, and what its layout does. For the files of spans alone: span.c and
+ * span_select.c over span_plain.c, span_packed.c, span_reduced.c and span_states.c, over span_shared.c.
  *
  * A layout is how the blocks of a span lie in blocks of the pool:
  *
@@ -84,6 +84,10 @@ static inline kv_address span_whole_block(const kv_span *s, int32_t layer, int32
 }
 /* The keys (part 0) or values (part 1) of a cell in blocks of the pool that its layer is packed into. */
 kv_address span_part_of(const kv_layer *l, const kv_packing *p, const kv_address *blocks, int64_t cell, int part);
+
+/* kv_span_is_unshared, kv_span_layers_ready */
+static inline bool span_is_unshared(const kv_span *s) { return atomic_load_explicit(&s->refs, memory_order_acquire) == 1; }
+static inline int32_t span_layers_ready(const kv_span *s) { return atomic_load_explicit(&s->ready, memory_order_acquire); }
 
 static inline int32_t span_cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
 static inline uint8_t span_all_blocks(int32_t n_slots) { return (uint8_t)((1 << span_cells_of(n_slots)) - 1); }

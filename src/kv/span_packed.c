@@ -47,6 +47,7 @@ static int32_t blocks_of_cells(const kv_span *s, int32_t n_cells) { return n_cel
 static int packed_append(kv_span *s, rp_error *err) {
     counts n = {0};
     const int32_t block = s->n_blocks, first = (int32_t)s->n_pool_blocks;
+    BASE_ASSERT(block < KV_SPAN_BLOCKS);
     const int rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)s->plan->column_blocks, err);
     if (rc) return rc;
     for (int32_t i = 0; i < s->n_layers; i++) place_layer(s, i, block, true, &n);
@@ -66,6 +67,7 @@ static int packed_take(kv_span *s, const kv_span_form *form, rp_error *err) {
         for (int32_t i = 0; i < s->n_layers; i++) place_layer(s, i, b, form->kept[i] >> b & 1, &n);
     const int32_t first_apart = blocks_of_cells(s, n.cells);
     for (int32_t b = 0; b < s->n_blocks; b++) s->first_apart[b] = first_apart;
+    BASE_ASSERT(first_apart + n.apart <= s->plan->column_blocks * KV_SPAN_BLOCKS); /* the space of blocks[] */
     const int rc = kv_pool_take(s->pool, s->blocks, (size_t)(first_apart + n.apart), err);
     if (!rc) s->n_pool_blocks = (size_t)(first_apart + n.apart);
     return rc;

@@ -18,6 +18,7 @@ int span_new_plain(kv_span **out, kv_pool *pool, int32_t first_pos, bool scatter
 static size_t blocks_of(const kv_span *s, int32_t layer) { return (size_t)s->plan->places[layer].n_blocks; }
 
 static int plain_append(kv_span *s, rp_error *err) {
+    BASE_ASSERT(s->n_blocks < KV_SPAN_BLOCKS);
     const int rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)s->plan->column_blocks, err);
     if (rc) return rc;
     s->n_pool_blocks += (size_t)s->plan->column_blocks;
@@ -39,6 +40,7 @@ static int take_kept(kv_span *s, const uint8_t *kept, rp_error *err) {
 
 static int plain_take(kv_span *s, const kv_span_form *form, rp_error *err) {
     int rc = RP_OK;
+    BASE_ASSERT(s->n_tokens <= KV_SPAN_TOKENS && !s->positions); /* invariant 7 */
     while (s->n_blocks * KV_BLOCK_SLOTS < s->n_tokens && !rc) rc = take_kept(s, form->kept, err);
     return rc;
 }
@@ -66,7 +68,7 @@ bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_pos
 
 int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later) {
     const int32_t trimmed = s->n_trimmed;
-    BASE_ASSERT(!s->sealed && kv_span_is_unshared(s));                        /* invariants 2, 6 */
+    BASE_ASSERT(!s->sealed && span_is_unshared(s));                           /* invariants 2, 6 */
     if (!s->plan->has_windows || s->positions || !span_is_plain(s)) return 0; /* invariant 7 */
     for (int32_t i = 0; i < s->n_blocks * s->n_layers; i++) {
         const int32_t layer = i % s->n_layers, block = i / s->n_layers, window = s->plan->layers[layer].window;

@@ -23,12 +23,13 @@ int64_t span_states_blocks(const kv_pool *pool) { return (int64_t)index_of(pool,
 
 int span_new_states(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(pool);
+    BASE_ASSERT(first_pos > 0); /* before any token there is no state */
     return span_new(out, pool, &span_states, shape->format, first_pos, index_of(pool, shape->n_layers), 0, err);
 }
 
 static int states_take(kv_span *s, const kv_span_form *form, rp_error *err) {
     const size_t n = index_of(s->pool, s->n_layers);
-    (void)form;
+    BASE_ASSERT(form->is_states && s->n_tokens == 0 && n > 0);
     const int rc = kv_pool_take(s->pool, s->blocks, n, err);
     if (!rc) s->n_pool_blocks = n;
     return rc;
@@ -36,11 +37,6 @@ static int states_take(kv_span *s, const kv_span_form *form, rp_error *err) {
 
 /* No slots: has and part are never called. */
 const span_layout span_states = {.take = states_take};
-
-int kv_span_new_states(kv_span **out, kv_pool *pool, int32_t pos, rp_error *err) {
-    const kv_span_form form = {.format = kv_pool_shape(pool)->format, .first_pos = pos, .readable_from = INT32_MIN, .is_states = true};
-    return span_new_of_form(out, pool, &form, err);
-}
 
 bool kv_span_is_states(const kv_span *s) { return s->layout == &span_states; }
 
@@ -59,6 +55,6 @@ static void copy_state(const kv_span *s, int32_t layer, uint8_t *to, const uint8
 void kv_span_get_state(const kv_span *s, int32_t layer, void *to) { copy_state(s, layer, to, NULL); }
 
 void kv_span_put_state(kv_span *s, int32_t layer, const void *from) {
-    BASE_ASSERT(!s->sealed || layer >= kv_span_layers_ready(s)); /* invariant 2 */
+    BASE_ASSERT(!s->sealed || layer >= span_layers_ready(s)); /* invariant 2 */
     copy_state(s, layer, NULL, from);
 }

@@ -53,6 +53,7 @@ static uint64_t visible_by_position(const kv_view *v, const int32_t *positions, 
 }
 
 uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window) {
+    BASE_DCHECK(block >= 0 && block < KV_SPAN_BLOCKS && !kv_span_is_states(v->span));
     const int32_t *positions = span_positions_of(v->span, layer, kv_head);
     if (positions) return visible_by_position(v, positions, span_slots_of(v->span, layer, kv_head), block, (int64_t)pos - v->shift, window);
     int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;

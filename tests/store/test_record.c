@@ -351,7 +351,16 @@ static void keys_come_from_files_or_the_environment(void **state) {
     static const struct {
         mode_t mode;
         int rc;
-    } modes[] = {{0644, RP_ERR_INVALID}, {0604, RP_ERR_INVALID}, {0602, RP_ERR_INVALID}, {0620, RP_ERR_INVALID}, {0440, RP_OK}, {0640, RP_OK}, {0400, RP_OK}, {0600, RP_OK}};
+    } modes[] = {
+        {0644, RP_ERR_INVALID},
+        {0604, RP_ERR_INVALID},
+        {0602, RP_ERR_INVALID},
+        {0620, RP_ERR_INVALID},
+        {0440, RP_OK},
+        {0640, RP_OK},
+        {0400, RP_OK},
+        {0600, RP_OK},
+    };
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         assert_int_equal(chmod(w.other, modes[i].mode), 0);
         expect_key(w.other, NULL, modes[i].rc);

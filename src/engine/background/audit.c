@@ -24,7 +24,7 @@
 #include "pml/document.h"
 #include "pml/layout.h"
 #include "pml/plan.h"
-#include "reprise_tools.h"
+#include "reprise_store.h"
 #include "store/disk/disk_folder.h"
 #include "store/record/record.h"
 #include "store/span_store.h"

@@ -252,7 +252,8 @@ const char *rp_store_state_name(rp_store_state state) {
 /* Bytes for the KV cache: as set in the options, within what the rest leaves. */
 static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
     uint64_t n_vocab = (uint64_t)e->model->net.hp.n_vocab;
-    uint64_t logits = (uint64_t)e->steps->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->net.hp.n_vocab);
+    uint64_t logits = (uint64_t)e->steps->max_logits * (uint64_t)e->model->net.hp.n_outputs * sizeof(float);
+    logits += audit_bytes(o, e->model->net.hp.n_vocab);
     uint64_t hidden = (uint64_t)e->steps->max_rows * (uint64_t)e->model->net.hp.n_embd * sizeof(float);
     rp_memory m = {0};
     *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX

@@ -355,7 +355,8 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */
     o = &plain;
     if ((rc = request_check_options(c->engine, o, err)) || (rc = job_features_ask(c, o, err)) || (rc = copy_request(job_draft(c), o, err)) ||
-        (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) || (rc = job_features_plan(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) ||
+        (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) || (rc = job_features_plan(c, err)) ||
+        (reductions_plan(c), rc = list_tokens(c, err)) ||
         (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)) || (rc = limit_answer(c, o, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && !c->wants.unshared;

@@ -524,7 +524,8 @@ static int run_probe(step *s, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc = job_features_probe(c, s->n_probed, err);
     uint64_t us = base_clock_us() - start;
-    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d are left; %llu us, %.0f predicted", (unsigned long long)c->request->number, s->n_probed,
+    BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d are left; %llu us, %.0f predicted",
+               (unsigned long long)c->request->number, s->n_probed,
                job_features_probe_left(c), (unsigned long long)us, cost_model_predict(&e->steps->probe_cost, &s->probe_load));
     if (!rc && !waits) cost_model_learn(&e->steps->probe_cost, &s->probe_load, (double)us);
     return rc;

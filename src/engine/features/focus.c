@@ -142,7 +142,8 @@ static int focus_begin(rp_job *c, rp_error *err) {
     f->answer_token = c->result->n_tokens + 1;
     f->stage = FOCUS_LOOKS;
     c->wants.no_logits = true;
-    return attention_observer_new(&f->observer, m->n_kv_layers, m->net.hp.n_kv_heads, ATTENTION_TOTAL, (int64_t)m->net.hp.n_layers * m->net.hp.n_heads, 0,
+    return attention_observer_new(&f->observer, m->n_kv_layers, m->net.hp.n_kv_heads, ATTENTION_TOTAL,
+                                  (int64_t)m->net.hp.n_layers * m->net.hp.n_heads, 0,
                                   focus_count_views(c), err);
 }
 

@@ -205,8 +205,14 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
     char label[RECORD_MAX_LABEL + 1];
     const span_terms terms = terms_of(l, s);
-    record about = {.kind = RECORD_MODULE, .n_tokens = n, .tokens = pml_segment_tokens(l, s) + first, .label = label,
-                    .cost_us = cost_model_usual_us(e->cost, n, kv_span_position(span)), .tenant = span_tenant(&schema->salt)};
+    record about = {
+        .kind = RECORD_MODULE,
+        .n_tokens = n,
+        .tokens = pml_segment_tokens(l, s) + first,
+        .label = label,
+        .cost_us = cost_model_usual_us(e->cost, n, kv_span_position(span)),
+        .tenant = span_tenant(&schema->salt),
+    };
     if (i > 0) about.parent = keys[i - 1];
     pml_layout_label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &about, &terms, err);
@@ -217,8 +223,13 @@ static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment
     const pml_layout *l = schema->layout;
     char label[RECORD_MAX_LABEL + 1];
     const span_terms terms = terms_of(l, s);
-    record about = {.kind = RECORD_REDUCED, .at = i, .label = label, .tenant = span_tenant(&schema->salt),
-                    .cost_us = 2 * cost_model_usual_us(e->cost, s->n_tokens, s->pos) / (uint64_t)n};
+    record about = {
+        .kind = RECORD_REDUCED,
+        .at = i,
+        .label = label,
+        .tenant = span_tenant(&schema->salt),
+        .cost_us = 2 * cost_model_usual_us(e->cost, s->n_tokens, s->pos) / (uint64_t)n,
+    };
     about.parent = i > 0 ? pml_reduced_key(s, i - 1) : *pml_layout_name_of(l, s);
     pml_layout_label_of(l, s, label);
     return span_store_put(e->store, span, NULL, &about, &terms, err);
