@@ -325,7 +325,7 @@ static void damage_is_found(void **state) {
     static const struct {
         long at;
         const char *reason;
-    } flips[] = {{3, "damaged"}, {8, "version"}, {70, "damaged"}, {5000, "damaged"}, {-1, "damaged"}};
+    } flips[] = {{3, "damaged"}, {9, "version"}, {70, "damaged"}, {5000, "damaged"}, {-1, "damaged"}};
     char path[PATH_BYTES], moved[PATH_BYTES];
     rp_store_entry e = one_of("cities/plan/miami", path);
     assert_int_equal(verify(dir, NULL).n, 0);
