@@ -90,7 +90,9 @@ class _Library:
         try:
             function = getattr(self._cdll, name)
         except AttributeError:
-            raise UnsupportedError(f"{self._cdll._name} has no {name}: it is in libreprise-tools, so set REPRISE_LIBRARY to that") from None
+            raise UnsupportedError(
+                f"{self._cdll._name} has no {name}: it is in libreprise-tools, so set REPRISE_LIBRARY to that"
+            ) from None
         function.restype, function.argtypes = _abi.FUNCTIONS[name]
         setattr(self, name, function)
         return function
