@@ -34,8 +34,8 @@ static void item_heap_sift_down(item_heap *h, uint32_t *places, size_t i, item_h
 static void place_at(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
     if (i > 0 && item_heap_entry_less(&entry, &h->entries[(i - 1) / 2])) sift_up(h, places, i, entry);
     else item_heap_sift_down(h, places, i, entry);
-    const size_t at = places[entry.item]; /* no entry is less than its parent */
-    BASE_DCHECK(at == 0 || !item_heap_entry_less(&h->entries[at], &h->entries[(at - 1) / 2]));
+    i = places[entry.item]; /* no entry is less than its parent */
+    BASE_ASSERT(i == 0 || !item_heap_entry_less(&h->entries[i], &h->entries[(i - 1) / 2]));
 }
 
 int item_heap_reserve(item_heap *h, size_t n) {
