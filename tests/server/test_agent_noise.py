@@ -279,7 +279,7 @@ class Unchanged(NoiseCase):
             self.assertEqual(spoken(moved), spoken(kept))
         report = self.ask("/v1/chat/completions", {"messages": [{"role": "system", "content": text}, {"role": "user", "content": "x"}]})
         self.assertEqual(len(report["agent_noise"]), 32)
-        system = [{"role": "system", "content": text_blocks("Today's date is 2026-11-28.", "x", "y")}] * 2000
+        system = [{"role": "system", "content": text_blocks("Today's date is 2026-11-28.", "x", "y")}] * 800
         report = self.ask("/v1/chat/completions", {"messages": [*system, {"role": "user", "content": "x"}]})
         self.assertEqual(len(report["agent_noise"]), 16)  # of as many messages
 
