@@ -204,7 +204,7 @@ class Chats(Case):
         for i in range(4):
             answer = self.chat(*history, ("user", rules("row8", 30) + f"\nQuestion {i}?"), reuse="auto")
             history += [("user", f"Question {i}?"), ("assistant", "Tom.")]
-            time.sleep(0.3)  # the chunks of the document become modules in a pause, from the second use on
+            time.sleep(1.5)  # the chunks of the document become modules in a pause, from the second use on
         self.assertLessEqual(self.computed(answer), 200)  # of 1,078: five chunks with 32 link tokens each
         self.assertGreater(answer["reprise"]["inexact_tokens"], 0)
 
