@@ -6,7 +6,7 @@
 
 int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_format format, int32_t first_pos, size_t n_blocks, size_t extra,
              rp_error *err) {
-    BASE_ASSERT(layout == &span_states || kv_pool_takes(pool, format));
+    BASE_ASSERT(!layout->part || kv_pool_takes(pool, format)); /* without slots (states) a span has no format of its own */
     const size_t bytes = sizeof(kv_span) + sizeof(kv_address) * n_blocks + extra;
     kv_span *s = base_calloc(1, bytes);
     *out = s;
