@@ -1,49 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c: the properties of the element types, and the selection of implementations for a processor.
+/* kernels.c: the selection of implementations for a processor, and the name of their arithmetic.
  *
- * Owns no state; any thread. The formats themselves are in formats.h, the arithmetic in generic/, x86/ and arm/.
+ * Uses the tables of generic/, x86/ and arm/, and none of them uses it. Owns no state; any thread.
  */
 #include "kernels/kernels.h"
 
-#include "base/check.h"
 #include "kernels/generic/generic.h"
-#include "kernels/half.h"
 #if defined(__x86_64__)
 #include "kernels/x86/x86.h"
 #elif defined(__aarch64__)
 #include "kernels/arm/neon.h"
 #endif
-
-typedef struct type_info {
-    const char *name; /* NULL: no such type */
-    int64_t block, bytes;
-} type_info;
-
-static const type_info types[KERNEL_TYPE_END] = {
-#define X(name, number, block, bytes) [number] = {#name, block, bytes},
-    KERNEL_TYPES(X)
-#undef X
-};
-
-bool kernel_type_known(uint32_t gguf_number) {
-    return gguf_number < KERNEL_TYPE_END && types[gguf_number].name != NULL;
-}
-
-static const type_info *info(kernel_type t) {
-    BASE_DCHECK(kernel_type_known((uint32_t)t));
-    return &types[t];
-}
-
-const char *kernel_type_name(kernel_type t) { return info(t)->name; }
-int64_t kernel_type_block(kernel_type t) { return info(t)->block; }
-int64_t kernel_type_bytes(kernel_type t) { return info(t)->bytes; }
-int64_t kernel_row_bytes(kernel_type t, int64_t n) { return n / info(t)->block * info(t)->bytes; }
-
-float kernel_f16_to_f32(uint16_t h) { return half_to_float(h); }
-uint16_t kernel_f32_to_f16(float f) { return half_from_float(f); }
-float kernel_fp8_to_f32(uint8_t code) { return half_fp8_to_float(code); }
-uint8_t kernel_f32_to_fp8(float f) { return half_fp8_from_float(f); }
-float kernel_bf16_to_f32(uint16_t h) { return half_bf16_to_float(h); }
 
 kernel_arithmetic kernel_arithmetic_of(base_cpu_level level) {
 #if defined(__x86_64__)
