@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_backend.c: operations of the forward pass on the CPU: opening, buffers, embeddings, and row-wise and element-wise
- * operations. cpu_backend.h lists all files. */
+/* cpu_backend.c: operations of the forward pass on the CPU: opening, embeddings, and row-wise operations. cpu_backend.h lists all files. */
 #include "backend/cpu/cpu_backend.h"
 
 #include <math.h>
@@ -11,7 +10,6 @@
 #include "base/memory.h"
 
 #define ROWS_PER_TASK 4
-#define ELEMENTS_PER_TASK 16384
 
 static cpu_backend *cpu(backend *b) { return (cpu_backend *)b; }
 
@@ -32,27 +30,6 @@ static void free_backend(backend *self) {
 static kv_memory *memory(backend *self) {
     (void)self;
     return kv_host_memory();
-}
-
-int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err) {
-    size_t bytes = sizeof(backend_buffer) + sizeof(float) * (size_t)rows * (size_t)width;
-    backend_buffer *b = base_calloc(1, bytes);
-    *out = b;
-    if (!b) return base_fail_memory(err, bytes, "activations");
-    cpu(self)->activation_bytes += bytes;
-    b->rows = rows;
-    b->width = width;
-    return RP_OK;
-}
-
-void cpu_buffer_free(backend *self, backend_buffer *buffer) {
-    (void)self;
-    base_free(buffer);
-}
-
-static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst) {
-    (void)self;
-    memcpy(dst, src->data, sizeof(float) * (size_t)rows * (size_t)src->width);
 }
 
 /* ---- a step ---- */
@@ -146,76 +123,6 @@ static void gather(backend *self, const backend_buffer *src, const int32_t *indi
     for (int32_t i = 0; i < n; i++) memcpy(cpu_row_at(dst, i), cpu_row_of(src, indices[i]), sizeof(float) * (size_t)src->width);
 }
 
-/* ---- elements ---- */
-
-typedef struct elements_job {
-    const kernel_table *kernels;
-    kernel_act act;
-    float factor;
-    const float *src; /* NULL: none */
-    float *dst;
-} elements_job;
-
-static void elements(backend *self, base_loop_fn fn, elements_job *j, const backend_buffer *dst, int32_t rows) {
-    j->kernels = &cpu(self)->kernels;
-    base_threads_for(cpu(self)->threads, fn, j, (int64_t)rows * dst->width, ELEMENTS_PER_TASK);
-}
-
-static void act_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const elements_job *j = arg;
-    j->kernels->act[j->act](j->dst + begin, j->src ? j->src + begin : NULL, j->dst + begin, end - begin);
-}
-
-void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows) {
-    elements_job j = {.act = act, .src = up ? up->data : NULL, .dst = a->data};
-    elements(self, act_part, &j, a, rows);
-}
-
-static void add_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const elements_job *j = arg;
-    j->kernels->add(j->dst + begin, j->src + begin, j->factor, j->dst + begin, end - begin);
-}
-
-static void add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows) {
-    elements_job j = {.factor = scale, .src = src->data, .dst = dst->data};
-    elements(self, add_part, &j, dst, rows);
-}
-
-static void clamp_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const elements_job *j = arg;
-    j->kernels->clamp(j->dst + begin, j->factor, end - begin);
-}
-
-static void clamp(backend *self, backend_buffer *dst, float limit, int32_t rows) {
-    elements_job j = {.factor = limit, .dst = dst->data};
-    elements(self, clamp_part, &j, dst, rows);
-}
-
-static void scale_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const elements_job *j = arg;
-    j->kernels->scale(j->dst + begin, j->factor, end - begin);
-}
-
-static void scale(backend *self, backend_buffer *dst, float factor, int32_t rows) {
-    elements_job j = {.factor = factor, .dst = dst->data};
-    elements(self, scale_part, &j, dst, rows);
-}
-
-static void soft_cap_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const elements_job *j = arg;
-    j->kernels->soft_cap(j->dst + begin, j->factor, end - begin);
-}
-
-static void soft_cap(backend *self, backend_buffer *dst, float cap, int32_t rows) {
-    elements_job j = {.factor = cap, .dst = dst->data};
-    elements(self, soft_cap_part, &j, dst, rows);
-}
-
 /* ---- linear layers ---- */
 
 static void linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
@@ -235,7 +142,7 @@ static const backend_ops ops = {
     .memory = memory,
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
-    .buffer_read = buffer_read,
+    .buffer_read = cpu_buffer_read,
     .prepare = cpu_pack_prepare,
     .usage = usage,
     .begin = begin,
@@ -255,10 +162,10 @@ static const backend_ops ops = {
     .act = cpu_act,
     .experts = cpu_mix_experts,
     .gate_rows = gate_rows,
-    .add = add,
-    .clamp = clamp,
-    .scale = scale,
-    .soft_cap = soft_cap,
+    .add = cpu_add,
+    .clamp = cpu_clamp,
+    .scale = cpu_scale,
+    .soft_cap = cpu_soft_cap,
     .gather = gather,
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_backend.h: internals of the CPU backend.
  *
- *   cpu_backend.c          opening, buffers, embeddings, element-wise and row-wise operations
+ *   cpu_backend.c          opening, embeddings, row-wise operations
+ *   cpu_elements.c         buffers, element-wise operations
  *   cpu_pack.c             repacked weights
  *   cpu_linear.c           linear layers
  *   cpu_adapters.c         what LoRA adapters add to them
@@ -227,8 +228,14 @@ void cpu_experts_free(cpu_backend *b);
 void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
                      backend_buffer *dst);
 
+/* cpu_elements.c: the operations of backend.h. */
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
 void cpu_buffer_free(backend *self, backend_buffer *buffer);
+void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst);
 void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
+void cpu_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);
+void cpu_clamp(backend *self, backend_buffer *dst, float limit, int32_t rows);
+void cpu_scale(backend *self, backend_buffer *dst, float factor, int32_t rows);
+void cpu_soft_cap(backend *self, backend_buffer *dst, float cap, int32_t rows);
 
 #endif
