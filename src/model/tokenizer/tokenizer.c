@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c: opening a vocabulary, and the public functions. tokenizer_internal.h lists the files of each kind.
+/* tokenizer.c: opening a vocabulary, and look-ups in it. tokenizer_internal.h lists the files of each kind.
  * All data of the file are checked at opening. */
 #include "model/tokenizer/tokenizer.h"
 
@@ -7,32 +7,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
-
-/* ---- lists ---- */
-
-int token_list_append(token_list *l, const int32_t *ids, size_t n) {
-    if (n > TOKENIZER_MAX_TOKENS - l->n) return RP_ERR_LIMIT;
-    int rc = base_grow((void **)&l->ids, &l->cap, l->n + n, TOKENIZER_MAX_TOKENS, sizeof(*l->ids));
-    if (rc) return rc;
-    if (n > 0) memcpy(l->ids + l->n, ids, n * sizeof(*ids));
-    l->n += n;
-    return RP_OK;
-}
-
-int token_list_push(token_list *l, int32_t id) {
-    if (l->n == l->cap) return token_list_append(l, &id, 1);
-    l->ids[l->n++] = id;
-    return RP_OK;
-}
-
-void token_list_free(token_list *l) {
-    base_free(l->ids);
-    *l = (token_list){0};
-}
 
 /* ---- reading the vocabulary ---- */
 
@@ -225,57 +202,6 @@ void tokenizer_free(tokenizer *t) {
     base_free(t);
 }
 
-/* ---- encoding ---- */
-
-static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err) {
-    if (n == 0) return RP_OK;
-    if (t->kind == TOKENIZER_WORDPIECE) return wordpiece_encode(t, text, n, out, err);
-    return t->kind == TOKENIZER_BPE ? bpe_encode(t, text, n, out, err) : spm_encode(t, text, n, beginning, out, err);
-}
-
-/* The special token at byte `at`; of several, the longest. *range: the first trusted range that does not end before. */
-static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n, size_t at, const tokenizer_options *o, size_t *range) {
-    const int32_t any = special_at(t, text + at, n - at, o->parse_special);
-    while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
-    if (*range == o->n_trusted || o->trusted[*range].begin > at) return any;
-    const int32_t control = special_at(t, text + at, o->trusted[*range].end - at, true);
-    if (control < 0 || any < 0) return control < 0 ? any : control;
-    return t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any] ? control : any;
-}
-
-static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
-    size_t begin = 0, range = 0;
-    bool prefix = o.space_prefix && !o.continues;
-    int rc;
-    for (size_t i = 0; i < n;) {
-        int32_t id = special_may_begin(t, text[i]) ? tokenizer_special(t, text, n, i, &o, &range) : -1;
-        if (id < 0) {
-            i++;
-            continue;
-        }
-        if ((rc = encode_plain(t, text + begin, i - begin, prefix, out, err))) return rc;
-        if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes has too many tokens", n);
-        i += t->byte_start[id + 1] - t->byte_start[id] - 1;
-        begin = i += special_strip(t, id, text + i, n - i);
-        prefix = o.space_prefix;
-    }
-    return encode_plain(t, text + begin, n - begin, prefix, out, err);
-}
-
-BASE_UNUSED static bool has_control(const tokenizer *t, const token_list *l, size_t from) {
-    for (size_t i = from; i < l->n; i++)
-        if (t->types[l->ids[i]] == TOKEN_CONTROL) return true;
-    return false;
-}
-
-int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out, rp_error *err) {
-    size_t before = out->n;
-    int rc = encode_parts(t, text, n, options, out, err);
-    if (rc) out->n = before;
-    BASE_DCHECK(options.parse_special || options.n_trusted > 0 || !has_control(t, out, before)); /* invariant 3 of src/model */
-    return rc;
-}
-
 /* ---- look-ups ---- */
 
 int32_t tokenizer_n_vocab(const tokenizer *t) { return t->n_vocab; }
@@ -286,8 +212,9 @@ const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t
         return NULL;
     }
     bool hidden = !special && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_UNKNOWN);
-    *n = hidden ? 0 : t->byte_start[id + 1] - t->byte_start[id] - 1;
-    return hidden ? "" : t->bytes + t->byte_start[id];
+    const gguf_string bytes = hidden ? (gguf_string){"", 0} : token_bytes(t, id);
+    *n = (size_t)bytes.n;
+    return bytes.bytes;
 }
 
 const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n) {

@@ -16,21 +16,10 @@
 #include <stdint.h>
 
 #include "model/gguf/gguf.h"
+#include "model/tokenizer/token_list.h"
 #include "reprise.h"
 
-#define TOKENIZER_MAX_TOKENS ((size_t)1 << 24) /* of one text */
-
 typedef struct tokenizer tokenizer;
-
-/* A growing list of token ids. Zero-initialise; release with token_list_free. */
-typedef struct token_list {
-    int32_t *ids;
-    size_t n, cap;
-} token_list;
-/* 0, RP_ERR_MEMORY, RP_ERR_LIMIT */
-int token_list_push(token_list *l, int32_t id);
-int token_list_append(token_list *l, const int32_t *ids, size_t n);
-void token_list_free(token_list *l);
 
 /* The file must stay open as long as the tokenizer. RP_ERR_UNSUPPORTED (model or pre-tokenizer; the message lists what
  * is supported), RP_ERR_FORMAT, RP_ERR_MEMORY. */

@@ -2,11 +2,13 @@
 /* tokenizer_internal.h: declarations shared by the files of the tokenizer. Other files must not include it, except unit
  * tests.
  *
- *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; public functions
+ *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; look-ups
+ *   tokenizer_encode.c     text to tokens, by the functions of the vocabulary's kind
  *   tokenizer_special.c    control and user-defined tokens in a text; end-of-turn tokens
  *   tokenizer_infill.c     fill-in-the-middle tokens
  *   tokenizer_merge.c      strings -> ids, pairs of ids -> ranks; merging adjacent pieces
  *   tokenizer_prefix.c     texts of a list that are a prefix of a text
+ *   tokenizer_characters.c SentencePiece: characters, and those that no piece covers
  *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score
  *   tokenizer_charsmap.c   SentencePiece: normalisation by the model's table
  *   tokenizer_unigram.c    SentencePiece: the most probable pieces
@@ -126,6 +128,11 @@ struct tokenizer {
     token_map by_pair;  /* -> rank */
 };
 
+/* The bytes of a token, of a control token its name. Borrowed. */
+static inline gguf_string token_bytes(const tokenizer *t, int32_t id) {
+    return (gguf_string){t->bytes + t->byte_start[id], t->byte_start[id + 1] - t->byte_start[id] - 1};
+}
+
 int token_map_init(token_map *m, size_t n_entries); /* RP_ERR_MEMORY */
 int32_t tokenizer_map_find(const tokenizer *t, const char *text, size_t n); /* id or -1 */
 /* Adds ids in order; of equal texts the first is kept. */
@@ -160,11 +167,12 @@ int spm_open(tokenizer *t, const gguf_file *f, rp_error *err);
 void spm_close(tokenizer *t);
 /* beginning: insert the dummy space before the text, if the vocabulary has one. */
 int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err);
+
 /* Length of the character at s; 1 for invalid UTF-8, so that these bytes stay separate and are reproduced unchanged. */
-size_t spm_character_bytes(const char *s, size_t n);
+size_t character_bytes(const char *s, size_t n);
 /* Appends a character that no piece covers: as byte tokens if the vocabulary has them, else as the unknown token, once
  * per run of unknown characters. *after_unknown: the previous character was unknown; updated. */
-int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out);
+int character_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out);
 
 /* Absent: no normalisation. RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err);

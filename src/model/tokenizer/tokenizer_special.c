@@ -16,13 +16,6 @@ static bool is_special(const tokenizer *t, int32_t id) {
     return t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNKNOWN;
 }
 
-/* The text of a special token. */
-static gguf_string tokenizer_special_spelling(const tokenizer *t, int32_t id) {
-    size_t n;
-    const char *bytes = tokenizer_bytes(t, id, true, &n);
-    return (gguf_string){bytes, n};
-}
-
 static int list_specials(tokenizer *t, rp_error *err) {
     prefix_list *l = &t->specials;
     size_t n = 0;
@@ -30,7 +23,7 @@ static int list_specials(tokenizer *t, rp_error *err) {
     l->texts = base_calloc(n + 1, sizeof(*l->texts));
     if (!l->texts) return base_fail_memory(err, n * sizeof(*l->texts), "special tokens");
     for (int32_t i = 0; i < t->n_vocab; i++) {
-        gguf_string s = is_special(t, i) ? tokenizer_special_spelling(t, i) : (gguf_string){0};
+        gguf_string s = is_special(t, i) ? token_bytes(t, i) : (gguf_string){0};
         if (s.n > 0) l->texts[l->n++] = (prefix_text){s.bytes, (uint32_t)s.n, i};
     }
     prefix_sort(l);
@@ -84,7 +77,7 @@ static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>"
                                         "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"};
 
 static int32_t find_special(const tokenizer *t, const char *name) {
-    int32_t id = tokenizer_find(t, name, strlen(name));
+    int32_t id = tokenizer_map_find(t, name, strlen(name));
     return id >= 0 && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED) ? id : -1;
 }
 

@@ -77,35 +77,11 @@ static bool tokenizer_spm_propose(const merge_work *w, const merge_piece *left, 
     return true;
 }
 
-size_t spm_character_bytes(const char *s, size_t n) {
-    unsigned char c = (unsigned char)s[0];
-    size_t length = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (length > n) return 1;
-    for (size_t i = 1; i < length; i++)
-        if (((unsigned char)s[i] & 0xc0) != 0x80) return 1;
-    return length;
-}
-
-static bool has_bytes(const tokenizer *t, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (t->byte_tokens[(unsigned char)text[i]] < 0) return false;
-    return true;
-}
-
-int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out) {
-    bool bytes = has_bytes(t, text, n);
-    int rc = RP_OK;
-    for (size_t i = 0; bytes && i < n && !rc; i++) rc = token_list_push(out, t->byte_tokens[(unsigned char)text[i]]);
-    if (!bytes && !*after_unknown && t->unk >= 0) rc = token_list_push(out, t->unk);
-    *after_unknown = !bytes;
-    return rc;
-}
-
 static int merge_text(merge_work *w, size_t n, token_list *out) {
     bool after_unknown = false;
     int rc;
     for (size_t i = 0; i < n;) {
-        size_t length = spm_character_bytes(w->text + i, n - i);
+        size_t length = character_bytes(w->text + i, n - i);
         if ((rc = merge_add_piece(w, i, length, tokenizer_spm_find_piece(w->t, w->text + i, length)))) return rc;
         i += length;
     }
@@ -113,7 +89,7 @@ static int merge_text(merge_work *w, size_t n, token_list *out) {
     for (size_t i = 0; i < w->n_pieces && !rc; i++) {
         const merge_piece *p = &w->pieces[i];
         if (p->n == 0) continue;
-        rc = p->id >= 0 ? token_list_push(out, p->id) : spm_add_unknown(w->t, w->text + p->start, p->n, &after_unknown, out);
+        rc = p->id >= 0 ? token_list_push(out, p->id) : character_add_unknown(w->t, w->text + p->start, p->n, &after_unknown, out);
         after_unknown = after_unknown && p->id < 0;
     }
     return rc;

@@ -42,7 +42,7 @@ static void path_offer(path *to, float score, size_t from, int32_t id) {
 
 /* Extends the path that ends at `at` by every piece that begins there. */
 static void tokenizer_unigram_extend(const tokenizer *t, const char *text, size_t n, size_t at, path *paths) {
-    size_t character = spm_character_bytes(text + at, n - at);
+    size_t character = character_bytes(text + at, n - at);
     prefix_walk walk = prefix_begin(&t->pieces);
     bool written = false;
     for (size_t end = at; end < n && prefix_step(&t->pieces, &walk, text[end++]);) {
@@ -74,7 +74,7 @@ static int write_path(const tokenizer *t, const char *text, size_t n, const path
     for (size_t at = 0, end; at < n && !rc; at = end) {
         end = paths[at].from;
         int32_t id = paths[at].id;
-        rc = id >= 0 ? token_list_push(out, id) : spm_add_unknown(t, text + at, end - at, &after_unknown, out);
+        rc = id >= 0 ? token_list_push(out, id) : character_add_unknown(t, text + at, end - at, &after_unknown, out);
         after_unknown = after_unknown && id < 0;
     }
     return rc;
@@ -85,7 +85,7 @@ int unigram_encode(const tokenizer *t, const char *text, size_t n, token_list *o
     if (!paths) return RP_ERR_MEMORY;
     for (size_t i = 0; i <= n; i++) paths[i].from = UINT32_MAX;
     paths[0].score = 0;
-    for (size_t at = 0; at < n; at += spm_character_bytes(text + at, n - at)) tokenizer_unigram_extend(t, text, n, at, paths);
+    for (size_t at = 0; at < n; at += character_bytes(text + at, n - at)) tokenizer_unigram_extend(t, text, n, at, paths);
     turn_around(paths, n);
     int rc = write_path(t, text, n, paths, out);
     base_free(paths);
