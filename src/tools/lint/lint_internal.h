@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lint_internal.h: internals shared by lint*.c only.
  *
- *   lint.c        the list of findings; findings from the layout alone
- *   lint_use.c    prompts: imports, combinations, arguments
- *   lint_space.c  text borders and indentation
- *   lint_names.c  references to text outside the module
+ *   lint.c           all checks; findings from the layout alone
+ *   lint_use.c       prompts: imports, combinations, arguments
+ *   lint_space.c     text borders and indentation
+ *   lint_names.c     references to text outside the module
  *   lint_template.c  the model's chat template
+ *   lint_places.c    modules' places, and what they see of each other
+ *   lint_report.c    the list of findings
  */
 #ifndef TOOLS_LINT_INTERNAL_H
 #define TOOLS_LINT_INTERNAL_H
@@ -71,6 +73,12 @@ int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t mod
                 &(lint_place){(x)->d->name, (x)->d->nodes[node].line, (x)->d->nodes[node].column, LINT_OF_SCHEMA}, \
                 (x)->d->nodes[node].kind == PML_MODULE ? (node) : pml_holder((x)->d, node), __VA_ARGS__)
 
+/* Makes the result, which owns the findings from then on. RP_ERR_MEMORY: they stay in the list. */
+int lint_hand_over(lint *x, rp_lint **out);
+void lint_entries_free(lint_entry *entries, size_t n);
+
+/* Ends of what each node holds; own tokens and segments of holders. The arrays are allocated, and zeros. */
+void lint_measure(lint *x);
 /* Whether the module's text attends to the holder's (a module or the schema) when it is prefilled. */
 bool lint_has_seen(const lint *x, int32_t module, int32_t holder);
 /* Whether no prompt has both modules: they are in different members of one union. */
