@@ -113,6 +113,20 @@ int32_t pml_union_of(const pml_document *d, int32_t module) {
     return parent >= 0 && d->nodes[parent].kind == PML_UNION ? parent : -1;
 }
 
+void pml_include_defaults(const pml_document *schema, bool *included) {
+    for (int32_t u = 0; u < schema->n_nodes; u++) {
+        const pml_node *n = &schema->nodes[u];
+        if (n->kind != PML_UNION || !n->scaffold || !included[pml_holder(schema, u)]) continue;
+        int32_t chosen = -1;
+        bool taken = false;
+        for (int32_t m = n->first_child; m >= 0; m = schema->nodes[m].next) {
+            taken |= included[m];
+            if (strcmp(schema->nodes[m].name, n->scaffold) == 0) chosen = m;
+        }
+        if (!taken && chosen >= 0) included[chosen] = true;
+    }
+}
+
 size_t pml_named_modules(const pml_storage *s, int32_t holder) {
     size_t low = 0, high = s->n_named; /* modules precede the parameters of the same holder */
     while (low < high) {

@@ -111,6 +111,9 @@ int pml_role_of(const pml_document *d, int32_t module);
 bool pml_contains_role(const pml_document *d, int32_t module);
 /* The union that a module is a member of, or -1. */
 int32_t pml_union_of(const pml_document *d, int32_t module);
+/* Marks (by node) the default member of each union that has a marked holder and no marked member. included:
+ * [schema->n_nodes] */
+void pml_include_defaults(const pml_document *schema, bool *included);
 /* The nearest name (by edit distance) among a holder's modules, or NULL if none is near. */
 const char *pml_nearest_module(const pml_document *d, int32_t holder, const char *name);
 /* The parameter of a module by name, -1 if there is none; and the nearest parameter name, or NULL. */

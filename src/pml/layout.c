@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c: the walk over a schema that builds segments. Scaffolds are in layout_joint.c, keys in layout_keys.c. */
+/* layout.c: a layout: the walk over a schema that makes its segments, then joint twins (layout_joint.c), keys (layout_keys.c) and reductions. */
 #include "pml/layout.h"
 
 #include <string.h>
@@ -9,79 +9,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "pml/layout_internal.h"
-
-/* ---- text to tokens ---- */
-
-int pml_append_role_text(const rp_model *m, const char *text, token_list *out, rp_error *err) {
-    tokenizer_options options = {.parse_special = true, .space_prefix = false};
-    return tokenizer_encode(m->tokenizer, text, strlen(text), options, out, err);
-}
-
-int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err) {
-    bool prefix = !continues && n > 0 && !pml_is_space(text[0]);
-    return tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = prefix}, out, err);
-}
-
-int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out, rp_error *err) {
-    const char *value = argument->value;
-    size_t n = argument->n_value;
-    if (!param->border_space || n == 0 || pml_is_space(value[0])) return tokenizer_encode(m->tokenizer, value, n, (tokenizer_options){0}, out, err);
-    char *spaced = base_alloc(n + 2);
-    if (!spaced) return base_fail_memory(err, n + 2, "an argument");
-    spaced[0] = ' ';
-    memcpy(spaced + 1, value, n + 1);
-    int rc = tokenizer_encode(m->tokenizer, spaced, n + 1, (tokenizer_options){0}, out, err);
-    base_free(spaced);
-    return rc;
-}
-
-int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err) {
-    return pml_append_argument(m, param, &(pml_argument){.value = value, .n_value = strlen(value)}, out, err);
-}
-
-/* ---- growing ---- */
-
-/* That of the innermost module that names one, or of the schema. */
-static rp_kv_format format_of(const pml_layout *l, int32_t holder) {
-    const pml_node *nodes = l->schema->nodes;
-    for (; holder > 0 && !nodes[holder].has_kv; holder = nodes[holder].parent) {}
-    const bool has_kv = nodes[holder].has_kv && (!l->formats.falls_back || !kv_format_is_small(nodes[holder].kv));
-    return has_kv ? nodes[holder].kv : l->formats.modules;
-}
-
-int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
-    int rc = base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
-    if (rc) return base_fail(err, rc, "schema '%s': more than %d segments", l->schema->nodes[0].name, l->n_segments);
-    l->segments[l->n_segments++] = *s;
-    l->segments[l->n_segments - 1].format = format_of(l, s->holder);
-    return RP_OK;
-}
-
-int pml_layout_add_scope(pml_layout *l, int32_t segment, rp_error *err) {
-    int rc = base_grow((void **)&l->scopes, &l->cap_scopes, l->n_scopes + 1, PML_MAX_SCOPE, sizeof(int32_t));
-    if (rc) return base_fail(err, rc, "schema '%s': the scopes are too long in total", l->schema->nodes[0].name);
-    l->scopes[l->n_scopes++] = segment;
-    return RP_OK;
-}
-
-int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i, int32_t *cursor) {
-    const pml_segment *t = &l->segments[pml_segment_scope(l, s)[i]];
-    if (l->fixed) return t->pos;
-    int32_t pos = *cursor;
-    *cursor += t->n_tokens;
-    return pos;
-}
-
-int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err) {
-    const pml_hole *holes = pml_segment_holes(l, s);
-    *out = NULL;
-    if (s->n_holes == 0) return RP_OK;
-    *out = base_calloc((size_t)s->n_holes, sizeof(**out));
-    if (!*out) return base_fail_memory(err, (uint64_t)s->n_holes * sizeof(**out), "a module");
-    for (int32_t i = 0; i < s->n_holes; i++)
-        (*out)[i] = (kv_positions){s->pos + holes[i].offset - 1, s->pos + holes[i].offset + holes[i].len};
-    return RP_OK;
-}
 
 /* ---- the walk ---- */
 
@@ -340,20 +267,6 @@ static int walk_schema(pml_layout *l, rp_error *err) {
 }
 
 /* ---- building ---- */
-
-void pml_include_defaults(const pml_document *schema, bool *included) {
-    for (int32_t u = 0; u < schema->n_nodes; u++) {
-        const pml_node *n = &schema->nodes[u];
-        if (n->kind != PML_UNION || !n->scaffold || !included[pml_holder(schema, u)]) continue;
-        int32_t chosen = -1;
-        bool taken = false;
-        for (int32_t m = n->first_child; m >= 0; m = schema->nodes[m].next) {
-            taken |= included[m];
-            if (strcmp(schema->nodes[m].name, n->scaffold) == 0) chosen = m;
-        }
-        if (!taken && chosen >= 0) included[chosen] = true;
-    }
-}
 
 static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) {
     size_t n = (size_t)l->schema->n_nodes;

@@ -141,9 +141,7 @@ int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, 
  * the length of the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */
 int32_t pml_scope_position(const pml_layout *l, const pml_segment *s, int32_t i, int32_t *cursor);
 
-/* Marks (by node) the default member of each union that has a marked holder and no marked member. included:
- * [schema->n_nodes] */
-void pml_include_defaults(const pml_document *schema, bool *included);
+/* ---- text to tokens (layout_tokens.c) ---- */
 
 /* Appends the tokens of a role's text (trusted: control tokens are parsed) or of other text. */
 int pml_append_role_text(const rp_model *m, const char *text, token_list *out, rp_error *err);

@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_internal.h: declarations shared by the files of the layout. */
+/* layout_internal.h: declarations shared by the files of the layout.
+ *
+ *   layout.c            the walk over a schema; uses all others
+ *   layout_joint.c      joint twins of scaffolds
+ *   layout_keys.c       keys of spans
+ *   layout_reduced.c    which segments have reduced KV, and its keys
+ *   layout_segments.c   segments and scopes under construction
+ *   layout_tokens.c     texts as tokens
+ */
 #ifndef PML_LAYOUT_INTERNAL_H
 #define PML_LAYOUT_INTERNAL_H
 
 #include "pml/layout.h"
 
+/* layout_segments.c. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err);
 int pml_layout_add_scope(pml_layout *l, int32_t segment, rp_error *err);
 /* Whether the own segments of a node have the anchor in their scope. The schema's own segments begin with that
