@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c: conversion of entries to items: views and runs; holes and arguments; exactness. */
+/* plan.c: making a plan: entries become items (views and runs; holes and arguments; exactness); conversations become runs. */
 #include "pml/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -14,23 +13,7 @@
 
 #define PARAM_PATH_BYTES 160
 
-int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
-    BASE_ASSERT(item->n_tokens >= 0 && item->pos >= 0 && (!item->is_view || item->segment >= 0));
-    int rc = base_grow((void **)&p->items, &p->cap_items, p->n_items + 1, KV_MAX_VIEWS, sizeof(*item));
-    if (rc) return base_fail(err, rc, "the plan has too many parts");
-    p->items[p->n_items++] = *item;
-    return RP_OK;
-}
-
 /* ---- arguments ---- */
-
-const pml_argument *plan_argument(const plan_build *b, int32_t holder, const char *param) {
-    if (b->import_of[holder] < 0) return NULL;
-    const pml_node *n = &b->prompt->nodes[b->import_of[holder]];
-    for (int32_t i = 0; i < n->n_arguments; i++)
-        if (strcmp(n->arguments[i].name, param) == 0) return &n->arguments[i];
-    return NULL;
-}
 
 /* Records a module's parameter without an argument: its positions stay empty. */
 static int note_missing(plan_build *b, int32_t holder, int32_t import, int32_t param) {
@@ -464,70 +447,4 @@ int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text 
     if (!rc) rc = copy_begun(&r, err);
     p->opened = r.opened;
     return finish_run(out, p, rc, err);
-}
-
-void pml_plan_free(pml_plan *p) {
-    if (!p) return;
-    base_free(p->items);
-    base_free(p->missing);
-    base_free(p->again);
-    base_free(p->included);
-    base_free(p->turns);
-    base_free(p->opened.begun);
-    token_list_free(&p->tokens);
-    base_free(p);
-}
-
-void pml_plan_move(pml_plan *p, int32_t n) {
-    for (size_t i = 0; i < p->n_items; i++) {
-        p->items[i].pos += n;
-        if (p->items[i].is_view) p->items[i].shift += n;
-    }
-    p->end += n;
-}
-
-/* ---- flat ---- */
-
-typedef struct placed_token {
-    int32_t pos, token, item;
-} placed_token;
-
-static int compare_placed(const void *a, const void *b) {
-    const placed_token *x = a, *y = b;
-    return (x->pos > y->pos) - (x->pos < y->pos);
-}
-
-static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token *out) {
-    const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[item->segment]), *again = pml_item_again(p, item);
-    pml_slots slots = pml_item_slots(p, item);
-    size_t n = 0;
-    for (int32_t i, k = 0; pml_slots_next(&slots, &i);)
-        if (k < item->n_again && again[k] == i) k++;
-        else out[n++] = (placed_token){item->pos + i, tokens[i], (int32_t)(item - p->items)};
-    return n;
-}
-
-int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err) {
-    return pml_plan_flatten_items(p, tokens, positions, NULL, err);
-}
-
-int pml_plan_flatten_items(const pml_plan *p, int32_t *tokens, int32_t *positions, int32_t *items, rp_error *err) {
-    size_t total = (size_t)p->n_cached + (size_t)p->n_fresh, n = 0;
-    placed_token *all = base_alloc(total * sizeof(*all));
-    if (!all) return base_fail_memory(err, total * sizeof(*all), "a plain prompt");
-    for (size_t i = 0; i < p->n_items; i++) {
-        const pml_item *item = &p->items[i];
-        if (item->is_view) n += flatten_view(p, item, all + n);
-        else
-            for (int32_t k = 0; k < item->n_tokens; k++)
-                all[n++] = (placed_token){item->pos + k, p->tokens.ids[item->first_token + (size_t)k], (int32_t)i};
-    }
-    qsort(all, n, sizeof(*all), compare_placed);
-    for (size_t i = 0; i < n; i++) {
-        tokens[i] = all[i].token;
-        positions[i] = all[i].pos;
-        if (items) items[i] = all[i].item;
-    }
-    base_free(all);
-    return RP_OK;
 }

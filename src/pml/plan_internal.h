@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_internal.h: state of a plan under construction, shared by its files.
  *
- *   plan_resolve.c   imports -> modules, applicable scaffolds
+ *   plan.c           making a plan: uses all others; entries -> items; conversations
+ *   plan_resolve.c   imports -> modules, their arguments, applicable scaffolds
  *   plan_order.c     entries in prompt order, and their positions
  *   plan_quality.c   which tokens are recomputed
- *   plan.c           entries -> items; public functions
+ *   plan_items.c     the list of items; a plan as a flat prompt
  */
 #ifndef PML_PLAN_INTERNAL_H
 #define PML_PLAN_INTERNAL_H
@@ -46,7 +47,11 @@ typedef struct plan_build {
     rp_quality least;   /* minimum for modules without a quality from request or prompt */
 } plan_build;
 
+/* plan_resolve.c */
 int plan_resolve(plan_build *b);
+/* The argument that the prompt gives; NULL: none. */
+const pml_argument *plan_argument(const plan_build *b, int32_t holder, const char *param);
+/* plan_order.c */
 int plan_leave_open(plan_build *b); /* the role at the end of the prompt */
 int plan_order(plan_build *b);
 int plan_place(plan_build *b);
@@ -54,9 +59,7 @@ int plan_place(plan_build *b);
 void plan_find_quality(plan_build *b);
 rp_quality plan_quality_of(const plan_build *b, int32_t holder);
 int plan_turn_dial(pml_plan *p, rp_error *err);
-/* plan.c */
-const pml_argument *plan_argument(const plan_build *b, int32_t holder, const char *param); /* argument given by the prompt;
-                                                                                              NULL: none */
+/* plan_items.c. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err);
 
 #endif

@@ -56,28 +56,6 @@ void plan_find_quality(plan_build *b) {
     b->plan->is_flat = used.mode == RP_QUALITY_EXACT && all_exact;
 }
 
-/* ---- slots ---- */
-
-pml_slots pml_item_slots(const pml_plan *p, const pml_item *view) {
-    const pml_segment *s = &p->layout->segments[view->segment];
-    return (pml_slots){.holes = pml_segment_holes(p->layout, s), .n_holes = s->n_holes, .n = view->n_tokens};
-}
-
-bool pml_slots_next(pml_slots *s, int32_t *slot) {
-    for (; s->hole < s->n_holes && s->next >= s->holes[s->hole].offset; s->hole++)
-        s->next = BASE_MAX(s->next, s->holes[s->hole].offset + s->holes[s->hole].len);
-    *slot = s->next++;
-    return *slot < s->n;
-}
-
-int32_t pml_item_first_position(const pml_plan *p, const pml_item *view) {
-    const int32_t *again = pml_item_again(p, view);
-    pml_slots slots = pml_item_slots(p, view);
-    int32_t slot = 0;
-    for (int32_t k = 0; pml_slots_next(&slots, &slot) && k < view->n_again && again[k] == slot;) k++;
-    return view->pos + slot;
-}
-
 /* ---- tokens that are computed again ---- */
 
 static int insert_run(pml_plan *p, const pml_item *run, rp_error *err) {

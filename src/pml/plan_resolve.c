@@ -86,6 +86,14 @@ static int take_imports(plan_build *b, int32_t parent) {
     return rc;
 }
 
+const pml_argument *plan_argument(const plan_build *b, int32_t holder, const char *param) {
+    if (b->import_of[holder] < 0) return NULL;
+    const pml_node *n = &b->prompt->nodes[b->import_of[holder]];
+    for (int32_t i = 0; i < n->n_arguments; i++)
+        if (strcmp(n->arguments[i].name, param) == 0) return &n->arguments[i];
+    return NULL;
+}
+
 /* ---- scaffolds ---- */
 
 static bool scaffold_fits(const plan_build *b, const pml_scaffold *s, const bool *claimed) {
