@@ -286,9 +286,9 @@ typedef struct generation_ttl {
 } generation_ttl;
 /* A field that asks to keep the prompt in the cache: one of the names in a list that ends with NULL. Of several, the longest time counts. */
 void generation_retain(generation *gen, const server_fields *f, const char *name, const generation_ttl *ttls);
-/* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar, grammar_trigger,
- * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, stop_in_reasoning, and SERVER_GUIDED_FIELDS. */
+/* Fields that Reprise adds to every dialect (extra_fields.c): top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority,
+ * deadline_ms, n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar,
+ * grammar_trigger, enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, stop_in_reasoning, and SERVER_GUIDED_FIELDS. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif
