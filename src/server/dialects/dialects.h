@@ -15,6 +15,5 @@ int responses_parse(generation *gen, server_problem *p);         /* of /v1/respo
 int interactions_parse(generation *gen, server_problem *p);      /* of /v1/interactions */
 int gemini_parse(generation *gen, server_problem *p);
 int gemini_parse_content(generation *gen, server_problem *p);    /* of cachedContents */
-void gemini_parse_conversation(generation *gen, const server_fields *f); /* the contents and the system's message */
 
 #endif

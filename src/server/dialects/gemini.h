@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemini.h: tools and forms of answers in Gemini's dialect (gemini_tools.c), which its Interactions share. */
+/* gemini.h: parts of Gemini's dialect: tools and forms of answers, which its Interactions share (gemini_tools.c); conversations, which are sent or
+ * kept (gemini_conversation.c, cached_contents_http.c). */
 #ifndef SERVER_GEMINI_H
 #define SERVER_GEMINI_H
 
@@ -23,6 +24,8 @@ json_t *gemini_parts(const server_choice *c);
 /* A call, as a part. */
 json_t *gemini_part_of(const server_choice *c, const tool_item *item);
 
+/* systemInstruction, contents and tools, and the fields inside them that are unknown. */
+void gemini_parse_conversation(generation *gen, const server_fields *f);
 /* Prepends the contents that the request's cachedContent names to its own. Returns a server_problem_kind. */
 int gemini_add_content(server_request *x, json_t *root);
 
