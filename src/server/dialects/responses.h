@@ -8,6 +8,11 @@
 #define SERVER_RESPONSES_H
 
 #include "server/answers/generate.h"
+#include "server/dialects/kept_answers.h"
+
+extern const kept_kind responses_kind;
+
+/* ---- responses_object.c ---- */
 
 /* The whole object. status "in_progress": without the result; otherwise the choice has its result. NULL: out of
  * memory. */
