@@ -7,6 +7,7 @@
  *   planner's thread engines for plans, schemas for nodes                                   route_planner.c
  *   workers          submit and free requests; ask nodes directly (schemas, reports)        route_answers.c, route_ask.c, route_http.c
  *   I/O threads      take from the buffers of requests                                      route_answers.c
+ *   any thread       marks, names; settings and signatures of requests to nodes             route_state.c, route_sign.c
  *
  * `lock` guards the cluster_router and the list of nodes. Whoever holds it may call the cluster_router, whose callbacks (cluster_env) only note what
  * the network thread shall do with transfers, and end requests. Only the network thread touches transfers and curl's handles.
@@ -187,6 +188,9 @@ struct route {
 
 int route_network_start(route *t, rp_error *err);
 void route_network_stop(route *t);
+
+/* ---- route_state.c ---- */
+
 void route_wake(route *t); /* the network thread looks at what there is to do. Any thread */
 /* Under lock. */
 void route_mark(route *t, route_handle *h);
@@ -219,7 +223,9 @@ void route_life_free(route_life *life);
 /* The node leaves. */
 void route_life_close(route_node *n, route *t);
 
-/* Settings of every transfer to a node. */
+/* ---- route_sign.c: of every request to a node ---- */
+
+/* Settings of its transfer. */
 void route_curl_settings(CURL *easy, const char *url);
 /* Headers with which a node accepts a request: to (x-reprise-route) and resume may be NULL. body: [n_parts]. NULL: no memory; list is freed. */
 typedef struct route_part {

@@ -28,22 +28,6 @@ struct route_stream {
     uint64_t epoch, after;
 };
 
-/* ---- handles ---- */
-
-void route_mark(route *t, route_handle *h) {
-    if (h->is_dirty) return;
-    h->is_dirty = true;
-    BASE_LIST_APPEND(&t->dirty, h, dirty);
-}
-
-void route_wake(route *t) { route_poll_wake(&t->poll); }
-
-const char *route_node_name(const route *t, int32_t number) {
-    return number >= 0 && number < CLUSTER_MAX_NODES && t->nodes[number] ? t->nodes[number]->name : "";
-}
-
-void route_apply_drain(route *t, route_node *n) { cluster_router_drain_node(t->router, n->number, n->is_drained || n->is_held); }
-
 /* ---- span streams ---- */
 
 static void stream_free(route_stream *s) {

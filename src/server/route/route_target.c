@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_target.c: what of a client's request is sent to nodes: path and query, headers. Owns nothing. Workers. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "server/http/http_stream.h"
 #include "server/prompt/client_session.h"
 #include "server/route/route_internal.h"
 
@@ -44,21 +42,6 @@ char *route_target_of(server_request *x) {
     char *target = w.rc ? NULL : base_buffer_take(&b);
     base_buffer_free(&b);
     return target;
-}
-
-struct curl_slist *route_add_line(struct curl_slist *list, const char *line) {
-    struct curl_slist *longer = curl_slist_append(list, line);
-    if (!longer) curl_slist_free_all(list);
-    return longer;
-}
-
-struct curl_slist *route_add_header(struct curl_slist *list, const char *name, const char *value) {
-    base_buffer line = BASE_BUFFER(HTTP_MAX_HEAD);
-    const bool is_written = !strpbrk(value, "\r\n") && base_buffer_printf(&line, "%s: %s", name, value) == 0;
-    if (is_written) list = route_add_line(list, line.data);
-    else curl_slist_free_all(list);
-    base_buffer_free(&line);
-    return is_written ? list : NULL;
 }
 
 /* Those that a node looks at; a key of the query (Gemini) as a header, for requests of the router with another query. Of its own, a client's

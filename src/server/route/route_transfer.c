@@ -10,8 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include <sodium.h>
-
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/answers/generate.h"
@@ -19,7 +17,6 @@
 #include "server/route/route_internal.h"
 
 #define HEAD_BYTES ((size_t)64 << 10) /* of a node's reply */
-#define IDLE_S 60L                    /* a connection that was idle for longer is not used again: nodes close theirs after --idle-timeout (75) */
 
 struct route_transfer {
     route_handle handle; /* first */
@@ -47,45 +44,6 @@ void route_transfer_free(route_transfer *tr) {
     base_buffer_free(&tr->held);
     base_free(tr->tokens);
     base_free(tr);
-}
-
-/* ---- settings and headers, of every request to a node ---- */
-
-void route_curl_settings(CURL *easy, const char *url) {
-    curl_easy_setopt(easy, CURLOPT_URL, url);
-    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ROUTE_CONNECT_MS);
-    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
-    curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-}
-
-struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *to, const char *resume,
-                              const route_part *body, int n_parts, const uint8_t *nonce) {
-    uint8_t tag[CLUSTER_BODY_TAG_BYTES], own[CLUSTER_NONCE_BYTES];
-    char mac[CLUSTER_SIGNATURE_BYTES];
-    cluster_body b;
-    randombytes_buf(own, sizeof(own));
-    if (!nonce) nonce = own;
-    cluster_body_init(&b, t->secret, nonce);
-    for (int i = 0; i < n_parts; i++) cluster_body_add(&b, body[i].bytes, body[i].n);
-    cluster_body_final(&b, tag);
-    const cluster_signed what = {.method = method, .target = target, .route = to, .resume = resume, .body_tag = tag};
-    cluster_sign(mac, t->secret, nonce, &what);
-    list = route_add_header(list, CLUSTER_SIGNATURE_HEADER, mac);
-    if (list && to) list = route_add_header(list, CLUSTER_ROUTE_HEADER, to);
-    if (list && resume) list = route_add_header(list, CLUSTER_RESUME_HEADER, resume);
-    return list;
-}
-
-static struct curl_slist *copy_list(const struct curl_slist *list, bool *failed) {
-    struct curl_slist *copy = NULL;
-    for (; list && !*failed; list = list->next) *failed = !(copy = route_add_line(copy, list->data));
-    return copy;
 }
 
 /* ---- the reply's head ---- */
@@ -268,6 +226,12 @@ static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
 static int64_t milliseconds_left(uint64_t deadline_us) {
     const uint64_t now = base_clock_us();
     return deadline_us > now ? (int64_t)((deadline_us - now + 999) / 1000) : 1;
+}
+
+static struct curl_slist *copy_list(const struct curl_slist *list, bool *failed) {
+    struct curl_slist *copy = NULL;
+    for (; list && !*failed; list = list->next) *failed = !(copy = route_add_line(copy, list->data));
+    return copy;
 }
 
 static int add_headers(route_transfer *tr, const cluster_node_status *node) {
