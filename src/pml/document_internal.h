@@ -2,6 +2,7 @@
 /* document_internal.h: internals shared by document*.c only.
  *
  *   document.c           the finished tree: storage, look-ups, errors at nodes
+ *   document_builder.c   adding drafts and texts; the first failure of a parse
  *   document_parse.c     expat's events -> drafts
  *   document_parts.c     parts of a prompt -> drafts, without XML
  *   document_elements.c  elements and attributes: names, allowed places, allowed values
@@ -94,6 +95,8 @@ typedef struct pml_builder {
     pml_storage *storage;
 } pml_builder;
 
+/* ---- document_builder.c ---- */
+
 /* Fails the parse at a byte of the input and prefixes the message with the place. The first failure wins. Returns
  * b->rc. */
 int pml_builder_fail(pml_builder *b, size_t offset, rp_code code, const char *fmt, ...) BASE_PRINTF(4, 5);
@@ -106,7 +109,8 @@ int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out);
 int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t offset);
 /* Appends the text since the last tag or part, if there is any. */
 int pml_builder_flush_text(pml_builder *b);
-/* Parses a prompt of n bytes, and appends the content of its root under the innermost open element. The prompt was checked by
+
+/* Parses a prompt of n bytes (document_parse.c), and appends the content of its root under the innermost open element. The prompt was checked by
  * pml_prompt_parse. Only by_parts. */
 int pml_builder_graft(pml_builder *b, const char *bytes, size_t n);
 

@@ -2,6 +2,7 @@
 /* json_grammar_internal.h: what the files of json_grammar.h share. No other file includes it.
  *
  *   json_grammar_write      text of rules and expressions; places and errors
+ *   json_grammar_never      schemas that no value fits
  *   json_grammar_objects    properties, their names and their number
  *   json_grammar_arrays     items, their number, unique ones
  *   json_grammar_strings    lengths, patterns, formats
@@ -93,7 +94,9 @@ void json_grammar_unsupported(json_grammar *g, const char *name, const char *why
 /* A bound of a size: minItems, maxLength, ...; `none` where there is none, or it cannot be honoured. */
 int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name, int none);
 
-/* Is it known that no value fits the schema? */
+/* ---- json_grammar_never.c ---- */
+
+/* Is it known that no value fits the schema? Looks at JSON_GRAMMAR_VISITS schemas at most, of a schema that is added. */
 bool json_grammar_is_never(json_grammar *g, const json_t *schema);
 
 /* ---- the types ---- */
