@@ -12,13 +12,10 @@
  *
  * Threads: no shared data; parses of different documents may run concurrently.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
