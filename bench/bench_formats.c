@@ -93,7 +93,6 @@ static void fill_block(bench *b, const kv_layer *l, const kernel_table *k, void 
         void *to = (char *)block + (is_key ? kv_block_keys_at(l, head) : kv_block_values_at(l, head));
         switch (l->format) {
         case RP_KV_F32: (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot); break;
-        case RP_KV_FP8: (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot); break;
         case RP_KV_INT8: (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot); break;
         default: (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
         }

@@ -387,8 +387,8 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 
 typedef struct rp_engine rp_engine;
 
-/* Formats of KV: X(NAME, number, name, elements of keys, elements of values). The number is that of records and of Python's
- * constants, the name that of options, PML and reports.
+/* Formats of KV: X(NAME, number, name, elements of keys, elements of values). The number is that of records and of
+ * keys, for ever, and the name that of options, PML and reports; values of the enumeration are the positions in this list.
  *
  * The formats with elements of 8 bits or more are for every token. The others are for modules: they are encoded once all of a
  * module's tokens are computed, and the other tokens have RP_KV_INT8. */
@@ -396,13 +396,11 @@ typedef struct rp_engine rp_engine;
     X(F16, 0, "f16", F16, F16) \
     X(F32, 1, "f32", F32, F32) \
     X(INT8, 2, "int8", INT8, INT8)    /* 8 bits, a scale for each token and head */ \
-    X(K8V4, 3, "k8v4", INT8, 4BIT)    /* keys as RP_KV_INT8, values as RP_KV_KIVI4 */ \
     X(KIVI4, 4, "kivi4", 4BIT, 4BIT)  /* KIVI: keys in 4 bits with ranges by dimension, values in 4 bits with ranges by token */ \
     X(K4V2, 5, "k4v2", 4BIT, 2BIT)    /* the same, keys in 4 bits, values in 2 */ \
-    X(KIVI2, 6, "kivi2", 2BIT, 2BIT)  /* the same, both in 2 bits */ \
-    X(FP8, 7, "fp8", FP8, FP8)        /* FP8 E4M3 without scales, as in vLLM: as small as int8, and less exact */
+    X(KIVI2, 6, "kivi2", 2BIT, 2BIT)  /* the same, both in 2 bits */
 
-#define RP_KV_FORMAT_VALUE(NAME, number, name, keys, values) RP_KV_##NAME = number,
+#define RP_KV_FORMAT_VALUE(NAME, number, name, keys, values) RP_KV_##NAME,
 typedef enum rp_kv_format { RP_KV_FORMATS(RP_KV_FORMAT_VALUE) RP_N_KV_FORMATS } rp_kv_format;
 
 #define RP_KV_FORMAT_WORD(NAME, number, name, keys, values) " " name

@@ -36,7 +36,6 @@ static const struct {
     {"int8", 7, {WINDOWED(2, 4, 2), .format = RP_KV_INT8}, 70, 90, false, 0, 0},
     {"int8-last-block", 6, {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8}, 130, 0, false, 0, 0}, /* two whole blocks, two slots */
     {"f32-one-slot", 6, {KV_SAME(1, 1, 2, 1), .format = RP_KV_F32}, 65, 0, false, 0, 0},
-    {"k8v4", 7, {KV_SAME(1, 2, 4, 2), .format = RP_KV_F16}, 67, 0, false, RP_KV_K8V4, 0},
     {"kivi4", 7, {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8}, 5, 0, false, RP_KV_KIVI4, 0},
     {"k4v2", 6, {KV_SAME(1, 1, 4, 4), .format = RP_KV_F16}, 66, 0, false, RP_KV_K4V2, 0},
     {"kivi2-windows", 7, {WINDOWED(1, 4, 4), .format = RP_KV_F16}, 70, 90, false, RP_KV_KIVI2, 0},
@@ -54,7 +53,7 @@ static const struct {
     {"reduced-kivi4", 7, {KV_SAME(2, 1, 4, 4), .format = RP_KV_INT8}, 67, 0, false, RP_KV_KIVI4, 1},
     {"reduced-kivi2-f16-layer", 7, {MIXED(2, 4, 4), .format = RP_KV_INT8}, 65, 0, false, RP_KV_KIVI2, 1},
     {"reduced-made-encrypted", 31, {KV_SAME(2, 2, 2, 1), .format = RP_KV_F16}, 130, 0, false, 0, 1},
-    {"reduced-encrypted", 16, {KV_SAME(1, 2, 4, 4), .format = RP_KV_F16}, 20, 0, true, RP_KV_K8V4, 1},
+    {"reduced-encrypted", 16, {KV_SAME(1, 2, 4, 4), .format = RP_KV_F16}, 20, 0, true, RP_KV_K4V2, 1},
 };
 
 static void save_seed(const char *path, uint8_t mode, const forged *f) {

@@ -16,7 +16,7 @@ int bench_number_after(int argc, char **argv, const char *name, int fallback) {
     return text ? atoi(text) : fallback;
 }
 
-#define X(NAME, number, name, keys, values) [number] = name,
+#define X(NAME, number, name, keys, values) name,
 const char *const bench_kv_formats[RP_N_KV_FORMATS] = {RP_KV_FORMATS(X)};
 #undef X
 

@@ -16,7 +16,7 @@
 #include "common/text.h"
 #include "models/model_path.h"
 
-#define X(NAME, number, name, keys, values) [number] = name,
+#define X(NAME, number, name, keys, values) name,
 const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
 #undef X
 const char *const cli_write_names[] = {"back", "through", "off", NULL};

@@ -40,7 +40,7 @@ static const char *method_of(const eval_setting *s, kv_panel panel) {
 /* Is it a mark of its own in this panel: reuse in some format, of all slots? */
 static bool is_format(const eval_setting *s, kv_panel panel) {
     const rp_kv_format f = s->kv_format;
-    const bool of_text = f == RP_KV_F16 || f == RP_KV_F32 || f == RP_KV_INT8 || f == RP_KV_FP8;
+    const bool of_text = f == RP_KV_F16 || f == RP_KV_F32 || f == RP_KV_INT8;
     return s->has_kv_format && !reduces(s, KV_MODULES) && !reduces(s, KV_SEQUENCES) && (panel == KV_MODULES || of_text);
 }
 

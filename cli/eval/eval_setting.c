@@ -26,8 +26,8 @@ static const setting_word words[] = {
 };
 enum { KV_FORMATS = 5, KEEP, METHOD, KV_KEEP, N_GROUPS };
 #define KNOWN \
-    "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, " \
-    "kv-keep:N or kv-keep:N:METHOD, joined by '+'; '*' for all methods"
+    "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format (one of" RP_KV_FORMAT_NAMES "), " \
+    "keep:SHARE or its method, kv-keep:N or kv-keep:N:METHOD, joined by '+'; '*' for all methods"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {

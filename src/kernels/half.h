@@ -6,7 +6,6 @@
  *   binary32   1       8        23       127
  *   binary16   1       5        10        15
  *   bfloat16   1       8         7       127    (the upper half of a binary32)
- *   e4m3       1       4         3         7    (no infinities; the largest code is the NaN)
  */
 #ifndef KERNELS_HALF_H
 #define KERNELS_HALF_H
@@ -79,33 +78,6 @@ static inline uint16_t half_bf16_from_float(float f) {
 /* 2^(e - 128): half of E8M0's value of e, subnormal for 0 and 1. 255 is a NaN in E8M0; ggml decodes it as 2^127. */
 static inline float half_power_of_two(uint8_t e) {
     return half_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
-}
-
-/* e4m3 as in vLLM and CUDA (OCP's FP8 E4M3, "e4m3fn"), with saturation: the largest number is 448; larger numbers and
- * infinities become it. */
-static inline float half_fp8_to_float(uint8_t code) {
-    const uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
-    if (magnitude == 0x7f) return half_bits_float(sign | 0x7fc00000u);
-    if (magnitude < 8) return half_bits_float(half_float_bits((float)magnitude * 0x1p-9f) | sign);
-    return half_bits_float(sign | ((magnitude << 20) + (120u << 23)));
-}
-
-static inline uint8_t half_fp8_from_float(float f) {
-    const uint32_t u = half_float_bits(f), sign = u >> 24 & 0x80u, magnitude = u & 0x7fffffffu;
-    uint32_t code;
-    if (magnitude > 0x7f800000u) { /* NaN */
-        code = 0x7f;
-    } else if (magnitude >= 0x43e00000u) { /* >= 448 */
-        code = 0x7e;
-    } else if (magnitude >= 0x3c800000u) { /* normal in e4m3 */
-        code = half_round_shift(magnitude - (120u << 23), 20);
-    } else if (magnitude >= 0x3a800000u) { /* subnormal: the significand counts steps of 2^-9 */
-        const uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
-        code = half_round_shift(significand, 141u - (magnitude >> 23));
-    } else { /* < 2^-10, rounds to zero */
-        code = 0;
-    }
-    return (uint8_t)(sign | code);
 }
 
 /* An element at any address. */

@@ -61,8 +61,6 @@ void kernel_quantize(kernel_type t, const float *src, void *dst, int64_t n);
 float kernel_f16_to_f32(uint16_t h);
 uint16_t kernel_f32_to_f16(float f); /* round to nearest even; overflow to infinity */
 float kernel_bf16_to_f32(uint16_t h);
-float kernel_fp8_to_f32(uint8_t code); /* e4m3, see half.h */
-uint8_t kernel_f32_to_fp8(float f);
 
 /* ---- activations -----------------------------------------------------------------------------------------------
  * Float weights (F32, F16, BF16) multiply f32 activations. Quantized weights multiply quantized activations:
@@ -121,11 +119,6 @@ typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *q
                                       float scale, float *out, int64_t out_stride, const void *next);
 typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
                                       int64_t n_q, float *acc, int64_t acc_stride, const void *next);
-
-/* fp8 (half.h): layouts as above, one byte an element, no scales. A head's keys or values are unpacked to f16, exactly,
- * before they are computed with: to[i] = from[i] for i in [0, n), n a multiple of 64. next: n bytes that are prefetched,
- * or any address. */
-typedef void (*kernel_unpack_fp8_fn)(const void *from, int64_t n, uint16_t *to, const void *next);
 
 /* ---- attention over a block of int8 KV ------------------------------------------------------------------------------
  * A token's keys (values) of one head are x ~ scale * code, |code| <= 127, with a scale of their own. No code depends on another token, so KV
@@ -253,7 +246,6 @@ typedef struct kernel_table {
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
-    kernel_unpack_fp8_fn unpack_fp8;
     kernel_query_int8_fn query_int8;
     kernel_scores_int8_fn scores_int8;
     float (*highest)(const float *x, int64_t n); /* the largest element; NaNs are ignored; minus infinity for none */
@@ -286,8 +278,6 @@ typedef struct kernel_table {
     void (*store_key_f16)(const float *x, int64_t dim, void *k, int slot);
     void (*store_value_f32)(const float *x, int64_t dim, void *v, int slot);
     void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
-    void (*store_key_fp8)(const float *x, int64_t dim, void *k, int slot);
-    void (*store_value_fp8)(const float *x, int64_t dim, void *v, int slot);
     void (*store_key_int8)(const float *x, int64_t dim, void *k, int slot);
     void (*store_value_int8)(const float *x, int64_t dim, void *v, int slot);
 } kernel_table;

@@ -35,6 +35,4 @@ int64_t kernel_row_bytes(kernel_type t, int64_t n) { return n / info(t)->block *
 
 float kernel_f16_to_f32(uint16_t h) { return half_to_float(h); }
 uint16_t kernel_f32_to_f16(float f) { return half_from_float(f); }
-float kernel_fp8_to_f32(uint8_t code) { return half_fp8_to_float(code); }
-uint8_t kernel_f32_to_fp8(float f) { return half_fp8_from_float(f); }
 float kernel_bf16_to_f32(uint16_t h) { return half_bf16_to_float(h); }

@@ -13,7 +13,7 @@
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]
  *
- * fp8 has one byte an element (e4m3). int8 has pairs of dimensions or slots side by side, and a scale for each slot of
+ * int8 has pairs of dimensions or slots side by side, and a scale for each slot of
  * a head (kernels.h):
  *
  *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }   after a Hadamard transform

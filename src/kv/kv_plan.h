@@ -7,7 +7,7 @@
  *
  * The cells of another format are packed: a block of the pool takes as many as fit (span.h). In both, a layer may be *apart*: its cells
  * have blocks of the pool of their own, as many as they need. Apart are layers that stay in f16 (kv_layer_shape.in_f16: two blocks, as a
- * rule, where the pool's format is int8 or fp8), and layers whose cells have another size than those of the others.
+ * rule, where the pool's format is int8), and layers whose cells have another size than those of the others.
  *
  * Layers of the kind STATE take no blocks in columns.
  */

@@ -120,7 +120,7 @@ static int read_pin(reading *r, const char *value) { return read_choice(r, value
 
 static int read_kv(reading *r, const char *value) {
     r->node->has_kv = kv_format_parse(value, &r->node->kv);
-    return r->node->has_kv ? 0 : fail_value(r, value, "write a KV format:" RP_KV_FORMAT_NAMES);
+    return r->node->has_kv ? 0 : fail_value(r, value, kv_format_advice(value));
 }
 
 static int read_keep(reading *r, const char *value) {

@@ -504,6 +504,7 @@ static void forged_formats_are_none(void **state) {
 #define SCHEMA "schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\n" SCHEMA "kv\t5\t0\t" FIGURES "\n"), RP_OK);
     assert_int_equal(read_forged("text\tff\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                             /* no such format */
+    assert_int_equal(read_forged("text\t7\t1\t" FIGURES "\n" SCHEMA "kv\t3\t0\t" FIGURES "\n"), RP_OK);     /* removed ones */
     assert_int_equal(read_forged("text\t2\t2\t" FIGURES "\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("text\t2\t1\t0\t0\t0\t0\t0\n"), RP_ERR_FORMAT);                           /* no samples */
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\ntext\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);    /* twice */

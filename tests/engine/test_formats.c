@@ -68,11 +68,10 @@ static void a_module_in_another_format_is_not_exact(void **state) {
         {RP_KV_F16, SCHEMA("", " kv=\"k4v2\""), 1}, /* the text before it */
         {RP_KV_F16, SCHEMA(" kv=\"int8\"", ""), 0},
         {RP_KV_KIVI2, SCHEMA(" kv=\"int8\"", ""), ALL}, /* text is int8 as well */
-        {RP_KV_FP8, SCHEMA("", ""), ALL},
-        {RP_KV_FP8, SCHEMA("", " kv=\"fp8\""), ALL},
-        {RP_KV_FP8, SCHEMA("", " kv=\"kivi4\""), 1}, /* encoded from fp8 */
-        {RP_KV_INT8, SCHEMA(" kv=\"fp8\"", ""), 0},
-        {RP_KV_F16, SCHEMA(" kv=\"k8v4\"", " kv=\"f16\""), 0},
+        {RP_KV_INT8, SCHEMA("", " kv=\"int8\""), ALL},
+        {RP_KV_INT8, SCHEMA("", " kv=\"kivi4\""), 1}, /* encoded from int8 */
+        {RP_KV_F16, SCHEMA(" kv=\"k4v2\"", ""), 0},
+        {RP_KV_F16, SCHEMA(" kv=\"kivi4\"", " kv=\"f16\""), 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -103,7 +102,7 @@ static void exact_quality_is_the_plain_run_in_the_format_of_text(void **state) {
 
 static void engines_say_their_format_and_its_bytes(void **state) {
     uint64_t bytes = UINT64_MAX;
-    static const rp_kv_format by_size[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8, RP_KV_FP8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    static const rp_kv_format by_size[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     (void)state;
     for (size_t i = 0; i < RP_N_KV_FORMATS; i++) {
         rp_engine *e = new_engine(by_size[i], SCHEMA("", ""));
@@ -127,7 +126,11 @@ static void what_does_not_go_together_is_refused(void **state) {
     rp_engine *e = new_engine(RP_KV_KIVI4, SCHEMA("", ""));
     (void)state;
     check_refused(e, "<schema name=\"t\">\n<module name=\"a\" kv=\"f32\">one</module></schema>", RP_ERR_UNSUPPORTED, "KV in f32", "x.xml:2:1");
-    check_refused(e, "<schema name=\"t\" kv=\"q4_0\">one</schema>", RP_ERR_SYNTAX, "write a KV format", "x.xml:1:1");
+    check_refused(e, "<schema name=\"t\" kv=\"q4_0\">one</schema>", RP_ERR_SYNTAX, "give one of f16 f32 int8 ", "x.xml:1:1");
+    check_refused(e, "<schema name=\"t\" kv=\"fp8\">one</schema>", RP_ERR_SYNTAX,
+                  "fp8 was removed: use int8, which is about as small and more exact (KV formats: f16 f32 int8 ", "x.xml:1:1");
+    check_refused(e, "<schema name=\"t\" kv=\"k8v4\">one</schema>", RP_ERR_SYNTAX,
+                  "k8v4 was removed: use int8, which is as exact, or k4v2, which is smaller (KV formats: f16 f32 int8 ", "x.xml:1:1");
     rp_engine_free(e);
 }
 
@@ -202,7 +205,7 @@ static void run_with(oracle_run *out, rp_kv_format format, const char *f16_layer
 
 /* The model has two layers. With both in f16 an engine has the bytes of one in f16, with one of them those of neither. */
 static void layers_in_f16_have_its_bytes(void **state) {
-    static const rp_kv_format formats[] = {RP_KV_INT8, RP_KV_FP8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    static const rp_kv_format formats[] = {RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     oracle_run f16, small, mixed;
     uint64_t f16_bytes, small_bytes, mixed_bytes;
     (void)state;

@@ -215,7 +215,7 @@ static void all_slots_are_no_reduction(void **state) {
 /* Modules in an encoded format stay whole; the prompt's own text is reduced. */
 static void formats_are_read_as_they_are(void **state) {
     (void)state;
-    static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_INT8, RP_KV_KIVI4, RP_KV_FP8};
+    static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_INT8, RP_KV_KIVI4};
     static char pml[MOST_PML];
     char *text = calls_text(10, 90);
     snprintf(pml, sizeof pml, "<prompt schema='s'><a/><user>%s</user></prompt>", text);

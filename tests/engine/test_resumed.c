@@ -194,7 +194,7 @@ static void random_sampling(asked *a) {
 }
 
 static void random_request(asked *a) {
-    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_FP8, RP_KV_KIVI4, RP_KV_K8V4};
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2};
     static const int32_t drafts[] = {0, 3, RP_MAX_DRAFT, RP_DRAFT_AUTO};
     rp_request *q = &a->q;
     memset(a, 0, sizeof(*a));

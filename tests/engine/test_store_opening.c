@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_store_opening.c: opening a store: a failing call of SQLite deletes nothing, pins outlive the index, the lock
- * cannot be removed, a smaller budget applies before the first request, and the advice on budgets is correct.
+ * cannot be removed, records in a removed KV format are misses, a smaller budget applies before the first request, and the
+ * advice on budgets is correct.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
  */
@@ -21,7 +22,9 @@
 #include <sqlite3.h>
 
 #include "base/compiler.h"
+#include "store/record/record_header.h"
 #include "support/cache_world.h"
+#include "support/record_forge.h"
 #include "support/seed.h"
 #include "reprise_store.h"
 
@@ -249,6 +252,91 @@ static void an_index_of_version_3_is_rebuilt(void **state) {
     store_folder_remove(dir);
 }
 
+/* ---- removed KV formats ---- */
+
+typedef struct removed_findings {
+    int n;
+    const char *name;
+} removed_findings;
+
+static void expect_removed(void *user, const rp_store_finding *finding) {
+    removed_findings *f = user;
+    char words[64];
+    f->n++;
+    snprintf(words, sizeof words, "its KV has another format: %s, which was removed", f->name);
+    assert_int_equal(finding->flaw, RP_STORE_BAD_RECORD);
+    assert_string_equal(finding->reason, "format");
+    if (!strstr(finding->message, words)) fail_msg("%s", finding->message);
+}
+
+/* Modules' records, and their rows, get the number of another format. Returns how many there are. */
+static int renumber_modules(const char *dir, uint8_t number) {
+    char path[STORE_FOLDER_BYTES + 80], change[96];
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
+    int n = 0;
+    for (size_t i = 0; i < l->n_entries; i++) {
+        if (l->entries[i].kind != RP_STORE_MODULE) continue;
+        cache_world_path(dir, &l->entries[i], path);
+        forged f = forge_load(path);
+        f.bytes[RECORD_PUBLIC_BYTES + 132] = number;
+        forge_header_checksum(f.bytes, f.n);
+        forge_save(path, f.bytes, f.n);
+        forge_free(&f);
+        n++;
+    }
+    rp_store_listing_free(l);
+    rp_store_close(c);
+    snprintf(change, sizeof change, "UPDATE records SET format = %d WHERE kind = %d", number, RECORD_MODULE);
+    sql(dir, change);
+    return n;
+}
+
+static int count_unreadable(const char *dir, const char *fault) {
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *l = cache_world_list(c);
+    int n = 0;
+    for (size_t i = 0; i < l->n_entries; i++) n += strcmp(l->entries[i].fault, fault) == 0;
+    rp_store_listing_free(l);
+    rp_store_close(c);
+    return n;
+}
+
+/* A store of version 0.2.0 with modules in k8v4 or fp8: it opens, says why these records are misses, and computes them anew. */
+static void records_in_a_removed_format_are_misses(void **state) {
+    (void)state;
+    static const struct {
+        uint8_t number;
+        const char *name;
+    } formats[] = {{3, "k8v4"}, {7, "fp8"}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++) {
+        char dir[STORE_FOLDER_BYTES];
+        rp_error err = {0};
+        int32_t cached, before;
+        make_store(dir);
+        rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+        assert_true(cache_world_ask(&world, e, &before, NULL));
+        rp_engine_free(e);
+        const int n = renumber_modules(dir, formats[i].number);
+        assert_true(n > 0);
+        assert_int_equal(count_unreadable(dir, "format"), n);
+        rp_store *c = cache_world_cache(dir, NULL, true);
+        rp_store_verification v = {.struct_size = sizeof(v)};
+        removed_findings findings = {.name = formats[i].name};
+        assert_int_equal(rp_store_verify(c, NULL, expect_removed, &findings, &v, &err), RP_OK);
+        assert_int_equal(findings.n, n);
+        rp_store_close(c);
+        e = cache_world_engine(&world, dir, NULL, &err);
+        if (!e) fail_msg("%s", err.message);
+        assert_int_equal(stats_of(e).disk_state, RP_STORE_WORKS);
+        assert_true(cache_world_ask(&world, e, &cached, NULL));
+        assert_true(cached < before);
+        rp_engine_free(e);
+        assert_false(has(dir, "bad")); /* none was set aside */
+        store_folder_remove(dir);
+    }
+}
+
 /* ---- the lock ---- */
 
 static void a_removed_lock_lets_nobody_in(void **state) {
@@ -347,6 +435,7 @@ int main(void) {
         cmocka_unit_test(pins_outlive_the_index),
         cmocka_unit_test(a_newer_index_is_left_as_it_is),
         cmocka_unit_test(an_index_of_version_3_is_rebuilt),
+        cmocka_unit_test(records_in_a_removed_format_are_misses),
         cmocka_unit_test(a_removed_lock_lets_nobody_in),
         cmocka_unit_test(the_advice_on_budgets_is_true),
         cmocka_unit_test(a_smaller_budget_holds_when_the_engine_is_there),

@@ -93,7 +93,6 @@ static const kv_shape shapes[] = {
     {KV_SAME(3, 2, 8, 4), .format = RP_KV_F32},
     {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
     {KV_SAME(2, 1, 16, 16), .format = RP_KV_INT8},
-    {KV_SAME(2, 2, 8, 8), .format = RP_KV_FP8},
     {KV_ROWS(3, KV_ROW(2, 16, 16, 70, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 10, false)), .format = RP_KV_INT8},
     {KV_ROWS(3, KV_ROW(2, 16, 8, 70, false), KV_ROW(2, 16, 8, 0, false), KV_ROW(2, 16, 8, 10, false)), .format = RP_KV_F16},
 };
@@ -106,7 +105,7 @@ typedef struct pair {
 
 /* One of the formats that tokens are stored in and the pool takes. */
 static rp_kv_format some_format(tiny_random *r, const kv_pool *pool) {
-    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_INT8, RP_KV_FP8};
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_INT8};
     const rp_kv_format f = formats[below(r, (int32_t)BASE_ARRAY_LEN(formats))];
     return kv_pool_takes(pool, f) ? f : kv_pool_shape(pool)->format;
 }

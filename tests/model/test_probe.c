@@ -186,7 +186,6 @@ static float element(rp_kv_format format, const void *p, bool is_key, int64_t di
     int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
     switch (format) {
     case RP_KV_F32: return ((const float *)p)[i];
-    case RP_KV_FP8: return kernel_fp8_to_f32(((const uint8_t *)p)[i]);
     case RP_KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) / sqrtf((float)kernel_hadamard_size(dim)) : kernel_int8_value(p, dim, slot, d);
     default: return kernel_f16_to_f32(((const uint16_t *)p)[i]);
     }

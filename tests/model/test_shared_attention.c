@@ -102,7 +102,6 @@ static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
         void *to = is_key ? cpu_keys(s, layer, block, head) : cpu_values(s, layer, block, head);
         if (format == RP_KV_F32) (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot);
-        else if (format == RP_KV_FP8) (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot);
         else if (format == RP_KV_INT8) (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot);
         else (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
     }
@@ -440,7 +439,7 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < 2 * RP_N_KV_FORMATS; i++) {
             const rp_kv_format format = (rp_kv_format)(i / 2);
-            if (kv_format_is_encoded(format) || (format == RP_KV_FP8 && round % 3 != 0)) continue; /* fp8 is f16, unpacked */
+            if (kv_format_is_encoded(format)) continue;
             open_world(&w, m, name, format, i % 2, 1 + round % 3, random);
             for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
             check_kv(&w);

@@ -93,7 +93,7 @@ static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
         check_format(model, models->models[i].name, RP_KV_F16, NULL);
         check_format(model, models->models[i].name, RP_KV_INT8, NULL);
         check_format(model, models->models[i].name, i % 2 ? RP_KV_KIVI4 : RP_KV_K4V2, NULL);
-        check_format(model, models->models[i].name, i % 3 ? RP_KV_INT8 : RP_KV_K8V4, windows);
+        check_format(model, models->models[i].name, i % 3 ? RP_KV_INT8 : RP_KV_K4V2, windows);
         rp_model_close(model);
     }
 }

@@ -36,16 +36,11 @@
 #define WORST_INT8 3e-2
 #define MEAN_LIMIT_INT8 5e-3
 
-/* fp8 rounds each element to 4 bits: of 3,000 logits the worst deviated by 5.7e-2. */
-#define LIMIT_FP8 7e-2
-#define WORST_FP8 1.5e-1
-#define MEAN_LIMIT_FP8 2e-2
-
-enum { N_FORMATS = 4 }; /* f16 and f32 have the index of their rp_kv_format */
-static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_FP8};
-static const double usual_limit[] = {LIMIT_F16, LIMIT_F32, LIMIT_INT8, LIMIT_FP8}, worst_limit[] = {WORST_F16, LIMIT_F32, WORST_INT8, WORST_FP8};
-static const double mean_limit[] = {MEAN_LIMIT_F16, LIMIT_F32, MEAN_LIMIT_INT8, MEAN_LIMIT_FP8};
-static const char *const format_names[] = {"f16", "f32", "int8", "fp8"};
+enum { N_FORMATS = 3 }; /* f16 and f32 have the index of their rp_kv_format */
+static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8};
+static const double usual_limit[] = {LIMIT_F16, LIMIT_F32, LIMIT_INT8}, worst_limit[] = {WORST_F16, LIMIT_F32, WORST_INT8};
+static const double mean_limit[] = {MEAN_LIMIT_F16, LIMIT_F32, MEAN_LIMIT_INT8};
+static const char *const format_names[] = {"f16", "f32", "int8"};
 
 /* The data of a failure message. */
 typedef struct round {
@@ -55,7 +50,6 @@ typedef struct round {
     random_pml pml;
     const pml_document *schema, *prompt;
     rp_engine *engines[N_FORMATS];
-    int n_formats; /* N_FORMATS; without the last one, fp8, for three schemas of four */
 } round;
 
 typedef struct tally {
@@ -88,10 +82,10 @@ static void compare(const round *c, reference_prompt *ref, const oracle_run runs
     const oracle_run *f32 = &runs[RP_KV_F32];
     const float *expected = reference_prompt_logits(ref);
     bool together[N_FORMATS];
-    for (int format = 0; format < c->n_formats; format++) together[format] = oracle_run_same_choice(f32, &runs[format]);
+    for (int format = 0; format < N_FORMATS; format++) together[format] = oracle_run_same_choice(f32, &runs[format]);
     for (int32_t step = 0; step < f32->n_steps; step++) {
         assert_true(oracle_run_is_greedy(f32, step));
-        for (int format = 0; format < c->n_formats; format++) {
+        for (int format = 0; format < N_FORMATS; format++) {
             const oracle_run *run = &runs[format];
             if (!together[format] || step >= run->n_steps) continue;
             check_logits(c, ref, run, expected, format, step, t);
@@ -127,10 +121,10 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     req.no_prefix = true; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
-    for (int format = 0; format < c->n_formats; format++) oracle_run_make(&runs[format], c->engines[format], &req);
+    for (int format = 0; format < N_FORMATS; format++) oracle_run_make(&runs[format], c->engines[format], &req);
     int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : quality,
                                   runs[RP_KV_F32].result, &err);
-    for (int format = 0; format < c->n_formats; format++) {
+    for (int format = 0; format < N_FORMATS; format++) {
         if (runs[format].rc != rc) print_case(c, ref, &runs[format]);
         if (runs[format].rc != rc) fail_msg("the reference says: %s", rc ? err.message : "it is fine");
         if (!rc && oracle_run_same_choice(&runs[format], &runs[RP_KV_F32])) check_counts(c, ref, &runs[format]);
@@ -144,7 +138,7 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     if (!rc) t->blended += runs[RP_KV_F32].result->quality.used.mode == RP_QUALITY_BLEND;
     if (!rc) t->focused += runs[RP_KV_F32].result->quality.focus_token > 0;
     if (!rc) compare(c, ref, runs, t);
-    for (int format = 0; format < c->n_formats; format++) oracle_run_free(&runs[format]);
+    for (int format = 0; format < N_FORMATS; format++) oracle_run_free(&runs[format]);
     reference_prompt_free(ref);
 }
 
@@ -179,8 +173,7 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
     if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, NULL, &err)) fail_msg("%s", err.message);
     if (reference_space_check(c.pml.schema.data, c.pml.schema.len, schema, &err)) fail_msg("%s\n%s", err.message, c.pml.schema.data);
     c.schema = schema;
-    c.n_formats = seed % 4 == 0 ? N_FORMATS : N_FORMATS - 1;
-    for (int format = 0; format < c.n_formats; format++) c.engines[format] = new_engine(&c, &r, format);
+    for (int format = 0; format < N_FORMATS; format++) c.engines[format] = new_engine(&c, &r, format);
     bool too_long = reference_schema_is_too_long(c.model->ref, schema);
     t->refused += too_long;
     for (int i = 0; i < PROMPTS_PER_SCHEMA && !too_long; i++) {
@@ -193,7 +186,7 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
         if (i == 1) check_prompt(&c, false, random_quality(&r), t);
         pml_document_free(prompt);
     }
-    for (int format = 0; format < c.n_formats; format++) rp_engine_free(c.engines[format]);
+    for (int format = 0; format < N_FORMATS; format++) rp_engine_free(c.engines[format]);
     pml_document_free(schema);
     random_pml_free(&c.pml);
 }

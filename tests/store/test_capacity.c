@@ -39,7 +39,6 @@ static const struct {
     {RP_KV_F16, 1, 1},
     {RP_KV_F32, 0.5, 0.5},
     {RP_KV_INT8, 1.9, 1.9},
-    {RP_KV_K8V4, 2.35, 2.5},
     {RP_KV_KIVI4, 3.3, 3.5},
     {RP_KV_K4V2, 4.2, 4.6},
     {RP_KV_KIVI2, 6, 6},

@@ -41,7 +41,7 @@ static const kv_shape shapes[] = {
     {KV_ROWS(2, KV_ROW(1, 4, 1, 40, false), KV_ROW(1, 4, 1, 100, false)), .format = RP_KV_F32}, /* every layer has a window */
     {SEVEN(3, 6, 2, false), .format = RP_KV_INT8},
     {SEVEN(3, 6, 2, true), .format = RP_KV_INT8},
-    {KV_ROWS(3, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false)), .format = RP_KV_FP8},
+    {KV_ROWS(3, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false)), .format = RP_KV_INT8},
     {.n_layers = 3, .layers = alternating, .format = RP_KV_INT8},
     {.n_layers = 2, .layers = latent, .format = RP_KV_F16},
     {.n_layers = 3, .layers = hybrid, .format = RP_KV_F16},
@@ -577,7 +577,7 @@ static void spans_of_every_format_are_written_and_read(void **state) {
         {SEVEN(3, 16, 8, false), .format = RP_KV_INT8},
         {KV_SAME(2, 5, 10, 34), .format = RP_KV_F32},
         {SEVEN(3, 16, 8, true), .format = RP_KV_INT8},
-        {KV_ROWS(4, KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true), KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true)), .format = RP_KV_FP8},
+        {KV_ROWS(4, KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true), KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true)), .format = RP_KV_INT8},
     };
     tiny_random random = {test_seed("test_record", 20261124)};
     record_cipher *cipher = forge_cipher(7);
@@ -622,7 +622,7 @@ static void reduced_spans_of_every_format_come_back(void **state) {
         {SEVEN(3, 16, 8, false), .format = RP_KV_INT8},
         {KV_SAME(2, 5, 10, 34), .format = RP_KV_F32},
         {SEVEN(3, 16, 8, true), .format = RP_KV_INT8},
-        {KV_ROWS(4, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true)), .format = RP_KV_FP8},
+        {KV_ROWS(4, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true)), .format = RP_KV_INT8},
     };
     static const int32_t tokens[] = {1, 2, 63, 65, 130, 257, 700};
     record_cipher *cipher = forge_cipher(7);

@@ -97,6 +97,8 @@ static const change changes[] = {
     ALTERED("position too far", PRIVATE + 124, 4, INT32_MAX - 255, RECORD_FAULT_DAMAGED),
     ALTERED("readable from", PRIVATE + 128, 4, -1, RECORD_FAULT_NONE),
     ALTERED("format 255", PRIVATE + 132, 4, 255, RECORD_FAULT_FORMAT),
+    ALTERED("k8v4, of version 0.2.0", PRIVATE + 132, 4, 3, RECORD_FAULT_FORMAT),
+    ALTERED("fp8, of version 0.2.0", PRIVATE + 132, 4, 7, RECORD_FAULT_FORMAT),
     ALTERED("f16 with layers in f16", PRIVATE + 132, 4, RECORD_MIXES, RECORD_FAULT_FORMAT),
     ALTERED("int8 of an odd number of dimensions", PRIVATE + 132, 4, 2, RECORD_FAULT_DAMAGED),
     ALTERED("format f32", PRIVATE + 132, 4, 1, RECORD_FAULT_DAMAGED), /* other sizes */

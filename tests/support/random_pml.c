@@ -80,8 +80,8 @@ static void quality(random_pml *p, base_buffer *out, int one_in) {
 }
 
 static void kv_format_of(random_pml *p, int one_in) {
-    static const char *const names[] = {"f16", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8"};
-    if (p->formats && chance(p, one_in) && base_buffer_printf(&p->schema, " kv=\"%s\"", names[below(p, 7)])) abort();
+    static const char *const names[] = {"f16", "int8", "kivi4", "k4v2", "kivi2"};
+    if (p->formats && chance(p, one_in) && base_buffer_printf(&p->schema, " kv=\"%s\"", names[below(p, (int32_t)BASE_ARRAY_LEN(names))])) abort();
 }
 
 static void element_attributes(random_pml *p) {

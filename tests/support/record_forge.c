@@ -340,11 +340,10 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     k.form.n_tokens = field(private, 120);
     k.form.first_pos = field(private, 124);
     const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
-    const uint64_t format = number(private + 132, 1) & ~(uint64_t)RECORD_MIXES;
+    const uint32_t format = (uint32_t)number(private + 132, 1) & ~(uint32_t)RECORD_MIXES;
     const kv_layer_shape common = {.n_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
     k.shape = (kv_shape){.n_layers = k.n_layers};
-    if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= RP_N_KV_FORMATS) return false;
-    k.shape.format = (rp_kv_format)format;
+    if (k.version < 1 || k.version > RECORD_FILE_VERSION || !kv_format_of_number(format, &k.shape.format)) return false;
     if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.form.n_tokens < 1 ||
         k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
         label < 0 || label > RECORD_MAX_LABEL)

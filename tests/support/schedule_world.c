@@ -420,7 +420,7 @@ static void choose_keep(schedule_world *w) {
 }
 
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
-    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2, RP_KV_FP8};
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
     w->pml.dial = w->pml.formats = true;

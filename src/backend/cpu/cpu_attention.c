@@ -22,7 +22,7 @@
  * tiles.
  *
  * KV of int8 and of fewer bits is computed in integers. A row that sees such a slot has a softmax of integers, too; it
- * adds its slots of f16, f32 or fp8, if any, as floats. A block of fp8 is unpacked to f16 once for all rows of a tile.
+ * adds its slots of floats, if any, as floats.
  * Where a layer sees integers alone and a step has fewer tasks than threads, the blocks of a task are divided among
  * threads, and the results are the same bytes (attend_split). A layer in f16 (kv_layer_shape.in_f16) sees no integers.
  *
@@ -34,6 +34,7 @@
 
 #include "base/compiler.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 
 /* ---- storing ---- */
 
@@ -43,26 +44,6 @@ typedef struct store_job {
     backend_buffer *keys;
     const backend_buffer *values;
 } store_job;
-
-typedef void (*store_fn)(const float *x, int64_t dim, void *head, int slot);
-
-static store_fn key_store(const kernel_table *k, rp_kv_format f) {
-    switch (kv_format_keys(f)) {
-    case KV_ELEMENT_F32: return k->store_key_f32;
-    case KV_ELEMENT_FP8: return k->store_key_fp8;
-    case KV_ELEMENT_INT8: return k->store_key_int8;
-    default: return k->store_key_f16;
-    }
-}
-
-static store_fn value_store(const kernel_table *k, rp_kv_format f) {
-    switch (kv_format_values(f)) {
-    case KV_ELEMENT_F32: return k->store_value_f32;
-    case KV_ELEMENT_FP8: return k->store_value_fp8;
-    case KV_ELEMENT_INT8: return k->store_value_int8;
-    default: return k->store_value_f16;
-    }
-}
 
 static void store_row(store_job *j, int64_t r) {
     const cpu_backend *b = j->b;
@@ -76,7 +57,8 @@ static void store_row(store_job *j, int64_t r) {
     if (layer->rope != MODEL_NO_ROPE)
         k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
     const rp_kv_format format = kv_span_layer_format(row->span, layer->states);
-    const store_fn store_key = key_store(k, format), store_value = value_store(k, format);
+    const cpu_store_fn store_key = cpu_element_rows[kv_format_keys(format)]->store(k, true);
+    const cpu_store_fn store_value = cpu_element_rows[kv_format_values(format)]->store(k, false);
     const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
     BASE_DCHECK(!kv_format_is_encoded(format));
     if (kv_format_keys(format) == KV_ELEMENT_INT8)
@@ -384,19 +366,15 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
         for (int j = 0; j < KV_BLOCK_SLOTS; j++) scores[i * stride + j] += added[i];
 }
 
-/* Scores of the queries of rows [first, end). k: fp8 as f16. */
+/* Scores of the queries of rows [first, end). */
 static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->net->hp.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const float *queries = t->scratch->queries + q * dim, scale = b->net->hp.score_scale;
-    switch (v->keys) {
-    case KV_ELEMENT_F32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
-    case KV_ELEMENT_F16:
-    case KV_ELEMENT_FP8: b->kernels.attn_scores_f16(k, dim, queries, dim, n, scale, scores, stride, next); break;
-    case KV_ELEMENT_INT8: b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next); break;
-    case KV_ELEMENT_4BIT:
-    case KV_ELEMENT_2BIT: score_folded(t, q, n, scores, stride, next); break;
-    }
+    if (kv_element_is_encoded(v->keys)) score_folded(t, q, n, scores, stride, next);
+    else if (kv_element_is_int(v->keys))
+        b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next);
+    else cpu_element_rows[v->keys]->scores(&b->kernels)(k, dim, queries, dim, n, scale, scores, stride, next);
 }
 
 /* Rows [first, end), all of them with visible slots in the block; k: its keys; next: keys to prefetch from memory. */
@@ -423,16 +401,9 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     }
 }
 
-/* One head's keys or values of a block, as f16; next: those of the next block, to prefetch. */
-static const void *unpack_fp8(const tile *t, const void *head, int64_t dim, const void *next) {
-    t->j->b->kernels.unpack_fp8(head, KV_BLOCK_SLOTS * dim, t->scratch->unpacked, next);
-    return t->scratch->unpacked;
-}
-
 static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
-    if (v->keys == KV_ELEMENT_FP8) k = next = unpack_fp8(t, k, b->net->hp.key_dim, next);
     if (kv_element_is_encoded(v->keys)) {
         b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->net->hp.key_dim, t->scratch->unpacked);
         b->kernels.key_ranges(k, kv_element_bits(v->keys), b->net->hp.key_dim, &t->scratch->ranges);
@@ -647,8 +618,7 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
     const cpu_backend *b = t->j->b;
     int32_t dim = b->net->hp.value_dim, heads = t->n_heads;
     const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false), *next = after ? after : values;
-    kernel_attn_values_fn fn = v->values == KV_ELEMENT_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
-    if (v->values == KV_ELEMENT_FP8) values = next = unpack_fp8(t, values, dim, next);
+    const kernel_attn_values_fn fn = kv_element_is_int(v->values) ? NULL : cpu_element_rows[v->values]->values(&b->kernels);
     if (kv_element_is_encoded(v->values)) {
         b->kernels.unpack_values(values, kv_element_bits(v->values), dim, t->scratch->unpacked);
         values = t->scratch->unpacked;

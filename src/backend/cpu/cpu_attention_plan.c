@@ -64,11 +64,6 @@ void cpu_attention_free(cpu_backend *b) {
     cpu_angles_free(b);
 }
 
-/* A head's keys or values in int8, or in f16. */
-static size_t unpacked_bytes(int32_t dim) {
-    return (size_t)BASE_MAX(kernel_int8_bytes(dim), (int64_t)sizeof(uint16_t) * KERNEL_SLOTS * dim);
-}
-
 static bool alloc_scratch(cpu_backend *b, int64_t slots) {
     const model_hparams *hp = &b->net->hp;
     b->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*b->scratch));
@@ -80,8 +75,7 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->sums = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
         s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
         s->tile = base_alloc_aligned(cpu_tile_bytes(), 64);
-        s->unpacked = base_alloc_aligned(unpacked_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
-        if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile || !s->unpacked) return false;
+        if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile) return false;
         if (!b->has_int_scratch) continue;
         s->transformed = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
@@ -93,7 +87,8 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->ranges.scales = base_alloc_aligned(sizeof(int16_t) * (size_t)hp->key_dim, 64);
         s->ranges.least = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
         if (!s->transformed || !s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
-        if (!s->folded || !s->ranges.scales || !s->ranges.least) return false;
+        s->unpacked = base_alloc_aligned((size_t)kernel_int8_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
+        if (!s->folded || !s->ranges.scales || !s->ranges.least || !s->unpacked) return false;
     }
     b->scratch_slots = slots;
     return true;

@@ -55,7 +55,6 @@ typedef struct cpu_scratch {
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
     struct cpu_tile *tile;
-    void *unpacked; /* keys or values of one head of a block: fp8 as f16, encoded KV as int8 */
     /* KV of integers; else NULL */
     float *transformed;    /* [CPU_TILE_QUERIES][key_dim]: rotated queries of one row (kernel_hadamard) */
     int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
@@ -65,6 +64,7 @@ typedef struct cpu_scratch {
     int16_t *weights;      /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
     kernel_heavy *heavy;   /* [CPU_TILE_QUERIES][kernel_int8_max_heavy(slots)]: weights of more than 16 bits */
     int32_t *int_sums;     /* [CPU_TILE_QUERIES][value_dim] */
+    void *unpacked;        /* keys or values of one head of a block: encoded KV as int8 */
 } cpu_scratch;
 
 /* Rows of one context in a tile: rows [row, row + n_rows) of the step. */

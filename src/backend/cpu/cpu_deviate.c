@@ -3,6 +3,7 @@
  * between threads; one thread computes each row's sum, head by head, keys before values. */
 #include "base/check.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 
 typedef struct deviate_job {
     cpu_backend *b;
@@ -16,14 +17,8 @@ typedef struct deviate_job {
 static float rounded_element(const kv_layer *l, const void *head, bool is_key, int slot, int64_t d, float x, float scale) {
     const kv_element e = kv_format_side(l->format, is_key);
     const int bits = kv_element_bits(e);
-    switch (e) {
-    case KV_ELEMENT_F32: return x;
-    case KV_ELEMENT_F16: return kernel_f16_to_f32(kernel_f32_to_f16(x));
-    case KV_ELEMENT_FP8: return kernel_fp8_to_f32(kernel_f32_to_fp8(x));
-    case KV_ELEMENT_INT8: return scale * (float)kernel_int8_code(x, scale);
-    case KV_ELEMENT_4BIT:
-    case KV_ELEMENT_2BIT: break;
-    }
+    if (e == KV_ELEMENT_INT8) return scale * (float)kernel_int8_code(x, scale);
+    if (!kv_element_is_encoded(e)) return cpu_element_rows[e]->round(x);
     return is_key ? kernel_bits_round_key(head, bits, l->key_dim, d, x) : kernel_bits_round_value(head, bits, l->value_dim, slot, x);
 }
 

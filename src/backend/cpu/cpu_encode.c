@@ -8,18 +8,11 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 
 float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d) {
-    const int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
     const int bits = kv_element_bits(e);
-    switch (e) {
-    case KV_ELEMENT_F32: return ((const float *)head)[i];
-    case KV_ELEMENT_F16: return kernel_f16_to_f32(((const uint16_t *)head)[i]);
-    case KV_ELEMENT_FP8: return kernel_fp8_to_f32(((const uint8_t *)head)[i]);
-    case KV_ELEMENT_INT8: return is_key ? kernel_int8_key(head, dim, slot, d) : kernel_int8_value(head, dim, slot, d);
-    case KV_ELEMENT_4BIT:
-    case KV_ELEMENT_2BIT: break;
-    }
+    if (!kv_element_is_encoded(e)) return cpu_element_rows[e]->load(head, is_key, dim, slot, d);
     return is_key ? kernel_bits_key(head, bits, dim, slot, d) : kernel_bits_value(head, bits, dim, slot, d);
 }
 
@@ -45,16 +38,19 @@ void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const vo
                      void *to) {
     const int64_t dim = is_key ? to_layer->key_dim : to_layer->value_dim;
     const kv_element e = kv_format_side(to_layer->format, is_key);
-    const bool is_int8 = e == KV_ELEMENT_INT8;
+    BASE_ASSERT(n > 0 && n <= KV_BLOCK_SLOTS);
     if (e == kv_format_side(from_layer->format, is_key)) { /* not rounded again */
         memcpy(to, from, is_key ? to_layer->key_bytes : to_layer->value_bytes);
         return;
     }
     for (int slot = 0; slot < n; slot++) cpu_elements(from_layer, from, is_key, slot, x + slot * dim);
-    if (kv_element_is_encoded(e)) (is_key ? kernel_encode_keys : kernel_encode_values)(kv_element_bits(e), x, n, dim, to);
-    if (is_int8 && is_key) kernel_hadamard(x, n * dim, kernel_hadamard_size(dim));
-    for (int slot = 0; slot < n && is_int8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
-    for (int slot = 0; slot < n && e == KV_ELEMENT_F16; slot++) (is_key ? k->store_key_f16 : k->store_value_f16)(x + slot * dim, dim, to, slot);
+    if (kv_element_is_encoded(e)) {
+        (is_key ? kernel_encode_keys : kernel_encode_values)(kv_element_bits(e), x, n, dim, to);
+        return;
+    }
+    const cpu_store_fn store = cpu_element_rows[e]->store(k, is_key);
+    if (e == KV_ELEMENT_INT8 && is_key) kernel_hadamard(x, n * dim, kernel_hadamard_size(dim));
+    for (int slot = 0; slot < n; slot++) store(x + slot * dim, dim, to, slot);
 }
 
 static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {

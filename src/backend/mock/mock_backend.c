@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_kv_elements.h"
 
 /* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a grammar demands them. */
 #define N_WORDS 16
@@ -48,17 +49,6 @@ static mock_backend *mock(backend *b) { return (mock_backend *)b; }
 
 /* ---- KV ---- */
 
-typedef void (*mock_store_fn)(const float *x, int64_t dim, void *head, int slot);
-
-static mock_store_fn store_of(const kernel_table *k, kv_element e, bool is_key) {
-    switch (e) {
-    case KV_ELEMENT_F32: return is_key ? k->store_key_f32 : k->store_value_f32;
-    case KV_ELEMENT_FP8: return is_key ? k->store_key_fp8 : k->store_value_fp8;
-    case KV_ELEMENT_INT8: return is_key ? k->store_key_int8 : k->store_value_int8;
-    default: return is_key ? k->store_key_f16 : k->store_value_f16;
-    }
-}
-
 /* Whole numbers from -128 to 127: exact in f32 and f16. */
 static void expand(uint64_t hash, float x[2 * MOCK_HEAD_DIM]) {
     for (int i = 0; i < 2 * MOCK_HEAD_DIM; i++) x[i] = (float)((int)(hash >> (8 * i) & 255) - 128);
@@ -75,8 +65,9 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
         expand(base_mix64(base_mix64((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
-        store_of(&b->kernels, kv_format_keys(format), true)(x, MOCK_HEAD_DIM, cpu_keys(row->span, layer, block, 0), slot);
-        store_of(&b->kernels, kv_format_values(format), false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM, cpu_values(row->span, layer, block, 0), slot);
+        cpu_element_rows[kv_format_keys(format)]->store(&b->kernels, true)(x, MOCK_HEAD_DIM, cpu_keys(row->span, layer, block, 0), slot);
+        cpu_element_rows[kv_format_values(format)]->store(&b->kernels, false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM,
+                                                                              cpu_values(row->span, layer, block, 0), slot);
     }
 }
 

@@ -58,7 +58,7 @@ static int write_figures(base_buffer *b, const audit_figures *f) {
 
 static int write_format(base_buffer *b, const char *what, const audit_format *f) {
     if (f->figures.samples == 0) return RP_OK;
-    int rc = base_buffer_printf(b, "%s\t%x\t%x", what, (unsigned)f->format, (unsigned)f->falls_back);
+    int rc = base_buffer_printf(b, "%s\t%x\t%x", what, (unsigned)kv_format_number(f->format), (unsigned)f->falls_back);
     if (!rc) rc = write_figures(b, &f->figures);
     return rc ? rc : base_buffer_append_str(b, "\n");
 }
@@ -225,11 +225,12 @@ static bool read_calls(audit_table *t, rest *line) {
 static bool read_format(audit_format *f, rest *line) {
     uint64_t format, falls_back;
     if (f->figures.samples > 0) return false;
-    if (!rest_take_number(line, &format) || format >= RP_N_KV_FORMATS || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
+    if (!rest_take_number(line, &format) || format > UINT32_MAX || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
     if (!take_figures(line, &f->figures) || f->figures.samples == 0) return false;
-    f->format = (rp_kv_format)format;
     f->falls_back = falls_back;
-    return true;
+    if (kv_format_of_number((uint32_t)format, &f->format)) return true;
+    *f = (audit_format){0}; /* no request has a removed format */
+    return kv_format_removed((uint32_t)format) != NULL;
 }
 
 static int audit_table_read_line(audit_table *t, int version, base_key *model, rest line) {

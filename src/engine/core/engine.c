@@ -149,7 +149,7 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     if ((int)o->store_write < RP_STORE_WRITE_BACK || o->store_write > RP_STORE_WRITE_OFF)
         return base_fail(err, RP_ERR_INVALID, "unknown store_write value %d", (int)o->store_write);
     if ((unsigned)o->kv_format >= RP_N_KV_FORMATS)
-        return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d", (int)o->kv_format);
+        return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d: give one of" RP_KV_FORMAT_NAMES, (int)o->kv_format);
     if (o->kv_f16_layers && !kv_format_is_small(o->kv_format))
         return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
                          kv_format_name(o->kv_format));

@@ -196,7 +196,7 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
 
 static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *err) {
     if (o->kv_format && !kv_format_parse(o->kv_format, &out->modules))
-        return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': give one of" RP_KV_FORMAT_NAMES, o->kv_format);
+        return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': %s", o->kv_format, kv_format_advice(o->kv_format));
     return reduction_options_read(o->keep_share, o->keep_method, &out->keep, &out->method, err);
 }
 

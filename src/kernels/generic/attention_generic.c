@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_generic.c: scores and values over a block of 64 slots, and stores into a block, in plain C.
  *
- * Layouts are those of kernels.h: keys k[dim][64], values v[64][dim], f32, f16 or fp8. A score is one sum over d in
+ * Layouts are those of kernels.h: keys k[dim][64], values v[64][dim], f32 or f16. A score is one sum over d in
  * ascending order, scaled at the end; a value is one sum over the visible slots in ascending order.
  */
 #include "base/compiler.h"
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
-#include "kernels/prefetch.h"
 
 typedef float (*load_fn)(const void *base, int64_t i);
 
@@ -81,36 +80,6 @@ static void store_value_f16(const float *x, int64_t dim, void *v, int slot) {
     for (int64_t d = 0; d < dim; d++) dst[d] = half_from_float(x[d]);
 }
 
-/* Exact. The exponent's bias is 8 larger in f16; numbers below 2^-6, which are subnormal in fp8, are normal there.
- * Without branches: compilers vectorize the loop. */
-static BASE_ALWAYS_INLINE uint16_t fp8_to_f16(uint8_t code) {
-    const uint16_t magnitude = code & 0x7f, sign = (uint16_t)((code & 0x80) << 8);
-    const uint16_t normal = (uint16_t)((magnitude << 7) + 0x2000);
-    const uint16_t low = (uint16_t)(magnitude < 2 ? magnitude * 0x1800 : 0x1c00 + (magnitude - 2) * 0x200);
-    const uint16_t high = (uint16_t)(0x2000 + (magnitude - 4) * 0x100);
-    const uint16_t subnormal = magnitude < 4 ? low : high;
-    const uint16_t finite = magnitude < 8 ? subnormal : normal;
-    return sign | (magnitude == 0x7f ? 0x7f80 : finite);
-}
-
-static void unpack_fp8(const void *from, int64_t n, uint16_t *to, const void *next) {
-    const uint8_t *codes = from;
-    for (int64_t i = 0; i < n; i += KERNEL_SLOTS) {
-        kernel_prefetch(next, i, KERNEL_SLOTS);
-        for (int64_t j = i; j < i + KERNEL_SLOTS; j++) to[j] = fp8_to_f16(codes[j]);
-    }
-}
-
-static void store_key_fp8(const float *x, int64_t dim, void *k, int slot) {
-    uint8_t *dst = (uint8_t *)k + slot;
-    for (int64_t d = 0; d < dim; d++) dst[d * KERNEL_SLOTS] = half_fp8_from_float(x[d]);
-}
-
-static void store_value_fp8(const float *x, int64_t dim, void *v, int slot) {
-    uint8_t *dst = (uint8_t *)v + slot * dim;
-    for (int64_t d = 0; d < dim; d++) dst[d] = half_fp8_from_float(x[d]);
-}
-
 void generic_attention_entries(kernel_table *t) {
     t->attn_scores_f32 = attn_scores_f32;
     t->attn_scores_f16 = attn_scores_f16;
@@ -120,7 +89,4 @@ void generic_attention_entries(kernel_table *t) {
     t->store_key_f16 = store_key_f16;
     t->store_value_f32 = store_value_f32;
     t->store_value_f16 = store_value_f16;
-    t->unpack_fp8 = unpack_fp8;
-    t->store_key_fp8 = store_key_fp8;
-    t->store_value_fp8 = store_value_fp8;
 }

@@ -71,7 +71,7 @@ disk_row_digests disk_records_digest(const record *r, const base_key *fingerprin
     BASE_ASSERT(n_layers > 0 && r->form.kept);
     base_hash_init(&h, "reprise row");
     base_hash_key(&h, fingerprint);
-    base_hash_u64(&h, (uint64_t)r->kind << 32 | (uint64_t)r->form.format);
+    base_hash_u64(&h, (uint64_t)r->kind << 32 | kv_format_number(r->form.format));
     base_hash_u64(&h, (uint64_t)(uint32_t)r->form.first_pos << 32 | (uint32_t)r->form.n_tokens);
     base_hash_u64(&h, (uint64_t)(uint32_t)r->form.readable_from << 32 | (uint32_t)r->first_slot);
     base_hash_bytes(&h, r->form.kept, (size_t)n_layers);

@@ -609,7 +609,7 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     bind_int(s, POS, r->form.first_pos);
     bind_int(s, SLOTS, r->form.n_tokens);
     bind_int(s, READABLE_FROM, r->form.readable_from);
-    bind_int(s, FORMAT, r->form.format);
+    bind_int(s, FORMAT, kv_format_number(r->form.format));
     sqlite3_bind_blob(s, KEPT + 1, r->form.kept, row->n_layers, SQLITE_STATIC);
     sqlite3_bind_blob(s, TOKENS + 1, r->n_tokens ? (const void *)r->tokens : "", r->n_tokens * (int)sizeof(*r->tokens), SQLITE_STATIC);
     sqlite3_bind_text(s, LABEL + 1, r->label, -1, SQLITE_STATIC);
@@ -700,9 +700,9 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&
               get_int(s, POS, 0, INT32_MAX - KV_SPAN_TOKENS, &r->form.first_pos) &&
               get_int(s, SLOTS, 0, KV_SPAN_TOKENS, &r->form.n_tokens) &&
-              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, RP_N_KV_FORMATS - 1, &format);
+              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, INT32_MAX, &format) &&
+              kv_format_of_number((uint32_t)format, &r->form.format);
     r->kind = (record_kind)kind;
-    r->form.format = (rp_kv_format)format;
     r->n_tokens = n_token_bytes / (int32_t)sizeof(*r->tokens);
     r->tokens = sqlite3_column_blob(s, TOKENS);
     r->form.kept = sqlite3_column_blob(s, KEPT);
@@ -717,14 +717,21 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
 int record_index_each(record_index *ix, const base_key *fingerprint, record_row_fn fn, void *user, rp_error *err) {
     static const char all[] = "SELECT " COLUMNS " FROM records WHERE ?1 IS NULL OR fingerprint = ?1 ORDER BY key";
     sqlite3_stmt *s = NULL;
+    const char *removed = NULL; /* a removed format that rows have */
+    uint64_t n_removed = 0;
     int rc = RP_OK, step = SQLITE_DONE;
     if (sqlite3_prepare_v2(ix->db, all, -1, &s, NULL) != SQLITE_OK) return record_index_fail(ix, "the index of records cannot be read", err);
     if (fingerprint) bind_key(s, 0, fingerprint);
     while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW) {
         record_row row;
-        if (get_row(s, &row)) rc = fn(user, &row, err);
+        const char *format = kv_format_removed((uint32_t)sqlite3_column_int64(s, FORMAT));
+        if (format) removed = format, n_removed++; /* its file has the reason (record_fault) */
+        else if (get_row(s, &row)) rc = fn(user, &row, err);
         else base_log(BASE_LOG_WARN, "store: %s: ignoring a malformed row", ix->path);
     }
+    if (n_removed > 0)
+        base_log(BASE_LOG_WARN, "store: %s: %llu records have a KV format that was removed (%s), and are misses", ix->path,
+                 (unsigned long long)n_removed, removed);
     if (!rc && step != SQLITE_DONE) rc = record_index_fail(ix, "the index of records cannot be read", err);
     sqlite3_finalize(s);
     return rc;

@@ -192,7 +192,7 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = record_header_put(record_header_put(at, r->cost_us, 8), (uint64_t)r->kind, 4);
     at = put_i32(put_i32(put_i32(at, r->at), r->first_slot), r->n_tokens);
     at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
-    const uint64_t number = (uint64_t)shape->format + (kv_shape_mixes(shape) ? RECORD_MIXES : 0);
+    const uint64_t number = kv_format_number(shape->format) + (kv_shape_mixes(shape) ? RECORD_MIXES : 0);
     at = put_i32(record_header_put(at, number | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, common->n_heads), common->key_dim), common->value_dim);
     at = record_header_put(record_header_put(at, label_bytes, 4), r->tenant, 4);
@@ -296,14 +296,19 @@ static record_fault get_layer_shape(parse *p, kv_layer_shape *out, rp_kv_format 
     return check_layer_shape(p, out, format);
 }
 
+#define X(NAME, number, name, keys, values) _Static_assert((number) < RECORD_MIXES, "a number of a KV format has 7 bits in records");
+RP_KV_FORMATS(X)
+#undef X
+
 static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     kv_shape *shape = &f->shape;
-    uint32_t format = number & ~(uint32_t)(0xff00 | RECORD_MIXES);
+    const uint32_t format = number & ~(uint32_t)(0xff00 | RECORD_MIXES);
+    const char *removed = kv_format_removed(format);
     f->arithmetic = (uint8_t)(number >> 8);
     p->mixes = number & RECORD_MIXES;
-    if (format >= RP_N_KV_FORMATS || (p->mixes && !kv_format_is_small((rp_kv_format)format)))
+    if (removed) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "%s, which was removed", removed);
+    if (!kv_format_of_number(format, &shape->format) || (p->mixes && !kv_format_is_small(shape->format)))
         return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", number & ~(uint32_t)0xff00);
-    shape->format = (rp_kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
     const kv_layer_shape *common = &p->common;
     if (p->public->version < 3) return check_layer_shape(p, common, shape->format);
