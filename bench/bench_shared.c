@@ -124,7 +124,7 @@ static double decode(bench *b, subject *s, int n, int n_steps) {
             must(kv_context_append(&s->contexts[i], s->pos, &rows[i].span, &rows[i].slot, &err), &err);
             contexts[i] = &s->contexts[i];
         }
-        must(model_forward_step(b->forward, &(model_step){rows, n, contexts, n}, b->logits, &err), &err);
+        must(model_forward_step(b->forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n}, b->logits, &err), &err);
     }
     return n * n_steps / (bench_now_s() - begin);
 }

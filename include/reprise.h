@@ -1109,6 +1109,7 @@ typedef struct rp_plan_item {
                              "adapter"  is cached with another adapter, or without one (rp_request.adapter)
                              "memory"   is on disk, but RAM had no capacity to load it
                              "window"   is cached, but without the KV that sliding-window layers need
+                             "checkpoint" is cached, but recurrent layers have no state there
                              "uncached" the module has cache="false", or it is an argument
                              "shifted"  first tokens after an edit (rp_request.shifted_reuse)
                              "link", "blend", "focus", "exact": module tokens recomputed for quality

@@ -65,7 +65,10 @@ typedef enum rp_store_kind {
     RP_STORE_TEXT,    /* of a prompt or an answer */
     RP_STORE_UNKNOWN, /* a record with an unreadable header */
     RP_STORE_REDUCED, /* a part of a module's reduced KV: some slots of each head. It has the module's label, and is pinned with it */
+    RP_STORE_STATES,  /* what recurrent layers hold after a token of a prompt or an answer: it has no tokens of its own */
+    RP_N_STORE_KINDS
 } rp_store_kind;
+RP_API const char *rp_store_kind_name(rp_store_kind kind); /* "module", "text", "unknown", "reduced", "states"; NULL: no such kind. Static */
 
 typedef struct rp_store_entry {
     char key[65];   /* 64 hexadecimal digits */
@@ -104,7 +107,7 @@ typedef struct rp_store_selection {
     const char *name;    /* a label: its entries and those below it: "cities" selects "cities/plan" too, but not "citiesandtowns" */
     const char *key;     /* the first 4 to 64 digits of a key */
     const char *model;   /* the first 4 to 64 digits of a model; NULL for an attached store */
-    bool modules, texts; /* entries of these kinds, of modules also their reduced KV; both or none: of any */
+    bool modules, texts; /* entries of these kinds, of modules also their reduced KV, of texts their states; both or none: of any */
     bool expired;
     bool all; /* every entry (required if no other field is set) */
 } rp_store_selection;
@@ -152,7 +155,7 @@ RP_API int rp_store_remove(rp_store *store, const rp_store_selection *selection,
 typedef struct rp_store_usage {
     uint32_t struct_size;
     uint64_t records, record_bytes;
-    uint64_t modules, module_bytes, texts, text_bytes; /* of the records; the others are reduced, or of an unknown kind */
+    uint64_t modules, module_bytes, texts, text_bytes; /* of the records; the others are reduced, states, or of an unknown kind */
     uint64_t tokens;
     uint64_t encrypted, unreadable; /* records; unreadable: their headers */
     uint64_t pinned, pinned_bytes, expired, expired_bytes;
@@ -165,6 +168,7 @@ typedef struct rp_store_usage {
     uint64_t total_bytes;            /* everything, folders included: the bytes that rp_engine_options.store_budget_bytes limits */
     int64_t owner;                   /* opened read-only: the process that has the folder open for writing, -1: unknown; 0: none */
     uint64_t reduced, reduced_bytes; /* of the records: parts of modules' reduced KV */
+    uint64_t states, state_bytes;    /* of the records: checkpoints of recurrent layers in texts */
 } rp_store_usage;
 /* RP_ERR_IO, RP_ERR_MEMORY. */
 RP_API int rp_store_get_usage(rp_store *store, rp_store_usage *out, rp_error *err);

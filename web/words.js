@@ -63,6 +63,7 @@ const REASONS = {
   scope: 'cached with another scope only',
   memory: 'on disk, but not enough memory to load it',
   window: 'cached, but without the KV that its window needs',
+  checkpoint: 'cached, but recurrent layers have no state there',
   uncached: 'never cached: cache="false", or an argument',
   shifted: 'first tokens after an edit, recomputed',
   link: 'first tokens of a module, recomputed',

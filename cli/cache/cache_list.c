@@ -151,10 +151,9 @@ static void cache_rows_print_table(const cache_rows *rows, bool each) {
 }
 
 static json_t *row_object(const cache_row *r, int64_t now) {
-    static const char *const kinds[] = {"module", "text", "unknown", "reduced"};
     json_t *o = json_object();
     cli_json_set(o, "name", cli_json_text(r->name[0] == '(' ? "" : r->name));
-    cli_json_set(o, "kind", cli_json_text(kinds[r->kind]));
+    cli_json_set(o, "kind", cli_json_text(rp_store_kind_name(r->kind)));
     cli_json_set(o, "model", cli_json_text(r->model));
     if (r->key != NULL) cli_json_set(o, "key", cli_json_text(r->key));
     cli_json_set(o, "records", json_integer((json_int_t)r->records));
@@ -337,6 +336,7 @@ static void print_stats(const stat_options *o, const rp_store_usage *s, const ca
     cache_list_print_line("  modules", s->modules, s->module_bytes, "");
     if (s->reduced > 0) cache_list_print_line("  reduced modules", s->reduced, s->reduced_bytes, "");
     cache_list_print_line("  prompts and answers", s->texts, s->text_bytes, "");
+    if (s->states > 0) cache_list_print_line("  states of layers", s->states, s->state_bytes, "");
     printf("%-22s %8s\n", "encrypted", s->encrypted == 0 ? "no" : s->encrypted == s->records ? "all" : "some");
     cache_list_print_line("pinned", s->pinned, s->pinned_bytes, "");
     cache_list_print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
@@ -378,7 +378,7 @@ static int print_stats_json(const stat_options *o, const rp_store_usage *s, cons
         const char *name;
         uint64_t value;
     } numbers[] = {{"records", s->records}, {"record_bytes", s->record_bytes}, {"modules", s->modules}, {"module_bytes", s->module_bytes},
-                   {"reduced", s->reduced}, {"reduced_bytes", s->reduced_bytes}, {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted},
+                   {"reduced", s->reduced}, {"reduced_bytes", s->reduced_bytes}, {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"states", s->states}, {"state_bytes", s->state_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted},
                    {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired},
                    {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers},
                    {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row},

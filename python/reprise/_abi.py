@@ -155,6 +155,8 @@ RP_STORE_MODULE = 0
 RP_STORE_TEXT = 1
 RP_STORE_UNKNOWN = 2
 RP_STORE_REDUCED = 3
+RP_STORE_STATES = 4
+RP_N_STORE_KINDS = 5
 
 RP_STORE_BY_KEY = 0
 RP_STORE_BY_BYTES = 1
@@ -1469,6 +1471,8 @@ class rp_store_usage(Structure):
     owner: int
     reduced: int
     reduced_bytes: int
+    states: int
+    state_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("records", c_uint64),
@@ -1498,6 +1502,8 @@ class rp_store_usage(Structure):
         ("owner", c_int64),
         ("reduced", c_uint64),
         ("reduced_bytes", c_uint64),
+        ("states", c_uint64),
+        ("state_bytes", c_uint64),
     ]
 
 
@@ -2491,6 +2497,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_store_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_store_options), POINTER(rp_error)]),
     "rp_store_attach": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_error)]),
     "rp_store_close": (None, [c_void_p]),
+    "rp_store_kind_name": (c_char_p, [c_int]),
     "rp_store_list": (c_int, [c_void_p, POINTER(rp_store_selection), POINTER(rp_store_page), POINTER(POINTER(rp_store_listing)), POINTER(rp_error)]),
     "rp_store_listing_free": (None, [POINTER(rp_store_listing)]),
     "rp_store_pin": (c_int, [c_void_p, POINTER(rp_store_selection), c_bool, POINTER(POINTER(rp_store_listing)), POINTER(rp_error)]),

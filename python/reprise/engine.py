@@ -559,6 +559,7 @@ _REASONS = {
     "adapter": "is cached with another adapter, or without one",
     "memory": "is on disk, and RAM had no capacity for it",
     "window": "is cached without KV that sliding-window layers need",
+    "checkpoint": "is cached, but recurrent layers have no state there",
     "uncached": "is never cached: an argument, or cache=False",
     "shifted": "first tokens after an edit",
     "last": "the last token, for its logits",

@@ -19,8 +19,6 @@ from .result import copied
 if TYPE_CHECKING:
     from .engine import Engine
 
-_KINDS = ("module", "text", "unknown", "reduced")
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -200,7 +198,7 @@ class Store:
         self._call(function, ctypes.byref(selection), *args, ctypes.byref(out))
         try:
             entries = out.contents.entries
-            return tuple(copied(Entry, entries[i], kind=_KINDS[entries[i].kind]) for i in range(out.contents.n_entries))
+            return tuple(copied(Entry, entries[i], kind=text(lib.rp_store_kind_name(entries[i].kind))) for i in range(out.contents.n_entries))
         finally:
             lib.rp_store_listing_free(out)
 

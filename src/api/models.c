@@ -80,7 +80,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .n_vocab = m->net.hp.n_vocab,
         .n_ctx_train = m->net.hp.n_ctx_train,
         .positions = name_positions(m),
-        .movable = model_is_movable(m),
+        .movable = model_is_movable(m) && model_capabilities(m).shifts,
         .window = m->net.hp.window,
         .n_window_layers = count_windows(m),
         .n_experts = m->net.hp.n_experts,

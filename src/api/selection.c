@@ -24,8 +24,14 @@ int store_selection_check(const rp_store_selection *s, rp_error *err) {
     return rc ? rc : check_digits("the model", s->model, err);
 }
 
+const char *rp_store_kind_name(rp_store_kind kind) {
+    static const char *const names[] = {"module", "text", "unknown", "reduced", "states"};
+    _Static_assert(sizeof(names) / sizeof(names[0]) == RP_N_STORE_KINDS, "each kind has a name");
+    return (unsigned)kind < RP_N_STORE_KINDS ? names[kind] : NULL;
+}
+
 rp_store_entry store_item_describe(const store_item *item, bool digits) {
-    static const rp_store_kind kinds[] = {[RECORD_MODULE] = RP_STORE_MODULE, [RECORD_TEXT] = RP_STORE_TEXT, [RECORD_REDUCED] = RP_STORE_REDUCED};
+    static const rp_store_kind kinds[] = {[RECORD_MODULE] = RP_STORE_MODULE, [RECORD_TEXT] = RP_STORE_TEXT, [RECORD_REDUCED] = RP_STORE_REDUCED, [RECORD_STATES] = RP_STORE_STATES};
     const record_row *row = &item->row;
     const bool is_known = row->n_layers > 0, has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
     rp_store_entry e = {
@@ -56,7 +62,7 @@ static bool has_prefix(const char *text, const char *with) { return !with || str
 
 static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
     if (!s->modules && !s->texts) return true;
-    return (s->modules && (kind == RP_STORE_MODULE || kind == RP_STORE_REDUCED)) || (s->texts && kind == RP_STORE_TEXT);
+    return (s->modules && (kind == RP_STORE_MODULE || kind == RP_STORE_REDUCED)) || (s->texts && (kind == RP_STORE_TEXT || kind == RP_STORE_STATES));
 }
 
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {

@@ -5,9 +5,9 @@
  * implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend keeps both
  * in device memory. backend_registry.h lists the backends.
  *
- * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same
- * bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one
- * thread.
+ * One step at a time: begin names the rows, the operations follow in order, and buffer_read takes results. Operations of a device may return
+ * before they are computed: buffer_read, the copies of KV and of states, and the next begin wait for all before them. Every operation gives each
+ * row the same bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
  */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
@@ -35,11 +35,15 @@ typedef struct model_row {
     float adapter_scale;
 } model_row;
 
+typedef struct backend_states backend_states; /* what the recurrent layers of a network hold after a token, of one sequence */
+
 typedef struct model_step {
     const model_row *rows;
     int32_t n_rows;
     const kv_context *const *contexts; /* with all rows appended; causality is by position */
     int32_t n_contexts;
+    backend_states *const *states; /* [n_contexts]: after the token before each context's first row; the step moves them to its last row. NULL: the
+                                      network has no recurrent layers */
 } model_step;
 
 #define BACKEND_MAX_WEIGHTS 4 /* per operation `linear` */
@@ -47,8 +51,41 @@ typedef struct model_step {
 typedef struct backend backend;
 typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 
+/* Operations that judge and choose slots. Without them there are no blend, no reduction of KV and no audit of what they keep. */
+typedef struct backend_study {
+    /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last of 256
+     * tokens; slots of freed blocks: 0. */
+    void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
+    /* Fills in the keys of bounds, of slots of that context whose KV is complete. RP_ERR_MEMORY. */
+    int (*bound)(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
+    /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
+     * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
+     * format. */
+    void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
+    /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing happens without them */
+    void (*observe_input)(backend *b, const backend_buffer *input);
+    /* norms[query head][slot] = Euclidean norm of what a value adds to the residual stream through the head's columns of the layer's output
+     * matrix; values: [KV head][n][value dimension]. The same bits for every number of threads. RP_ERR_MEMORY. */
+    int (*output_norms)(backend *b, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);
+} backend_study;
+
+/* Recurrent layers: those of the kind KV_STATE (kv_layer.h). Their states are in the backend's memory, apart from KV blocks; a span of states is
+ * a copy of them. A state after a token is the same for every division of the tokens before it into steps. */
+typedef struct backend_recurrence {
+    /* The states before any token. RP_ERR_MEMORY. */
+    int (*states_new)(backend *b, backend_states **out, rp_error *err);
+    void (*states_free)(backend *b, backend_states *states);
+    /* From, and to, a span of states (kv_span_new_states) whose layers are all ready; to: not sealed. Not during a step. */
+    void (*states_load)(backend *b, backend_states *states, const kv_span *from);
+    void (*states_save)(backend *b, const backend_states *states, kv_span *to);
+    /* dst = output of a layer's recurrence, row by row; moves the states of the step. src: projections of the layer's input (forward.c) */
+    void (*scan)(backend *b, int32_t layer, const backend_buffer *src, backend_buffer *dst);
+} backend_recurrence;
+
 typedef struct backend_ops {
     const char *name;
+    const backend_study *study;           /* NULL: none */
+    const backend_recurrence *recurrence; /* NULL: no recurrent layers */
     void (*free)(backend *b);
     kv_memory *(*memory)(backend *b); /* what the KV blocks are in, which it computes with */
     int (*buffer_new)(backend *b, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
@@ -81,20 +118,6 @@ typedef struct backend_ops {
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
     /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it. RP_ERR_MEMORY. */
     int (*encode)(backend *b, const kv_span *from, kv_span *to, rp_error *err);
-    /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last of 256
-     * tokens; slots of freed blocks: 0. */
-    void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
-    /* Fills in the keys of bounds, of slots of that context whose KV is complete. RP_ERR_MEMORY. */
-    int (*bound)(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
-    /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
-     * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
-     * format. */
-    void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
-    /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing happens without them */
-    void (*observe_input)(backend *b, const backend_buffer *input);
-    /* norms[query head][slot] = Euclidean norm of what a value adds to the residual stream through the head's columns of the layer's output
-     * matrix; values: [KV head][n][value dimension]. The same bits for every number of threads. RP_ERR_MEMORY. */
-    int (*output_norms)(backend *b, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);
     /* dst = attention of each row's queries (not yet rotated) over its context, in context order, with the layer's
      * window, rotation, sinks. Reports to the observers of rows, and records their queries */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);

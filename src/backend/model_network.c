@@ -4,6 +4,12 @@
 
 #include <math.h>
 
+bool model_is_recurrent(const model_network *net) {
+    bool is = false;
+    for (int32_t l = 0; l < net->hp.n_layers && !is; l++) is = net->layers[l].mixer != MODEL_ATTENTION;
+    return is;
+}
+
 bool model_rope_is_long(const model_network *net, int32_t n_ctx) {
     return net->ropes[MODEL_ROPE_LONG].frequencies && n_ctx > net->hp.rope.n_ctx_original;
 }

@@ -86,6 +86,13 @@ enum { MODEL_ROPE_GLOBAL,
        MODEL_N_ROPES,
        MODEL_NO_ROPE = -1 };
 
+/* How a layer mixes tokens. */
+typedef enum model_mixer {
+    MODEL_ATTENTION,
+    /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest of its kind, for tests */
+    MODEL_DECAYED_SUM,
+} model_mixer;
+
 typedef struct model_layer {
     model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
     model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
@@ -98,9 +105,11 @@ typedef struct model_layer {
     model_ffn shared;
     model_weight shared_gate; /* [1][n_embd] */
 
-    int32_t window; /* 0: sees everything */
-    int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
-    int32_t states; /* layer of a span that holds its KV: its own, or that of an earlier layer */
+    model_mixer mixer;
+    model_weight decay; /* F32 [n_heads * key_dim], of a decayed sum: as many state elements, f32 */
+    int32_t window;     /* 0: sees everything */
+    int32_t rope;       /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
+    int32_t states;     /* layer of a span that holds its KV: its own, or that of an earlier layer; of spans of states, if it is recurrent */
     bool owns_kv;
 } model_layer;
 
@@ -130,6 +139,9 @@ typedef struct model_network {
     void (*forget)(const void *source, const void *data, size_t bytes);
     const void *source;
 } model_network;
+
+/* Has it any layer that is not attention? */
+bool model_is_recurrent(const model_network *net);
 
 /* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.
  * Models with long-context factors (long-rope) use them if n_ctx exceeds the original context length. */

@@ -154,7 +154,7 @@ bool kv_span_has_form(const kv_span *s, const kv_span_form *form) {
 int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
     int64_t first_apart;
     if (!kv_pool_takes(pool, form->format)) return 0;
-    if (form->is_states) return span_states_blocks(pool);
+    if (form->is_states) return kv_states_blocks(pool);
     return form->slots ? span_reduced_blocks(pool, form, &first_apart) : kv_plan_blocks(kv_pool_plan(pool, form->format), form->kept);
 }
 

@@ -81,6 +81,7 @@ int32_t kv_span_parts(const kv_span *s);
  * backend continues from a copy. Its states are undefined until they are put; then it is sealed. RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int kv_span_new_states(kv_span **out, kv_pool *pool, int32_t pos, rp_error *err);
 bool kv_span_is_states(const kv_span *s);
+int64_t kv_states_blocks(const kv_pool *pool); /* of the pool, that a span of states takes */
 /* Copies the state of a layer, kv_layer_shape.state_bytes. put: of a span that is not sealed, or a layer that is still loading. */
 void kv_span_get_state(const kv_span *s, int32_t layer, void *to);
 void kv_span_put_state(kv_span *s, int32_t layer, const void *from);

@@ -107,6 +107,5 @@ static inline const int32_t *span_positions_of(const kv_span *s, int32_t layer, 
 
 bool span_reduced_is_possible(const kv_span_form *f, const kv_shape *shape);
 int64_t span_reduced_blocks(const kv_pool *pool, const kv_span_form *form, int64_t *first_apart);
-int64_t span_states_blocks(const kv_pool *pool);
 
 #endif

@@ -19,7 +19,7 @@ static size_t index_of(const kv_pool *pool, int32_t layer) {
     return n;
 }
 
-int64_t span_states_blocks(const kv_pool *pool) { return (int64_t)index_of(pool, kv_pool_shape(pool)->n_layers); }
+int64_t kv_states_blocks(const kv_pool *pool) { return (int64_t)index_of(pool, kv_pool_shape(pool)->n_layers); }
 
 int span_new_states(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(pool);

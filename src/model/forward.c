@@ -15,6 +15,7 @@ struct model_forward {
     int32_t max_rows, max_logits;
     backend_buffer *buffers[N_BUFFERS];
     int32_t *wanted; /* [max_rows] */
+    int32_t n_logits; /* rows of LOGITS, of the step that was submitted last */
 };
 
 static int new_buffers(model_forward *f, rp_error *err) {
@@ -109,11 +110,20 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     backend_buffer **buf = f->buffers;
     int32_t rows = step->n_rows;
     stores = stores && l->owns_kv;
-    op->observe_input(b, in);
+    if (op->study) op->study->observe_input(b, in);
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
     if (stores) op->store(b, layer, buf[K], buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
+    model_forward_linear(f, buf[ATTENDED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
+}
+
+/* PROJECTED = recurrence over `in`, from the states of the step */
+static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+    const model_layer *l = &f->model->net.layers[layer];
+    backend_buffer **buf = f->buffers;
+    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->q}, (weights){&l->q_bias}, &buf[Q]);
+    f->backend->ops->recurrence->scan(f->backend, layer, buf[Q], buf[ATTENDED]);
     model_forward_linear(f, buf[ATTENDED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
@@ -151,7 +161,7 @@ static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t 
     return f->buffers[NORMED];
 }
 
-/* One transformer block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both from the same
+/* One transformer block: x += mixer(norm x), then x += feed-forward(norm x); or, in parallel, both from the same
  * x. */
 static void model_forward_block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
     int32_t rows = step->n_rows;
@@ -160,7 +170,8 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers, *in = attention_input(f, layer, rows);
-    model_forward_attention(f, step, layer, in, stores);
+    if (l->mixer == MODEL_ATTENTION) model_forward_attention(f, step, layer, in, stores);
+    else model_forward_recurrence(f, layer, in, rows);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
     if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     if (l->attn_out_norm.weight.data) op->norm(b, buf[X], &l->attn_out_norm, rows, buf[X]);
@@ -180,8 +191,8 @@ static void model_forward_hidden(model_forward *f, int32_t n, backend_buffer *ds
     if (norm->weight.data) f->backend->ops->norm(f->backend, dst, norm, n, dst);
 }
 
-/* Only rows that request logits pass the output head. */
-static void model_forward_head(model_forward *f, const model_step *step, float *logits) {
+/* LOGITS: only rows that request logits pass the output head. */
+static void model_forward_head(model_forward *f, const model_step *step) {
     const rp_model *m = f->model;
     backend *b = f->backend;
     int32_t n = 0;
@@ -190,7 +201,7 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
         BASE_ASSERT(n < f->max_logits);
         f->wanted[n++] = r;
     }
-    if (n == 0) return;
+    if ((f->n_logits = n) == 0) return;
     backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
     model_forward_hidden(f, n, head);
     if (m->net.head.data) {
@@ -200,7 +211,6 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
     model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.output}, (weights){&m->net.output_bias}, &out);
     if (m->net.hp.logit_scale != 1.0f) b->ops->scale(b, out, m->net.hp.logit_scale, n);
     if (m->net.hp.logit_cap > 0) b->ops->soft_cap(b, out, m->net.hp.logit_cap, n);
-    b->ops->buffer_read(b, out, n, logits);
 }
 
 /* X = embeddings */
@@ -215,12 +225,22 @@ static int model_forward_begin(model_forward *f, const model_step *step, rp_erro
     return RP_OK;
 }
 
-int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
+int model_forward_submit(model_forward *f, const model_step *step, rp_error *err) {
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
     for (int32_t l = 0; l < f->model->net.hp.n_layers; l++) model_forward_block(f, step, l, true);
-    model_forward_head(f, step, logits);
+    model_forward_head(f, step);
     return RP_OK;
+}
+
+void model_forward_collect(model_forward *f, float *logits) {
+    if (f->n_logits > 0) f->backend->ops->buffer_read(f->backend, f->buffers[LOGITS], f->n_logits, logits);
+}
+
+int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err) {
+    const int rc = model_forward_submit(f, step, err);
+    if (!rc) model_forward_collect(f, logits);
+    return rc;
 }
 
 void model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden) {
@@ -242,12 +262,12 @@ int32_t model_probe_layer(const rp_model *m) {
 
 int model_forward_probe(model_forward *f, const model_step *step, float *deviations, rp_error *err) {
     int32_t last = model_probe_layer(f->model);
-    BASE_ASSERT(last > 0);
+    BASE_ASSERT(last > 0 && f->backend->ops->study);
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
     for (int32_t l = 0; l < last; l++) model_forward_block(f, step, l, false);
     model_forward_project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
     wait_for_kv(step, &f->model->net.layers[last]);
-    f->backend->ops->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
+    f->backend->ops->study->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
     return RP_OK;
 }

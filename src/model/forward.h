@@ -16,9 +16,13 @@ typedef struct model_forward model_forward;
 int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits, rp_error *err);
 void model_forward_free(model_forward *f);
 
-/* Computes a step: writes every row's KV to its slot, and the outputs of the head of rows that request them to `logits`, in row
- * order ([max_logits][n_outputs] floats; may be NULL if no row requests any). RP_ERR_MEMORY: the KV of the step is
- * undefined. */
+/* Computes a step in two parts, between which a device may compute and the caller may do something else: step, contexts and spans stay as they
+ * are until the second. submit writes every row's KV to its slot, and moves the states of the step to each context's last row. collect waits, and
+ * writes the outputs of the head of rows that request them to `logits`, in row order ([max_logits][n_outputs] floats; may be NULL if no row
+ * requests any). RP_ERR_MEMORY: KV and states of the step are undefined, and there is nothing to collect. */
+int model_forward_submit(model_forward *f, const model_step *step, rp_error *err);
+void model_forward_collect(model_forward *f, float *logits);
+/* Both. */
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err);
 
 /* After that step: reads the final hidden states of rows that request them, in row order: [rows][n_embd]. */

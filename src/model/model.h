@@ -147,7 +147,7 @@ bool model_fingerprint_cached(rp_model *m, const model_digests *known);
 int model_check_files(const rp_model *m, rp_error *err);
 
 static inline bool model_is_encoder(const rp_model *m) { return m->arch && (m->arch->features & MODEL_ENCODER) != 0; }
-/* Returns true if spans can be shifted to positions other than their own. */
+/* Are its positions none of the KV's values, so that layers whose KV shifts (model_capabilities) can be moved to other positions? */
 static inline bool model_is_movable(const rp_model *m) {
     return !m->net.positions.data && !(m->vocabulary_only && m->arch && (m->arch->features & MODEL_POSITIONS));
 }
@@ -157,5 +157,10 @@ static inline bool model_is_movable(const rp_model *m) {
 int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers, rp_error *err);
 /* The result borrows from the model. */
 kv_shape model_kv_shape(const rp_model *m, rp_kv_format format);
+/* What its KV allows, in any format. */
+static inline kv_capabilities model_capabilities(const rp_model *m) {
+    const kv_shape shape = model_kv_shape(m, RP_KV_F16);
+    return kv_shape_capabilities(&shape);
+}
 
 #endif

@@ -104,12 +104,12 @@ static int score_plus(backend *b, reduction_head *h, double *norms, double *scor
     const int32_t group = model->net.hp.n_heads / model->net.hp.n_kv_heads, n = h->n_slots;
     int rc = RP_OK;
     for (int32_t k = 0; k < model->net.hp.n_kv_heads; k++) {
-        b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false, h->values + (int64_t)k * n * h->value_dim);
+        b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false, h->values + (int64_t)k * n * h->value_dim);
         for (int32_t slot = 0; slot < n; slot++) scores[(int64_t)k * n + slot] = 0;
     }
     for (int32_t layer = 0; layer < model->net.hp.n_layers && !rc; layer++) {
         if (model->net.layers[layer].states != h->layer) continue;
-        rc = b->ops->output_norms(b, layer, h->values, n, norms, err);
+        rc = b->ops->study->output_norms(b, layer, h->values, n, norms, err);
         for (int32_t head = 0; head < model->net.hp.n_heads && !rc; head++)
             for (int32_t slot = 0; slot < n; slot++) {
                 double *score = &scores[(int64_t)(head / group) * n + slot];
@@ -127,8 +127,8 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
     int rc = RP_OK;
     for (h->kv_head = 0; h->kv_head < kv_shape_heads(shape) && !rc; h->kv_head++) {
         double *own = scores + (int64_t)h->kv_head * h->n_slots;
-        if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, true, h->keys);
-        if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
+        if (reads) b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, true, h->keys);
+        if (reads) b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
         switch (m) {
         case REDUCTION_KVZIP: score_kvzip(h, own); break;
         case REDUCTION_KVZIP_PLUS: break; /* all heads at once: score_plus */

@@ -195,7 +195,7 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
         for (int32_t head = 0; head < hp->n_heads; head++) {
             const int32_t states = q->model->net.layers[l].states, kv_head = head / group;
             double *columns = q->sums + ((int64_t)states * hp->n_kv_heads + kv_head) * q->n_slots + q->n_added;
-            if (head % group == 0) b->ops->read_head(b, &span, 1, states, kv_head, true, x->keys);
+            if (head % group == 0) b->ops->study->read_head(b, &span, 1, states, kv_head, true, x->keys);
             for (int32_t slot = 0; slot < n; slot++) {
                 const float *from = query_record_at(record, l, slot) + head * dim;
                 for (int64_t d = 0; d < dim; d++) x->query[d] = (double)from[d];

@@ -275,7 +275,7 @@ static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) 
     l->scope_of = base_calloc(n, sizeof(pml_scope));
     l->anchor_of = base_calloc(n, sizeof(pml_anchor));
     if (!l->sequence || !l->position || !l->scope_of || !l->anchor_of) return base_fail_memory(err, n * 8, "a layout");
-    if (!l->fixed && !model_is_movable(l->model))
+    if (!l->fixed && !model_is_movable(l->model) && model_capabilities(l->model).modules)
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, 0,
                         "layout=\"packed\" shifts modules, but architecture '%s' has learned positions, which are "
                         "part of the KV: write layout=\"fixed\"",

@@ -156,10 +156,14 @@ typedef struct span_store_disk {
 } span_store_disk;
 
 /* Opens the disk tier and adds its records as entries. A folder that cannot be used now (RP_ERR_IO of a tier_source)
- * is opened read-only or left out, with a warning: rp_store_stats.disk_state. own is called for each text record of
- * this model and sets the owner of its entry in *owner (NULL: the record is removed). Once, before the first
- * span_store_put. Errors of a tier_source. */
-typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
+ * is opened read-only or left out, with a warning: rp_store_stats.disk_state. own is called for each record of
+ * this model that is of text (record_is_of_text), and sets *claim, which is zeros. Once, before the first span_store_put. Errors of a
+ * tier_source. */
+typedef struct span_claim {
+    void *owner;   /* of the entry; NULL: none */
+    bool is_known; /* else the record is removed */
+} span_claim;
+typedef int (*span_store_own)(void *user, const record_row *row, span_claim *claim, rp_error *err);
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
 /* Evicts records beyond the budget or a quota. After all owners are known. */
 void span_store_fit_disk(span_store *s);

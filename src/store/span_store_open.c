@@ -31,7 +31,7 @@ typedef struct known_entry {
     uint32_t entry;
     kv_span_form *form; /* NULL: the entry has it */
     bool is_own;        /* it has its arrays */
-    bool lost;          /* a text without a path to a root */
+    bool lost;          /* a text, or states, that its content does not name */
 } known_entry;
 
 typedef struct opening {
@@ -61,22 +61,22 @@ static void set_known(span_entry *e, const record_row *row, void *owner, bool is
 static int know_record(void *user, const record_row *row, rp_error *err) {
     opening *o = user;
     span_store *s = o->s;
-    const bool is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint), asks = !is_foreign && row->record.kind == RECORD_TEXT;
-    void *owner = NULL;
+    const bool is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint), asks = !is_foreign && record_is_of_text(row->record.kind);
+    span_claim claim = {.is_known = !asks};
     uint32_t i;
     for (size_t k = 0; k < o->disk->n_others; k++) o->n_other_arithmetic += base_key_equal(&row->fingerprint, &o->disk->others[k]);
-    int rc = asks ? o->own(o->user, row, &owner, err) : RP_OK;
+    int rc = asks ? o->own(o->user, row, &claim, err) : RP_OK;
     if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
         rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
     if (rc) return rc;
-    known_entry known = {.last_use = row->use.last_use, .bytes = row->bytes, .lost = asks && !owner};
+    known_entry known = {.last_use = row->use.last_use, .bytes = row->bytes, .lost = !claim.is_known};
     known.form = span_places_copy_form(&s->places, &row->record.form, row->n_layers, &known.is_own);
     if (!known.form) return base_fail_memory(err, sizeof(*known.form), "a record");
     if ((rc = span_index_add(&s->places.index, &row->record.key, &i))) {
         base_free(known.form);
         return base_fail(err, rc, "the store has %zu spans and cannot take another", s->places.index.n_used);
     }
-    set_known(span_store_entry(s, i), row, owner, is_foreign);
+    set_known(span_store_entry(s, i), row, claim.owner, is_foreign);
     known.entry = i;
     o->known[o->n++] = known;
     return RP_OK;

@@ -3,6 +3,7 @@
  *
  *   text     its tokens and those of all its ancestors, up to the root of plain text, run in the background as a plain run. The computed path
  *            has the same tokens in the same order, in spans that may be cut at other places: compared token by token
+ *   states   those after that text, likewise
  *   module   the engine's own span of the same key; likewise its reduced KV
  *
  * A record that leads to another root follows modules; the store does not record which.
@@ -22,6 +23,7 @@
 #include "engine/background/background.h"
 #include "engine/core/commands.h"
 #include "engine/core/engine_state.h"
+#include "backend/backend.h"
 #include "store/disk/disk_tier.h"
 #include "store/record/record_layer.h"
 #include "reprise_tools.h"
@@ -164,6 +166,33 @@ static void compare_text(rp_engine *e, void *user, int rc, const background_resu
     kv_span_unref(kept);
 }
 
+/* Of all recurrent layers. */
+static bool same_states(const kv_span *a, const kv_span *b) {
+    const kv_shape *shape = kv_span_shape(a);
+    bool same = true;
+    for (int32_t l = 0; l < shape->n_layers && same; l++) {
+        const size_t bytes = shape->layers[l].state_bytes;
+        uint8_t *copies = base_alloc(2 * bytes);
+        if (copies && bytes > 0) kv_span_get_state(a, l, copies), kv_span_get_state(b, l, copies + bytes);
+        same = copies && memcmp(copies, copies + bytes, bytes) == 0;
+        base_free(copies);
+    }
+    return same;
+}
+
+/* A background_done_fn. */
+static void compare_states(rp_engine *e, void *user, int rc, const background_result *result) {
+    recomputation *r = user;
+    kv_span *kept = NULL, *own = NULL;
+    r->verdict = rc || !result->states || kv_span_new_states(&own, e->pool, record_reader_record(r->reader)->form.first_pos, NULL)
+                     ? NO_MEMORY
+                     : load_record(r, &kept);
+    if (own) e->backend->ops->recurrence->states_save(e->backend, result->states, own);
+    if (kept && !same_states(own, kept)) r->verdict = DIFFERENT;
+    kv_span_unref(own);
+    kv_span_unref(kept);
+}
+
 /* A way's tokens, gathered from its end. */
 typedef struct way {
     int32_t *tokens, *positions; /* [n] from the last token to the first, until it is turned round */
@@ -246,7 +275,7 @@ static int recomputation_check_text(recomputation *r, rp_error *err) {
                              .positions = w.positions,
                              .n = (int32_t)w.n,
                              .keeps = true,
-                             .done = compare_text,
+                             .done = record_reader_record(r->reader)->kind == RECORD_STATES ? compare_states : compare_text,
                              .user = r}};
     int rc = RP_OK;
     bool runs = r->verdict == SAME;
@@ -288,7 +317,7 @@ static int recomputation_check_record(recomputation *r, rp_error *err) {
     int rc = RP_OK;
     r->reader = recomputation_open_record(r, r->key);
     r->verdict = UNREADABLE;
-    if (r->reader && record_reader_record(r->reader)->kind != RECORD_TEXT) rc = engine_do(r->e, check_module, r, err);
+    if (r->reader && !record_is_of_text(record_reader_record(r->reader)->kind)) rc = engine_do(r->e, check_module, r, err);
     else if (r->reader) rc = recomputation_check_text(r, err);
     record_reader_close(r->reader);
     r->reader = NULL;

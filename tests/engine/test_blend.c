@@ -107,7 +107,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
         rows[i] = (model_row){.token = tokens[i], .pos = positions[i]};
         must(kv_context_append(&c, positions[i], &rows[i].span, &rows[i].slot, &err), &err);
     }
-    must(model_forward_step(f, &(model_step){rows, n, (const kv_context *[]){&c}, 1}, NULL, &err), &err);
+    must(model_forward_step(f, &(model_step){.rows = rows, .n_rows = n, .contexts = (const kv_context *[]){&c}, .n_contexts = 1}, NULL, &err), &err);
     for (int32_t i = 0; i < n; i++) {
         char *block = kv_span_in_place(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
         int32_t slot = rows[i].slot % KV_BLOCK_SLOTS;

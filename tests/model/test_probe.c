@@ -123,7 +123,7 @@ static void feed(world *w, kv_context *c, const int32_t *tokens, const int32_t *
             rows[i] = (model_row){.token = tokens[done + i], .pos = positions[done + i], .wants_logits = logits != NULL};
             must(kv_context_append(c, rows[i].pos, &rows[i].span, &rows[i].slot, &err), &err);
         }
-        must(model_forward_step(w->forward, &(model_step){rows, k, contexts, 1}, logits, &err), &err);
+        must(model_forward_step(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, logits, &err), &err);
         if (logits) logits += (size_t)k * (size_t)w->model->net.hp.n_vocab;
     }
 }
@@ -238,7 +238,7 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
             rows[i] = (model_row){
                 .token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
         }
-        must(model_forward_probe(w->forward, &(model_step){rows, k, contexts, 1}, out + done, &err), &err);
+        must(model_forward_probe(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, out + done, &err), &err);
     }
 }
 

@@ -143,6 +143,7 @@ static struct {
     forward_run *run;
     const module *module;
     backend_ops ops;
+    backend_study study;
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     void (*observe_input)(backend *b, const backend_buffer *input);
     double norms[FORWARD_RUN_ROWS]; /* of the inputs of attention, of a step's rows */
@@ -507,8 +508,10 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     naive.ops = *run.backend->ops;
     naive.attend = naive.ops.attend;
     naive.ops.attend = recording_attend;
-    naive.observe_input = naive.ops.observe_input;
-    naive.ops.observe_input = recording_observe_input;
+    naive.study = *naive.ops.study;
+    naive.observe_input = naive.study.observe_input;
+    naive.study.observe_input = recording_observe_input;
+    naive.ops.study = &naive.study;
     run.backend->ops = &naive.ops;
     open_module(&m, &run, tokens, n_before, n - n_before, asking, 5);
     open_module(&same, &other, tokens, n_before, n - n_before, asking, 5);

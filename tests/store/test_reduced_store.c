@@ -87,8 +87,8 @@ typedef struct world {
 
 static void ignore_event(void *user) { (void)user; }
 
-static int no_text(void *user, const record_row *row, void **owner, rp_error *err) {
-    (void)user, (void)row, (void)owner, (void)err;
+static int no_text(void *user, const record_row *row, span_claim *claim, rp_error *err) {
+    (void)user, (void)row, (void)claim, (void)err;
     fail_msg("there is no text");
     return RP_ERR_INTERNAL;
 }

@@ -68,7 +68,7 @@ typedef struct bench {
     request requests[N_REQUESTS];
     naive_span *spans;
     size_t n_spans, cap_spans;
-    int ends[4];         /* matches by their reason to end */
+    int ends[5];         /* matches by their reason to end */
     int found, met;      /* tokens: in matches, and computed meanwhile by others */
     int taken;           /* extensions of a path along unreferenced nodes */
     int reported, ended; /* paths with a known continuation, and those without one */
@@ -363,6 +363,100 @@ static void trimmed_spans_serve_later_readers_alone(void **state) {
     close_bench(&b);
 }
 
+/* ---- checkpoints ---- */
+
+#define STATE_BYTES 24
+
+static span_path match_of(bench *b, const text *t, int n) {
+    const span_root root = root_of(t->root);
+    span_path path;
+    assert_int_equal(span_tree_match(b->tree, &root, t->tokens, t->positions, (size_t)n, &path, NULL), RP_OK);
+    return path;
+}
+
+/* Its bytes are all n. */
+static void put_checkpoint(bench *b, const text *t, int n) {
+    span_path path = match_of(b, t, t->n);
+    uint8_t bytes[STATE_BYTES];
+    kv_span *states;
+    memset(bytes, n, sizeof(bytes));
+    assert_int_equal(kv_span_new_states(&states, b->pool, t->positions[n - 1] + 1, NULL), RP_OK);
+    kv_span_put_state(states, 1, bytes);
+    assert_int_equal(span_path_put_states(&path, (size_t)n, states, 5, NULL), RP_OK);
+    kv_span_unref(states);
+    span_path_release(&path);
+}
+
+/* The first n tokens of a text can be used up to `expected`; *key: of the checkpoint there. */
+static void check_checkpoint(bench *b, const text *t, int n, int expected, base_key *key) {
+    const span_root root = root_of(t->root);
+    span_path path = match_of(b, t, n);
+    const size_t found = path.n_tokens;
+    span_tree_states known;
+    kv_span *states;
+    span_tree_peek(b->tree, &root, t->tokens, t->positions, (size_t)n, NULL, NULL, &known);
+    span_path_take_states(&path, &states);
+    assert_int_equal(path.n_tokens, expected);
+    assert_int_equal(states != NULL, expected > 0);
+    if (path.n_tokens < found) assert_int_equal(path.end, SPAN_END_STATES);
+    if (states) {
+        uint8_t bytes[STATE_BYTES];
+        kv_span_get_state(states, 1, bytes);
+        for (int i = 0; i < STATE_BYTES; i++) assert_int_equal(bytes[i], expected);
+        *key = *kv_span_key(states);
+        assert_int_equal(kv_span_position(states), t->positions[expected - 1] + 1);
+        assert_true(known.n_tokens >= (size_t)expected); /* a peek may know one that was evicted */
+        kv_span_unref(states);
+    }
+    span_path_release(&path);
+}
+
+/* A path ends at its last checkpoint, in whichever span that is; one that is gone is passed over. */
+static void paths_end_at_checkpoints(void **state) {
+    (void)state;
+    const kv_shape recurrent = {KV_ROWS(2, KV_ROW(1, 2, 2, 0, false), {.kind = KV_STATE, .state_bytes = STATE_BYTES}), .format = RP_KV_F16};
+    bench b;
+    base_key key = {{0}}, gone;
+    open_bench(&b, 1, &recurrent);
+    text first = counted_text(20), t = counted_text(30), branch = counted_text(25);
+    branch.tokens[12] = 99;
+    read_text(&b, &first, 0);
+    read_text(&b, &t, 0);
+    read_text(&b, &branch, 0);
+    check_checkpoint(&b, &t, 30, 0, &key);
+    put_checkpoint(&b, &t, 8);
+    put_checkpoint(&b, &t, 20);
+    put_checkpoint(&b, &t, 27);
+    put_checkpoint(&b, &branch, 14);
+    check_checkpoint(&b, &t, 30, 27, &gone);
+    check_checkpoint(&b, &t, 26, 20, &key);
+    check_checkpoint(&b, &t, 19, 8, &key);
+    check_checkpoint(&b, &t, 7, 0, &key);
+    check_checkpoint(&b, &branch, 25, 14, &key);
+    check_checkpoint(&b, &branch, 13, 8, &key);
+    assert_true(span_store_remove(b.store, &gone));
+    check_checkpoint(&b, &t, 30, 20, &key);
+    put_checkpoint(&b, &t, 27);
+    check_checkpoint(&b, &t, 30, 27, &key);
+    assert_true(base_key_equal(&key, &gone)); /* a name is that of the text and the number of its tokens */
+    close_bench(&b);
+}
+
+/* Records whose key is not that of their parent and number, or whose number no node can have, are removed. */
+static void checkpoints_of_records_are_checked(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    for (int at = 0; at <= KV_SPAN_TOKENS + 1; at += KV_SPAN_TOKENS + 1) {
+        const record_row row = {.record = {.kind = RECORD_STATES, .key = key_of("any", 1), .parent = key_of("any", 2), .at = at, .label = ""}};
+        span_claim claim = {0};
+        assert_int_equal(span_tree_own(b.tree, &row, &claim, NULL), RP_OK);
+        assert_false(claim.is_known);
+        assert_null(claim.owner);
+    }
+    close_bench(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_naive_tree),
@@ -370,6 +464,8 @@ int main(void) {
         cmocka_unit_test(a_salt_knows_its_own_texts),
         cmocka_unit_test(a_root_gets_its_salt_from_the_first_match),
         cmocka_unit_test(trimmed_spans_serve_later_readers_alone),
+        cmocka_unit_test(paths_end_at_checkpoints),
+        cmocka_unit_test(checkpoints_of_records_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,9 +52,9 @@ typedef struct world {
 static void ignore_event(void *user) { (void)user; }
 
 /* Texts have no tree here: each is its own owner. */
-static int own_text(void *user, const record_row *row, void **owner, rp_error *err) {
+static int own_text(void *user, const record_row *row, span_claim *claim, rp_error *err) {
     (void)row, (void)err;
-    *owner = user;
+    *claim = (span_claim){.owner = user, .is_known = true};
     return RP_OK;
 }
 

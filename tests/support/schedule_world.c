@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/compiler.h"
 #include "must.h"
+#include "recurrent_model.h"
 
 #define TEXT_LIMIT ((size_t)1 << 20)
 #define ALONE_BUDGET ((uint64_t)256 << 20)
@@ -28,9 +29,11 @@ static const struct {
     const char *golden; /* NULL: a made-up llama */
     int32_t shape;      /* of those: oracle_shape */
     kernel_type type;
+    bool is_recurrent;
 } kinds[SCHEDULE_MODELS] = {
-    {NULL, 1, KERNEL_F32}, {NULL, 1, KERNEL_Q8_0}, {"gemma3", 0, 0}, {"gpt-oss", 0, 0}, {"mpt", 0, 0},
-    {"gpt2", 0, 0},        {"falcon-40b", 0, 0},   {"qwen2moe", 0, 0}, {NULL, 4, KERNEL_F32}, {"mistral", 0, 0},
+    {.shape = 1, .type = KERNEL_F32}, {.shape = 1, .type = KERNEL_Q8_0}, {.golden = "gemma3"}, {.golden = "gpt-oss"}, {.golden = "mpt"},
+    {.golden = "gpt2"}, {.golden = "falcon-40b"}, {.golden = "qwen2moe"}, {.shape = 4, .type = KERNEL_F32}, {.golden = "mistral"},
+    {.shape = 1, .type = KERNEL_F32, .is_recurrent = true},
 };
 
 static void open_files(schedule_model *m, const char *path, const char *chat) {
@@ -69,6 +72,10 @@ void schedule_models_open(schedule_model models[SCHEDULE_MODELS]) {
         *m = (schedule_model){.name = kinds[i].golden, .shorter = 3};
         if (m->name) open_files(m, golden_find(g, m->name)->path, NULL);
         else open_made_up(m, kinds[i].shape, kinds[i].type);
+        if (!kinds[i].is_recurrent) continue;
+        m->name = "llama, recurrent";
+        m->is_recurrent = true;
+        recurrent_model_make(m->model);
     }
     golden_close(g);
 }
@@ -268,8 +275,8 @@ static rp_request random_request(schedule_world *w) {
     q.ignore_eos = !chance(w, 3);
     q.n_logprobs = chance(w, 6) ? 3 : 0;
     random_sampling(w, &q.sampling);
-    if (chance(w, 3)) random_reduction(w, &q);
-    q.context_shift = w->n_ctx < w->model->n_ctx && chance(w, 2);
+    if (chance(w, 3) && !w->model->is_recurrent) random_reduction(w, &q);
+    q.context_shift = w->n_ctx < w->model->n_ctx && chance(w, 2) && !w->model->is_recurrent;
     if (q.context_shift && chance(w, 2)) q.max_tokens = below(w, 2 * SMALL_CTX);
     return q;
 }
@@ -413,7 +420,7 @@ static void choose_f16_layers(schedule_world *w) {
 static void choose_keep(schedule_world *w) {
     static const char *const shares[] = {"50%", "25%", "12.5%", "auto"};
     static const char *const methods[] = {NULL, "kvzip", "kvzip+", "expected", "compactor"};
-    if (!chance(w, 2)) return;
+    if (!chance(w, 2) || w->model->is_recurrent) return;
     w->pml.longer = true; /* short modules are not reduced */
     w->keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
     w->keep_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];

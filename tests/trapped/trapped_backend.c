@@ -36,20 +36,20 @@ static int encode(backend *b, const kv_span *from, kv_span *to, rp_error *err) {
 
 static void read_head(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
     trap_memory_open();
-    cpu->read_head(b, run, n, layer, kv_head, is_key, to);
+    cpu->study->read_head(b, run, n, layer, kv_head, is_key, to);
     trap_memory_close();
 }
 
 static int bound(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err) {
     trap_memory_open();
-    const int rc = cpu->bound(b, bounds, context, err);
+    const int rc = cpu->study->bound(b, bounds, context, err);
     trap_memory_close();
     return rc;
 }
 
 static void deviate(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations) {
     trap_memory_open();
-    cpu->deviate(b, layer, keys, values, deviations);
+    cpu->study->deviate(b, layer, keys, values, deviations);
     trap_memory_close();
 }
 
@@ -61,6 +61,7 @@ static void attend(backend *b, int32_t layer, const backend_buffer *queries, bac
 
 int __wrap_cpu_backend_new(backend **out, const model_network *net, const backend_options *options, rp_error *err) {
     static backend_ops trapped;
+    static backend_study study;
     const int rc = __real_cpu_backend_new(out, net, options, err);
     if (rc) return rc;
     if (!cpu) {
@@ -68,10 +69,12 @@ int __wrap_cpu_backend_new(backend **out, const model_network *net, const backen
         trapped.memory = memory;
         trapped.store = store;
         trapped.encode = encode;
-        trapped.read_head = read_head;
-        trapped.bound = bound;
-        trapped.deviate = deviate;
         trapped.attend = attend;
+        study = *cpu->study;
+        study.read_head = read_head;
+        study.bound = bound;
+        study.deviate = deviate;
+        trapped.study = &study;
     }
     (*out)->ops = &trapped;
     return RP_OK;

@@ -136,8 +136,18 @@ static void linear(backend *self, const backend_buffer *src, int32_t rows, int32
 
 /* ---- opening ---- */
 
+static const backend_study study = {
+    .read_head = cpu_read_head,
+    .bound = cpu_bound,
+    .deviate = cpu_deviate,
+    .observe_input = cpu_observe_input,
+    .output_norms = cpu_output_norms,
+};
+
 static const backend_ops ops = {
     .name = "cpu",
+    .study = &study,
+    .recurrence = &cpu_recurrence,
     .free = free_backend,
     .memory = memory,
     .buffer_new = cpu_buffer_new,
@@ -153,11 +163,6 @@ static const backend_ops ops = {
     .has_adapters = cpu_adapters_are_on,
     .store = cpu_store,
     .encode = cpu_encode,
-    .read_head = cpu_read_head,
-    .bound = cpu_bound,
-    .deviate = cpu_deviate,
-    .observe_input = cpu_observe_input,
-    .output_norms = cpu_output_norms,
     .attend = cpu_attend,
     .act = cpu_act,
     .experts = cpu_mix_experts,

@@ -13,6 +13,7 @@
  *   cpu_deviate.c          deviation of recomputed KV from cached KV
  *   cpu_relative.c         norms that relative weights of attention are made of
  *   cpu_attention_plan.c   scratch of a step, its rows grouped into tiles
+ *   cpu_recurrence.c       layers with states
  *   cpu_angles.c           angles of rotations
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
@@ -160,6 +161,8 @@ typedef struct cpu_backend {
     cpu_adapters *adapters;        /* NULL: none ever had */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
+
+extern const backend_recurrence cpu_recurrence;
 
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */
 int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans the step. RP_ERR_MEMORY */

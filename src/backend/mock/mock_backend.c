@@ -84,11 +84,6 @@ static int encode(backend *self, const kv_span *from, kv_span *to, rp_error *err
     return RP_OK;
 }
 
-static void read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
-    (void)self;
-    cpu_read_slots(run, layer, kv_head, is_key, 0, kv_span_end(run[n - 1]) - kv_span_position(run[0]), to);
-}
-
 /* ---- what a row sees ---- */
 
 /* One block of a view. */
@@ -264,14 +259,6 @@ static bool has_adapters(const backend *self) {
     return false;
 }
 
-static int output_norms(backend *self, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err) {
-    (void)layer;
-    (void)values;
-    (void)err;
-    memset(norms, 0, sizeof(*norms) * (size_t)n * (size_t)mock(self)->net->hp.n_heads);
-    return RP_OK;
-}
-
 /* Operations without an effect. */
 static int nothing_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
     return (void)self, (void)on_progress, (void)user, (void)err, RP_OK;
@@ -281,10 +268,6 @@ static void nothing_linear(backend *self, const backend_buffer *src, int32_t row
                            const model_weight *const *biases, backend_buffer *const *dst) {
     (void)self, (void)src, (void)rows, (void)n, (void)weights, (void)biases, (void)dst;
 }
-static int nothing_bound(backend *self, struct slot_bounds *bounds, const kv_context *context, rp_error *err) {
-    return (void)self, (void)bounds, (void)context, (void)err, RP_OK;
-}
-static void nothing_observe(backend *self, const backend_buffer *input) { (void)self, (void)input; }
 static void nothing_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows) {
     (void)self, (void)act, (void)a, (void)up, (void)rows;
 }
@@ -295,7 +278,7 @@ static void nothing_gather(backend *self, const backend_buffer *src, const int32
     (void)self, (void)src, (void)indices, (void)n, (void)dst;
 }
 
-/* The others are for features that model_mock gives no mock: norms, adapters, probes, experts, caps. */
+/* The others are for features that model_mock gives no mock: norms, adapters, experts, caps. It cannot study slots. */
 static const backend_ops ops = {
     .name = "mock",
     .free = free_backend,
@@ -311,10 +294,6 @@ static const backend_ops ops = {
     .has_adapters = has_adapters,
     .store = store,
     .encode = encode,
-    .read_head = read_head,
-    .bound = nothing_bound,
-    .observe_input = nothing_observe,
-    .output_norms = output_norms,
     .attend = attend,
     .act = nothing_act,
     .add = nothing_add,

@@ -123,7 +123,7 @@ static void background_release(rp_engine *e, rp_job *c) {
 /* Ends a task that is in no list. */
 static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
     if (rc == RP_OK && !c->request->schema) {
-        background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
+        background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps, .states = c->states.now};
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         prefix_give(c, true);
         c->request->background_done(e, c->request->background_user, RP_OK, &result);
@@ -140,7 +140,7 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
 /* Requeues the running task. */
 static void give_up(rp_engine *e, rp_job *c) {
     sequence_reserve(&c->seq, 0);
-    if (!c->request->schema && !kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
+    if (!c->request->schema && !job_has_failed(c)) prefix_give(c, true);
     background_release(e, c);
     if (++c->n_tries < BACKGROUND_MAX_TRIES) put_last(e, c);
     else background_end(e, c, RP_ERR_BUDGET, NULL);
@@ -283,7 +283,7 @@ static bool background_can_advance(const rp_engine *e) {
     const rp_job *c = e->background_tasks->current;
     if (!c) return e->background_tasks->tried_at != e->budget_epoch;
     if (c->request->schema) return has_prefill(e, c);
-    return sequence_is_ready(&c->seq.context) || kv_context_has_failed(&c->seq.context);
+    return job_is_ready(c) || job_has_failed(c);
 }
 
 int64_t background_wait_ms(const rp_engine *e) {
@@ -297,10 +297,10 @@ bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; 
 rp_job *background_next(rp_engine *e, segment_prefill **prefill) {
     *prefill = NULL;
     if (!background_is_due(e)) return NULL;
-    if (e->background_tasks->current && kv_context_has_failed(&e->background_tasks->current->seq.context)) give_up(e, e->background_tasks->current);
+    if (e->background_tasks->current && job_has_failed(e->background_tasks->current)) give_up(e, e->background_tasks->current);
     if (!e->background_tasks->current && e->background_tasks->queue) background_admit(e);
     if (e->background_tasks->current && e->background_tasks->current->request->schema) return next_prefill(e, e->background_tasks->current, prefill);
-    return e->background_tasks->current && sequence_is_ready(&e->background_tasks->current->seq.context) ? e->background_tasks->current : NULL;
+    return e->background_tasks->current && job_is_ready(e->background_tasks->current) ? e->background_tasks->current : NULL;
 }
 
 double background_step_us(const rp_engine *e, int64_t slots, bool of_module) {
@@ -308,7 +308,7 @@ double background_step_us(const rp_engine *e, int64_t slots, bool of_module) {
 }
 
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {
-    if (kv_context_has_failed(&c->seq.context)) { /* detected in the step: rows are invalid */
+    if (job_has_failed(c)) { /* detected in the step: rows are invalid */
         give_up(e, c);
         return;
     }

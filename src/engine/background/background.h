@@ -34,9 +34,10 @@ struct segment_prefill;
 
 /* The result of a task; valid during the callback. */
 typedef struct background_result {
-    const float *logits;   /* [n_vocab] after its last token */
-    const span_path *path; /* the cached prefix and, if it is kept, the computed tokens: all of them, or fewer if memory was short */
-    size_t n_found_steps;  /* steps of the path that were cache hits */
+    const float *logits;                 /* [n_vocab] after its last token */
+    const span_path *path;               /* the cached prefix and, if it is kept, the computed tokens: all of them, or fewer if memory was short */
+    size_t n_found_steps;                /* steps of the path that were cache hits */
+    const struct backend_states *states; /* of recurrent layers after its last token; NULL: the model has none */
 } background_result;
 
 /* Called once for each accepted task: rc 0 and a result; or NULL and RP_ERR_BUDGET (the budget cannot hold it, or requests needed its memory

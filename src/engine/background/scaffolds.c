@@ -124,7 +124,7 @@ static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) { return BASE
 static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, rp_kv_format format, const int32_t *tokens, const int32_t *positions,
                               int32_t n) {
     span_root root = {.salt = *salt, .key = job_text_root(e, salt, format)};
-    return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);
+    return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL, NULL);
 }
 
 bool scaffold_is_there(const rp_engine *e, const rp_job *c) {

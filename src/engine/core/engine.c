@@ -16,6 +16,7 @@
 #include "engine/background/background.h"
 #include "engine/background/reductions.h"
 #include "engine/background/scaffolds.h"
+#include "engine/core/abilities.h"
 #include "engine/core/commands.h"
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
@@ -293,6 +294,7 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const rp_kv_format format = kv_format_is_encoded(modules) ? RP_KV_INT8 : modules;
     *e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats->keep, &e->formats->method, err);
+    if (!rc && e->formats->keep > 0 && e->formats->keep != REDUCTION_ALL) rc = engine_check_reduces(e, "keep_share", err);
     if (!rc) rc = job_features_open_engine(e, o, err);
     if (rc) return rc;
     e->states->any_format = true;

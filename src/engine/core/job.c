@@ -80,6 +80,7 @@ void job_release(rp_job *c) {
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);
     moved_kv_put_back(c);
+    checkpoints_release(c);
     sequence_reset(&c->seq);
     c->n_found = 0;
     c->n_dropped = 0;

@@ -29,6 +29,7 @@
 #include "sampling/answer.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/auto_modules.h"
+#include "engine/reuse/checkpoints.h"
 #include "engine/reuse/moved_kv.h"
 #include "sampling/prompt_lookup.h"
 #include "engine/background/background.h"
@@ -144,7 +145,8 @@ struct rp_job {
     uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;
     job_auto automatic;
-    job_wants wants; /* of its features, */
+    job_states states; /* of recurrent layers */
+    job_wants wants;   /* of its features, */
     job_features features;
     int32_t n_dropped;                          /* positions that its context has lost: later tokens moved back by so many */
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
@@ -164,6 +166,10 @@ static inline int32_t job_held(const rp_job *c, int32_t most) {
 
 /* Has its answer begun? It decodes, or a later token is made again. */
 static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_RECOMPUTING && c->answer.first_us); }
+
+/* Has all that it found been read from disk? Could a part of it not be read? */
+static inline bool job_is_ready(const rp_job *c) { return sequence_is_ready(&c->seq.context) && checkpoints_are_ready(c); }
+static inline bool job_has_failed(const rp_job *c) { return kv_context_has_failed(&c->seq.context) || checkpoints_have_failed(c); }
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
 /* The request of a job that is not queued yet, for writing. */

@@ -192,7 +192,8 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if (!has_document) return plan_text(c, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     c->format = c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
-    rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
+    const bool is_exact = o->reuse == RP_REUSE_EXACT || !model_capabilities(c->engine->model).modules;
+    rp_quality quality = is_exact ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
     rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, o->continues_last, quality, audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;
     return rc;
@@ -288,7 +289,8 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 /* The history for penalties and drafts: the prompt as a plain run would have it. */
 static int read_back(rp_job *c, rp_error *err) {
     const int32_t n_draft = c->request->options.n_draft, most = n_draft == RP_DRAFT_AUTO ? RP_MAX_DRAFT : n_draft;
-    bool drafts = most > 0 && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
+    /* rejected drafts are removed from the KV */
+    bool drafts = most > 0 && model_capabilities(c->engine->model).truncates && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;
     int32_t *tokens = base_calloc(2 * n, sizeof(*tokens));

@@ -30,6 +30,7 @@
 #include "engine/core/sequence.h"
 #include "engine/core/status.h"
 #include "engine/core/steps.h"
+#include "engine/reuse/checkpoints.h"
 #include "engine/reuse/conversation.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/prefix.h"
@@ -94,6 +95,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
     BASE_ASSERT(c->phase != JOB_DONE && c->phase != JOB_FLUSHING && c->kind != JOB_BACKGROUND);
     if (rc == RP_OK && c->kind == JOB_REQUEST) {
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
+        checkpoints_end(c);
         prefix_give(c, true);
         rc = answer_finish(&c->answer, &own);
         if (!rc) conversation_remember(c);
@@ -292,6 +294,7 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     span_store_set_reader(e->store, c->request->reader);
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
     span_path_use(&c->path);
+    checkpoints_use(c);
     moved_kv_use(&c->moved);
     span_store_set_reader(e->store, (span_reader){0});
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
@@ -348,6 +351,7 @@ static bool still_waits(const rp_job *c) {
 static bool has_ended_prefill(const rp_job *c) {
     const pml_layout *l = c->kind == JOB_MODULE_PREFILL ? c->request->schema->layout : NULL;
     int32_t i = c->next_segment;
+    if (l && !model_capabilities(c->engine->model).modules) return true; /* modules are text */
     while (l && i < l->n_segments && !is_cached(l, &l->segments[i])) i++;
     return l && i >= l->n_segments;
 }
@@ -474,7 +478,7 @@ static void compose_all(rp_engine *e) {
     for (int32_t i = e->n_running; i-- > 0;) {
         rp_job *c = e->running[i];
         if (c->phase == JOB_COMPOSING) scheduler_advance(e, c);
-        else if (c->phase != JOB_DECODE && kv_context_has_failed(&c->seq.context)) scheduler_requeue(e, c);
+        else if (c->phase != JOB_DECODE && job_has_failed(c)) scheduler_requeue(e, c);
         else if (c->phase == JOB_PROBING && job_features_probe_left(c) == 0) scheduler_choose(e, c);
     }
 }

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/sized.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/identity.h"
 #include "kv/block_pool.h"
@@ -194,6 +195,15 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
     return RP_OK;
 }
 
+static int check_keep(const rp_engine *e, const pml_layout *l, rp_error *err) {
+    int32_t i = 0;
+    if (!model_capabilities(e->model).modules) return RP_OK; /* modules are text */
+    while (i < l->n_segments && l->segments[i].keep == 0) i++;
+    rp_error why;
+    return i == l->n_segments || !engine_check_reduces(e, "keep", &why) ? RP_OK
+                                                                        : pml_fail(err, why.code, l->schema, l->segments[i].holder, "%s", why.message);
+}
+
 static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *err) {
     if (o->kv_format && !kv_format_parse(o->kv_format, &out->modules))
         return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': %s", o->kv_format, kv_format_advice(o->kv_format));
@@ -223,6 +233,7 @@ static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *docu
     *s = (rp_schema){.refs = 1, .salt = *salt, .document = document};
     rc = pml_layout_new(&s->layout, s->document, e->model, &formats, salt, err);
     if (!rc) rc = check_formats(e, s->layout, err);
+    if (!rc) rc = check_keep(e, s->layout, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (rc) free_schema(s);
     else *out = s;

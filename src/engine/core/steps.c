@@ -33,6 +33,7 @@
 #include "engine/core/observer.h"
 #include "engine/core/queue.h"
 #include "engine/core/sequence.h"
+#include "engine/reuse/checkpoints.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/prefix.h"
 #include "engine/reuse/segment_prefills.h"
@@ -72,10 +73,11 @@ int steps_open(rp_engine *e, rp_error *err) {
     s->parts = base_calloc((size_t)s->max_parts, sizeof(*s->parts));
     s->reported = base_calloc((size_t)s->max_parts, sizeof(*s->reported));
     s->contexts = base_calloc((size_t)s->max_parts, sizeof(*s->contexts));
+    s->states = base_calloc((size_t)s->max_parts, sizeof(*s->states));
     s->rows = base_calloc((size_t)s->max_rows, sizeof(*s->rows));
     s->logits = base_calloc(n_logits + 1, sizeof(float)); /* an encoder may have none */
     s->hidden = base_calloc(n_hidden, sizeof(float));
-    if (s->parts && s->reported && s->contexts && s->rows && s->logits && s->hidden) return RP_OK;
+    if (s->parts && s->reported && s->contexts && s->states && s->rows && s->logits && s->hidden) return RP_OK;
     return base_fail_memory(err, (n_logits + n_hidden) * sizeof(float), "an engine");
 }
 
@@ -83,6 +85,7 @@ void steps_close(engine_steps *s) {
     base_free(s->parts);
     base_free(s->reported);
     base_free(s->contexts);
+    base_free(s->states);
     base_free(s->rows);
     base_free(s->logits);
     base_free(s->hidden);
@@ -104,6 +107,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     int rc = RP_OK;
     p->first_row = s->n_rows;
     p->n_rows = n + n_drafts;
+    if (p->job) rc = checkpoints_begin(p->job, &p->err);
     for (int32_t i = 0; i < n + n_drafts && !rc; i++) {
         model_row *row = &e->steps->rows[s->n_rows + i];
         int32_t last = seq->done + n - 1, k = seq->done + i;
@@ -139,6 +143,7 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int
     step_part *p = &e->steps->parts[s->n_parts];
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
     p->rc = append_rows(s, p, n, drafts, n_drafts);
+    e->steps->states[s->n_parts] = c ? c->states.now : NULL;
     e->steps->contexts[s->n_parts++] = &sequence_of(p)->context;
     if (p->rc) {
         p->n_rows = 0;
@@ -255,7 +260,7 @@ static int32_t list_waiting(const step *s) {
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
         if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
     for (int32_t i = 0; i < e->n_running; i++)
-        if (has_piece(e->running[i]) && sequence_is_ready(&e->running[i]->seq.context))
+        if (has_piece(e->running[i]) && job_is_ready(e->running[i]))
             list[n] = (step_part){.job = e->running[i], .first_row = n}, n++;
     if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
     qsort(list, (size_t)n, sizeof(*list), compare_turns);
@@ -310,7 +315,7 @@ static void add_pieces(step *s) {
             continue;
         }
         const bool all = p.prefill ? segment_prefill_wants_logits(p.prefill) : p.job->wants.all_logits;
-        int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
+        int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : checkpoints_next(p.job, seq->n - seq->done));
         /* other jobs may need one row of logits each */
         if (all) most = BASE_MIN(most, e->steps->max_logits - s->n_logits - BASE_MIN(BASE_MAX(places, 0), n - i - 1));
         if (most <= 0) continue;
@@ -433,7 +438,7 @@ static int settle_prompt(const rp_engine *e, rp_job *c, step_part *p) {
 
 static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     const bool decodes = c->phase == JOB_DECODE;
-    if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
+    if (job_has_failed(c)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
     if (!p->rc) {
         const int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
@@ -441,6 +446,7 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         if (!decodes) p->rc = settle_prompt(e, c, p);
         if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else if (c->phase != JOB_RECOMPUTING) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
+        if (!p->rc) checkpoints_settle(c);
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
         const bool goes_on = c->phase == JOB_DECODE && !c->answer.over;
         if (!p->rc && !decodes && goes_on) p->rc = job_features_end_prompt(c, &p->err);
@@ -542,7 +548,7 @@ bool steps_run(rp_engine *e, step_result *out) {
     if (s.n_parts == 0 && !s.probed) return false;
     if (s.n_rows > 0) {
         rp_step_kind last = step_part_kind_of(&e->steps->parts[s.n_parts - 1]); /* chunks are last */
-        model_step rows = {.rows = e->steps->rows, .n_rows = s.n_rows, .contexts = e->steps->contexts, .n_contexts = s.n_parts};
+        const model_step rows = {.rows = e->steps->rows, .n_rows = s.n_rows, .contexts = e->steps->contexts, .n_contexts = s.n_parts, .states = e->steps->states};
         bool waits = waits_for_disk(&s);
         BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts && s.n_logits <= e->steps->max_logits);
         e->steps->n++;
@@ -550,7 +556,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         else if (last == RP_STEP_BACKGROUND) e->steps->last_plain++; /* a step without answers does not count */
         s.predicted_us = cost_model_predict(e->cost, &s.load);
         s.start_us = base_clock_us();
-        rc = model_forward_step(e->forward, &rows, e->steps->logits, &err);
+        rc = model_forward_submit(e->forward, &rows, &err);
+        if (!rc) model_forward_collect(e->forward, e->steps->logits);
         if (!rc && s.n_hidden > 0) model_forward_read_hidden(e->forward, &rows, e->steps->hidden);
         s.end_us = base_clock_us();
         if (!rc && !waits) cost_model_learn(e->cost, &s.load, (double)(s.end_us - s.start_us));

@@ -55,6 +55,7 @@ typedef struct engine_steps {
     step_part *parts;            /* [max_parts] */
     rp_step_part *reported;      /* [max_parts], for on_step */
     const kv_context **contexts; /* [max_parts] */
+    backend_states **states;     /* [max_parts] */
     model_row *rows;             /* [max_rows] */
     float *logits;               /* [max_logits][n_outputs] */
     float *hidden;               /* [max_rows][n_embd] */

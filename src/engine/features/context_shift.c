@@ -65,7 +65,7 @@ static int context_shift_plan(rp_job *c, rp_error *err) {
     const int32_t most = c->request->options.forced ? c->request->options.n_forced : c->request->options.max_tokens;
     if (!c->request->options.context_shift || most - 1 <= e->n_ctx - c->plan->end) return RP_OK;
     const int32_t kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
-    if (!model_is_movable(e->model))
+    if (!model_is_movable(e->model) || !model_capabilities(e->model).shifts)
         return base_fail(err, RP_ERR_UNSUPPORTED, "context_shift: KV of architecture '%s' cannot be moved to other positions", e->model->arch->name);
     if (!sequence_reduction_yield(c, "context_shift"))
         return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");

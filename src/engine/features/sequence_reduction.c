@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_tokens.h"
@@ -86,7 +87,8 @@ static int reduction_read(job_reduction *r, const job_reduction *usual, const ch
 
 static int reduction_open_engine(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     job_reduction usual;
-    const int rc = reduction_read(&usual, NULL, o->kv_keep, o->kv_method, err);
+    int rc = reduction_read(&usual, NULL, o->kv_keep, o->kv_method, err);
+    if (!rc && usual.asked) rc = engine_check_reduces(e, "kv_keep", err);
     if (rc || !(e->reduction = base_alloc(sizeof(usual)))) return rc ? rc : base_fail_memory(err, sizeof(usual), "an engine");
     *e->reduction = usual;
     return RP_OK;
@@ -103,8 +105,9 @@ static void reduction_tell(rp_job *c) {
 
 static int reduction_ask(rp_job *c, const rp_request *o, rp_error *err) {
     job_reduction r;
-    const int rc = reduction_read(&r, c->engine->reduction, o->kv_keep, o->kv_method, err);
+    int rc = reduction_read(&r, c->engine->reduction, o->kv_keep, o->kv_method, err);
     if (rc || !r.asked || o->pooling != RP_POOLING_OFF) return rc; /* an engine's default is for answers */
+    if ((rc = engine_check_reduces(c->engine, "kv_keep", err))) return rc;
     job_reduction *own = job_feature_add(c, &sequence_reduction_feature);
     if (!own) return base_fail_memory(err, sizeof(*own), "a reduction");
     *own = r;
@@ -417,7 +420,7 @@ static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err)
     int rc = slot_bounds_new(&r->bounds, kv_pool_shape(c->engine->pool), &c->seq.context, all.slots, all.n_slots, all.run_ends, all.n_runs, mean,
                              c->plan->end, err);
     base_free(all.slots);
-    if (!rc) rc = b->ops->bound(b, r->bounds, &c->seq.context, err);
+    if (!rc) rc = b->ops->study->bound(b, r->bounds, &c->seq.context, err);
     if (rc) return rc;
     r->share = (double)(mean + kept_tokens(c)) / l->n;
     c->seq.slots -= all.n_slots - mean - r->bounds->n_groups; /* read by each row */

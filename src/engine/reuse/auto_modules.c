@@ -23,8 +23,8 @@
 /* Does the job's kind of request allow runs? */
 static bool may_use_runs(const rp_job *c) {
     const rp_request *o = &c->request->options;
-    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && !model_is_encoder(c->engine->model) &&
-           !c->wants.adapter &&
+    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && model_capabilities(c->engine->model).modules &&
+           !model_is_encoder(c->engine->model) && !c->wants.adapter &&
            !c->wants.exclusive && c->wants.most_answer == 0 && c->wants.n_late == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
            c->n_resumed == 0 && !c->wants.all_logits && c->n_runs == 1;
 }
@@ -79,7 +79,7 @@ void module_text_free(module_text *m) {
 
 int32_t module_cached_tokens(const rp_job *c, const module_text *m) {
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
-    return (int32_t)span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL);
+    return (int32_t)span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL, NULL);
 }
 
 /* The path of a module that the cache has, or of its first tokens: returns the number of the chunk's tokens in it, 0 or at least AUTO_LEAST. */

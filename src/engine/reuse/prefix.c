@@ -19,6 +19,7 @@
 #include "engine/core/result.h"
 #include "engine/core/sequence.h"
 #include "engine/reuse/auto_modules.h"
+#include "engine/reuse/checkpoints.h"
 #include "engine/reuse/moved_kv.h"
 #include "engine/reuse/shifted_reuse.h"
 #include "kv/block_pool.h"
@@ -67,24 +68,30 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
     int rc = span_tree_match(e->tree, &root, c->tokens, c->positions, (size_t)BASE_MIN(n, job_scope_end(c, 0)), &c->path, err);
     for (int32_t k = 1; k < c->n_scopes && !rc && c->scopes[k].first < n && c->path.n_tokens == (size_t)c->scopes[k].first; k++)
         rc = prefix_turn(c, k, BASE_MIN(n, job_scope_end(c, k)), err);
+    if (!rc) checkpoints_find(c);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
     c->n_found_steps = c->path.n_steps;
     c->found_end = c->path.end;
     c->n_known = 0;
     c->known_elsewhere = !rc && is_known_elsewhere(e, c);
-    if (!rc && c->found_end != SPAN_END_ALL) c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
+    if (!rc && c->found_end != SPAN_END_ALL && c->found_end != SPAN_END_STATES) c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
     return rc;
 }
 
 size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *user) {
     const int32_t n = job_most_found(c);
-    size_t found = 0;
+    size_t found = 0, to_states = 0;
+    span_tree_states states, last;
     for (int32_t k = 0; k < c->n_scopes && c->scopes[k].first < n && found == (size_t)c->scopes[k].first; k++) {
         const span_root root = job_scope_root(c, k);
         const int32_t first = c->scopes[k].first, end = BASE_MIN(n, job_scope_end(c, k));
-        found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn, user);
+        const size_t before = found;
+        found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn, user, &states);
+        if (states.n_tokens > 0) to_states = before + states.n_tokens, last = states;
     }
-    return found;
+    if (!checkpoints_are_needed(e)) return found;
+    if (fn && to_states > 0) fn(user, &last.key);
+    return to_states;
 }
 
 /* Inserts the open span of a running job, if there is memory for the block that it then starts instead. */
@@ -179,7 +186,7 @@ static bool prefix_enter(rp_job *c) {
 /* Did the path lose tokens to a window? */
 static bool prefix_cut(const rp_job *c) { return c->path.n_tokens != (size_t)c->n_given; }
 
-void prefix_give(rp_job *c, bool all) {
+static void give_spans(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
     while (prefix_adds(c) && c->first_own_view < context->n_views) {
         if (!moved_kv_turn(c) || c->first_own_view >= context->n_views) return;
@@ -197,6 +204,11 @@ void prefix_give(rp_job *c, bool all) {
         c->first_own_view++;
         c->n_given += n;
     }
+}
+
+void prefix_give(rp_job *c, bool all) {
+    give_spans(c, all);
+    checkpoints_give(c);
 }
 
 int prefix_leave(rp_job *c, rp_error *err) {

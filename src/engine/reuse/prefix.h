@@ -12,7 +12,7 @@
 
 /* Looks up the longest cached prefix of a job's tokens: its path. *wait: a running job is about to compute more of the same prefix. */
 int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err);
-/* The same lookup by span_tree_peek. */
+/* The same lookup by span_tree_peek, for recurrent layers with the last checkpoint, whose key is the last one. */
 size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *user);
 /* Adds the views of the path to the job's context, after the modules' views. The rest of its tokens becomes its sequence. RP_ERR_MEMORY. */
 int prefix_compose(rp_job *c, rp_error *err);

@@ -215,7 +215,8 @@ static void search(rp_job *c, const new_text *x, moved_run *best) {
 void shifted_reuse_find(rp_job *c) {
     const rp_request *q = &c->request->options;
     if (c->n_resumed > 0) return; /* its answer continues as one without an edit */
-    if (q->shifted_reuse < 0 || q->reuse == RP_REUSE_EXACT || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
+    if (q->shifted_reuse < 0 || q->reuse == RP_REUSE_EXACT || !c->shares || c->switch_at > 0) return;
+    if (!model_is_movable(c->engine->model) || !model_capabilities(c->engine->model).shifts) return;
     new_text x;
     moved_run best = {0};
     if (!new_text_open(&x, c)) return;

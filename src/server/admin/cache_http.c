@@ -26,8 +26,7 @@ static json_t *cache_entry_tiers(const rp_store_entry *e) {
 
 static json_t *cache_entry(const rp_store_entry *e) {
     return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:i, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:f}", "object", "cache.entry", "key", e->key,
-                     "kind", e->kind == RP_STORE_MODULE ? "module" : e->kind == RP_STORE_REDUCED ? "reduced"
-                                                                                                 : "text",
+                     "kind", rp_store_kind_name(e->kind),
                      "label", base_json_string(e->label, strlen(e->label)), "kv_format",
                      e->kv_format, "tiers",
                      cache_entry_tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes", (json_int_t)e->ram_bytes, "uses",

@@ -34,7 +34,7 @@ static int32_t count_reasoning(const server_choice *c) {
 
 /* Does a computed token with this reason add KV to the cache? Others are computed again for the request alone, or may not be cached. */
 static bool is_written(const char *reason) {
-    static const char *const misses[] = {"new", "evicted", "scope", "adapter", "memory", "window", "logprobs"};
+    static const char *const misses[] = {"new", "evicted", "scope", "adapter", "memory", "window", "checkpoint", "logprobs"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(misses); i++)
         if (strcmp(reason, misses[i]) == 0) return true;
     return false;

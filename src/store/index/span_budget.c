@@ -72,7 +72,7 @@ static uint64_t cost_in(const span_entry *e, span_tier tier) {
 
 static uint32_t parent_in(const span_budget *b, span_tier tier, uint32_t i) {
     const span_entry *e = &b->index->entries[i];
-    const uint32_t parent = e->kind == RECORD_TEXT ? span_index_find(b->index, &e->parent) : NONE;
+    const uint32_t parent = record_is_of_text(e->kind) ? span_index_find(b->index, &e->parent) : NONE;
     return parent != NONE && parent != i && span_entry_is_in(&b->index->entries[parent], tier) ? parent : EVICTION_NONE;
 }
 

@@ -64,8 +64,8 @@ typedef struct span_entry {
     bool fetched;    /* read by span_store_fetch, no get yet */
     uint8_t tiers;   /* as last reported: span_store_set_on_change */
     base_key key;
-    record_kind kind; /* a text has a parent in eviction; others may be pinned */
-    base_key parent;  /* of a text: another entry's key, or a root's */
+    record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
+    base_key parent;  /* of a text, or of states: another entry's key, or a root's */
     char *label;      /* of a module, or of its reduced KV; NULL: unknown */
     void *owner;
     span_place places[N_TIERS];

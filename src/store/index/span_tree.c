@@ -188,13 +188,37 @@ void span_tree_free(span_tree *t) {
         for (span_node *n; (n = span_node_deepest(t->roots[i])) != t->roots[i]; free_node(n)) unlink_child(n);
         free_node(t->roots[i]);
     }
-    for (size_t i = 0; i < t->n_lost; i++) free_node(t->lost[i].node); /* opening failed in between */
+    for (size_t i = 0; i < t->n_lost; i++) /* opening failed in between */
+        if (t->lost[i].node) free_node(t->lost[i].node);
     base_free(t->lost);
     base_free(t->roots);
     base_free(t);
 }
 
 size_t span_tree_nodes(const span_tree *t) { return t->n_present; }
+
+/* ---- names of checkpoints ---- */
+
+/* The name of a checkpoint after n tokens of a node. */
+static base_key name_states(const base_key *node, int32_t n) {
+    base_key key;
+    base_hash h;
+    base_hash_init(&h, "reprise states 1");
+    base_hash_key(&h, node);
+    base_hash_u64(&h, (uint64_t)n);
+    base_hash_final(&h, &key);
+    return key;
+}
+
+static uint64_t states_bit(int32_t n) { return UINT64_C(1) << ((n - 1) % 64); }
+static bool has_states(const span_node *node, int32_t n) { return node->states[(n - 1) / 64] & states_bit(n); }
+static void mark_states(span_node *node, int32_t n) { node->states[(n - 1) / 64] |= states_bit(n); }
+
+/* The largest number of the node's tokens, up to `most`, after which there may be a checkpoint; 0: none. */
+static int32_t marked_states(const span_node *node, int32_t most) {
+    while (most > 0 && !has_states(node, most)) most--;
+    return most;
+}
 
 /* ---- paths ---- */
 
@@ -318,17 +342,19 @@ size_t span_path_turns(const span_path *path) {
 }
 
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
-                      span_tree_fn fn, void *user) {
+                      span_tree_fn fn, void *user, span_tree_states *states) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     const span_node *node = find_root(t, root);
     size_t done = 0;
     int32_t at = 0;
+    if (states) *states = (span_tree_states){0};
     if (!node) node = find_root(t, &(span_root){.key = root->key});
     while (node && done < n) {
         int32_t pos = pos_of(&r, done);
         if (at < node->n_tokens && node->tokens[at] == tokens[done] && node->pos + at == pos) {
             at++;
             done++;
+            if (states && has_states(node, at)) *states = (span_tree_states){done, name_states(&node->key, at)};
             continue;
         }
         node = find_child(node, (place){at, pos, tokens[done]});
@@ -406,6 +432,32 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
     BASE_ASSERT(from >= 0 && from + s->n_tokens <= s->node->n_tokens);
     *pos = s->node->pos + from;
     return s->node->tokens + from;
+}
+
+/* ---- checkpoints of recurrent layers ---- */
+
+/* The checkpoint after the most tokens of a step, which then has these alone; NULL: none. */
+static kv_span *step_take_states(const span_tree *t, span_step *s) {
+    for (int32_t n = s->n_tokens; (n = marked_states(s->node, n)) > 0; n--) {
+        const base_key key = name_states(&s->node->key, n);
+        kv_span *states = span_store_get(t->store, &key, NULL);
+        if (states) s->n_tokens = n;
+        if (states) return states;
+        if (!span_store_has(t->store, &key)) s->node->states[(n - 1) / 64] &= ~states_bit(n);
+    }
+    return NULL;
+}
+
+void span_path_take_states(span_path *p, kv_span **states) {
+    const size_t n_tokens = p->n_tokens;
+    for (*states = NULL; p->n_steps > 1 && !*states;) {
+        span_step *last = &p->steps[p->n_steps - 1];
+        const int32_t n = last->n_tokens;
+        if ((*states = step_take_states(p->tree, last))) p->n_tokens -= (size_t)(n - last->n_tokens);
+        else pop_step(p);
+    }
+    BASE_ASSERT((p->n_tokens > 0) == (*states != NULL));
+    if (p->n_tokens < n_tokens) p->end = SPAN_END_STATES;
 }
 
 /* ---- insertion ---- */
@@ -528,6 +580,27 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     return rc;
 }
 
+int span_path_put_states(const span_path *path, size_t n, kv_span *states, uint64_t cost_us, rp_error *err) {
+    size_t i = 1, before = 0;
+    BASE_ASSERT(n >= 1 && n <= path->n_tokens && kv_span_is_states(states));
+    for (; before + (size_t)path->steps[i].n_tokens < n; i++) before += (size_t)path->steps[i].n_tokens;
+    span_node *node = path->steps[i].node;
+    const int32_t at = (int32_t)(n - before);
+    const base_key key = name_states(&node->key, at);
+    const record about = {
+        .kind = RECORD_STATES,
+        .parent = node->key,
+        .at = at,
+        .cost_us = cost_us,
+        .tenant = span_node_tenant_of(node),
+        .label = "",
+    };
+    kv_span_seal(states, &key);
+    const int rc = span_store_put(path->tree->store, states, NULL, &about, NULL, err);
+    if (!rc) mark_states(node, at);
+    return rc;
+}
+
 void span_tree_release(span_tree *t, const base_key *key) {
     span_node *n = span_store_owner(t->store, key);
     if (!n || !n->present || n->holds > 0) return;
@@ -539,12 +612,23 @@ void span_tree_release(span_tree *t, const base_key *key) {
 
 /* ---- restoring from disk ---- */
 
-int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err) {
+/* A checkpoint: without an owner. */
+static int own_states(span_tree *t, const record *rec, span_claim *claim, rp_error *err) {
+    const base_key name = name_states(&rec->parent, rec->at);
+    if (rec->at < 1 || rec->at > KV_SPAN_TOKENS || !base_key_equal(&name, &rec->key)) return RP_OK;
+    if (base_grow((void **)&t->lost, &t->cap_lost, t->n_lost + 1, SPAN_STORE_MAX, sizeof(*t->lost)))
+        return base_fail_memory(err, sizeof(*t->lost), "the prefix tree");
+    t->lost[t->n_lost++] = (lost_node){.parent = rec->parent, .at = rec->at, .key = rec->key};
+    claim->is_known = true;
+    return RP_OK;
+}
+
+int span_tree_own(void *tree, const record_row *row, span_claim *claim, rp_error *err) {
     span_tree *t = tree;
     const record *rec = &row->record;
+    if (rec->kind == RECORD_STATES) return own_states(t, rec, claim, err);
     reading r = {.tokens = rec->tokens, .pos = rec->form.first_pos + rec->first_slot, .n = (size_t)rec->n_tokens};
     base_key name = name_node(&rec->parent, rec->at, &r);
-    *owner = NULL;
     if (rec->n_tokens == 0 || !base_key_equal(&name, &rec->key)) return RP_OK; /* its content does not match its key */
     int rc = base_grow((void **)&t->lost, &t->cap_lost, t->n_lost + 1, SPAN_STORE_MAX, sizeof(*t->lost));
     span_node *n = rc ? NULL : new_node(&rec->parent, rec->at, &r);
@@ -552,8 +636,8 @@ int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err
     n->first_slot = rec->first_slot;
     n->present = true;
     t->n_present++;
-    t->lost[t->n_lost++] = (lost_node){n, rec->parent};
-    *owner = n;
+    t->lost[t->n_lost++] = (lost_node){.node = n, .parent = rec->parent};
+    *claim = (span_claim){.owner = n, .is_known = true};
     return RP_OK;
 }
 
@@ -600,13 +684,25 @@ static void drop_lost(span_tree *t, span_node *top) {
     } while (n != top);
 }
 
+/* All nodes are linked, or removed. */
+static void settle_states(span_tree *t, const lost_node *l) {
+    span_node *node = span_store_owner(t->store, &l->parent);
+    if (node && l->at <= node->n_tokens) mark_states(node, l->at);
+    else span_store_drop(t->store, &l->key);
+}
+
 int span_tree_settle(span_tree *t, rp_error *err) {
     int rc = RP_OK;
-    for (size_t i = 0; i < t->n_lost && !rc; i++) rc = span_tree_hang(t, &t->lost[i], err);
+    size_t n_states = 0; /* moved to the front */
+    for (size_t i = 0; i < t->n_lost && !rc; i++)
+        if (t->lost[i].node) rc = span_tree_hang(t, &t->lost[i], err);
     for (size_t i = 0; i < t->n_lost; i++)
-        if (t->lost[i].node->parent) t->lost[i].node = NULL; /* linked, or below another lost node */
-    for (size_t i = 0; i < t->n_lost; i++)
+        if (t->lost[i].node && t->lost[i].node->parent) t->lost[i].node = NULL, t->lost[i].at = 0; /* linked, or below another lost node */
+    for (size_t i = 0; i < t->n_lost; i++) {
         if (t->lost[i].node) drop_lost(t, t->lost[i].node);
+        else if (t->lost[i].at > 0) t->lost[n_states++] = t->lost[i];
+    }
+    for (size_t i = 0; i < n_states; i++) settle_states(t, &t->lost[i]);
     base_free(t->lost);
     t->lost = NULL;
     t->n_lost = t->cap_lost = 0;

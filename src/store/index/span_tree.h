@@ -17,6 +17,10 @@
  * parents. The tree still has the tokens of the last SPAN_TREE_DROPPED_NODES evicted nodes: to report a miss as
  * `evicted`.
  *
+ * Recurrent layers (kv_layer.h) hold a state after each token, and a copy of it only where a text was computed up to there: a checkpoint, a span
+ * of states in the store, named by a node and a number of its tokens. A model with such layers uses a path up to a checkpoint
+ * (span_path_take_states). A checkpoint is evicted before its node, or alone: a path then ends at an earlier one.
+ *
  * Texts of two salts share no node, and no answer about a text of one salt depends on the texts of another.
  *
  * Invariants: a node's path is its parent's path with the first `at` tokens of the parent; the first token of a child
@@ -50,6 +54,7 @@ typedef enum span_end {
     SPAN_END_DROPPED, /* one did, and its KV was evicted */
     SPAN_END_WINDOW,  /* layers with a window freed KV that the next token needs */
     SPAN_END_MEMORY,  /* it is on disk, and there is no memory to read it into */
+    SPAN_END_STATES,  /* its KV is cached, but recurrent layers have no checkpoint there */
 } span_end;
 
 /* Tokens of a path: slots [first_slot, first_slot + n_tokens) of a span. */
@@ -84,10 +89,14 @@ int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens
 size_t span_path_turns(const span_path *path);
 /* Calls fn with the keys of the spans of such a match, in order, until it returns false; fn NULL: counts only. Takes
  * no references and counts no use. Returns the number of matched tokens: a match may have fewer, if a record is
- * unreadable or a window needs freed KV. */
+ * unreadable or a window needs freed KV. states: the last checkpoint on the way, as far as is known; may be NULL. */
 typedef bool (*span_tree_fn)(void *user, const base_key *key);
+typedef struct span_tree_states {
+    size_t n_tokens; /* before it; 0: there is none */
+    base_key key;
+} span_tree_states;
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
-                      span_tree_fn fn, void *user);
+                      span_tree_fn fn, void *user, span_tree_states *states);
 /* The continuation of a path in the tree: up to `most` tokens of its last node or of a child. Returns their number. */
 int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
 /* Was a text that begins with these n tokens cached from another root of the same salt? Compares as many tokens as
@@ -105,6 +114,11 @@ const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept, rp_error *err);
 /* Bytes of spans that nobody references and span_tree_extend would reference, as they have the same tokens. */
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens);
+/* Shortens a path to its last token that has a checkpoint in the store: *states, a reference (it may still be loading); NULL: none has, and
+ * the path is empty. Its end is SPAN_END_STATES if it lost tokens. */
+void span_path_take_states(span_path *path, kv_span **states);
+/* Seals and inserts a checkpoint: the states after the path's first n tokens, n >= 1. The caller's reference stays. RP_ERR_MEMORY. */
+int span_path_put_states(const span_path *path, size_t n, kv_span *states, uint64_t cost_us, rp_error *err);
 /* Counts a use of the path's spans. */
 void span_path_use(const span_path *path);
 /* Removes the node of that key and its span, from both tiers, unless it has a present child or a path references it. */
@@ -112,9 +126,9 @@ void span_tree_release(span_tree *t, const base_key *key);
 /* Releases its references. A path of zeros is fine. */
 void span_path_release(span_path *path);
 
-/* Adds nodes of records (a span_store_own; user: the tree), without a parent until span_tree_settle links all of
- * them. A node with content that does not match its key is removed, and so is one without a parent. RP_ERR_MEMORY. */
-int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err);
+/* Adds nodes and checkpoints of records (a span_store_own; user: the tree), without a parent until span_tree_settle links all of
+ * them. One with content that does not match its key is removed, and so is one without a parent. RP_ERR_MEMORY. */
+int span_tree_own(void *tree, const record_row *row, span_claim *claim, rp_error *err);
 int span_tree_settle(span_tree *t, rp_error *err);
 
 /* Names its nodes, and reports their tiers (span_names.h). Before the first root; borrowed. span_tree_report is the store's span_store_on_change. */

@@ -21,13 +21,16 @@ struct span_node {
     span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
     int32_t at;                                /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
+    uint64_t states[KV_SPAN_BLOCKS]; /* bit k: there was a checkpoint after its token k: the store may have dropped it since */
     int32_t tokens[];
 };
 
-/* A node of a record, not linked to its parent yet. */
+/* A node of a record, not linked to its parent yet; or a checkpoint of a record, not known to its node yet. */
 typedef struct lost_node {
-    span_node *node;
+    span_node *node; /* NULL: a checkpoint, */
     base_key parent;
+    int32_t at; /* after so many tokens of the node `parent`, */
+    base_key key;
 } lost_node;
 
 struct span_tree {

@@ -209,7 +209,7 @@ static bool begin_write(span_write_back *w, uint32_t i) {
     span_places *p = w->places;
     span_entry *e = entry_at(w, i);
     BASE_ASSERT(e->row && e->span);
-    const bool through = w->mode == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE, is_text = e->kind == RECORD_TEXT;
+    const bool through = w->mode == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE, is_text = record_is_of_text(e->kind);
     const uint64_t bytes = tier_record_bytes(p->tier, &e->row->record), since = is_once ? base_clock_us() : e->since_us;
     if (!is_accepted(w, e) || !leaves_reserved(w, e)) return false;
     const bool replaces = !is_free(w, e->tenant, bytes), is_limited = replaces && is_text && !e->use.pinned && !through;

@@ -59,6 +59,8 @@ typedef enum record_kind {
     RECORD_KIND_COUNT
 } record_kind;
 
+/* Is it of the prefix tree: a text, or the states after one of its tokens? Its parent is an entry of the tree. */
+static inline bool record_is_of_text(record_kind kind) { return kind == RECORD_TEXT || kind == RECORD_STATES; }
 /* May it have a module's name, and be pinned and exported with the module? */
 static inline bool record_is_of_module(record_kind kind) { return kind == RECORD_MODULE || kind == RECORD_REDUCED; }
 

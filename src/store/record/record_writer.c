@@ -77,7 +77,7 @@ static size_t private_bytes(const record_format *format, const record *r) {
 uint64_t record_file_bytes(const record_format *format, const record *r, bool is_encrypted) {
     const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
     uint64_t bytes = record_kv_at(is_encrypted, private_bytes(format, r));
-    BASE_ASSERT(r->form.kept && r->form.n_tokens > 0);
+    BASE_ASSERT(r->form.kept && (r->form.n_tokens > 0) == !r->form.is_states);
     for (int32_t i = 0; i < shape.n_layers; i++) bytes += record_layer_bytes(&shape, &r->form, i, RECORD_FILE_VERSION, is_encrypted);
     return bytes;
 }

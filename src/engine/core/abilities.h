@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abilities.h: what requests may ask of the KV of an engine's model, computed by its backend. Any thread. */
+#ifndef ENGINE_ABILITIES_H
+#define ENGINE_ABILITIES_H
+
+#include "reprise.h"
+
+/* May heads keep some of their slots? RP_ERR_UNSUPPORTED: no, with the reason; what: the option that asks for it, "kv_keep". */
+int engine_check_reduces(const rp_engine *e, const char *what, rp_error *err);
+
+#endif

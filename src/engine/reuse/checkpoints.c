@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoints.c: see checkpoints.h. */
+#include "engine/reuse/checkpoints.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "backend/backend.h"
+#include "engine/core/cost_model.h"
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "engine/core/job_tokens.h"
+#include "engine/reuse/prefix.h"
+#include "kv/block_pool.h"
+#include "kv/span.h"
+#include "store/index/span_tree.h"
+#include "store/span_store.h"
+
+#define MOST_BETWEEN 4096 /* tokens that are computed again at most, after an edit of a long text */
+
+bool checkpoints_are_needed(const rp_engine *e) { return model_is_recurrent(&e->model->net); }
+
+/* N: a multiple of a span's tokens, whose KV takes at least as much memory as a checkpoint. */
+static int32_t tokens_between(const rp_engine *e) {
+    const uint64_t bytes = (uint64_t)kv_states_blocks(e->pool) * kv_pool_block_bytes(e->pool);
+    const uint64_t span_bytes = BASE_MAX(kv_shape_token_bytes(kv_pool_shape(e->pool)) * KV_SPAN_TOKENS, 1);
+    return (int32_t)BASE_MIN((bytes + span_bytes - 1) / span_bytes * KV_SPAN_TOKENS, MOST_BETWEEN);
+}
+
+/* ---- what a job continues from ---- */
+
+void checkpoints_find(rp_job *c) {
+    job_states *s = &c->states;
+    const int32_t n = (int32_t)c->path.n_tokens;
+    if (!checkpoints_are_needed(c->engine)) return;
+    BASE_ASSERT(!s->now && s->n_unnamed == 0);
+    kv_span_unref(s->from); /* of an earlier lookup */
+    span_path_take_states(&c->path, &s->from);
+    s->last = (int32_t)c->path.n_tokens;
+    s->branch = n > s->last ? n : 0;
+}
+
+bool checkpoints_are_ready(const rp_job *c) {
+    return !c->states.from || kv_span_layers_ready(c->states.from) == kv_pool_shape(c->engine->pool)->n_layers;
+}
+
+bool checkpoints_have_failed(const rp_job *c) { return c->states.from && kv_span_has_failed(c->states.from); }
+
+int checkpoints_begin(rp_job *c, rp_error *err) {
+    job_states *s = &c->states;
+    backend *b = c->engine->backend;
+    if (!checkpoints_are_needed(c->engine) || (s->now && !s->from)) return RP_OK;
+    const int rc = s->now ? RP_OK : b->ops->recurrence->states_new(b, &s->now, err);
+    if (rc || !s->from) return rc;
+    kv_span_wait(s->from, kv_pool_shape(c->engine->pool)->n_layers);
+    if (kv_span_has_failed(s->from)) return RP_OK; /* its rows are invalid: the job will be requeued */
+    b->ops->recurrence->states_load(b, s->now, s->from);
+    kv_span_unref(s->from);
+    s->from = NULL;
+    return RP_OK;
+}
+
+void checkpoints_use(const rp_job *c) {
+    if (c->states.from) span_store_use(c->engine->store, kv_span_key(c->states.from), NULL);
+}
+
+/* ---- what it leaves ---- */
+
+/* Does its text enter the prefix cache? */
+static bool leaves_any(const rp_job *c) {
+    return checkpoints_are_needed(c->engine) && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
+}
+
+/* The next number of tokens, more than n, after which a checkpoint has to be made. */
+static int32_t next_point(const rp_job *c, int32_t n) {
+    const int32_t every = tokens_between(c->engine), most = job_most_found(c);
+    int32_t next = n - n % every + every;
+    if (most > n) next = BASE_MIN(next, most);
+    if (c->states.branch > n) next = BASE_MIN(next, c->states.branch);
+    for (const rp_job *w = c->engine->waiting; w; w = w->next)
+        if (w->waits_for == c && w->waits_until > n) next = BASE_MIN(next, w->waits_until);
+    return next;
+}
+
+int32_t checkpoints_next(const rp_job *c, int32_t n) {
+    const int32_t done = prefix_computed(c);
+    return leaves_any(c) ? BASE_MIN(n, next_point(c, done) - done) : n;
+}
+
+/* Drops the oldest one. */
+static void make_place(job_states *s) {
+    if (s->n_unnamed < CHECKPOINTS_UNNAMED) return;
+    kv_span_unref(s->unnamed[0].span);
+    memmove(s->unnamed, s->unnamed + 1, (size_t)--s->n_unnamed * sizeof(*s->unnamed));
+}
+
+static void save(rp_job *c) {
+    rp_engine *e = c->engine;
+    job_states *s = &c->states;
+    const int32_t n = prefix_computed(c);
+    kv_span *span;
+    if (span_store_free_blocks(e->store) < kv_states_blocks(e->pool) || kv_span_new_states(&span, e->pool, c->positions[n - 1] + 1, NULL)) {
+        BASE_TRACE(ENGINE, "job %llu: no memory for a checkpoint after %d tokens", (unsigned long long)c->request->number, n);
+        return;
+    }
+    e->backend->ops->recurrence->states_save(e->backend, s->now, span);
+    make_place(s);
+    s->unnamed[s->n_unnamed].span = span;
+    s->unnamed[s->n_unnamed].n_tokens = n;
+    s->unnamed[s->n_unnamed++].n_before = s->last;
+    s->last = n;
+}
+
+void checkpoints_settle(rp_job *c) {
+    const int32_t n = prefix_computed(c);
+    if (leaves_any(c) && n > c->states.last && next_point(c, n - 1) == n) save(c);
+}
+
+void checkpoints_end(rp_job *c) {
+    if (leaves_any(c) && c->states.now && prefix_computed(c) > c->states.last) save(c);
+}
+
+void checkpoints_give(rp_job *c) {
+    job_states *s = &c->states;
+    int32_t n_left = 0;
+    for (int32_t i = 0; i < s->n_unnamed; i++) {
+        const int32_t n = s->unnamed[i].n_tokens, n_before = s->unnamed[i].n_before;
+        if (c->shares && (size_t)n > c->path.n_tokens) {
+            s->unnamed[n_left++] = s->unnamed[i];
+            continue;
+        }
+        const uint64_t cost_us = cost_model_usual_us(c->engine->cost, n - n_before, n_before);
+        span_store_set_reader(c->engine->store, c->request->reader);
+        if (c->shares) (void)span_path_put_states(&c->path, (size_t)n, s->unnamed[i].span, cost_us, NULL); /* without memory it is not cached */
+        span_store_set_reader(c->engine->store, (span_reader){0});
+        kv_span_unref(s->unnamed[i].span);
+    }
+    s->n_unnamed = n_left;
+}
+
+void checkpoints_release(rp_job *c) {
+    job_states *s = &c->states;
+    backend *b = c->engine->backend;
+    for (int32_t i = 0; i < s->n_unnamed; i++) kv_span_unref(s->unnamed[i].span);
+    kv_span_unref(s->from);
+    if (s->now) b->ops->recurrence->states_free(b, s->now);
+    *s = (job_states){0};
+}

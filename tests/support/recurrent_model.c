@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recurrent_model.c: see recurrent_model.h. */
+#include "recurrent_model.h"
+
+#include <assert.h>
+
+#include "model/model.h"
+
+#define MAX_STATE 1024 /* elements of a layer */
+
+/* From 0.5 to 0.97: some channels forget within ten tokens, some remember hundreds. */
+static float decays[MAX_STATE];
+
+void recurrent_model_make(rp_model *m) {
+    const int32_t n = m->net.hp.n_heads * m->net.hp.key_dim;
+    assert(n <= MAX_STATE && m->net.hp.key_dim == m->net.hp.value_dim && m->net.hp.n_layers > 1);
+    for (int32_t i = 0; i < MAX_STATE; i++) decays[i] = 0.5f + (float)(i * 37 % 48) * 0.01f;
+    for (int32_t l = 1; l < m->net.hp.n_layers; l += 2) {
+        model_layer *layer = &m->net.layers[l];
+        assert(layer->owns_kv);
+        layer->mixer = MODEL_DECAYED_SUM;
+        layer->decay = (model_weight){.type = KERNEL_F32, .data = decays, .n_in = n, .n_out = 1};
+        m->kv_layers[layer->states] = (kv_layer_shape){.kind = KV_STATE, .state_bytes = (uint32_t)(sizeof(float) * (size_t)n)};
+    }
+}
