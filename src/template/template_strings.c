@@ -243,7 +243,6 @@ const string *string_strip(state *s, const string *text, const string *set, bool
 
 /* An empty `old` is found before every character and at the end. */
 static const string *replace_empty(state *s, const string *text, const string *with, int64_t most) {
-    BASE_ASSERT(most != 0);
     builder b = {0};
     size_t at = 0, n;
     for (; at < text->n && !s->failed; at += n) {
