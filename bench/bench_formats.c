@@ -195,7 +195,9 @@ static void run_step(bench *b, subject *s, const cell *c, int32_t n) {
         }
     }
     s->pos += n;
-    must(model_forward_step(s->forward, &(model_step){.rows = rows, .n_rows = n_rows, .contexts = contexts, .n_contexts = c->n_contexts}, b->logits, &err), &err);
+    must(model_forward_step(s->forward, &(model_step){.rows = rows, .n_rows = n_rows, .contexts = contexts, .n_contexts = c->n_contexts},
+                            b->logits, &err),
+         &err);
 }
 
 static void run_round(bench *b, subject *s, const cell *c, int round) {

@@ -31,7 +31,10 @@ const char *rp_store_kind_name(rp_store_kind kind) {
 }
 
 rp_store_entry store_item_describe(const store_item *item, bool digits) {
-    static const rp_store_kind kinds[] = {[RECORD_MODULE] = RP_STORE_MODULE, [RECORD_TEXT] = RP_STORE_TEXT, [RECORD_REDUCED] = RP_STORE_REDUCED, [RECORD_STATES] = RP_STORE_STATES};
+    static const rp_store_kind kinds[] = {[RECORD_MODULE] = RP_STORE_MODULE,
+                                          [RECORD_TEXT] = RP_STORE_TEXT,
+                                          [RECORD_REDUCED] = RP_STORE_REDUCED,
+                                          [RECORD_STATES] = RP_STORE_STATES};
     const record_row *row = &item->row;
     const bool is_known = row->n_layers > 0, has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
     rp_store_entry e = {

@@ -157,7 +157,9 @@ static void slow_feed(slow *s, kv_context *c, int32_t token, int32_t pos, attent
     rp_error err = {0};
     model_row row = {.token = token, .pos = pos, .wants_logits = true, .observer = observer};
     must(kv_context_append(c, pos, &row.span, &row.slot, &err), &err);
-    must(model_forward_step(s->forward, &(model_step){.rows = &row, .n_rows = 1, .contexts = (const kv_context *[]){c}, .n_contexts = 1}, s->logits, &err), &err);
+    must(model_forward_step(s->forward, &(model_step){.rows = &row, .n_rows = 1, .contexts = (const kv_context *[]){c}, .n_contexts = 1},
+                            s->logits, &err),
+         &err);
     s->token = token;
     s->pos = pos;
 }

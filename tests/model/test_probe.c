@@ -238,7 +238,8 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
             rows[i] = (model_row){
                 .token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
         }
-        must(model_forward_probe(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, out + done, &err), &err);
+        must(model_forward_probe(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, out + done,
+                &err), &err);
     }
 }
 

@@ -361,7 +361,9 @@ static void check_alone(world *w, const model_row *row, const float *logits) {
     if (r.observer) r.observer = t->observers[1];
     if (r.bounds) r.bounds = t->bounds[1];
     must(kv_context_append(&t->alone, r.pos, &r.span, &r.slot, &err), &err);
-    must(model_forward_step(w->alone.forward, &(model_step){.rows = &r, .n_rows = 1, .contexts = contexts, .n_contexts = 1}, w->expected, &err), &err);
+    must(model_forward_step(w->alone.forward, &(model_step){.rows = &r, .n_rows = 1, .contexts = contexts, .n_contexts = 1}, w->expected,
+                            &err),
+         &err);
     if (row->wants_logits && memcmp(logits, w->expected, bytes) != 0)
         fail_msg("%s: context %d at %d: deviates by %g", w->name, (int)row->context, (int)row->pos,
                  oracle_deviation(logits, w->expected, w->model->net.hp.n_vocab));
@@ -374,7 +376,9 @@ static void run_step(world *w, mix kind) {
     const kv_context *contexts[MAX_CONTEXTS];
     int32_t n = append_rows(w, kind, rows, contexts);
     if (n == 0) return;
-    must(model_forward_step(w->together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = w->n_twins}, w->logits, &err), &err);
+    must(model_forward_step(w->together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = w->n_twins},
+                            w->logits, &err),
+         &err);
     const float *logits = w->logits;
     for (int32_t r = 0; r < n; r++) {
         check_alone(w, &rows[r], logits);
@@ -587,7 +591,9 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
             for (int k = 0; k < 2; k++) {
                 must(kv_context_append(contexts[k], row.pos, &row.span, &row.slot, &err), &err);
                 const kv_context *const context = contexts[k];
-                must(model_forward_step(forwards[k], &(model_step){.rows = &row, .n_rows = 1, .contexts = &context, .n_contexts = 1}, logits[k], &err), &err);
+                must(model_forward_step(forwards[k], &(model_step){.rows = &row, .n_rows = 1, .contexts = &context, .n_contexts = 1},
+                                        logits[k], &err),
+                     &err);
             }
             worst = fmax(worst, oracle_deviation(w.logits, w.expected, m.model->net.hp.n_vocab));
         }
@@ -691,7 +697,8 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
     }
     for (int step = 0; step < 2; step++) { /* the second one adds to the first */
         const int32_t n = append_rows(&w, step ? DECODE : ANY, rows, contexts);
-        if (n > 0) must(model_forward_step(w.together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = w.n_twins}, w.logits, &err), &err);
+        const model_step together = {.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = w.n_twins};
+        if (n > 0) must(model_forward_step(w.together.forward, &together, w.logits, &err), &err);
     }
     for (int32_t i = 0; i < w.n_twins; i++) {
         const attention_observer *o = w.twins[i].observers[0];
@@ -799,7 +806,9 @@ static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
             must(kv_context_append(&w->twins[i].together, rows[n].pos, &rows[n].span, &rows[n].slot, &err), &err);
         }
     }
-    must(model_forward_step(w->together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n_twins}, w->logits, &err), &err);
+    must(model_forward_step(w->together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n_twins},
+                            w->logits, &err),
+         &err);
     return &((cpu_backend *)w->together.backend)->plan;
 }
 

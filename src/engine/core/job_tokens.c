@@ -200,7 +200,8 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const bool late = w->n_late > 0; /* such tokens begin a new span, and attend to any token before them: windows are kept */
     const int32_t runs = (w->scatters ? 1 : c->n_runs) + late + (c->switch_at > 0) + room.runs;
     const bool keeps = keeps_windows || late || w->scatters;
-    return room.blocks + kv_states_blocks(c->engine->pool) + sequence_blocks_in(c->engine->pool, c->format, n + w->n_extra + w->n_late, runs, keeps ? 0 : c->engine->chunk_tokens, keeps);
+    const int64_t others = room.blocks + kv_states_blocks(c->engine->pool);
+    return others + sequence_blocks_in(c->engine->pool, c->format, n + w->n_extra + w->n_late, runs, keeps ? 0 : c->engine->chunk_tokens, keeps);
 }
 
 /* Upper bound of the blocks that a segment's prefill takes, its encoded form included. */

@@ -290,7 +290,8 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 static int read_back(rp_job *c, rp_error *err) {
     const int32_t n_draft = c->request->options.n_draft, most = n_draft == RP_DRAFT_AUTO ? RP_MAX_DRAFT : n_draft;
     /* rejected drafts are removed from the KV */
-    bool drafts = most > 0 && model_capabilities(c->engine->model).truncates && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
+    bool drafts = most > 0 && model_capabilities(c->engine->model).truncates && !c->request->options.forced,
+         penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;
     int32_t *tokens = base_calloc(2 * n, sizeof(*tokens));

@@ -60,7 +60,13 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
 /* The miss reason of a run. */
 static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
-        [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "evicted", [SPAN_END_WINDOW] = "window", [SPAN_END_MEMORY] = "memory", [SPAN_END_STATES] = "checkpoint"};
+        [SPAN_END_ALL] = "last",
+        [SPAN_END_NEW] = "new",
+        [SPAN_END_DROPPED] = "evicted",
+        [SPAN_END_WINDOW] = "window",
+        [SPAN_END_MEMORY] = "memory",
+        [SPAN_END_STATES] = "checkpoint",
+    };
     const char *of_feature = job_features_miss_reason(c);
     if (item->why && !c->exact) return item->why;
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";

@@ -201,7 +201,8 @@ static int check_keep(const rp_engine *e, const pml_layout *l, rp_error *err) {
     while (i < l->n_segments && l->segments[i].keep == 0) i++;
     rp_error why;
     return i == l->n_segments || !engine_check_reduces(e, "keep", &why) ? RP_OK
-                                                                        : pml_fail(err, why.code, l->schema, l->segments[i].holder, "%s", why.message);
+                                                                        : pml_fail(err, why.code, l->schema, l->segments[i].holder, "%s",
+                                                                                   why.message);
 }
 
 static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *err) {

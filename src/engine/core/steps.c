@@ -548,7 +548,13 @@ bool steps_run(rp_engine *e, step_result *out) {
     if (s.n_parts == 0 && !s.probed) return false;
     if (s.n_rows > 0) {
         rp_step_kind last = step_part_kind_of(&e->steps->parts[s.n_parts - 1]); /* chunks are last */
-        const model_step rows = {.rows = e->steps->rows, .n_rows = s.n_rows, .contexts = e->steps->contexts, .n_contexts = s.n_parts, .states = e->steps->states};
+        const model_step rows = {
+            .rows = e->steps->rows,
+            .n_rows = s.n_rows,
+            .contexts = e->steps->contexts,
+            .n_contexts = s.n_parts,
+            .states = e->steps->states,
+        };
         bool waits = waits_for_disk(&s);
         BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts && s.n_logits <= e->steps->max_logits);
         e->steps->n++;

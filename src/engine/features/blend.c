@@ -135,7 +135,8 @@ static int blend_probe(rp_job *c, int32_t n, rp_error *err) {
     const kv_context *contexts[] = {&c->seq.context};
     BASE_ASSERT(n <= e->steps->max_rows && b->done + n <= b->n);
     for (int32_t i = 0; i < n; i++) e->steps->rows[i] = blend_row_of(c, &b->tokens[b->done + i]);
-    int rc = model_forward_probe(e->forward, &(model_step){.rows = e->steps->rows, .n_rows = n, .contexts = contexts, .n_contexts = 1}, b->deviations + b->done, err);
+    int rc = model_forward_probe(e->forward, &(model_step){.rows = e->steps->rows, .n_rows = n, .contexts = contexts, .n_contexts = 1},
+                                 b->deviations + b->done, err);
     if (!rc) b->done += n;
     b->us += base_clock_us() - start;
     return rc;
