@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_items.c: the items of a plan: their list, the slots of a view that the prompt attends to, and the plan as the flat prompt that it stands for.
+/* plan_items.c: the items of a plan: their list, the slots of a view that the prompt attends to, and the plan flattened to a prompt without views.
  * Uses no other file of the plan. */
 #include <stdlib.h>
 
