@@ -86,7 +86,6 @@ typedef struct lint_owner {
 
 int lint_hand_over(lint *x, rp_lint **out) {
     rp_lint *made = base_calloc(1, sizeof(*made));
-    if (made) made->struct_size = (uint32_t)sizeof(*made);
     lint_owner *owner = base_calloc(1, sizeof(*owner));
     rp_lint_finding *findings = base_calloc(x->n_entries + 1, sizeof(*findings));
     if (!made || !owner || !findings) {
@@ -96,7 +95,8 @@ int lint_hand_over(lint *x, rp_lint **out) {
         return base_fail_memory(x->err, sizeof(*findings) * (x->n_entries + 1), "findings");
     }
     *owner = (lint_owner){x->entries, x->n_entries};
-    *made = (rp_lint){.findings = findings,
+    *made = (rp_lint){.struct_size = (uint32_t)sizeof(*made),
+                      .findings = findings,
                       .n_findings = x->n_entries,
                       .n_left_out = x->n_left_out,
                       .n_prompts = (size_t)x->use.n_planned,
