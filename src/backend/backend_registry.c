@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 
@@ -34,6 +35,9 @@ int backend_find(const backend_row **out, const char *name, const model_network 
 int backend_open(backend **out, const char *name, const model_network *net, const backend_options *options, rp_error *err) {
     const backend_row *row;
     *out = NULL;
-    const int rc = backend_find(&row, name, net, err);
-    return rc ? rc : row->open(out, net, options, err);
+    int rc = backend_find(&row, name, net, err);
+    if (!rc) rc = row->open(out, net, options, err);
+    BASE_ASSERT(rc || ((row->can & BACKEND_STUDIES) != 0) == ((*out)->ops->study != NULL));
+    BASE_ASSERT(rc || !model_is_recurrent(net) || (*out)->ops->recurrence);
+    return rc;
 }

@@ -344,7 +344,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
         .times = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us},
     };
-    if ((rc = e->backend_row->open(&e->backend, &e->model->net, &options, err)) ||
+    if ((rc = backend_open(&e->backend, e->backend_row->name, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
@@ -391,6 +391,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
     e->steps->token_goal_us = (double)o->token_goal_ms * 1e3;
     e->plans_only = o->plans_only;
+    e->is_recurrent = model_is_recurrent(&e->model->net);
     if (o->cluster_key) {
         memcpy(whole_of(e)->cluster_key.bytes, o->cluster_key, sizeof(e->cluster_key->bytes));
         e->cluster_key = &whole_of(e)->cluster_key;

@@ -31,6 +31,7 @@ struct rp_engine {
     bool is_whole;                               /* the fingerprint covers every byte of the model (identity.h) */
     base_key salt;                               /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */
     char identity[2 * BASE_KEY_BYTES + 1];       /* the fingerprint, in hexadecimal digits */
+    bool is_recurrent;                           /* the model has recurrent layers */
     bool plans_only;                             /* without backend, store, tree and thread */
     struct span_reporter *reporter;              /* of the store's changes; NULL: not reported */
     const base_key *cluster_key;                 /* NULL: none */

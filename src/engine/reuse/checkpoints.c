@@ -21,8 +21,6 @@
 
 #define MOST_BETWEEN 4096 /* tokens that are computed again at most, after an edit of a long text */
 
-bool checkpoints_are_needed(const rp_engine *e) { return model_is_recurrent(&e->model->net); }
-
 /* N: a multiple of a span's tokens, whose KV takes at least as much memory as a checkpoint. */
 static int32_t tokens_between(const rp_engine *e) {
     const uint64_t bytes = (uint64_t)kv_states_blocks(e->pool) * kv_pool_block_bytes(e->pool);
@@ -35,7 +33,7 @@ static int32_t tokens_between(const rp_engine *e) {
 void checkpoints_find(rp_job *c) {
     job_states *s = &c->states;
     const int32_t n = (int32_t)c->path.n_tokens;
-    if (!checkpoints_are_needed(c->engine)) return;
+    if (!c->engine->is_recurrent) return;
     BASE_ASSERT(!s->now && s->n_unnamed == 0);
     kv_span_unref(s->from); /* of an earlier lookup */
     span_path_take_states(&c->path, &s->from);
@@ -52,7 +50,7 @@ bool checkpoints_have_failed(const rp_job *c) { return c->states.from && kv_span
 int checkpoints_begin(rp_job *c, rp_error *err) {
     job_states *s = &c->states;
     backend *b = c->engine->backend;
-    if (!checkpoints_are_needed(c->engine) || (s->now && !s->from)) return RP_OK;
+    if (!c->engine->is_recurrent || (s->now && !s->from)) return RP_OK;
     const int rc = s->now ? RP_OK : b->ops->recurrence->states_new(b, &s->now, err);
     if (rc || !s->from) return rc;
     kv_span_wait(s->from, kv_pool_shape(c->engine->pool)->n_layers);
@@ -71,7 +69,7 @@ void checkpoints_use(const rp_job *c) {
 
 /* Does its text enter the prefix cache? */
 static bool leaves_any(const rp_job *c) {
-    return checkpoints_are_needed(c->engine) && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
+    return c->engine->is_recurrent && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
 }
 
 /* The next number of tokens, more than n, after which a checkpoint has to be made. */

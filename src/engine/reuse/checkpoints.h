@@ -41,8 +41,6 @@ typedef struct job_states {
     int32_t n_unnamed;
 } job_states;
 
-/* Has the model recurrent layers? */
-bool checkpoints_are_needed(const rp_engine *e);
 /* Shortens the path of a job to its last checkpoint, from which it will continue. */
 void checkpoints_find(rp_job *c);
 /* Of n tokens to compute next: those before a checkpoint has to be made. */

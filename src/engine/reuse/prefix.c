@@ -89,7 +89,7 @@ size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *u
         found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn, user, &states);
         if (states.n_tokens > 0) to_states = before + states.n_tokens, last = states;
     }
-    if (!checkpoints_are_needed(e)) return found;
+    if (!e->is_recurrent) return found;
     if (fn && to_states > 0) fn(user, &last.key);
     return to_states;
 }
