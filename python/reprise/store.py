@@ -198,7 +198,10 @@ class Store:
         self._call(function, ctypes.byref(selection), *args, ctypes.byref(out))
         try:
             entries = out.contents.entries
-            return tuple(copied(Entry, entries[i], kind=text(lib.rp_store_kind_name(entries[i].kind))) for i in range(out.contents.n_entries))
+            return tuple(
+                copied(Entry, entries[i], kind=text(lib.rp_store_kind_name(entries[i].kind)))
+                for i in range(out.contents.n_entries)
+            )
         finally:
             lib.rp_store_listing_free(out)
 
