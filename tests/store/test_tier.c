@@ -227,9 +227,11 @@ static void a_full_tier_evicts(tier_choice kind) {
     span_store_fit_disk(w.store);
     rp_store_stats stats = stats_of(&w);
     assert_true(stats.disk_evictions > 0 && stats.disk_spans >= 3 && stats.disk_spans < 5);
-    put_all(&w); /* those that were evicted, again; the space that a record may need is free before it is written */
+    /* Those that were evicted, again. The space that a record may need is free before it is written, and a record that is
+     * being written is no victim: how many of six are kept depends on the writer's speed. */
+    put_all(&w);
     stats = stats_of(&w);
-    assert_true(stats.disk_spans >= 2 && stats.disk_spans < 5);
+    assert_true(stats.disk_spans >= 1 && stats.disk_spans < 5);
     empty_ram(&w);
     int n_hits = 0;
     for (int i = 0; i < N_SPANS; i++)
