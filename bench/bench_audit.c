@@ -29,6 +29,7 @@
 
 #include "support.h"
 #include "reprise_store.h"
+#include "reprise_pml.h"
 
 #define MAX_ROUNDS 100
 #define MAX_REQUESTS 1000
@@ -130,7 +131,7 @@ static void submit(const bench *b, rp_engine *e, request *q) {
     rp_request r = rp_request_defaults();
     rp_error err;
     q->first_s = q->end_s = 0;
-    r.prompt = q->prompt.bytes;
+    r.prompt = rp_prompt_pml(q->prompt.bytes);
     r.max_tokens = b->answer;
     r.ignore_eos = true;
     r.on_token = on_token;

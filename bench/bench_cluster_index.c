@@ -17,6 +17,7 @@
 #include "cluster/view.h"
 #include "support.h"
 #include "support/span_names.h"
+#include "reprise_cluster.h"
 
 #define N_NODES 100
 #define ITEMS 1563 /* 100,000 tokens, 64 a name */

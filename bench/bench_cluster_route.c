@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "support/router_world.h"
+#include "reprise_cluster.h"
 
 #define ROUNDS 200
 #define IDLE_SECONDS 10

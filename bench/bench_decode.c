@@ -84,7 +84,7 @@ static bool run_cell(bench *b, const cell *c, const char *prompt) {
     b->sum_pass_us = b->sum_between_us = 0;
     for (int i = 0; i < c->n_jobs; i++) {
         rp_request q = rp_request_defaults();
-        q.text = prompt;
+        q.prompt = rp_prompt_text(prompt);
         q.max_tokens = b->tokens;
         q.ignore_eos = true;
         q.on_text = on_text;

@@ -78,7 +78,7 @@ static void ask_library(caller *c, const char *text) {
     rp_job *call;
     rp_result *r;
     rp_error err;
-    q.text = text;
+    q.prompt = rp_prompt_text(text);
     q.max_tokens = c->answer;
     q.ignore_eos = true;
     q.on_text = c->b->whole ? NULL : on_text;

@@ -20,6 +20,7 @@
 #include "engine/core/commands.h"
 #include "engine/core/engine_state.h"
 #include "support.h"
+#include "support/experiments.h"
 
 #define ROUNDS 10
 #define PAUSE_MS 50.0
@@ -92,10 +93,10 @@ static void ask(bench *b, times *t) {
     rp_error err;
     usleep((useconds_t)(-PAUSE_MS * 1e3 * log((rand_r(&b->seed) % 10000 + 1) / 10001.0)));
     fill(tokens, PROMPT, &b->seed);
-    q.tokens = tokens;
-    q.n_tokens = PROMPT;
+    q.prompt = rp_prompt_tokens(tokens, PROMPT);
     q.max_tokens = ANSWER;
-    q.ignore_eos = q.no_prefix = true;
+    q.ignore_eos = true;
+    q.experiment = &experiment_no_prefix;
     double start = bench_now_s();
     if (rp_engine_run(b->engine, &q, &r, &err)) bench_die("a request", &err);
     t->all_ms[t->n] = (bench_now_s() - start) * 1e3;

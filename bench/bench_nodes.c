@@ -28,6 +28,7 @@
 #include "base/threads.h"
 #include "cluster/journal.h"
 #include "cluster/signature.h"
+#include "reprise_cluster.h"
 
 #define MAX_NODES 1000
 #define MAX_CONNECTIONS 4096
@@ -86,14 +87,13 @@ static rp_plan_names *names_of(const char *model, const char *prompt_file) {
     mo.vocabulary_only = true;
     need(rp_model_open(&m, model, &mo, &err) == RP_OK, err.message);
     rp_engine_options o = rp_engine_options_defaults();
-    o.plans_only = true;
-    o.cluster_key = secret;
-    o.identity = IDENTITY;
+    const rp_cluster_options cluster = {.struct_size = sizeof(cluster), .key = secret, .plans_only = true, .identity = IDENTITY};
+    o.cluster = &cluster;
     o.n_ctx = CONTEXT;
     need(rp_engine_new(&e, m, &o, &err) == RP_OK, err.message);
     need(base_file_read(prompt_file, (size_t)64 << 20, &text, &err) == RP_OK, err.message);
     rp_request r = rp_request_defaults();
-    r.text = text.data;
+    r.prompt = rp_prompt_text(text.data);
     r.max_tokens = 1;
     double tokenize_ms = INFINITY, plan_ms = INFINITY;
     for (int i = 0; i < ROUNDS; i++) {

@@ -24,6 +24,8 @@
 #include <string.h>
 
 #include "support.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define LINE_BYTES 4096
 #define MAX_RUNS 64
@@ -118,7 +120,7 @@ static void print_result(const bench *b, int n_runs, const rp_result *r) {
 /* No prefix cache: a cell's text is prefilled even if an earlier run has cached it. */
 static rp_request plain_request(void) {
     rp_request q = rp_request_defaults();
-    q.no_prefix = true;
+    q.experiment = &experiment_no_prefix;
     return q;
 }
 
@@ -132,7 +134,7 @@ static bool prefill(bench *b, const char *line) {
         bench_text_add(&text, "%s", "");
         /* the beginning-of-text token is one of the n */
         if (n > 1) bench_text_add_words(&text, b->model, (size_t)n - 1, &b->seed);
-        q.text = text.bytes;
+        q.prompt = rp_prompt_text(text.bytes);
         q.max_tokens = 1;
         rp_result_free(r);
         r = run(b, &q);
@@ -153,13 +155,12 @@ static bool decode(bench *b, const char *line) {
         return false;
     bench_text prompt = {0};
     rp_request q = plain_request();
-    q.text = "";
+    q.prompt = rp_prompt_text("");
     if (depth > 0) {
         if (!b->has_depth) add_schema(b, "depth", DEPTH_MODULES, DEPTH_TOKENS);
         b->has_depth = true;
         prompt = make_prompt(b, "depth", depth / DEPTH_TOKENS, false, 1);
-        q.prompt = prompt.bytes;
-        q.text = NULL;
+        q.prompt = rp_prompt_pml(prompt.bytes);
         q.max_tokens = 1;
         warm(b, &q);
     }
@@ -193,7 +194,7 @@ static bool documents(bench *b, const char *line) {
     for (int i = full ? 0 : -1; i < n_runs; i++) { /* -1: prefills missing modules */
         bench_text prompt = make_prompt(b, "documents", cached / DOCUMENT_TOKENS, strcmp(order, "backward") == 0, n);
         rp_request q = plain_request();
-        q.prompt = prompt.bytes;
+        q.prompt = rp_prompt_pml(prompt.bytes);
         q.max_tokens = 1;
         q.reuse = full ? RP_REUSE_EXACT : RP_REUSE_ON;
         rp_result_free(r);

@@ -24,6 +24,8 @@
 
 #include "model/model.h"
 #include "support.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define MAX_ROUNDS 99
 #define MAX_MODULES 64
@@ -85,9 +87,9 @@ static rp_result *run(const bench *b, const bench_text *prompt, rp_quality quali
     rp_error err = {0};
     rp_result *r;
     rp_request req = rp_request_defaults();
-    req.prompt = prompt->bytes;
+    req.prompt = rp_prompt_pml(prompt->bytes);
     req.quality = quality;
-    req.no_prefix = true;
+    req.experiment = &experiment_no_prefix;
     req.max_tokens = 1;
     req.ignore_eos = true;
     double start = processor_ms();

@@ -9,7 +9,7 @@
  * each KV format, in turn, and each of
  *
  *   modules or prefix   the cached part of its prompts; --fresh (20) new tokens follow it
- *   layers or whole     reads layer by layer of all spans, or span by span (store_whole_reads)
+ *   layers or whole     reads layer by layer of all spans, or span by span (rp_engine_experiment.store_whole_reads)
  *
  * Its first request hits the disk, its second RAM. Before the engine opens, the records are removed from the page cache
  * (verified by mincore), read once to measure the disk's speed, and removed again. Plans must report the expected tier,
@@ -22,6 +22,10 @@
 #include <string.h>
 
 #include "support.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define MAX_ROUNDS 64
 #define DISK_THREADS 2
@@ -124,9 +128,8 @@ static answer ask(bench *b, rp_engine *e, int m, const char *text, int tail, rp_
     rp_error err;
     watch w = {b, m, tail, 0};
     answer a = {0};
-    if (m == MODULES) q.prompt = text;
-    else q.text = text;
-    q.no_prefix = m != PREFIX;
+    q.prompt = m == MODULES ? rp_prompt_pml(text) : rp_prompt_text(text);
+    q.experiment = m != PREFIX ? &experiment_no_prefix : NULL;
     q.reuse = reuse;
     q.max_tokens = 1;
     q.ignore_eos = true;
@@ -152,7 +155,8 @@ static rp_engine *open_engine(const bench *b, rp_store_write write, bool whole, 
     o.kv_budget_bytes = BUDGET_BYTES;
     o.store_dir = b->dir;
     o.store_write = write;
-    o.store_whole_reads = whole;
+    const rp_engine_experiment experiment = {.struct_size = sizeof(experiment), .store_whole_reads = whole};
+    o.experiment = &experiment;
     double start = bench_now_s();
     if (rp_engine_new(&e, b->model, &o, &err)) bench_die("engine", &err);
     if (ms) *ms = (bench_now_s() - start) * 1e3;

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "support.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 typedef struct settings {
     const char *model;
@@ -51,12 +53,11 @@ static rp_result *run(rp_engine *e, const char *prompt, rp_reuse reuse, int max_
     rp_error err;
     rp_result *r;
     rp_request q = rp_request_defaults();
-    q.prompt = prompt;
+    q.prompt = prompt ? rp_prompt_pml(prompt) : rp_prompt_text("");
     q.reuse = reuse;
-    q.no_prefix = true;
+    q.experiment = &experiment_no_prefix;
     q.max_tokens = max_tokens;
     q.ignore_eos = true;
-    if (!prompt) q.text = "";
     if (rp_engine_run(e, &q, &r, &err)) bench_die("run", &err);
     return r;
 }

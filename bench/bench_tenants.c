@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "support.h"
+#include "reprise_pml.h"
 
 #define MAX_ROUNDS 10000
 #define BUDGET_BYTES ((uint64_t)256 << 20) /* a few rounds: later ones evict earlier ones */
@@ -80,8 +81,8 @@ static double ask(const bench *b, const char *tenant, const char *text) {
     q.tenant = tenant;
     q.max_tokens = 1;
     q.ignore_eos = true;
-    if (b->modules) q.prompt = "<prompt schema=\"own\"><m/> What does it say?</prompt>";
-    else q.text = text;
+    if (b->modules) q.prompt = rp_prompt_pml("<prompt schema=\"own\"><m/> What does it say?</prompt>");
+    else q.prompt = rp_prompt_text(text);
     double start = bench_now_s();
     if (rp_engine_run(b->engine, &q, &r, &err)) bench_die("run", &err);
     double ms = (bench_now_s() - start) * 1e3;

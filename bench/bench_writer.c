@@ -25,6 +25,7 @@
 #include "model/model.h"
 #include "store/disk/disk_tier.h"
 #include "support.h"
+#include "support/experiments.h"
 
 #define MAX_ROUNDS 200
 #define MAX_TOKENS 512
@@ -213,8 +214,8 @@ static void answer(bench *b, subject s, int round) {
     rp_result *r;
     rp_error err;
     watch w = {.b = b};
-    q.text = "Once";
-    q.no_prefix = true;
+    q.prompt = rp_prompt_text("Once");
+    q.experiment = &experiment_no_prefix;
     q.max_tokens = b->tokens + 1;
     q.ignore_eos = true;
     q.on_token = on_token;

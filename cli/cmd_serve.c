@@ -11,6 +11,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "reprise.h"
+#include "reprise_test.h"
 #include "reprise_server.h"
 #include "serve_common.h"
 #include "serve_models.h"
@@ -144,13 +145,18 @@ static rp_server_options server_options(const serve_options *o) {
 #define MOCK_STEP_TOKENS 20   /* a step takes the time of so many tokens' prefill besides its own */
 #define MOCK_ROW_SLOTS 100000 /* a context of so many tokens doubles the time of a token */
 
-static void set_mock(rp_engine_options *e, const serve_options *o) {
-    e->mock_row_us = o->mock_speed > 0 ? 1e6 / (double)o->mock_speed : 0;
-    e->mock_row_slot_us = e->mock_row_us / MOCK_ROW_SLOTS;
-    e->mock_step_us = o->mock_step >= 0 ? (double)o->mock_step * 1e3 : e->mock_row_us * MOCK_STEP_TOKENS;
+static rp_mock_options mock_options(const serve_options *o) {
+    const double row_us = o->mock_speed > 0 ? 1e6 / (double)o->mock_speed : 0;
+    return (rp_mock_options){
+        .struct_size = sizeof(rp_mock_options),
+        .step_us = o->mock_step >= 0 ? (double)o->mock_step * 1e3 : row_us * MOCK_STEP_TOKENS,
+        .row_us = row_us,
+        .row_slot_us = row_us / MOCK_ROW_SLOTS,
+    };
 }
 
-static serve_models_options models_options(const serve_options *o) {
+/* mock: filled in, where the models are mocks; borrowed by the result. */
+static serve_models_options models_options(const serve_options *o, rp_mock_options *mock) {
     rp_engine_options engine = cli_engine_options(&o->engine);
     engine.max_sequences = o->sequences;
     engine.max_queue = o->queue;
@@ -161,8 +167,8 @@ static serve_models_options models_options(const serve_options *o) {
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;
-    if (o->mock) set_mock(&engine, o);
-    return (serve_models_options){&o->models, o->common.name, o->chat_format, &o->schemas, o->mock, engine};
+    *mock = mock_options(o);
+    return (serve_models_options){&o->models, o->common.name, o->chat_format, &o->schemas, o->mock ? mock : NULL, engine};
 }
 
 typedef struct serve_run {
@@ -217,7 +223,8 @@ static int serve_parsed(serve_options *o) {
     if (o->kv_events != NULL && o->models.n > 1)
         return cli_fail(CLI_WRONG_USE, "--kv-events is for a single model: start a server for each of the %zu models", o->models.n);
     if (!o->mock && (o->mock_speed != MOCK_SPEED || o->mock_step >= 0)) return cli_fail(CLI_WRONG_USE, "--mock-speed and --mock-step: need --mock");
-    serve_models_options of_models = models_options(o);
+    rp_mock_options mock;
+    serve_models_options of_models = models_options(o, &mock);
     serve_models *models;
     status = serve_models_new(&models, &of_models);
     const serve_run run = {o, models};

@@ -10,6 +10,7 @@
 #include "common/loader.h"
 #include "common/text.h"
 #include "reprise_tools.h"
+#include "reprise_chat.h"
 
 typedef struct template_options {
     const char *model, *file;

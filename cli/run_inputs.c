@@ -126,11 +126,10 @@ int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form
 
 void run_input_apply(const run_input *in, rp_request *r) {
     if (in->chat != NULL) return;
-    r->prompt = in->document;
-    r->prompt_name = in->document != NULL ? in->name : NULL;
-    if (in->rendered != NULL) r->rendered = in->rendered;
-    else if (in->n_messages > 0) r->messages = in->messages, r->n_messages = in->n_messages;
-    else r->text = in->text;
+    if (in->document != NULL) r->prompt = rp_prompt_pml(in->document), r->prompt.name = in->name;
+    else if (in->rendered != NULL) r->prompt = rp_prompt_rendered(in->rendered, NULL, 0);
+    else if (in->n_messages > 0) r->prompt = rp_prompt_messages(in->messages, (size_t)in->n_messages);
+    else r->prompt = rp_prompt_text(in->text);
 }
 
 void run_inputs_free(run_inputs *in) {

@@ -185,10 +185,10 @@ int serve_models_new(serve_models **out, const serve_models_options *options) {
 static int models_describe(serve_models *s, rp_model *models[], rp_model_info infos[]) {
     for (size_t i = 0; i < s->n; i++) {
         rp_error err;
-        rp_model_options options = rp_model_options_defaults();
-        options.mock = s->options.mock;
         infos[i] = (rp_model_info){.struct_size = sizeof(*infos)};
-        if (rp_model_open(&models[i], s->items[i].path, &options, &err) != RP_OK) return cli_fail_library(&err);
+        const int rc = s->options.mock != NULL ? rp_model_open_mock(&models[i], s->items[i].path, s->options.mock, &err)
+                                               : rp_model_open(&models[i], s->items[i].path, NULL, &err);
+        if (rc != RP_OK) return cli_fail_library(&err);
         rp_model_describe(models[i], &infos[i]);
     }
     return CLI_OK;

@@ -10,6 +10,7 @@
 
 #include "common/loader.h"
 #include "reprise_server.h"
+#include "reprise_test.h"
 
 typedef struct serve_models serve_models;
 
@@ -18,7 +19,7 @@ typedef struct serve_models_options {
     const char *name;         /* of a single model without NAME; NULL: from its file */
     const char *chat_format;  /* NULL: from the model's file */
     const cli_list *schemas;  /* files, for each model */
-    bool mock;                /* rp_model_options.mock, of all models */
+    const rp_mock_options *mock; /* all models are mocks (reprise_test.h); NULL: none is */
     rp_engine_options engine; /* of each model; its ram_bytes and store_budget_bytes are for all together */
 } serve_models_options;
 

@@ -11,6 +11,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "reprise.h"
+#include "reprise_pml.h"
 
 static sigset_t serve_reload_hangup(void) {
     sigset_t set;

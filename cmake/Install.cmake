@@ -4,7 +4,8 @@
 
 install(TARGETS ${installed_libraries} EXPORT RepriseTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/reprise.h include/reprise_chat.h include/reprise_store.h include/reprise_tools.h include/reprise_cluster.h include/reprise_server.h
+file(GLOB installed_headers CONFIGURE_DEPENDS include/*.h)
+install(FILES ${installed_headers}
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs PATTERN man EXCLUDE)

@@ -13,6 +13,7 @@
 
 #include "base/compiler.h"
 #include "cluster/view.h"
+#include "reprise_cluster.h"
 
 #define RANDOM 1 /* of nonces: tools/span_stream_seeds.c has it, too */
 #define N_NODES 2

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "template/template.h"
+#include "reprise_chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

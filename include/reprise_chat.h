@@ -47,6 +47,106 @@ typedef struct rp_chat_message {
     const char *call_id; /* RP_ROLE_TOOL: the call whose result `text` is. NULL: results are those of the calls before them, in their order */
 } rp_chat_message;
 
+/* ---- Chat templates ---- */
+
+/* A model's own chat template: the Jinja that is in its file, or any other, parsed once (docs/templates.md). It renders a conversation as
+ * Python's Jinja2 does in transformers, byte for byte, errors included. It sees its input only, and its time and memory are limited: templates
+ * of foreign files are safe. Immutable: any number of threads may render it. */
+typedef struct rp_template rp_template;
+/* The variables of a rendering, as values (reprise_chat.h). */
+typedef struct rp_template_input rp_template_input;
+
+/* Where bytes of a rendered text are from. Control tokens are recognised in trusted text only. A larger value is the number of a string of the
+ * input: values in the order of the JSON text, or in which they were added, from RP_TEMPLATE_FIRST_STRING on; keys are not counted. */
+#define RP_TEMPLATE_TRUSTED 0u      /* the template's own text */
+#define RP_TEMPLATE_UNTRUSTED 1u    /* made of the input: JSON, names */
+#define RP_TEMPLATE_FIRST_STRING 2u
+
+/* Consecutive bytes of one origin. */
+typedef struct rp_template_run {
+    size_t end;      /* the run ends before this byte of the text, and begins where the run before it ends */
+    size_t offset;   /* of a string of the input: the run's first byte in it; SIZE_MAX: the template changed the bytes */
+    uint32_t origin;
+} rp_template_run;
+
+/* A rendered conversation: n bytes of UTF-8, also NUL-terminated, in n_runs runs. */
+struct rp_template_text {
+    char *bytes;
+    size_t n;
+    rp_template_run *runs;
+    size_t n_runs;
+};
+
+/* A message in a rendered text: where its content ends. */
+struct rp_rendered_turn {
+    size_t end;
+    rp_role role;
+};
+
+/* Asked on the rendering thread, about every millisecond of a rendering: false cancels it (RP_ERR_CANCELLED). */
+typedef bool (*rp_on_look)(void *user);
+
+/* Steps of a rendering: the evaluation of a node, an item, some bytes of text; 10 ns each, 20 at most. A template that takes more fails. */
+#define RP_TEMPLATE_MAX_STEPS ((uint64_t)50000000)
+
+/* Why a rendering failed, for a caller that gives the template another form of the conversation. */
+typedef enum rp_template_failure {
+    RP_TEMPLATE_RENDERED,   /* it did not */
+    RP_TEMPLATE_REFUSED,    /* the template refuses the conversation (raise_exception) */
+    RP_TEMPLATE_WRONG_TYPE, /* a value has a type that the template does not expect ("TypeError: ...") */
+    RP_TEMPLATE_FAILED,     /* anything else */
+} rp_template_failure;
+
+typedef struct rp_template_options {
+    uint32_t struct_size;
+    bool has_time; /* false (default): strftime_now is the local time; true: `time` */
+    int64_t time;  /* seconds since 1970-01-01 00:00, in the time zone to print */
+    /* How many steps may be taken, RP_TEMPLATE_MAX_STEPS at most; lowered by those that were taken, so that several
+     * renderings can share a limit. NULL (default): RP_TEMPLATE_MAX_STEPS. */
+    uint64_t *steps_left;
+    rp_on_look on_look; /* NULL (default): the rendering cannot be cancelled */
+    void *user;         /* of on_look */
+    /* n_trusted pairs of a name and a text, borrowed: more variables, unless the JSON has them. Their texts are trusted. */
+    const char *const *trusted;
+    size_t n_trusted;
+    rp_template_failure *failure; /* set by each rendering; NULL (default): not wanted */
+} rp_template_options;
+
+RP_API void rp_template_options_init(rp_template_options *options, uint32_t struct_size);
+static inline rp_template_options rp_template_options_defaults(void) {
+    rp_template_options o;
+    rp_template_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
+/* Parses a template of n bytes of UTF-8. name: in errors. RP_ERR_SYNTAX (at "name:line"), RP_ERR_UNSUPPORTED (a statement, filter or test that
+ * chat templates do not use), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_template_new(rp_template **out, const char *source, size_t n, const char *name, rp_error *err);
+RP_API void rp_template_free(rp_template *t);
+/* The model's template; NULL: it has none, or none that can be parsed, or rp_model_options.chat_format replaces it. Belongs to the model. */
+RP_API const rp_template *rp_model_template(const rp_model *model);
+/* Does the template use this variable? */
+RP_API bool rp_template_uses(const rp_template *t, const char *variable);
+/* Renders the template with the members of a JSON object as its variables: messages, tools, add_generation_prompt, ... Strings of the object are
+ * untrusted, except usual roles of messages. options: NULL for the defaults.
+ * RP_ERR_INVALID (the JSON is malformed, or the template fails: "TypeError: ...", at "name:line"), RP_ERR_LIMIT (at "name:line": the template takes
+ * too many steps or too much memory), RP_ERR_CANCELLED, RP_ERR_MEMORY.
+ * *out: rp_template_text_free; NULL on failure. */
+RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out,
+                              rp_error *err);
+RP_API void rp_template_text_free(rp_template_text *text);
+/* rp_template_render with the model's template and, unless the JSON has them, its bos_token, eos_token, unk_token and pad_token. If the model wants a
+ * beginning-of-text token and the template writes none, the text is preceded by it. Also RP_ERR_UNSUPPORTED (rp_model_template is NULL). */
+RP_API int rp_model_render(const rp_model *model, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err);
+/* Converts a rendered conversation to tokens, as rp_request.rendered does: after the beginning-of-text token, if the model wants one and the text
+ * does not begin with it. *tokens: owned by the caller, rp_free. RP_ERR_INVALID (malformed runs), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err);
+/* Counts those tokens. ends[n_turns]: how many there are up to the end of each turn, what the template writes after its content included; turns in the
+ * order of the text. Errors as above, and RP_ERR_LIMIT for more than RP_MAX_MESSAGES turns. */
+RP_API int rp_count_rendered(const rp_model *model, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, size_t *ends,
+                             size_t *n_tokens, rp_error *err);
+
+
 /* ---- Input of chat templates ------------------------------------------------------------------------------------- */
 
 /* The variables of a template (rp_template, reprise.h) without JSON in between: a builder, to which values are added in their order:
@@ -197,6 +297,32 @@ RP_API void rp_chat_reader_free(rp_chat_reader *reader);
 /* A GBNF grammar of the JSON that a JSON Schema of n bytes allows, for rp_request.grammar; docs/server.md lists the keywords. *out: rp_free; NULL
  * on failure. RP_ERR_INVALID (malformed JSON or schema, too large), RP_ERR_UNSUPPORTED (a keyword that cannot be enforced), RP_ERR_MEMORY. */
 RP_API int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *err);
+
+/* ---- Infill ---- */
+
+/* A file of context before an infill. */
+typedef struct rp_infill_file {
+    const char *name; /* NULL: none */
+    const char *text; /* n_bytes of UTF-8 */
+    size_t n_bytes;
+} rp_infill_file;
+
+/* The prompt of an infill: what is written between `prefix` and `suffix`. No text is parsed for control tokens. Initialise it with
+ * {.struct_size = sizeof(rp_infill)}; a text of 0 bytes may be NULL. */
+typedef struct rp_infill {
+    uint32_t struct_size;
+    const char *prefix, *suffix;
+    size_t n_prefix, n_suffix;
+    const char *begun; /* the beginning of the infill */
+    size_t n_begun;
+    const rp_infill_file *files; /* n_files, before the text; NULL: none */
+    int32_t n_files;
+} rp_infill;
+
+/* Converts an infill: the beginning-of-text token (if the model wants one), and the texts between the model's fill-in-the-middle tokens, in the
+ * order of its family. *tokens: owned by the caller, rp_free; input of rp_request.tokens.
+ * RP_ERR_UNSUPPORTED (the model has no such tokens: rp_model_info.infills), RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_infill(const rp_model *model, const rp_infill *infill, int32_t **tokens, size_t *n_tokens, rp_error *err);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,8 @@
  * A name stands for KV without telling what it is of: a hash, keyed by the cluster's secret, of the KV's key, or of the tokens from the beginning
  * of a text. Who lacks the secret can neither compute names nor ask whether a text is cached somewhere.
  *
- *   node     an engine with rp_engine_options.on_spans: it reports the names of what its store holds
- *   router   an engine with rp_engine_options.plans_only over a model with its vocabulary only: rp_plan_names gives the names of a request's KV, as
+ *   node     an engine with rp_cluster_options.on_spans: it reports the names of what its store holds
+ *   router   an engine with rp_cluster_options.plans_only over a model with its vocabulary only: rp_plan_names gives the names of a request's KV, as
  *            a node with the same identity would plan it
  */
 #ifndef REPRISE_CLUSTER_H
@@ -17,6 +17,59 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- An engine of a cluster ---- */
+
+/* The name of KV. */
+#define RP_NAME_BYTES 16
+#define RP_CLUSTER_KEY_BYTES 32
+typedef struct rp_name {
+    uint8_t bytes[RP_NAME_BYTES];
+} rp_name;
+
+#define RP_TIER_RAM 1u
+#define RP_TIER_DISK 2u
+
+/* The store holds KV of this name in other tiers than before. */
+typedef struct rp_span_change {
+    rp_name name;
+    uint32_t tiers; /* RP_TIER_*: where it is now; 0: nowhere */
+} rp_span_change;
+
+/* Called with changes in their order, some hundred at a time, at the end of a step,
+ * on the engine's thread or, for what is on disk at the start, within rp_engine_new. It must not wait. changes is
+ * borrowed meanwhile. */
+typedef void (*rp_on_spans)(void *user, const rp_span_change *changes, size_t n);
+
+/* A block: RP_NAME_TOKENS (64) consecutive tokens of plain text, whose KV the store holds in other tiers than before. */
+typedef struct rp_block_change {
+    rp_name name;          /* of the text up to its end, as in rp_span_change */
+    rp_name parent;        /* of the text up to its beginning; zeros: it is the first block */
+    uint32_t tiers;        /* RP_TIER_*: where it is now; 0: nowhere */
+    const int32_t *tokens; /* [RP_NAME_TOKENS] */
+} rp_block_change;
+
+/* As rp_on_spans. A block comes after its parent, and is gone, tiers 0, with it. */
+typedef void (*rp_on_blocks)(void *user, const rp_block_change *changes, size_t n);
+
+/* What makes an engine part of a cluster: rp_engine_options.cluster. Borrowed until rp_engine_new returns. Initialise it with
+ * {.struct_size = sizeof(rp_cluster_options)}. */
+struct rp_cluster_options {
+    uint32_t struct_size;
+    const uint8_t *key;        /* [RP_CLUSTER_KEY_BYTES], the secret of names; NULL: the engine has no names */
+    rp_on_spans on_spans;      /* reports the names of what the store holds; needs `key`. NULL: none */
+    void *spans_user;
+    rp_on_blocks on_blocks;    /* reports blocks of plain text, with their tokens: of texts from position 0 on, without
+                                  modules or an adapter, in the engine's KV format, of blocks_tenant. Needs `key`. NULL: none */
+    void *blocks_user;
+    const char *blocks_tenant; /* NULL, "": of requests without a tenant */
+    bool plans_only;           /* plan requests, without computing any: schemas, rp_plan_names_of and rp_engine_inspect work,
+                                  rp_engine_submit gives RP_ERR_UNSUPPORTED. The model may be opened with vocabulary_only, from a
+                                  file with the shape of a supported model (RP_ERR_UNSUPPORTED). No weights, KV memory or thread
+                                  are used. RP_ERR_INVALID: with store_dir or on_spans. Default false */
+    const char *identity;      /* plans_only: plan for engines of this identity (rp_engine_identity), with the same options about
+                                  KV and context; NULL: its own. RP_ERR_INVALID: not 64 lower-case digits, or without plans_only */
+};
 
 /* ---- Names ---- */
 

@@ -180,8 +180,8 @@ typedef struct rp_server_models {
  * are called on one thread at a time: on this one for names[0], which is loaded at once, then on a thread of the server, in rp_server_free for those
  * that are still loaded. Errors of load; RP_ERR_INVALID (names, aliases). */
 RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *models, rp_error *err);
-/* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_models.load makes, so that the server
- * knows what its store holds; with kv_events likewise cluster_key, on_blocks, blocks_user and blocks_tenant; without them, nothing. An engine reports
+/* With cluster_listen or kv_events: sets the option `cluster` of the engine that rp_server_models.load makes, so that the server knows what its
+ * store holds (rp_cluster_options: on_spans, on_blocks; owned by the server); without them, nothing. An engine reports
  * until it has ended, which is within rp_server_free: rp_server_ready, whose engine outlives the server, gives RP_ERR_UNSUPPORTED with either. */
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
 /* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free, like the strings of options. Engines that

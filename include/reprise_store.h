@@ -353,6 +353,58 @@ RP_API int rp_engine_audit(rp_engine *engine, rp_audit **out, rp_error *err);
 RP_API int rp_store_read_audit(rp_store *store, rp_audit **out, char *model, rp_error *err);
 RP_API void rp_audit_free(rp_audit *audit);
 
+/* ---- Totals ---- */
+
+/* State of the disk tier. An unavailable store does not stop an engine: lookups miss, and KV is computed. */
+typedef enum rp_store_state {
+    RP_STORE_OFF,       /* no store_dir */
+    RP_STORE_WORKS,     /* includes a store opened read-only on request */
+    RP_STORE_UNWRITTEN, /* the last write failed: records are read, and writes are retried every ten seconds */
+    RP_STORE_READ_ONLY, /* could not be opened for writing: records are read, none is added until reopened */
+    RP_STORE_UNUSABLE,  /* could not be opened: nothing is read or written until reopened */
+} rp_store_state;
+#define RP_N_STORE_STATES 5
+RP_API const char *rp_store_state_name(rp_store_state state); /* "off", "works", "unwritten", ...; static; NULL past the end */
+
+/* Totals over all tenants; operator use only. */
+typedef struct rp_store_stats {
+    uint32_t struct_size;
+    uint64_t spans, bytes, budget_bytes;
+    uint64_t used_bytes;  /* KV of jobs that is not cached yet included; as of the last step */
+    uint64_t hits, misses, inserts, evictions; /* evictions: from RAM and disk */
+    uint64_t expired;     /* spans past their TTL */
+    uint64_t disk_spans, disk_bytes, disk_budget_bytes; /* records, those of other models too */
+    uint64_t disk_reads, disk_read_bytes, disk_writes, disk_write_bytes, disk_evictions;
+    uint64_t disk_unwritten; /* spans not written: disk full, an error, or evicted from RAM before the disk was ready */
+    uint64_t disk_skipped;   /* text used once, not written: the records on disk have higher priority (docs/store.md) */
+    uint64_t disk_late;      /* spans of text that waited too long on a slow disk: written when the queue is empty, or
+                                after their next use (docs/store.md) */
+    uint64_t disk_waiting, disk_waiting_bytes; /* spans queued for writing, and their KV */
+    uint64_t disk_once_bytes; /* of them: text used once, written when nothing else is queued */
+    uint64_t disk_lag_us;     /* age of the oldest of the others; 0: none */
+    uint64_t disk_faults;    /* unreadable records */
+    rp_store_state disk_state;
+    const char *disk_trouble; /* why it is neither off nor works: "no_space", "io_error", "permission", "read_only_disk", "open_files", "locked",
+                                 "version", "memory", "other"; else "". Static */
+} rp_store_stats;
+/* RP_ERR_INVALID (struct_size is not set). */
+RP_API int rp_engine_store_stats(rp_engine *engine, rp_store_stats *out);
+
+/* Learned scaffolds (RP_QUALITY_SCAFFOLD; docs/quality.md): totals over all tenants; operator use only. A combination
+ * is a prompt up to the end of its last module. As of the last job. */
+typedef struct rp_scaffold_stats {
+    uint32_t struct_size;
+    uint64_t known;   /* combinations remembered */
+    uint64_t prefilled; /* of them: prefilled jointly */
+    uint64_t pending; /* of them: to be prefilled jointly when the engine is idle */
+    uint64_t hits;    /* requests made exact by a scaffold */
+    uint64_t misses;  /* requests without one: RP_QUALITY_REUSE was used */
+    uint64_t dropped; /* scaffolds evicted, for lack of use or for others */
+    uint64_t bytes, budget_bytes; /* KV they added; rp_engine_options.scaffold_bytes */
+} rp_scaffold_stats;
+/* RP_ERR_INVALID (struct_size is not set). */
+RP_API int rp_engine_scaffold_stats(rp_engine *engine, rp_scaffold_stats *out);
+
 #ifdef __cplusplus
 }
 #endif

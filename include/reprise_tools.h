@@ -6,7 +6,9 @@
 #ifndef REPRISE_TOOLS_H
 #define REPRISE_TOOLS_H
 
+#include "reprise_chat.h"
 #include "reprise_cluster.h"
+#include "reprise_pml.h"
 #include "reprise_store.h"
 
 #ifdef __cplusplus
@@ -122,8 +124,8 @@ typedef struct rp_inspection {
  * Errors of rp_engine_run. */
 RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
                              rp_inspection **out, rp_error *err);
-/* The same for a prompt made of parts, which has to name a schema or to have documents (rp_prompt_append_document). */
-RP_API int rp_engine_inspect_prompt(rp_engine *engine, const char *tenant, const rp_prompt *prompt, const char *prompt_name,
+/* The same for a prompt made of parts, which has to name a schema or to have documents (rp_builder_append_document). */
+RP_API int rp_engine_inspect_prompt(rp_engine *engine, const char *tenant, const rp_builder *prompt, const char *prompt_name,
                                     rp_inspection **out, rp_error *err);
 RP_API void rp_inspection_free(rp_inspection *inspection);
 

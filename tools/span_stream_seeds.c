@@ -11,6 +11,7 @@
 #include "cluster/view.h"
 #include "support/must.h"
 #include "support/span_names.h"
+#include "reprise_cluster.h"
 
 typedef struct seed {
     const char *name;

@@ -32,7 +32,7 @@ static void poisson_submit(poisson *p, int kind, double due_ms) {
     bench_text_add_random(&t, p->words, o->shared_tokens, &beginning);
     bench_text_add_random(&t, p->words, n, &text);
     rp_request r = rp_request_defaults();
-    r.text = bench_text_bytes(p->words, &t);
+    r.prompt = rp_prompt_text(bench_text_bytes(p->words, &t));
     r.max_tokens = bench_random_around(&p->lengths, o->max_tokens);
     r.ignore_eos = true;
     bench_submit(p->driver, &r, &(bench_place){.kind = kind, .due_ms = due_ms});

@@ -29,7 +29,7 @@ static void replay_submit(replay *p, size_t i) {
     const bench_request *q = &p->session->requests.items[i];
     bench_text t = bench_request_text(&p->session->requests, q, p->session->words, p->session->options->scale);
     rp_request r = rp_request_defaults();
-    r.text = bench_text_bytes(p->session->words, &t);
+    r.prompt = rp_prompt_text(bench_text_bytes(p->session->words, &t));
     r.max_tokens = replay_scaled(p, q->output_tokens);
     r.ignore_eos = true;
     bench_submit(p->session->driver, &r, &(bench_place){.due_ms = cli_now_ms(), .tag = (int64_t)i});

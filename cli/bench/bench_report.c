@@ -4,6 +4,7 @@
 #include "common/command.h"
 #include "common/json_out.h"
 #include "common/text.h"
+#include "reprise_store.h"
 
 #include <string.h>
 

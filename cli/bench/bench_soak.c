@@ -13,6 +13,8 @@
 
 #include "bench/bench_soak.h"
 #include "common/command.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
 
 #define TELL_EVERY_MS 10000.0
 #define LOOK_EVERY_MS 250.0

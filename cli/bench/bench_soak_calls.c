@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/bench_soak.h"
+#include "reprise_test.h"
 
 #define PARAMETER_TOKENS 4
 
@@ -100,14 +101,18 @@ static void draw_prompt(soak_source *s, soak_draft *out) {
         out->kind = out->known % 2 ? SOAK_TEXT : SOAK_MODULAR;
         schema = 0;
     } else out->kind = soak_source_once_in(s, 3) ? SOAK_MODULAR : SOAK_TEXT;
-    if (out->kind == SOAK_MODULAR) out->request.prompt = out->document = modular_prompt(s, schema, &own);
-    else {
+    if (out->kind == SOAK_MODULAR) {
+        out->document = modular_prompt(s, schema, &own);
+        out->request.prompt = rp_prompt_pml(out->document);
+    } else {
         soak_source_add_text(s, &out->text, &own);
-        out->request.text = bench_text_bytes(s->words, &out->text);
+        out->request.prompt = rp_prompt_text(bench_text_bytes(s->words, &out->text));
     }
 }
 
 /* Sampling options and end conditions. Not for recurring prompts: their answers must not change. */
+static const rp_request_experiment soak_no_prefix = {.struct_size = sizeof(soak_no_prefix), .no_prefix = true};
+
 static void draw_ends(soak_source *s, soak_draft *out) {
     static const char *const stops[] = {" the", ".", "\n"};
     rp_request *r = &out->request;
@@ -120,7 +125,7 @@ static void draw_ends(soak_source *s, soak_draft *out) {
     if (soak_source_once_in(s, 10)) r->stops = stops, r->n_stops = 3;
     if (soak_source_once_in(s, 10)) r->deadline_ms = bench_soak_calls_between(&s->state, 1, 300);
     if (soak_source_once_in(s, 20)) r->n_logprobs = 5;
-    if (soak_source_once_in(s, 20)) r->no_prefix = true;
+    if (soak_source_once_in(s, 20)) r->experiment = &soak_no_prefix;
     if (soak_source_once_in(s, 20)) r->reuse = soak_source_once_in(s, 2) ? RP_REUSE_OFF : RP_REUSE_EXACT;
     if (soak_source_once_in(s, 20)) out->stop_after = bench_soak_calls_between(&s->state, 1, s->unit);
 }

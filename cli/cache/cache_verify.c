@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "reprise_store.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 typedef struct verify_options {
     cache_store_args store;

@@ -10,6 +10,7 @@
 #include "common/console.h"
 #include "common/text.h"
 #include "run_report.h"
+#include "reprise_store.h"
 
 /* What cli_options_parse fills in for /set. */
 typedef struct setting_values {

@@ -104,8 +104,7 @@ static void session_count(chat_session *s, rp_result *r) {
 static int session_run(chat_session *s, const rp_message *messages, size_t n, rp_result **result) {
     rp_request r = rp_request_defaults();
     rp_error err;
-    r.messages = messages;
-    r.n_messages = (int32_t)n;
+    r.prompt = rp_prompt_messages(messages, n);
     r.max_tokens = s->settings.max_tokens;
     r.n_draft = s->draft;
     r.n_kept_shares = 0;

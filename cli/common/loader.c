@@ -113,10 +113,14 @@ static void watch_maps(const char *model, const char *weights_dir) {
 
 static int open_model(cli_loaded *l, const char *path, const char *chat_format, rp_error *err) {
     rp_model_options options = rp_model_options_defaults();
-    options.chat_format = chat_format;
-    options.mock = l->mock;
     l->path = path;
     watch_maps(path, NULL);
+    if (l->mock != NULL) {
+        rp_mock_options mock = *l->mock;
+        mock.chat_format = chat_format;
+        return rp_model_open_mock(&l->model, path, &mock, err);
+    }
+    options.chat_format = chat_format;
     return rp_model_open(&l->model, path, &options, err);
 }
 

@@ -5,6 +5,8 @@
 
 #include "common/options.h"
 #include "reprise.h"
+#include "reprise_test.h"
+#include "reprise_pml.h"
 
 typedef struct cli_loaded {
     const char *path; /* of the model: `found`, or borrowed */
@@ -13,7 +15,7 @@ typedef struct cli_loaded {
     rp_engine *engine;
     rp_schema *schema; /* the last of the schemas */
     const int64_t *close_ms; /* argument of rp_engine_close; NULL: no limit */
-    bool mock;         /* set before the model is opened: rp_model_options.mock */
+    const rp_mock_options *mock; /* set before the model is opened: it is a mock (reprise_test.h); NULL: it is not */
 } cli_loaded;
 
 /* Options shared by `run` and `eval`; all zero: the defaults. */

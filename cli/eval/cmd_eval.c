@@ -22,6 +22,8 @@
 #include "common/json_out.h"
 #include "common/loader.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
+#include "reprise_test.h"
 
 typedef struct eval_options {
     const char *model, *chat_format, *output, *items, *svg, *svg_kv;
@@ -194,9 +196,10 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     if (rc != RP_OK) return rc;
     distributions_make_space(d, item->metric == EVAL_PERPLEXITY ? (int32_t)n : 1, s->info.n_vocab);
     rp_request r = rp_request_defaults();
-    r.prompt = item->prompt;
+    r.prompt = rp_prompt_pml(item->prompt);
     r.reuse = setting->reuse;
-    r.no_prefix = true; /* modules are compared; with a prefix cache, an item's second run would hit its first */
+    rp_request_experiment experiment = {.struct_size = sizeof(experiment), .no_prefix = true};
+    r.experiment = &experiment; /* modules are compared; with a prefix cache, an item's second run would hit its first */
     r.max_tokens = 1;
     r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
     if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(engine, &r, result, err); /* caches the modules; */
@@ -207,8 +210,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.kv_keep = setting->kv_keep[0] ? setting->kv_keep : NULL;
     r.kv_method = setting->kv_method[0] ? setting->kv_method : NULL;
     r.max_tokens = s->options->max_tokens;
-    r.forced = forced;
-    r.n_forced = (int32_t)n;
+    experiment.forced = forced;
+    experiment.n_forced = (int32_t)n;
     r.on_logits = eval_on_logits;
     r.user = d;
     if (rc == RP_OK) rc = rp_engine_run(engine, &r, result, err);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "reprise.h"
+#include "reprise_pml.h"
 
 typedef struct eval_setting {
     const char *name; /* as given by the user; borrowed */

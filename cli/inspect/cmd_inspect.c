@@ -16,6 +16,7 @@
 #include "inspect/inspect_text.h"
 #include "common/loader.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 typedef struct inspect_options {
     const char *model, *chat_format, *pml, *svg;

@@ -14,6 +14,7 @@
 #include "structured/chat_input.h"
 #include "structured/structured_error.h"
 #include "structured/tool_text.h"
+#include "reprise_chat.h"
 
 #define MAX_TEXT_BYTES ((size_t)64 << 20) /* of a message, or of the rendered JSON */
 

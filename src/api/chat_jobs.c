@@ -78,16 +78,12 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     const int rc = request ? base_sized_read(q, sizeof(*q), request, "rp_request", err) : RP_OK;
     if (rc) return rc;
     if (!c) return base_fail(err, RP_ERR_INVALID, "a chat is needed");
-    if (q->prompt || q->built || q->messages || q->tokens || q->text || q->rendered || q->grammar)
+    if (q->prompt.kind != RP_PROMPT_NONE || q->grammar)
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt or a grammar: both are the chat's");
     j->own = *q;
     j->chat = chat_ref(c);
     q->struct_size = (uint32_t)sizeof(*q);
-    q->rendered = c->rendered;
-    q->rendered_turns = c->turns;
-    q->n_rendered_turns = (int32_t)c->n_turns;
-    q->messages = c->rendered ? NULL : c->messages;
-    q->n_messages = c->rendered ? 0 : (int32_t)c->n_messages;
+    q->prompt = c->rendered ? rp_prompt_rendered(c->rendered, c->turns, c->n_turns) : rp_prompt_messages(c->messages, c->n_messages);
     q->grammar = c->grammar.text;
     q->grammar_trigger = c->grammar.trigger;
     q->special_text = c->special_text;

@@ -32,8 +32,7 @@ static int embedding_submit(embedding_run *run, rp_error *err) {
     size_t n = in->n_tokens;
     int rc = RP_OK;
     if (in->text) rc = rp_tokenize_embedding(run->engine->model, in->text, in->n_bytes, in->second, in->n_second, 0, &own, &n, err);
-    q.tokens = in->text ? own : in->tokens;
-    q.n_tokens = (int32_t)BASE_MIN(n, INT32_MAX);
+    q.prompt = rp_prompt_tokens(in->text ? own : in->tokens, n);
     if (!rc && n == 0) rc = base_fail(err, RP_ERR_INVALID, "the text has no tokens: give one that is not empty");
     if (!rc) rc = rp_engine_submit(run->engine, &q, &run->jobs[run->next], err);
     rp_free(own);

@@ -17,6 +17,8 @@
 #include "pml/plan.h"
 #include "pml/quality.h"
 #include "template/template.h"
+#include "reprise_chat.h"
+#include "reprise_test.h"
 
 void rp_model_options_init(rp_model_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &(rp_model_options){.chat_format = NULL}, sizeof(rp_model_options));
@@ -28,6 +30,17 @@ int rp_model_open(rp_model **out, const char *path, const rp_model_options *opti
     rp_model_options o = rp_model_options_defaults();
     int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_model_options", err) : RP_OK;
     return rc ? rc : model_open(out, path, &o, err);
+}
+
+int rp_model_open_mock(rp_model **out, const char *path, const rp_mock_options *options, rp_error *err) {
+    if (!out || !path) return base_fail(err, RP_ERR_INVALID, "rp_model_open_mock: out and path are needed");
+    *out = NULL;
+    rp_mock_options o = {.struct_size = sizeof(o)};
+    const int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_mock_options", err) : RP_OK;
+    if (rc) return rc;
+    if (!(o.step_us >= 0 && o.row_us >= 0 && o.row_slot_us >= 0) || o.step_us + o.row_us + o.row_slot_us > 1e9)
+        return base_fail(err, RP_ERR_INVALID, "step_us, row_us and row_slot_us: give 0 or more, up to 1e9 together");
+    return model_open_mock(out, path, &o, err);
 }
 
 void rp_model_close(rp_model *model) { model_close(model); }

@@ -15,13 +15,12 @@
 /* What a backend can do besides plain steps, bits. */
 enum {
     BACKEND_STUDIES = 1 << 0, /* it has the operations that choose and judge slots: read_head, bound, deviate, output_norms */
-    BACKEND_TIMED = 1 << 1,   /* its steps take at least backend_options.times */
 };
 
 /* X(name, capabilities), the preferred one first */
 #define BACKENDS(X) \
     X(cpu, BACKEND_STUDIES) \
-    X(mock, BACKEND_TIMED)
+    X(mock, 0)
 
 /* Microseconds that a step takes, at least those of its own work: of the step, of each row, of each slot of each row's context. */
 typedef struct backend_times {

@@ -19,6 +19,7 @@
 #define CLUSTER_JOURNAL_H
 
 #include "cluster/wire.h"
+#include "reprise_cluster.h"
 
 #define CLUSTER_RING_CHANGES ((size_t)65536)
 #define CLUSTER_MAX_READERS 64

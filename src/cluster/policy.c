@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "base/hash.h"
 #include "cluster/cost.h"
+#include "reprise_cluster.h"
 
 /* A disk whose speed is not known yet: 1 GB/s. */
 #define READ_BYTE_US 1e-3

@@ -21,6 +21,7 @@
 #include "cluster/policy.h"
 #include "cluster/request_queue.h"
 #include "cluster/speculation.h"
+#include "reprise_cluster.h"
 
 #define ROUTER_WORDS (CLUSTER_MAX_NODES / 64)
 #define ROUTER_TICKETS_AT_ONCE 64

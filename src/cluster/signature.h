@@ -18,6 +18,7 @@
 #include <stddef.h>
 
 #include "cluster/wire.h"
+#include "reprise_cluster.h"
 
 #define CLUSTER_SIGNATURE_HEADER "x-reprise-cluster"
 #define CLUSTER_SIGNATURE_BYTES (2 + 2 * CLUSTER_NONCE_BYTES + 1 + 2 * 32 + 1) /* with its NUL */

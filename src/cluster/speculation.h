@@ -11,6 +11,7 @@
 #define CLUSTER_SPECULATION_H
 
 #include "cluster/index.h"
+#include "reprise_cluster.h"
 
 #define CLUSTER_MAX_SPECULATIVE ((size_t)1 << 18) /* entries; 32 bytes each */
 

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "reprise_cluster.h"
 
 #define FIRST_DELAY_US 100000
 #define LAST_DELAY_US 5000000

@@ -128,12 +128,12 @@ static int read_shape(rp_model *m, rp_error *err) {
     return rc;
 }
 
-static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {
+static int open_vocabulary(rp_model *m, const char *format, rp_error *err) {
     gguf_string arch;
     int rc = tokenizer_new(&m->tokenizer, m->file, err);
-    if (!rc) rc = choose_chat_format(m, options->chat_format, err);
+    if (!rc) rc = choose_chat_format(m, format, err);
     if (!rc) rc = model_take_texts(m, err);
-    if (!rc && !options->chat_format) rc = model_read_template(m, err);
+    if (!rc && !format) rc = model_read_template(m, err);
     if (rc) return rc;
     m->net.hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
@@ -152,16 +152,18 @@ int model_check_whole(const rp_model *m, rp_error *err) {
                         "the model was opened with vocabulary_only: open it without");
 }
 
-static int model_open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
+static int model_open_parts(rp_model *m, const rp_model_options *options, const rp_mock_options *mock, rp_error *err) {
     int rc = check_is_model(m, err);
     if (rc) return rc;
-    if (options && options->mock && options->vocabulary_only)
-        return base_fail(err, RP_ERR_INVALID, "vocabulary_only and mock are set: a mock is for engines, a vocabulary for none");
-    if (options && (options->vocabulary_only || options->mock)) {
-        rc = open_vocabulary(m, options, err);
-        m->vocabulary_only = options->vocabulary_only;
-        if (rc) return rc;
-        return options->mock ? model_make_mock(m, err) : read_shape(m, err);
+    if (mock) {
+        rc = open_vocabulary(m, mock->chat_format, err);
+        m->times = (backend_times){mock->step_us, mock->row_us, mock->row_slot_us};
+        return rc ? rc : model_make_mock(m, err);
+    }
+    if (options && options->vocabulary_only) {
+        rc = open_vocabulary(m, options->chat_format, err);
+        m->vocabulary_only = true;
+        return rc ? rc : read_shape(m, err);
     }
     if ((rc = find_arch(m, err)) || (rc = check_has_weights(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
@@ -172,7 +174,7 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, rp_err
     return RP_OK;
 }
 
-int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err) {
+static int open_model(rp_model **out, gguf_file *file, const rp_model_options *options, const rp_mock_options *mock, rp_error *err) {
     *out = NULL;
     rp_model *m = base_calloc(1, sizeof(*m));
     if (!m) {
@@ -181,13 +183,23 @@ int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *opt
     }
     m->file = file;
     int rc = (m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0) ? RP_OK : base_fail_memory(err, sizeof(m->lock), "a lock");
-    if (!rc) rc = model_open_parts(m, options, err);
+    if (!rc) rc = model_open_parts(m, options, mock, err);
     if (rc) {
         model_close(m);
         return rc;
     }
     *out = m;
     return RP_OK;
+}
+
+int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err) {
+    return open_model(out, file, options, NULL, err);
+}
+
+int model_open_mock(rp_model **out, const char *path, const rp_mock_options *options, rp_error *err) {
+    gguf_file *file = NULL;
+    const int rc = gguf_open(&file, path, err);
+    return rc ? rc : open_model(out, file, NULL, options, err);
 }
 
 int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err) {

@@ -29,9 +29,11 @@
 #include "kv/block_pool.h"
 #include "model/chat_format.h"
 #include "model/gguf/gguf.h"
+#include "backend/backend_registry.h"
 #include "backend/model_network.h"
 #include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
+#include "reprise_test.h"
 
 /* Features of an architecture; a row of the table is a set of these. Features that follow from the presence of a tensor
  * (biases, fused or tied weights) need no bit. */
@@ -101,6 +103,7 @@ struct rp_model {
     char *chat_template; /* the file's own; NULL: none */
     rp_sampling advice;  /* the file's own, of the fields in `advised` */
     uint32_t advised;    /* RP_ADVISES_* */
+    backend_times times;  /* of a mock's steps */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
     bool has_shape;       /* of net.hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
@@ -117,7 +120,9 @@ struct rp_model {
 
 /* see rp_model_open */
 int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
-/* The same for an opened file. The model takes ownership of it; on failure it is closed. */
+/* see rp_model_open_mock */
+int model_open_mock(rp_model **out, const char *path, const rp_mock_options *options, rp_error *err);
+/* As model_open, for an opened file. The model takes ownership of it; on failure it is closed. */
 int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
 /* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. A mock is whole. */

@@ -8,6 +8,7 @@
 #define MODEL_MODEL_TEMPLATE_H
 
 #include "model/model.h"
+#include "reprise_chat.h"
 
 /* Parses m->chat_template, if there is one. One that cannot be parsed is reported in the log, and is none. RP_ERR_MEMORY. */
 int model_read_template(rp_model *m, rp_error *err);

@@ -21,6 +21,7 @@
 #include "kv/block_pool.h"
 #include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
+#include "reprise_pml.h"
 
 #define PML_MAX_BYTES ((size_t)64 << 20)     /* per document or src file */
 #define PML_MAX_NODES ((size_t)1 << 18)

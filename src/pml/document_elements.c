@@ -13,6 +13,7 @@
 #include "model/reduction.h"
 #include "pml/document_internal.h"
 #include "pml/quality.h"
+#include "reprise_pml.h"
 
 /* The attribute being read, and its draft. */
 typedef struct reading {

@@ -21,6 +21,7 @@
 #include "base/buffer.h"
 #include "base/text.h"
 #include "pml/document.h"
+#include "reprise_pml.h"
 
 /* ---- Storage (document.c): strings and arrays that live as long as the document ---- */
 

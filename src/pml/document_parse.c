@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
+#include "reprise_pml.h"
 
 /* ---- expat's events ---- */
 

@@ -274,12 +274,12 @@ static int finish_run(pml_plan **out, pml_plan *p, int rc, rp_error *err) {
     return rc;
 }
 
-int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err) {
+int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, size_t n, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     int rc = append_bos(m, &p->tokens, err);
-    if (!rc) rc = tokenizer_encode(m->tokenizer, text, strlen(text), (tokenizer_options){.space_prefix = true}, &p->tokens, err);
+    if (!rc) rc = tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = true}, &p->tokens, err);
     return finish_run(out, p, rc, err);
 }
 

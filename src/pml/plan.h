@@ -10,6 +10,7 @@
 #define PML_PLAN_H
 
 #include "pml/layout.h"
+#include "reprise_chat.h"
 
 typedef struct pml_item {
     bool is_view;
@@ -82,7 +83,7 @@ typedef struct pml_plan {
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
                  rp_quality quality, rp_quality least, rp_error *err);
 /* Plans plain text: the beginning-of-text token, if the model requires one, and the text, as one run. */
-int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
+int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, size_t n, rp_error *err);
 /* Plans tokens as given, as one run. RP_ERR_INVALID (an id that is not in the vocabulary). */
 int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err);
 /* Memory of sampled answers: appends the tokens of an assistant's text, which follows `opening`, to the preceding tokens in out; false: unknown

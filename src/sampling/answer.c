@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "reprise_test.h"
 
 #define MAX_ANSWER_BYTES ((size_t)64 << 20)
 #define RESERVED_TOKENS 4096 /* capacity of an answer before its first token; a longer answer grows */
@@ -37,7 +38,7 @@ static int answer_reserve(answer *a, rp_error *err) {
 }
 
 void answer_limit(answer *a, const rp_request *o, const answer_place *place) {
-    a->most = (int32_t)BASE_MIN(o->forced ? o->n_forced : o->max_tokens, place->room);
+    a->most = (int32_t)BASE_MIN(o->experiment->forced ? o->experiment->n_forced : o->max_tokens, place->room);
 }
 
 static int open_guide(answer *a, rp_error *err) {
@@ -59,10 +60,10 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
     result->finish_reason = "length";
     int64_t tokens = (int64_t)place->n_prompt + a->most;
     int rc;
-    if ((rc = stop_matcher_open(&a->stream.stops, o->stops, o->forced ? 0 : o->n_stops, err)) ||
+    if ((rc = stop_matcher_open(&a->stream.stops, o->stops, o->experiment->forced ? 0 : o->n_stops, err)) ||
         (rc = sampler_open(&a->sampler, &o->sampling, place->n_vocab, tokens, err)) ||
         (rc = logprobs_open(&a->logprobs, o->n_logprobs, place->n_vocab, err)) ||
-        (rc = o->grammar && !o->forced ? open_guide(a, err) : RP_OK))
+        (rc = o->grammar && !o->experiment->forced ? open_guide(a, err) : RP_OK))
         return rc;
     result->n_top = a->logprobs.n_top;
     return answer_reserve(a, err);
@@ -135,7 +136,7 @@ static int answer_choose(answer *a, const float *logits, int32_t *token, rp_erro
     const rp_request *o = a->options;
     bool too_hard = false;
     int rc = RP_OK;
-    if (o->forced) *token = o->forced[a->result->n_tokens];
+    if (o->experiment->forced) *token = o->experiment->forced[a->result->n_tokens];
     else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
     else rc = grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);
     if (rc || *token >= 0) return rc;
@@ -225,7 +226,7 @@ static int answer_sample(answer *a, const float *logits, int32_t *token, rp_erro
     a->over = true;
     if (!a->first_us) a->first_us = base_clock_us();
     if (rc || *token < 0) return rc;
-    if (!o->ignore_eos && !o->forced && tokenizer_is_end(a->place.tokenizer, *token)) {
+    if (!o->ignore_eos && !o->experiment->forced && tokenizer_is_end(a->place.tokenizer, *token)) {
         a->result->finish_reason = "stop";
         return RP_OK;
     }

@@ -33,6 +33,7 @@
 #include "server/route/route.h"
 #include "server/routes.h"
 #include "reprise_store.h"
+#include "reprise_cluster.h"
 
 #define DEFAULT_PORT 8080
 #define DEFAULT_CONNECTIONS 1024
@@ -263,12 +264,16 @@ int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_erro
 }
 
 void rp_server_join(rp_server *s, rp_engine_options *o) {
+    if (!s->cluster && !s->kv_events) return;
+    rp_cluster_options *cluster = &s->engine_cluster;
+    *cluster = (rp_cluster_options){.struct_size = sizeof(*cluster)};
     if (s->cluster) {
-        o->cluster_key = cluster_node_secret(s->cluster);
-        o->on_spans = cluster_node_on_spans;
-        o->spans_user = s->cluster;
+        cluster->key = cluster_node_secret(s->cluster);
+        cluster->on_spans = cluster_node_on_spans;
+        cluster->spans_user = s->cluster;
     }
-    if (s->kv_events) kv_events_join(s->kv_events, o);
+    if (s->kv_events) kv_events_join(s->kv_events, cluster);
+    o->cluster = cluster;
 }
 
 int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {

@@ -33,6 +33,7 @@
 #define STORE_SPAN_STORE_H
 
 #include "store/index/span_write_back.h"
+#include "reprise_store.h"
 
 #define SPAN_STORE_MAX SPAN_INDEX_MAX
 

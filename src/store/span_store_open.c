@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/span_store_internal.h"
+#include "reprise_store.h"
 
 #define NONE SPAN_STORE_NONE
 

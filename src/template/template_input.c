@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "template/template_internal.h"
+#include "reprise_chat.h"
 
 /* ---- Life ---- */
 

@@ -12,6 +12,7 @@
 
 #include "base/compiler.h"
 #include "template/template.h"
+#include "reprise_chat.h"
 
 /* ---- Memory (template_memory.c) ---- */
 

@@ -11,6 +11,7 @@
 #include "base/json_number.h"
 #include "base/json_read.h"
 #include "template/template_internal.h"
+#include "reprise_chat.h"
 
 /* ---- Reading ---- */
 

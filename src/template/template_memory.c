@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "template/template_internal.h"
+#include "reprise_chat.h"
 
 #define FIRST_CHUNK_BYTES ((size_t)16 << 10)
 #define MAX_CHUNK_BYTES ((size_t)4 << 20)

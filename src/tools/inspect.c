@@ -18,6 +18,7 @@
 #include "pml/layout.h"
 #include "pml/plan.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 #define PREVIEW_BYTES 64
 
@@ -185,7 +186,7 @@ static int inspect_fill(rp_inspection *x, inspection_owner *o, const pml_layout 
 /* Input of an inspection: `built`, or `prompt` and `schema`, one of which may be NULL. */
 typedef struct inspected {
     const char *schema, *prompt;
-    const rp_prompt *built;
+    const rp_builder *built;
     const char *name; /* of the prompt in errors */
 } inspected;
 
@@ -203,13 +204,13 @@ static int inspect_parse(rp_engine *e, const base_key *salt, const inspected *wh
 
 static int inspect_build(rp_engine *e, const base_key *salt, const inspected *what, inspection_owner *o,
                          rp_error *err) {
-    const char *schema = engine_prompt_schema(what->built);
-    int rc = engine_prompt_check(what->built, err);
+    const char *schema = builder_schema(what->built);
+    int rc = builder_check(what->built, err);
     if (!rc)
         rc = schema ? engine_find_schema(e, salt, schema, &o->held, err)
-                    : engine_prompt_make_schema(what->built, e, salt, what->name, NULL, &o->held, err);
+                    : builder_make_schema(what->built, e, salt, what->name, NULL, &o->held, err);
     if (!rc) rc = engine_use_schema(e, &o->held, NULL, err);
-    return rc ? rc : engine_prompt_build(what->built, o->held->document, what->name, &o->prompt, err);
+    return rc ? rc : builder_build(what->built, o->held->document, what->name, &o->prompt, err);
 }
 
 static int inspect_inspect(rp_engine *e, const base_key *salt, const inspected *what, rp_inspection *x, rp_error *err) {
@@ -249,7 +250,7 @@ int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, cons
     return inspect_new(e, tenant, (inspected){.schema = schema, .prompt = prompt, .name = prompt_name}, out, err);
 }
 
-int rp_engine_inspect_prompt(rp_engine *e, const char *tenant, const rp_prompt *prompt, const char *prompt_name,
+int rp_engine_inspect_prompt(rp_engine *e, const char *tenant, const rp_builder *prompt, const char *prompt_name,
                              rp_inspection **out, rp_error *err) {
     if (!e || !out || !prompt)
         return base_fail(err, RP_ERR_INVALID, "rp_engine_inspect_prompt: engine, prompt and out are needed");

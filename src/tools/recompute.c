@@ -27,6 +27,7 @@
 #include "store/disk/disk_tier.h"
 #include "store/record/record_layer.h"
 #include "reprise_tools.h"
+#include "reprise_store.h"
 
 #define MOST_WAY_TOKENS ((size_t)1 << 24)
 

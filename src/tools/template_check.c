@@ -22,6 +22,7 @@
 #include "reprise_tools.h"
 #include "template/template.h"
 #include "template/template_internal.h"
+#include "reprise_chat.h"
 
 #define SHOWN_BEFORE 32 /* bytes */
 #define SHOWN_BYTES 96

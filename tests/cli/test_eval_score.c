@@ -12,6 +12,7 @@
 
 #include "eval/eval_score.h"
 #include "eval/eval_setting.h"
+#include "reprise_pml.h"
 
 static double score(eval_metric metric, const char *answer, const char *accepted) {
     const char *const list[] = {"no answer at all", accepted};

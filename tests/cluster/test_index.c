@@ -15,6 +15,7 @@
 #include "cluster/wire.h"
 #include "support/seed.h"
 #include "support/span_names.h"
+#include "reprise_cluster.h"
 
 #define N_NAMES 400
 #define N_NODES 24

@@ -17,6 +17,7 @@
 #include "engine/core/cost_model.h"
 #include "support/router_world.h"
 #include "support/seed.h"
+#include "reprise_cluster.h"
 
 #define MAX_ITEMS 64
 

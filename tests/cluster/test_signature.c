@@ -14,6 +14,7 @@
 #include "cluster/nonces.h"
 #include "cluster/relay.h"
 #include "cluster/signature.h"
+#include "reprise_cluster.h"
 
 static int failures;
 

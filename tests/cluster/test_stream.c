@@ -18,6 +18,7 @@
 #include "support/must.h"
 #include "support/seed.h"
 #include "support/span_names.h"
+#include "reprise_cluster.h"
 
 #define N_NAMES 6000 /* several pieces of a snapshot */
 #define N_NODES 2

@@ -16,6 +16,7 @@
 #include "cluster/wire.h"
 #include "support/seed.h"
 #include "support/span_names.h"
+#include "reprise_cluster.h"
 
 static const uint8_t secret[RP_CLUSTER_KEY_BYTES] = "32 bytes of a secret, as a file";
 static const uint8_t nonce[CLUSTER_NONCE_BYTES] = "a nonce, 16 byte";

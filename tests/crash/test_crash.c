@@ -29,6 +29,9 @@
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "support/experiments.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven hills</module>"
                                   "<module name='c' keep='25%'>one of the seven hills of the city and of the river, two of the hills and the rivers of the "
@@ -50,8 +53,8 @@ static int rounds;
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
-    q.prompt = requests[i].prompt;
-    q.text = requests[i].text;
+    q.prompt = rp_prompt_pml(requests[i].prompt);
+    q.prompt = rp_prompt_text(requests[i].text);
     q.max_tokens = 4;
     q.ignore_eos = true;
     return q;
@@ -83,7 +86,7 @@ static bool is_reduced(const oracle_run *run) {
 
 static void run_reduced(rp_engine *e, oracle_run *out) {
     rp_request q = request_of(0);
-    q.prompt = REDUCED;
+    q.prompt = rp_prompt_pml(REDUCED);
     oracle_run_make(out, e, &q);
     assert_int_equal(out->rc, RP_OK);
 }
@@ -99,7 +102,7 @@ static int open_all(void **state) {
         rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
         for (int i = 0; i < N_REQUESTS; i++) {
             rp_request q = request_of(i);
-            q.no_prefix = true;
+            q.experiment = &experiment_no_prefix;
             oracle_run_make(&cold[f][i], e, &q);
             assert_int_equal(cold[f][i].rc, RP_OK);
         }

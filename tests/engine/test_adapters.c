@@ -26,6 +26,7 @@
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
 
 #define N_PROMPT 300
 #define AT 200 /* of the invocation */
@@ -103,8 +104,7 @@ static rp_engine *open_engine(rp_model *m, int32_t chunk, const char *store) {
 
 static rp_request request_of(const int32_t *ids, int32_t n, rp_adapter *a) {
     rp_request q = rp_request_defaults();
-    q.tokens = ids;
-    q.n_tokens = n;
+    q.prompt = rp_prompt_tokens(ids, n);
     q.adapter = a;
     q.max_tokens = N_ANSWER;
     q.ignore_eos = true;
@@ -246,7 +246,7 @@ static const char prompt[] = "<prompt schema='s'><a/><b who='two brothers'/> And
 
 static rp_request modular(rp_adapter *a, rp_quality_mode mode, int32_t amount) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompt;
+    q.prompt = rp_prompt_pml(prompt);
     q.adapter = a;
     q.max_tokens = N_ANSWER;
     q.ignore_eos = true;
@@ -430,10 +430,10 @@ static void test_activated_on_disk(void **state) {
 }
 
 /* The last n tokens of a prompt: an adapter that they activate. */
-static rp_adapter *open_for_end(rp_engine *e, const rp_prompt *p, int32_t n) {
+static rp_adapter *open_for_end(rp_engine *e, const rp_builder *p, int32_t n) {
     rp_request q = rp_request_defaults();
     lora_shape s = activated_shape();
-    q.built = p;
+    q.prompt = rp_prompt_built(p);
     q.max_tokens = 0;
     q.quality = (rp_quality){RP_QUALITY_EXACT, 0};
     q.n_prompt_logprobs = 1;
@@ -456,15 +456,15 @@ static void test_activated_modules(void **state) {
     snprintf(long_text, sizeof long_text, "%s People say that the harbour was built by two brothers.", text);
     rp_engine *e = open_engine(model, 64, NULL);
     for (int order = 0; order < 2; order++) {
-        rp_prompt *p = NULL;
+        rp_builder *p = NULL;
         rp_result *r = NULL;
-        must(rp_prompt_new(&p, NULL, &err), &err);
-        must(rp_prompt_append_document(p, text, strlen(text)), &err);
-        if (order) must(rp_prompt_append_text(p, call, strlen(call)), &err);
-        must(rp_prompt_append_document(p, long_text, strlen(long_text)), &err);
-        must(rp_prompt_append_text(p, call, order ? 5 : strlen(call)), &err);
+        must(rp_builder_new(&p, NULL, &err), &err);
+        must(rp_builder_append_document(p, text, strlen(text)), &err);
+        if (order) must(rp_builder_append_text(p, call, strlen(call)), &err);
+        must(rp_builder_append_document(p, long_text, strlen(long_text)), &err);
+        must(rp_builder_append_text(p, call, order ? 5 : strlen(call)), &err);
         rp_request q = rp_request_defaults();
-        q.built = p;
+        q.prompt = rp_prompt_built(p);
         q.max_tokens = N_ANSWER;
         q.ignore_eos = true;
         if (!order) check(e, &q, NULL, "base");
@@ -486,7 +486,7 @@ static void test_activated_modules(void **state) {
             q.quality = (rp_quality){RP_QUALITY_EXACT, 0};
             check(e, &q, NULL, "activated at quality exact");
         }
-        rp_prompt_free(p);
+        rp_builder_free(p);
     }
     rp_engine_free(e);
     rp_adapter_close(a);

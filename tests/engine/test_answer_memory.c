@@ -16,6 +16,7 @@
 #include "engine/reuse/answer_memory.h"
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
+#include "support/experiments.h"
 
 /* ---- the memory ---- */
 
@@ -102,8 +103,7 @@ typedef struct turn {
 
 static rp_request ask(const turn *t, int32_t n_messages) {
     rp_request q = rp_request_defaults();
-    q.messages = t->messages;
-    q.n_messages = n_messages;
+    q.prompt = rp_prompt_messages(t->messages, n_messages);
     q.max_tokens = 24;
     q.sampling.temperature = 1;
     return q;
@@ -169,9 +169,7 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     open_turn(&t);
     size_t n = cut(&t, 3, &tokens);
     rp_request q = ask(&t, 0);
-    q.messages = NULL;
-    q.tokens = tokens; /* the same conversation, newly tokenized: it leaves the earlier turn within its answer */
-    q.n_tokens = (int32_t)n;
+    q.prompt = rp_prompt_tokens(tokens, n); /* the same conversation, newly tokenized: it leaves the earlier turn within its answer */
     rp_result *anew = tiny_model_answer(t.engine, &q);
     assert_true(anew->cached_tokens < earlier_tokens(&t));
     assert_true(anew->mismatch.token >= t.first->prompt_tokens);
@@ -181,8 +179,7 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     /* another turn: both answers are in it as they were sampled */
     rp_message messages[5] = {t.messages[0], t.messages[1], t.messages[2], {RP_ROLE_ASSISTANT, goes_on->text, strlen(goes_on->text)},
                               {RP_ROLE_USER, "Where?", 6}};
-    q.messages = messages;
-    q.n_messages = 5;
+    q.prompt = rp_prompt_messages(messages, 5);
     rp_result *third = tiny_model_answer(t.engine, &q);
     if (is_text(&t, goes_on)) assert_true(third->cached_tokens >= goes_on->prompt_tokens + goes_on->n_tokens - 1);
     assert_true(third->cached_tokens >= earlier_tokens(&t));
@@ -205,14 +202,12 @@ static void elsewhere_the_text_counts(void **state) {
     for (int i = 0; i < 5; i++) with[i] = ask(&t, 3);
     with[1].reuse = RP_REUSE_OFF;
     with[2].reuse = RP_REUSE_EXACT;
-    with[3].no_prefix = true;
+    with[3].experiment = &experiment_no_prefix;
     with[4].tenant = "another";
     for (int i = 0; i < 5; i++) {
         rp_result *r = tiny_model_answer(t.engine, &with[i]), *same;
         rp_request q = with[i];
-        q.messages = NULL;
-        q.tokens = tokens;
-        q.n_tokens = (int32_t)n;
+        q.prompt = rp_prompt_tokens(tokens, n);
         same = tiny_model_answer(t.engine, &q);
         bool equal = r->prompt_tokens == same->prompt_tokens && r->n_tokens == same->n_tokens &&
                      memcmp(r->tokens, same->tokens, (size_t)r->n_tokens * sizeof(*r->tokens)) == 0;

@@ -32,6 +32,7 @@
 #include "support/oracle_run.h"
 #include "support/tiny_model.h"
 #include "reprise_store.h"
+#include "reprise_pml.h"
 
 #define MAX_DIVERGENCE 0.5F
 
@@ -122,7 +123,7 @@ static rp_engine *open_engine(const rp_engine_options *o) {
 
 static rp_result *ask(rp_engine *e, const char *prompt) {
     rp_request r = rp_request_defaults();
-    r.prompt = prompt;
+    r.prompt = rp_prompt_pml(prompt);
     r.max_tokens = 4;
     return tiny_model_answer(e, &r);
 }
@@ -294,7 +295,7 @@ static void one_in_n_modular_requests_is_chosen(void **state) {
     char prompt[1024];
     for (int i = 0; i < 10; i++) {
         rp_request text = rp_request_defaults();
-        text.text = "Tom had a red ball.";
+        text.prompt = rp_prompt_text("Tom had a red ball.");
         text.max_tokens = 2;
         rp_result_free(tiny_model_answer(e, &text)); /* not modular */
         write_prompt(WHOLE, 0, 1, i % 2, "", prompt, sizeof(prompt));
@@ -524,7 +525,7 @@ static void ask_long(oracle_run *r, rp_engine *e, int i, const char *quality, rp
     rp_request q = rp_request_defaults();
     snprintf(prompt, sizeof(prompt), "<prompt schema=\"long\"%s><t%d/><t%d/><user>%s %s?</user></prompt>", quality, i % N_TOWNS, (i + 1) % N_TOWNS,
              i % 2 ? "What is the river of" : "Who is the mayor of", towns[(i + i / N_TOWNS) % 2 ? i % N_TOWNS : (i + 1) % N_TOWNS]);
-    q.prompt = prompt;
+    q.prompt = rp_prompt_pml(prompt);
     q.max_tokens = 4;
     q.reuse = reuse;
     oracle_run_make(r, e, &q);

@@ -25,6 +25,7 @@
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/tiny_random.h"
+#include "reprise_pml.h"
 
 #define PLANTED 11
 #define MAX_DIVERGENCE 0.05F
@@ -130,8 +131,7 @@ static rp_request text_request(int i) {
     tiny_random random = {(uint64_t)i + 1};
     rp_request r = rp_request_defaults();
     for (size_t k = 0; k < sizeof(tokens) / sizeof(tokens[0]); k++) tokens[k] = 4 + (int32_t)tiny_random_below(&random, N_VOCAB - 4);
-    r.tokens = tokens;
-    r.n_tokens = 60 + 13 * (i % 8);
+    r.prompt = rp_prompt_tokens(tokens, 60 + 13 * (i % 8));
     r.max_tokens = 3;
     return r;
 }
@@ -144,7 +144,7 @@ static rp_request module_request(int i) {
     rp_request r = rp_request_defaults();
     snprintf(prompt, sizeof(prompt), "<prompt schema=\"docs\">%s%s<user>%s</user></prompt>", i % 3 != 1 ? "<a/>" : "", i % 3 ? "<b/>" : "",
              questions[i % 8]);
-    r.prompt = prompt;
+    r.prompt = rp_prompt_pml(prompt);
     r.max_tokens = 3;
     return r;
 }

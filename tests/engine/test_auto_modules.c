@@ -84,7 +84,7 @@ static rp_engine *open_engine(const char *store_dir, const rp_engine_options *fr
 
 static void ask_as(oracle_run *run, rp_engine *e, const char *text, rp_reuse reuse, const char *tenant) {
     rp_request q = rp_request_defaults();
-    q.text = text;
+    q.prompt = rp_prompt_text(text);
     q.max_tokens = 2;
     q.ignore_eos = true;
     q.reuse = reuse;

@@ -21,6 +21,7 @@
 #include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
+#include "reprise_pml.h"
 
 #define N_CTX 2048
 
@@ -69,7 +70,7 @@ static rp_model *open_golden(const char *name) {
 
 static void run(const world *w, const char *pml, rp_quality quality, oracle_run *out) {
     rp_request req = rp_request_defaults();
-    req.prompt = pml;
+    req.prompt = rp_prompt_pml(pml);
     req.quality = quality;
     req.max_tokens = 4;
     req.ignore_eos = true;

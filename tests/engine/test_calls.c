@@ -18,10 +18,13 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "reprise.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
 #include "support/calls.h"
 #include "support/gate.h"
 #include "support/shared_model.h"
 #include "support/tiny_model.h"
+#include "support/experiments.h"
 
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
@@ -215,7 +218,7 @@ static void a_text_is_read_once(void **state) {
     assert_true(longer->cached_tokens >= first->prompt_tokens - 2); /* before a space the last token may differ */
     assert_string_equal(longer->plan[0].tier, "ram");
     assert_int_equal(strlen(longer->plan[0].key), 16);
-    off.no_prefix = true;
+    off.experiment = &experiment_no_prefix;
     rp_result *without = tiny_model_answer(e, &off);
     assert_int_equal(without->cached_tokens, 0);
     assert_string_equal(last_item(without)->reason, "off");
@@ -241,13 +244,13 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     rp_request q = rp_request_defaults();
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
     q.max_tokens = 2;
-    q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user></prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user></prompt>");
     rp_result *first = tiny_model_answer(e, &q);
-    q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>Why?</user></prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>Why?</user></prompt>");
     rp_result *second = tiny_model_answer(e, &q);
-    q.prompt = "<prompt schema='s'><b/><user>What is this about, and who wrote it?</user></prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><b/><user>What is this about, and who wrote it?</user></prompt>");
     rp_result *third = tiny_model_answer(e, &q);
-    q.prompt = "<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>");
     rp_result *fourth = tiny_model_answer(e, &q);
     assert_string_equal(fourth->mismatch.message, "user 2");
     assert_string_equal(fourth->mismatch.module, "prompt");
@@ -300,7 +303,7 @@ static void a_call_counts_its_prompt_before_the_first_token(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(prompts); i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(reuses); k++) {
             rp_request q = calls_request(NULL, 2);
-            q.prompt = prompts[i];
+            q.prompt = rp_prompt_pml(prompts[i]);
             q.reuse = reuses[k];
             rp_result *r = run_watched(e, &q);
             assert_true((r->cached_tokens > 0) == (r->timings.saved_ms > 0));
@@ -376,8 +379,8 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     assert_int_equal(rp_job_result(call, &none, &err), RP_OK);
     assert_null(none);
     rp_job_free(call);
-    q.text = NULL;
-    q.prompt = "<prompt schema='s'><m0/><m7/> And?</prompt>";
+    q.prompt = rp_prompt_text(NULL);
+    q.prompt = rp_prompt_pml("<prompt schema='s'><m0/><m7/> And?</prompt>");
     rp_result *r = tiny_model_answer(e, &q);
     assert_true(r->cached_tokens > 100);
     rp_result_free(r);
@@ -401,17 +404,14 @@ static void token_ids_are_a_prompt(void **state) {
     rp_request q = calls_request(text, 6);
     rp_result *first = tiny_model_answer(e, &q);
     assert_int_equal(rp_tokenize(model, text, strlen(text), false, true, &tokens, &n, &err), RP_OK);
-    q.text = NULL;
-    q.tokens = tokens;
-    q.n_tokens = (int32_t)n;
+    q.prompt = rp_prompt_tokens(tokens, n);
     rp_result *second = tiny_model_answer(e, &q);
     assert_int_equal(second->prompt_tokens, first->prompt_tokens);
     assert_int_equal(second->cached_tokens, first->prompt_tokens - 1);
     assert_string_equal(second->text, first->text);
-    q.n_tokens = 0;
+    q.prompt.n = 0;
     assert_int_equal(rp_engine_run(e, &q, &none, &err), RP_ERR_INVALID);
-    q.tokens = bad;
-    q.n_tokens = 2;
+    q.prompt = rp_prompt_tokens(bad, 2);
     assert_int_equal(rp_engine_run(e, &q, &none, &err), RP_ERR_INVALID);
     assert_non_null(strstr(err.message, "token 1"));
     bad[0] = -1;

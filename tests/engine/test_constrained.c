@@ -16,10 +16,12 @@
 #include <string.h>
 
 #include "reprise.h"
+#include "reprise_test.h"
 #include "support/oracle_run.h"
 #include "support/random_grammar.h"
 #include "support/seed.h"
 #include "support/tiny_model.h"
+#include "support/experiments.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MOST_VOCAB 1024
@@ -54,7 +56,7 @@ static int close_models(void **state) {
 
 static rp_request request_of(const char *grammar) {
     rp_request q = rp_request_defaults();
-    q.text = "Once upon a time there was a little girl who";
+    q.prompt = rp_prompt_text("Once upon a time there was a little girl who");
     q.grammar = grammar;
     q.max_tokens = 12;
     return q;
@@ -101,7 +103,7 @@ static void answers_are_texts_of_their_grammars(void **state) {
         size_t m = (size_t)round % LEN(kinds);
         random_grammar_make(g, &r, true);
         rp_request q = request_of(g->text);
-        if (round % 4 == 3) q.text = ""; /* a space before the first word is not part of the text */
+        if (round % 4 == 3) q.prompt = rp_prompt_text(""); /* a space before the first word is not part of the text */
         q.sampling.temperature = (float)(round / 2 % 2);
         q.sampling.seed = tiny_random_u64(&r);
         q.ignore_eos = round % 5 == 4;
@@ -285,8 +287,8 @@ static void forced_tokens_are_not_asked(void **state) {
     (void)state;
     int32_t forced[] = {300, 301, 302};
     rp_request q = request_of("root ::= \"never again\"");
-    q.forced = forced;
-    q.n_forced = 3;
+    const rp_request_experiment experiment = experiment_forced(forced, 3);
+    q.experiment = &experiment;
     rp_result *r = run(0, &q);
     assert_int_equal(r->n_tokens, 3);
     assert_memory_equal(r->tokens, forced, sizeof forced);

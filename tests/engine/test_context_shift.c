@@ -22,6 +22,9 @@
 #include "support/seed.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define CONTEXT 256
 #define PIECE (CONTEXT / 4)
@@ -66,13 +69,12 @@ static void draw_tokens(const rp_model *m, int32_t *ids, int32_t n, uint64_t see
     for (int32_t i = 0; i < n; i++) ids[i] = (int32_t)tiny_random_below(&r, (uint64_t)m->net.hp.n_vocab);
 }
 
-/* Tokens as the prompt, and as the answer. */
-static rp_request request_of(const int32_t *ids, int32_t n_prompt, int32_t n_answer) {
+/* Tokens as the prompt, and as the answer; the answer's are in *forced. */
+static rp_request request_of(const int32_t *ids, int32_t n_prompt, int32_t n_answer, rp_request_experiment *forced) {
     rp_request q = rp_request_defaults();
-    q.tokens = ids;
-    q.n_tokens = n_prompt;
-    q.forced = ids + n_prompt;
-    q.n_forced = n_answer;
+    *forced = experiment_forced(ids + n_prompt, n_answer);
+    q.prompt = rp_prompt_tokens(ids, (size_t)n_prompt);
+    q.experiment = forced;
     q.ignore_eos = true;
     q.context_shift = true;
     return q;
@@ -120,7 +122,8 @@ static void check_reference(const char *name, const gguf_file *file, rp_model *m
     float *logits = reference_alloc((size_t)n_vocab, sizeof(*logits));
     draw_tokens(m, ids, N_PROMPT + n_answer, 5);
     rp_engine *e = engine_of(m, 2, 0, RP_KV_F32, NULL);
-    const rp_request q = request_of(ids, N_PROMPT, n_answer);
+    rp_request_experiment forced;
+    const rp_request q = request_of(ids, N_PROMPT, n_answer, &forced);
     run(e, &q, &answer);
     assert_int_equal(answer.n_steps, n_answer);
     assert_int_equal(answer.result->context_shifts, (N_PROMPT + n_answer - 1 - CONTEXT + PIECE - 1) / PIECE);
@@ -235,7 +238,7 @@ static void hits_are_misses(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++) {
         check_everywhere(model, formats[i], drawn_request(text), NULL);
         rp_request q = drawn_request(NULL);
-        q.prompt = "<prompt schema='s'><b/><a/><user>And which of them is it?</user></prompt>"; /* not the schema's order: moved */
+        q.prompt = rp_prompt_pml("<prompt schema='s'><b/><a/><user>And which of them is it?</user></prompt>"); /* not the schema's order: moved */
         check_everywhere(model, formats[i], q, schema_text());
         q.quality = (rp_quality){RP_QUALITY_BLEND, 20}; /* scattered spans */
         if (i == 0) check_everywhere(model, formats[i], q, schema_text());
@@ -278,10 +281,11 @@ static void memory_is_flat(void **state) {
         rp_engine *e;
         must(rp_engine_new(&e, model, &o, &err), &err);
         draw_tokens(model, ids, N_PROMPT + n_answer, 9);
-        const rp_request q = request_of(ids, N_PROMPT, n_answer);
+        rp_request_experiment forced;
+        const rp_request q = request_of(ids, N_PROMPT, n_answer, &forced);
         run(e, &q, &r);
-        assert_int_equal(r.result->n_tokens, q.n_forced); /* the budget does not shorten it */
-        printf("%d tokens: at most %llu bytes of KV in the first two contexts, %llu after them; %llu bytes are 64 tokens\n", q.n_forced,
+        assert_int_equal(r.result->n_tokens, n_answer); /* the budget does not shorten it */
+        printf("%d tokens: at most %llu bytes of KV in the first two contexts, %llu after them; %llu bytes are 64 tokens\n", n_answer,
                (unsigned long long)w.most[0], (unsigned long long)w.most[1], (unsigned long long)column_bytes);
         assert_true(w.most[1] <= w.most[0] && w.most[1] > column_bytes * (CONTEXT * 3 / 4 / 64));
         assert_true(r.result->kv_bytes <= column_bytes * (CONTEXT / 64 + 6));
@@ -298,9 +302,10 @@ static void the_prompt_is_cached_and_the_answer_is_not(void **state) {
     oracle_run r, again;
     rp_engine *e = engine_of(model, 2, 0, RP_KV_F16, NULL);
     draw_tokens(model, ids, N_PROMPT + N_ANSWER, 11);
-    rp_request q = request_of(ids, N_PROMPT, N_ANSWER);
+    rp_request_experiment forced;
+    rp_request q = request_of(ids, N_PROMPT, N_ANSWER, &forced);
     run(e, &q, &r);
-    q = request_of(ids, N_PROMPT + 100, 5); /* its answer fits: nothing is shifted */
+    q = request_of(ids, N_PROMPT + 100, 5, &forced); /* its answer fits: nothing is shifted */
     run(e, &q, &again);
     assert_int_equal(again.result->context_shifts, 0);
     assert_int_equal(again.result->cached_tokens, N_PROMPT);
@@ -317,12 +322,10 @@ static void system_messages_stay(void **state) {
     rp_engine *e = engine_of(model, 1, 0, RP_KV_F16, NULL);
     oracle_run with, without;
     rp_request q = drawn_request(NULL);
-    q.messages = messages;
-    q.n_messages = 2;
+    q.prompt = rp_prompt_messages(messages, 2);
     run(e, &q, &with);
     assert_true(with.result->context_shifts > 2 && with.result->n_tokens == N_DRAWN);
-    q.messages = messages + 1; /* other tokens stay: other answers, in the end */
-    q.n_messages = 1;
+    q.prompt = rp_prompt_messages(messages + 1, 1); /* other tokens stay: other answers, in the end */
     run(e, &q, &without);
     assert_false(oracle_run_same(&with, &without));
     oracle_run_free(&with), oracle_run_free(&without);
@@ -349,7 +352,7 @@ static void what_cannot_be_shifted_is_refused(void **state) {
     q.kv_keep = "50%";
     check_refused(e, &q, RP_ERR_CONFLICT, "kv_keep");
     q = drawn_request(NULL);
-    q.prompt = "<prompt schema='s'><b/><a/><user>Which?</user></prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><b/><a/><user>Which?</user></prompt>");
     q.quality = (rp_quality){RP_QUALITY_FOCUS, 20};
     check_refused(e, &q, RP_ERR_CONFLICT, "focus");
     rp_engine_free(e);

@@ -133,7 +133,7 @@ static rp_engine *new_engine(void) { return open_engine(NULL); }
 
 static void ask(oracle_run *run, rp_engine *e, const char *text, int32_t shifted_reuse) {
     rp_request q = rp_request_defaults();
-    q.text = text;
+    q.prompt = rp_prompt_text(text);
     q.max_tokens = 1;
     q.ignore_eos = true;
     q.shifted_reuse = shifted_reuse;

@@ -19,6 +19,7 @@
 #include "reprise_tools.h"
 #include "support/must.h"
 #include "support/vector_file.h"
+#include "reprise_pml.h"
 
 #define LIMIT 1e-4
 #define MAX_TOKENS 512
@@ -47,8 +48,7 @@ static void close_world(world *w) {
 static rp_request request_of(rp_pooling pooling, const int32_t *tokens, int32_t n) {
     rp_request q = rp_request_defaults();
     q.pooling = pooling;
-    q.tokens = tokens;
-    q.n_tokens = n;
+    q.prompt = rp_prompt_tokens(tokens, n);
     return q;
 }
 
@@ -193,8 +193,7 @@ static void a_cache_hit_changes_no_byte(void **state) {
     rp_request q = rp_request_defaults();
     rp_error err = {0};
     rp_result *answer;
-    q.tokens = tokens;
-    q.n_tokens = 400;
+    q.prompt = rp_prompt_tokens(tokens, 400);
     q.max_tokens = 4;
     must(rp_engine_run(w.engine, &q, &answer, &err), &err);
     assert_int_equal(answer->cached_tokens, 399);
@@ -294,7 +293,7 @@ static void many_texts_are_embedded_in_order(void **state) {
         rp_result *one;
         double squares = 0;
         q.pooling = RP_POOLING_MODEL;
-        q.text = texts[i];
+        q.prompt = rp_prompt_text(texts[i]);
         must(rp_engine_run(w.engine, &q, &one, &err), &err);
         same_embedding(one, results[i]);
         for (int32_t d = 0; d < one->n_embedding; d++) squares += (double)one->embedding[d] * (double)one->embedding[d];
@@ -379,8 +378,7 @@ static void encoders_generate_no_text(void **state) {
     q = request_of(RP_POOLING_MEAN, tokens, 400);
     expect_refused(w.engine, &q, RP_ERR_CONTEXT, "320"); /* its learned positions */
     q = request_of(RP_POOLING_MEAN, NULL, 0);
-    q.messages = &(rp_message){RP_ROLE_USER, "a", 1};
-    q.n_messages = 1;
+    q.prompt = rp_prompt_messages(&(rp_message){RP_ROLE_USER, "a", 1}, 1);
     expect_refused(w.engine, &q, RP_ERR_UNSUPPORTED, "plain text");
     assert_int_equal(rp_schema_parse(w.engine, "<schema name='s'>a</schema>", 27, "s.xml", NULL, NULL, NULL, &err), RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "encoder"));
@@ -407,7 +405,7 @@ static void causal_models_refuse_what_they_cannot_compute(void **state) {
     expect_refused(w.engine, &q, RP_ERR_CONFLICT, "context_shift");
     must(rp_schema_parse(w.engine, schema, strlen(schema), "s.xml", NULL, NULL, NULL, &err), &err);
     q = request_of(RP_POOLING_MEAN, NULL, 0);
-    q.prompt = "<prompt schema='s'><m/> there was</prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><m/> there was</prompt>");
     expect_refused(w.engine, &q, RP_ERR_UNSUPPORTED, "pooling last");
     /* modules serve the last state, and every state of their exact form is computed */
     rp_result *r;

@@ -18,6 +18,7 @@
 #include "reprise_tools.h"
 #include "support/golden.h"
 #include "support/tiny_model.h"
+#include "reprise_pml.h"
 
 static const char schema_text[] =
     "<schema name='cities'><system>You are a guide.</system><user><module name='plan'>Plan a trip of "
@@ -55,7 +56,7 @@ static int run(things *t, int i, rp_reuse reuse, rp_error *err) {
     static const rp_logit_bias bias = {5, 1};
     static const char *const stops[] = {"\x01 comes never", "\x02"};
     rp_request q = rp_request_defaults();
-    q.prompt = prompt_text;
+    q.prompt = rp_prompt_pml(prompt_text);
     q.reuse = reuse;
     q.max_tokens = 4;
     q.ignore_eos = true;

@@ -32,6 +32,7 @@
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
 
 #define N_CTX 512
 #define STEPS 8
@@ -83,7 +84,7 @@ static rp_engine *open_with(const rp_model *m, const rp_engine_options *o, const
 
 static rp_request request_of(const char *pml, rp_quality quality) {
     rp_request q = rp_request_defaults();
-    q.prompt = pml;
+    q.prompt = rp_prompt_pml(pml);
     q.quality = quality;
     q.max_tokens = STEPS;
     q.ignore_eos = true;

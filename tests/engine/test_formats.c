@@ -14,6 +14,9 @@
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 static const int32_t answer[] = {20, 31, 42};
 
@@ -37,10 +40,10 @@ static rp_engine *new_engine(rp_kv_format format, const char *schema) { return n
 static void run(oracle_run *out, rp_kv_format format, const char *schema, rp_quality_mode mode) {
     rp_engine *e = new_engine(format, schema);
     rp_request q = rp_request_defaults();
-    q.prompt = PROMPT;
+    q.prompt = rp_prompt_pml(PROMPT);
     q.quality = (rp_quality){mode, 0};
-    q.forced = answer;
-    q.n_forced = 3;
+    const rp_request_experiment forced = experiment_forced(answer, 3);
+    q.experiment = &forced;
     oracle_run_make(out, e, &q);
     assert_int_equal(out->rc, RP_OK);
     rp_engine_free(e);
@@ -138,11 +141,11 @@ static void what_does_not_go_together_is_refused(void **state) {
 
 static void run_in(oracle_run *out, rp_engine *e, const char *own_schema, const char *modules_in) {
     rp_request q = rp_request_defaults();
-    q.prompt = PROMPT;
-    q.schema = own_schema;
+    q.prompt = rp_prompt_pml(PROMPT);
+    q.prompt.schema = own_schema;
     q.kv_format = modules_in;
-    q.forced = answer;
-    q.n_forced = 3;
+    const rp_request_experiment forced = experiment_forced(answer, 3);
+    q.experiment = &forced;
     oracle_run_make(out, e, &q);
     assert_int_equal(out->rc, RP_OK);
     rp_engine_free(e);
@@ -186,8 +189,8 @@ static void an_unknown_default_is_refused(void **state) {
     assert_int_equal(rp_schema_parse(e, SCHEMA("", ""), strlen(SCHEMA("", "")), "s", NULL, &o, NULL, &err), RP_ERR_INVALID);
     assert_non_null(strstr(err.message, "give one of f16 f32 int8 "));
     rp_request q = rp_request_defaults();
-    q.prompt = PROMPT;
-    q.schema = SCHEMA("", "");
+    q.prompt = rp_prompt_pml(PROMPT);
+    q.prompt.schema = SCHEMA("", "");
     q.kv_format = "";
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
     rp_engine_free(e);

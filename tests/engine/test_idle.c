@@ -92,8 +92,7 @@ static void keep_logits(void *user, const float *logits, int32_t n) {
 
 static rp_request request(const int32_t *tokens, int32_t n, int32_t max_tokens) {
     rp_request q = calls_request(NULL, max_tokens);
-    q.tokens = tokens;
-    q.n_tokens = n;
+    q.prompt = rp_prompt_tokens(tokens, n);
     return q;
 }
 

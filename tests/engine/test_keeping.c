@@ -15,6 +15,7 @@
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "reprise_store.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='kept' pin='true'>the river of the city</module>"
                                   "<module name='brief' ttl='1h'>the hills of the river</module><module name='plain'>a city and more</module></schema>";
@@ -46,8 +47,8 @@ static int32_t run(rp_engine *e, rp_request q) {
 static int32_t ask(rp_engine *e, const char *tenant, const char *prompt, const char *text) {
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
-    q.prompt = prompt;
-    q.text = text;
+    q.prompt = rp_prompt_pml(prompt);
+    q.prompt = rp_prompt_text(text);
     return run(e, q);
 }
 
@@ -89,7 +90,7 @@ static bool finds(rp_engine *e, const char *module, int i) {
     rp_error err;
     bool found = false;
     snprintf(prompt, sizeof(prompt), "<prompt schema='s'><%s/>%d</prompt>", module, i);
-    q.prompt = prompt;
+    q.prompt = rp_prompt_pml(prompt);
     q.max_tokens = 1;
     if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
     for (int32_t k = 0; k < r->n_plan; k++) found |= strcmp(r->plan[k].module, module) == 0 && strcmp(r->plan[k].tier, "ram") == 0;
@@ -198,7 +199,7 @@ static int32_t after_flood(rp_request a, int n) {
     rp_engine_free(e);
     e = new_engine(NULL, 12 * one);
     ask(e, NULL, NULL, "of"); /* the first token of all: else the others would depend on A's span */
-    a.text = conversation;
+    a.prompt = rp_prompt_text(conversation);
     run(e, a);
     flood(e, NULL, 0, n);
     const int32_t cached = ask(e, NULL, NULL, conversation);
@@ -238,7 +239,7 @@ static void what_is_kept_leaves_half_of_the_budget(void **state) {
     q.retain_s = 3600;
     for (int i = 0; i < 48; i++) {
         snprintf(texts[i], sizeof(texts[i]), "%d cities and %d hills of a river", i, 17 * i);
-        q.text = texts[i];
+        q.prompt = rp_prompt_text(texts[i]);
         run(e, q);
     }
     flood(e, NULL, 0, 6);
@@ -250,7 +251,7 @@ static void what_is_kept_leaves_half_of_the_budget(void **state) {
     int kept = 0;
     for (int i = 0; i < 48; i++) {
         q = rp_request_defaults();
-        q.text = texts[i];
+        q.prompt = rp_prompt_text(texts[i]);
         q.adds_nothing = true;
         kept += run(e, q) > 4;
     }
@@ -264,7 +265,7 @@ static void a_request_can_read_and_add_nothing(void **state) {
     rp_request q = rp_request_defaults();
     const int32_t all = (ask(e, NULL, NULL, conversation), ask(e, NULL, NULL, conversation));
     const rp_store_stats before = stats_of(e);
-    q.text = "Once the river of the city and the hills of the river, a city and more of the hills and the rivers and cities";
+    q.prompt = rp_prompt_text("Once the river of the city and the hills of the river, a city and more of the hills and the rivers and cities");
     q.adds_nothing = true;
     assert_true(run(e, q) >= all);
     const int32_t again = run(e, q);
@@ -285,7 +286,7 @@ static void names_of_sessions_are_limited(void **state) {
     rp_result *r = NULL;
     rp_error err;
     memset(name, 'x', sizeof(name) - 1);
-    q.text = conversation;
+    q.prompt = rp_prompt_text(conversation);
     q.session = name;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_LIMIT);
     q.session = NULL;

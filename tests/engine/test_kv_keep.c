@@ -20,6 +20,7 @@
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
 
 #define CTX 4096
 #define N_ANSWER 12
@@ -93,7 +94,7 @@ static rp_engine *new_engine(rp_model *m, int32_t threads, int32_t chunk, const 
 /* A text, or a prompt over the schema. */
 static rp_request request_of(const char *text, const char *keep, const char *method) {
     rp_request q = rp_request_defaults();
-    *(text[0] == '<' ? &q.prompt : &q.text) = text;
+    q.prompt = text[0] == '<' ? rp_prompt_pml(text) : rp_prompt_text(text);
     q.max_tokens = N_ANSWER;
     q.ignore_eos = true;
     q.kv_keep = keep;
@@ -110,7 +111,7 @@ static void run(rp_engine *e, const rp_request *q, oracle_run *out) {
 static int32_t check_same(rp_engine *e, rp_request q, const oracle_run *expected, const char *where) {
     oracle_run again;
     run(e, &q, &again);
-    if (!oracle_run_same(&again, expected)) fail_msg("%s, %s, %s: other logits", where, q.kv_method, q.text ? "text" : "modules");
+    if (!oracle_run_same(&again, expected)) fail_msg("%s, %s, %s: other logits", where, q.kv_method, q.prompt.kind == RP_PROMPT_TEXT ? "text" : "modules");
     /* the bytes of all KV depend on where it is cut into spans */
     if (drops(q.kv_method)) assert_int_equal(again.result->kv_reduction.bytes, expected->result->kv_reduction.bytes);
     const int32_t cached = again.result->cached_tokens;
@@ -267,8 +268,7 @@ static void the_prompt_is_cached_as_ever(void **state) {
     memcpy(all, tokens, n * sizeof *all);
     memcpy(all + n, reduced.result->tokens, (size_t)n_answer * sizeof *all);
     q = rp_request_defaults();
-    q.tokens = all;
-    q.n_tokens = (int32_t)n + n_answer;
+    q.prompt = rp_prompt_tokens(all, (int32_t)n + n_answer);
     q.max_tokens = 1;
     run(e, &q, &next);
     assert_int_equal(next.result->cached_tokens, n); /* nothing of the answer */

@@ -15,9 +15,11 @@
 #include <cmocka.h>
 
 #include "reprise.h"
+#include "reprise_store.h"
 #include "support/calls.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "support/experiments.h"
 
 static rp_engine *new_engine(const char *dir, uint64_t columns) {
     rp_engine_options o = rp_engine_options_defaults();
@@ -89,7 +91,7 @@ static rp_result *run_pair(pair *p, const char *text, int32_t max_tokens) {
     rp_request q = calls_request(text, max_tokens);
     rp_result *r, *waited = NULL;
     rp_error err;
-    q.no_prefix = true; /* all lookups miss */
+    q.experiment = &experiment_no_prefix; /* all lookups miss */
     q.on_token = on_token;
     q.user = p;
     if (rp_engine_run(p->engine, &q, &r, &err)) fail_msg("%s", err.message);

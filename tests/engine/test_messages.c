@@ -14,6 +14,7 @@
 
 #include "base/compiler.h"
 #include "support/oracle_run.h"
+#include "reprise_pml.h"
 
 #define MESSAGE(r, t) {.role = RP_ROLE_##r, .text = t, .n = sizeof(t) - 1}
 
@@ -45,8 +46,7 @@ static void load(rp_engine *e, const char *text, const char *tenant) {
 
 static rp_request ask(const rp_message *messages, size_t n) {
     rp_request q = rp_request_defaults();
-    q.messages = messages;
-    q.n_messages = (int32_t)n;
+    q.prompt = rp_prompt_messages(messages, n);
     q.max_tokens = 4;
     q.ignore_eos = true;
     return q;
@@ -70,8 +70,7 @@ static void test_is_what_pml_says(void **state) {
         rp_request q = ask(conversation, BASE_ARRAY_LEN(conversation));
         oracle_run_make(&a, e, &q);
         load(e, same_schema, NULL);
-        q.messages = NULL;
-        q.prompt = same_prompt;
+        q.prompt = rp_prompt_pml(same_prompt);
         q.reuse = RP_REUSE_EXACT;
         oracle_run_make(&b, e, &q);
         check_same(rp_chat_format_name(i), &a, &b);
@@ -141,17 +140,17 @@ static void test_continues_a_document(void **state) {
         rp_engine *e = open_engine(m);
         oracle_run a, b;
         rp_request q = ask(conversation, 3);
-        q.continues_last = true;
+        q.prompt.continues_last = true;
         oracle_run_make(&a, e, &q);
-        q.messages = NULL;
-        q.schema = same_schema;
-        q.prompt = open_prompt;
+        q.prompt = rp_prompt_pml(open_prompt);
+        q.prompt.schema = same_schema;
+        q.prompt.continues_last = true;
         q.reuse = RP_REUSE_EXACT;
         oracle_run_make(&b, e, &q);
         check_same(rp_chat_format_name(i), &a, &b);
         rp_result *r;
         rp_error err;
-        q.prompt = no_role;
+        q.prompt = rp_prompt_pml(no_role);
         assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
         rp_engine_free(e);
         rp_model_close(m);
@@ -172,13 +171,13 @@ static void test_schema_of_a_request(void **state) {
     rp_result *r;
     rp_error err;
     q.tenant = "t";
-    q.schema = one;
+    q.prompt.schema = one;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID); /* and no prompt */
-    q.prompt = "<prompt schema='own'><user><a/><b/> When?</user></prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='own'><user><a/><b/> When?</user></prompt>");
     rp_result *first = tiny_model_answer(e, &q);
     assert_true(first->cached_tokens < 5);
-    q.schema = other;
-    q.prompt = "<prompt schema='own'><user><b/><a/> Where?</user></prompt>";
+    q.prompt.schema = other;
+    q.prompt = rp_prompt_pml("<prompt schema='own'><user><b/><a/> Where?</user></prompt>");
     rp_result *second = tiny_model_answer(e, &q);
     for (int32_t i = 0; i < second->n_plan; i++)
         if (second->plan[i].is_view) assert_string_equal(second->plan[i].tier, "ram");
@@ -190,10 +189,10 @@ static void test_schema_of_a_request(void **state) {
     for (int32_t i = 0; i < stranger->n_plan; i++)
         if (stranger->plan[i].is_view) assert_string_equal(stranger->plan[i].tier, "computed");
     rp_result_free(stranger);
-    q.prompt = "<prompt schema='s'><user>When?</user></prompt>"; /* not the schema's name */
+    q.prompt = rp_prompt_pml("<prompt schema='s'><user>When?</user></prompt>"); /* not the schema's name */
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);
-    q.schema = NULL;
-    q.prompt = "<prompt schema='own'><user><b/></user></prompt>";
+    q.prompt.schema = NULL;
+    q.prompt = rp_prompt_pml("<prompt schema='own'><user><b/></user></prompt>");
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);
     rp_engine_free(e);
     rp_model_close(m);
@@ -212,7 +211,7 @@ static void test_unload(void **state) {
     assert_int_equal(rp_schema_unload(e, "a", "s", &err), RP_OK);
     assert_int_equal(rp_schema_unload(e, "a", "s", &err), RP_ERR_NAME);
     rp_request q = rp_request_defaults();
-    q.prompt = same_prompt;
+    q.prompt = rp_prompt_pml(same_prompt);
     q.tenant = "a";
     q.max_tokens = 1;
     rp_result_free(tiny_model_answer(e, &q)); /* the shared one */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mock.c: the mock model (rp_model_options.mock): as exact as a real one, above the arithmetic.
+/* test_mock.c: the mock model (rp_model_open_mock): as exact as a real one, above the arithmetic.
  *
  * Random requests over modules, documents and shared beginnings are answered alone by an engine that reuses nothing, and then in batches by an engine
  * with a store folder and less memory than they need, with other chunks, and by a later engine over the same folder: the same bytes, in every KV
@@ -26,6 +26,9 @@
 #include "support/store_folder.h"
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "reprise_test.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define N_REQUESTS 48
@@ -38,7 +41,7 @@
 typedef struct asked {
     rp_request q;
     char text[MOST_TEXT];
-    rp_prompt *built;
+    rp_builder *built;
     answer_log alone;
 } asked;
 
@@ -48,11 +51,18 @@ static rp_model *mock, *real;
 
 static int below(size_t n) { return (int)tiny_random_below(&r, n); }
 
-static rp_model *open_model(bool is_mock) {
+static rp_model *open_mock(double step_us, double row_us, double row_slot_us) {
+    const rp_mock_options o = {sizeof(o), "chatml", step_us, row_us, row_slot_us};
+    rp_model *m;
+    rp_error err = {0};
+    must(rp_model_open_mock(&m, path, &o, &err), &err);
+    return m;
+}
+
+static rp_model *open_model(void) {
     rp_model_options o = rp_model_options_defaults();
     rp_model *m;
     rp_error err = {0};
-    o.mock = is_mock;
     o.chat_format = "chatml";
     must(rp_model_open(&m, path, &o, &err), &err);
     return m;
@@ -86,8 +96,8 @@ static int setup(void **state) {
     close(fd);
     shape.n_ctx = 4096;
     must(tiny_model_write(path, &shape, &err), &err);
-    mock = open_model(true);
-    real = open_model(false);
+    mock = open_mock(0, 0, 0);
+    real = open_model();
     make_schema();
     return 0;
 }
@@ -125,18 +135,18 @@ static void random_prompt(asked *a, rp_kv_format format) {
     case 0: /* one of a few beginnings */
         for (int i = 0, k = below(4); i < 40 * k + 80; i++) strcat(a->text, k % 2 ? "the old house " : "in the garden ");
         add_words(a->text, sizeof(a->text), below(60));
-        a->q.text = a->text;
+        a->q.prompt = rp_prompt_text(a->text);
         return;
     case 1:
-        must(rp_prompt_new(&a->built, NULL, &err), &err);
+        must(rp_builder_new(&a->built, NULL, &err), &err);
         for (int i = 0, n = 1 + below(3); i < n; i++) {
             char document[4000] = "";
             for (int k = 0, d = below(6); k < 20 + 25 * d; k++) strcat(document, d % 2 ? "the little bird " : "an old man was here ");
-            rp_prompt_append_document(a->built, document, strlen(document));
+            rp_builder_append_document(a->built, document, strlen(document));
         }
         add_words(a->text, 300, 1 + below(20));
-        rp_prompt_append_text(a->built, a->text, strlen(a->text));
-        a->q.built = a->built;
+        rp_builder_append_text(a->built, a->text, strlen(a->text));
+        a->q.prompt = rp_prompt_built(a->built);
         return;
     default:
         strcpy(a->text, "<prompt schema='s'>");
@@ -146,7 +156,7 @@ static void random_prompt(asked *a, rp_kv_format format) {
         }
         add_words(a->text, sizeof(a->text), 1 + below(30));
         strcat(a->text, "</prompt>");
-        a->q.prompt = a->text;
+        a->q.prompt = rp_prompt_pml(a->text);
         if (below(4) == 0) a->q.reuse = RP_REUSE_EXACT;
     }
 }
@@ -237,7 +247,7 @@ static void check_format(rp_kv_format format) {
     store_folder_remove(dir);
     for (int i = 0; i < N_REQUESTS; i++) {
         answer_log_free(&all[i].alone);
-        rp_prompt_free(all[i].built);
+        rp_builder_free(all[i].built);
     }
 }
 
@@ -256,7 +266,7 @@ static void answers_are_those_of_requests_alone(void **state) {
 static void logits_of(rp_engine *e, const char *prompt, base_buffer *out) {
     answer_log l = {0};
     rp_request q = rp_request_defaults();
-    q.prompt = prompt;
+    q.prompt = rp_prompt_pml(prompt);
     q.max_tokens = 1;
     answer_log_run(&l, e, &q);
     assert_int_equal(l.rc, RP_OK);
@@ -301,7 +311,7 @@ static void answers_look_like_text(void **state) {
         rp_result *result;
         rp_error err = {0};
         snprintf(text, sizeof(text), "question %d", i);
-        q.text = text;
+        q.prompt = rp_prompt_text(text);
         q.max_tokens = MOST;
         q.sampling.temperature = (float)(i % 2);
         must(rp_engine_run(e, &q, &result, &err), &err);
@@ -340,19 +350,15 @@ static void a_mock_is_no_model(void **state) {
 }
 
 static void wrong_options_are_refused(void **state) {
-    rp_model_options m = rp_model_options_defaults();
-    rp_engine_options o = rp_engine_options_defaults();
+    rp_mock_options o = {.row_us = 1};
     rp_model *model;
-    rp_engine *e;
     (void)state;
-    m.mock = m.vocabulary_only = true;
-    assert_int_equal(rp_model_open(&model, path, &m, NULL), RP_ERR_INVALID);
-    o.mock_row_us = 1;
-    assert_int_equal(rp_engine_new(&e, real, &o, NULL), RP_ERR_INVALID);
-    o.mock_row_us = -1;
-    assert_int_equal(rp_engine_new(&e, mock, &o, NULL), RP_ERR_INVALID);
-    o.mock_row_us = 2e9;
-    assert_int_equal(rp_engine_new(&e, mock, &o, NULL), RP_ERR_INVALID);
+    assert_int_equal(rp_model_open_mock(&model, path, &o, NULL), RP_ERR_INVALID); /* no struct_size */
+    o = (rp_mock_options){.struct_size = sizeof(o), .row_us = -1};
+    assert_int_equal(rp_model_open_mock(&model, path, &o, NULL), RP_ERR_INVALID);
+    o.row_us = 2e9;
+    assert_int_equal(rp_model_open_mock(&model, path, &o, NULL), RP_ERR_INVALID);
+    assert_null(model);
 }
 
 /* An engine that sleeps gives the bytes of one that does not. */
@@ -361,13 +367,12 @@ static void times_change_no_answer(void **state) {
     rp_request q = rp_request_defaults();
     answer_log a = {0}, b = {0};
     (void)state;
-    q.text = "the little house";
+    q.prompt = rp_prompt_text("the little house");
     q.max_tokens = 8;
     rp_engine *fast = new_engine(&o);
-    o.mock_step_us = 300;
-    o.mock_row_us = 20;
-    o.mock_row_slot_us = 0.5;
-    rp_engine *slow = new_engine(&o);
+    rp_model *slow_model = open_mock(300, 20, 0.5);
+    rp_engine *slow;
+    must(rp_engine_new(&slow, slow_model, &o, NULL), NULL);
     answer_log_run(&a, fast, &q);
     answer_log_run(&b, slow, &q);
     assert_true(answer_log_same(&a, &b, 0));

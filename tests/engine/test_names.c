@@ -26,6 +26,9 @@
 #include "support/tiny_model.h"
 #include "reprise_cluster.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "reprise_test.h"
 
 #define N_LONG 700 /* tokens */
 #define N_CASES 14
@@ -57,15 +60,24 @@ static rp_engine *open_engine(rp_model *m, rp_engine_options o) {
 
 static rp_engine_options plain_options(void) {
     rp_engine_options o = rp_engine_options_defaults();
-    o.cluster_key = secret;
+    static const rp_cluster_options cluster = {.struct_size = sizeof(cluster), .key = secret};
+    o.cluster = &cluster;
     return o;
 }
 
-static rp_engine_options router_options(const char *identity) {
-    rp_engine_options o = plain_options();
-    o.plans_only = true;
-    o.identity = identity;
-    return o;
+static rp_cluster_options router_cluster(const char *identity) {
+    return (rp_cluster_options){.struct_size = sizeof(rp_cluster_options), .key = secret, .plans_only = true, .identity = identity};
+}
+
+static rp_engine *open_planner(rp_model *m, const rp_cluster_options *cluster) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.cluster = cluster;
+    return open_engine(m, o);
+}
+
+static rp_engine *open_router(rp_model *m, const char *identity) {
+    const rp_cluster_options cluster = router_cluster(identity);
+    return open_planner(m, &cluster);
 }
 
 static rp_model *open_as(const char *file, bool vocabulary_only) {
@@ -96,7 +108,7 @@ static int setup(void **state) {
     for (int32_t i = 0; i < N_LONG; i++) long_tokens[i] = 20 + i * 7919 % 400;
     memcpy(long_tokens + 300, invocation, sizeof invocation);
     node = open_engine(whole, plain_options());
-    router = open_engine(vocabulary, router_options(rp_engine_identity(node)));
+    router = open_router(vocabulary, rp_engine_identity(node));
     return 0;
 }
 
@@ -118,7 +130,7 @@ static int teardown(void **state) {
 typedef struct pair {
     rp_request q[2];
     rp_adapter *adapters[2];
-    rp_prompt *built;
+    rp_builder *built;
 } pair;
 
 static const rp_message chat[] = {
@@ -133,22 +145,22 @@ static rp_adapter *open_adapter(rp_model *m, const char *file) {
     return a;
 }
 
-static rp_prompt *build_documents(void) {
+static rp_builder *build_documents(void) {
     static const char text[] = "The first river is four thousand kilometres long; the second is not half as long, says the survey of last year. ";
     rp_error err = {0};
-    rp_prompt *p = NULL;
-    must(rp_prompt_new(&p, NULL, &err), &err);
+    rp_builder *p = NULL;
+    must(rp_builder_new(&p, NULL, &err), &err);
     for (int i = 0; i < 3; i++) {
         char document[1024] = "";
         for (int k = 0; k < 5; k++) snprintf(document + strlen(document), sizeof(document) - strlen(document), "%d. %s", i * 10 + k, text);
-        must(rp_prompt_append_document(p, document, strlen(document)), &err);
+        must(rp_builder_append_document(p, document, strlen(document)), &err);
     }
-    must(rp_prompt_append_text(p, "Compare the rivers.", 19), &err);
+    must(rp_builder_append_text(p, "Compare the rivers.", 19), &err);
     return p;
 }
 
 static void give_tokens(pair *p, const int32_t *tokens, int32_t n) {
-    for (int i = 0; i < 2; i++) p->q[i].tokens = tokens, p->q[i].n_tokens = n;
+    for (int i = 0; i < 2; i++) p->q[i].prompt = rp_prompt_tokens(tokens, (size_t)n);
 }
 
 static void give_adapters(pair *p, const char *file) {
@@ -171,22 +183,22 @@ static pair make_pair(int number) {
         rp_request *q = &p.q[i];
         q->max_tokens = 3;
         q->ignore_eos = true;
-        if (number == 4) q->built = p.built;
-        if (number == 5 || number == 6) q->messages = chat, q->n_messages = 2;
+        if (number == 4) q->prompt = rp_prompt_built(p.built);
+        if (number == 5 || number == 6) q->prompt = rp_prompt_messages(chat, 2);
         if (number == 6) q->tenant = "a tenant";
-        if (number >= 7) q->prompt = prompt_text;
+        if (number >= 7) q->prompt = rp_prompt_pml(prompt_text);
         if (number == 8) q->quality = (rp_quality){RP_QUALITY_LINK, 2};
         if (number == 9) q->quality = (rp_quality){RP_QUALITY_BLEND, 20};
         if (number == 10) q->quality = (rp_quality){RP_QUALITY_EXACT, 0};
         if (number == 11) q->reuse = RP_REUSE_EXACT;
         if (number == 12) q->reuse = RP_REUSE_OFF;
-        if (number == 13) q->schema = schema_text, q->kv_format = "int8";
+        if (number == 13) q->prompt.schema = schema_text, q->kv_format = "int8";
     }
     return p;
 }
 
 static void free_pair(pair *p) {
-    rp_prompt_free(p->built);
+    rp_builder_free(p->built);
     for (int i = 0; i < 2; i++)
         if (p->adapters[i]) rp_adapter_close(p->adapters[i]);
 }
@@ -250,8 +262,7 @@ static void test_text_names(void **state) {
     (void)state;
     rp_request q = rp_request_defaults();
     int32_t changed[N_LONG];
-    q.tokens = long_tokens;
-    q.n_tokens = N_LONG;
+    q.prompt = rp_prompt_tokens(long_tokens, N_LONG);
     rp_plan_names *n = names_of(node, &q);
     assert_int_equal(n->n_items, (N_LONG - 1) / RP_NAME_TOKENS);
     for (int32_t i = 0; i < n->n_items; i++) {
@@ -264,14 +275,14 @@ static void test_text_names(void **state) {
     for (int32_t at = 0; at < N_LONG - 1; at += 37) { /* names before a change stay, all others change */
         memcpy(changed, long_tokens, sizeof(changed));
         changed[at] ^= 1;
-        q.tokens = changed;
+        q.prompt = rp_prompt_tokens(changed, N_LONG);
         rp_plan_names *other = names_of(router, &q);
         for (int32_t i = 0; i < n->n_items; i++)
             assert_int_equal(memcmp(&n->items[i].name, &other->items[i].name, RP_NAME_BYTES) == 0, (i + 1) * RP_NAME_TOKENS <= at);
         rp_plan_names_free(other);
     }
-    q.tokens = long_tokens;
-    q.first_position = 1; /* other positions are other KV */
+    q.prompt = rp_prompt_tokens(long_tokens, N_LONG);
+    q.experiment = &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment), .first_position = 1}; /* other positions are other KV */
     rp_plan_names *moved = names_of(router, &q);
     for (int32_t i = 0; i < n->n_items; i++) assert_memory_not_equal(&n->items[i].name, &moved->items[i].name, RP_NAME_BYTES);
     rp_plan_names_free(moved);
@@ -280,12 +291,12 @@ static void test_text_names(void **state) {
 
 /* Requests whose names must not be equal, each to request 7. */
 static void test_names_are_secret(void **state) {
-    rp_engine_options o = router_options(rp_engine_identity(node));
+    rp_cluster_options o = router_cluster(rp_engine_identity(node));
     rp_error err = {0};
     char identity[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     (void)state;
-    o.cluster_key = other_secret;
-    rp_engine *others[2] = {open_engine(vocabulary, o), open_engine(vocabulary, router_options(identity))};
+    o.key = other_secret;
+    rp_engine *others[2] = {open_planner(vocabulary, &o), open_router(vocabulary, identity)};
     assert_string_equal(rp_engine_identity(others[1]), identity);
     assert_string_equal(rp_engine_identity(router), rp_engine_identity(node));
     pair p = make_pair(7);
@@ -306,7 +317,7 @@ static void test_names_are_secret(void **state) {
     free_pair(&p);
     rp_engine *nameless = open_engine(whole, rp_engine_options_defaults());
     rp_request q = rp_request_defaults();
-    q.text = "a";
+    q.prompt = rp_prompt_text("a");
     assert_int_equal(rp_plan_names_of(nameless, &q, &n, &err), RP_ERR_UNSUPPORTED);
     rp_engine_free(nameless);
 }
@@ -318,12 +329,11 @@ static void test_errors(void **state) {
     rp_plan_names *n = NULL;
     rp_error err = {0};
     assert_int_equal(rp_plan_names_of(router, &q, &n, &err), RP_ERR_INVALID);
-    q.prompt = "<prompt schema='nobody'>a</prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='nobody'>a</prompt>");
     assert_int_equal(rp_plan_names_of(router, &q, &n, &err), RP_ERR_NAME);
     q = rp_request_defaults();
-    q.tokens = long_tokens;
-    q.n_tokens = N_LONG;
-    q.first_position = 4000;
+    q.prompt = rp_prompt_tokens(long_tokens, N_LONG);
+    q.experiment = &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment), .first_position = 4000};
     assert_int_equal(rp_plan_names_of(router, &q, &n, &err), RP_ERR_CONTEXT);
     assert_null(n);
     rp_plan_names_free(NULL);
@@ -338,7 +348,7 @@ static void test_plans_only_computes_nothing(void **state) {
     rp_inspection *inspection = NULL;
     rp_error err = {0};
     (void)state;
-    q.text = "a";
+    q.prompt = rp_prompt_text("a");
     assert_int_equal(rp_engine_submit(router, &q, &job, &err), RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "plans_only"));
     assert_int_equal(rp_engine_run(router, &q, &result, &err), RP_ERR_UNSUPPORTED);
@@ -385,12 +395,16 @@ static void test_options(void **state) {
         rp_engine_options o = rp_engine_options_defaults();
         rp_engine *e = NULL;
         rp_error err = {0};
-        o.on_spans = bad[i].on_spans ? (rp_on_spans)(uintptr_t)1 : NULL;
-        o.on_blocks = bad[i].on_blocks ? (rp_on_blocks)(uintptr_t)1 : NULL;
-        o.cluster_key = bad[i].key ? secret : NULL;
-        o.plans_only = bad[i].plans;
+        const rp_cluster_options cluster = {
+            .struct_size = sizeof(cluster),
+            .key = bad[i].key ? secret : NULL,
+            .on_spans = bad[i].on_spans ? (rp_on_spans)(uintptr_t)1 : NULL,
+            .on_blocks = bad[i].on_blocks ? (rp_on_blocks)(uintptr_t)1 : NULL,
+            .plans_only = bad[i].plans,
+            .identity = bad[i].identity,
+        };
+        o.cluster = &cluster;
         o.store_dir = bad[i].store ? "/nowhere" : NULL;
-        o.identity = bad[i].identity;
         if (rp_engine_new(&e, whole, &o, &err) != RP_ERR_INVALID) fail_msg("options %zu: %d %s", i, err.code, err.message);
     }
     rp_engine_options o = rp_engine_options_defaults();
@@ -402,7 +416,7 @@ static void test_options(void **state) {
 /* Without identity an engine that plans has its own: of the same file, on the same machine. */
 static void test_own_identity(void **state) {
     (void)state;
-    rp_engine *own = open_engine(vocabulary, router_options(NULL)), *full = open_engine(whole, router_options(NULL));
+    rp_engine *own = open_router(vocabulary, NULL), *full = open_router(whole, NULL);
     assert_string_equal(rp_engine_identity(own), rp_engine_identity(node));
     assert_string_equal(rp_engine_identity(full), rp_engine_identity(node));
     rp_engine_free(own);
@@ -413,11 +427,13 @@ static void test_own_identity(void **state) {
 static void test_file_without_shape(void **state) {
     static const gguf_variant no_heads = {.without_key = "llama.attention.head_count"};
     char file[64];
-    rp_engine_options o = router_options(NULL);
+    const rp_cluster_options cluster = router_cluster(NULL);
+    rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e = NULL;
     rp_error err = {0};
     (void)state;
     gguf_variant_write(path, &no_heads, file);
+    o.cluster = &cluster;
     rp_model *m = open_as(file, true);
     assert_int_equal(rp_engine_new(&e, m, &o, &err), RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "shape"));
@@ -437,8 +453,7 @@ static void test_load(void **state) {
     assert_int_equal(rp_engine_get_load(e, &none), RP_ERR_INVALID);
     assert_int_equal(rp_engine_get_load(e, &load), RP_OK);
     assert_true(load.knot_us[0] == 0 && load.gap_p95_us == 0 && load.queued_tokens == 0 && load.drain_us == 0);
-    q.tokens = long_tokens;
-    q.n_tokens = N_LONG;
+    q.prompt = rp_prompt_tokens(long_tokens, N_LONG);
     q.max_tokens = 20;
     q.ignore_eos = true;
     must(rp_engine_run(e, &q, &r, &err), &err);
@@ -466,14 +481,13 @@ static void test_load_of_a_queue(void **state) {
     rp_job *jobs[3];
     int32_t other[2][N_LONG];
     rp_error err = {0};
-    q.n_tokens = N_LONG;
     q.max_tokens = 3000; /* it runs until it is cancelled */
     q.ignore_eos = true;
-    q.tokens = long_tokens;
+    q.prompt = rp_prompt_tokens(long_tokens, N_LONG);
     must(rp_engine_submit(e, &q, &jobs[0], &err), &err);
     for (int i = 0; i < 2; i++) {
         for (int32_t k = 0; k < N_LONG; k++) other[i][k] = long_tokens[k] ^ (i + 1);
-        q.tokens = other[i];
+        q.prompt = rp_prompt_tokens(other[i], N_LONG);
         must(rp_engine_submit(e, &q, &jobs[1 + i], &err), &err);
     }
     do assert_int_equal(rp_engine_get_load(e, &load), RP_OK);
@@ -497,8 +511,7 @@ static int32_t run_two(rp_engine *e) {
     rp_request q = rp_request_defaults();
     rp_error err = {0};
     int32_t tokens[N_LONG], found = 0;
-    q.tokens = tokens;
-    q.n_tokens = N_LONG;
+    q.prompt = rp_prompt_tokens(tokens, N_LONG);
     q.max_tokens = 1;
     for (int i = 0; i < 2; i++) {
         rp_result *r = NULL;

@@ -14,9 +14,11 @@
 #include <string.h>
 
 #include "reprise.h"
+#include "reprise_test.h"
 #include "support/calls.h"
 #include "support/must.h"
 #include "support/shared_model.h"
+#include "support/experiments.h"
 
 #define N_TOP 5
 
@@ -36,8 +38,7 @@ static rp_result *run(rp_engine *e, const rp_request *q) {
 
 static rp_request request_of(const int32_t *ids, int32_t n, int32_t max_tokens) {
     rp_request q = rp_request_defaults();
-    q.tokens = ids;
-    q.n_tokens = n;
+    q.prompt = rp_prompt_tokens(ids, n);
     q.max_tokens = max_tokens;
     q.ignore_eos = true;
     q.n_prompt_logprobs = N_TOP;
@@ -77,8 +78,8 @@ static rp_result *forced_of(const int32_t *ids, int32_t n) {
     rp_request q = request_of(ids, 1, n);
     q.n_prompt_logprobs = 0;
     q.n_logprobs = N_TOP;
-    q.forced = ids + 1;
-    q.n_forced = n - 1;
+    const rp_request_experiment forced = experiment_forced(ids + 1, n - 1);
+    q.experiment = &forced;
     rp_result *r = run(e, &q);
     rp_engine_free(e);
     return r;
@@ -96,7 +97,7 @@ static void they_are_those_of_a_forced_answer(void **state) {
         rp_request q = request_of(ids, n, answers[i]);
         for (int again = 0; again < 3; again++) { /* nothing cached, the prompt cached, the prompt cached and looked up by its text */
             snprintf(where, sizeof where, "engine %d, time %d", i, again);
-            if (again == 2) q.tokens = NULL, q.text = text;
+            if (again == 2) q.prompt = rp_prompt_text(text);
             rp_result *r = run(e, &q);
             check(r, forced, ids, n, where);
             assert_int_equal(r->n_tokens, answers[i]);
@@ -193,7 +194,7 @@ static void modules_need_quality_exact(void **state) {
     rp_result *r = NULL;
     load_schema(e, schema, "s.xml");
     rp_request q = rp_request_defaults();
-    q.prompt = "<prompt schema='s'><a/><b/> little</prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><b/> little</prompt>");
     q.max_tokens = 0;
     q.n_prompt_logprobs = N_TOP;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_CONFLICT);

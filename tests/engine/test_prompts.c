@@ -16,6 +16,8 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "support/oracle_run.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define SEED 20261123
 #define ROUNDS 300
@@ -47,17 +49,17 @@ static void close_world(world *w) {
     rp_model_close(w->model);
 }
 
-static rp_prompt *new_prompt(const char *schema) {
-    rp_prompt *p;
+static rp_builder *new_prompt(const char *schema) {
+    rp_builder *p;
     rp_error err;
-    if (rp_prompt_new(&p, schema, &err)) fail_msg("%s", err.message);
+    if (rp_builder_new(&p, schema, &err)) fail_msg("%s", err.message);
     return p;
 }
 
-static rp_request request_of(const rp_prompt *built, const char *pml) {
+static rp_request request_of(const rp_builder *built, const char *pml) {
     rp_request q = rp_request_defaults();
-    q.built = built;
-    q.prompt = pml;
+    q.prompt = rp_prompt_built(built);
+    q.prompt = rp_prompt_pml(pml);
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;
@@ -106,7 +108,7 @@ static random_text make_text(tiny_random *r, uint64_t n_pieces, bool with_contro
 }
 
 typedef struct both {
-    rp_prompt *built;
+    rp_builder *built;
     base_buffer pml;
     bool took_plan, took_diet, took_talk;
 } both;
@@ -114,8 +116,8 @@ typedef struct both {
 static void both_text(both *b, const random_text *t) {
     size_t cut = t->n / 2;
     while (cut < t->n && ((unsigned char)t->bytes[cut] & 0xc0) == 0x80) cut++;
-    assert_int_equal(rp_prompt_append_text(b->built, t->bytes, cut), RP_OK); /* in two pieces: one text */
-    assert_int_equal(rp_prompt_append_text(b->built, t->bytes + cut, t->n - cut), RP_OK);
+    assert_int_equal(rp_builder_append_text(b->built, t->bytes, cut), RP_OK); /* in two pieces: one text */
+    assert_int_equal(rp_builder_append_text(b->built, t->bytes + cut, t->n - cut), RP_OK);
     put_escaped(&b->pml, t->bytes, t->n);
 }
 
@@ -123,7 +125,7 @@ static void both_text(both *b, const random_text *t) {
 static void both_argument(both *b, tiny_random *r, const char *name) {
     if (tiny_random_below(r, 3) == 0) return;
     random_text t = make_text(r, 1, false);
-    assert_int_equal(rp_prompt_set_argument(b->built, name, t.bytes, t.n), RP_OK);
+    assert_int_equal(rp_builder_set_argument(b->built, name, t.bytes, t.n), RP_OK);
     put_str(&b->pml, " ");
     put_str(&b->pml, name);
     put_str(&b->pml, "=\"");
@@ -135,7 +137,7 @@ static void both_plan(both *b, tiny_random *r) {
     uint64_t which = tiny_random_below(r, 3);
     static const char *const paths[] = {"plan", "plan/miami", "plan/lisbon"};
     b->took_plan = true;
-    assert_int_equal(rp_prompt_import(b->built, paths[which]), RP_OK);
+    assert_int_equal(rp_builder_import(b->built, paths[which]), RP_OK);
     put_str(&b->pml, "<plan");
     both_argument(b, r, "days"); /* of plan, which contains the others */
     put_str(&b->pml, ">");
@@ -152,13 +154,13 @@ static void both_import(both *b, tiny_random *r, bool in_role) {
     if (which == 0 && !b->took_plan) both_plan(b, r);
     else if (which == 1 && !b->took_diet) {
         b->took_diet = true;
-        assert_int_equal(rp_prompt_import(b->built, "diet"), RP_OK);
+        assert_int_equal(rp_builder_import(b->built, "diet"), RP_OK);
         put_str(&b->pml, "<diet");
         both_argument(b, r, "who");
         put_str(&b->pml, "/>");
     } else if (which == 2 && !b->took_talk && !in_role) {
         b->took_talk = true;
-        assert_int_equal(rp_prompt_import(b->built, "talk"), RP_OK);
+        assert_int_equal(rp_builder_import(b->built, "talk"), RP_OK);
         put_str(&b->pml, "<talk/>");
     }
 }
@@ -178,11 +180,11 @@ static both make_both(tiny_random *r) {
     for (uint64_t k = 1 + tiny_random_below(r, 3); k > 0; k--) {
         uint64_t role = tiny_random_below(r, 5);
         if (role < 4) {
-            assert_int_equal(rp_prompt_begin_role(b.built, (rp_role)role), RP_OK);
+            assert_int_equal(rp_builder_begin_role(b.built, (rp_role)role), RP_OK);
             if (base_buffer_printf(&b.pml, "<%s>", roles[role])) abort();
         }
         both_pieces(&b, r, role < 4);
-        if (role < 4 && (k > 1 || tiny_random_below(r, 2))) assert_int_equal(rp_prompt_end_role(b.built), RP_OK); /* the last may stay open */
+        if (role < 4 && (k > 1 || tiny_random_below(r, 2))) assert_int_equal(rp_builder_end_role(b.built), RP_OK); /* the last may stay open */
         if (role < 4 && base_buffer_printf(&b.pml, "</%s>", roles[role])) abort();
     }
     put_str(&b.pml, "</prompt>");
@@ -211,7 +213,7 @@ static void test_same_as_escaped(void **state) {
             both b = make_both(&r);
             oracle_run built, parsed;
             rp_request of_built = request_of(b.built, NULL), of_pml = request_of(NULL, b.pml.data);
-            of_built.no_prefix = of_pml.no_prefix = true; /* to give both plans the same lines */
+            of_built.experiment = of_pml.experiment = &experiment_no_prefix; /* to give both plans the same lines */
             oracle_run_make(&built, w.engine, &of_built);
             oracle_run_make(&parsed, w.engine, &of_pml);
             if (built.rc != parsed.rc) fail_msg("%s gives %d (%s), its parts %d (%s)", b.pml.data, parsed.rc, parsed.err.message, built.rc, built.err.message);
@@ -227,7 +229,7 @@ static void test_same_as_escaped(void **state) {
             }
             oracle_run_free(&built);
             oracle_run_free(&parsed);
-            rp_prompt_free(b.built);
+            rp_builder_free(b.built);
             base_buffer_free(&b.pml);
         }
         close_world(&w);
@@ -244,11 +246,11 @@ static void test_text_is_text(void **state) {
     rp_error err;
     for (int i = 0; i < ROUNDS; i++) {
         random_text t = make_text(&r, 8, true);
-        rp_prompt *p = new_prompt("s");
+        rp_builder *p = new_prompt("s");
         rp_result *result;
         int32_t *tokens;
         size_t n_tokens;
-        assert_int_equal(rp_prompt_append_text(p, t.bytes, t.n), RP_OK);
+        assert_int_equal(rp_builder_append_text(p, t.bytes, t.n), RP_OK);
         rp_request q = request_of(p, NULL);
         q.max_tokens = 1;
         if (rp_engine_run(w.engine, &q, &result, &err)) fail_msg("%s", err.message);
@@ -260,59 +262,59 @@ static void test_text_is_text(void **state) {
         assert_in_range(own, n_tokens - 1, n_tokens); /* a SentencePiece vocabulary's dummy space, not inserted after other text */
         rp_free(tokens);
         rp_result_free(result);
-        rp_prompt_free(p);
+        rp_builder_free(p);
     }
     close_world(&w);
 }
 
 /* ---- imports ---- */
 
-static void expect_run(world *w, rp_prompt *p, int code, const char *says) {
+static void expect_run(world *w, rp_builder *p, int code, const char *says) {
     rp_request q = request_of(p, NULL);
     rp_result *result = NULL;
     rp_error err = {0};
     assert_int_equal(rp_engine_run(w->engine, &q, &result, &err), code);
     if (says && !strstr(err.message, says)) fail_msg("'%s' does not say '%s'", err.message, says);
     rp_result_free(result);
-    rp_prompt_free(p);
+    rp_builder_free(p);
 }
 
 static void test_errors_at_submission(void **state) {
     (void)state;
     world w = open_world("chatml");
-    rp_prompt *p = new_prompt("s");
-    rp_prompt_append_text(p, "a", 1);
-    rp_prompt_import(p, "plan/miamy");
+    rp_builder *p = new_prompt("s");
+    rp_builder_append_text(p, "a", 1);
+    rp_builder_import(p, "plan/miamy");
     expect_run(&w, p, RP_ERR_NAME, "prompt, part 2: schema 's' has no module 'miamy' in 'plan': did you mean 'miami'?");
     p = new_prompt("s");
-    rp_prompt_import(p, "plan/miami");
-    rp_prompt_set_argument(p, "dais", "3", 1);
+    rp_builder_import(p, "plan/miami");
+    rp_builder_set_argument(p, "dais", "3", 1);
     expect_run(&w, p, RP_ERR_NAME, "prompt, part 1: module 'miami' has no parameter 'dais'");
     p = new_prompt("s");
-    rp_prompt_import(p, "plan");
-    rp_prompt_append_text(p, "a", 1);
-    rp_prompt_import(p, "plan/miami");
+    rp_builder_import(p, "plan");
+    rp_builder_append_text(p, "a", 1);
+    rp_builder_import(p, "plan/miami");
     expect_run(&w, p, RP_ERR_CONFLICT, "prompt, part 3: the module \"plan\" is already imported in part 1");
     p = new_prompt("s");
-    rp_prompt_import(p, "plan/miami");
-    rp_prompt_import(p, "plan/lisbon");
+    rp_builder_import(p, "plan/miami");
+    rp_builder_import(p, "plan/lisbon");
     expect_run(&w, p, RP_ERR_CONFLICT, "members of one union");
     p = new_prompt("s");
-    rp_prompt_import(p, "plan");
-    rp_prompt_set_argument(p, "days", "3", 1);
-    rp_prompt_set_argument(p, "days", "4", 1);
+    rp_builder_import(p, "plan");
+    rp_builder_set_argument(p, "days", "3", 1);
+    rp_builder_set_argument(p, "days", "4", 1);
     expect_run(&w, p, RP_ERR_CONFLICT, "argument 'days' of 'plan' is given twice");
     p = new_prompt("s");
-    rp_prompt_import(p, "plan");
+    rp_builder_import(p, "plan");
     char longer[200];
     memset(longer, 'x', sizeof longer);
-    rp_prompt_set_argument(p, "days", longer, sizeof longer);
+    rp_builder_set_argument(p, "days", longer, sizeof longer);
     expect_run(&w, p, RP_ERR_LENGTH, "prompt, part 1: argument 'days'");
     expect_run(&w, new_prompt("nobody"), RP_ERR_NAME, "schema 'nobody' is not loaded");
     p = new_prompt("s"); /* importing the same module again is no second import */
-    rp_prompt_import(p, "plan/miami");
-    rp_prompt_import(p, "plan");
-    rp_prompt_set_argument(p, "days", "3\0\1", 3);
+    rp_builder_import(p, "plan/miami");
+    rp_builder_import(p, "plan");
+    rp_builder_set_argument(p, "days", "3\0\1", 3);
     expect_run(&w, p, RP_OK, NULL);
     close_world(&w);
 }
@@ -320,17 +322,17 @@ static void test_errors_at_submission(void **state) {
 /* ---- messages with modules, and PML as a part ---- */
 
 /* A part: "+u" begins a user's message, "-" ends it, "@a/b" imports, "<..." is PML, "~u" a role; anything else is text. */
-static rp_prompt *prompt_of(const char *const *parts, const char *schema) {
+static rp_builder *prompt_of(const char *const *parts, const char *schema) {
     static const char roles[] = "suat";
-    rp_prompt *p = new_prompt(schema);
+    rp_builder *p = new_prompt(schema);
     for (; *parts; parts++) {
         const char *s = *parts;
-        if (s[0] == '+') rp_prompt_begin_message(p, (rp_role)(strchr(roles, s[1]) - roles));
-        else if (s[0] == '~') rp_prompt_begin_role(p, (rp_role)(strchr(roles, s[1]) - roles));
-        else if (s[0] == '-') rp_prompt_end_role(p);
-        else if (s[0] == '@') rp_prompt_import(p, s + 1);
-        else if (s[0] == '<') rp_prompt_append_pml(p, s, strlen(s));
-        else rp_prompt_append_text(p, s, strlen(s));
+        if (s[0] == '+') rp_builder_begin_message(p, (rp_role)(strchr(roles, s[1]) - roles));
+        else if (s[0] == '~') rp_builder_begin_role(p, (rp_role)(strchr(roles, s[1]) - roles));
+        else if (s[0] == '-') rp_builder_end_role(p);
+        else if (s[0] == '@') rp_builder_import(p, s + 1);
+        else if (s[0] == '<') rp_builder_append_pml(p, s, strlen(s));
+        else rp_builder_append_text(p, s, strlen(s));
     }
     return p;
 }
@@ -369,7 +371,7 @@ static void test_messages(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         char pml[512];
         oracle_run built, parsed;
-        rp_prompt *p = prompt_of(rows[i].parts, rows[i].parts[0][0] == '<' ? NULL : "shop"); /* NULL: the PML names it */
+        rp_builder *p = prompt_of(rows[i].parts, rows[i].parts[0][0] == '<' ? NULL : "shop"); /* NULL: the PML names it */
         snprintf(pml, sizeof(pml), "<prompt schema='shop'%s>%s</prompt>", rows[i].pml[0] == '!' ? "" : " xml:space='preserve'",
                  rows[i].pml + (rows[i].pml[0] == '!'));
         rp_request of_built = request_of(p, NULL), of_pml = request_of(NULL, pml);
@@ -379,7 +381,7 @@ static void test_messages(void **state) {
         if (!oracle_run_same(&built, &parsed)) fail_msg("%s gives other logits than its parts", pml);
         oracle_run_free(&built);
         oracle_run_free(&parsed);
-        rp_prompt_free(p);
+        rp_builder_free(p);
     }
     close_world(&w);
 }
@@ -412,41 +414,41 @@ static void test_errors_are_kept(void **state) {
     (void)state;
     world w = open_world("chatml");
     static const char cut[] = {'a', '\xe2', '\x82'};
-    rp_prompt *p = new_prompt("s");
-    assert_int_equal(rp_prompt_append_text(p, "a", 1), RP_OK);
-    assert_int_equal(rp_prompt_append_text(p, cut, 3), RP_ERR_INVALID);
-    assert_int_equal(rp_prompt_append_text(p, "b", 1), RP_ERR_INVALID);
-    assert_int_equal(rp_prompt_import(p, "diet"), RP_ERR_INVALID);
+    rp_builder *p = new_prompt("s");
+    assert_int_equal(rp_builder_append_text(p, "a", 1), RP_OK);
+    assert_int_equal(rp_builder_append_text(p, cut, 3), RP_ERR_INVALID);
+    assert_int_equal(rp_builder_append_text(p, "b", 1), RP_ERR_INVALID);
+    assert_int_equal(rp_builder_import(p, "diet"), RP_ERR_INVALID);
     expect_run(&w, p, RP_ERR_INVALID, "prompt, part 2: byte 1 of a text, 0xE2, is not UTF-8");
     p = new_prompt("s");
-    assert_int_equal(rp_prompt_set_argument(p, "days", "3", 1), RP_ERR_INVALID);
+    assert_int_equal(rp_builder_set_argument(p, "days", "3", 1), RP_ERR_INVALID);
     expect_run(&w, p, RP_ERR_INVALID, "argument 'days' follows no module");
     p = new_prompt("s");
-    assert_int_equal(rp_prompt_import(p, "diet"), RP_OK);
-    assert_int_equal(rp_prompt_append_text(p, "x", 1), RP_OK);
-    assert_int_equal(rp_prompt_set_argument(p, "who", "3", 1), RP_ERR_INVALID);
-    rp_prompt_free(p);
+    assert_int_equal(rp_builder_import(p, "diet"), RP_OK);
+    assert_int_equal(rp_builder_append_text(p, "x", 1), RP_OK);
+    assert_int_equal(rp_builder_set_argument(p, "who", "3", 1), RP_ERR_INVALID);
+    rp_builder_free(p);
     p = new_prompt("s");
-    assert_int_equal(rp_prompt_begin_role(p, RP_ROLE_USER), RP_OK);
-    assert_int_equal(rp_prompt_begin_role(p, RP_ROLE_USER), RP_ERR_INVALID);
+    assert_int_equal(rp_builder_begin_role(p, RP_ROLE_USER), RP_OK);
+    assert_int_equal(rp_builder_begin_role(p, RP_ROLE_USER), RP_ERR_INVALID);
     expect_run(&w, p, RP_ERR_INVALID, "roles do not nest");
     p = new_prompt("s");
-    assert_int_equal(rp_prompt_end_role(p), RP_ERR_INVALID);
-    rp_prompt_free(p);
+    assert_int_equal(rp_builder_end_role(p), RP_ERR_INVALID);
+    rp_builder_free(p);
     p = new_prompt("s");
-    assert_int_equal(rp_prompt_begin_role(p, (rp_role)9), RP_ERR_INVALID);
-    rp_prompt_free(p);
+    assert_int_equal(rp_builder_begin_role(p, (rp_role)9), RP_ERR_INVALID);
+    rp_builder_free(p);
     static const char *const paths[] = {"", "/plan", "plan/", "plan//miami"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(paths); i++) {
         p = new_prompt("s");
-        assert_int_equal(rp_prompt_import(p, paths[i]), RP_ERR_NAME);
-        rp_prompt_free(p);
+        assert_int_equal(rp_builder_import(p, paths[i]), RP_ERR_NAME);
+        rp_builder_free(p);
     }
-    assert_int_equal(rp_prompt_import(NULL, "a"), RP_ERR_INVALID);
-    assert_int_equal(rp_prompt_append_text(NULL, "a", 1), RP_ERR_INVALID);
-    rp_prompt *none;
-    assert_int_equal(rp_prompt_new(&none, "", NULL), RP_ERR_INVALID);
-    rp_prompt_free(NULL);
+    assert_int_equal(rp_builder_import(NULL, "a"), RP_ERR_INVALID);
+    assert_int_equal(rp_builder_append_text(NULL, "a", 1), RP_ERR_INVALID);
+    rp_builder *none;
+    assert_int_equal(rp_builder_new(&none, "", NULL), RP_ERR_INVALID);
+    rp_builder_free(NULL);
     close_world(&w);
 }
 
@@ -458,21 +460,21 @@ static const char *const documents[N_DOCUMENTS] = {"The harbour opens at nine.\f
                                                    "A red ball lies in the yard, and nobody takes it."};
 
 /* Documents in this order, then a question. */
-static rp_prompt *prompt_of_documents(const int *order, size_t n) {
-    rp_prompt *p = new_prompt(NULL);
-    rp_prompt_begin_role(p, RP_ROLE_USER);
-    for (size_t i = 0; i < n; i++) rp_prompt_append_document(p, documents[order[i]], strlen(documents[order[i]]));
-    rp_prompt_append_text(p, "What is deep?", 13);
-    assert_int_equal(rp_prompt_end_role(p), RP_OK);
+static rp_builder *prompt_of_documents(const int *order, size_t n) {
+    rp_builder *p = new_prompt(NULL);
+    rp_builder_begin_role(p, RP_ROLE_USER);
+    for (size_t i = 0; i < n; i++) rp_builder_append_document(p, documents[order[i]], strlen(documents[order[i]]));
+    rp_builder_append_text(p, "What is deep?", 13);
+    assert_int_equal(rp_builder_end_role(p), RP_OK);
     return p;
 }
 
 /* Runs it and returns the number of cached tokens; the logits are those of a run without reuse. */
 static int32_t run_documents(world *w, const int *order, size_t n) {
-    rp_prompt *p = prompt_of_documents(order, n);
+    rp_builder *p = prompt_of_documents(order, n);
     rp_request q = request_of(p, NULL), off = q;
     off.reuse = RP_REUSE_OFF;
-    q.no_prefix = true;
+    q.experiment = &experiment_no_prefix;
     oracle_run hit, cold;
     oracle_run_make(&hit, w->engine, &q);
     oracle_run_make(&cold, w->engine, &off);
@@ -481,7 +483,7 @@ static int32_t run_documents(world *w, const int *order, size_t n) {
     int32_t cached = hit.result->cached_tokens;
     oracle_run_free(&hit);
     oracle_run_free(&cold);
-    rp_prompt_free(p);
+    rp_builder_free(p);
     return cached;
 }
 
@@ -498,9 +500,9 @@ static void test_documents_are_reused_in_any_order(void **state) {
 static void test_documents_are_modules(void **state) {
     (void)state;
     world w = open_world("chatml");
-    rp_prompt *p = prompt_of_documents((const int[]){2}, 1);
+    rp_builder *p = prompt_of_documents((const int[]){2}, 1);
     rp_request built = request_of(p, NULL), pml = request_of(NULL, "<prompt schema='parts' xml:space='preserve'><user><a/>What is deep?</user></prompt>");
-    pml.schema = "<schema name='parts' layout='packed' xml:space='preserve'><module name='first'>.</module>"
+    pml.prompt.schema = "<schema name='parts' layout='packed' xml:space='preserve'><module name='first'>.</module>"
                  "<module name='a'>A red ball lies in the yard, and nobody takes it.</module></schema>";
     rp_result *a, *b;
     assert_int_equal(rp_engine_run(w.engine, &built, &a, NULL), RP_OK);
@@ -513,7 +515,7 @@ static void test_documents_are_modules(void **state) {
     assert_int_equal(n_documents, 1);
     rp_result_free(a);
     rp_result_free(b);
-    rp_prompt_free(p);
+    rp_builder_free(p);
     close_world(&w);
 }
 
@@ -522,29 +524,29 @@ static void test_documents_have_rules(void **state) {
     world w = open_world("chatml");
     rp_result *r, *twice;
     rp_error err;
-    rp_prompt *p = new_prompt("s");
-    assert_int_equal(rp_prompt_append_document(p, "a", 1), RP_ERR_CONFLICT);
-    rp_prompt_free(p);
+    rp_builder *p = new_prompt("s");
+    assert_int_equal(rp_builder_append_document(p, "a", 1), RP_ERR_CONFLICT);
+    rp_builder_free(p);
     p = new_prompt(NULL);
-    rp_prompt_append_document(p, documents[2], strlen(documents[2]));
+    rp_builder_append_document(p, documents[2], strlen(documents[2]));
     rp_request q = request_of(p, NULL);
     assert_int_equal(rp_engine_run(w.engine, &q, &r, &err), RP_OK);
-    assert_int_equal(rp_prompt_append_document(p, documents[2], strlen(documents[2])), RP_OK); /* text */
+    assert_int_equal(rp_builder_append_document(p, documents[2], strlen(documents[2])), RP_OK); /* text */
     assert_int_equal(rp_engine_run(w.engine, &q, &twice, &err), RP_OK);
     assert_true(twice->prompt_tokens > r->prompt_tokens && twice->cached_tokens >= r->cached_tokens);
     rp_result_free(r);
     rp_result_free(twice);
-    q.schema = "<schema name='s'/>";
+    q.prompt.schema = "<schema name='s'/>";
     assert_int_equal(rp_engine_run(w.engine, &q, &r, &err), RP_ERR_CONFLICT);
-    assert_int_equal(rp_prompt_append_document(p, "\xff", 1), RP_ERR_INVALID);
-    rp_prompt_free(p);
+    assert_int_equal(rp_builder_append_document(p, "\xff", 1), RP_ERR_INVALID);
+    rp_builder_free(p);
     p = new_prompt(NULL);
     for (int i = 0; i < RP_MAX_DOCUMENTS; i++) {
         char text[16];
-        assert_int_equal(rp_prompt_append_document(p, text, (size_t)snprintf(text, sizeof(text), "%d", i)), RP_OK);
+        assert_int_equal(rp_builder_append_document(p, text, (size_t)snprintf(text, sizeof(text), "%d", i)), RP_OK);
     }
-    assert_int_equal(rp_prompt_append_document(p, "one more", 8), RP_ERR_LIMIT);
-    rp_prompt_free(p);
+    assert_int_equal(rp_builder_append_document(p, "one more", 8), RP_ERR_LIMIT);
+    rp_builder_free(p);
     close_world(&w);
 }
 
@@ -555,13 +557,13 @@ static void test_used_by_many(void **state) {
     rp_job *calls[3];
     rp_result *results[3];
     rp_error err;
-    rp_prompt *p = new_prompt("s");
-    rp_prompt_import(p, "plan/lisbon");
-    rp_prompt_begin_role(p, RP_ROLE_USER);
-    rp_prompt_append_text(p, "Is 2 < 3?", 9);
+    rp_builder *p = new_prompt("s");
+    rp_builder_import(p, "plan/lisbon");
+    rp_builder_begin_role(p, RP_ROLE_USER);
+    rp_builder_append_text(p, "Is 2 < 3?", 9);
     rp_request q = request_of(p, NULL);
     for (size_t i = 0; i < 3; i++) assert_int_equal(rp_engine_submit(w.engine, &q, &calls[i], &err), RP_OK);
-    rp_prompt_free(p);
+    rp_builder_free(p);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(rp_job_result(calls[i], &results[i], &err), RP_OK);
         assert_int_equal(results[i]->prompt_tokens, results[0]->prompt_tokens);
@@ -572,40 +574,40 @@ static void test_used_by_many(void **state) {
         rp_job_free(calls[i]);
     }
     p = new_prompt("s");
-    q.built = p;
-    q.text = "a";
+    q.prompt = rp_prompt_built(p);
+    q.prompt = rp_prompt_text("a");
     assert_int_equal(rp_engine_submit(w.engine, &q, &calls[0], &err), RP_ERR_INVALID);
-    q.text = NULL;
-    q.schema = "<schema name='s'><module name='own'>My own.</module></schema>";
-    rp_prompt_import(p, "own");
+    q.prompt = rp_prompt_text(NULL);
+    q.prompt.schema = "<schema name='s'><module name='own'>My own.</module></schema>";
+    rp_builder_import(p, "own");
     assert_int_equal(rp_engine_run(w.engine, &q, &results[0], &err), RP_OK);
     rp_result_free(results[0]);
-    q.schema = "<schema name='t'><module name='own'>My own.</module></schema>";
+    q.prompt.schema = "<schema name='t'><module name='own'>My own.</module></schema>";
     assert_int_equal(rp_engine_run(w.engine, &q, &results[0], &err), RP_ERR_NAME);
-    rp_prompt_free(p);
+    rp_builder_free(p);
     close_world(&w);
 }
 
 static int make_and_run(world *w, rp_error *err) {
     static const char with_import[] = "<prompt schema='s'> b <diet who='Ann'/> c </prompt>";
-    rp_prompt *p;
+    rp_builder *p;
     rp_result *result = NULL;
-    int rc = rp_prompt_new(&p, "s", err);
+    int rc = rp_builder_new(&p, "s", err);
     if (rc) return rc;
-    rp_prompt_import(p, "plan/miami");
-    rp_prompt_set_argument(p, "what", "a < b", 5);
-    rp_prompt_begin_role(p, RP_ROLE_USER);
-    for (int i = 0; i < 40; i++) rp_prompt_append_text(p, "<plan/>", 7);
-    rp_prompt_end_role(p);
-    rp_prompt_begin_message(p, RP_ROLE_USER);
-    rp_prompt_append_text(p, "a", 1);
-    rp_prompt_append_pml(p, with_import, sizeof(with_import) - 1);
-    rp_prompt_append_text(p, "b", 1);
+    rp_builder_import(p, "plan/miami");
+    rp_builder_set_argument(p, "what", "a < b", 5);
+    rp_builder_begin_role(p, RP_ROLE_USER);
+    for (int i = 0; i < 40; i++) rp_builder_append_text(p, "<plan/>", 7);
+    rp_builder_end_role(p);
+    rp_builder_begin_message(p, RP_ROLE_USER);
+    rp_builder_append_text(p, "a", 1);
+    rp_builder_append_pml(p, with_import, sizeof(with_import) - 1);
+    rp_builder_append_text(p, "b", 1);
     rp_request q = request_of(p, NULL);
     q.max_tokens = 1;
     rc = rp_engine_run(w->engine, &q, &result, err);
     rp_result_free(result);
-    rp_prompt_free(p);
+    rp_builder_free(p);
     return rc;
 }
 

@@ -36,6 +36,7 @@
 #include "support/record_forge.h"
 #include "reprise_store.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
 #define PARTS 3
@@ -345,7 +346,7 @@ static oracle_run run_parts(const char *store, int32_t *on_disk) {
     o.n_threads = 1;
     o.n_ctx = 256;
     o.store_dir = store;
-    q.text = "the hills of the river and the city of the seven hills";
+    q.prompt = rp_prompt_text("the hills of the river and the city of the seven hills");
     q.max_tokens = 1;
     must(rp_engine_new(&e, m, &o, &err), &err);
     oracle_run_make(&run, e, &q);

@@ -20,6 +20,8 @@
 #include "support/store_folder.h"
 #include "reprise_store.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define N_PROMPT 700
 #define N_ANSWER 20
@@ -71,8 +73,7 @@ static void fill(int32_t *tokens, int32_t from, int32_t n, int32_t which) {
 
 static void run(rp_engine *e, const int32_t *tokens, int32_t n, int32_t n_answer, rp_reuse reuse, oracle_run *out) {
     rp_request q = rp_request_defaults();
-    q.tokens = tokens;
-    q.n_tokens = n;
+    q.prompt = rp_prompt_tokens(tokens, n);
     q.max_tokens = n_answer;
     q.ignore_eos = true;
     q.reuse = reuse;
@@ -138,11 +139,10 @@ static void requests_in_one_step_do_not_meet(void **state) {
     rp_request q = rp_request_defaults();
     for (int32_t i = 0; i < N; i++) {
         fill(tokens[i], 0, N_PROMPT, i / 2); /* pairs have one prompt */
-        q.tokens = tokens[i];
-        q.n_tokens = N_PROMPT - 50 * i;
+        q.prompt = rp_prompt_tokens(tokens[i], N_PROMPT - 50 * i);
         q.max_tokens = N_ANSWER;
         q.ignore_eos = true;
-        run_alone(tokens[i], q.n_tokens, N_ANSWER, &alone[i]);
+        run_alone(tokens[i], N_PROMPT - 50 * i, N_ANSWER, &alone[i]);
         must(oracle_run_submit(&together[i], e, &q, &jobs[i]), NULL);
     }
     for (int32_t i = 0; i < N; i++) {
@@ -164,8 +164,7 @@ static void drafts_are_not_used(void **state) {
     rp_engine_options o = usual();
     rp_engine *e = new_engine(&o);
     rp_request q = rp_request_defaults();
-    q.tokens = tokens;
-    q.n_tokens = N_PROMPT;
+    q.prompt = rp_prompt_tokens(tokens, N_PROMPT);
     q.max_tokens = N_ANSWER;
     q.ignore_eos = true;
     q.n_draft = 8;
@@ -257,8 +256,7 @@ static void a_job_that_waits_gets_a_checkpoint(void **state) {
         run_alone(tokens[i], N_PROMPT, N_ANSWER, &alone[i]);
     }
     for (int i = 0; i < 2; i++) {
-        q.tokens = tokens[i];
-        q.n_tokens = N_PROMPT;
+        q.prompt = rp_prompt_tokens(tokens[i], N_PROMPT);
         q.max_tokens = N_ANSWER;
         q.ignore_eos = true;
         must(oracle_run_submit(&r[i], e, &q, &jobs[i]), NULL);
@@ -423,7 +421,7 @@ static void what_needs_other_kv_is_refused(void **state) {
     rp_engine_options o = usual();
     rp_engine *e = new_engine(&o), *refused = NULL;
     rp_request q = rp_request_defaults();
-    q.text = "a river";
+    q.prompt = rp_prompt_text("a river");
     q.kv_keep = "50%";
     assert_int_equal(try_request(e, &q), RP_ERR_UNSUPPORTED);
     q.kv_keep = NULL;
@@ -453,7 +451,7 @@ static void modules_are_text(void **state) {
     must(rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err), &err);
     must(rp_schema_prefill(e, NULL, "s", NULL, NULL, &err), &err);
     rp_request q = rp_request_defaults();
-    q.prompt = "<prompt schema='s'><two/><one/> and a word</prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><two/><one/> and a word</prompt>");
     q.max_tokens = N_ANSWER;
     q.ignore_eos = true;
     oracle_run_make(&on, e, &q);
@@ -467,7 +465,7 @@ static void modules_are_text(void **state) {
     e = new_engine(&o);
     must(rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err), &err);
     q.reuse = RP_REUSE_EXACT;
-    q.no_prefix = true;
+    q.experiment = &experiment_no_prefix;
     oracle_run_make(&off, e, &q);
     assert_true(oracle_run_same(&on, &off));
     assert_true(oracle_run_same(&on, &exact));

@@ -19,6 +19,9 @@
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define WORDS 120 /* of a module: more tokens than a block, and, as bytes of a tiny vocabulary, than a span */
 static const int32_t forced[] = {20, 31, 42};
@@ -61,9 +64,9 @@ static rp_engine *new_engine(const setting *s, const char *schema) {
 
 static rp_request request_of(const char *prompt) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompt;
-    q.forced = forced;
-    q.n_forced = 3;
+    q.prompt = rp_prompt_pml(prompt);
+    static const rp_request_experiment experiment = {.struct_size = sizeof(experiment), .forced = forced, .n_forced = 3};
+    q.experiment = &experiment;
     return q;
 }
 
@@ -321,8 +324,7 @@ static void fill_memory(rp_engine *e, int number, uint64_t budget) {
     rp_error err = {0};
     assert_int_equal(rp_tokenize(model, text, strlen(text), false, true, &tokens, &n, &err), RP_OK);
     rp_request q = calls_request(NULL, 1);
-    q.tokens = tokens;
-    q.n_tokens = n_tokens - 64;
+    q.prompt = rp_prompt_tokens(tokens, n_tokens - 64);
     assert_true(n > (size_t)n_tokens);
     calls_end(calls_submit(e, &q));
     rp_free(tokens);

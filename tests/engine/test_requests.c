@@ -12,6 +12,10 @@
 
 #include "reprise_tools.h"
 #include "support/shared_model.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 static const char schema_text[] =
     "<schema name='s'>Once <module name='plan'>a trip of <param name='duration' len='4'/> to<union><module name='miami'>Miami</module>"
@@ -31,10 +35,10 @@ static rp_engine *new_engine(uint64_t budget, int32_t n_ctx) {
 
 static int run(rp_engine *e, const char *prompt, float temperature, uint64_t seed, rp_result **out, rp_error *err) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompt;
-    q.prompt_name = "p.xml";
+    q.prompt = rp_prompt_pml(prompt);
+    q.prompt.name = "p.xml";
     q.max_tokens = 8;
-    q.no_prefix = true; /* these tests are about modules */
+    q.experiment = &experiment_no_prefix; /* these tests are about modules */
     q.ignore_eos = true;
     q.sampling.temperature = temperature;
     q.sampling.seed = seed;
@@ -214,9 +218,9 @@ static void a_forced_answer_is_taken_as_it_is(void **state) {
     int seen = 0;
     const int32_t tokens[] = {5, 2, info.n_vocab - 1}, wrong[] = {5, info.n_vocab};
     rp_request q = rp_request_defaults();
-    q.prompt = "<prompt schema='s'><plan/> x</prompt>";
-    q.forced = tokens;
-    q.n_forced = 3;
+    q.prompt = rp_prompt_pml("<prompt schema='s'><plan/> x</prompt>");
+    rp_request_experiment forced = experiment_forced(tokens, 3);
+    q.experiment = &forced;
     q.max_tokens = 1;
     q.on_logits = count_logits;
     q.user = &seen;
@@ -227,8 +231,7 @@ static void a_forced_answer_is_taken_as_it_is(void **state) {
     assert_memory_equal(r->tokens, tokens, sizeof tokens);
     assert_int_equal(seen, 3);
     rp_result_free(r);
-    q.forced = wrong;
-    q.n_forced = 2;
+    forced = experiment_forced(wrong, 2);
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
     assert_null(r);
     rp_engine_free(e);
@@ -239,7 +242,7 @@ static void an_answer_of_no_tokens_has_an_empty_text(void **state) {
     (void)state;
     rp_engine *e = new_engine(0, 0);
     rp_request q = rp_request_defaults();
-    q.text = "Once upon";
+    q.prompt = rp_prompt_text("Once upon");
     for (int i = 0; i < 20; i++) { /* reused memory is not zeroed */
         rp_result *r;
         q.max_tokens = i % 2 ? 0 : 8;

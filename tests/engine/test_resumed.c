@@ -27,6 +27,9 @@
 #include "support/seed.h"
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define N_CTX 256
@@ -118,7 +121,7 @@ typedef struct asked {
     int32_t tokens[MOST_TEXT];
     rp_logit_bias bias[2];
     rp_message messages[2];
-    rp_prompt *built;
+    rp_builder *built;
 } asked;
 
 static void add_pieces(char *text, size_t cap, int n) {
@@ -134,30 +137,28 @@ static void build_documents(asked *a) {
         "The old man had a house near the sea, and a boat.",
     };
     rp_error err = {0};
-    must(rp_prompt_new(&a->built, NULL, &err), &err);
-    rp_prompt_begin_role(a->built, RP_ROLE_USER);
-    for (int i = 0, at = below(2); i < 1 + below(2); i++, at = !at) rp_prompt_append_document(a->built, documents[at], strlen(documents[at]));
-    rp_prompt_append_text(a->built, a->text, strlen(a->text));
-    rp_prompt_end_role(a->built);
-    a->q.built = a->built;
+    must(rp_builder_new(&a->built, NULL, &err), &err);
+    rp_builder_begin_role(a->built, RP_ROLE_USER);
+    for (int i = 0, at = below(2); i < 1 + below(2); i++, at = !at) rp_builder_append_document(a->built, documents[at], strlen(documents[at]));
+    rp_builder_append_text(a->built, a->text, strlen(a->text));
+    rp_builder_end_role(a->built);
+    a->q.prompt = rp_prompt_built(a->built);
 }
 
 static void random_prompt(asked *a) {
     rp_request *q = &a->q;
     add_pieces(a->text, sizeof(a->text) - 200, below(12));
     switch (below(6)) {
-    case 0: q->text = a->text; break;
-    case 1: q->text = ""; break;
+    case 0: q->prompt = rp_prompt_text(a->text); break;
+    case 1: q->prompt = rp_prompt_text(""); break;
     case 2:
-        q->n_tokens = 1 + below(MOST_TEXT);
-        for (int i = 0; i < q->n_tokens; i++) a->tokens[i] = 10 + below(400);
-        q->tokens = a->tokens;
+        q->prompt = rp_prompt_tokens(a->tokens, (size_t)(1 + below(MOST_TEXT)));
+        for (size_t i = 0; i < q->prompt.n; i++) a->tokens[i] = 10 + below(400);
         break;
     case 3:
         a->messages[0] = (rp_message){RP_ROLE_SYSTEM, "the house", 9};
         a->messages[1] = (rp_message){RP_ROLE_USER, a->text, strlen(a->text)};
-        q->messages = a->messages;
-        q->n_messages = 2;
+        q->prompt = rp_prompt_messages(a->messages, 2);
         break;
     case 4: build_documents(a); break;
     default: {
@@ -166,7 +167,7 @@ static void random_prompt(asked *a) {
         char tail[512];
         add_pieces(tail, sizeof(tail), below(8));
         snprintf(a->text, sizeof(a->text), "<prompt schema='s'>%s %s</prompt>", imports[below(LEN(imports))], tail);
-        q->prompt = a->text;
+        q->prompt = rp_prompt_pml(a->text);
         q->reuse = below(2) ? RP_REUSE_ON : RP_REUSE_EXACT;
         if (q->reuse == RP_REUSE_ON) q->quality = qualities[below(LEN(qualities))];
     }
@@ -327,7 +328,7 @@ static void check_request(int round) {
     check_cancelled(&a, e, &whole, round);
     answer_log_free(&whole);
     rp_engine_free(e);
-    rp_prompt_free(a.built);
+    rp_builder_free(a.built);
 }
 
 static void resumed_answers_are_whole_answers(void **state) {
@@ -346,7 +347,7 @@ static void prompts_keep_their_logprobs(void **state) {
     answer_log whole = {0}, l = {0};
     rp_request q = rp_request_defaults();
     (void)state;
-    q.text = "Once upon a time there was a little house";
+    q.prompt = rp_prompt_text("Once upon a time there was a little house");
     q.max_tokens = 12;
     q.ignore_eos = true;
     q.n_prompt_logprobs = 2;
@@ -375,7 +376,7 @@ static void streams_have_resumed_text(void **state) {
     base_buffer text = BASE_BUFFER(4096);
     bool ended = false;
     (void)state;
-    q.text = "Once upon a time";
+    q.prompt = rp_prompt_text("Once upon a time");
     q.max_tokens = 12;
     q.ignore_eos = true;
     must(rp_engine_run(e, &q, &whole, &err), &err);
@@ -429,7 +430,7 @@ static void wrong_resumed_tokens_are_refused(void **state) {
     rp_request q = rp_request_defaults(), base;
     (void)state;
     erring = new_engine(models[1], RP_KV_F16);
-    q.text = "the house";
+    q.prompt = rp_prompt_text("the house");
     q.resumed = tokens;
     q.n_resumed = 4;
     base = q;
@@ -464,13 +465,12 @@ static void wrong_resumed_tokens_are_refused(void **state) {
     q.max_tokens = 1000; /* beyond the context */
     expect_error(&q, RP_ERR_CONFLICT, "context_shift");
     q = base;
-    q.text = NULL;
-    q.prompt = "<prompt schema='s'><a/><b/> the house</prompt>";
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><b/> the house</prompt>");
     q.quality = (rp_quality){RP_QUALITY_FOCUS, 50};
     expect_error(&q, RP_ERR_CONFLICT, "focus");
     q = base;
-    q.forced = tokens;
-    q.n_forced = 4;
+    const rp_request_experiment forced = experiment_forced(tokens, 4);
+    q.experiment = &forced;
     expect_error(&q, RP_ERR_CONFLICT, "forced");
     q = base;
     q.max_tokens = 1000;

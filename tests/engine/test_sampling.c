@@ -15,7 +15,10 @@
 
 #include "base/memory.h"
 #include "reprise.h"
+#include "reprise_test.h"
+#include "reprise_pml.h"
 #include "support/tiny_model.h"
+#include "support/experiments.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -55,7 +58,7 @@ static int close_model(void **state) {
 
 static rp_request request_of(int32_t max_tokens) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompt_text;
+    q.prompt = rp_prompt_pml(prompt_text);
     q.max_tokens = max_tokens;
     q.ignore_eos = true;
     return q;
@@ -277,6 +280,7 @@ static void check_logprobs(const rp_result *r, const listener *l) {
 static void logprobs_are_told_with_each_token(void **state) {
     (void)state;
     static const int32_t forced[] = {5, 2, 400, 400};
+    const rp_request_experiment experiment = experiment_forced(forced, 4);
     for (int way = 0; way < 3; way++) {
         listener *l = calloc(1, sizeof *l);
         rp_request q = request_of(12);
@@ -285,7 +289,7 @@ static void logprobs_are_told_with_each_token(void **state) {
         listen(l, &q);
         q.n_logprobs = 5;
         if (way == 1) q.sampling = all_on(3);
-        if (way == 2) q.forced = forced, q.n_forced = 4;
+        if (way == 2) q.experiment = &experiment;
         rp_result *r = tiny_model_answer(engine, &q);
         assert_int_equal(r->n_top, 5);
         assert_int_equal(r->n_tokens, way == 2 ? 4 : 12);
@@ -384,8 +388,8 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     assert_string_equal(l.text, whole->text);
     rp_result_free(r);
     /* Forced tokens are not matched against stop strings. */
-    q.forced = whole->tokens;
-    q.n_forced = 16;
+    const rp_request_experiment forced = experiment_forced(whole->tokens, 16);
+    q.experiment = &forced;
     stop[strlen(stop) - 1] = '\0';
     l.text[0] = '\0';
     l.n_tokens = 0;
@@ -419,11 +423,10 @@ static void a_bias_forbids_and_forces(void **state) {
 static void penalties_see_prompt_and_answer(void **state) {
     (void)state;
     rp_request q = request_of(60);
-    q.prompt = NULL;
-    q.text = "Once upon a time there was a little girl";
+    q.prompt = rp_prompt_text("Once upon a time there was a little girl");
     int32_t *prompt, window[200];
     size_t n_prompt;
-    assert_int_equal(rp_tokenize(model, q.text, strlen(q.text), false, true, &prompt, &n_prompt, NULL), RP_OK);
+    assert_int_equal(rp_tokenize(model, q.prompt.content, q.prompt.n, false, true, &prompt, &n_prompt, NULL), RP_OK);
     assert_true(n_prompt < 100);
     static const int32_t looks_back[] = {-1, 5, 1};
     for (size_t k = 0; k < LEN(looks_back); k++) {

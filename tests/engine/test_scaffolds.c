@@ -15,6 +15,9 @@
 #include "engine/background/scaffolds.h"
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
+#include "reprise_store.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define WORDS 70 /* of a module */
 #define ANSWER 4
@@ -48,10 +51,10 @@ static rp_engine *new_engine(rp_kv_format format, uint64_t scaffold_bytes) {
 
 static rp_request request(const char *prompt, rp_quality_mode mode) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompt;
+    q.prompt = rp_prompt_pml(prompt);
     q.quality = (rp_quality){mode, 0};
-    q.forced = answer;
-    q.n_forced = ANSWER;
+    static const rp_request_experiment forced = {.struct_size = sizeof(forced), .forced = answer, .n_forced = ANSWER};
+    q.experiment = &forced;
     return q;
 }
 
@@ -195,7 +198,8 @@ static void what_does_not_come_again_is_forgotten(void **state) {
     rp_scaffold_stats before = stats_of(e);
     assert_int_equal(before.prefilled, 2);
     rp_request q = request(PROMPT("<d/>", "What?"), RP_QUALITY_SCAFFOLD);
-    q.n_forced = 1;
+    const rp_request_experiment forced = experiment_forced(answer, 1);
+    q.experiment = &forced;
     for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* weight <= 1/4 */
     rp_scaffold_stats after = stats_of(e);
     assert_int_equal(after.known, 1);

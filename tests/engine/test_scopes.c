@@ -15,6 +15,7 @@
 #include "support/gate.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
 
 #define RULES "Be kind. Name the river of each city. Do not guess. Answer in one line. Write no list. Write no table. Ask if it is unclear."
 #define NOTE " What follows is the second part, which is newer than the first one."
@@ -66,22 +67,22 @@ static rp_engine *open_engine(const char *dir) {
 static const char *part_name(const rp_plan_item *item) { return item->module[0] ? item->module : "prompt"; }
 
 /* A prompt: rules, then a document, a note and another document, then a question. first -1: rules and question only. */
-static rp_prompt *make_prompt(int first, int second) {
-    rp_prompt *p;
+static rp_builder *make_prompt(int first, int second) {
+    rp_builder *p;
     rp_error err = {0};
-    if (rp_prompt_new(&p, NULL, &err)) fail_msg("%s", err.message);
-    int rc = rp_prompt_append_text(p, RULES, strlen(RULES));
-    if (first >= 0) rc |= rp_prompt_append_document(p, documents[first], strlen(documents[first]));
-    if (first >= 0) rc |= rp_prompt_append_text(p, NOTE, strlen(NOTE));
-    if (second >= 0) rc |= rp_prompt_append_document(p, documents[second], strlen(documents[second]));
-    rc |= rp_prompt_append_text(p, QUESTION, strlen(QUESTION));
+    if (rp_builder_new(&p, NULL, &err)) fail_msg("%s", err.message);
+    int rc = rp_builder_append_text(p, RULES, strlen(RULES));
+    if (first >= 0) rc |= rp_builder_append_document(p, documents[first], strlen(documents[first]));
+    if (first >= 0) rc |= rp_builder_append_text(p, NOTE, strlen(NOTE));
+    if (second >= 0) rc |= rp_builder_append_document(p, documents[second], strlen(documents[second]));
+    rc |= rp_builder_append_text(p, QUESTION, strlen(QUESTION));
     assert_int_equal(rc, RP_OK);
     return p;
 }
 
-static rp_request request_of(const rp_prompt *built, rp_quality quality) {
+static rp_request request_of(const rp_builder *built, rp_quality quality) {
     rp_request q = rp_request_defaults();
-    q.built = built;
+    q.prompt = rp_prompt_built(built);
     q.quality = quality;
     q.max_tokens = 3;
     q.ignore_eos = true;
@@ -106,7 +107,7 @@ static const rp_quality as_written = {RP_QUALITY_AS_WRITTEN, 0};
 
 /* Asks, and compares with a cold run. */
 static answered ask_as(rp_engine *e, const char *tenant, int first, int second, rp_quality quality) {
-    rp_prompt *p = make_prompt(first, second);
+    rp_builder *p = make_prompt(first, second);
     rp_engine *cold = open_engine(NULL);
     rp_request q = request_of(p, quality);
     oracle_run run, expected;
@@ -122,7 +123,7 @@ static answered ask_as(rp_engine *e, const char *tenant, int first, int second, 
     out.total = run.result->prompt_tokens;
     oracle_run_free(&expected);
     oracle_run_free(&run);
-    rp_prompt_free(p);
+    rp_builder_free(p);
     return out;
 }
 
@@ -167,7 +168,7 @@ static void recomputed_tokens_are_named_like_text(void **state) {
     (void)state;
     rp_request plain = request_of(NULL, as_written);
     oracle_run run;
-    plain.text = RULES " Lisbon was built of stone.";
+    plain.prompt = rp_prompt_text(RULES " Lisbon was built of stone.");
     oracle_run_make(&run, e, &plain);
     assert_int_equal(run.rc, RP_OK);
     oracle_run_free(&run);
@@ -209,14 +210,14 @@ static void tenants_share_no_text(void **state) {
 /* Requests with different modules at the same time: the second waits for the text that they share. */
 static void requests_at_the_same_time_compute_text_once(void **state) {
     rp_engine *e = open_engine(NULL);
-    rp_prompt *p[] = {make_prompt(A, B), make_prompt(A, C)};
+    rp_builder *p[] = {make_prompt(A, B), make_prompt(A, C)};
     rp_request q[2], hold = rp_request_defaults();
     oracle_run runs[2];
     rp_job *jobs[2];
     answered r = {0};
     gate g;
     (void)state;
-    hold.text = "gate";
+    hold.prompt = rp_prompt_text("gate");
     hold.max_tokens = 2;
     gate_close(&g, e, &hold);
     for (int i = 0; i < 2; i++) {
@@ -235,7 +236,7 @@ static void requests_at_the_same_time_compute_text_once(void **state) {
         assert_true(oracle_run_same(&expected, &runs[i]));
         oracle_run_free(&expected);
         oracle_run_free(&runs[i]);
-        rp_prompt_free(p[i]);
+        rp_builder_free(p[i]);
         rp_engine_free(cold);
     }
     rp_engine_free(e);

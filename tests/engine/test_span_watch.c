@@ -33,6 +33,9 @@
 #include "support/store_folder.h"
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
+#include "reprise_cluster.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define SEED 20261125
 #define BRANCHES 3
@@ -234,11 +237,17 @@ static void open_world(world *w, tiny_random *r) {
     o.store_dir = w->dir[0] ? w->dir : NULL;
     o.store_budget_bytes = 5 << 20;
     o.store_write = tiny_random_below(r, 2) ? RP_STORE_WRITE_THROUGH : RP_STORE_WRITE_BACK;
-    o.cluster_key = secret;
-    o.on_spans = mirror;
-    o.spans_user = o.blocks_user = w;
-    o.on_blocks = mirror_blocks;
-    o.blocks_tenant = w->blocks_tenant = tiny_random_below(r, 3) ? NULL : "t";
+    w->blocks_tenant = tiny_random_below(r, 3) ? NULL : "t";
+    const rp_cluster_options cluster = {
+        .struct_size = sizeof(cluster),
+        .key = secret,
+        .on_spans = mirror,
+        .spans_user = w,
+        .on_blocks = mirror_blocks,
+        .blocks_user = w,
+        .blocks_tenant = w->blocks_tenant,
+    };
+    o.cluster = &cluster;
     must(rp_engine_new(&w->engine, model, &o, &err), &err);
     load_schema(w);
 }
@@ -295,7 +304,7 @@ static void check_found(world *w, const rp_request *q) {
         may_lack |= strcmp(result->plan[i].reason, "memory") == 0;
         is_reduced |= result->plan[i].kept < 1;
     }
-    const int32_t found = result->cached_tokens, least = q->prompt ? held_tokens : found / RP_NAME_TOKENS * RP_NAME_TOKENS;
+    const int32_t found = result->cached_tokens, least = q->prompt.kind == RP_PROMPT_PML ? held_tokens : found / RP_NAME_TOKENS * RP_NAME_TOKENS;
     const bool is_exact = !may_lack && !is_reduced && q->adapter != activated;
     if (is_exact && (held_tokens < least || held_tokens > found || found - held_tokens >= RP_NAME_TOKENS))
         fail_msg("seed %llu: names promise %d tokens, but %d were found", (unsigned long long)seed, held_tokens, found);
@@ -315,10 +324,10 @@ static void random_request(world *w, tiny_random *r) {
     q.max_tokens = 1 + (int32_t)tiny_random_below(r, 40);
     q.ignore_eos = true;
     q.tenant = tenants[tiny_random_below(r, BASE_ARRAY_LEN(tenants))];
-    if (tiny_random_below(r, 3) == 0) q.prompt = prompts[tiny_random_below(r, BASE_ARRAY_LEN(prompts))];
-    else q.tokens = tokens, q.n_tokens = n;
-    if (!q.prompt && tiny_random_below(r, 4) == 0) q.adapter = tiny_random_below(r, 2) ? plain : activated;
-    if (tiny_random_below(r, 8) == 0) q.no_prefix = true;
+    if (tiny_random_below(r, 3) == 0) q.prompt = rp_prompt_pml(prompts[tiny_random_below(r, BASE_ARRAY_LEN(prompts))]);
+    else q.prompt = rp_prompt_tokens(tokens, (size_t)n);
+    if (q.prompt.kind == RP_PROMPT_TOKENS && tiny_random_below(r, 4) == 0) q.adapter = tiny_random_below(r, 2) ? plain : activated;
+    if (tiny_random_below(r, 8) == 0) q.experiment = &experiment_no_prefix;
     check_found(w, &q);
     free(tokens);
 }

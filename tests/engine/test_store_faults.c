@@ -26,6 +26,7 @@
 #include "support/seed.h"
 #include "support/store_folder.h"
 #include "reprise_store.h"
+#include "reprise_pml.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module></schema>";
 static const char *const prompts[] = {"<prompt schema='s'><a/>Where to?</prompt>", NULL};
@@ -48,8 +49,8 @@ static int open_engine(rp_engine **e, const char *dir, rp_error *err) {
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompts[i];
-    q.text = texts[i];
+    q.prompt = rp_prompt_pml(prompts[i]);
+    q.prompt = rp_prompt_text(texts[i]);
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;
@@ -262,7 +263,7 @@ static void ask_long(rp_engine *e, int number) {
     rp_result *r;
     rp_error err;
     while (end < text + sizeof(text) - 16) end += sprintf(end, " w%d", (int)(end - text) * 37 % 1000);
-    q.text = text;
+    q.prompt = rp_prompt_text(text);
     q.max_tokens = 1;
     if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
     rp_result_free(r);

@@ -386,7 +386,7 @@ static void the_advice_on_budgets_is_true(void **state) {
     uint64_t least = strtoull(give + strlen("give "), NULL, 10);
     assert_true(least > 1 << 20 && least < 3 << 20);
     if (open_with(&e, dir, least, &err)) fail_msg("%s", err.message);
-    q.text = "the hills of the river";
+    q.prompt = rp_prompt_text("the hills of the river");
     q.max_tokens = 1;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_OK);
     rp_result_free(r);
@@ -413,7 +413,7 @@ static void a_smaller_budget_holds_when_the_engine_is_there(void **state) {
         rp_result *r = NULL;
         char *end = text + sprintf(text, "%d:", i);
         while (end < text + sizeof(text) - 16) end += sprintf(end, " w%d", (int)(end - text) * 37 % 1000);
-        q.text = text;
+        q.prompt = rp_prompt_text(text);
         q.max_tokens = 1;
         assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_OK);
         rp_result_free(r);

@@ -28,6 +28,8 @@
 #include "support/must.h"
 #include "support/reference_model.h"
 #include "support/seed.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define CONTEXT 512 /* that stories260K was trained for */
 #define PIECE (CONTEXT / 4)
@@ -212,16 +214,15 @@ static double run_engine(int32_t n_judged) {
     o.kv_format = RP_KV_F32;
     must(rp_engine_new(&e, model, &o, &err), &err);
     rp_request q = rp_request_defaults();
-    q.tokens = tokens;
-    q.n_tokens = N_PROMPT;
-    q.forced = tokens + N_PROMPT;
-    q.n_forced = CONTEXT + n_judged + 1 - N_PROMPT;
+    q.prompt = rp_prompt_tokens(tokens, N_PROMPT);
+    const rp_request_experiment forced = experiment_forced(tokens + N_PROMPT, CONTEXT + n_judged + 1 - N_PROMPT);
+    q.experiment = &forced;
     q.ignore_eos = true;
     q.context_shift = true;
     q.on_logits = judge_logits;
     q.user = &j;
     must(rp_engine_run(e, &q, &r, &err), &err);
-    assert_int_equal(r->n_tokens, q.n_forced);
+    assert_int_equal(r->n_tokens, forced.n_forced);
     assert_int_equal(r->context_shifts, n_judged / PIECE);
     assert_int_equal(j.n_judged, n_judged);
     rp_result_free(r);

@@ -25,6 +25,8 @@
 #include "support/shared_model.h"
 #include "support/store_folder.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
 
 #define MOST_STEPS 512
 
@@ -111,8 +113,8 @@ static void ask(oracle_run *run, watched *w, const char *tenant, const rp_reques
 
 static rp_request request(const char *text, const char *prompt) {
     rp_request q = rp_request_defaults();
-    q.text = text;
-    q.prompt = prompt;
+    q.prompt = rp_prompt_text(text);
+    q.prompt = rp_prompt_pml(prompt);
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;
@@ -244,7 +246,7 @@ static void drafts_come_from_the_request_alone(void **state) {
     p.request.max_tokens = 60;
     p.request.n_draft = RP_MAX_DRAFT;
     p.before = p.other = p.request;
-    p.other.text = "b c d e b c d e b c d e b c";
+    p.other.prompt = rp_prompt_text("b c d e b c d e b c d e b c");
     check_pair(&p);
 }
 

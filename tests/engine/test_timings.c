@@ -29,7 +29,7 @@ static rp_engine *new_engine(void) {
 
 static rp_request new_request(void) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompt_text;
+    q.prompt = rp_prompt_pml(prompt_text);
     q.max_tokens = 4;
     q.ignore_eos = true;
     return q;

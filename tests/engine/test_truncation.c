@@ -38,8 +38,7 @@ static rp_engine *new_engine(void) {
 
 static rp_request request_of(bool truncates) {
     rp_request q = rp_request_defaults();
-    q.messages = conversation;
-    q.n_messages = n_messages;
+    q.prompt = rp_prompt_messages(conversation, n_messages);
     q.max_tokens = ANSWER;
     q.ignore_eos = true;
     q.truncates = truncates;

@@ -14,6 +14,8 @@
 #include "model/model.h"
 #include "support/golden.h"
 #include "support/oracle_run.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define LONG_TOKENS 8192
 #define MAX_CTX 20000
@@ -78,9 +80,9 @@ static void check_long_sequence(formats in) {
     oracle_run r;
     kv_shape shape = model_kv_shape(o.model, in == ALL_F16 ? RP_KV_F16 : RP_KV_INT8);
     uint64_t expected = 0, whole = 0;
-    req.text = text;
+    req.prompt = rp_prompt_text(text);
     req.max_tokens = 1;
-    req.no_prefix = true;
+    req.experiment = &experiment_no_prefix;
     run(&o, req, &r);
     int32_t n = r.result->prompt_tokens;
     assert_true(n > LONG_TOKENS / 2);
@@ -93,7 +95,7 @@ static void check_long_sequence(formats in) {
            (unsigned long long)r.result->kv_bytes >> 10, (unsigned long long)whole >> 10);
     assert_int_equal(r.result->kv_bytes, expected);
     oracle_run shared, small;
-    req.no_prefix = false;
+    req.experiment = NULL;
     run(&o, req, &shared);
     assert_int_equal(shared.result->kv_bytes, whole);
     assert_true(oracle_run_same(&r, &shared));
@@ -140,7 +142,7 @@ static void modules_keep_what_prompts_may_read(void **state) {
         for (size_t k = 0; k < sizeof(prompts) / sizeof(prompts[0]); k++) {
             oracle_run on, off;
             rp_request req = rp_request_defaults();
-            req.prompt = prompts[k];
+            req.prompt = rp_prompt_pml(prompts[k]);
             req.max_tokens = 40;
             req.ignore_eos = true;
             req.sampling.temperature = 0;
@@ -188,7 +190,7 @@ static void what_one_module_forgets_another_has(void **state) {
     for (size_t k = 0; k < sizeof(prompts) / sizeof(prompts[0]); k++) {
         oracle_run after, first;
         rp_request req = rp_request_defaults();
-        req.prompt = prompts[k];
+        req.prompt = rp_prompt_pml(prompts[k]);
         req.max_tokens = 4;
         req.ignore_eos = true;
         run(&o, req, &after);

@@ -21,6 +21,10 @@
 #include "base/file.h"
 #include "support/schedule_run.h"
 #include "support/seed.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 static schedule_model models[SCHEDULE_MODELS];
 static uint64_t seed;
@@ -242,10 +246,10 @@ static void submit_once(void *user, const rp_step *step) {
     late_request *l = user;
     rp_request q = rp_request_defaults();
     if (l->call || step->parts[0].kind != RP_STEP_MODULE) return;
-    q.text = l->text;
+    q.prompt = rp_prompt_text(l->text);
     q.priority = 1;
     q.max_tokens = 1;
-    q.no_prefix = true;
+    q.experiment = &experiment_no_prefix;
     l->rc = rp_engine_submit(l->engine, &q, &l->call, NULL);
 }
 
@@ -327,15 +331,15 @@ static void what_was_promised_is_not_held_by_twins(void **state) {
     rp_job *calls[2];
     rp_result *r;
     rp_error err = {0};
-    q.text = "river";
-    q.forced = answer;
-    t.late.text = late;
-    t.late.no_prefix = true;
-    t.late.forced = answer;
-    t.late.n_forced = LATE_ANSWER;
+    q.prompt = rp_prompt_text("river");
+    t.late.prompt = rp_prompt_text(late);
+    rp_request_experiment forced_late = experiment_forced(answer, LATE_ANSWER);
+    forced_late.no_prefix = true;
+    t.late.experiment = &forced_late;
     q.user = &t;
     for (int i = 0; i < 2; i++) {
-        q.n_forced = i == 0 ? TWIN_TOKENS : ANSWER_TOKENS;
+        const rp_request_experiment forced = experiment_forced(answer, i == 0 ? TWIN_TOKENS : ANSWER_TOKENS);
+        q.experiment = &forced;
         q.on_done = i == 0 ? submit_late : NULL;
         assert_int_equal(rp_engine_submit(t.engine, &q, &calls[i], NULL), RP_OK);
     }

@@ -29,6 +29,8 @@
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/store_folder.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define RESIDUES 64
 #define TAIL 3
@@ -161,7 +163,7 @@ static void ask_alone(world *w) {
     for (int i = 0; i < w->n; i++) {
         rp_request q = w->requests[i].asked;
         q.reuse = RP_REUSE_OFF;
-        q.no_prefix = true;
+        q.experiment = &experiment_no_prefix;
         oracle_run_make(&w->requests[i].alone, e, &q);
         if (w->requests[i].alone.rc) fail_msg("%s", w->requests[i].alone.err.message);
     }
@@ -189,8 +191,7 @@ static void keep_prompt(const world *w, rp_engine *e, const int32_t *prompt) {
     rp_request q = new_request();
     oracle_run run;
     (void)w;
-    q.tokens = prompt;
-    q.n_tokens = 2 * RESIDUES;
+    q.prompt = rp_prompt_tokens(prompt, 2 * RESIDUES);
     q.max_tokens = 1;
     oracle_run_make(&run, e, &q);
     if (run.rc) fail_msg("%s", run.err.message);
@@ -203,8 +204,7 @@ static void make_cut(request *q, const int32_t *prompt, int i) {
     memcpy(q->tokens, prompt, (size_t)q->n_cut * sizeof(*prompt));
     for (int k = 0; k < TAIL; k++) q->tokens[q->n_cut + k] = some_token();
     if (q->tokens[q->n_cut] == prompt[q->n_cut]) q->tokens[q->n_cut] = prompt[q->n_cut] == 259 ? 260 : 259;
-    q->asked.tokens = q->tokens;
-    q->asked.n_tokens = q->n_cut + TAIL;
+    q->asked.prompt = rp_prompt_tokens(q->tokens, (size_t)(q->n_cut + TAIL));
 }
 
 /* Of every second world in a format below 16 bits: one of its two layers. */
@@ -272,7 +272,7 @@ static void make_prompt(request *q, int i) {
     *q = (request){.asked = new_request()};
     put_tokens(&tail, 1 + below(5));
     snprintf(q->prompt, sizeof q->prompt, "<prompt schema=\"s\"><m%d/><m%d/>%s</prompt>", 2 * i + i % 2, 2 * i + 1 - i % 2, tail.data);
-    q->asked.prompt = q->prompt;
+    q->asked.prompt = rp_prompt_pml(q->prompt);
     base_buffer_free(&tail);
 }
 

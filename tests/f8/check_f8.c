@@ -28,6 +28,8 @@
 #include "support/shared_model.h"
 #include "support/store_folder.h"
 #include "support/tiny_random.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 #define ROUNDS_TO 0x1p-4f /* half a step of three bits of fraction */
 #define LIMIT 0.07        /* of logits, from those in f32; the worst here is 0.027 */
@@ -98,11 +100,10 @@ static rp_engine *new_engine(rp_kv_format format, const char *schema, const char
 static int32_t ask_with(oracle_run *out, rp_engine *e, bool uses_schema, rp_reuse reuse, rp_quality quality) {
     rp_request q = rp_request_defaults();
     q.quality = quality;
-    q.prompt = uses_schema ? PROMPT : NULL;
-    q.text = uses_schema ? NULL : TEXT;
+    q.prompt = uses_schema ? rp_prompt_pml(PROMPT) : rp_prompt_text(TEXT);
     q.reuse = reuse;
-    q.forced = answer;
-    q.n_forced = 4;
+    const rp_request_experiment forced = experiment_forced(answer, 4);
+    q.experiment = &forced;
     oracle_run_make(out, e, &q);
     if (out->rc) fail_msg("%s", out->err.message);
     return out->result->cached_tokens;

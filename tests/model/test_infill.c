@@ -14,6 +14,7 @@
 
 #include "base/compiler.h"
 #include "reprise.h"
+#include "reprise_chat.h"
 #include "support/tiny_model.h"
 
 #define MOST 512

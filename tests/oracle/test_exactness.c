@@ -20,6 +20,9 @@
 #include "support/oracle_run.h"
 #include "support/random_pml.h"
 #include "support/seed.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "reprise_test.h"
 
 #define STEPS 5
 #define MOVED_LIMIT_F32 1e-4
@@ -85,11 +88,12 @@ static rp_engine *new_engine(const oracle_model *m, settings s, const char *sche
 
 static void ask(oracle_run *run, rp_engine *engine, const char *prompt, rp_reuse reuse, int32_t first_position) {
     rp_request req = rp_request_defaults();
-    req.prompt = prompt;
+    req.prompt = rp_prompt_pml(prompt);
     req.reuse = reuse;
     req.max_tokens = STEPS;
     req.ignore_eos = true;
-    req.first_position = first_position;
+    const rp_request_experiment experiment = {.struct_size = sizeof(experiment), .first_position = first_position};
+    req.experiment = &experiment;
     oracle_run_make(run, engine, &req);
 }
 

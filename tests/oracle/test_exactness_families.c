@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "support/golden.h"
 #include "support/oracle_run.h"
+#include "reprise_pml.h"
 
 #define STEPS 6
 
@@ -46,7 +47,7 @@ static rp_engine *new_engine(rp_model *model, variant v) {
 
 static void ask(rp_engine *engine, variant v, oracle_run *run) {
     rp_request req = rp_request_defaults();
-    req.prompt = prompt;
+    req.prompt = rp_prompt_pml(prompt);
     req.reuse = v.reuse;
     req.max_tokens = STEPS;
     req.ignore_eos = true;

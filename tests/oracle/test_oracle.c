@@ -22,6 +22,8 @@
 #include "support/reference.h"
 #include "support/reference_space.h"
 #include "support/seed.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define STEPS 4
 #define PROMPTS_PER_SCHEMA 3
@@ -115,10 +117,10 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     oracle_run runs[N_FORMATS];
     reference_prompt *ref = NULL;
     rp_error err = {0};
-    req.prompt = c->pml.prompt.data;
+    req.prompt = rp_prompt_pml(c->pml.prompt.data);
     req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
     req.quality = quality;
-    req.no_prefix = true; /* the reference knows modules alone */
+    req.experiment = &experiment_no_prefix; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
     for (int format = 0; format < N_FORMATS; format++) oracle_run_make(&runs[format], c->engines[format], &req);

@@ -32,6 +32,8 @@
 #include "support/random_pml.h"
 #include "support/reference.h"
 #include "support/seed.h"
+#include "reprise_pml.h"
+#include "support/experiments.h"
 
 #define STEPS 2
 #define PROMPTS_PER_SCHEMA 2
@@ -153,9 +155,9 @@ static void count(tally *t, const reference_prompt *ref, const oracle_run *run) 
 
 static void make_run(const round *c, bool exact, oracle_run *run) {
     rp_request req = rp_request_defaults();
-    req.prompt = c->pml.prompt.data;
+    req.prompt = rp_prompt_pml(c->pml.prompt.data);
     req.reuse = exact ? RP_REUSE_EXACT : RP_REUSE_ON;
-    req.no_prefix = true; /* the reference knows modules alone */
+    req.experiment = &experiment_no_prefix; /* the reference knows modules alone */
     req.max_tokens = STEPS;
     req.ignore_eos = true;
     oracle_run_make(run, c->engine, &req);

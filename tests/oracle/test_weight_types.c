@@ -14,6 +14,7 @@
 
 #include "base/compiler.h"
 #include "support/oracle_run.h"
+#include "reprise_pml.h"
 
 /* Quantized weights use activations rounded to 8 bits: by at most 1/254 of the largest of 32, again in each layer.
  * Measured: 0.013 to 0.025. */
@@ -43,7 +44,7 @@ static void ask(oracle_run *run, const oracle_model *m, int32_t threads, int32_t
     options.chunk_tokens = chunk;
     if (rp_engine_new(&engine, m->model, &options, &err)) fail_msg("%s", err.message);
     if (rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
-    req.prompt = prompt;
+    req.prompt = rp_prompt_pml(prompt);
     req.reuse = reuse;
     req.max_tokens = STEPS;
     req.ignore_eos = true;

@@ -18,6 +18,7 @@
 #include "pml/document.h"
 #include "support/random_pml.h"
 #include "support/reference_space.h"
+#include "reprise_pml.h"
 
 /* ---- errors ---- */
 

@@ -15,6 +15,7 @@
 #include "support/must.h"
 #include "support/shared_model.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 typedef struct planned {
     pml_document *schema, *prompt;

@@ -15,6 +15,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 static rp_model *model;
 static rp_engine *engine;

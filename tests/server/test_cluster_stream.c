@@ -27,6 +27,7 @@
 #include "reprise_server.h"
 #include "support/must.h"
 #include "support/tiny_model.h"
+#include "reprise_cluster.h"
 
 #ifdef BASE_SANITIZED
 #define N_NAMES 40000u
@@ -76,7 +77,7 @@ static void node_start(node *n) {
     must(rp_server_new(&n->server, &o, &err), &err);
     n->options = rp_engine_options_defaults();
     rp_server_join(n->server, &n->options);
-    assert_non_null(n->options.on_spans);
+    assert_non_null(n->options.cluster->on_spans);
     const char *name = "tiny";
     const rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name, .load = load, .unload = unload, .user = n};
     must(rp_server_ready_models(n->server, &models, &err), &err);
@@ -115,7 +116,7 @@ static void *write_changes(void *arg) {
             else if (k % 3 == 0) changes[n++] = (rp_span_change){name_of(k), RP_TIER_DISK};
             w->count += k % 5 != 0;
         }
-        w->n->options.on_spans(w->n->options.spans_user, changes, n);
+        w->n->options.cluster->on_spans(w->n->options.cluster->spans_user, changes, n);
     }
     return NULL;
 }

@@ -19,6 +19,7 @@
 #include "support/must.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
+#include "reprise_cluster.h"
 
 static rp_name name_of(uint8_t first, uint8_t last) {
     rp_name n = {{first, 2, 3, 4, 5, 6, 7, last, 9}};

@@ -16,6 +16,9 @@
 #include "base/compiler.h"
 #include "structured/answer_meaning.h"
 #include "support/tiny_model.h"
+#include "reprise_chat.h"
+#include "support/experiments.h"
+#include "reprise_test.h"
 
 static tool_spec tools[] = {{.name = "f", .place = "f"}};
 
@@ -130,11 +133,10 @@ static rp_result *answer(rp_engine *engine, const rp_model *model, const talk *t
     }
     assert_int_equal(rp_tokenize(model, sampled, strlen(sampled), true, false, &forced, &n_forced, NULL), 0);
     rp_request q = rp_request_defaults();
-    q.rendered = text;
-    q.rendered_turns = turns;
-    q.n_rendered_turns = n_contents;
-    q.forced = forced;
-    q.n_forced = q.max_tokens = (int32_t)n_forced;
+    q.prompt = rp_prompt_rendered(text, turns, n_contents);
+    const rp_request_experiment experiment = experiment_forced(forced, (int32_t)n_forced);
+    q.experiment = &experiment;
+    q.max_tokens = (int32_t)n_forced;
     q.special_text = true;
     q.on_meaning = on_meaning;
     q.user = gen;

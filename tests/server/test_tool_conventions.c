@@ -161,7 +161,7 @@ static generation ask_of(family_world *w) {
 
 static rp_request request_of(const generation *gen, uint64_t seed) {
     rp_request q = rp_request_defaults();
-    q.text = "What is the weather in Rome?";
+    q.prompt = rp_prompt_text("What is the weather in Rome?");
     q.grammar = gen->grammar;
     q.grammar_trigger = gen->grammar_trigger;
     q.special_text = gen->special_text;

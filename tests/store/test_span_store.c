@@ -16,6 +16,7 @@
 #include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
+#include "reprise_store.h"
 
 #define N_KEYS 64
 #define BUDGET_BLOCKS 40

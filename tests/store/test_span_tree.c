@@ -15,6 +15,7 @@
 #include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
+#include "reprise_store.h"
 
 #define N_ROOTS 4 /* two of each salt */
 #define N_REQUESTS 6

@@ -22,6 +22,7 @@
 #include "support/plain_tier.h"
 #include "support/record_forge.h"
 #include "support/store_folder.h"
+#include "reprise_store.h"
 
 #define N_SPANS 6
 #define BUDGET (UINT64_C(4) << 20)

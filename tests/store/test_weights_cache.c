@@ -121,7 +121,7 @@ static void start_open(start *s, const char *model, rp_engine_options o) {
     s->weights_file = memory.weights_file;
     s->file = memory.file;
     rp_request r = rp_request_defaults();
-    r.text = "some text";
+    r.prompt = rp_prompt_text("some text");
     r.max_tokens = 3;
     r.ignore_eos = true;
     r.on_logits = take_logits;

@@ -200,7 +200,7 @@ static void errors(void **state) {
     rp_request request = rp_request_defaults();
     rp_result *result;
     rp_error err;
-    request.text = "a";
+    request.prompt = rp_prompt_text("a");
     assert_int_equal(rp_chat_run(chat, w->engine, &request, &result, &err), RP_ERR_INVALID);
     assert_null(result);
     rp_chat_free(chat);

@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "structured/chat_input.h"
+#include "reprise_chat.h"
 
 static const char source[] =
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"

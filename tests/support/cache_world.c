@@ -2,6 +2,8 @@
 /* cache_world.c: see cache_world.h. */
 #include "cache_world.h"
 #include "reprise_store.h"
+#include "reprise_pml.h"
+#include "experiments.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +28,8 @@ static void die(const char *what, const rp_error *err) {
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
-    q.prompt = prompts[i];
-    q.text = prompts[i] ? NULL : "the hills of the river";
+    q.prompt = rp_prompt_pml(prompts[i]);
+    q.prompt = rp_prompt_text(prompts[i] ? NULL : "the hills of the river");
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;
@@ -57,7 +59,7 @@ void cache_world_open(cache_world *w, bool is_tiny) {
     if (!e) die("engine", &err);
     for (int i = 0; i < CACHE_WORLD_REQUESTS; i++) {
         rp_request q = request_of(i);
-        q.no_prefix = true;
+        q.experiment = &experiment_no_prefix;
         oracle_run_make(&w->cold[i], e, &q);
         if (w->cold[i].rc) die("cold run", &w->cold[i].err);
     }

@@ -9,7 +9,7 @@
 
 rp_request calls_request(const char *text, int32_t max_tokens) {
     rp_request q = rp_request_defaults();
-    q.text = text;
+    q.prompt = rp_prompt_text(text);
     q.max_tokens = max_tokens;
     q.ignore_eos = true;
     return q;

@@ -5,6 +5,7 @@
 
 #include "cluster/router.h"
 #include "support/tiny_random.h"
+#include "reprise_cluster.h"
 
 #define WORLD_NODES 128
 

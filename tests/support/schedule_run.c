@@ -22,6 +22,9 @@
 #include "base/memory.h"
 #include "kv/block_pool.h"
 #include "store_folder.h"
+#include "reprise_pml.h"
+#include "reprise_store.h"
+#include "reprise_test.h"
 
 #define MOST_SLOTS (2 * SCHEDULE_CALLS)
 #define MOST_CLIENTS 4
@@ -45,6 +48,7 @@ typedef struct slot {
     schedule *run;
     const schedule_call *call;
     rp_request request;
+    rp_request_experiment experiment; /* of the request */
     tenant tenant;
     char newcomer[24];
     bool has_schema;       /* for itself */
@@ -89,6 +93,7 @@ struct schedule {
     bool fails; /* allocations do, in this pass */
     rp_engine *engine;
     rp_engine_options engine_options;
+    rp_engine_experiment engine_experiment;
     bool is_tight; /* the small budget */
     char dir[STORE_FOLDER_BYTES]; /* of the store on disk; "": none */
     char key[2][STORE_FOLDER_BYTES]; /* its key, and a wrong one */
@@ -285,11 +290,13 @@ static void vary(schedule *s, slot *c) {
     *q = c->call->request;
     draw_tenant(s, c);
     q->n_draft = chance(s, 2) ? below(s, RP_MAX_DRAFT + 2) + RP_DRAFT_AUTO : 0;
-    q->no_prefix = chance(s, 6);
+    c->experiment = c->call->experiment;
+    c->experiment.no_prefix = chance(s, 6);
+    q->experiment = &c->experiment;
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
-    if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */
-    if (q->prompt && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
-    if (q->text && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer only */
+    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */
+    if (q->prompt.kind == RP_PROMPT_PML && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
+    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer only */
     if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);
     if (chance(s, 25)) {
         q->deadline_ms = 1 + below(s, 8);
@@ -388,11 +395,11 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
     printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
            (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
     printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, kv_keep %s %s, context_shift %d, "
-           "temperature %g\n%s\n", q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
-           q->forced ? q->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", q->context_shift,
+           "temperature %g\n%s\n", q->tenant ? q->tenant : "", (int)q->reuse, q->experiment->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
+           q->experiment->forced ? q->experiment->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", q->context_shift,
            (double)q->sampling.temperature,
-           q->prompt ? q->prompt : q->text);
-    if (q->prompt) printf("%s\n", s->w->pml.schema.data);
+           (const char *)q->prompt.content);
+    if (q->prompt.kind == RP_PROMPT_PML) printf("%s\n", s->w->pml.schema.data);
     fail_msg("%s", what);
     abort();
 }
@@ -436,7 +443,7 @@ static void count(schedule *s, const slot *c, const rp_result *r) {
 }
 
 static bool looks_for_nothing(const rp_request *q) {
-    return q->reuse == RP_REUSE_OFF || (q->no_prefix && (q->text || q->reuse == RP_REUSE_EXACT));
+    return q->reuse == RP_REUSE_OFF || (q->experiment->no_prefix && (q->prompt.kind == RP_PROMPT_TEXT || q->reuse == RP_REUSE_EXACT));
 }
 
 static int32_t tokens_in_views(const rp_result *r) {
@@ -455,7 +462,7 @@ static void check_first(schedule *s, const slot *c, const rp_result *r) {
     s->tally->firsts++;
 }
 
-static bool may_move(const rp_request *q) { return q->shifted_reuse >= 0 && q->text; }
+static bool may_move(const rp_request *q) { return q->shifted_reuse >= 0 && q->prompt.kind == RP_PROMPT_TEXT; }
 
 /* Was KV reused that never attended to the tokens before it here? */
 static bool has_moved(const slot *c, const rp_result *r) {
@@ -597,7 +604,8 @@ static void draw_disk(schedule *s) {
     o->store_dir = s->dir;
     o->store_write = ways[below(s, (int32_t)BASE_ARRAY_LEN(ways))];
     o->store_budget_bytes = chance(s, 2) ? LEAST_DISK + (uint64_t)below(s, 1 << 20) : 0;
-    o->store_whole_reads = chance(s, 2);
+    s->engine_experiment = (rp_engine_experiment){.struct_size = sizeof(rp_engine_experiment), .store_whole_reads = chance(s, 2)};
+    o->experiment = &s->engine_experiment;
     if (!chance(s, 3)) return;
     store_folder_key(s->dir, s->key[0], 1);
     store_folder_key(s->dir, s->key[1], 2);

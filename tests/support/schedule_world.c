@@ -12,6 +12,7 @@
 #include "base/compiler.h"
 #include "must.h"
 #include "recurrent_model.h"
+#include "reprise_pml.h"
 
 #define TEXT_LIMIT ((size_t)1 << 20)
 #define ALONE_BUDGET ((uint64_t)256 << 20)
@@ -117,23 +118,31 @@ rp_engine *schedule_world_engine(const schedule_world *w, const rp_engine_option
     return engine;
 }
 
+static rp_request_experiment without_prefix(const schedule_call *c) {
+    rp_request_experiment x = c->experiment;
+    x.no_prefix = true;
+    return x;
+}
+
 static void run_alone(const schedule_world *w, const schedule_call *c, uint64_t budget, oracle_run *run) {
+    const rp_request_experiment experiment = without_prefix(c);
     rp_engine_options o = schedule_world_options(w);
     rp_request request = c->request;
     o.kv_budget_bytes = budget;
     rp_engine *engine = schedule_world_engine(w, &o);
-    request.no_prefix = true;
+    request.experiment = &experiment;
     oracle_run_make(run, engine, &request);
     rp_engine_free(engine);
 }
 
 /* A request of modules after another that had them reduced. */
 static void run_reduced(const schedule_world *w, const schedule_call *c, oracle_run *run) {
+    const rp_request_experiment experiment = without_prefix(c);
     rp_engine_options o = schedule_world_options(w);
     rp_engine *engine = schedule_world_engine(w, &o);
     rp_request request = c->request;
     request.reuse = RP_REUSE_ON;
-    request.no_prefix = true;
+    request.experiment = &experiment;
     oracle_run_make(run, engine, &request);
     oracle_run_free(run);
     rp_engine_drain(engine, -1);
@@ -229,7 +238,7 @@ static bool force_rest(const schedule_world *w, schedule_call *c, const char *lo
         size_t most = BASE_MIN(n_longer - n, (size_t)MOST_TOKENS);
         c->forced = calloc(most, sizeof(*c->forced));
         memcpy(c->forced, all + n, most * sizeof(*c->forced));
-        c->request.n_forced = (int32_t)most;
+        c->experiment.n_forced = (int32_t)most;
     }
     rp_free(tokens);
     rp_free(all);
@@ -240,7 +249,7 @@ static void force_any(schedule_world *w, schedule_call *c) {
     int32_t n = 1 + below(w, 12);
     c->forced = calloc((size_t)n, sizeof(*c->forced));
     for (int32_t i = 0; i < n; i++) c->forced[i] = below(w, w->model->n_vocab);
-    c->request.n_forced = n;
+    c->experiment.n_forced = n;
 }
 
 static void random_sampling(schedule_world *w, rp_sampling *s) {
@@ -350,10 +359,11 @@ static bool add_call(schedule_world *w) {
     *c = (schedule_call){.request = random_request(w)};
     if (chance(w, 2)) choose_text(w, c);
     else choose_prompt(w, c);
-    c->request.text = c->text;
-    c->request.prompt = c->prompt;
+    c->request.prompt = c->prompt ? rp_prompt_pml(c->prompt) : rp_prompt_text(c->text);
     if (!c->forced && chance(w, 10)) force_any(w, c);
-    c->request.forced = c->forced;
+    c->experiment.struct_size = sizeof(c->experiment);
+    c->experiment.forced = c->forced;
+    c->request.experiment = &c->experiment;
     run_alone(w, c, ALONE_BUDGET, &c->alone);
     if (c->alone.rc) {
         free_call(c);

@@ -14,6 +14,7 @@
 #include "golden.h"
 #include "oracle_run.h"
 #include "random_pml.h"
+#include "reprise_test.h"
 
 #define SCHEDULE_CALLS 12 /* of a world, at most */
 #define SCHEDULE_CTX 2048 /* positions, where the model has as many */
@@ -38,6 +39,7 @@ void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
 typedef struct schedule_call {
     rp_request request; /* borrows from here */
     char *text, *prompt; /* one of them */
+    rp_request_experiment experiment; /* with forced */
     int32_t *forced;
     char stop[4];
     const char *stops[1];

@@ -6,6 +6,7 @@
 
 #include "must.h"
 #include "tiny_model.h"
+#include "reprise_pml.h"
 
 rp_model *model;
 uint64_t column_bytes;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "reprise.h"
+#include "reprise_cluster.h"
 
 /* SplitMix64. */
 static inline uint64_t span_random(uint64_t *state) {

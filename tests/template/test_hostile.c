@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "reprise.h"
+#include "reprise_chat.h"
 #include "support/hostile_template.h"
 #include "support/seed.h"
 

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "template/template.h"
+#include "reprise_chat.h"
 
 static rp_template *parse(const char *source) {
     rp_template *t;

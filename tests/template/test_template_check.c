@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "reprise_tools.h"
 #include "template/template.h"
+#include "reprise_chat.h"
 
 #define TURNS \
     "{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Yes\", \"reasoning_content\": \"Hm\"}, " \

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "template/template.h"
 #include "support/seed.h"
+#include "reprise_chat.h"
 
 #define ROUNDS 400
 

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "reprise.h"
+#include "reprise_chat.h"
 
 #define NOW 1768480496 /* 2026-01-15 12:34:56 */
 

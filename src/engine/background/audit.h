@@ -36,6 +36,7 @@
 #include "engine/background/audit_table.h"
 #include "engine/core/observer.h"
 #include "reprise.h"
+#include "reprise_pml.h"
 
 #define AUDIT_MAX_WAITING 8   /* samples with held logits */
 #define AUDIT_CASE_MODULES 64 /* of a sample; further ones are ignored */

@@ -24,6 +24,7 @@
 
 #include "base/hash.h"
 #include "store/index/span_tree.h"
+#include "reprise_pml.h"
 
 struct segment_prefill;
 

@@ -17,6 +17,7 @@
 
 #include "engine/background/background.h"
 #include "engine/core/observer.h"
+#include "reprise_pml.h"
 
 typedef struct reductions {
     rp_schema *pending[BACKGROUND_MAX_TASKS]; /* with a task; the engine's thread */

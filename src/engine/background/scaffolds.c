@@ -22,6 +22,7 @@
 #include "pml/plan.h"
 #include "store/span_store.h"
 #include "store/index/span_tree.h"
+#include "reprise_test.h"
 
 /* The evicted weight times this is at most the weight that replaces it. */
 #define ADVANTAGE 2.0
@@ -75,7 +76,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
     scaffold_form *f = &c->other;
     if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->wants.scatters || p->n_cached == 0) return RP_OK;
-    if (c->request->options.reuse != RP_REUSE_ON || c->request->options.no_prefix) return RP_OK;
+    if (c->request->options.reuse != RP_REUSE_ON || c->request->experiment.no_prefix) return RP_OK;
     if (c->wants.adapter) return RP_OK; /* combinations are the base model's */
     *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .n_scopes = 1, .cap_scopes = 1, .exact = true};
     f->scopes = base_alloc(sizeof(*f->scopes));

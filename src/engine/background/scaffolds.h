@@ -22,6 +22,7 @@
 #include "base/hash.h"
 #include "engine/core/observer.h"
 #include "reprise.h"
+#include "reprise_store.h"
 
 #define SCAFFOLDS_MAX 1024                             /* known combinations */
 #define SCAFFOLDS_MAX_SPANS ((size_t)1 << 16)          /* added by all of them */

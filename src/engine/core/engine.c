@@ -51,6 +51,9 @@
 #include "store/weights_cache.h"
 #include "backend/mock/mock_backend.h"
 #include "store/disk/disk_tier.h"
+#include "reprise_cluster.h"
+#include "reprise_store.h"
+#include "reprise_test.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define SCAFFOLD_SHARE 4 /* divisor of the KV budget */
@@ -123,15 +126,19 @@ void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size) {
 
 static int check_cluster_options(const rp_engine_options *o, rp_error *err) {
     base_key identity;
-    if (o->on_spans && !o->cluster_key) return base_fail(err, RP_ERR_INVALID, "on_spans reports names: give a cluster_key");
-    if (o->on_spans && o->plans_only) return base_fail(err, RP_ERR_INVALID, "on_spans contradicts plans_only: such an engine holds no KV");
-    if (o->on_blocks && !o->cluster_key) return base_fail(err, RP_ERR_INVALID, "on_blocks reports names: give a cluster_key");
-    if (o->on_blocks && o->plans_only) return base_fail(err, RP_ERR_INVALID, "on_blocks contradicts plans_only: such an engine holds no KV");
-    if (o->store_dir && o->plans_only) return base_fail(err, RP_ERR_INVALID, "store_dir contradicts plans_only: such an engine holds no KV");
-    if (o->identity && !o->plans_only)
+    const rp_cluster_options *c = o->cluster;
+    if (c->on_spans && !c->key) return base_fail(err, RP_ERR_INVALID, "on_spans reports names: give a cluster key");
+    if (c->on_spans && c->plans_only)
+        return base_fail(err, RP_ERR_INVALID, "on_spans contradicts plans_only: such an engine holds no KV");
+    if (c->on_blocks && !c->key) return base_fail(err, RP_ERR_INVALID, "on_blocks reports names: give a cluster key");
+    if (c->on_blocks && c->plans_only)
+        return base_fail(err, RP_ERR_INVALID, "on_blocks contradicts plans_only: such an engine holds no KV");
+    if (o->store_dir && c->plans_only)
+        return base_fail(err, RP_ERR_INVALID, "store_dir contradicts plans_only: such an engine holds no KV");
+    if (c->identity && !c->plans_only)
         return base_fail(err, RP_ERR_INVALID, "identity is for engines with plans_only: others compute their own (rp_engine_identity)");
-    if (o->identity && (strlen(o->identity) != 2 * BASE_KEY_BYTES || !base_key_parse(&identity, o->identity)))
-        return base_fail(err, RP_ERR_INVALID, "identity '%.70s': give the %d hexadecimal digits of rp_engine_identity", o->identity,
+    if (c->identity && (strlen(c->identity) != 2 * BASE_KEY_BYTES || !base_key_parse(&identity, c->identity)))
+        return base_fail(err, RP_ERR_INVALID, "identity '%.70s': give the %d hexadecimal digits of rp_engine_identity", c->identity,
                          2 * BASE_KEY_BYTES);
     return RP_OK;
 }
@@ -155,13 +162,6 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
                          kv_format_name(o->kv_format));
     return check_cluster_options(o, err);
-}
-
-static int engine_check_times(const rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    if (!(o->mock_step_us >= 0 && o->mock_row_us >= 0 && o->mock_row_slot_us >= 0) || o->mock_step_us + o->mock_row_us + o->mock_row_slot_us > 1e9)
-        return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us: give 0 or more, up to 1e9 together");
-    if ((e->backend_row->can & BACKEND_TIMED) || (o->mock_step_us <= 0 && o->mock_row_us <= 0 && o->mock_row_slot_us <= 0)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us are for models opened with mock");
 }
 
 static int engine_check_context(const rp_engine *e, rp_error *err) {
@@ -203,8 +203,8 @@ static void engine_wake(void *user) {
 /* Whose text is reported as blocks: before the first root, after the salt. */
 static int set_blocks_root(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_key salt;
-    if (!o->on_blocks) return RP_OK;
-    const int rc = engine_salt(e, o->blocks_tenant, &salt, err);
+    if (!o->cluster->on_blocks) return RP_OK;
+    const int rc = engine_salt(e, o->cluster->blocks_tenant, &salt, err);
     if (!rc) e->reporter->blocks_root = job_text_root(e, &salt, e->formats->text);
     return rc;
 }
@@ -220,7 +220,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (rc) return rc;
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
-    const disk_tier_options tier = {.dir = o->store_dir, .whole_reads = o->store_whole_reads, .cipher = e->cipher};
+    const disk_tier_options tier = {.dir = o->store_dir, .whole_reads = o->experiment->store_whole_reads, .cipher = e->cipher};
     span_store_disk disk = {.source = {.open = disk_tier_open, .options = &tier, .read_only = o->store_read_only},
                             .format = e->states,
                             .notify = engine_wake,
@@ -310,14 +310,15 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 
 /* Before the first root of the tree. */
 static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    if (!o->on_spans && !o->on_blocks) return RP_OK;
+    const rp_cluster_options *cluster = o->cluster;
+    if (!cluster->on_spans && !cluster->on_blocks) return RP_OK;
     e->reporter = base_calloc(1, sizeof(*e->reporter));
     if (!e->reporter) return base_fail_memory(err, sizeof(*e->reporter), "reports of spans");
     e->reporter->cluster_key = *e->cluster_key;
-    e->reporter->fn = o->on_spans;
-    e->reporter->user = o->spans_user;
-    e->reporter->on_blocks = o->on_blocks;
-    e->reporter->blocks_user = o->blocks_user;
+    e->reporter->fn = cluster->on_spans;
+    e->reporter->user = cluster->spans_user;
+    e->reporter->on_blocks = cluster->on_blocks;
+    e->reporter->blocks_user = cluster->blocks_user;
     span_tree_set_reporter(e->tree, e->reporter);
     return RP_OK;
 }
@@ -342,7 +343,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .n_threads = e->n_threads,
         .max_rows = e->steps->max_rows,
         .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
-        .times = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us},
+        .times = e->model->times,
     };
     if ((rc = backend_open(&e->backend, e->backend_row->name, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
@@ -375,7 +376,7 @@ static int open_plans(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!rc) rc = answer_memory_new(&e->answers, err);
     if (rc) return rc;
     identity_make(e, kernel_arithmetic_of(level));
-    if (o->identity && base_key_parse(&identity, o->identity)) identity_take(e, &identity);
+    if (o->cluster->identity && base_key_parse(&identity, o->cluster->identity)) identity_take(e, &identity);
     return RP_OK;
 }
 
@@ -390,10 +391,10 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
     e->steps->token_goal_us = (double)o->token_goal_ms * 1e3;
-    e->plans_only = o->plans_only;
+    e->plans_only = o->cluster->plans_only;
     e->is_recurrent = model_is_recurrent(&e->model->net);
-    if (o->cluster_key) {
-        memcpy(whole_of(e)->cluster_key.bytes, o->cluster_key, sizeof(e->cluster_key->bytes));
+    if (o->cluster->key) {
+        memcpy(whole_of(e)->cluster_key.bytes, o->cluster->key, sizeof(e->cluster_key->bytes));
         e->cluster_key = &whole_of(e)->cluster_key;
     }
     e->steps->on_step = o->on_step;
@@ -411,20 +412,31 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     cost_model_init(&e->steps->probe_cost);
 }
 
+/* Reads a struct to which the options point, over its defaults; they then point to `own`. theirs: NULL: the defaults. */
+static int read_part(void *own, size_t own_bytes, const void *theirs, const char *type, rp_error *err) {
+    return theirs ? base_sized_read(own, own_bytes, theirs, type, err) : RP_OK;
+}
+
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
     if (!out || !model) return base_fail(err, RP_ERR_INVALID, "rp_engine_new: out and model are needed");
     rp_engine_options o = rp_engine_options_defaults();
     *out = NULL;
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_engine_options", err) : RP_OK;
+    rp_cluster_options cluster = {.struct_size = sizeof(cluster)};
+    rp_engine_experiment experiment = {.struct_size = sizeof(experiment)};
+    int rc = read_part(&o, sizeof(o), options, "rp_engine_options", err);
+    if (!rc) rc = read_part(&cluster, sizeof(cluster), o.cluster, "rp_cluster_options", err);
+    if (!rc) rc = read_part(&experiment, sizeof(experiment), o.experiment, "rp_engine_experiment", err);
+    o.cluster = &cluster;
+    o.experiment = &experiment;
     if (!rc) rc = engine_check_options(&o, err);
-    if (!rc) rc = o.plans_only ? model_check_shape(model, err) : model_check_whole(model, err);
+    if (!rc) rc = cluster.plans_only ? model_check_shape(model, err) : model_check_whole(model, err);
     if (rc) return rc;
     rp_engine *e = engine_new(model);
     if (!e) return base_fail_memory(err, sizeof(whole_engine), "an engine");
     take_options(e, &o);
-    if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) || (rc = engine_check_times(e, &o, err)) ||
+    if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) ||
         (rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
-        (rc = o.plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) || (rc = o.plans_only ? RP_OK : open_thread(e, err))) {
+        (rc = e->plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) || (rc = e->plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
     }

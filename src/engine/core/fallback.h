@@ -6,6 +6,7 @@
 
 #include "model/adapter.h"
 #include "reprise.h"
+#include "reprise_pml.h"
 
 /* Exchanges a reference to a schema for one to the form that requests use now: another one, if its KV formats were found too
  * inexact, or if modules are computed with an adapter: one without invocation tokens; NULL: none. On failure the reference is

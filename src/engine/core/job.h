@@ -42,6 +42,8 @@
 #include "model/adapter.h"
 #include "pml/plan.h"
 #include "store/index/span_tree.h"
+#include "reprise_pml.h"
+#include "reprise_test.h"
 
 #define JOB_PATH_BYTES 256
 
@@ -74,6 +76,7 @@ typedef struct job_request {
     rp_request options; /* with copies of everything that it borrows */
     char **stops;
     rp_logit_bias *bias;
+    rp_request_experiment experiment; /* with a copy of its tokens, */
     int32_t *forced;
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;

@@ -77,12 +77,12 @@ int job_features_ask(rp_job *c, const rp_request *o, rp_error *err) {
     return rc;
 }
 
-int job_features_plan_text(rp_job *c, const char *text, bool *planned, rp_error *err) {
+int job_features_plan_text(rp_job *c, const char *text, size_t n, bool *planned, rp_error *err) {
     *planned = false;
     for (int32_t i = 0; i < c->features.n; i++) {
         if (!c->features.rows[i]->plan_text) continue;
         *planned = true;
-        return c->features.rows[i]->plan_text(c, text, err);
+        return c->features.rows[i]->plan_text(c, text, n, err);
     }
     return RP_OK;
 }

@@ -96,7 +96,7 @@ struct job_feature {
 
     void (*options)(rp_request *o);
     int (*ask)(rp_job *c, const rp_request *o, rp_error *err);
-    int (*plan_text)(rp_job *c, const char *text, rp_error *err); /* of a request with a text alone: makes the plan, instead of pml_plan_text */
+    int (*plan_text)(rp_job *c, const char *text, size_t n, rp_error *err); /* of a request with a text alone: makes the plan, instead of pml_plan_text */
     int (*plan)(rp_job *c, rp_error *err);
     void (*count)(rp_job *c); /* of all rows of the table, whether the job has them or not */
     int (*open)(rp_job *c, rp_error *err);
@@ -140,7 +140,7 @@ void job_features_close_engine(rp_engine *e);
 void job_features_options(const rp_engine *e, rp_request *o);
 int job_features_ask(rp_job *c, const rp_request *o, rp_error *err);
 /* *planned: a feature has made the plan. */
-int job_features_plan_text(rp_job *c, const char *text, bool *planned, rp_error *err);
+int job_features_plan_text(rp_job *c, const char *text, size_t n, bool *planned, rp_error *err);
 int job_features_plan(rp_job *c, rp_error *err);
 void job_features_count(rp_job *c);
 int job_features_open(rp_job *c, rp_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts.c: rp_prompt: prompts that a program builds part by part, from texts that are never parsed (pml/parts.h).
+/* prompts.c: rp_builder: prompts that a program builds part by part, from texts that are never parsed (pml/parts.h).
  * Owns the parts until they are freed; a job makes a document of them when it is submitted. One thread at a time
  * changes a prompt. */
 #include "engine/core/prompts.h"
@@ -19,12 +19,13 @@
 #include "model/model_template.h"
 #include "pml/document.h"
 #include "pml/parts.h"
+#include "reprise_chat.h"
 
 _Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "the roles of a prompt are the roles of chat formats");
 
 #define DOCUMENT_DIGITS 20 /* of a document's hash, in its name */
 
-struct rp_prompt {
+struct rp_builder {
     char *schema; /* NULL: none yet, and then the schema is made of the documents */
     size_t n_documents;
     pml_part *parts;
@@ -37,10 +38,10 @@ struct rp_prompt {
     rp_error err;        /* the first failure; RP_OK: none */
 };
 
-int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err) {
-    if (!out || (schema && !schema[0])) return base_fail(err, RP_ERR_INVALID, "rp_prompt_new: out is needed, and a schema's name is not empty");
+int rp_builder_new(rp_builder **out, const char *schema, rp_error *err) {
+    if (!out || (schema && !schema[0])) return base_fail(err, RP_ERR_INVALID, "rp_builder_new: out is needed, and a schema's name is not empty");
     *out = NULL;
-    rp_prompt *p = base_calloc(1, sizeof(*p));
+    rp_builder *p = base_calloc(1, sizeof(*p));
     if (p && schema) p->schema = base_strdup(schema);
     if (!p || (schema && !p->schema)) {
         base_free(p);
@@ -50,7 +51,7 @@ int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err) {
     return RP_OK;
 }
 
-void rp_prompt_free(rp_prompt *p) {
+void rp_builder_free(rp_builder *p) {
     if (!p) return;
     for (size_t i = 0; i < p->n; i++) {
         base_free(p->parts[i].name);
@@ -67,7 +68,7 @@ void rp_prompt_free(rp_prompt *p) {
 
 /* The first failure is kept. Errors name the part that is being added. Returns code. */
 BASE_PRINTF(3, 4)
-static int prompt_fail(rp_prompt *p, rp_code code, const char *fmt, ...) {
+static int prompt_fail(rp_builder *p, rp_code code, const char *fmt, ...) {
     char where[RP_ERROR_WHERE_BYTES], message[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
     va_start(ap, fmt);
@@ -78,7 +79,7 @@ static int prompt_fail(rp_prompt *p, rp_code code, const char *fmt, ...) {
 }
 
 /* Checks n bytes of text, and the size limit. what: the name of the text. */
-static int prompt_check_text(rp_prompt *p, const char *text, size_t n, const char *what) {
+static int prompt_check_text(rp_builder *p, const char *text, size_t n, const char *what) {
     if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
     if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
     size_t bad = n > 0 ? pml_text_check(text, n) : 0;
@@ -98,7 +99,7 @@ static char *copy_text(const char *text, size_t n) {
 }
 
 /* Adds a part with copies of its name and text, each of which may be NULL. */
-static int prompt_add_part(rp_prompt *p, pml_part part, const char *name, const char *text) {
+static int prompt_add_part(rp_builder *p, pml_part part, const char *name, const char *text) {
     int rc = base_grow((void **)&p->parts, &p->cap, p->n + 1, PML_MAX_NODES, sizeof(*p->parts));
     if (rc == RP_ERR_LIMIT) return prompt_fail(p, rc, "the prompt has more than %zu parts: give fewer", PML_MAX_NODES);
     if (rc) return prompt_fail(p, rc, "out of memory: %zu parts", p->n);
@@ -117,9 +118,9 @@ static int prompt_add_part(rp_prompt *p, pml_part part, const char *name, const 
 }
 
 /* Does the prompt accept another part? */
-static int prompts_check_prompt(const rp_prompt *p) { return p ? (int)p->err.code : RP_ERR_INVALID; }
+static int builder_accepts(const rp_builder *p) { return p ? (int)p->err.code : RP_ERR_INVALID; }
 
-static int check_path(rp_prompt *p, const char *path) {
+static int check_path(rp_builder *p, const char *path) {
     int names = 0;
     if (!path) return prompt_fail(p, RP_ERR_INVALID, "the path of a module is NULL");
     for (const char *name = path;; name++) {
@@ -133,24 +134,24 @@ static int check_path(rp_prompt *p, const char *path) {
     }
 }
 
-int rp_prompt_import(rp_prompt *p, const char *path) {
-    int rc = prompts_check_prompt(p);
+int rp_builder_import(rp_builder *p, const char *path) {
+    int rc = builder_accepts(p);
     if (!rc) rc = check_path(p, path);
     return rc ? rc : prompt_add_part(p, (pml_part){.kind = PML_PART_MODULE}, path, NULL);
 }
 
-int rp_prompt_set_argument(rp_prompt *p, const char *param, const char *text, size_t n) {
-    int rc = prompts_check_prompt(p);
+int rp_builder_set_argument(rp_builder *p, const char *param, const char *text, size_t n) {
+    int rc = builder_accepts(p);
     if (rc) return rc;
     if (!param || !param[0]) return prompt_fail(p, RP_ERR_INVALID, "an argument without the name of its parameter");
     if (!p->takes_argument)
-        return prompt_fail(p, RP_ERR_INVALID, "argument '%.*s' follows no module: set it right after rp_prompt_import", base_shown(param), param);
+        return prompt_fail(p, RP_ERR_INVALID, "argument '%.*s' follows no module: set it right after rp_builder_import", base_shown(param), param);
     if ((rc = prompt_check_text(p, param, strlen(param), "a parameter's name")) || (rc = prompt_check_text(p, text, n, "an argument"))) return rc;
     return prompt_add_part(p, (pml_part){.kind = PML_PART_ARGUMENT, .n = n}, param, n > 0 ? text : "");
 }
 
 /* Consecutive texts form one part. */
-static int extend_text(rp_prompt *p, const char *text, size_t n) {
+static int extend_text(rp_builder *p, const char *text, size_t n) {
     pml_part *last = &p->parts[p->n - 1];
     int rc = base_grow((void **)&last->text, &last->cap, last->n + n + 1, PML_MAX_BYTES + 1, 1);
     if (rc) return prompt_fail(p, RP_ERR_MEMORY, "out of memory: a text of %zu bytes", last->n + n);
@@ -160,20 +161,20 @@ static int extend_text(rp_prompt *p, const char *text, size_t n) {
     return RP_OK;
 }
 
-int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
-    int rc = prompts_check_prompt(p);
+int rp_builder_append_text(rp_builder *p, const char *text, size_t n) {
+    int rc = builder_accepts(p);
     if (!rc) rc = prompt_check_text(p, text, n, "a text");
     if (rc || n == 0) return rc;
     if (p->n > 0 && p->parts[p->n - 1].kind == PML_PART_TEXT) return extend_text(p, text, n);
     return prompt_add_part(p, (pml_part){.kind = PML_PART_TEXT, .n = n}, NULL, text);
 }
 
-int rp_prompt_append_rendered(rp_prompt *p, const rp_template_text *text, size_t from, size_t to) {
-    int rc = prompts_check_prompt(p);
+int rp_builder_append_rendered(rp_builder *p, const rp_template_text *text, size_t from, size_t to) {
+    int rc = builder_accepts(p);
     if (rc) return rc;
     if (!text || from > to || to > text->n || model_check_rendered(text, NULL))
         return prompt_fail(p, RP_ERR_INVALID, "bytes %zu to %zu of a rendered text that lacks them, or with malformed runs", from, to);
-    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "rendered text in a role: it has its roles; call rp_prompt_end_role first");
+    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "rendered text in a role: it has its roles; call rp_builder_end_role first");
     if ((rc = prompt_check_text(p, text->bytes + from, to - from, "a rendered text")) || from == to) return rc;
     pml_part part = {.kind = PML_PART_RENDERED, .n = to - from};
     part.trusted = model_trusted_ranges(text, from, to, &part.n_trusted);
@@ -183,17 +184,17 @@ int rp_prompt_append_rendered(rp_prompt *p, const rp_template_text *text, size_t
     return rc;
 }
 
-static bool prompt_has_document(const rp_prompt *p, const char *name) {
+static bool prompt_has_document(const rp_builder *p, const char *name) {
     for (size_t i = 0; i < p->n; i++)
         if (p->parts[i].kind == PML_PART_DOCUMENT && strcmp(p->parts[i].name, name) == 0) return true;
     return false;
 }
 
-int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
+int rp_builder_append_document(rp_builder *p, const char *text, size_t n) {
     char name[DOCUMENT_DIGITS + 2] = "d";
     base_hash h;
     base_key key;
-    int rc = prompts_check_prompt(p);
+    int rc = builder_accepts(p);
     if (rc) return rc;
     if (p->schema)
         return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema, '%.*s': import its modules, or make a prompt without one",
@@ -204,7 +205,7 @@ int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
         base_hash_final(&h, &key);
         base_key_hex(&key, name + 1, DOCUMENT_DIGITS);
     }
-    if (n == 0 || (text && prompt_has_document(p, name))) return rp_prompt_append_text(p, text, n);
+    if (n == 0 || (text && prompt_has_document(p, name))) return rp_builder_append_text(p, text, n);
     if (p->n_documents == RP_MAX_DOCUMENTS)
         return prompt_fail(p, RP_ERR_LIMIT, "more than %d documents: append the others as text", RP_MAX_DOCUMENTS);
     if ((rc = prompt_check_text(p, text, n, "a document"))) return rc;
@@ -214,7 +215,7 @@ int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
 }
 
 /* The PML's schema must be the prompt's, which has none before its first module. */
-static int check_schema_of(rp_prompt *p, const pml_document *content) {
+static int check_schema_of(rp_builder *p, const pml_document *content) {
     const char *name = content->nodes[0].name;
     if (!p->schema && p->n_documents > 0) return prompt_fail(p, RP_ERR_CONFLICT, "PML in a prompt of documents: a prompt can use one schema");
     if (!p->schema && !(p->schema = base_strdup(name))) return prompt_fail(p, RP_ERR_MEMORY, "out of memory: a name");
@@ -232,60 +233,70 @@ static bool has_role(const pml_document *content) {
     return false;
 }
 
-int rp_prompt_append_pml(rp_prompt *p, const char *pml, size_t n) {
+int rp_builder_append_pml(rp_builder *p, const char *pml, size_t n) {
     char name[RP_ERROR_WHERE_BYTES];
     pml_document *content = NULL;
-    int rc = prompts_check_prompt(p);
+    int rc = builder_accepts(p);
     if (!rc) rc = prompt_check_text(p, pml, n, "PML");
     if (rc) return rc;
     snprintf(name, sizeof(name), "prompt, part %zu", p->number + 1);
     if (pml_prompt_parse(&content, pml ? pml : "", n, name, &p->err)) return (int)p->err.code;
     rc = check_schema_of(p, content);
     if (!rc && p->role_is_open && !p->is_message && has_role(content))
-        rc = prompt_fail(p, RP_ERR_INVALID, "PML with roles in a role: roles do not nest; call rp_prompt_end_role first");
+        rc = prompt_fail(p, RP_ERR_INVALID, "PML with roles in a role: roles do not nest; call rp_builder_end_role first");
     if (!rc) rc = prompt_add_part(p, (pml_part){.kind = PML_PART_PML, .n = n}, NULL, pml);
     if (!rc) p->parts[p->n - 1].content = content;
     else pml_document_free(content);
     return rc;
 }
 
-static int prompt_begin(rp_prompt *p, pml_part_kind kind, rp_role role) {
-    int rc = prompts_check_prompt(p);
+static int prompt_begin(rp_builder *p, pml_part_kind kind, rp_role role) {
+    int rc = builder_accepts(p);
     if (rc) return rc;
     if ((unsigned)role >= RP_N_ROLES) return prompt_fail(p, RP_ERR_INVALID, "unknown role %d", (int)role);
-    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "roles do not nest: call rp_prompt_end_role first");
+    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "roles do not nest: call rp_builder_end_role first");
     rc = prompt_add_part(p, (pml_part){.kind = kind, .role = (int)role}, NULL, NULL);
     p->role_is_open = !rc;
     p->is_message = kind == PML_PART_MESSAGE;
     return rc;
 }
 
-int rp_prompt_begin_role(rp_prompt *p, rp_role role) { return prompt_begin(p, PML_PART_ROLE, role); }
+int rp_builder_begin_role(rp_builder *p, rp_role role) { return prompt_begin(p, PML_PART_ROLE, role); }
 
-int rp_prompt_begin_message(rp_prompt *p, rp_role role) { return prompt_begin(p, PML_PART_MESSAGE, role); }
+int rp_builder_begin_message(rp_builder *p, rp_role role) { return prompt_begin(p, PML_PART_MESSAGE, role); }
 
-int rp_prompt_end_role(rp_prompt *p) {
-    int rc = prompts_check_prompt(p);
+int rp_builder_end_role(rp_builder *p) {
+    int rc = builder_accepts(p);
     if (rc) return rc;
-    if (!p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "no role to end: call rp_prompt_begin_role first");
+    if (!p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "no role to end: call rp_builder_begin_role first");
     p->role_is_open = false;
     return prompt_add_part(p, (pml_part){.kind = PML_PART_END}, NULL, NULL);
 }
 
 /* ---- for jobs ---- */
 
-const char *engine_prompt_schema(const rp_prompt *p) { return p->schema; }
+const char *builder_schema(const rp_builder *p) { return p->schema; }
 
-int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
+int builder_make_schema(const rp_builder *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
                               rp_error *err) {
     return engine_make_parts_schema(e, salt, p->parts, p->n, name, modules_in, out, err);
 }
 
-int engine_prompt_check(const rp_prompt *p, rp_error *err) {
+int builder_check(const rp_builder *p, rp_error *err) {
     if (p->err.code && err) *err = p->err;
     return (int)p->err.code;
 }
 
-int engine_prompt_build(const rp_prompt *p, const pml_document *schema, const char *name, pml_document **out, rp_error *err) {
+int builder_build(const rp_builder *p, const pml_document *schema, const char *name, pml_document **out, rp_error *err) {
     return pml_parts_build(out, schema, p->parts, p->n, name, err);
+}
+
+int engine_prompt_check(const rp_prompt *p, rp_error *err) {
+    const bool is_document = p->kind == RP_PROMPT_PML || p->kind == RP_PROMPT_BUILT;
+    if (p->kind == RP_PROMPT_NONE)
+        return base_fail(err, RP_ERR_INVALID, "a request needs a prompt: text, tokens, messages, PML or one built part by part");
+    if ((unsigned)p->kind > RP_PROMPT_BUILT) return base_fail(err, RP_ERR_INVALID, "unknown kind of prompt %d", (int)p->kind);
+    if (!p->content) return base_fail(err, RP_ERR_INVALID, "the request's prompt has no content: it is NULL");
+    if (p->schema && !is_document) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
+    return RP_OK;
 }

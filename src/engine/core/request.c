@@ -37,6 +37,8 @@
 #include "store/index/eviction.h"
 #include "store/record/record.h"
 #include "store/span_store.h"
+#include "reprise_pml.h"
+#include "reprise_test.h"
 
 #define DEFAULT_MAX_TOKENS 128
 
@@ -49,14 +51,12 @@ void rp_request_init(rp_request *request, uint32_t struct_size) {
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->net.hp.n_vocab;
-    if (o->built && (o->prompt || o->messages || o->rendered || o->tokens || o->text))
-        return base_fail(err, RP_ERR_INVALID, "the request has a prompt of parts and another prompt: give one of them");
-    if (!o->built && !o->prompt && !o->messages && !o->rendered && !o->tokens && !o->text)
-        return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages, tokens or a text");
-    if (o->schema && !o->prompt && !o->built) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
-    for (int32_t i = 0; o->forced && i < o->n_forced; i++)
-        if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
+    const rp_request_experiment *x = o->experiment;
+    const int rc = engine_prompt_check(&o->prompt, err);
+    if (rc) return rc;
+    for (int32_t i = 0; x->forced && i < x->n_forced; i++)
+        if (x->forced[i] < 0 || x->forced[i] >= n_vocab)
+            return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, x->forced[i], n_vocab);
     if (o->n_draft < RP_DRAFT_AUTO || o->n_draft > RP_MAX_DRAFT)
         return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic", o->n_draft, RP_MAX_DRAFT,
                          RP_DRAFT_AUTO);
@@ -93,26 +93,24 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, rendered, tokens, text, resumed, adapter, session and parent_session are used before. */
+/* Copies what the job needs after it is queued. prompt, tenant, flow, kv_keep, kv_method, resumed, adapter, session and
+ * parent_session are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
     own->session = own->parent_session = NULL;
-    own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
-    own->kv_keep = own->kv_method = NULL;
-    own->messages = NULL;
-    own->rendered = NULL;
-    own->rendered_turns = NULL;
-    own->built = NULL;
-    own->tokens = own->resumed = NULL;
+    own->prompt = (rp_prompt){.continues_last = o->prompt.continues_last};
+    own->tenant = own->flow = own->kv_keep = own->kv_method = NULL;
+    own->resumed = NULL;
     own->stops = NULL;
     own->adapter = NULL;
     if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
-        !copy_items((void **)&q->forced, o->forced, o->n_forced, sizeof(*q->forced)) || !copy_stops(q, o))
+        !copy_items((void **)&q->forced, o->experiment->forced, o->experiment->n_forced, sizeof(*q->forced)) || !copy_stops(q, o))
         return base_fail_memory(err, sizeof(*o), "a request");
     own->sampling.bias = q->bias;
-    own->forced = q->forced;
+    q->experiment = *o->experiment;
+    q->experiment.forced = q->forced;
+    own->experiment = &q->experiment;
     own->stops = (const char *const *)q->stops;
     return RP_OK;
 }
@@ -123,17 +121,18 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
 static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_schema **schema = &job_draft(c)->schema;
     const rp_schema_options options = {.kv_format = o->kv_format};
-    int rc = o->schema ? engine_make_schema(c->engine, &c->salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
-                       : engine_find_schema(c->engine, &c->salt, name, schema, err);
+    const char *own = o->prompt.schema;
+    int rc = own ? engine_make_schema(c->engine, &c->salt, own, strlen(own), "schema", NULL, &options, schema, err)
+                 : engine_find_schema(c->engine, &c->salt, name, schema, err);
     if (!rc) rc = engine_use_schema(c->engine, schema, c->wants.adapter, err);
-    if (rc || !o->schema || strcmp((*schema)->name, name) == 0) return rc;
+    if (rc || !own || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
 
 /* An error in the schema of a parsed document is reported with the place that names the schema. */
 static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_error found;
-    int rc = pml_prompt_parse(&job_draft(c)->document, o->prompt, strlen(o->prompt), name, err);
+    int rc = pml_prompt_parse(&job_draft(c)->document, o->prompt.content, o->prompt.n, name, err);
     if (rc || !(rc = request_find_schema(c, o, c->request->document->nodes[0].name, &found))) return rc;
     if (rc == RP_ERR_NAME && found.where[0] == '\0') return pml_fail(err, RP_ERR_NAME, c->request->document, 0, "%s", found.message);
     if (err) *err = found;
@@ -141,14 +140,15 @@ static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
 }
 
 static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
-    const char *schema = engine_prompt_schema(o->built);
-    int rc = engine_prompt_check(o->built, err);
-    if (!rc && !schema && o->schema)
-        return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
+    const rp_builder *built = o->prompt.content;
+    const char *schema = builder_schema(built);
+    int rc = builder_check(built, err);
+    if (!rc && !schema && o->prompt.schema)
+        return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_builder_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
-    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->salt, name, o->kv_format, &job_draft(c)->schema, err);
+    else if (!rc) rc = builder_make_schema(built, c->engine, &c->salt, name, o->kv_format, &job_draft(c)->schema, err);
     if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, c->wants.adapter, err);
-    return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
+    return rc ? rc : builder_build(built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
 /* The number of a session: of a tenant's salt and a name. 0: no name. */
@@ -173,10 +173,10 @@ static span_reader request_reader(const rp_job *c, const rp_request *o) {
     return (span_reader){.who = {session, rank}, .keep_s = o->retain_s};
 }
 
-static int plan_text(rp_job *c, const char *text, rp_error *err) {
+static int plan_text(rp_job *c, const char *text, size_t n, rp_error *err) {
     bool planned;
-    const int rc = job_features_plan_text(c, text, &planned, err);
-    return rc || planned ? rc : pml_plan_text(&c->plan, c->engine->model, text, err);
+    const int rc = job_features_plan_text(c, text, n, &planned, err);
+    return rc || planned ? rc : pml_plan_text(&c->plan, c->engine->model, text, n, err);
 }
 
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
@@ -185,23 +185,23 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if (rc) return rc;
     job_draft(c)->reader = request_reader(c, o);
     c->format = engine_text_format(c->engine);
-    const char *name = o->prompt_name ? o->prompt_name : "prompt";
-    bool has_document = o->prompt || o->built;
-    if (!has_document && (o->messages || o->rendered)) return conversation_plan(c, o, err);
-    if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
-    if (!has_document) return plan_text(c, o->text, err);
-    if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
+    const rp_prompt *p = &o->prompt;
+    const char *name = p->name ? p->name : "prompt";
+    if (p->kind == RP_PROMPT_MESSAGES || p->kind == RP_PROMPT_RENDERED) return conversation_plan(c, o, err);
+    if (p->kind == RP_PROMPT_TOKENS) return pml_plan_tokens(&c->plan, c->engine->model, p->content, p->n, err);
+    if (p->kind == RP_PROMPT_TEXT) return plan_text(c, p->content, p->n, err);
+    if ((rc = p->kind == RP_PROMPT_BUILT ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     c->format = c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
     const bool is_exact = o->reuse == RP_REUSE_EXACT || !model_capabilities(c->engine->model).modules;
     rp_quality quality = is_exact ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
-    rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, o->continues_last, quality, audit_least(c), err);
+    rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, p->continues_last, quality, audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;
     return rc;
 }
 
 static int check_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
-    int32_t first = c->request->options.first_position;
+    int32_t first = c->request->experiment.first_position;
     if (first < 0) return base_fail(err, RP_ERR_INVALID, "first_position is %d", first);
     if (first > 0 && c->request->document && !model_is_movable(e->model))
         return base_fail(err, RP_ERR_INVALID, "first_position is %d, but modules of architecture '%s' cannot be shifted", first,
@@ -290,7 +290,7 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 static int read_back(rp_job *c, rp_error *err) {
     const int32_t n_draft = c->request->options.n_draft, most = n_draft == RP_DRAFT_AUTO ? RP_MAX_DRAFT : n_draft;
     /* rejected drafts are removed from the KV */
-    bool drafts = most > 0 && model_capabilities(c->engine->model).truncates && !c->request->options.forced,
+    bool drafts = most > 0 && model_capabilities(c->engine->model).truncates && !c->request->experiment.forced,
          penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;
@@ -305,8 +305,9 @@ static int read_back(rp_job *c, rp_error *err) {
 
 /* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
-    if (o->prompt || o->built || o->messages || o->rendered) return false;
-    return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
+    const int32_t *tokens = o->prompt.content;
+    if (o->prompt.kind == RP_PROMPT_TOKENS) return o->prompt.n == 1 && tokens[0] == tokenizer_bos(m->tokenizer);
+    return o->prompt.kind == RP_PROMPT_TEXT && o->prompt.n == 0;
 }
 
 /* Tokens of an answer within the context; the last one need not be computed. */
@@ -353,7 +354,10 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
 
 int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     rp_request plain = *o;
-    int rc;
+    rp_request_experiment experiment = {.struct_size = sizeof(experiment)};
+    int rc = o->experiment ? base_sized_read(&experiment, sizeof(experiment), o->experiment, "rp_request_experiment", err) : RP_OK;
+    if (rc) return rc;
+    plain.experiment = &experiment;
     c->automatic.asked = o->reuse == RP_REUSE_AUTO;
     if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */
     o = &plain;
@@ -362,7 +366,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
         (reductions_plan(c), rc = list_tokens(c, err)) ||
         (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)) || (rc = limit_answer(c, o, err)))
         return rc;
-    c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && !c->wants.unshared;
+    c->shares = o->reuse != RP_REUSE_OFF && !o->experiment->no_prefix && !c->wants.unshared;
     rc = auto_modules_plan(c, err);
     if (!rc) c->automatic.allowed = audit_allows_auto(c);
     return rc;

@@ -30,6 +30,7 @@
 #include "pml/plan.h"
 #include "store/span_store.h"
 #include "store/index/span_tree.h"
+#include "reprise_test.h"
 
 #define AROUND_BYTES ((size_t)1 << 16) /* of RP_MISMATCH_TOKENS tokens */
 
@@ -69,7 +70,7 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     };
     const char *of_feature = job_features_miss_reason(c);
     if (item->why && !c->exact) return item->why;
-    if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
+    if (c->request->options.reuse == RP_REUSE_OFF || c->request->experiment.no_prefix) return "off";
     if (item->holder > 0 && !c->exact) return "uncached"; /* fresh anonymous text is an ordinary prefix */
     if (of_feature) return of_feature;
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";

@@ -12,6 +12,7 @@
 #include "pml/layout.h"
 #include "pml/parts.h"
 #include "reprise.h"
+#include "reprise_pml.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
 

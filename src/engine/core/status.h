@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "reprise.h"
+#include "reprise_store.h"
 #include "reprise_cluster.h"
 
 typedef struct engine_status {

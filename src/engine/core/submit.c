@@ -16,6 +16,7 @@
 #include "engine/core/request.h"
 #include "engine/core/schemas.h"
 #include "sampling/answer_stream.h"
+#include "reprise_pml.h"
 
 #define LEAST_RETRY_MS 50
 #define MOST_RETRY_MS 600000.0

@@ -27,6 +27,7 @@
 #include "model/reduction.h"
 #include "pml/plan.h"
 #include "store/index/span_tree.h"
+#include "reprise_test.h"
 
 /* ---- the request ---- */
 
@@ -41,7 +42,7 @@ static job_shift *shift_of(const rp_job *c) { return job_feature_state(c, &conte
 
 static int32_t piece_of(const rp_job *c) { return c->engine->n_ctx / CONTEXT_SHIFT_PIECES; }
 
-static int32_t first_position(const rp_job *c) { return c->request->options.first_position; }
+static int32_t first_position(const rp_job *c) { return c->request->experiment.first_position; }
 
 /* Tokens of leading system messages. */
 static int32_t system_tokens(const pml_plan *p) {
@@ -62,7 +63,7 @@ static bool can_keep(const rp_job *c, int32_t kept) {
 static int context_shift_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
     const int32_t n_system = system_tokens(c->plan);
-    const int32_t most = c->request->options.forced ? c->request->options.n_forced : c->request->options.max_tokens;
+    const int32_t most = c->request->experiment.forced ? c->request->experiment.n_forced : c->request->options.max_tokens;
     if (!c->request->options.context_shift || most - 1 <= e->n_ctx - c->plan->end) return RP_OK;
     const int32_t kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
     if (!model_is_movable(e->model) || !model_capabilities(e->model).shifts)

@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "sampling/answer.h"
 #include "sampling/prompt_lookup.h"
+#include "reprise_test.h"
 
 typedef struct job_continuation {
     const int32_t *tokens; /* [n], the caller's: until the request is planned */
@@ -24,7 +25,7 @@ static int continuation_ask(rp_job *c, const rp_request *o, rp_error *err) {
         if (o->resumed[i] < 0 || o->resumed[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "resumed token %d is %d, the vocabulary has %d", i, o->resumed[i], n_vocab);
     if (o->n_resumed == 0) return RP_OK;
-    if (o->forced) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
+    if (o->experiment->forced) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
     job_continuation *own = job_feature_add(c, &continuation_feature);
     if (!own) return base_fail_memory(err, sizeof(*own), "a resumed answer");
     *own = (job_continuation){o->resumed, o->n_resumed};

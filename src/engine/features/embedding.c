@@ -50,7 +50,7 @@ static void embedding_options(rp_request *o) {
     o->stops = NULL;
     o->grammar = o->grammar_trigger = NULL;
     o->shifted_reuse = -1;
-    o->continues_last = false;
+    o->prompt.continues_last = false;
 }
 
 static rp_pooling resolve(const rp_model *m, rp_pooling pooling) { return pooling == RP_POOLING_MODEL ? m->net.hp.pooling : pooling; }
@@ -62,7 +62,7 @@ static int check_options(const rp_model *m, const rp_request *o, rp_error *err) 
                                                   "or ask for embeddings",
                          m->arch->name);
     if (o->pooling == RP_POOLING_OFF) return RP_OK;
-    if (model_is_encoder(m) && (o->prompt || o->built || o->messages))
+    if (model_is_encoder(m) && o->prompt.kind != RP_PROMPT_TEXT && o->prompt.kind != RP_PROMPT_TOKENS)
         return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it embeds plain text or tokens, without messages or modules", m->arch->name);
     if (resolve(m, o->pooling) == RP_POOLING_RANK && (!model_is_encoder(m) || m->net.hp.n_outputs == 0))
         return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no rank head: use a reranker, or another pooling");
@@ -84,9 +84,9 @@ static int embedding_ask(rp_job *c, const rp_request *o, rp_error *err) {
 }
 
 /* A text with the special tokens of its embedding. */
-static int embedding_plan_text(rp_job *c, const char *text, rp_error *err) {
+static int embedding_plan_text(rp_job *c, const char *text, size_t n, rp_error *err) {
     token_list list = {0};
-    int rc = tokenizer_encode_embedding(c->engine->model->tokenizer, text, strlen(text), NULL, 0, 0, &list, err);
+    int rc = tokenizer_encode_embedding(c->engine->model->tokenizer, text, n, NULL, 0, 0, &list, err);
     if (!rc) rc = pml_plan_tokens(&c->plan, c->engine->model, list.ids, list.n, err);
     token_list_free(&list);
     return rc;

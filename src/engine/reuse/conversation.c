@@ -21,6 +21,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "pml/plan.h"
 #include "structured/chat_truncation.h"
+#include "reprise_test.h"
 
 /* ---- keys ---- */
 
@@ -126,21 +127,22 @@ static bool conversation_recall(void *user, const char *opening, const char *tex
 
 /* Of messages, or of rendered text. */
 static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, const pml_recall *recall, rp_error *err) {
-    const size_t n_turns = o->rendered_turns ? (size_t)BASE_MAX(o->n_rendered_turns, 0) : 0;
-    if (o->rendered) return pml_plan_rendered(&c->plan, c->engine->model, o->rendered, o->rendered_turns, n_turns, recall, err);
-    return pml_plan_messages(&c->plan, c->engine->model, messages, n, o->continues_last, recall, err);
+    const rp_prompt *p = &o->prompt;
+    if (p->kind == RP_PROMPT_RENDERED)
+        return pml_plan_rendered(&c->plan, c->engine->model, p->content, p->turns, p->turns ? p->n_turns : 0, recall, err);
+    return pml_plan_messages(&c->plan, c->engine->model, messages, n, p->continues_last, recall, err);
 }
 
 static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, rp_error *err) {
     recalling r = {.e = c->engine, .o = o};
-    if (o->reuse != RP_REUSE_ON || o->no_prefix) return plan_text(c, o, messages, n, NULL, err);
+    if (o->reuse != RP_REUSE_ON || o->experiment->no_prefix) return plan_text(c, o, messages, n, NULL, err);
     answer_before_init(&r.before, &c->salt);
     int rc = plan_text(c, o, messages, n, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
     pml_opened *opened = &c->plan->opened;
     if (!opened->opening) *opened = (pml_opened){.opening = "", .n_tokens = c->plan->tokens.n};
     job_draft(c)->before = recalling_key(&r, &c->plan->tokens, opened->n_tokens);
-    job_draft(c)->remembers = !o->continues_last && o->pooling == RP_POOLING_OFF; /* else its text is only part of a message */
+    job_draft(c)->remembers = !o->prompt.continues_last && o->pooling == RP_POOLING_OFF; /* else its text is only part of a message */
     return RP_OK;
 }
 
@@ -152,21 +154,22 @@ static int first_kept(const rp_job *c, const rp_request *o, size_t first, int64_
     size_t *ends = base_alloc(BASE_MAX(p->n_turns, 1) * sizeof(*ends));
     if (!ends) return base_fail_memory(err, p->n_turns * sizeof(*ends), "a conversation");
     for (size_t i = 0; i < p->n_turns; i++) ends[i] = p->turns[i].end;
-    *kept = chat_first_kept(o->messages, p->n_turns, ends, first, excess, c->engine->n_ctx);
+    *kept = chat_first_kept(o->prompt.content, p->n_turns, ends, first, excess, c->engine->n_ctx);
     base_free(ends);
     return RP_OK;
 }
 
 /* Plans the conversation without its oldest turns. */
 static int drop_turns(rp_job *c, const rp_request *o, int64_t excess, rp_error *err) {
-    const size_t n = (size_t)o->n_messages, first = chat_count_leading_systems(o->messages, n);
+    const rp_message *all = o->prompt.content;
+    const size_t n = o->prompt.n, first = chat_count_leading_systems(all, n);
     size_t kept = 0;
     int rc = first_kept(c, o, first, excess, &kept, err);
     if (rc || kept <= first) return rc; /* check_plan refuses it */
     rp_message *messages = base_alloc(n * sizeof(*messages));
     if (!messages) return base_fail_memory(err, n * sizeof(*messages), "a conversation");
-    memcpy(messages, o->messages, first * sizeof(*messages));
-    memcpy(messages + first, o->messages + kept, (n - kept) * sizeof(*messages));
+    memcpy(messages, all, first * sizeof(*messages));
+    memcpy(messages + first, all + kept, (n - kept) * sizeof(*messages));
     pml_plan_free(c->plan);
     c->plan = NULL;
     rc = plan_conversation(c, o, messages, n - (kept - first), err);
@@ -176,8 +179,9 @@ static int drop_turns(rp_job *c, const rp_request *o, int64_t excess, rp_error *
 }
 
 int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
-    const int rc = plan_conversation(c, o, o->messages, (size_t)BASE_MAX(o->n_messages, 0), err);
-    if (rc || !o->truncates || o->rendered) return rc;
+    const bool is_rendered = o->prompt.kind == RP_PROMPT_RENDERED;
+    const int rc = plan_conversation(c, o, is_rendered ? NULL : o->prompt.content, is_rendered ? 0 : o->prompt.n, err);
+    if (rc || !o->truncates || is_rendered) return rc;
     const int64_t excess = chat_excess(c->plan->end, c->engine->n_ctx, o->max_tokens);
     return excess > 0 ? drop_turns(c, o, excess, err) : RP_OK;
 }

@@ -13,6 +13,7 @@
 #include "engine/reuse/segment_reduction.h"
 #include "engine/core/sequence.h"
 #include "pml/layout.h"
+#include "reprise_pml.h"
 
 typedef struct segment_prefill segment_prefill;
 typedef struct segment_needs segment_needs;

@@ -18,6 +18,7 @@
 #include "model/gguf/gguf.h"
 #include "model/tokenizer/token_list.h"
 #include "reprise.h"
+#include "reprise_chat.h"
 
 typedef struct tokenizer tokenizer;
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_internal.h"
+#include "reprise_chat.h"
 
 /* Of the families that write them: Qwen, StarCoder and Granite, SantaCoder, DeepSeek, CodeLlama, Codestral, GLM, Yi; CodeGemma has Qwen's. */
 static const struct {

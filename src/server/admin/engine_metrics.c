@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "reprise_cluster.h"
 #include "server/admin/audit_http.h"
+#include "reprise_store.h"
 
 #define LABEL_BYTES (SERVER_MODEL_NAME_BYTES + 16)
 

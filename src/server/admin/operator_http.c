@@ -7,6 +7,7 @@
 
 #include "server/admin/engine_metrics.h"
 #include "reprise.h"
+#include "reprise_store.h"
 #include "server/admin/admin_handlers.h"
 #include "server/answers/report_ring.h"
 #include "server/core/metrics.h"

@@ -240,21 +240,25 @@ static rp_reuse generate_reuse(const server_request *x) {
     return names_none && allowed == RP_AUTO_ON ? RP_REUSE_AUTO : (rp_reuse)gen->reuse;
 }
 
+/* Of a request with several prompts: none yet (set_prompt). */
+static rp_prompt generate_prompt(const generation *a) {
+    rp_prompt p = {RP_PROMPT_NONE};
+    if (a->built) p = rp_prompt_built(a->built); /* of a rendered conversation, too, if its documents are modules */
+    else if (a->pml) p = rp_prompt_pml(a->pml);
+    else if (a->rendered) p = rp_prompt_rendered(a->rendered, a->rendered_turns, a->n_rendered_turns);
+    else if (a->messages) p = rp_prompt_messages(a->messages, a->n_messages);
+    p.name = a->n_messages > 0 ? "messages" : NULL;
+    p.continues_last = a->continues_last;
+    return p;
+}
+
 static rp_request generate_make_request(const server_request *x) {
     const generation *a = x->gen;
     rp_request q = rp_request_defaults();
     q.tenant = x->answers->tenant;
     q.kv_format = x->key->kv_format;               /* of the documents of its prompt */
     q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
-    q.prompt = a->pml;
-    q.built = a->built;
-    q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
-    q.rendered_turns = a->rendered_turns;
-    q.n_rendered_turns = (int32_t)a->n_rendered_turns;
-    q.rendered = a->built ? NULL : a->rendered; /* its documents are modules */
-    q.messages = a->built || a->rendered ? NULL : a->messages;
-    q.n_messages = (int32_t)a->n_messages;
-    q.continues_last = a->continues_last;
+    q.prompt = generate_prompt(a);
     q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : BASE_MAX(x->server->options.default_max_tokens, a->default_tokens);
     q.sampling = a->sampling;
     q.sampling.bias = a->bias;
@@ -301,9 +305,7 @@ static rp_request generate_make_request(const server_request *x) {
 }
 
 static void set_prompt(rp_request *q, const server_prompt *prompt) {
-    q->text = prompt->tokens ? NULL : prompt->text;
-    q->tokens = prompt->tokens;
-    q->n_tokens = (int32_t)prompt->n_tokens;
+    q->prompt = prompt->tokens ? rp_prompt_tokens(prompt->tokens, prompt->n_tokens) : rp_prompt_text(prompt->text);
 }
 
 rp_request generate_request_of(server_choice *c) {

@@ -13,6 +13,7 @@
 #include "server/dialects/ollama.h"
 #include "server/http/server_internal.h"
 #include "server/models/model_pool.h"
+#include "reprise_chat.h"
 
 typedef struct id_list {
     int32_t *ids; /* rp_free */

@@ -18,6 +18,7 @@
 #include "server/http/watchdog.h"
 #include "server/http/work_queue.h"
 #include "reprise_store.h"
+#include "reprise_cluster.h"
 
 #define SERVER_WORKERS 8
 #define SERVER_MAX_TURNS 4    /* workers that handle requests of one of several models at a time */
@@ -66,6 +67,7 @@ struct rp_server {
     _Atomic bool leaves;       /* it will be stopped: /readyz is 503, and requests are still accepted */
     struct cluster_node *cluster; /* NULL: the server is no node of a cluster */
     const char *node_tag;         /* of that node, in ids of what it stores; "": it has no name */
+    rp_cluster_options engine_cluster; /* what rp_server_join gives an engine */
     struct kv_events *kv_events;  /* NULL: none are published */
     int stop_event;
     server_listeners listeners;

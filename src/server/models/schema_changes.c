@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "server/http/server_internal.h"
+#include "reprise_pml.h"
 
 int schema_change_parse(rp_server *server, const server_model *m, const schema_entry *e, rp_error *err) {
     rp_schema_options options = {.struct_size = sizeof(options), .tenant = e->tenant, .name = e->name};

@@ -17,6 +17,7 @@
 #include "cluster/signature.h"
 #include "server/http/server_request.h"
 #include "server/models/model_pool.h"
+#include "reprise_cluster.h"
 
 #define CLUSTER_STREAM_BYTES ((size_t)128 << 10)
 #define CLUSTER_STREAM_STALL_US 5000000

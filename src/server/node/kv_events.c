@@ -18,6 +18,7 @@
 #include "server/node/kv_blocks.h"
 #include "server/node/kv_event_batch.h"
 #include "server/node/kv_socket.h"
+#include "reprise_cluster.h"
 
 #define MAX_BATCH_BYTES ((size_t)4 << 20) /* a piece has less than 200 KB a tier */
 
@@ -136,8 +137,8 @@ static void events_on_blocks(void *user, const rp_block_change *changes, size_t 
 /* Without a cluster names are no secret: events have the tokens. */
 static const uint8_t open_key[RP_CLUSTER_KEY_BYTES] = "reprise kv events";
 
-void kv_events_join(kv_events *e, rp_engine_options *o) {
-    if (!o->cluster_key) o->cluster_key = open_key;
+void kv_events_join(kv_events *e, rp_cluster_options *o) {
+    if (!o->key) o->key = open_key;
     o->on_blocks = events_on_blocks;
     o->blocks_user = e;
     o->blocks_tenant = e->tenant;

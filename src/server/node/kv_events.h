@@ -13,6 +13,7 @@
 #define SERVER_KV_EVENTS_H
 
 #include "reprise_server.h"
+#include "reprise_cluster.h"
 
 #define KV_EVENTS_RESTART_US 1000000
 #define KV_EVENTS_NAME_BYTES 256
@@ -22,8 +23,8 @@ typedef struct kv_events kv_events;
 /* Opens the socket. name: the node's, in the topic. tenant: of blocks; NULL: text of requests without a tenant. Both are copied. RP_ERR_INVALID,
  * RP_ERR_IO, RP_ERR_MEMORY, RP_ERR_UNSUPPORTED (a build without libzmq). */
 int kv_events_new(kv_events **out, const char *endpoint, const char *name, const char *tenant, rp_error *err);
-/* Sets the callback of the engine's options; cluster_key as well, if there is none. */
-void kv_events_join(kv_events *e, rp_engine_options *options);
+/* Sets the callback of an engine's cluster options; the key as well, if there is none. */
+void kv_events_join(kv_events *e, rp_cluster_options *options);
 /* Starts the thread: the engine is loaded. model: its name in the API. RP_ERR_INVALID (the name has '@', or is too long), RP_ERR_IO. */
 int kv_events_ready(kv_events *e, const char *model, rp_error *err);
 /* Ends the thread: the engine is about to be closed. */

@@ -14,6 +14,7 @@
 
 #include "server/http/server_request.h"
 #include "server/prompt/generation.h"
+#include "reprise_chat.h"
 
 /* Does the model's template render this request? Not if messages use modules of a schema, whose texts have the built-in format. */
 bool chat_rendering_applies(const server_request *x);

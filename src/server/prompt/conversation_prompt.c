@@ -15,6 +15,8 @@
 #include "server/prompt/prompt_parts.h"
 #include "server/prompt/request_tenant.h"
 #include "server/prompt/tools.h"
+#include "reprise_chat.h"
+#include "reprise_pml.h"
 
 #define MIN_MODULE_TOKENS 32 /* shorter documents stay text */
 #define COUNTED_BYTES 2048   /* of a document, to see whether it has that many tokens */
@@ -44,7 +46,7 @@ static bool is_long(const rp_model *m, const char *text, size_t n) {
 
 typedef struct conversation {
     server_request *x;
-    rp_prompt *prompt;
+    rp_builder *prompt;
     size_t n_modules; /* modules, PML and documents so far */
 } conversation;
 
@@ -60,26 +62,26 @@ static void conversation_append_module(conversation *c, const server_part *part,
     c->n_modules++;
     switch (part->kind) {
     case SERVER_PART_MODULE:
-        rp_prompt_import(c->prompt, part->name);
+        rp_builder_import(c->prompt, part->name);
         prompt_parts_add_arguments(c->prompt, part->args, "args.", &c->x->problem);
         break;
-    case SERVER_PART_PML: rp_prompt_append_pml(c->prompt, part->pml, strlen(part->pml)); break;
-    default: rp_prompt_append_document(c->prompt, m->text + part->begin, part->end - part->begin);
+    case SERVER_PART_PML: rp_builder_append_pml(c->prompt, part->pml, strlen(part->pml)); break;
+    default: rp_builder_append_document(c->prompt, m->text + part->begin, part->end - part->begin);
     }
 }
 
 /* Appends a message, which has the parts [part, end). Errors of parts are kept by the prompt, and reported when it is submitted. */
 static void conversation_append_message(conversation *c, const rp_message *m, const server_part *part, const server_part *end) {
     size_t at = 0;
-    rp_prompt_begin_message(c->prompt, m->role);
+    rp_builder_begin_message(c->prompt, m->role);
     for (; part < end && !c->x->problem.kind; part++) {
         if (!is_module(c, part)) continue;
-        rp_prompt_append_text(c->prompt, m->text + at, part->begin - at);
+        rp_builder_append_text(c->prompt, m->text + at, part->begin - at);
         conversation_append_module(c, part, m);
         at = part->end;
     }
-    rp_prompt_append_text(c->prompt, m->text + at, m->n - at);
-    rp_prompt_end_role(c->prompt);
+    rp_builder_append_text(c->prompt, m->text + at, m->n - at);
+    rp_builder_end_role(c->prompt);
 }
 
 static void conversation_append_all(conversation *c) {
@@ -176,12 +178,12 @@ static int build_rendered(conversation *c) {
     if (l.n > 0) qsort(l.items, l.n, sizeof(*l.items), compare_documents);
     for (size_t i = 0; i < l.n && !c->x->problem.kind; i++) {
         if (l.items[i].begin < at) continue;
-        rp_prompt_append_rendered(c->prompt, gen->rendered, at, l.items[i].begin);
-        rp_prompt_append_document(c->prompt, gen->rendered->bytes + l.items[i].begin, l.items[i].end - l.items[i].begin);
+        rp_builder_append_rendered(c->prompt, gen->rendered, at, l.items[i].begin);
+        rp_builder_append_document(c->prompt, gen->rendered->bytes + l.items[i].begin, l.items[i].end - l.items[i].begin);
         at = l.items[i].end;
         c->n_modules++;
     }
-    rp_prompt_append_rendered(c->prompt, gen->rendered, at, gen->rendered->n);
+    rp_builder_append_rendered(c->prompt, gen->rendered, at, gen->rendered->n);
     base_free(l.items);
     return (int)c->x->problem.kind;
 }
@@ -196,11 +198,11 @@ static int conversation_build(server_request *x) {
     if (gen->has_markup && gen->modular)
         return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema from the parts: leave it out if messages use modules");
     if (conversation_schema(gen, &schema, &x->problem)) return (int)x->problem.kind;
-    if (rp_prompt_new(&c.prompt, schema, NULL)) return server_fail_memory(&x->problem);
+    if (rp_builder_new(&c.prompt, schema, NULL)) return server_fail_memory(&x->problem);
     if (gen->rendered) build_rendered(&c);
     else conversation_append_all(&c);
     if (c.n_modules > 0) gen->built = c.prompt;
-    else rp_prompt_free(c.prompt);
+    else rp_builder_free(c.prompt);
     return (int)x->problem.kind;
 }
 

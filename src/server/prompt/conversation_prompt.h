@@ -4,8 +4,8 @@
  *   [user: module plan/miami, "Where can I surf?"] [assistant: "..."] [user: "And then?"]
  *     --> message user (import plan/miami, text), message assistant (text), message user (text)
  *
- * rp_prompt_begin_message places the modules (docs/server.md, 'Modules in messages'). With "reuse": "modular" the documents of a conversation
- * are modules by themselves (rp_prompt_append_document). Messages without any of these stay messages.
+ * rp_builder_begin_message places the modules (docs/server.md, 'Modules in messages'). With "reuse": "modular" the documents of a conversation
+ * are modules by themselves (rp_builder_append_document). Messages without any of these stay messages.
  * Owns nothing; the prompt belongs to the generation. Worker threads.
  */
 #ifndef SERVER_CONVERSATION_PROMPT_H

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "reprise_pml.h"
 
 /* Steps of the matcher for one search: linear in the text, whatever it is. */
 #define STEPS_PER_BYTE 16

@@ -13,6 +13,7 @@
 #include "base/json_number.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "reprise_pml.h"
 
 #define NAME_BYTES 96
 
@@ -55,7 +56,7 @@ void generation_free(generation *gen) {
     base_free(gen->calls);
     base_free(gen->results);
     base_free(gen->reasonings);
-    rp_prompt_free(gen->built);
+    rp_builder_free(gen->built);
     json_decref(gen->made);
     json_decref(gen->template_hint);
     base_free(gen->fingerprint);

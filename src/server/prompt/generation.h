@@ -12,6 +12,7 @@
 #include "server/core/fields.h"
 #include "structured/answer_form.h"
 #include "structured/chat_input.h"
+#include "reprise_chat.h"
 
 /* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an agent writes whole files, and
  * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
@@ -151,7 +152,7 @@ typedef struct generation {
     server_prompt *prompts; /* of completions: each gets n answers */
     size_t n_prompts, cap_prompts;
     const char *pml;
-    rp_prompt *built;       /* built from parts; owned */
+    rp_builder *built;       /* built from parts; owned */
     const char *built_schema; /* the name of its schema; NULL: its modules are its documents */
 
     answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server before the prompt is made */

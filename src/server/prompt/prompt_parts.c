@@ -16,29 +16,30 @@
 #include "base/memory.h"
 #include "server/prompt/generation.h"
 #include "server/prompt/prompt_parts.h"
+#include "reprise_pml.h"
 
 #define PREFIX_BYTES 64
 
 static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
 
-/* A part that rp_prompt refuses is reported at submission. append: rp_prompt_append_text or
- * rp_prompt_append_document. */
-static void prompt_parts_add_text(generation *gen, const server_fields *f, int (*append)(rp_prompt *prompt, const char *text, size_t n)) {
+/* A part that rp_prompt refuses is reported at submission. append: rp_builder_append_text or
+ * rp_builder_append_document. */
+static void prompt_parts_add_text(generation *gen, const server_fields *f, int (*append)(rp_builder *prompt, const char *text, size_t n)) {
     const json_t *text = server_field(f, "text");
     if (json_is_string(text)) append(gen->built, json_string_value(text), json_string_length(text));
     else if (text) server_field_wrong(f, "text", text, "a string");
     else server_fail(f->problem, SERVER_INVALID, "parts", "'%stext' is missing: give a string", f->prefix);
 }
 
-static void prompt_parts_add_argument(rp_prompt *prompt, const server_fields *f, const char *name, const json_t *value) {
+static void prompt_parts_add_argument(rp_builder *prompt, const server_fields *f, const char *name, const json_t *value) {
     char *number = json_is_number(value) ? base_json_text(value, JSON_REAL_PRECISION(9)) : NULL;
-    if (json_is_string(value)) rp_prompt_set_argument(prompt, name, json_string_value(value), json_string_length(value));
-    else if (number) rp_prompt_set_argument(prompt, name, number, strlen(number));
+    if (json_is_string(value)) rp_builder_set_argument(prompt, name, json_string_value(value), json_string_length(value));
+    else if (number) rp_builder_set_argument(prompt, name, number, strlen(number));
     else server_field_wrong(f, name, value, "a string or a number");
     base_free(number);
 }
 
-void prompt_parts_add_arguments(rp_prompt *prompt, const json_t *args, const char *prefix, server_problem *p) {
+void prompt_parts_add_arguments(rp_builder *prompt, const json_t *args, const char *prefix, server_problem *p) {
     const server_fields f = {args, p, prefix};
     const char *name;
     json_t *value;
@@ -58,7 +59,7 @@ static void prompt_parts_add_module(generation *gen, const server_fields *f, con
     else if (strcmp(of, schema) != 0)
         server_fail(f->problem, SERVER_INVALID, "parts", "'%sschema' is '%.80s', but the prompt is for '%.80s': a prompt can use one schema", f->prefix, of,
                     schema);
-    else rp_prompt_import(gen->built, name);
+    else rp_builder_import(gen->built, name);
     prompt_parts_add_arguments(gen->built, args, f->prefix, f->problem);
 }
 
@@ -73,9 +74,9 @@ static void prompt_parts_add_role(generation *gen, const server_fields *f, bool 
         server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is '%.40s': give system, user, assistant or tool", f->prefix, name);
     else if (in_role) server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is inside a role: roles do not nest", f->prefix);
     else {
-        rp_prompt_begin_role(gen->built, role);
+        rp_builder_begin_role(gen->built, role);
         prompt_parts_add_parts(gen, parts, f->prefix, true, f->problem);
-        rp_prompt_end_role(gen->built);
+        rp_builder_end_role(gen->built);
     }
 }
 
@@ -89,9 +90,9 @@ static void prompt_parts_add_part(generation *gen, const json_t *part, const cha
     server_field_text(&f, "type", &type);
     if (p->kind) return;
     if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, document, module, pml or role", place);
-    else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_text);
-    else if (strcmp(type, "document") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_document);
-    else if (strcmp(type, "pml") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_pml);
+    else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f, rp_builder_append_text);
+    else if (strcmp(type, "document") == 0) prompt_parts_add_text(gen, &f, rp_builder_append_document);
+    else if (strcmp(type, "pml") == 0) prompt_parts_add_text(gen, &f, rp_builder_append_pml);
     else if (strcmp(type, "module") == 0) prompt_parts_add_module(gen, &f, gen->built_schema);
     else if (strcmp(type, "role") == 0) prompt_parts_add_role(gen, &f, in_role);
     else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, document, module, pml or role", place, type);
@@ -117,6 +118,6 @@ void generation_parts(generation *gen, const server_fields *f) {
     if (!parts) return;
     if (gen->built_schema && !gen->built_schema[0])
         server_fail(f->problem, SERVER_INVALID, "schema", "'schema' is empty: give the name of the schema that the modules are of, or leave it out");
-    else if (rp_prompt_new(&gen->built, gen->built_schema, &err)) server_fail_memory(f->problem);
+    else if (rp_builder_new(&gen->built, gen->built_schema, &err)) server_fail_memory(f->problem);
     else prompt_parts_add_parts(gen, parts, "", false, f->problem);
 }

@@ -6,6 +6,7 @@
 
 #include "base/json_number.h"
 #include "base/memory.h"
+#include "reprise_chat.h"
 
 int prompt_tokens_text(const rp_model *m, const int32_t *tokens, size_t n, base_buffer *out) {
     int rc = 0;

@@ -14,6 +14,7 @@
 #include "server/models/schema_changes.h"
 #include "server/prompt/schemas_http.h"
 #include "reprise_tools.h"
+#include "reprise_pml.h"
 
 #define BUSY_RETRY_MS 2000
 

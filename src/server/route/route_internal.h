@@ -30,6 +30,7 @@
 #include "server/route/route.h"
 #include "server/route/route_frames.h"
 #include "server/route/route_poll.h"
+#include "reprise_cluster.h"
 
 #define ROUTE_URL_BYTES 256
 #define ROUTE_TARGET_BYTES ((size_t)16 << 10)  /* path and query */

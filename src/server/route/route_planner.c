@@ -11,6 +11,8 @@
 #include "base/threads.h"
 #include "server/models/model_pool.h"
 #include "server/route/route_internal.h"
+#include "reprise_pml.h"
+#include "reprise_cluster.h"
 
 #define AGAIN_MS 1000 /* after a failure */
 
@@ -26,9 +28,13 @@ int route_planner_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     route *t = user;
     rp_engine_options o = t->engine;
     (void)i;
-    o.plans_only = true;
-    o.cluster_key = t->secret;
-    o.identity = t->identity[0] ? t->identity : NULL;
+    const rp_cluster_options cluster = {
+        .struct_size = sizeof(cluster),
+        .key = t->secret,
+        .plans_only = true,
+        .identity = t->identity[0] ? t->identity : NULL,
+    };
+    o.cluster = &cluster;
     o.n_ctx = t->n_ctx;
     o.kv_format = t->kv_format;
     o.n_threads = 1;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "reprise_cluster.h"
 
 #define NONE SPAN_INDEX_NONE
 

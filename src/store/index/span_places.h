@@ -18,6 +18,7 @@
 
 #include "store/index/span_budget.h"
 #include "store/tier.h"
+#include "reprise_store.h"
 
 /* An entry is in other tiers than before. */
 typedef struct span_change {

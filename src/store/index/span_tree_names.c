@@ -11,6 +11,7 @@
  */
 #include "base/check.h"
 #include "store/index/span_tree_internal.h"
+#include "reprise_cluster.h"
 
 static bool has_parent(const span_node *n) { return n->parent != NULL; }
 

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "reprise_store.h"
 
 #define NONE SPAN_INDEX_NONE
 /* Limits on the KV that waits for the disk, in bytes and as a share of the KV in RAM: it cannot be reclaimed

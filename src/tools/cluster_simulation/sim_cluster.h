@@ -17,6 +17,7 @@
 
 #include "cluster/router.h"
 #include "tools/cluster_simulation/sim_node.h"
+#include "reprise_cluster.h"
 
 #define SIM_STALL_US 5000000
 #define SIM_DELAY_US 2000000

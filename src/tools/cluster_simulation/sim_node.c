@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "cluster/cost.h"
+#include "reprise_cluster.h"
 
 typedef struct sim_job {
     sim_call call;

@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "reprise_cluster.h"
 
 #define TRACE_BLOCK 512
 #define FAULT_TENANTS 3

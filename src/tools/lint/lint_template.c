@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "tools/lint/lint_internal.h"
 #include "template/template.h"
+#include "reprise_chat.h"
 
 #define TEXT_BYTES 48 /* shown */
 
