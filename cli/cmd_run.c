@@ -17,6 +17,7 @@
 #include "run_report.h"
 #include "sampling_args.h"
 #include "common/text.h"
+#include "reprise_adapter.h"
 
 typedef struct run_options {
     const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method, *lora;

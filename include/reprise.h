@@ -1,50 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reprise.h: the public interface of Reprise, an LLM inference library that never prefills the same text twice.
  *
- *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.
- *   rp_engine   runs prompts with one model. Owns threads, the store (KV cache, the attention states of the paper)
+ * rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.
+ * rp_engine   runs prompts with one model. Owns threads, the store (KV cache, the attention states of the paper)
  *               and schemas.
- *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
- *   rp_builder  builds a prompt part by part, for user input: its text is never parsed.
- *   rp_prompt   what a request runs: text, tokens, a conversation, a PML document, or a prompt built part by part.
- *   rp_result   a request's output: text, token counts, timings, and the plan, which lists the reused KV.
+ * rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`. rp_builder
+ * builds a prompt part by part, for user input: its text is never parsed. rp_prompt   what a request runs: text,
+ * tokens, a conversation, a PML document, or a prompt built part by part. rp_result   a request's output: text, token
+ * counts, timings, and the plan, which lists the reused KV.
  *
- *   reprise.h           models, engines, requests, jobs, results; it includes reprise_error.h, reprise_quality.h,
+ * reprise.h           models, engines, requests, jobs, results; it includes reprise_error.h, reprise_quality.h,
  *                       reprise_sampling.h and reprise_report.h
- *   reprise_pml.h       schemas, and prompts built part by part
- *   reprise_chat.h      conversations with tools, reasoning and forms of answers; chat templates; infill
- *   reprise_store.h     the entries of a store, and its totals
- *   reprise_cluster.h   several machines
- *   reprise_server.h    the HTTP server
- *   reprise_tools.h     quantization, lint and other instruments
- *   reprise_test.h      mock models, and settings of tests and measurements
+ * reprise_pml.h       schemas, and prompts built part by part reprise_chat.h      conversations with tools, reasoning
+ * and forms of answers; chat templates; infill reprise_store.h     the entries of a store, and its totals
+ * reprise_cluster.h   several machines reprise_server.h    the HTTP server reprise_tools.h     quantization, lint and
+ * other instruments reprise_test.h      mock models, and settings of tests and measurements
  *
  * A whole program:
  *
- *   rp_error err;
- *   rp_model *model = NULL;
- *   rp_engine *engine = NULL;
- *   rp_result *result = NULL;
- *   rp_request req = rp_request_defaults();
- *   req.prompt = rp_prompt_pml("<prompt schema='cities'><plan duration='3 days'><miami/></plan> Surf spots?</prompt>");
- *   if (rp_model_open(&model, "model.gguf", NULL, &err) || rp_engine_new(&engine, model, NULL, &err) ||
+ * rp_error err; rp_model *model = NULL; rp_engine *engine = NULL; rp_result *result = NULL; rp_request req =
+ * rp_request_defaults(); req.prompt = rp_prompt_pml("<prompt schema='cities'><plan duration='3 days'><miami/></plan>
+ * Surf spots?</prompt>"); if (rp_model_open(&model, "model.gguf", NULL, &err) || rp_engine_new(&engine, model, NULL,
+ * &err) ||
  *       rp_schema_load(engine, "cities.xml", NULL, NULL, &err) || rp_engine_run(engine, &req, &result, &err))
  *       fprintf(stderr, "%s\n", err.message);
- *   else
+ * else
  *       puts(result->text);
- *   rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
+ * rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
  *
- * Errors. Functions that can fail return 0 or a negative rp_code and fill in an rp_error. Strings are UTF-8 and NUL-terminated. The library never
- * exits, and prints only if the environment variables REPRISE_LOG and REPRISE_TRACE or rp_log_set_level request it.
+ * Errors. Functions that can fail return 0 or a negative rp_code and fill in an rp_error. Strings are UTF-8 and
+ * NUL-terminated. The library never exits, and prints only if the environment variables REPRISE_LOG and REPRISE_TRACE
+ * or rp_log_set_level request it.
  *
- * NULL. `err` and every argument of a free or close function may be NULL. Any other pointer may be NULL only if its comment allows it; a function that
- * returns a code then returns RP_ERR_INVALID, and any other function must not be called that way.
+ * NULL. `err` and every argument of a free or close function may be NULL. Any other pointer may be NULL only if its
+ * comment allows it; a function that returns a code then returns RP_ERR_INVALID, and any other function must not be
+ * called that way.
  *
- * Growth. Structs of options and of reports begin with struct_size, the size that the program was compiled with, so that later versions can append
- * fields. A program initialises options with their function ("rp_request_defaults()") and reports, which a function fills in, with their size
- * ("rp_model_info info = {.struct_size = sizeof info}"); the library sets it in structs that it allocates. Fields that one side does not know have
- * their default: a program that sets a field that the library lacks gets RP_ERR_UNSUPPORTED. Structs without struct_size do not grow; `reserved`
- * fields are 0. Functions named _init are for other languages: they set the defaults in a struct of struct_size bytes.
+ * Growth. Structs of options and of reports begin with struct_size, the size that the program was compiled with, so
+ * that later versions can append fields. A program initialises options with their function ("rp_request_defaults()")
+ * and reports, which a function fills in, with their size ("rp_model_info info = {.struct_size = sizeof info}"); the
+ * library sets it in structs that it allocates. Fields that one side does not know have their default: a program that
+ * sets a field that the library lacks gets RP_ERR_UNSUPPORTED. Structs without struct_size do not grow; `reserved`
+ * fields are 0. Functions named _init are for other languages: they set the defaults in a struct of struct_size
+ * bytes.
  *
  * Threads. Models and engines are thread-safe. An engine computes on a thread of its own and calls callbacks there.
  */
@@ -63,9 +61,9 @@ extern "C" {
 #endif
 
 #define RP_VERSION_MAJOR 0
-#define RP_VERSION_MINOR 2
+#define RP_VERSION_MINOR 3
 #define RP_VERSION_PATCH 0
-#define RP_VERSION_STRING "0.2.0"
+#define RP_VERSION_STRING "0.3.0"
 
 RP_API const char *rp_version(void); /* RP_VERSION_STRING of the library; static */
 
@@ -109,20 +107,22 @@ typedef struct rp_model_info {
     uint64_t parameters;
     uint64_t weight_bytes;
     int32_t n_layers, n_heads, n_kv_heads, head_dim, n_embd, n_ff, n_vocab;
-    int32_t n_ctx_train;          /* context length in training, in positions */
-    const char *positions;        /* "rotary", "ALiBi", "learned" or "none"; static */
-    bool movable;                 /* the KV can be shifted to other positions, so modules can be packed */
-    int32_t window;               /* sliding window in tokens, the token itself included; 0: no layer has one */
+    int32_t n_ctx_train;   /* context length in training, in positions */
+    const char *positions; /* "rotary", "ALiBi", "learned" or "none"; static */
+    bool movable;          /* the KV can be shifted to other positions, so modules can be packed */
+    int32_t window;        /* sliding window in tokens, the token itself included; 0: no layer has one */
     int32_t n_window_layers;
     int32_t n_experts, n_experts_used; /* 0: no mixture of experts */
-    uint64_t kv_bytes_per_token; /* KV bytes per token in f16 */
-    const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
-                                     rp_model_fingerprint */
-    const char *chat_template;    /* tokenizer.chat_template: the Jinja text in the model's file, whatever chat_format is; NULL: none */
-    bool is_encoder;              /* each token attends to the whole text: the model computes embeddings and generates no text */
-    const char *pooling;          /* what RP_POOLING_MODEL means: "mean", "cls", "last" or "rank"; static */
-    int32_t n_scores;             /* outputs of its rank head; 0: it has none */
-    bool infills;                 /* it has fill-in-the-middle tokens (rp_tokenize_infill) */
+    uint64_t kv_bytes_per_token;       /* KV bytes per token in f16 */
+    const char *fingerprint;           /* 64 hexadecimal digits; "" until computed by an engine with a store or
+                                          by rp_model_fingerprint */
+    const char *chat_template;         /* tokenizer.chat_template: the Jinja text in the model's file, whatever
+                                          chat_format is; NULL: none */
+    bool is_encoder;                   /* each token attends to the whole text: the model computes embeddings and
+                                          generates no text */
+    const char *pooling;               /* what RP_POOLING_MODEL means: "mean", "cls", "last" or "rank"; static */
+    int32_t n_scores;                  /* outputs of its rank head; 0: it has none */
+    bool infills;                      /* it has fill-in-the-middle tokens (rp_tokenize_infill) */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */
@@ -134,43 +134,20 @@ RP_API int rp_model_describe(const rp_model *model, rp_model_info *out);
  * on_progress  (bytes) may be NULL; called on the calling thread
  * *out         64 hexadecimal digits; belongs to the model
  * RP_ERR_IO (a file was changed in place since the model was opened), RP_ERR_MEMORY. */
-RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err);
+RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progress on_progress, void *user,
+                                const char **out, rp_error *err);
 
-/* ---- LoRA adapters ---- */
-
-/* A LoRA adapter (Hu et al., 2022) for a model: low-rank additions to its matrices, applied to the tokens of the requests that name it
- * (rp_request.adapter); requests with different adapters share steps. An activated adapter (aLoRA; Greenewald et al., 2025) has invocation
- * tokens: it is switched on at the last place where a prompt has them, and what is before them is the base model's, KV included. Immutable;
- * any thread. docs/lora.md */
+/* A LoRA adapter (reprise_adapter.h). */
 typedef struct rp_adapter rp_adapter;
-
-/* Opens a GGUF file as llama.cpp's convert_lora_to_gguf writes it. It may be removed or replaced afterwards. The model is borrowed.
- * RP_ERR_IO, RP_ERR_FORMAT (corrupt), RP_ERR_UNSUPPORTED (not a LoRA; adapters of embeddings, norms and experts; a tensor type; the model has
- * its vocabulary only), RP_ERR_CONFLICT (it was trained for another model), RP_ERR_MEMORY. */
-RP_API int rp_adapter_open(rp_adapter **out, const rp_model *model, const char *path, rp_error *err);
-/* Any time; jobs and schemas that use it keep it in memory. Before the model is closed, close the adapter and free all engines. */
-RP_API void rp_adapter_close(rp_adapter *adapter);
-
-/* Properties of an adapter. The strings and tokens belong to it. */
-typedef struct rp_adapter_info {
-    uint32_t struct_size;
-    const char *name;        /* general.name, or "" */
-    const char *fingerprint; /* 64 hexadecimal digits: BLAKE2b of all headers and tensors of the file */
-    int32_t rank;            /* the largest of its matrices */
-    float alpha;             /* adapter.lora.alpha; 0: none */
-    int32_t n_tensors;       /* of the model, that it changes */
-    uint64_t bytes;          /* of memory */
-    const int32_t *invocation_tokens; /* [n_invocation_tokens]; NULL: not an activated adapter */
-    int32_t n_invocation_tokens;
-} rp_adapter_info;
-/* RP_ERR_INVALID (struct_size is not set). */
-RP_API int rp_adapter_describe(const rp_adapter *adapter, rp_adapter_info *out);
 
 /* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
 /* A message of a conversation. */
-typedef enum rp_role { RP_ROLE_SYSTEM, RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL } rp_role;
+typedef enum rp_role { RP_ROLE_SYSTEM,
+                       RP_ROLE_USER,
+                       RP_ROLE_ASSISTANT,
+                       RP_ROLE_TOOL } rp_role;
 #define RP_N_ROLES 4
 #define RP_MAX_MESSAGES 65536
 /* "system", "user", "assistant", "tool"; NULL for another value. Static. */
@@ -198,18 +175,21 @@ typedef struct rp_rendered_turn rp_rendered_turn;
  * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
                        int32_t **tokens, size_t *n_tokens, rp_error *err);
-/* Converts text to the token ids that its embedding is computed from: with the special tokens before and after it that the model wants
- * (BERT: [CLS] text [SEP]). Text is never parsed for control tokens.
+/* Converts text to the token ids that its embedding is computed from: with the special tokens before and after it
+ * that the model wants (BERT: [CLS] text [SEP]). Text is never parsed for control tokens.
  * second      n_second bytes, for rank: a document after the query `text`, with the model's separator; NULL: none.
- * max_tokens  > 0: the end of the second text, or of the only one, is cut so that there are at most so many tokens. 0: no limit
- * *tokens: owned by the caller, rp_free; NULL if there are none. RP_ERR_LENGTH (the query alone exceeds max_tokens), RP_ERR_MEMORY, RP_ERR_LIMIT. */
-RP_API int rp_tokenize_embedding(const rp_model *model, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens,
+ * max_tokens  > 0: the end of the second text, or of the only one, is cut so that there are at most so many tokens.
+ * 0: no limit *tokens: owned by the caller, rp_free; NULL if there are none. RP_ERR_LENGTH (the query alone exceeds
+ * max_tokens), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_embedding(const rp_model *model, const char *text, size_t n, const char *second,
+                                 size_t n_second, size_t max_tokens,
                                  int32_t **tokens, size_t *n_tokens, rp_error *err);
 /* Converts messages as RP_PROMPT_MESSAGES does: the beginning-of-text token (if the model wants one), each message in
  * the model's chat format, and the generation prompt. continues: the last message is the beginning of the answer and
  * is not closed.
  * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
-RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
+RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues,
+                                int32_t **tokens,
                                 size_t *n_tokens, rp_error *err);
 
 /* Returns the bytes of a token (not always whole UTF-8 characters). special: control tokens return their name, else
@@ -236,38 +216,41 @@ typedef struct rp_engine_options {
     uint32_t struct_size;
 
     /* Memory and threads. */
-    int32_t n_threads;           /* 0: one per processor */
-    int32_t n_ctx;               /* context length: positions of a prompt and its answer; 0: as in training */
-    uint64_t ram_bytes;          /* hard limit on the memory of a program with this engine: weights, used pages of the
-                                    file, activations, tables and KV. KV gets what the others leave. 0: none */
+    int32_t n_threads;        /* 0: one per processor */
+    int32_t n_ctx;            /* context length: positions of a prompt and its answer; 0: as in training */
+    uint64_t ram_bytes;       /* hard limit on the memory of a program with this engine: weights, used pages of
+                                 the file, activations, tables and KV. KV gets what the others leave. 0: none */
     uint64_t kv_budget_bytes; /* hard limit on KV in RAM; 0: derived from ram_bytes, or 2 GiB */
-    uint64_t kv_min_bytes;       /* RP_ERR_BUDGET if ram_bytes leaves less for KV; 0: 1 MiB */
+    uint64_t kv_min_bytes;    /* RP_ERR_BUDGET if ram_bytes leaves less for KV; 0: 1 MiB */
 
     /* Steps and the queue. */
-    int32_t chunk_tokens;        /* maximum prompt tokens per step, 1 to 4096; 0: 256. Does not affect results */
-    int32_t max_sequences;       /* maximum running jobs, 1 to 256; 0: 16 */
-    int32_t max_queue;           /* maximum queued jobs, 1 to 65536; 0: 256. Further ones get RP_ERR_BUSY */
-    float token_goal_ms;         /* target inter-token latency: while answers are decoded, a step takes only as many
-                                    prompt rows as keep it within this; INFINITY: chunk_tokens. 0: 1.75 times the
-                                    step's time without prompt rows */
-    rp_on_step on_step;          /* may be NULL */
+    int32_t chunk_tokens;  /* maximum prompt tokens per step, 1 to 4096; 0: 256. Does not affect results */
+    int32_t max_sequences; /* maximum running jobs, 1 to 256; 0: 16 */
+    int32_t max_queue;     /* maximum queued jobs, 1 to 65536; 0: 256. Further ones get RP_ERR_BUSY */
+    float token_goal_ms;   /* target inter-token latency: while answers are decoded, a step takes only as many
+                              prompt rows as keep it within this; INFINITY: chunk_tokens. 0: 1.75 times the
+                              step's time without prompt rows */
+    rp_on_step on_step;    /* may be NULL */
     void *step_user;
 
     /* Form of KV. */
-    rp_kv_format kv_format; /* RP_KV_F16; f32 is for tests. A schema's kv="..." overrides it for modules */
-    const char *kv_f16_layers;   /* layers whose KV stays in f16 while kv_format, or a module's, has less than 16 bits:
-                                    "0,1,27", "0-2", and "windows" for all layers with a sliding window; the model's layers,
-                                    from 0. NULL: none. RP_ERR_INVALID: with RP_KV_F16 or RP_KV_F32. Borrowed until
-                                    rp_engine_new returns */
-    const char *keep_share;      /* "25%" or "auto": reduced KV of modules: each keeps this share of its slots, those that its tokens
-                                    need most, chosen by layer and head; computed in the background after the full KV, and
-                                    used from then on (docs/quality.md). A schema's or module's keep="..." overrides it;
-                                    "100%": none. NULL: none. Borrowed until rp_engine_new returns */
-    const char *keep_method;     /* that chooses the slots: kvzip, kvzip+, expected, compactor. NULL: kvzip.
-                                    Borrowed likewise */
-    const char *kv_keep;         /* rp_request.kv_keep of requests that name none; it yields to quality focus, and where the KV budget cannot hold
-                                    it (rp_kv_reduction.reason). NULL, "off": none. Borrowed likewise */
-    const char *kv_method;       /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv. Borrowed likewise */
+    rp_kv_format kv_format;    /* RP_KV_F16; f32 is for tests. A schema's kv="..." overrides it for modules */
+    const char *kv_f16_layers; /* layers whose KV stays in f16 while kv_format, or a module's, has less than 16
+                                  bits: "0,1,27", "0-2", and "windows" for all layers with a sliding window; the
+                                  model's layers, from 0. NULL: none. RP_ERR_INVALID: with RP_KV_F16 or
+                                  RP_KV_F32. Borrowed until rp_engine_new returns */
+    const char *keep_share;    /* "25%" or "auto": reduced KV of modules: each keeps this share of its slots,
+                                  those that its tokens need most, chosen by layer and head; computed in the
+                                  background after the full KV, and used from then on (docs/quality.md). A
+                                  schema's or module's keep="..." overrides it; "100%": none. NULL: none.
+                                  Borrowed until rp_engine_new returns */
+    const char *keep_method;   /* that chooses the slots: kvzip, kvzip+, expected, compactor. NULL: kvzip.
+                                  Borrowed likewise */
+    const char *kv_keep;       /* rp_request.kv_keep of requests that name none; it yields to quality focus, and
+                                  where the KV budget cannot hold it (rp_kv_reduction.reason). NULL, "off": none.
+                                  Borrowed likewise */
+    const char *kv_method;     /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv.
+                                  Borrowed likewise */
 
     /* The disk tier. */
     const char *store_dir;       /* the store's folder: KV in it outlives the engine. Created if missing. A folder that
@@ -277,25 +260,29 @@ typedef struct rp_engine_options {
                                     another key are misses. NULL: the 64 digits in REPRISE_STORE_KEY, if set; else
                                     no encryption */
     rp_store_write store_write;
-    bool store_read_only;        /* never write to the folder, so another process may use it too; nor to weights_dir */
+    bool store_read_only; /* never write to the folder, so another process may use it too; nor to weights_dir */
 
     /* Repacked weights. */
-    const char *weights_dir;     /* folder for repacked weights, created if missing: from the second start on they are
-                                    mapped instead of repacked (docs/decisions/0031). NULL: repack at each start */
-    uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones are
-                                    removed; a model with more gets no file. 0: 8 GiB */
-    uint64_t weights_min_bytes;  /* models with fewer bytes of repacked weights get no file; 0: 64 MiB */
+    const char *weights_dir;       /* folder for repacked weights, created if missing: from the second start on
+                                      they are mapped instead of repacked (docs/decisions/0031). NULL: repack at
+                                      each start */
+    uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones
+                                      are removed; a model with more gets no file. 0: 8 GiB */
+    uint64_t weights_min_bytes;    /* models with fewer bytes of repacked weights get no file; 0: 64 MiB */
 
     /* Background work. */
-    uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
-    int32_t audit_every;         /* when idle, recompute one in N requests, modular or with KV below 16 bits, and compare; 0: none */
-    float max_divergence;        /* report a schema or KV format if its audits' mean divergence, in nats, exceeds this; 0: never */
-    bool audit_raises;           /* also raise the default quality of that schema's requests by one level (full KV of modules with keep, link:8,
-                                    blend:15, exact); replace that format by f16 */
+    uint64_t scaffold_bytes; /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
+    int32_t audit_every;     /* when idle, recompute one in N requests, modular or with KV below 16 bits, and
+                                compare; 0: none */
+    float max_divergence;    /* report a schema or KV format if its audits' mean divergence, in nats, exceeds
+                                this; 0: never */
+    bool audit_raises;       /* also raise the default quality of that schema's requests by one level (full KV of
+                                modules with keep, link:8, blend:15, exact); replace that format by f16 */
 
     /* Others. */
-    const rp_cluster_options *cluster;       /* an engine of a cluster, or one that only plans (reprise_cluster.h). NULL: neither */
-    const rp_engine_experiment *experiment;  /* for measurements (reprise_test.h). NULL: none */
+    const rp_cluster_options *cluster;      /* an engine of a cluster, or one that only plans
+                                               (reprise_cluster.h). NULL: neither */
+    const rp_engine_experiment *experiment; /* for measurements (reprise_test.h). NULL: none */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -322,9 +309,9 @@ typedef struct rp_engine_info {
     uint32_t struct_size;
     int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue; /* as rp_engine_options; none is 0 */
     rp_kv_format kv_format;
-    bool prepared;            /* weights are repacked: by rp_engine_prepare or a first request */
-    int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
-    int32_t background;       /* pending background tasks */
+    bool prepared;               /* weights are repacked: by rp_engine_prepare or a first request */
+    int32_t running, waiting;    /* running jobs, as of the last step; other jobs that have not ended */
+    int32_t background;          /* pending background tasks */
     uint64_t kv_bytes_per_token; /* in kv_format, and in f16 for kv_f16_layers */
     const char *weights_cache;   /* what weights_dir gave at preparation: "mapped", "written", "off" (no weights_dir, or
                                     nothing to repack), or why weights were repacked and not kept: "small", "budget"
@@ -359,7 +346,8 @@ typedef struct rp_memory {
     uint64_t kv;           /* KV allocated so far */
     uint64_t kv_limit;     /* rp_engine_options.kv_budget_bytes, in whole blocks */
     uint64_t weights_file; /* of `file`: repacked weights that are mapped from weights_dir; then `weights` is 0 */
-    uint64_t most;         /* what a program with this engine takes at most, as ram_bytes counts it: with kv_limit for KV */
+    uint64_t most;         /* what a program with this engine takes at most, as ram_bytes counts it: with kv_limit
+                              for KV */
 } rp_memory;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_memory(rp_engine *engine, rp_memory *out);
@@ -395,11 +383,11 @@ typedef struct rp_builder rp_builder;
 
 typedef enum rp_prompt_kind {
     RP_PROMPT_NONE = 0,
-    RP_PROMPT_TEXT,     /* const char *, n bytes: plain text, after the beginning-of-text token; "" starts from that token
-                           alone. With pooling: the text to embed (rp_tokenize_embedding) */
+    RP_PROMPT_TEXT,     /* const char *, n bytes: plain text, after the beginning-of-text token; "" starts from
+                           that token alone. With pooling: the text to embed (rp_tokenize_embedding) */
     RP_PROMPT_TOKENS,   /* const int32_t *, n ids, with no token added before them */
-    RP_PROMPT_MESSAGES, /* const rp_message *, n of them, up to RP_MAX_MESSAGES: a conversation in the model's chat format
-                           (rp_tokenize_messages) */
+    RP_PROMPT_MESSAGES, /* const rp_message *, n of them, up to RP_MAX_MESSAGES: a conversation in the model's chat
+                           format (rp_tokenize_messages) */
     RP_PROMPT_RENDERED, /* const rp_template_text *: a conversation that a chat template rendered (rp_model_render) */
     RP_PROMPT_PML,      /* const char *, n bytes: a PML prompt document, which the application wrote (docs/pml.md) */
     RP_PROMPT_BUILT,    /* const rp_builder *: modules, documents, texts and messages */
@@ -412,27 +400,33 @@ typedef enum rp_prompt_kind {
  * (docs/scheduling.md). */
 typedef struct rp_prompt {
     rp_prompt_kind kind;
-    bool continues_last;           /* MESSAGES, PML, BUILT: continue the last message as if the model had written it */
-    const void *content;           /* of the type that the kind names */
+    bool continues_last; /* MESSAGES, PML, BUILT: continue the last message as if the model had written it */
+    const void *content; /* of the type that the kind names */
     size_t n;
     const rp_rendered_turn *turns; /* RENDERED: its n_turns messages, in order: for reports, and system messages that
                                       context_shift keeps. NULL: none */
     size_t n_turns;
-    const char *name;              /* PML, BUILT: of the document, in errors; NULL: "prompt" */
-    const char *schema;            /* PML, BUILT: PML of a schema for this request only, instead of a loaded one. Its modules are
-                                      the tenant's, and are shared by all requests of the tenant with schemas that have the
-                                      same modules; `src` is refused. NULL: none */
-    uint64_t reserved[2];          /* 0 */
+    const char *name;     /* PML, BUILT: of the document, in errors; NULL: "prompt" */
+    const char *schema;   /* PML, BUILT: PML of a schema for this request only, instead of a loaded one. Its
+                             modules are the tenant's, and are shared by all requests of the tenant with schemas
+                             that have the same modules; `src` is refused. NULL: none */
+    uint64_t reserved[2]; /* 0 */
 } rp_prompt;
 
 static inline rp_prompt rp_prompt_of(rp_prompt_kind kind, const void *content, size_t n) {
     rp_prompt p = {kind, false, content, n, NULL, 0, NULL, NULL, {0, 0}};
     return p;
 }
-static inline rp_prompt rp_prompt_text(const char *text) { return rp_prompt_of(RP_PROMPT_TEXT, text, text ? strlen(text) : 0); }
-static inline rp_prompt rp_prompt_pml(const char *pml) { return rp_prompt_of(RP_PROMPT_PML, pml, pml ? strlen(pml) : 0); }
+static inline rp_prompt rp_prompt_text(const char *text) {
+    return rp_prompt_of(RP_PROMPT_TEXT, text, text ? strlen(text) : 0);
+}
+static inline rp_prompt rp_prompt_pml(const char *pml) {
+    return rp_prompt_of(RP_PROMPT_PML, pml, pml ? strlen(pml) : 0);
+}
 static inline rp_prompt rp_prompt_built(const rp_builder *builder) { return rp_prompt_of(RP_PROMPT_BUILT, builder, 1); }
-static inline rp_prompt rp_prompt_tokens(const int32_t *tokens, size_t n) { return rp_prompt_of(RP_PROMPT_TOKENS, tokens, n); }
+static inline rp_prompt rp_prompt_tokens(const int32_t *tokens, size_t n) {
+    return rp_prompt_of(RP_PROMPT_TOKENS, tokens, n);
+}
 static inline rp_prompt rp_prompt_messages(const rp_message *messages, size_t n) {
     return rp_prompt_of(RP_PROMPT_MESSAGES, messages, n);
 }
@@ -463,9 +457,10 @@ typedef enum rp_reuse {
     RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every lookup misses; nothing is cached */
     RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each
                            attending to everything before it; lookup by longest cached prefix only */
-    RP_REUSE_AUTO = 3,  /* RP_REUSE_ON, and chunks of the prompt that were computed before at other places are reused there, too ("automatic
-                           modules", docs/scheduling.md). Approximate: rp_plan_item.exact says where, rp_result.inexact_tokens how many.
-                           Prompts with modules, and requests that automatic modules do not support, run as with RP_REUSE_ON */
+    RP_REUSE_AUTO = 3,  /* RP_REUSE_ON, and chunks of the prompt that were computed before at other places are
+                           reused there, too ("automatic modules", docs/scheduling.md). Approximate:
+                           rp_plan_item.exact says where, rp_result.inexact_tokens how many. Prompts with modules,
+                           and requests that automatic modules do not support, run as with RP_REUSE_ON */
 } rp_reuse;
 
 /* Callbacks are called on the engine's thread and block all its jobs: copy the data and return. They may submit and
@@ -491,25 +486,28 @@ typedef bool (*rp_on_token)(void *user, const rp_token *token);
 typedef enum rp_stop_verdict {
     RP_STOP_COUNTS = 0, /* the answer ends before it */
     RP_STOP_IS_TEXT,    /* it is text like any other: the answer continues */
-    RP_STOP_UNDECIDED,  /* ask again after the next character; meanwhile on_text gets nothing of it, and no other stop string counts */
+    RP_STOP_UNDECIDED,  /* ask again after the next character; meanwhile on_text gets nothing of it, and no other
+                           stop string counts */
 } rp_stop_verdict;
-/* Called where a stop string is complete. text: the n bytes of the answer so far, borrowed; the stop string ends at byte `end` of it, which is
- * less than n only where an earlier call was undecided. Several that end together are asked about from the longest to the shortest. */
+/* Called where a stop string is complete. text: the n bytes of the answer so far, borrowed; the stop string ends at
+ * byte `end` of it, which is less than n only where an earlier call was undecided. Several that end together are
+ * asked about from the longest to the shortest. */
 typedef rp_stop_verdict (*rp_on_stop)(void *user, const char *stop, const char *text, size_t n, size_t end);
 #define RP_MEANING_BYTES 32
-/* What an answer says, however it is written: writes a digest that two texts share only if they say the same, as when the arguments of a tool
- * call have their keys in another order. text: n bytes, borrowed, the answer after `opening`, the generation prompt. Called while the request is
- * planned, for answers in its prompt (submitting thread), and once for its own, when that is complete (engine's thread). false: a text says
- * what its bytes are. */
-typedef bool (*rp_on_meaning)(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]);
+/* What an answer says, however it is written: writes a digest that two texts share only if they say the same, as when
+ * the arguments of a tool call have their keys in another order. text: n bytes, borrowed, the answer after `opening`,
+ * the generation prompt. Called while the request is planned, for answers in its prompt (submitting thread), and once
+ * for its own, when that is complete (engine's thread). false: a text says what its bytes are. */
+typedef bool (*rp_on_meaning)(void *user, const char *opening, const char *text, size_t n,
+                              uint8_t meaning[RP_MEANING_BYTES]);
 /* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
 /* A queue of events of jobs ('Streams', below). */
 typedef struct rp_stream rp_stream;
 
-/* What a prompt's hidden states become: those of the last layer, after the model's final norm. Encoders (rp_model_info.is_encoder) have
- * states in which each token attends to the whole prompt. */
+/* What a prompt's hidden states become: those of the last layer, after the model's final norm. Encoders
+ * (rp_model_info.is_encoder) have states in which each token attends to the whole prompt. */
 typedef enum rp_pooling {
     RP_POOLING_OFF = 0, /* nothing: the request is for an answer. Encoders refuse it with RP_ERR_UNSUPPORTED */
     RP_POOLING_MODEL,   /* as the model's file says (`pooling_type`), else mean for an encoder, and last for others */
@@ -532,106 +530,136 @@ typedef struct rp_request {
     rp_prompt prompt;
 
     /* Whose it is, and when it runs. */
-    const char *tenant;      /* owner; NULL: the operator. Its own schemas take precedence over shared ones */
-    const char *flow;        /* fair-queuing group: requests of one flow share the turns of one tenant, whatever their
-                                tenants. NULL: the tenant's */
-    int32_t priority;        /* queued requests of higher priority run first; default 0 */
-    int64_t deadline_ms;     /* from rp_engine_submit on. Orders a tenant's requests of equal priority, earliest first.
-                                Without a first token by then, the job ends with RP_ERR_DEADLINE; a started answer ends
-                                with the text so far. 0: none (default) */
-    int32_t turn_tokens;     /* while requests of this priority, or a higher one, wait for a place in the batch, the answer gives its place up after
-                                so many tokens, keeps its KV, and goes on when its turn comes: for answers that may be longer than anyone reads.
-                                0: it keeps its place (default) */
+    const char *tenant;  /* owner; NULL: the operator. Its own schemas take precedence over shared ones */
+    const char *flow;    /* fair-queuing group: requests of one flow share the turns of one tenant, whatever
+                            their tenants. NULL: the tenant's */
+    int32_t priority;    /* queued requests of higher priority run first; default 0 */
+    int64_t deadline_ms; /* from rp_engine_submit on. Orders a tenant's requests of equal priority, earliest
+                            first. Without a first token by then, the job ends with RP_ERR_DEADLINE; a started
+                            answer ends with the text so far. 0: none (default) */
+    int32_t turn_tokens; /* while requests of this priority, or a higher one, wait for a place in the batch, the
+                            answer gives its place up after so many tokens, keeps its KV, and goes on when its
+                            turn comes: for answers that may be longer than anyone reads. 0: it keeps its place
+                            (default) */
 
     /* The answer. */
-    int32_t max_tokens;      /* default 128; the answer also ends at the end of the context, unless context_shift is set */
-    bool ignore_eos;         /* generate max_tokens tokens, ignoring the end-of-text token */
-    rp_sampling sampling;    /* default: rp_sampling_defaults */
-    const char *const *stops; /* n_stops strings; the answer ends where the first of them is complete. Whole UTF-8
-                                 characters, up to RP_MAX_STOP_BYTES. A stop string may span tokens or lie inside one; of
-                                 several that end together the longest counts. NULL: none */
-    int32_t n_stops;         /* up to RP_MAX_STOPS */
-    rp_on_stop on_stop;      /* decides which stop strings count, for answers with reasoning or tool calls, where they are text; also called for
-                                `resumed`. NULL: all count (default) */
-    const char *grammar;     /* GBNF grammar that the answer must match, from rule `root` (docs/scheduling.md). The answer
-                                may end only where the grammar does, and ends ("stop") where nothing else is possible;
-                                max_tokens truncates it. NULL: any text (default). Up to RP_MAX_GRAMMAR_BYTES */
-    const char *grammar_trigger; /* apply the grammar only after this text first appears in the answer, even inside a
-                                token; up to RP_MAX_TRIGGER_BYTES. NULL: from the answer's first byte (default) */
-    bool special_text;       /* control tokens of the answer, except those that end it, are their name in its text ("[TOOL_CALLS]"), for stops and
-                                grammar, too: a grammar that has the name accepts the token. default: they have no text */
-    int32_t n_draft;         /* speculative decoding by prompt lookup: draft up to N tokens, verified in one step; the
-                                answer does not change. 0: off (default); up to RP_MAX_DRAFT; RP_DRAFT_AUTO: as
-                                many as are expected to save time, by the request's own acceptance */
-    const int32_t *resumed;  /* n_resumed tokens of the answer that were sampled before, by this or another engine, with the same request: the
-                                answer continues after them, with the bytes that it would have had. They are computed like a prompt, and count as
-                                answer tokens; callbacks report them (rp_on_text, rp_on_token without log-probabilities) before the first new one.
-                                Of rp_result they are in tokens and text, not in prompt_tokens and cached_tokens; their time is prompt_prefill_ms,
-                                ttft_ms ends with the first new token, and their log-probabilities are NaN (top: {-1, NaN}). Nothing of
-                                shifted_reuse is used. Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens after the
-                                answer's end, or that the grammar, the end of text or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep,
-                                focus, context_shift if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
+    int32_t max_tokens;          /* default 128; the answer also ends at the end of the context, unless
+                                    context_shift is set. 0: prefill only: the prompt is computed and cached, and
+                                    nothing is sampled */
+    bool ignore_eos;             /* generate max_tokens tokens, ignoring the end-of-text token */
+    rp_sampling sampling;        /* default: rp_sampling_defaults */
+    const char *const *stops;    /* n_stops strings; the answer ends where the first of them is complete. Whole
+                                    UTF-8 characters, up to RP_MAX_STOP_BYTES. A stop string may span tokens or
+                                    lie inside one; of several that end together the longest counts. NULL: none */
+    int32_t n_stops;             /* up to RP_MAX_STOPS */
+    rp_on_stop on_stop;          /* decides which stop strings count, for answers with reasoning or tool calls,
+                                    where they are text; also called for `resumed`. NULL: all count (default) */
+    const char *grammar;         /* GBNF grammar that the answer must match, from rule `root`
+                                    (docs/scheduling.md). The answer may end only where the grammar does, and
+                                    ends ("stop") where nothing else is possible; max_tokens truncates it. NULL:
+                                    any text (default). Up to RP_MAX_GRAMMAR_BYTES */
+    const char *grammar_trigger; /* apply the grammar only after this text first appears in the answer, even
+                                    inside a token; up to RP_MAX_TRIGGER_BYTES. NULL: from the answer's first
+                                    byte (default) */
+    bool special_text;           /* control tokens of the answer, except those that end it, are their name in its
+                                    text ("[TOOL_CALLS]"), for stops and grammar, too: a grammar that has the
+                                    name accepts the token. default: they have no text */
+    int32_t n_draft;             /* speculative decoding by prompt lookup: draft up to N tokens, verified in one
+                                    step; the answer does not change. 0: off (default); up to RP_MAX_DRAFT;
+                                    RP_DRAFT_AUTO: as many as are expected to save time, by the request's own
+                                    acceptance. Models with recurrent layers: no effect */
+    const int32_t *resumed;      /* n_resumed tokens of the answer that were sampled before, by this or another
+                                    engine, with the same request: the answer continues after them, with the
+                                    bytes that it would have had. They are computed like a prompt, and count as
+                                    answer tokens; callbacks report them (rp_on_text, rp_on_token without
+                                    log-probabilities) before the first new one. Of rp_result they are in tokens
+                                    and text, not in prompt_tokens and cached_tokens; their time is
+                                    prompt_prefill_ms, ttft_ms ends with the first new token, and their
+                                    log-probabilities are NaN (top: {-1, NaN}). Nothing of shifted_reuse is used.
+                                    Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary;
+                                    tokens after the answer's end, or that the grammar, the end of text or
+                                    max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep, focus, context_shift
+                                    if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL:
+                                    none (default) */
     int32_t n_resumed;
 
     /* Reuse of KV, and its form. */
     rp_reuse reuse;
-    rp_quality quality;      /* of all modules; overrides prompt and schema. default: as written */
-    int32_t shifted_reuse;   /* >= 0: after an edit inside a cached prompt, reuse the suffix at its new positions
-                                and recompute its first N tokens. Approximate: the suffix never attended to the edit.
-                                No effect with RP_REUSE_EXACT. -1: off (default) */
-    const char *kv_format;   /* "int8", ...: KV of the modules of its own schema or of its documents, if they name none (kv); a tenant's default.
-                                NULL: the engine's (default) */
-    const char *kv_keep;     /* KV reduction: when the prompt is complete, keep so much of its KV for the answer: "1024" slots in the mean of
-                                all heads, or a share, "12.5%", and the last 32 tokens of the prompt's own text. The first token of the answer is that of the complete KV; the prompt's KV is
-                                cached as ever, the answer's is not. Modules in kivi4, k4v2 and kivi2 stay whole. docs/quality.md.
-                                "off": all of it. NULL: the engine's (default), all of it unless rp_engine_options.kv_keep is set */
-    const char *kv_method;   /* which slots: "snapkv": those that the last 32 tokens of the prompt's own text attend to, which are computed
-                                again even if they are cached; "sinks": the first and the last ones; "quest" drops nothing: each token
-                                of the answer chooses as many slots of each head anew. NULL: the engine's (default), snapkv unless
-                                rp_engine_options.kv_method is set */
-    rp_adapter *adapter;     /* compute prompt and answer with this adapter; borrowed during submission. Their KV has keys of its own, modules
-                                included. Of an activated adapter: from its invocation tokens on (rp_result.adapter_from); RP_ERR_UNSUPPORTED
-                                (a module after them, unless at quality exact), RP_ERR_CONFLICT (context_shift). NULL: none (default) */
-    float adapter_scale;     /* factor of what the adapter adds, besides the adapter's own; 0: as without an adapter; default 1 */
-    rp_on_meaning on_meaning; /* which answers of this engine in `messages` or `rendered` become the sampled tokens: those that mean the same, besides
-                                 those of the same text. NULL: those of the same text (default) */
+    rp_quality quality;       /* of all modules; overrides prompt and schema. default: as written */
+    int32_t shifted_reuse;    /* >= 0: after an edit inside a cached prompt, reuse the suffix at its new
+                                 positions and recompute its first N tokens. Approximate: the suffix never
+                                 attended to the edit. No effect with RP_REUSE_EXACT. -1: off (default) */
+    const char *kv_format;    /* "int8", ...: KV of the modules of its own schema or of its documents, if they
+                                 name none (kv); a tenant's default. NULL: the engine's (default) */
+    const char *kv_keep;      /* KV reduction: when the prompt is complete, keep so much of its KV for the
+                                 answer: "1024" slots in the mean of all heads, or a share, "12.5%", and the last
+                                 32 tokens of the prompt's own text. The first token of the answer is that of the
+                                 complete KV; the prompt's KV is cached as ever, the answer's is not. Modules in
+                                 kivi4, k4v2 and kivi2 stay whole. docs/quality.md. "off": all of it. NULL: the
+                                 engine's (default), all of it unless rp_engine_options.kv_keep is set.
+                                 RP_ERR_UNSUPPORTED with recurrent layers */
+    const char *kv_method;    /* which slots: "snapkv": those that the last 32 tokens of the prompt's own text
+                                 attend to, which are computed again even if they are cached; "sinks": the first
+                                 and the last ones; "quest" drops nothing: each token of the answer chooses as
+                                 many slots of each head anew. NULL: the engine's (default), snapkv unless
+                                 rp_engine_options.kv_method is set */
+    rp_adapter *adapter;      /* compute prompt and answer with this adapter; borrowed during submission. Their
+                                 KV has keys of its own, modules included. Of an activated adapter: from its
+                                 invocation tokens on (rp_result.adapter_from); RP_ERR_UNSUPPORTED (a module
+                                 after them, unless at quality exact), RP_ERR_CONFLICT (context_shift). NULL:
+                                 none (default) */
+    float adapter_scale;      /* factor of what the adapter adds, besides the adapter's own; 0: as without an
+                                 adapter; default 1 */
+    rp_on_meaning on_meaning; /* which answers of this engine in its conversation become the sampled tokens: those
+                                 that mean the same, besides those of the same text. NULL: those of the same text
+                                 (default) */
 
     /* What the cache keeps of it. */
-    const char *session;     /* a name of the conversation or the agent's run that the request belongs to, the client's own: its cached text
-                                outlives that of requests without one, and a hundred uses by one session do not make it popular (docs/eviction.md).
-                                Names of two tenants never meet; up to RP_MAX_SESSION_BYTES. NULL or "": none (default) */
-    const char *parent_session; /* the session for which this one works, as a subagent: its text is evicted before that of main agents. NULL or
-                                "": none (default) */
-    bool ends_session;       /* no request of the session follows: after this one, text that no other session has used is evicted first */
-    bool adds_nothing;       /* read the cache, add neither the prompt nor the answer to it: for prompts that do not come again. Modules that are
-                                missing are cached as ever. default: false */
-    int32_t retain_s;        /* keep the prompt, the answer and the modules of the request in the cache for at least so many seconds after their last
-                                use, up to a week, within a share of the tenant's budget (docs/eviction.md). 0: no such wish (default) */
+    const char *session;        /* a name of the conversation or the agent's run that the request belongs to, the
+                                   client's own: its cached text outlives that of requests without one, and a
+                                   hundred uses by one session do not make it popular (docs/eviction.md). Names
+                                   of two tenants never meet; up to RP_MAX_SESSION_BYTES. NULL or "": none
+                                   (default) */
+    const char *parent_session; /* the session for which this one works, as a subagent: its text is evicted before
+                                   that of main agents. NULL or "": none (default) */
+    bool ends_session;          /* no request of the session follows: after this one, text that no other session
+                                   has used is evicted first */
+    bool adds_nothing;          /* read the cache, add neither the prompt nor the answer to it: for prompts that
+                                   do not come again. Modules that are missing are cached as ever. default: false */
+    int32_t retain_s;           /* keep the prompt, the answer and the modules of the request in the cache for at
+                                   least so many seconds after their last use, up to a week, within a share of
+                                   the tenant's budget (docs/eviction.md). 0: no such wish (default) */
 
     /* Beyond the context. */
-    bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
-                                (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
-                                dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
-    bool context_shift;     /* an answer that reaches the end of the context continues, up to max_tokens (at most 2^20): a quarter of the context
-                                is dropped at a time, the oldest tokens after the leading system messages (4 tokens, if there are none, or they
-                                take more than a quarter), and the others move back (rp_result.context_shifts). Such an answer uses full KV of
-                                modules, and is not cached. RP_ERR_UNSUPPORTED (learned positions), RP_ERR_CONFLICT (kv_keep, quality
-                                focus). default: the answer ends at the end of the context */
+    bool truncates;     /* messages: a conversation that is too long for the context goes on without its oldest
+                           turns (rp_result.dropped_messages); leading system messages stay. A quarter of the
+                           context is dropped at a time, so that the next turns hit the prefix cache. default:
+                           RP_ERR_CONTEXT */
+    bool context_shift; /* an answer that reaches the end of the context continues, up to max_tokens (at most
+                           2^20): a quarter of the context is dropped at a time, the oldest tokens after the
+                           leading system messages (4 tokens, if there are none, or they take more than a quarter),
+                           and the others move back (rp_result.context_shifts). Such an answer uses full KV of
+                           modules, and is not cached. RP_ERR_UNSUPPORTED (learned positions, recurrent layers),
+                           RP_ERR_CONFLICT (kv_keep, quality focus). default: the answer ends at the end of the
+                           context */
 
     /* Embeddings and scores of the prompt, and reports. */
-    rp_pooling pooling;      /* not RP_POOLING_OFF: compute an embedding of the prompt, or its rank score, instead of an answer
-                                (rp_result.embedding). `text` gets the special tokens of an embedding (rp_tokenize_embedding); max_tokens and
-                                sampling have no effect. `last` uses the prefix cache like an answer; the others compute every token, and
-                                cache none. RP_ERR_UNSUPPORTED (rank without a rank head, modules with mean or cls), RP_ERR_CONFLICT (kv_keep,
-                                context_shift, quality focus) */
-    bool raw_embedding;      /* do not scale the embedding to a length of 1. default: false */
-    int32_t n_logprobs;      /* > 0: report log-probabilities of each token and of the n most likely ones; up to
-                                RP_MAX_LOGPROBS. 0: none */
-    int32_t n_prompt_logprobs; /* > 0: report log-probabilities of the prompt's tokens, and of the n most likely ones at each position
-                                (rp_result.prompt_logprobs); up to RP_MAX_LOGPROBS. Cached KV has no logits: the whole prompt is computed
-                                again. With modules only at quality exact (RP_ERR_CONFLICT). 0: none (default) */
-    int32_t n_kept_shares;   /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about this many numbers for the whole
-                                prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
+    rp_pooling pooling;        /* not RP_POOLING_OFF: compute an embedding of the prompt, or its rank score,
+                                  instead of an answer (rp_result.embedding). A text gets the special tokens of
+                                  an embedding (rp_tokenize_embedding); max_tokens and sampling have no effect.
+                                  `last` uses the prefix cache like an answer; the others compute every token,
+                                  and cache none. RP_ERR_UNSUPPORTED (rank without a rank head, modules with mean
+                                  or cls), RP_ERR_CONFLICT (kv_keep, context_shift, quality focus) */
+    bool raw_embedding;        /* do not scale the embedding to a length of 1. default: false */
+    int32_t n_logprobs;        /* > 0: report log-probabilities of each token and of the n most likely ones; up
+                                  to RP_MAX_LOGPROBS. 0: none */
+    int32_t n_prompt_logprobs; /* > 0: report log-probabilities of the prompt's tokens, and of the n most likely
+                                  ones at each position (rp_result.prompt_logprobs); up to RP_MAX_LOGPROBS. Cached
+                                  KV has no logits: the whole prompt is computed again. With modules only at
+                                  quality exact (RP_ERR_CONFLICT). 0: none (default) */
+    int32_t n_kept_shares;     /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about
+                                  this many numbers for the whole prompt; up to RP_MAX_KEPT_SHARES. 0: none
+                                  (default) */
 
     /* Callbacks, each of which may be NULL, and the stream. */
     rp_on_text on_text;
@@ -640,8 +668,9 @@ typedef struct rp_request {
     rp_on_progress on_progress;
     rp_on_done on_done;
     void *user;
-    rp_stream *stream;       /* gets the answer's text as events, besides on_text; borrowed until the job is freed. NULL: none (default) */
-    uint64_t stream_tag;     /* of the job's events; default 0 */
+    rp_stream *stream;   /* gets the answer's text as events, besides on_text; borrowed until the job is freed.
+                            NULL: none (default) */
+    uint64_t stream_tag; /* of the job's events; default 0 */
 
     const rp_request_experiment *experiment; /* for tests and measurements (reprise_test.h). NULL: none */
 } rp_request;
@@ -701,26 +730,26 @@ RP_API uint64_t rp_job_number(const rp_job *job); /* from 1, in order of submiss
 
 /* ---- Streams ---- */
 
-/* A queue of events of any number of jobs (rp_request.stream), for programs that must not be called on the engine's thread: bindings of other
- * languages, event loops. The engine appends and never waits for the reader. Thread-safe, but one thread at a time may read.
+/* A queue of events of any number of jobs (rp_request.stream), for programs that must not be called on the engine's
+ * thread: bindings of other languages, event loops. The engine appends and never waits for the reader. Thread-safe,
+ * but one thread at a time may read.
  *
- *   rp_stream_new(&stream, &err);
- *   request.stream = stream;
- *   rp_engine_submit(engine, &request, &job, &err);
- *   for (bool ended = false; !ended;)
+ * rp_stream_new(&stream, &err); request.stream = stream; rp_engine_submit(engine, &request, &job, &err); for (bool
+ * ended = false; !ended;)
  *       for (int32_t i = 0, n = rp_stream_read(stream, -1, &events); i < n; i++) {
  *           fwrite(events[i].text, 1, events[i].n_bytes, stdout);
  *           ended = events[i].ended;
  *       }
- *   rp_job_result(job, &result, &err);
+ * rp_job_result(job, &result, &err);
  */
 typedef struct rp_stream_event {
-    uint64_t tag;     /* rp_request.stream_tag */
-    const char *text; /* the next n_bytes of the answer, in whole UTF-8 characters, as on_text gets them; pieces that wait are joined. Not
-                         NUL-terminated */
-    size_t n_bytes;   /* 0: the job ends without more text */
-    bool ended;       /* the job's last event; each job that was submitted has one, whether it succeeds or fails. rp_job_result returns at once */
-    bool incomplete;  /* with ended: there was no memory for the rest of the text, which the result has */
+    uint64_t tag;         /* rp_request.stream_tag */
+    const char *text;     /* the next n_bytes of the answer, in whole UTF-8 characters, as on_text gets them;
+                             pieces that wait are joined. Not NUL-terminated */
+    size_t n_bytes;       /* 0: the job ends without more text */
+    bool ended;           /* the job's last event; each job that was submitted has one, whether it succeeds or
+                             fails. rp_job_result returns at once */
+    bool incomplete;      /* with ended: there was no memory for the rest of the text, which the result has */
     uint64_t reserved[2]; /* 0 */
 } rp_stream_event;
 
@@ -728,59 +757,41 @@ typedef struct rp_stream_event {
 RP_API int rp_stream_new(rp_stream **out, rp_error *err);
 /* Free its jobs first: their events come to it until then. */
 RP_API void rp_stream_free(rp_stream *stream);
-/* A file descriptor that is readable (poll, epoll, an event loop) while events wait. Owned by the stream; -1: the system has none. Only
- * rp_stream_read may read from it. */
+/* A file descriptor that is readable (poll, epoll, an event loop) while events wait. Owned by the stream; -1: the
+ * system has none. Only rp_stream_read may read from it. */
 RP_API int rp_stream_fd(rp_stream *stream);
-/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order. A reader that waits gets text at most once a
- * millisecond, and the end of a job at once. Returns the number of events; 0: none came, or there is no memory to take them now. *events and their
- * texts are borrowed until the next call. */
+/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order. A reader that
+ * waits gets text at most once a millisecond, and the end of a job at once. Returns the number of events; 0: none
+ * came, or there is no memory to take them now. *events and their texts are borrowed until the next call. */
 RP_API int32_t rp_stream_read(rp_stream *stream, int64_t timeout_ms, const rp_stream_event **events);
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
- * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant; a
- * grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with "grammar:line:column"), RP_ERR_NAME (schema, module, argument;
- * with the nearest name), RP_ERR_CONFLICT (two members of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both
- * lengths), RP_ERR_CONTEXT, RP_ERR_BUDGET, RP_ERR_MEMORY. */
+ * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long;
+ * log-probabilities; the tenant; a grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with
+ * "grammar:line:column"), RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members
+ * of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_BUDGET,
+ * RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
 
 /* A text to embed, or the token ids of one. */
 typedef struct rp_embedding_input {
-    const char *text;      /* n_bytes of UTF-8; NULL: tokens */
+    const char *text; /* n_bytes of UTF-8; NULL: tokens */
     size_t n_bytes;
-    const char *second;    /* rank: n_second bytes, the document; NULL: none */
+    const char *second; /* rank: n_second bytes, the document; NULL: none */
     size_t n_second;
     const int32_t *tokens; /* n_tokens ids, with nothing added to them */
     size_t n_tokens;
-    uint64_t reserved[2];  /* 0 */
+    uint64_t reserved[2]; /* 0 */
 } rp_embedding_input;
 
-/* Embeds n texts: submits a job for each, several at a time, and waits for all. request: pooling (OFF counts as MODEL), raw_embedding, tenant,
- * flow, reuse, priority, deadline_ms; its prompt and callbacks are not used. NULL: the defaults. results: [n], the caller's (rp_result_free). On
- * error all of them are NULL. Errors as rp_engine_run; those of one text begin with its number, from 1 ("text 3: ..."). */
-RP_API int rp_engine_embed(rp_engine *engine, const rp_request *request, const rp_embedding_input *inputs, size_t n, rp_result **results,
+/* Embeds n texts: submits a job for each, several at a time, and waits for all. request: pooling (OFF counts as
+ * MODEL), raw_embedding, tenant, flow, reuse, priority, deadline_ms; its prompt and callbacks are not used. NULL: the
+ * defaults. results: [n], the caller's (rp_result_free). On error all of them are NULL. Errors as rp_engine_run;
+ * those of one text begin with its number, from 1 ("text 3: ..."). */
+RP_API int rp_engine_embed(rp_engine *engine, const rp_request *request, const rp_embedding_input *inputs, size_t n,
+                           rp_result **results,
                            rp_error *err);
-
-/* ---- Log ------------------------------------------------------------------------------------------------------- */
-
-/* Log messages of the library, for the whole process. Any thread. The environment variable REPRISE_LOG (off, error, warn, info, debug) overrides the
- * level that a program sets. */
-typedef enum rp_log_level { RP_LOG_OFF = -1, RP_LOG_ERROR, RP_LOG_WARN, RP_LOG_INFO, RP_LOG_DEBUG } rp_log_level;
-RP_API void rp_log_set_level(rp_log_level level); /* messages up to it; default RP_LOG_OFF */
-/* Called for each message, on any thread, one at a time. It must not call the library. line: without a line feed; borrowed. Lines of
- * REPRISE_TRACE have RP_LOG_DEBUG. */
-typedef void (*rp_on_log)(void *user, rp_log_level level, const char *line);
-/* Sends messages to on_log instead of standard error; NULL: to standard error again, the default. After it returns, the former callback is not
- * called any more. */
-RP_API void rp_log_set_callback(rp_on_log on_log, void *user);
-
-/* Sends log lines to standard error through a queue of 256 KiB with a thread of its own, so that no caller waits for a slow reader. Lines that
- * find the queue full are dropped, and a later line counts them. It has no effect on lines that a callback takes (rp_log_set_callback).
- * RP_ERR_INTERNAL: no thread; lines are written at once, as without a queue. */
-RP_API int rp_log_start(void);
-RP_API void rp_log_line(const char *line); /* writes a line of the program, without a line feed, the same way */
-RP_API uint64_t rp_log_dropped(void);      /* dropped lines since the program began */
-RP_API void rp_log_stop(int32_t timeout_ms); /* ends the queue after its lines are written, or after the timeout */
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reprise_error.h: what all public headers of Reprise share: error codes, rp_error, callbacks of progress. Conventions are those of reprise.h,
- * which includes it.
+/* reprise_error.h: what all public headers of Reprise share: error codes, rp_error, callbacks of progress, the log.
+ * Conventions are those of reprise.h, which includes it.
  */
 #ifndef REPRISE_ERROR_H
 #define REPRISE_ERROR_H
@@ -67,6 +67,32 @@ RP_API const char *rp_code_text(rp_code code); /* static */
 /* Progress of a long operation: `done` units of `total`. The unit is tokens for module prefill, and bytes for
  * preparing or hashing weights. */
 typedef void (*rp_on_progress)(void *user, uint64_t done, uint64_t total);
+
+/* ---- Log ------------------------------------------------------------------------------------------------------- */
+
+/* Log messages of the library, for the whole process. Any thread. The environment variable REPRISE_LOG (off, error,
+ * warn, info, debug) overrides the level that a program sets. */
+typedef enum rp_log_level { RP_LOG_OFF = -1,
+                            RP_LOG_ERROR,
+                            RP_LOG_WARN,
+                            RP_LOG_INFO,
+                            RP_LOG_DEBUG } rp_log_level;
+RP_API void rp_log_set_level(rp_log_level level); /* messages up to it; default RP_LOG_OFF */
+/* Called for each message, on any thread, one at a time. It must not call the library. line: without a line feed;
+ * borrowed. Lines of REPRISE_TRACE have RP_LOG_DEBUG. */
+typedef void (*rp_on_log)(void *user, rp_log_level level, const char *line);
+/* Sends messages to on_log instead of standard error; NULL: to standard error again, the default. After it returns,
+ * the former callback is not called any more. */
+RP_API void rp_log_set_callback(rp_on_log on_log, void *user);
+
+/* Sends log lines to standard error through a queue of 256 KiB with a thread of its own, so that no caller waits for
+ * a slow reader. Lines that find the queue full are dropped, and a later line counts them. It has no effect on lines
+ * that a callback takes (rp_log_set_callback). RP_ERR_INTERNAL: no thread; lines are written at once, as without a
+ * queue. */
+RP_API int rp_log_start(void);
+RP_API void rp_log_line(const char *line);   /* writes a line of the program, without a line feed, the same way */
+RP_API uint64_t rp_log_dropped(void);        /* dropped lines since the program began */
+RP_API void rp_log_stop(int32_t timeout_ms); /* ends the queue after its lines are written, or after the timeout */
 
 #ifdef __cplusplus
 }

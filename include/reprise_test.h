@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reprise_test.h: for tests and measurements: mock models, and settings that only comparisons need. It may change in any version. Conventions are
- * those of reprise.h.
+/* reprise_test.h: for tests and measurements: mock models, and settings that only comparisons need. It may change in
+ * any version. Conventions are those of reprise.h.
  */
 #ifndef REPRISE_TEST_H
 #define REPRISE_TEST_H
@@ -30,7 +30,8 @@ RP_API int rp_model_open_mock(rp_model **out, const char *path, const rp_mock_op
 
 /* ---- Comparisons ---- */
 
-/* rp_request.experiment; borrowed during submission. Initialise it with {.struct_size = sizeof(rp_request_experiment)}. */
+/* rp_request.experiment; borrowed during submission. Initialise it with {.struct_size =
+ * sizeof(rp_request_experiment)}. */
 struct rp_request_experiment {
     uint32_t struct_size;
     int32_t n_forced;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reprise_tools.h: instruments around models, schemas, prompts and stores: quantization, inspection, lint, split, checks of chat templates,
- * simulation of caches and of clusters, records computed again. They are libreprise-tools, which has the engine, too: a program is linked with it
- * instead of with libreprise. Conventions are those of reprise.h.
+/* reprise_tools.h: instruments around models, schemas, prompts and stores: quantization, inspection, lint, split,
+ * checks of chat templates, simulation of caches and of clusters, records computed again. They are libreprise-tools,
+ * which has the engine, too: a program is linked with it instead of with libreprise. Conventions are those of
+ * reprise.h.
  */
 #ifndef REPRISE_TOOLS_H
 #define REPRISE_TOOLS_H
@@ -53,35 +54,38 @@ static inline rp_quantize_options rp_quantize_options_defaults(void) {
 RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
                              rp_error *err);
 
-/* ---- Summary of a file --------------------------------------------------------------------------------------------- */
+/* ---- Summary of a file
+ * --------------------------------------------------------------------------------------------- */
 
 typedef struct rp_model_summary {
     uint32_t struct_size;
     bool is_supported;     /* the architecture is one of this library's; the file may still lack something */
     char architecture[64]; /* general.architecture, or "" */
-    char weights[24];      /* general.file_type as quantizers name it ("Q4_K_M"), or else the type of most bytes; "": no tensors */
+    char weights[24];      /* general.file_type as quantizers name it ("Q4_K_M"), or else the type of most bytes;
+                              "": no tensors */
     uint64_t reserved[6];  /* 0 */
 } rp_model_summary;
 
-/* What a listing shows of a GGUF file: its metadata and its table of tensors are read, neither vocabulary nor weights. Of a split model all files
- * must be there. RP_ERR_INVALID (struct_size is not set), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
+/* What a listing shows of a GGUF file: its metadata and its table of tensors are read, neither vocabulary nor
+ * weights. Of a split model all files must be there. RP_ERR_INVALID (struct_size is not set), RP_ERR_IO,
+ * RP_ERR_FORMAT, RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
 RP_API int rp_model_summarize(const char *path, rp_model_summary *out, rp_error *err);
 
 /* ---- Size of a file ---------------------------------------------------------------------------------------------- */
 
-/* The size of a GGUF file as its header gives it, of a split model that of one of its files. The file may be incomplete,
- * as while it is being downloaded, and may be longer.
+/* The size of a GGUF file as its header gives it, of a split model that of one of its files. The file may be
+ * incomplete, as while it is being downloaded, and may be longer.
  * bytes         receives the end of the last tensor
- * padded_bytes  receives the end of the padding that writers may add after it
- * RP_ERR_IO, RP_ERR_FORMAT (also: the header is not complete yet), RP_ERR_UNSUPPORTED (version, tensor type),
- * RP_ERR_MEMORY. */
+ * padded_bytes  receives the end of the padding that writers may add after it RP_ERR_IO, RP_ERR_FORMAT (also: the
+ * header is not complete yet), RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
 RP_API int rp_model_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err);
 
 /* ---- Inspection -------------------------------------------------------------------------------------------------- */
 
 /* A node of a schema, in document order, and whether a prompt uses it. */
 typedef struct rp_inspect_node {
-    const char *kind;      /* "schema", "module", "union", "param", "scaffold", "text", "system", "user", "assistant", "tool" */
+    const char *kind;      /* "schema", "module", "union", "param", "scaffold", "text", "system", "user",
+                              "assistant", "tool" */
     const char *name;      /* "": none */
     const char *path;      /* "plan/miami" */
     int32_t depth;         /* 0: the schema */
@@ -122,10 +126,12 @@ typedef struct rp_inspection {
  * schema    name of a schema that a request of that tenant would use; NULL: the schema of the prompt
  * *out      rp_inspection_free
  * Errors of rp_engine_run. */
-RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
+RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *schema, const char *prompt,
+                             const char *prompt_name,
                              rp_inspection **out, rp_error *err);
 /* The same for a prompt made of parts, which has to name a schema or to have documents (rp_builder_append_document). */
-RP_API int rp_engine_inspect_prompt(rp_engine *engine, const char *tenant, const rp_builder *prompt, const char *prompt_name,
+RP_API int rp_engine_inspect_prompt(rp_engine *engine, const char *tenant, const rp_builder *prompt,
+                                    const char *prompt_name,
                                     rp_inspection **out, rp_error *err);
 RP_API void rp_inspection_free(rp_inspection *inspection);
 
@@ -203,24 +209,29 @@ typedef struct rp_lint {
  * n_prompts prompts over the schema, or NULL: their imports and arguments allow more checks. n_ctx: context length of a
  * prompt and its answer; 0: as in training.
  * Findings are not errors. *out: owned by the caller, rp_lint_free. Errors of rp_schema_parse; RP_ERR_MEMORY. */
-RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir, const rp_lint_prompt *prompts,
+RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir,
+                          const rp_lint_prompt *prompts,
                           size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
 /* The same of a schema file, with its own directory for `src`. RP_ERR_IO. */
-RP_API int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx,
+RP_API int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_prompt *prompts,
+                               size_t n_prompts, int32_t n_ctx,
                                rp_lint **out, rp_error *err);
 RP_API void rp_lint_free(rp_lint *lint);
 
-/* Checks a model's chat template alone, with a few conversations of its own: finding `unstable`, whose document is "chat template". rp_schema_lint
- * includes it. No finding without a template. *out: owned by the caller, rp_lint_free. RP_ERR_MEMORY. */
+/* Checks a model's chat template alone, with a few conversations of its own: finding `unstable`, whose document is
+ * "chat template". rp_schema_lint includes it. No finding without a template. *out: owned by the caller,
+ * rp_lint_free. RP_ERR_MEMORY. */
 RP_API int rp_model_lint(const rp_model *model, rp_lint **out, rp_error *err);
 
-/* ---- Chat templates that change earlier text ---------------------------------------------------------------------- */
+/* ---- Chat templates that change earlier text --------------------------------------------------------------------- */
 
 #define RP_TEMPLATE_MAX_CHANGES 100
 
-/* Two renderings, the second of which does not begin with the first: the prefix cache misses from the first different byte on. */
+/* Two renderings, the second of which does not begin with the first: the prefix cache misses from the first different
+ * byte on. */
 typedef struct rp_template_change {
-    bool by_time;                    /* the same conversation, at another time; false: the second one has more messages */
+    bool by_time;                    /* the same conversation, at another time; false: the second one has more
+                                        messages */
     bool opens_answer;               /* the first one ends with the generation prompt */
     int32_t n_before, n_after;       /* messages that were rendered */
     int32_t message;                 /* the message that has the byte, from 0; -1: not known (last_turn) */
@@ -234,8 +245,9 @@ typedef struct rp_template_change {
 
 typedef struct rp_template_check_options {
     uint32_t struct_size;
-    bool last_turn;     /* compare the whole conversation, as the input asks for it, with the prompt of its last answer and with the conversation up
-                     * to this answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
+    bool last_turn;     /* compare the whole conversation, as the input asks for it, with the prompt of its last
+                           answer and with the conversation up * to this answer. false: compare the beginnings of
+                           the conversation, each with the next one that the template renders */
     bool has_time;      /* false (default): now */
     int64_t time;       /* as in rp_template_options */
     uint64_t max_steps; /* of all renderings together (RP_TEMPLATE_MAX_STEPS); 0 (default): those of 10 renderings */
@@ -258,15 +270,17 @@ typedef struct rp_template_report {
     size_t n_bytes;    /* of the whole conversation's text; 0: the template refuses it */
 } rp_template_report;
 
-/* Finds where a template changes text that it wrote before: of earlier turns when messages follow, and by the date (strftime_now). json: as
- * rp_template_render; its messages are the conversation. model: gives its bos_token, ..., or NULL. options: NULL for the defaults.
- * RP_ERR_INVALID (the JSON is malformed, or has no messages), RP_ERR_MEMORY, RP_ERR_LIMIT (also: the template takes too many steps). What the
- * template refuses is not compared.
- * *out: rp_template_report_free; NULL on failure. */
-RP_API int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
+/* Finds where a template changes text that it wrote before: of earlier turns when messages follow, and by the date
+ * (strftime_now). json: as rp_template_render; its messages are the conversation. model: gives its bos_token, ..., or
+ * NULL. options: NULL for the defaults. RP_ERR_INVALID (the JSON is malformed, or has no messages), RP_ERR_MEMORY,
+ * RP_ERR_LIMIT (also: the template takes too many steps). What the template refuses is not compared. *out:
+ * rp_template_report_free; NULL on failure. */
+RP_API int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n,
+                             const rp_template_check_options *options,
                              rp_template_report **out, rp_error *err);
 /* The same for a conversation as values (reprise_chat.h). */
-RP_API int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in, const rp_template_check_options *options,
+RP_API int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in,
+                                   const rp_template_check_options *options,
                                    rp_template_report **out, rp_error *err);
 RP_API void rp_template_report_free(rp_template_report *report);
 /* What to do about a change of this template: a phrase for messages. Static. */
@@ -289,7 +303,8 @@ typedef struct rp_split_options {
     uint32_t struct_size;
     int32_t min_bytes;     /* minimum text of a module, 1 to 65536. Default 64 */
     const char *name;      /* of the schema, an XML name; default "proposed" */
-    const rp_model *model; /* counts tokens; NULL: figures are bytes, and lengths of parameters are estimates. Borrowed during the call */
+    const rp_model *model; /* counts tokens; NULL: figures are bytes, and lengths of parameters are estimates.
+                              Borrowed during the call */
 } rp_split_options;
 
 RP_API void rp_split_options_init(rp_split_options *options, uint32_t struct_size);
@@ -333,13 +348,15 @@ typedef struct rp_split_result {
     void *owner; /* internal */
 } rp_split_result;
 
-/* Proposes a schema for prompts, and each prompt as a document over it. The common beginning of all prompts becomes text of the schema; passages
- * that two or more prompts share, in any order, become modules; varying words in a passage become parameters; alternatives at one place become
- * unions; all other text stays in the prompts. Each document yields the text of its prompt, byte for byte. docs/split.md has the algorithm.
- * options NULL: the defaults. *out: rp_split_free.
- * RP_ERR_INVALID (no prompt, min_bytes, name), RP_ERR_SYNTAX (a text that is not UTF-8 or has control characters, which XML cannot hold; the
- * message says which), RP_ERR_UNSUPPORTED (the model's positions cannot be shifted), RP_ERR_LIMIT, RP_ERR_MEMORY. */
-RP_API int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *options, rp_split_result **out, rp_error *err);
+/* Proposes a schema for prompts, and each prompt as a document over it. The common beginning of all prompts becomes
+ * text of the schema; passages that two or more prompts share, in any order, become modules; varying words in a
+ * passage become parameters; alternatives at one place become unions; all other text stays in the prompts. Each
+ * document yields the text of its prompt, byte for byte. docs/split.md has the algorithm. options NULL: the defaults.
+ * *out: rp_split_free. RP_ERR_INVALID (no prompt, min_bytes, name), RP_ERR_SYNTAX (a text that is not UTF-8 or has
+ * control characters, which XML cannot hold; the message says which), RP_ERR_UNSUPPORTED (the model's positions
+ * cannot be shifted), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *options, rp_split_result **out,
+                    rp_error *err);
 RP_API void rp_split_free(rp_split_result *result);
 
 /* ---- Cache simulation -------------------------------------------------------------------------------------------- */
@@ -375,8 +392,8 @@ typedef enum rp_simulate_sessions {
 typedef struct rp_simulate_options {
     uint32_t struct_size;
     int32_t block_tokens;          /* default 512 */
-    int32_t attention_tokens;      /* position at which attention takes half of a token's time: the i-th token, from 0,
-                                    * costs 1 + i / attention_tokens. Default 16384 */
+    int32_t attention_tokens;      /* position at which attention takes half of a token's time: the i-th token,
+                                      from 0, * costs 1 + i / attention_tokens. Default 16384 */
     rp_simulate_sessions sessions; /* default RP_SESSIONS_KNOWN */
 } rp_simulate_options;
 
@@ -392,7 +409,8 @@ typedef struct rp_simulator rp_simulator;
 
 /* Copies what it needs. options NULL: the defaults. Memory is about 60 bytes for each block of each request.
  * RP_ERR_INVALID (the message says which request), RP_ERR_LIMIT (2^24 requests, 2^26 blocks), RP_ERR_MEMORY. */
-RP_API int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, size_t n, const rp_simulate_options *options,
+RP_API int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, size_t n,
+                            const rp_simulate_options *options,
                             rp_error *err);
 RP_API void rp_simulator_free(rp_simulator *simulator);
 /* The working set: the number of distinct blocks. */
@@ -408,12 +426,13 @@ typedef struct rp_simulation {
 } rp_simulation;
 
 /* Replays all requests in order against a cache of capacity_blocks, empty at first. RP_ERR_INVALID, RP_ERR_MEMORY. */
-RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, size_t capacity_blocks, rp_simulation *out, rp_error *err);
+RP_API int rp_simulator_run(const rp_simulator *simulator, rp_policy policy, size_t capacity_blocks,
+                            rp_simulation *out, rp_error *err);
 
 /* ---- Cluster simulation ------------------------------------------------------------------------------------------ */
 
-/* A cluster under a virtual clock: routers and the nodes' journals are the real ones, nodes compute only times (docs/cluster-simulation.md). The
- * same options and seed give the same result on every machine. */
+/* A cluster under a virtual clock: routers and the nodes' journals are the real ones, nodes compute only times
+ * (docs/cluster-simulation.md). The same options and seed give the same result on every machine. */
 
 /* A request of a trace: as rp_simulate_request, with its time and the length of its answer. */
 typedef struct rp_cluster_trace_request {
@@ -497,16 +516,18 @@ typedef struct rp_cluster_simulation {
     uint64_t within_goals; /* served, within the TTFT goal and a mean ITL within the ITL goal */
     uint64_t retries, continuations, snapshots, stream_bytes, index_bytes, names;
     uint64_t restarts, freezes, lost, cut, delayed, swallowed, router_restarts; /* faults that happened */
-    uint64_t hash;                                                              /* of all events: equal runs have equal hashes */
-    char broken[512];                                                           /* the first invariant that did not hold; "": none */
+
+    uint64_t hash;    /* of all events: equal runs have equal hashes */
+    char broken[512]; /* the first invariant that did not hold; "": none */
 } rp_cluster_simulation;
 
-/* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a request; the message says which),
- * RP_ERR_LIMIT, RP_ERR_MEMORY. */
-RP_API int rp_cluster_simulate(const rp_cluster_simulate_options *options, const rp_cluster_trace_request *trace, size_t n,
+/* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a
+ * request; the message says which), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_cluster_simulate(const rp_cluster_simulate_options *options, const rp_cluster_trace_request *trace,
+                               size_t n,
                                rp_cluster_simulation *out, rp_error *err);
 
-/* ---- Records computed again --------------------------------------------------------------------------------------- */
+/* ---- Records computed again -------------------------------------------------------------------------------------- */
 
 typedef struct rp_store_recompute_options {
     uint32_t struct_size;
@@ -533,14 +554,15 @@ typedef struct rp_store_recomputed {
     uint64_t no_memory;      /* longer than the engine's context or its KV budget */
 } rp_store_recomputed;
 
-/* Recomputes records and compares every byte of their KV. A checksum shows that a record is as it was written; this shows that the model would
- * write it. A text is recomputed from its first token; a module, or its reduced KV, only if the engine has
- * its schema, prefilled (rp_schema_prefill) before this call.
- * Changes nothing.
+/* Recomputes records and compares every byte of their KV. A checksum shows that a record is as it was written; this
+ * shows that the model would write it. A text is recomputed from its first token; a module, or its reduced KV, only
+ * if the engine has its schema, prefilled (rp_schema_prefill) before this call. Changes nothing.
  * engine        of the model, without a store, created after rp_model_fingerprint; nobody else uses it meanwhile
  * on_progress   (records) and on_finding may be NULL; called on the calling thread and on the engine's
- * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was unknown when it was created), RP_ERR_IO, RP_ERR_MEMORY. */
-RP_API int rp_store_recompute(rp_store *store, rp_engine *engine, const rp_store_recompute_options *options, rp_on_progress on_progress,
+ * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was unknown when it was created), RP_ERR_IO,
+ * RP_ERR_MEMORY. */
+RP_API int rp_store_recompute(rp_store *store, rp_engine *engine, const rp_store_recompute_options *options,
+                              rp_on_progress on_progress,
                               rp_on_store_finding on_finding, void *user, rp_store_recomputed *out, rp_error *err);
 
 #ifdef __cplusplus

@@ -9,26 +9,32 @@ from typing import Any
 
 Bytes = bytes  # structs have fields named bytes
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 
-RP_N_ROLES = 4
-RP_MAX_MESSAGES = 65536
-RP_N_STEP_KINDS = 4
-RP_MAX_TENANT_BYTES = 256
 RP_MAX_LINK_TOKENS = 4096
 RP_QUALITY_BYTES = 24
-RP_MAX_DOCUMENTS = 1024
+RP_MAX_WARNINGS = 16
+RP_MAX_KEPT_SHARES = 4096
+RP_N_STEP_KINDS = 4
+RP_N_ROLES = 4
+RP_MAX_MESSAGES = 65536
+RP_MAX_TENANT_BYTES = 256
 RP_MAX_STOPS = 64
 RP_MAX_STOP_BYTES = 1024
 RP_MAX_TRIGGER_BYTES = 1024
 RP_MAX_LOGPROBS = 100
 RP_MAX_DRAFT = 15
 RP_DRAFT_AUTO = -1
-RP_MAX_WARNINGS = 16
-RP_MAX_KEPT_SHARES = 4096
-RP_N_POOLINGS = 6
 RP_MAX_SESSION_BYTES = 1024
+RP_N_POOLINGS = 6
+RP_MAX_DOCUMENTS = 1024
+RP_MAX_TOOLS = 512
+RP_MAX_TOOL_NAME_BYTES = 128
+RP_N_STORE_FLAWS = 8
 RP_N_STORE_STATES = 5
+RP_N_LINT_SEVERITIES = 3
+RP_MAX_SPLIT_PROMPTS = 65536
+RP_N_POLICIES = 6
 
 KV_FORMATS = ("f16", "f32", "int8", "kivi4", "k4v2", "kivi2")
 
@@ -50,32 +56,11 @@ RP_ERR_BUSY = -14
 RP_ERR_DEADLINE = -15
 RP_ERR_BUDGET = -16
 
-RP_ROLE_SYSTEM = 0
-RP_ROLE_USER = 1
-RP_ROLE_ASSISTANT = 2
-RP_ROLE_TOOL = 3
-
-RP_TEMPLATE_RENDERED = 0
-RP_TEMPLATE_REFUSED = 1
-RP_TEMPLATE_WRONG_TYPE = 2
-RP_TEMPLATE_FAILED = 3
-
-RP_KV_F16 = 0
-RP_KV_F32 = 1
-RP_KV_INT8 = 2
-RP_KV_KIVI4 = 3
-RP_KV_K4V2 = 4
-RP_KV_KIVI2 = 5
-RP_N_KV_FORMATS = 6
-
-RP_STEP_MODULE = 0
-RP_STEP_PREFILL = 1
-RP_STEP_DECODE = 2
-RP_STEP_BACKGROUND = 3
-
-RP_STORE_WRITE_BACK = 0
-RP_STORE_WRITE_THROUGH = 1
-RP_STORE_WRITE_OFF = 2
+RP_LOG_OFF = -1
+RP_LOG_ERROR = 0
+RP_LOG_WARN = 1
+RP_LOG_INFO = 2
+RP_LOG_DEBUG = 3
 
 RP_QUALITY_AS_WRITTEN = 0
 RP_QUALITY_REUSE = 1
@@ -85,17 +70,13 @@ RP_QUALITY_SCAFFOLD = 4
 RP_QUALITY_EXACT = 5
 RP_QUALITY_FOCUS = 6
 
-RP_SCOPE_AS_WRITTEN = 0
-RP_SCOPE_PATH = 1
-RP_SCOPE_MODULE = 2
-
-RP_ANCHOR_AS_WRITTEN = 0
-RP_ANCHOR_NONE = 1
-RP_ANCHOR_BOS = 2
-
-RP_LAYOUT_AS_WRITTEN = 0
-RP_LAYOUT_PACKED = 1
-RP_LAYOUT_FIXED = 2
+RP_KV_F16 = 0
+RP_KV_F32 = 1
+RP_KV_INT8 = 2
+RP_KV_KIVI4 = 3
+RP_KV_K4V2 = 4
+RP_KV_KIVI2 = 5
+RP_N_KV_FORMATS = 6
 
 RP_ADVISES_TEMPERATURE = 1
 RP_ADVISES_TOP_K = 2
@@ -103,6 +84,28 @@ RP_ADVISES_TOP_P = 4
 RP_ADVISES_MIN_P = 8
 RP_ADVISES_REPEAT_PENALTY = 16
 RP_ADVISES_REPEAT_LAST = 32
+
+RP_STEP_MODULE = 0
+RP_STEP_PREFILL = 1
+RP_STEP_DECODE = 2
+RP_STEP_BACKGROUND = 3
+
+RP_ROLE_SYSTEM = 0
+RP_ROLE_USER = 1
+RP_ROLE_ASSISTANT = 2
+RP_ROLE_TOOL = 3
+
+RP_STORE_WRITE_BACK = 0
+RP_STORE_WRITE_THROUGH = 1
+RP_STORE_WRITE_OFF = 2
+
+RP_PROMPT_NONE = 0
+RP_PROMPT_TEXT = 1
+RP_PROMPT_TOKENS = 2
+RP_PROMPT_MESSAGES = 3
+RP_PROMPT_RENDERED = 4
+RP_PROMPT_PML = 5
+RP_PROMPT_BUILT = 6
 
 RP_REUSE_ON = 0
 RP_REUSE_OFF = 1
@@ -125,17 +128,22 @@ RP_JOB_PREFILL = 1
 RP_JOB_DECODE = 2
 RP_JOB_DONE = 3
 
-RP_STORE_OFF = 0
-RP_STORE_WORKS = 1
-RP_STORE_UNWRITTEN = 2
-RP_STORE_READ_ONLY = 3
-RP_STORE_UNUSABLE = 4
+RP_SCOPE_AS_WRITTEN = 0
+RP_SCOPE_PATH = 1
+RP_SCOPE_MODULE = 2
 
-RP_LOG_OFF = -1
-RP_LOG_ERROR = 0
-RP_LOG_WARN = 1
-RP_LOG_INFO = 2
-RP_LOG_DEBUG = 3
+RP_ANCHOR_AS_WRITTEN = 0
+RP_ANCHOR_NONE = 1
+RP_ANCHOR_BOS = 2
+
+RP_LAYOUT_AS_WRITTEN = 0
+RP_LAYOUT_PACKED = 1
+RP_LAYOUT_FIXED = 2
+
+RP_TEMPLATE_RENDERED = 0
+RP_TEMPLATE_REFUSED = 1
+RP_TEMPLATE_WRONG_TYPE = 2
+RP_TEMPLATE_FAILED = 3
 
 RP_TOOL_CHOICE_AUTO = 0
 RP_TOOL_CHOICE_NONE = 1
@@ -169,6 +177,12 @@ RP_STORE_WITHOUT_ROW = 4
 RP_STORE_LEFTOVER = 5
 RP_STORE_OTHER_KV = 6
 RP_STORE_OLD_ROW = 7
+
+RP_STORE_OFF = 0
+RP_STORE_WORKS = 1
+RP_STORE_UNWRITTEN = 2
+RP_STORE_READ_ONLY = 3
+RP_STORE_UNUSABLE = 4
 
 RP_LINT_ERROR = 0
 RP_LINT_WARNING = 1
@@ -232,432 +246,7 @@ class rp_error(Structure):
 
 rp_on_progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
 
-
-class rp_model_options(Structure):
-    struct_size: int
-    chat_format: Bytes | None
-    vocabulary_only: bool
-    mock: bool
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("chat_format", c_char_p),
-        ("vocabulary_only", c_bool),
-        ("mock", c_bool),
-    ]
-
-
-class rp_model_info(Structure):
-    struct_size: int
-    name: Bytes | None
-    architecture: Bytes | None
-    weights: Bytes | None
-    chat_format: Bytes | None
-    chat_format_guessed: bool
-    parameters: int
-    weight_bytes: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    n_embd: int
-    n_ff: int
-    n_vocab: int
-    n_ctx_train: int
-    positions: Bytes | None
-    movable: bool
-    window: int
-    n_window_layers: int
-    n_experts: int
-    n_experts_used: int
-    kv_bytes_per_token: int
-    fingerprint: Bytes | None
-    chat_template: Bytes | None
-    is_encoder: bool
-    pooling: Bytes | None
-    n_scores: int
-    infills: bool
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("name", c_char_p),
-        ("architecture", c_char_p),
-        ("weights", c_char_p),
-        ("chat_format", c_char_p),
-        ("chat_format_guessed", c_bool),
-        ("parameters", c_uint64),
-        ("weight_bytes", c_uint64),
-        ("n_layers", c_int32),
-        ("n_heads", c_int32),
-        ("n_kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("n_embd", c_int32),
-        ("n_ff", c_int32),
-        ("n_vocab", c_int32),
-        ("n_ctx_train", c_int32),
-        ("positions", c_char_p),
-        ("movable", c_bool),
-        ("window", c_int32),
-        ("n_window_layers", c_int32),
-        ("n_experts", c_int32),
-        ("n_experts_used", c_int32),
-        ("kv_bytes_per_token", c_uint64),
-        ("fingerprint", c_char_p),
-        ("chat_template", c_char_p),
-        ("is_encoder", c_bool),
-        ("pooling", c_char_p),
-        ("n_scores", c_int32),
-        ("infills", c_bool),
-    ]
-
-
-class rp_adapter_info(Structure):
-    struct_size: int
-    name: Bytes | None
-    fingerprint: Bytes | None
-    rank: int
-    alpha: float
-    n_tensors: int
-    bytes: int
-    invocation_tokens: Any
-    n_invocation_tokens: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("name", c_char_p),
-        ("fingerprint", c_char_p),
-        ("rank", c_int32),
-        ("alpha", c_float),
-        ("n_tensors", c_int32),
-        ("bytes", c_uint64),
-        ("invocation_tokens", POINTER(c_int32)),
-        ("n_invocation_tokens", c_int32),
-    ]
-
-
-class rp_message(Structure):
-    role: int
-    text: Bytes | None
-    n: int
-    _fields_ = [
-        ("role", c_int),
-        ("text", c_char_p),
-        ("n", c_size_t),
-    ]
-
-
-class rp_template_run(Structure):
-    end: int
-    offset: int
-    origin: int
-    _fields_ = [
-        ("end", c_size_t),
-        ("offset", c_size_t),
-        ("origin", c_uint32),
-    ]
-
-
-class rp_template_text(Structure):
-    bytes: Bytes | None
-    n: int
-    runs: Any
-    n_runs: int
-    _fields_ = [
-        ("bytes", c_char_p),
-        ("n", c_size_t),
-        ("runs", POINTER(rp_template_run)),
-        ("n_runs", c_size_t),
-    ]
-
-
-class rp_rendered_turn(Structure):
-    end: int
-    role: int
-    _fields_ = [
-        ("end", c_size_t),
-        ("role", c_int),
-    ]
-
-rp_on_look = CFUNCTYPE(c_bool, c_void_p)
-
-
-class rp_template_options(Structure):
-    struct_size: int
-    has_time: bool
-    time: int
-    steps_left: Any
-    on_look: Any
-    user: int | None
-    trusted: Any
-    n_trusted: int
-    failure: Any
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("has_time", c_bool),
-        ("time", c_int64),
-        ("steps_left", POINTER(c_uint64)),
-        ("on_look", rp_on_look),
-        ("user", c_void_p),
-        ("trusted", POINTER(c_char_p)),
-        ("n_trusted", c_size_t),
-        ("failure", POINTER(c_int)),
-    ]
-
-
-class rp_infill_file(Structure):
-    name: Bytes | None
-    text: Bytes | None
-    n_bytes: int
-    _fields_ = [
-        ("name", c_char_p),
-        ("text", c_char_p),
-        ("n_bytes", c_size_t),
-    ]
-
-
-class rp_infill(Structure):
-    struct_size: int
-    prefix: Bytes | None
-    suffix: Bytes | None
-    n_prefix: int
-    n_suffix: int
-    begun: Bytes | None
-    n_begun: int
-    files: Any
-    n_files: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("prefix", c_char_p),
-        ("suffix", c_char_p),
-        ("n_prefix", c_size_t),
-        ("n_suffix", c_size_t),
-        ("begun", c_char_p),
-        ("n_begun", c_size_t),
-        ("files", POINTER(rp_infill_file)),
-        ("n_files", c_int32),
-    ]
-
-
-class rp_step_part(Structure):
-    job: int
-    kind: int
-    n_rows: int
-    context_tokens: int
-    _fields_ = [
-        ("job", c_uint64),
-        ("kind", c_int),
-        ("n_rows", c_int32),
-        ("context_tokens", c_int32),
-    ]
-
-
-class rp_step(Structure):
-    struct_size: int
-    n_parts: int
-    number: int
-    start_us: int
-    end_us: int
-    predicted_us: int
-    parts: Any
-    n_running: int
-    n_waiting: int
-    kv_bytes: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("n_parts", c_int32),
-        ("number", c_uint64),
-        ("start_us", c_uint64),
-        ("end_us", c_uint64),
-        ("predicted_us", c_uint64),
-        ("parts", POINTER(rp_step_part)),
-        ("n_running", c_int32),
-        ("n_waiting", c_int32),
-        ("kv_bytes", c_uint64),
-    ]
-
-rp_on_step = CFUNCTYPE(None, c_void_p, POINTER(rp_step))
-
-
-class rp_name(Structure):
-    bytes: Any
-    _fields_ = [
-        ("bytes", c_uint8 * 16),
-    ]
-
-
-class rp_span_change(Structure):
-    name: rp_name
-    tiers: int
-    _fields_ = [
-        ("name", rp_name),
-        ("tiers", c_uint32),
-    ]
-
-rp_on_spans = CFUNCTYPE(None, c_void_p, POINTER(rp_span_change), c_size_t)
-
-
-class rp_block_change(Structure):
-    name: rp_name
-    parent: rp_name
-    tiers: int
-    tokens: Any
-    _fields_ = [
-        ("name", rp_name),
-        ("parent", rp_name),
-        ("tiers", c_uint32),
-        ("tokens", POINTER(c_int32)),
-    ]
-
-rp_on_blocks = CFUNCTYPE(None, c_void_p, POINTER(rp_block_change), c_size_t)
-
-
-class rp_engine_options(Structure):
-    struct_size: int
-    n_threads: int
-    n_ctx: int
-    kv_format: int
-    ram_bytes: int
-    kv_budget_bytes: int
-    chunk_tokens: int
-    max_sequences: int
-    max_queue: int
-    token_goal_ms: float
-    store_dir: Bytes | None
-    store_budget_bytes: int
-    store_key_file: Bytes | None
-    store_write: int
-    store_read_only: bool
-    scaffold_bytes: int
-    audit_every: int
-    max_divergence: float
-    audit_raises: bool
-    on_step: Any
-    step_user: int | None
-    experimental: Any
-    weights_dir: Bytes | None
-    weights_budget_bytes: int
-    weights_min_bytes: int
-    kv_f16_layers: Bytes | None
-    keep_share: Bytes | None
-    keep_method: Bytes | None
-    kv_keep: Bytes | None
-    kv_method: Bytes | None
-    kv_min_bytes: int
-    cluster_key: Any
-    on_spans: Any
-    spans_user: int | None
-    plans_only: bool
-    identity: Bytes | None
-    mock_step_us: float
-    mock_row_us: float
-    mock_row_slot_us: float
-    on_blocks: Any
-    blocks_user: int | None
-    blocks_tenant: Bytes | None
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("n_threads", c_int32),
-        ("n_ctx", c_int32),
-        ("kv_format", c_int),
-        ("ram_bytes", c_uint64),
-        ("kv_budget_bytes", c_uint64),
-        ("chunk_tokens", c_int32),
-        ("max_sequences", c_int32),
-        ("max_queue", c_int32),
-        ("token_goal_ms", c_float),
-        ("store_dir", c_char_p),
-        ("store_budget_bytes", c_uint64),
-        ("store_key_file", c_char_p),
-        ("store_write", c_int),
-        ("store_read_only", c_bool),
-        ("scaffold_bytes", c_uint64),
-        ("audit_every", c_int32),
-        ("max_divergence", c_float),
-        ("audit_raises", c_bool),
-        ("on_step", rp_on_step),
-        ("step_user", c_void_p),
-        ("experimental", c_bool * 8),
-        ("weights_dir", c_char_p),
-        ("weights_budget_bytes", c_uint64),
-        ("weights_min_bytes", c_uint64),
-        ("kv_f16_layers", c_char_p),
-        ("keep_share", c_char_p),
-        ("keep_method", c_char_p),
-        ("kv_keep", c_char_p),
-        ("kv_method", c_char_p),
-        ("kv_min_bytes", c_uint64),
-        ("cluster_key", POINTER(c_uint8)),
-        ("on_spans", rp_on_spans),
-        ("spans_user", c_void_p),
-        ("plans_only", c_bool),
-        ("identity", c_char_p),
-        ("mock_step_us", c_double),
-        ("mock_row_us", c_double),
-        ("mock_row_slot_us", c_double),
-        ("on_blocks", rp_on_blocks),
-        ("blocks_user", c_void_p),
-        ("blocks_tenant", c_char_p),
-    ]
-
-
-class rp_engine_info(Structure):
-    struct_size: int
-    n_threads: int
-    n_ctx: int
-    chunk_tokens: int
-    max_sequences: int
-    max_queue: int
-    kv_format: int
-    prepared: bool
-    running: int
-    waiting: int
-    background: int
-    kv_bytes_per_token: int
-    weights_cache: Bytes | None
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("n_threads", c_int32),
-        ("n_ctx", c_int32),
-        ("chunk_tokens", c_int32),
-        ("max_sequences", c_int32),
-        ("max_queue", c_int32),
-        ("kv_format", c_int),
-        ("prepared", c_bool),
-        ("running", c_int32),
-        ("waiting", c_int32),
-        ("background", c_int32),
-        ("kv_bytes_per_token", c_uint64),
-        ("weights_cache", c_char_p),
-    ]
-
-
-class rp_memory(Structure):
-    struct_size: int
-    weights: int
-    file: int
-    activations: int
-    token_trie: int
-    kv: int
-    kv_limit: int
-    weights_file: int
-    most: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("weights", c_uint64),
-        ("file", c_uint64),
-        ("activations", c_uint64),
-        ("token_trie", c_uint64),
-        ("kv", c_uint64),
-        ("kv_limit", c_uint64),
-        ("weights_file", c_uint64),
-        ("most", c_uint64),
-    ]
-
-
-class rp_quota(Structure):
-    kv_bytes: int
-    store_bytes: int
-    _fields_ = [
-        ("kv_bytes", c_uint64),
-        ("store_bytes", c_uint64),
-    ]
+rp_on_log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
 class rp_quality(Structure):
@@ -666,33 +255,6 @@ class rp_quality(Structure):
     _fields_ = [
         ("mode", c_int),
         ("amount", c_int32),
-    ]
-
-
-class rp_schema_options(Structure):
-    struct_size: int
-    tenant: Bytes | None
-    name: Bytes | None
-    scope: int
-    anchor: int
-    layout: int
-    quality: rp_quality
-    scaffold: Bytes | None
-    kv_format: Bytes | None
-    keep_share: Bytes | None
-    keep_method: Bytes | None
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("tenant", c_char_p),
-        ("name", c_char_p),
-        ("scope", c_int),
-        ("anchor", c_int),
-        ("layout", c_int),
-        ("quality", rp_quality),
-        ("scaffold", c_char_p),
-        ("kv_format", c_char_p),
-        ("keep_share", c_char_p),
-        ("keep_method", c_char_p),
     ]
 
 
@@ -735,10 +297,6 @@ class rp_sampling(Structure):
         ("reserved", c_uint64 * 6),
     ]
 
-rp_on_text = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_size_t)
-
-rp_on_logits = CFUNCTYPE(None, c_void_p, POINTER(c_float), c_int32)
-
 
 class rp_token_logprob(Structure):
     token: int
@@ -746,158 +304,6 @@ class rp_token_logprob(Structure):
     _fields_ = [
         ("token", c_int32),
         ("logprob", c_float),
-    ]
-
-
-class rp_token(Structure):
-    struct_size: int
-    id: int
-    logprob: float
-    top: Any
-    n_top: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("id", c_int32),
-        ("logprob", c_float),
-        ("top", POINTER(rp_token_logprob)),
-        ("n_top", c_int32),
-    ]
-
-rp_on_token = CFUNCTYPE(c_bool, c_void_p, POINTER(rp_token))
-
-rp_on_stop = CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p, c_size_t, c_size_t)
-
-rp_on_meaning = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_char_p, c_size_t, POINTER(c_uint8))
-
-rp_on_done = CFUNCTYPE(None, c_void_p)
-
-
-class rp_request(Structure):
-    struct_size: int
-    tenant: Bytes | None
-    flow: Bytes | None
-    prompt: Bytes | None
-    built: int | None
-    prompt_name: Bytes | None
-    schema: Bytes | None
-    messages: Any
-    n_messages: int
-    continues_last: bool
-    tokens: Any
-    n_tokens: int
-    text: Bytes | None
-    reuse: int
-    quality: rp_quality
-    max_tokens: int
-    priority: int
-    deadline_ms: int
-    n_draft: int
-    shifted_reuse: int
-    sampling: rp_sampling
-    stops: Any
-    n_stops: int
-    grammar: Bytes | None
-    grammar_trigger: Bytes | None
-    n_logprobs: int
-    ignore_eos: bool
-    on_text: Any
-    on_token: Any
-    on_logits: Any
-    on_progress: Any
-    on_done: Any
-    user: int | None
-    experimental_pointer: int | None
-    experimental: Bytes
-    kv_format: Bytes | None
-    kv_keep: Bytes | None
-    kv_method: Bytes | None
-    truncates: bool
-    context_shift: bool
-    n_kept_shares: int
-    stream: int | None
-    stream_tag: int
-    rendered_turns: Any
-    n_rendered_turns: int
-    rendered: Any
-    special_text: bool
-    pooling: int
-    raw_embedding: bool
-    n_prompt_logprobs: int
-    adapter: int | None
-    adapter_scale: float
-    resumed: Any
-    n_resumed: int
-    on_stop: Any
-    turn_tokens: int
-    on_meaning: Any
-    session: Bytes | None
-    parent_session: Bytes | None
-    ends_session: bool
-    adds_nothing: bool
-    retain_s: int
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("tenant", c_char_p),
-        ("flow", c_char_p),
-        ("prompt", c_char_p),
-        ("built", c_void_p),
-        ("prompt_name", c_char_p),
-        ("schema", c_char_p),
-        ("messages", POINTER(rp_message)),
-        ("n_messages", c_int32),
-        ("continues_last", c_bool),
-        ("tokens", POINTER(c_int32)),
-        ("n_tokens", c_int32),
-        ("text", c_char_p),
-        ("reuse", c_int),
-        ("quality", rp_quality),
-        ("max_tokens", c_int32),
-        ("priority", c_int32),
-        ("deadline_ms", c_int64),
-        ("n_draft", c_int32),
-        ("shifted_reuse", c_int32),
-        ("sampling", rp_sampling),
-        ("stops", POINTER(c_char_p)),
-        ("n_stops", c_int32),
-        ("grammar", c_char_p),
-        ("grammar_trigger", c_char_p),
-        ("n_logprobs", c_int32),
-        ("ignore_eos", c_bool),
-        ("on_text", rp_on_text),
-        ("on_token", rp_on_token),
-        ("on_logits", rp_on_logits),
-        ("on_progress", rp_on_progress),
-        ("on_done", rp_on_done),
-        ("user", c_void_p),
-        ("experimental_pointer", c_void_p),
-        ("experimental", c_char * 24),
-        ("kv_format", c_char_p),
-        ("kv_keep", c_char_p),
-        ("kv_method", c_char_p),
-        ("truncates", c_bool),
-        ("context_shift", c_bool),
-        ("n_kept_shares", c_int32),
-        ("stream", c_void_p),
-        ("stream_tag", c_uint64),
-        ("rendered_turns", POINTER(rp_rendered_turn)),
-        ("n_rendered_turns", c_int32),
-        ("rendered", POINTER(rp_template_text)),
-        ("special_text", c_bool),
-        ("pooling", c_int),
-        ("raw_embedding", c_bool),
-        ("n_prompt_logprobs", c_int32),
-        ("adapter", c_void_p),
-        ("adapter_scale", c_float),
-        ("resumed", POINTER(c_int32)),
-        ("n_resumed", c_int32),
-        ("on_stop", rp_on_stop),
-        ("turn_tokens", c_int32),
-        ("on_meaning", rp_on_meaning),
-        ("session", c_char_p),
-        ("parent_session", c_char_p),
-        ("ends_session", c_bool),
-        ("adds_nothing", c_bool),
-        ("retain_s", c_int32),
     ]
 
 
@@ -1103,6 +509,416 @@ class rp_result(Structure):
     ]
 
 
+class rp_step_part(Structure):
+    job: int
+    kind: int
+    n_rows: int
+    context_tokens: int
+    _fields_ = [
+        ("job", c_uint64),
+        ("kind", c_int),
+        ("n_rows", c_int32),
+        ("context_tokens", c_int32),
+    ]
+
+
+class rp_step(Structure):
+    struct_size: int
+    n_parts: int
+    number: int
+    start_us: int
+    end_us: int
+    predicted_us: int
+    parts: Any
+    n_running: int
+    n_waiting: int
+    kv_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_parts", c_int32),
+        ("number", c_uint64),
+        ("start_us", c_uint64),
+        ("end_us", c_uint64),
+        ("predicted_us", c_uint64),
+        ("parts", POINTER(rp_step_part)),
+        ("n_running", c_int32),
+        ("n_waiting", c_int32),
+        ("kv_bytes", c_uint64),
+    ]
+
+rp_on_step = CFUNCTYPE(None, c_void_p, POINTER(rp_step))
+
+
+class rp_model_options(Structure):
+    struct_size: int
+    chat_format: Bytes | None
+    vocabulary_only: bool
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("chat_format", c_char_p),
+        ("vocabulary_only", c_bool),
+    ]
+
+
+class rp_model_info(Structure):
+    struct_size: int
+    name: Bytes | None
+    architecture: Bytes | None
+    weights: Bytes | None
+    chat_format: Bytes | None
+    chat_format_guessed: bool
+    parameters: int
+    weight_bytes: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_embd: int
+    n_ff: int
+    n_vocab: int
+    n_ctx_train: int
+    positions: Bytes | None
+    movable: bool
+    window: int
+    n_window_layers: int
+    n_experts: int
+    n_experts_used: int
+    kv_bytes_per_token: int
+    fingerprint: Bytes | None
+    chat_template: Bytes | None
+    is_encoder: bool
+    pooling: Bytes | None
+    n_scores: int
+    infills: bool
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("name", c_char_p),
+        ("architecture", c_char_p),
+        ("weights", c_char_p),
+        ("chat_format", c_char_p),
+        ("chat_format_guessed", c_bool),
+        ("parameters", c_uint64),
+        ("weight_bytes", c_uint64),
+        ("n_layers", c_int32),
+        ("n_heads", c_int32),
+        ("n_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("n_embd", c_int32),
+        ("n_ff", c_int32),
+        ("n_vocab", c_int32),
+        ("n_ctx_train", c_int32),
+        ("positions", c_char_p),
+        ("movable", c_bool),
+        ("window", c_int32),
+        ("n_window_layers", c_int32),
+        ("n_experts", c_int32),
+        ("n_experts_used", c_int32),
+        ("kv_bytes_per_token", c_uint64),
+        ("fingerprint", c_char_p),
+        ("chat_template", c_char_p),
+        ("is_encoder", c_bool),
+        ("pooling", c_char_p),
+        ("n_scores", c_int32),
+        ("infills", c_bool),
+    ]
+
+
+class rp_message(Structure):
+    role: int
+    text: Bytes | None
+    n: int
+    _fields_ = [
+        ("role", c_int),
+        ("text", c_char_p),
+        ("n", c_size_t),
+    ]
+
+
+class rp_engine_options(Structure):
+    struct_size: int
+    n_threads: int
+    n_ctx: int
+    ram_bytes: int
+    kv_budget_bytes: int
+    kv_min_bytes: int
+    chunk_tokens: int
+    max_sequences: int
+    max_queue: int
+    token_goal_ms: float
+    on_step: Any
+    step_user: int | None
+    kv_format: int
+    kv_f16_layers: Bytes | None
+    keep_share: Bytes | None
+    keep_method: Bytes | None
+    kv_keep: Bytes | None
+    kv_method: Bytes | None
+    store_dir: Bytes | None
+    store_budget_bytes: int
+    store_key_file: Bytes | None
+    store_write: int
+    store_read_only: bool
+    weights_dir: Bytes | None
+    weights_budget_bytes: int
+    weights_min_bytes: int
+    scaffold_bytes: int
+    audit_every: int
+    max_divergence: float
+    audit_raises: bool
+    cluster: int | None
+    experiment: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_threads", c_int32),
+        ("n_ctx", c_int32),
+        ("ram_bytes", c_uint64),
+        ("kv_budget_bytes", c_uint64),
+        ("kv_min_bytes", c_uint64),
+        ("chunk_tokens", c_int32),
+        ("max_sequences", c_int32),
+        ("max_queue", c_int32),
+        ("token_goal_ms", c_float),
+        ("on_step", rp_on_step),
+        ("step_user", c_void_p),
+        ("kv_format", c_int),
+        ("kv_f16_layers", c_char_p),
+        ("keep_share", c_char_p),
+        ("keep_method", c_char_p),
+        ("kv_keep", c_char_p),
+        ("kv_method", c_char_p),
+        ("store_dir", c_char_p),
+        ("store_budget_bytes", c_uint64),
+        ("store_key_file", c_char_p),
+        ("store_write", c_int),
+        ("store_read_only", c_bool),
+        ("weights_dir", c_char_p),
+        ("weights_budget_bytes", c_uint64),
+        ("weights_min_bytes", c_uint64),
+        ("scaffold_bytes", c_uint64),
+        ("audit_every", c_int32),
+        ("max_divergence", c_float),
+        ("audit_raises", c_bool),
+        ("cluster", c_void_p),
+        ("experiment", c_void_p),
+    ]
+
+
+class rp_engine_info(Structure):
+    struct_size: int
+    n_threads: int
+    n_ctx: int
+    chunk_tokens: int
+    max_sequences: int
+    max_queue: int
+    kv_format: int
+    prepared: bool
+    running: int
+    waiting: int
+    background: int
+    kv_bytes_per_token: int
+    weights_cache: Bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_threads", c_int32),
+        ("n_ctx", c_int32),
+        ("chunk_tokens", c_int32),
+        ("max_sequences", c_int32),
+        ("max_queue", c_int32),
+        ("kv_format", c_int),
+        ("prepared", c_bool),
+        ("running", c_int32),
+        ("waiting", c_int32),
+        ("background", c_int32),
+        ("kv_bytes_per_token", c_uint64),
+        ("weights_cache", c_char_p),
+    ]
+
+
+class rp_memory(Structure):
+    struct_size: int
+    weights: int
+    file: int
+    activations: int
+    token_trie: int
+    kv: int
+    kv_limit: int
+    weights_file: int
+    most: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("weights", c_uint64),
+        ("file", c_uint64),
+        ("activations", c_uint64),
+        ("token_trie", c_uint64),
+        ("kv", c_uint64),
+        ("kv_limit", c_uint64),
+        ("weights_file", c_uint64),
+        ("most", c_uint64),
+    ]
+
+
+class rp_quota(Structure):
+    kv_bytes: int
+    store_bytes: int
+    _fields_ = [
+        ("kv_bytes", c_uint64),
+        ("store_bytes", c_uint64),
+    ]
+
+
+class rp_prompt(Structure):
+    kind: int
+    continues_last: bool
+    content: int | None
+    n: int
+    turns: int | None
+    n_turns: int
+    name: Bytes | None
+    schema: Bytes | None
+    reserved: Any
+    _fields_ = [
+        ("kind", c_int),
+        ("continues_last", c_bool),
+        ("content", c_void_p),
+        ("n", c_size_t),
+        ("turns", c_void_p),
+        ("n_turns", c_size_t),
+        ("name", c_char_p),
+        ("schema", c_char_p),
+        ("reserved", c_uint64 * 2),
+    ]
+
+rp_on_text = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_size_t)
+
+rp_on_logits = CFUNCTYPE(None, c_void_p, POINTER(c_float), c_int32)
+
+
+class rp_token(Structure):
+    struct_size: int
+    id: int
+    logprob: float
+    top: Any
+    n_top: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("id", c_int32),
+        ("logprob", c_float),
+        ("top", POINTER(rp_token_logprob)),
+        ("n_top", c_int32),
+    ]
+
+rp_on_token = CFUNCTYPE(c_bool, c_void_p, POINTER(rp_token))
+
+rp_on_stop = CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p, c_size_t, c_size_t)
+
+rp_on_meaning = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_char_p, c_size_t, POINTER(c_uint8))
+
+rp_on_done = CFUNCTYPE(None, c_void_p)
+
+
+class rp_request(Structure):
+    struct_size: int
+    prompt: rp_prompt
+    tenant: Bytes | None
+    flow: Bytes | None
+    priority: int
+    deadline_ms: int
+    turn_tokens: int
+    max_tokens: int
+    ignore_eos: bool
+    sampling: rp_sampling
+    stops: Any
+    n_stops: int
+    on_stop: Any
+    grammar: Bytes | None
+    grammar_trigger: Bytes | None
+    special_text: bool
+    n_draft: int
+    resumed: Any
+    n_resumed: int
+    reuse: int
+    quality: rp_quality
+    shifted_reuse: int
+    kv_format: Bytes | None
+    kv_keep: Bytes | None
+    kv_method: Bytes | None
+    adapter: int | None
+    adapter_scale: float
+    on_meaning: Any
+    session: Bytes | None
+    parent_session: Bytes | None
+    ends_session: bool
+    adds_nothing: bool
+    retain_s: int
+    truncates: bool
+    context_shift: bool
+    pooling: int
+    raw_embedding: bool
+    n_logprobs: int
+    n_prompt_logprobs: int
+    n_kept_shares: int
+    on_text: Any
+    on_token: Any
+    on_logits: Any
+    on_progress: Any
+    on_done: Any
+    user: int | None
+    stream: int | None
+    stream_tag: int
+    experiment: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("prompt", rp_prompt),
+        ("tenant", c_char_p),
+        ("flow", c_char_p),
+        ("priority", c_int32),
+        ("deadline_ms", c_int64),
+        ("turn_tokens", c_int32),
+        ("max_tokens", c_int32),
+        ("ignore_eos", c_bool),
+        ("sampling", rp_sampling),
+        ("stops", POINTER(c_char_p)),
+        ("n_stops", c_int32),
+        ("on_stop", rp_on_stop),
+        ("grammar", c_char_p),
+        ("grammar_trigger", c_char_p),
+        ("special_text", c_bool),
+        ("n_draft", c_int32),
+        ("resumed", POINTER(c_int32)),
+        ("n_resumed", c_int32),
+        ("reuse", c_int),
+        ("quality", rp_quality),
+        ("shifted_reuse", c_int32),
+        ("kv_format", c_char_p),
+        ("kv_keep", c_char_p),
+        ("kv_method", c_char_p),
+        ("adapter", c_void_p),
+        ("adapter_scale", c_float),
+        ("on_meaning", rp_on_meaning),
+        ("session", c_char_p),
+        ("parent_session", c_char_p),
+        ("ends_session", c_bool),
+        ("adds_nothing", c_bool),
+        ("retain_s", c_int32),
+        ("truncates", c_bool),
+        ("context_shift", c_bool),
+        ("pooling", c_int),
+        ("raw_embedding", c_bool),
+        ("n_logprobs", c_int32),
+        ("n_prompt_logprobs", c_int32),
+        ("n_kept_shares", c_int32),
+        ("on_text", rp_on_text),
+        ("on_token", rp_on_token),
+        ("on_logits", rp_on_logits),
+        ("on_progress", rp_on_progress),
+        ("on_done", rp_on_done),
+        ("user", c_void_p),
+        ("stream", c_void_p),
+        ("stream_tag", c_uint64),
+        ("experiment", c_void_p),
+    ]
+
+
 class rp_job_status(Structure):
     struct_size: int
     state: int
@@ -1158,90 +974,54 @@ class rp_embedding_input(Structure):
     ]
 
 
-class rp_store_stats(Structure):
+class rp_adapter_info(Structure):
     struct_size: int
-    spans: int
+    name: Bytes | None
+    fingerprint: Bytes | None
+    rank: int
+    alpha: float
+    n_tensors: int
     bytes: int
-    budget_bytes: int
-    used_bytes: int
-    hits: int
-    misses: int
-    inserts: int
-    evictions: int
-    expired: int
-    disk_spans: int
-    disk_bytes: int
-    disk_budget_bytes: int
-    disk_reads: int
-    disk_read_bytes: int
-    disk_writes: int
-    disk_write_bytes: int
-    disk_evictions: int
-    disk_unwritten: int
-    disk_skipped: int
-    disk_late: int
-    disk_waiting: int
-    disk_waiting_bytes: int
-    disk_once_bytes: int
-    disk_lag_us: int
-    disk_faults: int
-    disk_state: int
-    disk_trouble: Bytes | None
+    invocation_tokens: Any
+    n_invocation_tokens: int
     _fields_ = [
         ("struct_size", c_uint32),
-        ("spans", c_uint64),
+        ("name", c_char_p),
+        ("fingerprint", c_char_p),
+        ("rank", c_int32),
+        ("alpha", c_float),
+        ("n_tensors", c_int32),
         ("bytes", c_uint64),
-        ("budget_bytes", c_uint64),
-        ("used_bytes", c_uint64),
-        ("hits", c_uint64),
-        ("misses", c_uint64),
-        ("inserts", c_uint64),
-        ("evictions", c_uint64),
-        ("expired", c_uint64),
-        ("disk_spans", c_uint64),
-        ("disk_bytes", c_uint64),
-        ("disk_budget_bytes", c_uint64),
-        ("disk_reads", c_uint64),
-        ("disk_read_bytes", c_uint64),
-        ("disk_writes", c_uint64),
-        ("disk_write_bytes", c_uint64),
-        ("disk_evictions", c_uint64),
-        ("disk_unwritten", c_uint64),
-        ("disk_skipped", c_uint64),
-        ("disk_late", c_uint64),
-        ("disk_waiting", c_uint64),
-        ("disk_waiting_bytes", c_uint64),
-        ("disk_once_bytes", c_uint64),
-        ("disk_lag_us", c_uint64),
-        ("disk_faults", c_uint64),
-        ("disk_state", c_int),
-        ("disk_trouble", c_char_p),
+        ("invocation_tokens", POINTER(c_int32)),
+        ("n_invocation_tokens", c_int32),
     ]
 
 
-class rp_scaffold_stats(Structure):
+class rp_schema_options(Structure):
     struct_size: int
-    known: int
-    prefilled: int
-    pending: int
-    hits: int
-    misses: int
-    dropped: int
-    bytes: int
-    budget_bytes: int
+    tenant: Bytes | None
+    name: Bytes | None
+    scope: int
+    anchor: int
+    layout: int
+    quality: rp_quality
+    scaffold: Bytes | None
+    kv_format: Bytes | None
+    keep_share: Bytes | None
+    keep_method: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
-        ("known", c_uint64),
-        ("prefilled", c_uint64),
-        ("pending", c_uint64),
-        ("hits", c_uint64),
-        ("misses", c_uint64),
-        ("dropped", c_uint64),
-        ("bytes", c_uint64),
-        ("budget_bytes", c_uint64),
+        ("tenant", c_char_p),
+        ("name", c_char_p),
+        ("scope", c_int),
+        ("anchor", c_int),
+        ("layout", c_int),
+        ("quality", rp_quality),
+        ("scaffold", c_char_p),
+        ("kv_format", c_char_p),
+        ("keep_share", c_char_p),
+        ("keep_method", c_char_p),
     ]
-
-rp_on_log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
 class rp_tool(Structure):
@@ -1284,6 +1064,64 @@ class rp_chat_message(Structure):
         ("calls", POINTER(rp_tool_call)),
         ("n_calls", c_size_t),
         ("call_id", c_char_p),
+    ]
+
+
+class rp_template_run(Structure):
+    end: int
+    offset: int
+    origin: int
+    _fields_ = [
+        ("end", c_size_t),
+        ("offset", c_size_t),
+        ("origin", c_uint32),
+    ]
+
+
+class rp_template_text(Structure):
+    bytes: Bytes | None
+    n: int
+    runs: Any
+    n_runs: int
+    _fields_ = [
+        ("bytes", c_char_p),
+        ("n", c_size_t),
+        ("runs", POINTER(rp_template_run)),
+        ("n_runs", c_size_t),
+    ]
+
+
+class rp_rendered_turn(Structure):
+    end: int
+    role: int
+    _fields_ = [
+        ("end", c_size_t),
+        ("role", c_int),
+    ]
+
+rp_on_look = CFUNCTYPE(c_bool, c_void_p)
+
+
+class rp_template_options(Structure):
+    struct_size: int
+    has_time: bool
+    time: int
+    steps_left: Any
+    on_look: Any
+    user: int | None
+    trusted: Any
+    n_trusted: int
+    failure: Any
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("has_time", c_bool),
+        ("time", c_int64),
+        ("steps_left", POINTER(c_uint64)),
+        ("on_look", rp_on_look),
+        ("user", c_void_p),
+        ("trusted", POINTER(c_char_p)),
+        ("n_trusted", c_size_t),
+        ("failure", POINTER(c_int)),
     ]
 
 
@@ -1335,6 +1173,40 @@ class rp_chat_answer(Structure):
     ]
 
 rp_on_chat_event = CFUNCTYPE(c_bool, c_void_p, c_int, POINTER(rp_tool_call), POINTER(c_char), c_size_t)
+
+
+class rp_infill_file(Structure):
+    name: Bytes | None
+    text: Bytes | None
+    n_bytes: int
+    _fields_ = [
+        ("name", c_char_p),
+        ("text", c_char_p),
+        ("n_bytes", c_size_t),
+    ]
+
+
+class rp_infill(Structure):
+    struct_size: int
+    prefix: Bytes | None
+    suffix: Bytes | None
+    n_prefix: int
+    n_suffix: int
+    begun: Bytes | None
+    n_begun: int
+    files: Any
+    n_files: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("prefix", c_char_p),
+        ("suffix", c_char_p),
+        ("n_prefix", c_size_t),
+        ("n_suffix", c_size_t),
+        ("begun", c_char_p),
+        ("n_begun", c_size_t),
+        ("files", POINTER(rp_infill_file)),
+        ("n_files", c_int32),
+    ]
 
 
 class rp_store_options(Structure):
@@ -1713,6 +1585,146 @@ class rp_audit(Structure):
     ]
 
 
+class rp_store_stats(Structure):
+    struct_size: int
+    spans: int
+    bytes: int
+    budget_bytes: int
+    used_bytes: int
+    hits: int
+    misses: int
+    inserts: int
+    evictions: int
+    expired: int
+    disk_spans: int
+    disk_bytes: int
+    disk_budget_bytes: int
+    disk_reads: int
+    disk_read_bytes: int
+    disk_writes: int
+    disk_write_bytes: int
+    disk_evictions: int
+    disk_unwritten: int
+    disk_skipped: int
+    disk_late: int
+    disk_waiting: int
+    disk_waiting_bytes: int
+    disk_once_bytes: int
+    disk_lag_us: int
+    disk_faults: int
+    disk_state: int
+    disk_trouble: Bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("spans", c_uint64),
+        ("bytes", c_uint64),
+        ("budget_bytes", c_uint64),
+        ("used_bytes", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("inserts", c_uint64),
+        ("evictions", c_uint64),
+        ("expired", c_uint64),
+        ("disk_spans", c_uint64),
+        ("disk_bytes", c_uint64),
+        ("disk_budget_bytes", c_uint64),
+        ("disk_reads", c_uint64),
+        ("disk_read_bytes", c_uint64),
+        ("disk_writes", c_uint64),
+        ("disk_write_bytes", c_uint64),
+        ("disk_evictions", c_uint64),
+        ("disk_unwritten", c_uint64),
+        ("disk_skipped", c_uint64),
+        ("disk_late", c_uint64),
+        ("disk_waiting", c_uint64),
+        ("disk_waiting_bytes", c_uint64),
+        ("disk_once_bytes", c_uint64),
+        ("disk_lag_us", c_uint64),
+        ("disk_faults", c_uint64),
+        ("disk_state", c_int),
+        ("disk_trouble", c_char_p),
+    ]
+
+
+class rp_scaffold_stats(Structure):
+    struct_size: int
+    known: int
+    prefilled: int
+    pending: int
+    hits: int
+    misses: int
+    dropped: int
+    bytes: int
+    budget_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("known", c_uint64),
+        ("prefilled", c_uint64),
+        ("pending", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("dropped", c_uint64),
+        ("bytes", c_uint64),
+        ("budget_bytes", c_uint64),
+    ]
+
+
+class rp_name(Structure):
+    bytes: Any
+    _fields_ = [
+        ("bytes", c_uint8 * 16),
+    ]
+
+
+class rp_span_change(Structure):
+    name: rp_name
+    tiers: int
+    _fields_ = [
+        ("name", rp_name),
+        ("tiers", c_uint32),
+    ]
+
+rp_on_spans = CFUNCTYPE(None, c_void_p, POINTER(rp_span_change), c_size_t)
+
+
+class rp_block_change(Structure):
+    name: rp_name
+    parent: rp_name
+    tiers: int
+    tokens: Any
+    _fields_ = [
+        ("name", rp_name),
+        ("parent", rp_name),
+        ("tiers", c_uint32),
+        ("tokens", POINTER(c_int32)),
+    ]
+
+rp_on_blocks = CFUNCTYPE(None, c_void_p, POINTER(rp_block_change), c_size_t)
+
+
+class rp_cluster_options(Structure):
+    struct_size: int
+    key: Any
+    on_spans: Any
+    spans_user: int | None
+    on_blocks: Any
+    blocks_user: int | None
+    blocks_tenant: Bytes | None
+    plans_only: bool
+    identity: Bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("key", POINTER(c_uint8)),
+        ("on_spans", rp_on_spans),
+        ("spans_user", c_void_p),
+        ("on_blocks", rp_on_blocks),
+        ("blocks_user", c_void_p),
+        ("blocks_tenant", c_char_p),
+        ("plans_only", c_bool),
+        ("identity", c_char_p),
+    ]
+
+
 class rp_named_kv(Structure):
     name: rp_name
     is_module: bool
@@ -1789,6 +1801,45 @@ class rp_engine_load(Structure):
         ("slot_us", c_double),
         ("read_byte_us", c_double),
         ("quiet_us", c_uint64),
+    ]
+
+
+class rp_mock_options(Structure):
+    struct_size: int
+    chat_format: Bytes | None
+    step_us: float
+    row_us: float
+    row_slot_us: float
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("chat_format", c_char_p),
+        ("step_us", c_double),
+        ("row_us", c_double),
+        ("row_slot_us", c_double),
+    ]
+
+
+class rp_request_experiment(Structure):
+    struct_size: int
+    n_forced: int
+    forced: Any
+    first_position: int
+    no_prefix: bool
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_forced", c_int32),
+        ("forced", POINTER(c_int32)),
+        ("first_position", c_int32),
+        ("no_prefix", c_bool),
+    ]
+
+
+class rp_engine_experiment(Structure):
+    struct_size: int
+    store_whole_reads: bool
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("store_whole_reads", c_bool),
     ]
 
 
@@ -2377,37 +2428,33 @@ class rp_store_recomputed(Structure):
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_code_name": (c_char_p, [c_int]),
     "rp_code_text": (c_char_p, [c_int]),
+    "rp_log_set_level": (None, [c_int]),
+    "rp_log_set_callback": (None, [rp_on_log, c_void_p]),
+    "rp_log_start": (c_int, []),
+    "rp_log_line": (None, [c_char_p]),
+    "rp_log_dropped": (c_uint64, []),
+    "rp_log_stop": (None, [c_int32]),
+    "rp_quality_parse": (c_int, [c_char_p, POINTER(rp_quality), POINTER(rp_error)]),
+    "rp_quality_text": (c_char_p, [rp_quality, c_char_p]),
+    "rp_kv_format_name": (c_char_p, [c_int32]),
+    "rp_keep_method_name": (c_char_p, [c_int32]),
+    "rp_kv_method_name": (c_char_p, [c_int32]),
+    "rp_sampling_defaults": (rp_sampling, []),
+    "rp_model_sampling": (c_uint32, [c_void_p, POINTER(rp_sampling)]),
     "rp_version": (c_char_p, []),
     "rp_model_options_init": (None, [POINTER(rp_model_options), c_uint32]),
     "rp_model_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_model_options), POINTER(rp_error)]),
     "rp_model_close": (None, [c_void_p]),
     "rp_model_describe": (c_int, [c_void_p, POINTER(rp_model_info)]),
     "rp_model_fingerprint": (c_int, [c_void_p, c_int32, rp_on_progress, c_void_p, POINTER(c_char_p), POINTER(rp_error)]),
-    "rp_adapter_open": (c_int, [POINTER(c_void_p), c_void_p, c_char_p, POINTER(rp_error)]),
-    "rp_adapter_close": (None, [c_void_p]),
-    "rp_adapter_describe": (c_int, [c_void_p, POINTER(rp_adapter_info)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
     "rp_role_name": (c_char_p, [c_int]),
     "rp_role_parse": (c_bool, [c_char_p, POINTER(c_int)]),
-    "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
-    "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
-    "rp_template_free": (None, [c_void_p]),
-    "rp_model_template": (c_void_p, [c_void_p]),
-    "rp_template_uses": (c_bool, [c_void_p, c_char_p]),
-    "rp_template_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
-    "rp_template_text_free": (None, [POINTER(rp_template_text)]),
-    "rp_model_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
-    "rp_tokenize_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
-    "rp_count_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(rp_rendered_turn), c_size_t, POINTER(c_size_t), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_embedding": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_size_t, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
-    "rp_tokenize_infill": (c_int, [c_void_p, POINTER(rp_infill), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
     "rp_free": (None, [c_void_p]),
-    "rp_kv_format_name": (c_char_p, [c_int32]),
-    "rp_keep_method_name": (c_char_p, [c_int32]),
-    "rp_kv_method_name": (c_char_p, [c_int32]),
     "rp_engine_options_init": (None, [POINTER(rp_engine_options), c_uint32]),
     "rp_engine_new": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_engine_options), POINTER(rp_error)]),
     "rp_engine_free": (None, [c_void_p]),
@@ -2417,26 +2464,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_engine_drain": (c_bool, [c_void_p, c_int64]),
     "rp_engine_memory": (c_int, [c_void_p, POINTER(rp_memory)]),
     "rp_engine_set_quota": (c_int, [c_void_p, c_char_p, POINTER(rp_quota), POINTER(rp_error)]),
-    "rp_quality_parse": (c_int, [c_char_p, POINTER(rp_quality), POINTER(rp_error)]),
-    "rp_quality_text": (c_char_p, [rp_quality, c_char_p]),
-    "rp_schema_options_init": (None, [POINTER(rp_schema_options), c_uint32]),
-    "rp_schema_load": (c_int, [c_void_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
-    "rp_schema_parse": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
-    "rp_schema_name": (c_char_p, [c_void_p]),
-    "rp_schema_unload": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(rp_error)]),
-    "rp_prompt_new": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_error)]),
-    "rp_prompt_free": (None, [c_void_p]),
-    "rp_prompt_import": (c_int, [c_void_p, c_char_p]),
-    "rp_prompt_set_argument": (c_int, [c_void_p, c_char_p, c_char_p, c_size_t]),
-    "rp_prompt_append_text": (c_int, [c_void_p, c_char_p, c_size_t]),
-    "rp_prompt_append_rendered": (c_int, [c_void_p, POINTER(rp_template_text), c_size_t, c_size_t]),
-    "rp_prompt_append_document": (c_int, [c_void_p, c_char_p, c_size_t]),
-    "rp_prompt_append_pml": (c_int, [c_void_p, c_char_p, c_size_t]),
-    "rp_prompt_begin_role": (c_int, [c_void_p, c_int]),
-    "rp_prompt_begin_message": (c_int, [c_void_p, c_int]),
-    "rp_prompt_end_role": (c_int, [c_void_p]),
-    "rp_sampling_defaults": (rp_sampling, []),
-    "rp_model_sampling": (c_uint32, [c_void_p, POINTER(rp_sampling)]),
     "rp_pooling_name": (c_char_p, [c_int]),
     "rp_pooling_parse": (c_int, [c_char_p, POINTER(c_int), POINTER(rp_error)]),
     "rp_request_init": (None, [POINTER(rp_request), c_uint32]),
@@ -2456,17 +2483,37 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_engine_run": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_result)), POINTER(rp_error)]),
     "rp_result_free": (None, [POINTER(rp_result)]),
     "rp_engine_embed": (c_int, [c_void_p, POINTER(rp_request), POINTER(rp_embedding_input), c_size_t, POINTER(POINTER(rp_result)), POINTER(rp_error)]),
+    "rp_adapter_open": (c_int, [POINTER(c_void_p), c_void_p, c_char_p, POINTER(rp_error)]),
+    "rp_adapter_close": (None, [c_void_p]),
+    "rp_adapter_describe": (c_int, [c_void_p, POINTER(rp_adapter_info)]),
+    "rp_schema_options_init": (None, [POINTER(rp_schema_options), c_uint32]),
+    "rp_schema_load": (c_int, [c_void_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_schema_parse": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_schema_name": (c_char_p, [c_void_p]),
+    "rp_schema_unload": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(rp_error)]),
     "rp_schema_prefill": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(rp_error)]),
     "rp_schema_submit": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(c_void_p), POINTER(rp_error)]),
-    "rp_store_state_name": (c_char_p, [c_int]),
-    "rp_engine_store_stats": (c_int, [c_void_p, POINTER(rp_store_stats)]),
-    "rp_engine_scaffold_stats": (c_int, [c_void_p, POINTER(rp_scaffold_stats)]),
-    "rp_log_set_level": (None, [c_int]),
-    "rp_log_set_callback": (None, [rp_on_log, c_void_p]),
-    "rp_log_start": (c_int, []),
-    "rp_log_line": (None, [c_char_p]),
-    "rp_log_dropped": (c_uint64, []),
-    "rp_log_stop": (None, [c_int32]),
+    "rp_builder_new": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_error)]),
+    "rp_builder_free": (None, [c_void_p]),
+    "rp_builder_import": (c_int, [c_void_p, c_char_p]),
+    "rp_builder_set_argument": (c_int, [c_void_p, c_char_p, c_char_p, c_size_t]),
+    "rp_builder_append_text": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_builder_append_rendered": (c_int, [c_void_p, c_void_p, c_size_t, c_size_t]),
+    "rp_builder_append_document": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_builder_append_pml": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_builder_begin_role": (c_int, [c_void_p, c_int]),
+    "rp_builder_begin_message": (c_int, [c_void_p, c_int]),
+    "rp_builder_end_role": (c_int, [c_void_p]),
+    "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
+    "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
+    "rp_template_free": (None, [c_void_p]),
+    "rp_model_template": (c_void_p, [c_void_p]),
+    "rp_template_uses": (c_bool, [c_void_p, c_char_p]),
+    "rp_template_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_template_text_free": (None, [POINTER(rp_template_text)]),
+    "rp_model_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_tokenize_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_count_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(rp_rendered_turn), c_size_t, POINTER(c_size_t), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_template_input_new": (c_int, [POINTER(c_void_p), POINTER(rp_error)]),
     "rp_template_input_free": (None, [c_void_p]),
     "rp_template_input_key": (None, [c_void_p, c_char_p]),
@@ -2493,6 +2540,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_chat_reader_end": (c_int, [c_void_p, POINTER(POINTER(rp_chat_answer)), POINTER(rp_error)]),
     "rp_chat_reader_free": (None, [c_void_p]),
     "rp_json_schema_grammar": (c_int, [c_char_p, c_size_t, POINTER(c_char_p), POINTER(rp_error)]),
+    "rp_tokenize_infill": (c_int, [c_void_p, POINTER(rp_infill), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_store_options_init": (None, [POINTER(rp_store_options), c_uint32]),
     "rp_store_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_store_options), POINTER(rp_error)]),
     "rp_store_attach": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_error)]),
@@ -2517,6 +2565,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_engine_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), POINTER(rp_error)]),
     "rp_store_read_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), c_char_p, POINTER(rp_error)]),
     "rp_audit_free": (None, [POINTER(rp_audit)]),
+    "rp_store_state_name": (c_char_p, [c_int]),
+    "rp_engine_store_stats": (c_int, [c_void_p, POINTER(rp_store_stats)]),
+    "rp_engine_scaffold_stats": (c_int, [c_void_p, POINTER(rp_scaffold_stats)]),
     "rp_plan_names_of": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_plan_names)), POINTER(rp_error)]),
     "rp_plan_names_free": (None, [POINTER(rp_plan_names)]),
     "rp_engine_identity": (c_char_p, [c_void_p]),
@@ -2524,6 +2575,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_cluster_policy_name": (c_char_p, [c_int32]),
     "rp_cluster_admission_name": (c_char_p, [c_int32]),
     "rp_cluster_outcome_name": (c_char_p, [c_int32]),
+    "rp_model_open_mock": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_mock_options), POINTER(rp_error)]),
     "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),
     "rp_model_quantize": (c_int, [c_char_p, c_char_p, c_char_p, POINTER(rp_quantize_options), POINTER(rp_error)]),
     "rp_model_summarize": (c_int, [c_char_p, POINTER(rp_model_summary), POINTER(rp_error)]),

@@ -67,7 +67,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """The engine's store. reprise.h, rp_store_stats."""
+    """The engine's store. reprise_store.h, rp_store_stats."""
 
     spans: int
     bytes: int
@@ -92,7 +92,7 @@ class StoreStats:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An element of a schema, in document order. reprise.h, rp_inspect_node."""
+    """An element of a schema, in document order. reprise_tools.h, rp_inspect_node."""
 
     kind: str
     name: str
@@ -109,7 +109,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Consecutive tokens of a prompt from one source. reprise.h, rp_inspect_tile."""
+    """Consecutive tokens of a prompt from one source. reprise_tools.h, rp_inspect_tile."""
 
     path: str
     position: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions: one class for each error code of reprise.h, so that a program can catch what it can handle."""
+"""Exceptions: one class for each error code of reprise_error.h, so that a program can catch what it can handle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 class Error(Exception):
     """An error of the library or the server. str() is one line: what is wrong, where, and what to do.
 
-    code            "RP_ERR_SYNTAX", ... as in reprise.h
+    code            "RP_ERR_SYNTAX", ... as in reprise_error.h
     where           "cities.xml:4:7", "model.gguf: tensor blk.0.attn_q.weight", or ""
     offset          byte offset in the input, or 0
     retry_after_ms  delay before a retry after BusyError, else 0

@@ -48,7 +48,7 @@ class Markup:
 class Message:
     """A message of a role; its parts are no messages.
 
-    is_open: places modules that are in roles of the schema as rp_prompt_begin_message does, instead of refusing them.
+    is_open: places modules that are in roles of the schema as rp_builder_begin_message does, instead of refusing them.
     """
 
     role: Role

@@ -22,12 +22,12 @@ PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Se
 
 _REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT, "auto": _abi.RP_REUSE_AUTO}
 _SAMPLING = ("temperature", "top_k", "typical", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last", "seed")  # fmt: skip
-_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs", "adapter_scale", "ends_session", "adds_nothing", "retain_s")  # fmt: skip
+_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs", "adapter_scale", "ends_session", "adds_nothing", "retain_s")  # fmt: skip
 _STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method", "session", "parent_session")  # fmt: skip
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of a request, all optional. rp_request and rp_sampling in reprise.h say what each does, and its default."""
+    """Options of a request, all optional. rp_request (reprise.h) and rp_sampling (reprise_sampling.h) say what each does, and its default."""
 
     max_tokens: int
     temperature: float
@@ -102,7 +102,7 @@ class Request:
     """An rp_request, and everything that it points to. Close it after submission: the library has copied the rest."""
 
     def __init__(self, prompt: PromptLike | None, options: Mapping[str, Any]) -> None:
-        self.built: Any = None  # an rp_prompt
+        self.built: Any = None  # an rp_builder
         self.used: list[Handle] = []  # of an adapter, until the library has a reference of its own
         self.c: Any = _abi.rp_request()
         self.kept: list[Any] = []
@@ -125,7 +125,7 @@ class Request:
     def close(self) -> None:
         built, self.built = self.built, None  # no call between these lines: no exception comes between them
         if built is not None:
-            lib.rp_prompt_free(built)
+            lib.rp_builder_free(built)
         while self.used:
             self.used.pop().__exit__()
 
@@ -170,6 +170,8 @@ class Request:
             if value is not None:
                 c.adapter = value.handle.__enter__()
                 self.used.append(value.handle)
+        elif name == "continues_last":
+            set_field(c.prompt, name, value)
         elif name == "n_draft":
             set_field(c, name, _abi.RP_DRAFT_AUTO if value == "auto" else value)
         elif name == "stop":
@@ -190,28 +192,31 @@ class Request:
 
     # ---- prompts ----
 
+    def _give(self, kind: int, content: int | None, n: int) -> None:
+        self.c.prompt.kind, self.c.prompt.content, self.c.prompt.n = kind, content, n
+
+    def _give_bytes(self, kind: int, data: bytes) -> None:
+        self.kept.append(data)
+        self._give(kind, ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value, len(data))
+
     def _set_prompt(self, prompt: PromptLike) -> None:
-        c = self.c
         if isinstance(prompt, Prompt):
             self._build(prompt)
         elif isinstance(prompt, Markup):
-            c.prompt = encoded(prompt.pml)
+            self._give_bytes(_abi.RP_PROMPT_PML, _bytes(prompt.pml, "markup"))
         elif isinstance(prompt, str):
-            if "\0" in prompt:
-                raise InvalidError("a plain text cannot have NUL characters: use Prompt().text(...), which can")
-            c.text = encoded(prompt)
+            self._give_bytes(_abi.RP_PROMPT_TEXT, _bytes(prompt, "a text"))
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
-            messages, c.n_messages, texts = c_messages(cast(Iterable[Mapping[str, str]], prompt))
+            messages, n, texts = c_messages(cast(Iterable[Mapping[str, str]], prompt))
             self.kept += [messages, texts]
-            c.messages = messages
+            self._give(_abi.RP_PROMPT_MESSAGES, ctypes.addressof(messages), n)
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
             try:
                 tokens = array.array("i", cast(Sequence[int], prompt))
             except (TypeError, OverflowError) as e:
                 raise InvalidError(f"token ids: {e}") from None
             self.kept.append(tokens)
-            c.tokens = ctypes.cast(tokens.buffer_info()[0], ctypes.POINTER(ctypes.c_int32))
-            c.n_tokens = len(tokens)
+            self._give(_abi.RP_PROMPT_TOKENS, tokens.buffer_info()[0], len(tokens))
         else:
             raise InvalidError(
                 f"{prompt!r:.60} is no prompt: use a Prompt, str, a list of messages or of token ids, and Markup for PML"
@@ -219,9 +224,9 @@ class Request:
 
     def _build(self, prompt: Prompt) -> None:
         self.built = ctypes.c_void_p()
-        call(lib.rp_prompt_new, ctypes.byref(self.built), encoded(prompt.schema_name))
+        call(lib.rp_builder_new, ctypes.byref(self.built), encoded(prompt.schema_name))
         _add_parts(self.built, prompt.parts)
-        self.c.built = self.built
+        self._give(_abi.RP_PROMPT_BUILT, self.built.value, 1)
 
 
 def _bytes(value: object, what: str) -> bytes:
@@ -235,20 +240,20 @@ def _add_parts(built: Any, parts: Iterable[Part]) -> None:
     for part in parts:
         if isinstance(part, Text):
             data = _bytes(part.text, "a prompt's text")
-            lib.rp_prompt_append_text(built, data, len(data))
+            lib.rp_builder_append_text(built, data, len(data))
         elif isinstance(part, Module):
-            lib.rp_prompt_import(built, encoded(part.path))
+            lib.rp_builder_import(built, encoded(part.path))
             for name, value in part.args.items():
                 data = _bytes(value, f"{part.path}: the argument of {name}")
-                lib.rp_prompt_set_argument(built, encoded(name), data, len(data))
+                lib.rp_builder_set_argument(built, encoded(name), data, len(data))
         elif isinstance(part, Document):
             data = _bytes(part.text, "a document")
-            lib.rp_prompt_append_document(built, data, len(data))
+            lib.rp_builder_append_document(built, data, len(data))
         elif isinstance(part, Message):
-            begin = lib.rp_prompt_begin_message if part.is_open else lib.rp_prompt_begin_role
+            begin = lib.rp_builder_begin_message if part.is_open else lib.rp_builder_begin_role
             begin(built, ROLES.index(part.role))
             _add_parts(built, part.parts)
-            lib.rp_prompt_end_role(built)
+            lib.rp_builder_end_role(built)
         else:
             data = _bytes(part.pml, "markup")
-            lib.rp_prompt_append_pml(built, data, len(data))
+            lib.rp_builder_append_pml(built, data, len(data))

@@ -41,7 +41,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class PlanItem:
-    """A part of the prompt, in position order: reused KV (is_view) or tokens computed for this request. reprise.h, rp_plan_item."""
+    """A part of the prompt, in position order: reused KV (is_view) or tokens computed for this request. reprise_report.h, rp_plan_item."""
 
     is_view: bool
     exact: bool
@@ -64,7 +64,7 @@ class PlanItem:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The first token at which the prompt differs from the cached prefix. reprise.h, rp_mismatch."""
+    """The first token at which the prompt differs from the cached prefix. reprise_report.h, rp_mismatch."""
 
     token: int
     position: int
@@ -77,7 +77,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """Requested and used quality. reprise.h, rp_quality_report."""
+    """Requested and used quality. reprise_report.h, rp_quality_report."""
 
     asked: str
     used: str
@@ -90,7 +90,7 @@ class QualityReport:
 
 @dataclass(frozen=True, slots=True)
 class KvReduction:
-    """What was kept of the prompt's KV for the answer. reprise.h, rp_kv_reduction."""
+    """What was kept of the prompt's KV for the answer. reprise_report.h, rp_kv_reduction."""
 
     method: str
     share: float
@@ -184,7 +184,7 @@ class Result:
 
     @property
     def finish_reason(self) -> str:
-        """ "stop", "length", "grammar", "cancelled" or "deadline": reprise.h, rp_result."""
+        """ "stop", "length", "grammar", "cancelled" or "deadline": reprise_report.h, rp_result."""
         return text(self._c.finish_reason)
 
     @property

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "model/adapter.h"
+#include "reprise_adapter.h"
 
 int rp_adapter_open(rp_adapter **out, const rp_model *model, const char *path, rp_error *err) {
     base_cpu_level level;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* error.h: filling in an rp_error. The codes themselves are one list, RP_ERRORS in reprise.h.
+/* error.h: filling in an rp_error. The codes themselves are one list, RP_ERRORS in reprise_error.h.
  *
  * Convention of the whole tree: a function that can fail returns int, 0 or a negative rp_code, and takes an
  * optional (may be NULL) rp_error as its last parameter, which it fills in exactly when it fails. The innermost

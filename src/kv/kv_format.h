@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_format.h: what the KV formats of include/reprise.h (RP_KV_FORMATS, the only list of them) mean: the elements of their keys and
+/* kv_format.h: what the KV formats of include/reprise_quality.h (RP_KV_FORMATS, the only list of them) mean: the elements of their keys and
  * values.
  *
  * To add a format:

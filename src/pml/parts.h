@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts.h: a prompt as a list of parts, built by a program without writing PML (rp_prompt in
- * reprise.h): parts -> the tree of document.h, identical to that of a PML prompt with the same imports and texts. Texts
+ * reprise_pml.h): parts -> the tree of document.h, identical to that of a PML prompt with the same imports and texts. Texts
  * are never parsed and are kept byte for byte; any UTF-8 is valid, control characters and NUL included.
  *
  *   MODULE plan/miami     <prompt schema="cities">

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.h: logits -> token, and how likely it was. The steps and their order are reprise.h's (rp_sampling).
+/* sampler.h: logits -> token, and how likely it was. The steps and their order are reprise_sampling.h's (rp_sampling).
  *
  *   logits --allowed, bias, penalties--> adjusted copy --[top_k, typical, top_p, min_p]--> candidates --temperature, random--> token
  *

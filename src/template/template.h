@@ -62,7 +62,7 @@ void template_input_json(rp_template_input *in, const json_t *json);
 /* The members of an object, keys and values, into the current dict. */
 void template_input_members(rp_template_input *in, const json_t *object);
 
-/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h), and rp_template_render_input
+/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise_chat.h), and rp_template_render_input
  * (reprise_chat.h) are in template.c. */
 
 #endif

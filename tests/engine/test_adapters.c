@@ -27,6 +27,7 @@
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
 #include "reprise_pml.h"
+#include "reprise_adapter.h"
 
 #define N_PROMPT 300
 #define AT 200 /* of the invocation */

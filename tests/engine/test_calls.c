@@ -379,7 +379,6 @@ static void computing_a_schema_can_be_cancelled(void **state) {
     assert_int_equal(rp_job_result(call, &none, &err), RP_OK);
     assert_null(none);
     rp_job_free(call);
-    q.prompt = rp_prompt_text(NULL);
     q.prompt = rp_prompt_pml("<prompt schema='s'><m0/><m7/> And?</prompt>");
     rp_result *r = tiny_model_answer(e, &q);
     assert_true(r->cached_tokens > 100);

@@ -47,8 +47,7 @@ static int32_t run(rp_engine *e, rp_request q) {
 static int32_t ask(rp_engine *e, const char *tenant, const char *prompt, const char *text) {
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
-    q.prompt = rp_prompt_pml(prompt);
-    q.prompt = rp_prompt_text(text);
+    q.prompt = text ? rp_prompt_text(text) : rp_prompt_pml(prompt);
     return run(e, q);
 }
 

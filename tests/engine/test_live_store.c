@@ -83,8 +83,7 @@ static rp_engine *new_engine(const char *dir, bool read_only) {
 
 static rp_request request(const char *prompt, const char *text) {
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_pml(prompt);
-    q.prompt = rp_prompt_text(text);
+    q.prompt = text ? rp_prompt_text(text) : rp_prompt_pml(prompt);
     q.max_tokens = 4;
     q.ignore_eos = true;
     return q;

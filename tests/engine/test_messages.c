@@ -151,6 +151,8 @@ static void test_continues_a_document(void **state) {
         rp_result *r;
         rp_error err;
         q.prompt = rp_prompt_pml(no_role);
+        q.prompt.schema = same_schema;
+        q.prompt.continues_last = true;
         assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
         rp_engine_free(e);
         rp_model_close(m);

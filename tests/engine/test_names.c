@@ -29,6 +29,7 @@
 #include "reprise_pml.h"
 #include "reprise_store.h"
 #include "reprise_test.h"
+#include "reprise_adapter.h"
 
 #define N_LONG 700 /* tokens */
 #define N_CASES 14

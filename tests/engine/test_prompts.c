@@ -58,8 +58,7 @@ static rp_builder *new_prompt(const char *schema) {
 
 static rp_request request_of(const rp_builder *built, const char *pml) {
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_built(built);
-    q.prompt = rp_prompt_pml(pml);
+    q.prompt = pml ? rp_prompt_pml(pml) : rp_prompt_built(built);
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;
@@ -574,10 +573,13 @@ static void test_used_by_many(void **state) {
         rp_job_free(calls[i]);
     }
     p = new_prompt("s");
+    const rp_prompt wrong[] = {{RP_PROMPT_NONE}, rp_prompt_text(NULL), rp_prompt_built(NULL), {(rp_prompt_kind)99, .content = "a", .n = 1},
+                               {RP_PROMPT_TEXT, .content = "a", .n = 1, .schema = "<schema name='s'/>"}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(wrong); i++) {
+        q.prompt = wrong[i];
+        assert_int_equal(rp_engine_submit(w.engine, &q, &calls[0], &err), RP_ERR_INVALID);
+    }
     q.prompt = rp_prompt_built(p);
-    q.prompt = rp_prompt_text("a");
-    assert_int_equal(rp_engine_submit(w.engine, &q, &calls[0], &err), RP_ERR_INVALID);
-    q.prompt = rp_prompt_text(NULL);
     q.prompt.schema = "<schema name='s'><module name='own'>My own.</module></schema>";
     rp_builder_import(p, "own");
     assert_int_equal(rp_engine_run(w.engine, &q, &results[0], &err), RP_OK);

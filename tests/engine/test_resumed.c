@@ -30,6 +30,7 @@
 #include "reprise_pml.h"
 #include "support/experiments.h"
 #include "reprise_test.h"
+#include "reprise_adapter.h"
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define N_CTX 256

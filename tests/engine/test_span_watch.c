@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_span_watch.c: what an engine reports of its store (rp_engine_options.on_spans), mirrored in a table.
+/* test_span_watch.c: what an engine reports of its store (rp_cluster_options.on_spans), mirrored in a table.
  *
  * Random requests over shared beginnings, modules, reduced modules, adapters and tenants, with budgets that evict in RAM and on disk, removals,
  * new versions of a schema, damaged records and restarts. After each round the table equals the store and the tree, whose names are computed here
@@ -36,6 +36,7 @@
 #include "reprise_cluster.h"
 #include "reprise_pml.h"
 #include "support/experiments.h"
+#include "reprise_adapter.h"
 
 #define SEED 20261125
 #define BRANCHES 3

@@ -113,8 +113,7 @@ static void ask(oracle_run *run, watched *w, const char *tenant, const rp_reques
 
 static rp_request request(const char *text, const char *prompt) {
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_text(text);
-    q.prompt = rp_prompt_pml(prompt);
+    q.prompt = prompt ? rp_prompt_pml(prompt) : rp_prompt_text(text);
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;

@@ -3,7 +3,7 @@
  * of a schema, recomputed tokens, layers in f16, records and restarts. No source of the product knows it. The whole change is a row in each of
  * two lists, and one file with the kernels and their row of functions:
  *
- *   include/reprise.h, RP_KV_FORMATS     +    X(F8, 100, "f8", F8, F8)
+ *   include/reprise_quality.h, RP_KV_FORMATS  +    X(F8, 100, "f8", F8, F8)
  *   src/kv/kv_format.h, KV_ELEMENTS      +    X(F8, 8, KV_FLOATS)
  *   f8_element.c                         +    its lines
  *

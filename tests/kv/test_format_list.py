@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""RP_KV_FORMATS of include/reprise.h is the only list of KV formats: a format of elements that exist is one more row, and nothing else.
+"""RP_KV_FORMATS of include/reprise_quality.h is the only list of KV formats: a format of elements that exist is one more row, and nothing else.
 
     a_row_is_enough           the header with one more row compiles, and the enum, names, parsing, elements, messages and help have the format
     removed_formats_...       their numbers and names stay theirs
@@ -13,12 +13,14 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HEADER = "reprise_quality.h"
 ROW = re.compile(r'X\((\w+), (\d+), "(\w+)", (\w+), (\w+)\)')
 REMOVED = re.compile(r'X\((\d+), "(\w+)", "([^"]*)"\)')
 COMPILER = os.environ.get("CC", "cc").split()
@@ -47,8 +49,14 @@ def read(*path):
         return f.read()
 
 
+def copy_headers(folder):
+    """The public headers include each other from their own folder."""
+    for name in os.listdir(os.path.join(ROOT, "include")):
+        shutil.copy(os.path.join(ROOT, "include", name), folder)
+
+
 def rows():
-    header = read("include", "reprise.h")
+    header = read("include", HEADER)
     start = header.index("#define RP_KV_FORMATS(X)")
     return ROW.findall(header[start : header.index("\n\n", start)])
 
@@ -56,11 +64,12 @@ def rows():
 class FormatList(unittest.TestCase):
     def test_a_row_is_enough(self):
         row = ROW.pattern  # the last row gets a successor
-        header = read("include", "reprise.h")
+        header = read("include", HEADER)
         last = list(re.finditer(row, header))[-1]
         header = f'{header[:last.end()]} X(NEW, 99, "new", INT8, 2BIT){header[last.end():]}'
         with tempfile.TemporaryDirectory() as at:
-            for name, text in (("reprise.h", header), ("probe.c", PROBE)):
+            copy_headers(at)
+            for name, text in ((HEADER, header), ("probe.c", PROBE)):
                 with open(os.path.join(at, name), "w", encoding="utf-8") as f:
                     f.write(text)
             probe = os.path.join(at, "probe")
@@ -79,11 +88,12 @@ class FormatList(unittest.TestCase):
             self.assertIn(re.match(r"use (\w+)", advice).group(1), [row[2] for row in rows()])
 
     def test_two_formats_with_a_number_do_not_compile(self):
-        header = read("include", "reprise.h")
+        header = read("include", HEADER)
         last = list(ROW.finditer(header))[-1]
         for number, compiles in ((99, True), (3, False), (7, False), (int(rows()[0][1]), False)):
             with tempfile.TemporaryDirectory() as at:
-                with open(os.path.join(at, "reprise.h"), "w", encoding="utf-8") as f:
+                copy_headers(at)
+                with open(os.path.join(at, HEADER), "w", encoding="utf-8") as f:
                     f.write(f'{header[:last.end()]} X(NEW, {number}, "new", INT8, 2BIT){header[last.end():]}')
                 flags = ["-std=c11", "-fsyntax-only", f"-I{at}", f"-I{os.path.join(ROOT, 'src')}"]
                 done = subprocess.run([*COMPILER, *flags, os.path.join(ROOT, "src", "kv", "kv_format.c")], capture_output=True, text=True, check=False)
@@ -92,7 +102,7 @@ class FormatList(unittest.TestCase):
 
     def test_no_file_has_a_list(self):
         encoded = [name for _, _, name, _, values in rows() if values.endswith("BIT")]  # their names are no other words
-        allowed = {os.path.join("include", "reprise.h"), os.path.join("python", "reprise", "_abi.py"), os.path.join("src", "kv", "kv_format.h")}
+        allowed = {os.path.join("include", HEADER), os.path.join("python", "reprise", "_abi.py"), os.path.join("src", "kv", "kv_format.h")}
         self.assertEqual(len(encoded), 3)
         found = []
         for folder in ("include", "src", "cli", os.path.join("python", "reprise"), "web"):

@@ -28,8 +28,7 @@ static void die(const char *what, const rp_error *err) {
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_pml(prompts[i]);
-    q.prompt = rp_prompt_text(prompts[i] ? NULL : "the hills of the river");
+    q.prompt = prompts[i] ? rp_prompt_pml(prompts[i]) : rp_prompt_text("the hills of the river");
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;

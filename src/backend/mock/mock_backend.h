@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mock_backend.h: a backend without a model's arithmetic, for tests of many engines on few processors (rp_model_options.mock).
+/* mock_backend.h: a backend without a model's arithmetic, for tests of many engines on few processors (rp_model_open_mock).
  *
  *   KV of a token      8 numbers from a hash of the token and the position of its prefill, stored in any KV format
  *   state of a row     the sum, modulo 2^64, of a hash of each slot that its context shows it: the stored bytes, and the position in this prompt

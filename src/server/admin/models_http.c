@@ -7,6 +7,7 @@
 #include "server/core/json_time.h"
 #include "server/http/server_internal.h"
 #include "server/models/model_pool.h"
+#include "reprise_adapter.h"
 
 static json_t *model_info_meta(const rp_model_info *info) {
     return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params",

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "server/core/fields.h"
 #include "server/http/server_internal.h"
+#include "reprise_adapter.h"
 
 typedef struct pool_alias {
     char *name;
