@@ -56,9 +56,10 @@ void router_requests_free(cluster_router *t) {
 
 /* Invariant 2: a request ends exactly once. It is neither queued nor a node's. */
 static void request_end(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms) {
-    BASE_ASSERT(r->state != ROUTER_ENDED && !r->next && !r->previous);
+    BASE_ASSERT(r->state != ROUTER_ENDED && !r->next && !r->previous && (unsigned)outcome < CLUSTER_N_OUTCOMES);
     router_ticket *tk = router_ticket_of(r);
     if (tk) {
+        BASE_ASSERT(t->n_requests > 0);
         cluster_deadlines_remove(&t->deadlines, r);
         tk->next = t->free_tickets;
         t->free_tickets = tk;
@@ -85,6 +86,7 @@ static void request_leave(cluster_router *t, cluster_request *r, uint64_t now_us
 }
 
 static void request_unqueue(cluster_router *t, cluster_request *r, bool served) {
+    BASE_ASSERT(r->state == ROUTER_QUEUED);
     cluster_queue_remove(&t->queue, r, served);
     r->state = ROUTER_NEW;
 }
@@ -105,6 +107,7 @@ static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome 
  * The node that has it ends it at its deadline itself, with what there is of the answer (a reply that is no stream has its first byte at its end):
  * the router waits for that as long as for a node that is silent. */
 static int request_due(cluster_router *t, cluster_request *r) {
+    BASE_ASSERT(r->state == ROUTER_NEW || r->state == ROUTER_SENT); /* an answer that has begun has no deadline here */
     double goal_ms = r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
     uint64_t at = r->deadline_us ? r->deadline_us : UINT64_MAX;
     if (r->deadline_us && r->state == ROUTER_SENT) at += BASE_MIN((uint64_t)CLUSTER_DEAD_US, UINT64_MAX - at);
@@ -122,6 +125,9 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     router_ticket *tk = router_ticket_of(r);
     const cluster_candidate *c = d->candidate;
     router_node *x = &t->nodes[d->node];
+    BASE_ASSERT(r->state == ROUTER_NEW && c->node == d->node && x->used);
+    BASE_ASSERT(!(tk->tried[d->node / 64] >> (d->node % 64) & 1)); /* no node gets it twice */
+    BASE_ASSERT(!r->began || r->continues);                        /* invariant 3 */
     r->node = d->node;
     r->attempts++;
     r->state = ROUTER_SENT;
@@ -158,6 +164,7 @@ static bool queue_make_room(cluster_router *t, const cluster_request *r) {
 
 static void request_enqueue(cluster_router *t, cluster_request *r, double cost_us) {
     router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(r->state == ROUTER_NEW);
     tk->place.cost_us = cost_us;
     if (!queue_make_room(t, r) || cluster_queue_push(&t->queue, r)) {
         request_end(t, r, CLUSTER_REFUSED_QUEUE, queue_retry_ms(t));
@@ -219,6 +226,7 @@ static bool budget_take(cluster_router *t, uint64_t now_us) {
     budget_refill(t, now_us);
     if (t->retry_budget < 1) return false;
     t->retry_budget -= 1;
+    BASE_ASSERT(t->retry_budget >= 0);
     return true;
 }
 
@@ -307,8 +315,13 @@ void router_finished(cluster_router *t, cluster_request *r) {
     request_end(t, r, CLUSTER_SERVED, 0);
 }
 
-/* Sends it elsewhere, or lets it wait for that: before others, since it was first. */
+/* Sends it to another node, or enqueues it for one, before other requests, since it arrived first. Invariant 3: an answer that has begun and cannot
+ * be continued ends here, whatever its node reported of it. */
 static void request_again(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    if (r->began && !r->continues) {
+        request_end(t, r, CLUSTER_FAILED, 0);
+        return;
+    }
     router_decision d = router_decide(t, r, now_us);
     router_ticket_of(r)->place.paid = true;
     (void)request_due(t, r); /* no node has it; the heap has a free place, as in request_send */
@@ -320,6 +333,7 @@ static void request_again(cluster_router *t, cluster_request *r, uint64_t now_us
 /* It failed on a node that had it: again elsewhere, if rules and budget allow. */
 static void request_retry(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(tk->failures < MOST_FAILURES); /* else it has ended */
     bool may = ++tk->failures < MOST_FAILURES && (!r->began || r->continues) && budget_take(t, now_us);
     if (!may) {
         request_end(t, r, CLUSTER_FAILED, 0);
