@@ -406,7 +406,7 @@ static void report_exchange(server_request *x, server_problem_kind problem) {
 /* It is counted and logged before a worker can have freed it. */
 static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTerminationCode code) {
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
-    atomic_fetch_add(&s->counts.by_status[BASE_MIN(x->status / 100, SERVER_N_STATUS_CLASSES - 1)], 1);
+    atomic_fetch_add(&s->counts.by_status[BASE_MIN((unsigned)x->status / 100, SERVER_N_STATUS_CLASSES - 1u)], 1); /* a node's may be no status */
     server_problem_kind problem = problem_of(x);
     if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
     log_exchange(x, problem);
