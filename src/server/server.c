@@ -12,6 +12,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -115,6 +116,7 @@ static int init_locks(rp_server *s, rp_error *err) {
 
 static int copy_strings(char ***out, const char *const *strings, int32_t n, rp_error *err) {
     if (n == 0) return RP_OK;
+    BASE_ASSERT(n > 0 && !*out); /* server_check_options */
     char **copies = *out = base_calloc((size_t)n, sizeof(*copies));
     if (!copies) return base_fail_memory(err, (uint64_t)n * sizeof(*copies), "a server");
     for (int32_t i = 0; i < n; i++)
@@ -129,6 +131,7 @@ static void free_strings(char **strings, int32_t n) {
 
 static int make_kv_events(rp_server *s, const rp_server_options *o, rp_error *err) {
     const char *address = s->listeners.items[0].address, *name = o->kv_events_name ? o->kv_events_name : o->cluster_name;
+    BASE_ASSERT(s->listeners.n > 0);
     if (o->router) return base_fail(err, RP_ERR_INVALID, "kv_events: a router holds no KV");
     if (o->api_keys && !o->kv_events_tenant)
         return base_fail(err, RP_ERR_INVALID, "kv_events: with api_keys every text is a tenant's: set kv_events_tenant to that of the gateway's key");
@@ -296,6 +299,7 @@ static void wait_idle(rp_server *s, const int *count, int64_t ms) {
     pthread_mutex_lock(&s->lock);
     while (*count > 0 && rc != ETIMEDOUT)
         rc = ms < 0 ? pthread_cond_wait(&s->idle, &s->lock) : pthread_cond_timedwait(&s->idle, &s->lock, &until);
+    BASE_ASSERT(*count >= 0);
     pthread_mutex_unlock(&s->lock);
 }
 

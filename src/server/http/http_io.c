@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -98,6 +99,7 @@ static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_R
 
 /* The request keeps ownership of the buffer, and lives until the reply is sent. */
 static enum MHD_Result queue_reply(server_request *x) {
+    BASE_ASSERT(!x->is_stream && x->reply_at == 0);
     x->sent_bytes = x->reply.len;
     void *bytes = x->reply.data ? x->reply.data : (void *)"";
     return http_io_queue(x, x->status, MHD_create_response_from_buffer(x->reply.len, bytes, MHD_RESPMEM_PERSISTENT));
@@ -142,6 +144,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
 }
 
 static enum MHD_Result queue_stream(server_request *x) {
+    BASE_ASSERT(x->is_stream && x->take && !x->stream_ended);
     x->status = 200;
     atomic_fetch_add(&x->server->counts.streams, 1);
     return http_io_queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
@@ -174,6 +177,7 @@ static void check_state(server_request *x) {
 }
 
 static void check_key(server_request *x) {
+    BASE_ASSERT(!x->key); /* counted once, and until end_exchange */
     server_key *key = api_keys_find(x->server->keys, secret_of(x));
     if (!key) server_fail(&x->problem, SERVER_KEY, NULL, "no valid API key: send 'Authorization: Bearer KEY'");
     else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
@@ -281,6 +285,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
     if (x->problem.kind) return http_io_refuse(x);
+    BASE_ASSERT(x->route && !x->route->is_quick && !x->is_active);
     server_request_set_active(x, true);
     watchdog_watch(s->watchdog, x->peer, x);
     pthread_mutex_lock(&x->lock);
@@ -295,6 +300,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
 
 /* Head and body are there. */
 static enum MHD_Result http_io_begin(server_request *x) {
+    BASE_ASSERT(x->arrived_us == 0 && x->body.len <= x->body_bytes); /* its body is complete once */
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
     x->server->layers->body(x);
@@ -414,6 +420,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     if (x->key) api_keys_end(x->key);
     server_request_set_active(x, false);
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage != SERVER_CLOSED && !x->suspended); /* invariant 1 */
     x->stage = SERVER_CLOSED;
     bool held = x->held, has_calls = x->has_jobs;
     pthread_mutex_unlock(&x->lock);

@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "server/http/gate.h"
@@ -176,6 +177,7 @@ static int open_cluster(server_listeners *l, const char *address, rp_error *err)
     const bool beyond = l->beyond_loopback;
     int rc = strncmp(address, "unix:", 5) == 0 ? open_unix(l, address + 5, err) : open_address(l, address, err);
     l->beyond_loopback = beyond; /* a signature is as good as a key */
+    BASE_ASSERT(rc || l->n > 0);
     if (!rc) l->items[l->n - 1].is_cluster = true;
     return rc;
 }
@@ -215,6 +217,7 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
     const unsigned idle_s = (unsigned)((o->idle_timeout_ms + 999) / 1000);
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
+        BASE_ASSERT(x->fd >= 0 && !x->gate);
         struct MHD_Daemon *daemon = MHD_start_daemon(
             flags, 0, NULL, NULL, callbacks->access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
             MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, callbacks->completed, server,

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
 
@@ -22,5 +23,6 @@ void relay_free(server_request *x) {
 
 void relay_stored_id(const server_request *x, char out[RELAY_ID_BYTES]) {
     const char *tag = x->server->node_tag;
-    snprintf(out, RELAY_ID_BYTES, "%s%s%s", tag, tag[0] ? "_" : "", x->id);
+    const int n = snprintf(out, RELAY_ID_BYTES, "%s%s%s", tag, tag[0] ? "_" : "", x->id);
+    BASE_ASSERT(n > 0 && n < RELAY_ID_BYTES); /* a cut id would name something else */
 }
