@@ -259,7 +259,8 @@ static int32_t list_waiting(const step *s) {
     int32_t n = 0;
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
         if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
-    for (int32_t i = 0; i < e->n_running; i++)
+    /* more may be resumed at once than are listed */
+    for (int32_t i = 0; i < e->n_running && s->n_parts + n < e->steps->max_parts; i++)
         if (has_piece(e->running[i]) && job_is_ready(e->running[i]))
             list[n] = (step_part){.job = e->running[i], .first_row = n}, n++;
     if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
