@@ -3,8 +3,11 @@
  *
  * Owns slots, the pool of wide entries, and counts and digests of each node, which are kept with every change. One user at a time.
  *
- * Invariants: slots of a segment rise by (order, name); a slot in use has its home at or before it, and no free slot between; a wide entry has
- * more than WIDE_LEAST holders and belongs to one slot; outside of a snapshot all entries of a node have its mark.
+ * Invariants:
+ *   1. Slots of a segment rise by (order, name). A slot in use has its home at or before it, and no free slot between.
+ *   2. A wide entry has more than WIDE_LEAST holders and belongs to one slot.
+ *   3. Outside of a snapshot all entries of a node have its mark.
+ *   4. Counts and digests of a node are those of its entries.
  */
 #include "cluster/index.h"
 
@@ -113,13 +116,16 @@ static bool segment_has(const segment *g, size_t at, const rp_name *name) {
 
 /* Copies the slots in use to `to`, which is empty. false: they do not fit. */
 static bool segment_copy(const cluster_index *x, segment *to, const segment *from) {
-    size_t next = 0;
+    size_t next = 0, n = 0;
+    BASE_ASSERT(to->count == 0);
     for (size_t i = 0; i < from->n_slots; i++) {
         if (from->slots[i].n_holders == 0) continue;
         next = BASE_MAX(next, order_home(slot_order(x, &from->slots[i]), to->cap));
         if (next == to->n_slots) return false;
         to->slots[next++] = from->slots[i];
+        n++;
     }
+    BASE_ASSERT(n == from->count);
     to->count = from->count;
     return true;
 }
@@ -164,6 +170,7 @@ static int segment_make_space(cluster_index *x, segment *g, uint32_t order, cons
 
 /* The slot at `at` is free then. */
 static void segment_close_gap(cluster_index *x, segment *g, size_t at) {
+    BASE_ASSERT(at < g->n_slots && g->slots[at].n_holders == 0 && g->count > 0 && x->count >= g->count);
     size_t end = at + 1;
     while (end < g->n_slots && g->slots[end].n_holders > 0 && order_home(slot_order(x, &g->slots[end]), g->cap) < end) end++;
     memmove(&g->slots[at], &g->slots[at + 1], (end - at - 1) * sizeof(slot));
@@ -179,6 +186,7 @@ static void segment_shrink(cluster_index *x, segment *g) {
         (void)segment_resize(x, g, g->count + g->count / 2 + 8);
         return;
     }
+    BASE_ASSERT(x->slot_bytes >= g->n_slots * sizeof(slot));
     x->slot_bytes -= g->n_slots * sizeof(slot);
     base_free(g->slots);
     *g = (segment){0};
@@ -187,6 +195,7 @@ static void segment_shrink(cluster_index *x, segment *g) {
 /* ---- Holders of a slot ---- */
 
 static uint16_t holder_make(int32_t node, holding h) {
+    BASE_ASSERT((uint32_t)node < CLUSTER_MAX_NODES && h.tiers > 0 && h.tiers <= HOLDER_TIERS && h.mark <= 1); /* each in its bits */
     return (uint16_t)((uint32_t)node | h.tiers << HOLDER_TIERS_AT | h.mark << HOLDER_MARK_AT);
 }
 static int32_t holder_node(uint16_t h) { return h & (CLUSTER_MAX_NODES - 1); }
@@ -200,6 +209,7 @@ static holding slot_get_wide(const cluster_index *x, uint32_t entry, int32_t nod
 
 /* Its place among the inline holders; -1: it is none. */
 static int slot_find_holder(const slot *s, int32_t node) {
+    BASE_DCHECK(s->n_holders <= INLINE_HOLDERS);
     for (int i = 0; i < s->n_holders; i++)
         if (holder_node(s->holders[i]) == node) return i;
     return -1;
@@ -214,6 +224,7 @@ static holding slot_get(const cluster_index *x, const slot *s, int32_t node) {
 /* Moves the holders of a slot to the pool, together with a new one. */
 static int slot_widen(cluster_index *x, slot *s, int32_t node, holding h) {
     uint32_t entry;
+    BASE_ASSERT(s->n_holders == INLINE_HOLDERS);
     int rc = index_wide_add(&x->wide, &entry);
     if (rc) return rc;
     rc = index_wide_set(&x->wide, entry, node, h.tiers | h.mark << 3);
@@ -237,6 +248,7 @@ static void slot_narrow(cluster_index *x, slot *s) {
     int n = 0;
     for (int32_t node = -1; (node = index_wide_next(&x->wide, entry, node)) >= 0;)
         s->holders[n++] = holder_make(node, slot_get_wide(x, entry, node));
+    BASE_ASSERT(n == WIDE_LEAST); /* invariant 2: holders leave one by one */
     s->n_holders = (uint16_t)n;
     index_wide_remove(&x->wide, entry);
 }
@@ -269,6 +281,7 @@ static const slot *index_slot(const cluster_index *x, const rp_name *name, uint6
 
 /* Totals of a node after a change of one name. */
 static void totals_move(node_totals *t, const rp_name *name, uint32_t from, uint32_t to) {
+    BASE_ASSERT(!from || t->names > 0);
     t->names += (to != 0) - (size_t)(from != 0);
     if ((from & REPORTED) == (to & REPORTED)) return;
     if (from & REPORTED) {
@@ -279,6 +292,7 @@ static void totals_move(node_totals *t, const rp_name *name, uint32_t from, uint
         t->reported++;
         t->sum += cluster_name_hash(name, to & REPORTED);
     }
+    BASE_ASSERT(t->reported <= t->names); /* invariant 4 */
 }
 
 static int index_insert(cluster_index *x, segment *g, uint32_t order, const rp_name *name, int32_t node, holding h) {
@@ -286,6 +300,7 @@ static int index_insert(cluster_index *x, segment *g, uint32_t order, const rp_n
     if (x->count >= CLUSTER_INDEX_MAX_NAMES) return RP_ERR_LIMIT;
     int rc = segment_make_space(x, g, order, name, &at, &end);
     if (rc) return rc;
+    BASE_ASSERT(at <= end && end < g->n_slots && g->count < g->n_slots);
     memmove(&g->slots[at + 1], &g->slots[at], (end - at) * sizeof(slot));
     g->slots[at] = (slot){.name = *name, .holders = {holder_make(node, h)}, .n_holders = 1};
     g->count++;
@@ -348,6 +363,7 @@ size_t cluster_index_count_of(const cluster_index *x, int32_t node) { return x->
 uint64_t cluster_index_bytes(const cluster_index *x) { return sizeof *x + x->slot_bytes + x->wide.bytes; }
 
 void cluster_index_digest(const cluster_index *x, int32_t node, uint64_t *count, uint64_t *sum) {
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
     *count = x->nodes[node].reported;
     *sum = x->nodes[node].sum;
 }
@@ -371,6 +387,7 @@ static holding pass_confirmed(const node_totals *t, holding h) {
 
 /* Changes the entries of a node in place: none is added, so that nothing can fail. */
 static void index_pass(cluster_index *x, int32_t node, pass_fn fn) {
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
     node_totals *t = &x->nodes[node];
     for (size_t k = 0; k < N_SEGMENTS && t->names > 0; k++) {
         segment *g = &x->segments[k];
@@ -392,6 +409,7 @@ static void index_pass(cluster_index *x, int32_t node, pass_fn fn) {
 
 void cluster_index_clear(cluster_index *x, int32_t node) {
     index_pass(x, node, pass_clear);
+    BASE_ASSERT(x->nodes[node].names == 0 && x->nodes[node].reported == 0 && x->nodes[node].sum == 0); /* invariant 4 */
     x->nodes[node].in_snapshot = false;
 }
 
@@ -403,6 +421,7 @@ void cluster_index_begin_snapshot(cluster_index *x, int32_t node) {
 }
 
 void cluster_index_end_snapshot(cluster_index *x, int32_t node) {
+    BASE_ASSERT(x->nodes[node].in_snapshot);
     index_pass(x, node, pass_confirmed);
     x->nodes[node].in_snapshot = false;
 }
@@ -456,6 +475,7 @@ static uint8_t *match_held(const match_state *m, int32_t node, int32_t item) { r
 
 /* Writes what was put off. */
 static void match_flush(match_state *m, int32_t word) {
+    BASE_DCHECK(m->from[word] <= m->to[word] && m->to[word] <= m->n_items);
     const size_t n = (size_t)(m->to[word] - m->from[word]);
     for (uint64_t left = n ? m->chain[word] : 0; left; left &= left - 1) {
         const int bit = base_ctz64(left);
@@ -472,6 +492,7 @@ static void match_module_word(match_state *m, int32_t item, int32_t word, const 
 }
 
 static void match_text_word(match_state *m, int32_t item, int32_t word, const uint64_t planes[3], uint64_t holders) {
+    BASE_DCHECK(item >= m->to[word]); /* items come in their order */
     const int32_t n = m->n_nodes - word * 64;
     const uint64_t there = n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0), chain = holders & there & (m->has_texts ? m->chain[word] : ~UINT64_C(0));
     const uint64_t *known = m->planes[word];
@@ -535,6 +556,7 @@ void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32
     enum { AHEAD = 8 }; /* names whose slots are fetched meanwhile: each is a miss of the processor's caches */
     match_state m = {.items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = (n_nodes + 63) / 64, .held = held};
     uint64_t hashes[AHEAD];
+    BASE_ASSERT(n_items >= 0 && n_nodes >= 0 && n_nodes <= CLUSTER_MAX_NODES);
     memset(held, 0, (size_t)n_nodes * (size_t)n_items);
     for (int32_t i = 0; i < n_items + AHEAD; i++) {
         if (i >= AHEAD) match_item(x, &m, i - AHEAD, hashes[i % AHEAD]);

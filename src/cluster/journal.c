@@ -132,6 +132,7 @@ void cluster_journal_set_load(cluster_journal *j, const cluster_load *load) {
 static cluster_digest journal_digest_locked(cluster_journal *j) {
     cluster_digest d = {.seq = j->seq};
     cluster_index_digest(j->table, ONLY, &d.count, &d.sum);
+    BASE_ASSERT(d.count == cluster_index_count(j->table)); /* the table has one node, which reports each of its names */
     return d;
 }
 
@@ -177,13 +178,17 @@ int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_B
 void cluster_journal_close(cluster_journal_reader *r) {
     if (!r) return;
     pthread_mutex_lock(&r->j->lock);
+    BASE_ASSERT(r->j->n_readers > 0);
     r->j->n_readers--;
     pthread_mutex_unlock(&r->j->lock);
     base_free(r);
 }
 
 /* Behind the ring, under the lock. */
-static bool reader_is_behind(const cluster_journal_reader *r) { return r->j->seq - r->after > RING; }
+static bool reader_is_behind(const cluster_journal_reader *r) {
+    BASE_ASSERT(r->after <= r->j->seq); /* a reader from after it gets a snapshot */
+    return r->j->seq - r->after > RING;
+}
 
 static bool reader_load_is_due(const cluster_journal_reader *r, uint64_t now_us) {
     if (r->j->load_version == 0) return false;
@@ -211,6 +216,7 @@ typedef struct reader_next {
 /* Changes after the reader's place, up to a digest's seq. */
 static void next_changes(cluster_journal_reader *r, reader_next *next) {
     const uint64_t until = r->has_digest ? r->digest.seq : r->j->seq;
+    BASE_ASSERT(r->after < until && until <= r->j->seq && r->j->seq - r->after <= RING); /* they are in the ring */
     next->n = (size_t)BASE_MIN(until - r->after, (uint64_t)CLUSTER_PIECE);
     for (size_t i = 0; i < next->n; i++) r->piece[i] = r->j->ring[(r->after + 1 + i) % RING];
     next->what = NEXT_CHANGES;
@@ -259,6 +265,7 @@ static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader
         r->after = next->seq;
         break;
     case NEXT_NAMES:
+        BASE_ASSERT(r->in_snapshot);
         if ((rc = cluster_write_names(out, &r->key, number, r->piece, next->n))) break;
         r->place = next->place;
         if (next->n == 0) { /* it is complete: check it at once */
@@ -276,6 +283,7 @@ static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader
         r->load_version = next->load_version;
         break;
     case NEXT_DIGEST:
+        BASE_ASSERT(r->has_digest && r->after == r->digest.seq); /* of exactly the changes before it */
         if ((rc = cluster_write_digest(out, &r->key, number, &r->digest))) break;
         r->has_digest = false;
         r->digest_due_us = now_us + CLUSTER_DIGEST_EVERY_US;

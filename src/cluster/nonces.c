@@ -5,9 +5,12 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 
-#define PLACES (2 * (uint32_t)CLUSTER_KNOWN_NONCES) /* a power of two */
+#define PLACES (2 * (uint32_t)CLUSTER_KNOWN_NONCES)
+
+_Static_assert((PLACES & (PLACES - 1)) == 0, "random bytes modulo PLACES are uniform");
 
 typedef struct nonce_set {
     uint8_t places[PLACES][CLUSTER_NONCE_BYTES];
@@ -46,6 +49,7 @@ bool cluster_nonces_add(cluster_nonces *n, const uint8_t nonce[CLUSTER_NONCE_BYT
         memset(&n->sets[n->newer], 0, sizeof(n->sets[n->newer]));
     }
     nonce_set *s = &n->sets[n->newer];
+    BASE_ASSERT(s->n < CLUSTER_KNOWN_NONCES); /* half full at most: a search ends at an empty place */
     if (is_zeros) s->has_zeros = true;
     else memcpy(place_of(s, nonce), nonce, CLUSTER_NONCE_BYTES);
     s->n++;

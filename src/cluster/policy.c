@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/hash.h"
 #include "cluster/cost.h"
@@ -25,6 +26,7 @@ void cluster_policy_order(const cluster_request *r, int32_t *order) {
         bool module = m < n_modules && (x == r->n_items || r->items[m].position <= r->items[x].position);
         order[i] = module ? m++ : x++;
     }
+    BASE_ASSERT(m == n_modules && x == r->n_items); /* each item once */
 }
 
 /* What has to be computed for a prompt: runs of adjacent tokens. */
@@ -36,6 +38,7 @@ typedef struct work {
 } work;
 
 static void work_close(work *w) {
+    BASE_ASSERT(w->from >= 0 && w->from <= w->to);
     w->attention_us += cluster_cost_attention(w->load, w->to - w->from, w->from);
     w->from = w->to = 0;
 }
@@ -132,6 +135,7 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
     double fresh = BASE_MAX(all - c->held_tokens - w.tokens, 0);
     work_compute(&w, all - fresh, fresh);
     work_close(&w);
+    BASE_ASSERT(c->disk_tokens >= 0 && c->disk_tokens <= c->held_tokens);
     double compute_us = cluster_cost_rows(load, w.tokens) + w.attention_us;
     c->drain_ms = facts->drain_us / 1e3;
     c->compute_ms = compute_us / 1e3;
@@ -142,7 +146,10 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
 
 /* ---- the choice ---- */
 
-static uint64_t drawn_below(const cluster_env *env, uint64_t n) { return base_mix64(env->random(env->user)) % n; }
+static uint64_t drawn_below(const cluster_env *env, uint64_t n) {
+    BASE_ASSERT(n > 0);
+    return base_mix64(env->random(env->user)) % n;
+}
 
 /* Candidates that count: those that are not excluded; fast: nor slow. */
 typedef struct choice {
@@ -167,6 +174,7 @@ static double choice_cost(const choice *x, int32_t i) {
 bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen) {
     choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
     if (policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST && policy != CLUSTER_POLICY_LONGEST_MATCH) return false;
+    BASE_ASSERT(chosen >= 0 && chosen < n && !candidates[chosen].excluded);
     double cost = choice_cost(&x, chosen);
     for (int32_t i = 0; i < n; i++)
         if (candidates[i].excluded && strcmp(candidates[i].excluded, "full") == 0 && choice_cost(&x, i) < cost) return true;
@@ -232,6 +240,7 @@ static int32_t choose_least(choice *x, double near_ties, uint64_t session, const
     uint64_t a = drawn_below(env, count), b = drawn_below(env, count - 1);
     if (b >= a) b++; /* another one */
     int32_t first = choice_nth(x, most, a, NULL), second = choice_nth(x, most, b, NULL);
+    BASE_ASSERT(first >= 0 && second >= 0 && first != second);
     return is_less_loaded(&x->facts[second], &x->facts[first]) ? second : first;
 }
 

@@ -13,7 +13,7 @@
 #define QUANTUM_US 10000.0
 
 void cluster_queue_free(cluster_queue *q) {
-    BASE_ASSERT(q->n == 0);
+    BASE_ASSERT(q->n == 0 && q->n_flows == 0);
     base_free(q->flows);
     turns_free(&q->turns);
     q->flows = NULL;
@@ -70,6 +70,7 @@ static void flow_insert(cluster_flow *f, cluster_request *r, cluster_request *be
 }
 
 int cluster_queue_push(cluster_queue *q, cluster_request *r) {
+    BASE_ASSERT(!r->next && !r->previous); /* in no list */
     cluster_flow *f = queue_flow(q, r);
     if (!f) return RP_ERR_MEMORY;
     cluster_place *p = q->place(r);
@@ -86,6 +87,7 @@ int cluster_queue_push(cluster_queue *q, cluster_request *r) {
 }
 
 static void queue_drop_flow(cluster_queue *q, cluster_flow *f) {
+    BASE_ASSERT(f->n == 0 && !f->last && !f->candidate && q->n_flows > 0);
     base_key salt = flow_salt(f);
     turns_rest(&q->turns, &salt, f->priority);
     *f = q->flows[--q->n_flows];
@@ -112,6 +114,7 @@ void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served) {
     q->n--;
     f->n--;
     f->cost_us -= p->cost_us;
+    BASE_ASSERT(f->n >= 0 && (f->n == 0) == !f->first);
     if (f->first) flow_assign(q, f, next);
     else queue_drop_flow(q, f);
 }
@@ -157,6 +160,7 @@ double cluster_queue_ahead(const cluster_queue *q, int32_t priority, int32_t *n)
         us += q->flows[i].cost_us;
         *n += q->flows[i].n;
     }
+    BASE_ASSERT(*n <= q->n);
     return us;
 }
 

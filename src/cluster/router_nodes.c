@@ -102,11 +102,14 @@ static void node_uncover(router_node *x, const cluster_request *r, int sign) {
     const router_ticket *tk = router_ticket_of(r);
     x->n_uncovered += sign;
     x->uncovered_tokens += (int64_t)sign * tk->work_tokens;
+    BASE_ASSERT(x->n_uncovered >= 0 && x->n_uncovered <= x->n_sent);
+    BASE_ASSERT(x->n_uncovered ? x->uncovered_tokens >= 0 : x->uncovered_tokens == 0);
     x->uncovered_us = x->n_uncovered ? x->uncovered_us + sign * tk->work_us : 0;
 }
 
 /* A request without first byte less. */
 static void node_waits_less(router_node *x, const cluster_request *r, uint64_t now_us) {
+    BASE_ASSERT(x->n_waiting > 0);
     x->n_waiting--;
     x->waiting_us = x->n_waiting ? BASE_MAX(x->waiting_us - router_ticket_of(r)->work_us, 0) : 0;
     x->own_until_us = BASE_MIN(x->own_until_us, now_us + (uint64_t)x->waiting_us);
@@ -121,6 +124,8 @@ static void node_cover(router_node *x, cluster_request *r) {
 
 void router_node_sent(router_node *x, cluster_request *r, uint64_t now_us) {
     router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(r->state == ROUTER_SENT && !r->next && !r->previous);
+    BASE_ASSERT(tk->work_us >= 0 && tk->work_tokens >= 0);
     r->next = NULL;
     r->previous = x->last;
     if (x->last) x->last->next = r;
@@ -136,6 +141,7 @@ void router_node_sent(router_node *x, cluster_request *r, uint64_t now_us) {
 }
 
 void router_node_began(router_node *x, cluster_request *r, uint64_t now_us) {
+    BASE_ASSERT(r->state == ROUTER_SENT); /* it is counted as waiting */
     node_cover(x, r);
     node_waits_less(x, r, now_us);
 }
@@ -154,7 +160,7 @@ void router_node_left(router_node *x, cluster_request *r, uint64_t now_us) {
     else x->last = r->previous;
     r->next = r->previous = NULL;
     x->n_sent--;
-    BASE_ASSERT((x->n_sent == 0) == (x->first == NULL) && x->n_waiting >= 0 && x->n_uncovered >= 0);
+    BASE_ASSERT((x->n_sent == 0) == (x->first == NULL) && x->n_waiting <= x->n_sent && x->n_uncovered <= x->n_sent);
 }
 
 /* When the report was made, by our clock: not before made_us less the time that the fastest one took. */
@@ -192,6 +198,7 @@ double router_node_drain_us(const router_node *x, uint64_t now_us) {
 /* ---- streams ---- */
 
 void router_node_close(cluster_router *t, router_node *x, uint64_t now_us) {
+    BASE_ASSERT(x->stream_is_open);
     x->stream_is_open = false;
     cluster_view_cut(x->view, now_us);
     t->nodes_due_us = 0;
@@ -200,6 +207,7 @@ void router_node_close(cluster_router *t, router_node *x, uint64_t now_us) {
 static void node_open(cluster_router *t, router_node *x, uint64_t now_us) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     uint64_t epoch, after;
+    BASE_ASSERT(!x->stream_is_open);
     cluster_view_open(x->view, now_us, nonce, t->env.random(t->env.user), &epoch, &after);
     x->stream_is_open = true;
     x->opened_us = now_us;

@@ -18,7 +18,10 @@ static bool is(const char *excluded, const char *reason) { return excluded && st
 
 /* ---- which nodes ---- */
 
-static bool has_tried(const router_ticket *tk, int32_t node) { return tk->tried[node / 64] >> (node % 64) & 1; }
+static bool has_tried(const router_ticket *tk, int32_t node) {
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
+    return tk->tried[node / 64] >> (node % 64) & 1;
+}
 
 /* A continuation needs the KV that the answer began with: the same identity. */
 static bool is_other_kv(const router_ticket *tk, const router_node *x) {
@@ -115,6 +118,7 @@ static double mean_requests(const cluster_router *t, uint64_t now_us) {
 }
 
 static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, uint64_t now_us) {
+    BASE_ASSERT(k >= 0 && k <= node && (size_t)node < t->n_nodes); /* candidates are some of the nodes, in their order */
     const router_node *x = &t->nodes[node];
     const rp_engine_load *load = &router_node_load(x)->engine;
     double drain = router_node_drain_us(x, now_us);
@@ -137,7 +141,10 @@ static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, doub
 
 /* ---- the ITL goal ---- */
 
-int32_t router_own_answers(const router_node *x) { return x->n_sent - x->n_waiting; }
+int32_t router_own_answers(const router_node *x) {
+    BASE_ASSERT(x->n_waiting >= 0 && x->n_waiting <= x->n_sent);
+    return x->n_sent - x->n_waiting;
+}
 
 static cluster_own_answers own_answers(const cluster_router *t, const router_node *x, uint64_t then_us) {
     cluster_own_answers own = {.answering = router_own_answers(x), .waiting = x->n_waiting};
@@ -185,6 +192,7 @@ static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decisio
 
 static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     bool as_text = cluster_policy_as_text(t->options.policy);
+    BASE_ASSERT((size_t)router_ticket_of(r)->cap_candidates >= t->n_nodes && t->cap_facts >= t->n_nodes); /* scratch_grow */
     double delayed = mean_requests(t, now_us);
     r->n_candidates = 0;
     if (r->n_items) cluster_index_match(t->index, r->items, r->n_items, (int32_t)t->n_nodes, t->held);
@@ -286,6 +294,7 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
     }
     if (t->options.itl_goal_ms > 0) exclude_by_itl(t, r, &d, now_us);
     int32_t chosen = cluster_policy_choose(t->options.policy, t->options.near_ties, r->candidates, t->facts, r->n_candidates, r, &t->turn, &t->env);
+    BASE_ASSERT(chosen < r->n_candidates && (chosen < 0 || !r->candidates[chosen].excluded));
     if (r->attempts == 0 && decide_goals(t, r, &chosen, &d, now_us)) return d;
     int32_t about = chosen >= 0 ? chosen : least_candidate(r, false);
     if (about >= 0) d.cost_us = cost_of(t, r, about);

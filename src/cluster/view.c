@@ -63,6 +63,7 @@ void cluster_view_free(cluster_view *v) {
 /* ---- State ---- */
 
 static void view_close(cluster_view *v, uint64_t now_us) {
+    BASE_ASSERT(v->state != CLUSTER_VIEW_CLOSED);
     cluster_reader_free(v->reader);
     v->reader = NULL;
     v->state = CLUSTER_VIEW_CLOSED;
@@ -73,7 +74,7 @@ static void view_close(cluster_view *v, uint64_t now_us) {
 void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random, uint64_t *epoch,
                        uint64_t *after) {
     cluster_stream_key key;
-    BASE_ASSERT(v->state == CLUSTER_VIEW_CLOSED);
+    BASE_ASSERT(v->state == CLUSTER_VIEW_CLOSED && !v->reader);
     v->n_opened++; /* no nonce comes twice, whatever `random` is */
     memcpy(nonce, &random, 8);
     memcpy(nonce + 8, &v->n_opened, 8);
@@ -99,6 +100,7 @@ uint64_t cluster_view_opens_at(const cluster_view *v) { return v->opens_at; }
 /* ---- Frames ---- */
 
 static int view_hello(cluster_view *v, const cluster_hello *h) {
+    BASE_ASSERT(h->epoch != 0); /* the reader refuses it */
     v->hello = *h;
     if (h->epoch == v->epoch) return RP_OK;
     if (v->epoch != 0) v->counts.other_epochs++;
@@ -227,6 +229,7 @@ static int view_frame(void *user, const cluster_frame *f) {
     case CLUSTER_DIGEST: rc = view_digest(v, &f->digest, call->err); break;
     }
     call->refused = rc != RP_OK;
+    BASE_ASSERT(!(v->whole && v->in_snapshot) && (rc || v->whole || v->state != CLUSTER_VIEW_LIVE));
     return rc;
 }
 

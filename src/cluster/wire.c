@@ -25,6 +25,7 @@
 #define LOAD_BYTES 217
 #define LONGEST_HELLO (HELLO_BYTES + 5 * 256)
 
+_Static_assert(LOAD_BYTES == 80 + 8 * RP_COST_KNOTS + 4 * 8 + 1, "the table in wire.h");
 _Static_assert(CLUSTER_NODE_NAME_BYTES <= 256, "a string's length has one byte");
 
 /* ---- Numbers ---- */
@@ -95,6 +96,7 @@ static int frame_begin(base_buffer *out, uint8_t kind, size_t n, uint8_t **body)
 
 static void frame_end(base_buffer *out, const cluster_stream_key *key, uint64_t number, const uint8_t *body, size_t n) {
     const size_t bytes = LENGTH_BYTES + SHORTEST_FRAME + n;
+    BASE_ASSERT(body == (const uint8_t *)out->data + out->len + LENGTH_BYTES + 1); /* where frame_begin put it */
     frame_tag((uint8_t *)out->data + out->len + bytes - CLUSTER_TAG_BYTES, key, number, body - 1, n + 1);
     out->len += bytes;
     out->data[out->len] = '\0';
@@ -138,11 +140,13 @@ int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_
     p = put_string(p, hello->model, sizeof hello->model);
     p = put_string(p, hello->kv_format, sizeof hello->kv_format);
     p = put_string(p, hello->weights, sizeof hello->weights);
+    BASE_ASSERT((size_t)(p - b) <= sizeof b);
     return cluster_write_frame(out, key, number, CLUSTER_HELLO, b, (size_t)(p - b));
 }
 
 int cluster_write_snapshot(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, uint64_t n) {
     uint8_t b[16];
+    BASE_ASSERT(n <= CLUSTER_MAX_NAMES); /* a reader refuses more */
     base_put_u64(b, seq);
     base_put_u64(b + 8, n);
     return cluster_write_frame(out, key, number, CLUSTER_SNAPSHOT, b, sizeof b);
@@ -231,7 +235,9 @@ typedef struct body_cursor {
 
 static const uint8_t *body_take(body_cursor *c, size_t n) {
     static const uint8_t zeros[8];
+    BASE_DCHECK(c->p <= c->end);
     if ((size_t)(c->end - c->p) < n) {
+        BASE_ASSERT(n <= sizeof zeros); /* longer fields are taken if they are there */
         c->bad = true;
         c->p = c->end;
         return zeros;
@@ -397,6 +403,7 @@ void cluster_reader_free(cluster_reader *r) {
 /* content: kind, body and tag of the next frame, n bytes. */
 static int reader_take(cluster_reader *r, const uint8_t *content, size_t n, cluster_reader_fn fn, void *user, rp_error *err) {
     uint8_t tag[CLUSTER_TAG_BYTES];
+    BASE_ASSERT(n >= SHORTEST_FRAME && n <= CLUSTER_MAX_FRAME); /* reader_length */
     frame_tag(tag, &r->key, r->number, content, n - CLUSTER_TAG_BYTES);
     if (sodium_memcmp(tag, content + n - CLUSTER_TAG_BYTES, sizeof tag) != 0)
         return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu is not from a node with the cluster's secret, or is damaged",
