@@ -19,11 +19,31 @@
 #define CLUSTER_RESUME_HEADER "x-reprise-resume"
 #define CLUSTER_MARKS_HEADER "x-reprise-marks" /* of a reply: "1" if its stream has marks */
 #define CLUSTER_MARK ": r "                    /* how a mark begins */
-/* Messages. 503: it takes nothing any more, which its load says, too, a little later. 409: for another epoch, nothing was done; for a nonce that the
- * node knows. */
-#define CLUSTER_DRAINING "the server is draining: use another one"
-#define CLUSTER_OTHER_PROCESS "the request is for another process: this node has begun anew"
-#define CLUSTER_REPLAYED "the request was sent before: a router signs each one anew"
+
+/* Why a node refused a request of a router, where its status alone does not define what the router does next. X(ID, "value", message for people).
+ *
+ *   DRAINING        503   the node takes no new requests; its next load says so, too. Nothing was done
+ *   OTHER_PROCESS   409   the route's epoch is that of an earlier process of the node. Nothing was done
+ *   REPLAYED        409   the node has seen the nonce: it has the request, or had it
+ */
+#define CLUSTER_REFUSAL_HEADER "x-reprise-refusal" /* of the reply */
+#define CLUSTER_REFUSALS(X) \
+    X(DRAINING, "draining", "the server is draining: use another one") \
+    X(OTHER_PROCESS, "other-process", "the request is for another process of this node, which has restarted: read its span stream again") \
+    X(REPLAYED, "replayed", "the request was sent before: sign each request with a new nonce")
+typedef enum cluster_refusal {
+    CLUSTER_NO_REFUSAL,
+#define X(id, value, message) CLUSTER_##id,
+    CLUSTER_REFUSALS(X)
+#undef X
+        CLUSTER_N_REFUSALS
+} cluster_refusal;
+
+/* The header's value; its message. Not of CLUSTER_NO_REFUSAL. Static. */
+const char *cluster_refusal_value(cluster_refusal r);
+const char *cluster_refusal_message(cluster_refusal r);
+/* CLUSTER_NO_REFUSAL: another value. */
+cluster_refusal cluster_refusal_read(const char *value);
 
 #define CLUSTER_REQUEST_ID_BYTES 40 /* with its NUL: letters, digits, '-' and '_' */
 #define CLUSTER_ROUTE_BYTES 192

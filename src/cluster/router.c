@@ -54,6 +54,7 @@ static void router_enter(cluster_router *t) {
 
 /* Room may have come. */
 static void router_leave(cluster_router *t) {
+    BASE_ASSERT(t->is_inside);
     router_dispatch(t);
     t->is_inside = false;
 }
@@ -61,6 +62,8 @@ static void router_leave(cluster_router *t) {
 /* ---- a router ---- */
 
 int cluster_router_new(cluster_router **out, const cluster_router_options *options, const cluster_env *env, rp_error *err) {
+    BASE_ASSERT((unsigned)options->policy < CLUSTER_N_POLICIES && (unsigned)options->admission < CLUSTER_N_ADMISSIONS);
+    BASE_ASSERT(options->max_sent >= 0 && options->retry_share >= 0 && options->near_ties >= 0);
     cluster_router *t = base_calloc(1, sizeof(*t));
     *out = NULL;
     if (!t) return base_fail_memory(err, sizeof(*t), "a router");
@@ -174,7 +177,9 @@ void cluster_router_began(cluster_router *t, cluster_request *r) {
 void cluster_router_progress(cluster_router *t, cluster_request *r, int32_t answer_tokens) {
     BASE_ASSERT(!t->is_inside);
     if (r->state == ROUTER_SENT) cluster_router_began(t, r); /* a continuation: its first byte is any one */
-    if (r->state == ROUTER_ANSWERING) r->answer_tokens = answer_tokens;
+    if (r->state != ROUTER_ANSWERING) return;
+    BASE_ASSERT(answer_tokens >= r->answer_tokens); /* what the client has is not taken back: invariant 3 */
+    r->answer_tokens = answer_tokens;
 }
 
 void cluster_router_finished(cluster_router *t, cluster_request *r) {
@@ -185,6 +190,7 @@ void cluster_router_finished(cluster_router *t, cluster_request *r) {
 
 void cluster_router_heard(cluster_router *t, cluster_request *r, uint64_t at_us, bool of_node) {
     if (r->state != ROUTER_SENT && r->state != ROUTER_ANSWERING) return;
+    BASE_ASSERT(r->node >= 0 && (size_t)r->node < t->n_nodes && t->nodes[r->node].n_sent > 0);
     r->heard_us = BASE_MAX(r->heard_us, at_us);
     if (of_node) t->nodes[r->node].heard_us = BASE_MAX(t->nodes[r->node].heard_us, at_us);
 }
@@ -270,16 +276,22 @@ cluster_router_counts cluster_router_counted(const cluster_router *t) {
     c.queued = t->queue.n;
     c.sent = 0;
     for (size_t i = 0; i < t->n_nodes; i++) c.sent += t->nodes[i].n_sent;
+    BASE_ASSERT(t->is_inside || c.queued + c.sent == t->n_requests); /* one that has not ended waits, or a node has it */
     c.names = cluster_index_count(t->index);
     c.index_bytes = cluster_index_bytes(t->index);
     return c;
 }
 
+/* Plans name KV of a format: without it, nothing can be planned for a node. */
+static bool can_be_planned(const router_node *x, uint64_t now_us) {
+    rp_kv_format format;
+    return x->used && router_node_health(x, now_us) == CLUSTER_WELL && cluster_kv_format_find(router_node_hello(x)->kv_format, &format);
+}
+
 static int32_t count_of(const cluster_router *t, const char *identity, uint64_t now_us) {
     int32_t n = 0;
     for (size_t i = 0; i < t->n_nodes; i++)
-        n += t->nodes[i].used && router_node_health(&t->nodes[i], now_us) == CLUSTER_WELL &&
-             strcmp(router_node_hello(&t->nodes[i])->identity, identity) == 0;
+        n += can_be_planned(&t->nodes[i], now_us) && strcmp(router_node_hello(&t->nodes[i])->identity, identity) == 0;
     return n;
 }
 
@@ -288,7 +300,7 @@ const char *cluster_router_identity(const cluster_router *t) {
     const char *best = "";
     int32_t most = 0;
     for (size_t i = 0; i < t->n_nodes; i++) {
-        if (!t->nodes[i].used || router_node_health(&t->nodes[i], now_us) != CLUSTER_WELL) continue;
+        if (!can_be_planned(&t->nodes[i], now_us)) continue;
         const char *identity = router_node_hello(&t->nodes[i])->identity;
         if (strcmp(identity, best) == 0) continue;
         int32_t n = count_of(t, identity, now_us);

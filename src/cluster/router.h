@@ -199,7 +199,9 @@ typedef struct cluster_router_counts {
     int64_t prompt_tokens, held_tokens; /* of placed requests */
 } cluster_router_counts;
 cluster_router_counts cluster_router_counted(const cluster_router *t);
-/* The identity of most nodes that are well: what plans should be made for; "" without any. */
+/* The KV format with that name, of a node's hello. false: this release does not know it, so that nothing can be planned for the node. */
+bool cluster_kv_format_find(const char *name, rp_kv_format *format);
+/* The identity of most nodes that are well and have a known KV format: what plans should be made for; "" without any. */
 const char *cluster_router_identity(const cluster_router *t);
 /* The identity that plans are made for. Other nodes get requests by load alone if they serve a model of the same name, else none. */
 void cluster_router_set_identity(cluster_router *t, const char *identity);

@@ -72,6 +72,7 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     const char *streamed = x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream";
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? streamed : x->content_type);
     if (x->is_stream && x->relay && x->relay->has_marks) add_header(r, CLUSTER_MARKS_HEADER, "1");
+    if (x->relay && relay_refusal(x)) add_header(r, CLUSTER_REFUSAL_HEADER, cluster_refusal_value(relay_refusal(x)));
     add_header(r, "x-request-id", x->id);
     if (x->node) add_header(r, "x-reprise-node", x->node);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
@@ -172,7 +173,7 @@ static void check_state(server_request *x) {
     if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
     if (state == SERVER_STATE_DRAINING && is_of_router) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
-                loading ? "the model is loading: retry later" : CLUSTER_DRAINING);
+                "%s", loading ? "the model is loading: retry later" : cluster_refusal_message(CLUSTER_DRAINING));
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
 }
 

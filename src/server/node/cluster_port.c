@@ -27,7 +27,7 @@ static void read_route(server_request *x) {
     if (resume && !cluster_resume_read(&r->resume, resume))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "malformed " CLUSTER_RESUME_HEADER);
     if (route && !x->problem.kind && r->route.epoch != cluster_node_epoch(x->server->cluster))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, CLUSTER_OTHER_PROCESS);
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, "%s", cluster_refusal_message(CLUSTER_OTHER_PROCESS));
     if (!route || x->problem.kind) return;
     r->has_route = true;
     r->resumes = resume != NULL;
@@ -88,7 +88,7 @@ void cluster_port_end(server_request *x) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     if (!cluster_signature_check(signature, cluster_node_secret(x->server->cluster), &said)) refuse_signature(x);
     else if (!cluster_signature_parse(signature, nonce) || !cluster_node_take_nonce(x->server->cluster, nonce))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, CLUSTER_REPLAYED);
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, "%s", cluster_refusal_message(CLUSTER_REPLAYED));
     else take_tokens(x);
 }
 
