@@ -26,7 +26,7 @@
 #include "pml/plan.h"
 
 /* The first tokens of modules are chosen first, up to this share of the chosen tokens
- * (docs/decisions/0016-blend-begins-with-beginnings.md). */
+ * (docs/decisions/0016-blend-recomputes-module-starts.md). */
 #define BEGINNINGS_PERCENT 75
 #define BEGINNING_TOKENS 8
 

@@ -423,7 +423,7 @@ int generate_check_fields(server_request *x) {
 }
 
 /* A name that no model here has: with one model there is no other that it could mean, so --strict alone refuses it
- * (docs/decisions/0041-agents.md); with several the request was refused before. */
+ * (docs/decisions/0041-compatibility-with-agents.md); with several the request was refused before. */
 static int check_model(server_request *x) {
     const char *name = x->gen->model;
     if (!name || model_pool_find(x->server->models, name)) return SERVER_FINE;
