@@ -50,7 +50,7 @@ static bool has_window(const rp_model *m, int32_t i) {
 
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->net.layers[i];
-    l->window = has_window(m, i) ? m->net.hp.window : 0;
+    l->window = m->net.hp.window > 0 && has_window(m, i) ? m->net.hp.window : 0;
     l->rope = MODEL_NO_ROPE;
     if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
