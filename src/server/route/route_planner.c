@@ -89,7 +89,8 @@ static void look_at_format(route_node *n, const cluster_hello *hello) {
     if (hello->epoch == 0 || hello->epoch == n->format_epoch || cluster_kv_format_find(hello->kv_format, &format)) return;
     n->format_epoch = hello->epoch;
     base_log(BASE_LOG_ERROR, "route: node '%s' has the KV format '%s', which this router does not know: nothing is planned for it, and its requests "
-             "are placed by load alone: run the same release on nodes and routers", n->name, hello->kv_format);
+                             "are placed by load alone: run the same release on nodes and routers",
+             n->name, hello->kv_format);
 }
 
 void route_planner_look(route *t) {

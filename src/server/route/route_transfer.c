@@ -390,8 +390,8 @@ void route_transfer_done(route_transfer *tr, CURLcode result) {
     else if (status >= 200 && status < 300) transfer_succeed(tr);
     else if (status == 503 && tr->refusal == CLUSTER_DRAINING) transfer_fail(tr, CLUSTER_NODE_DRAINS, "draining");
     else if (status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
-    else if (status == 409 && tr->refusal == CLUSTER_OTHER_PROCESS) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted"); /* nothing was done */
-    else if (status == 409 && tr->refusal == CLUSTER_REPLAYED) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost"); /* curl sent it again by itself */
+    else if (status == 409 && tr->refusal == CLUSTER_OTHER_PROCESS) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
+    else if (status == 409 && tr->refusal == CLUSTER_REPLAYED) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost"); /* curl sent it again */
     else if (status == 500 || status == 502) transfer_fail(tr, CLUSTER_NODE_ERROR, "error");
     else {
         keep_reply(tr);
