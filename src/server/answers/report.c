@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/answers/hints.h"
 #include "server/answers/report_prompt.h"
@@ -54,6 +55,7 @@ static int64_t count_written(const rp_result *r, bool adds_text) {
 
 server_usage report_usage(const server_request *x) {
     server_usage u = {0};
+    BASE_ASSERT(x->gen->n > 0 && x->answers->n_choices % x->gen->n == 0); /* so many answers to each prompt */
     for (int32_t i = 0; i < x->answers->n_choices; i++) {
         const rp_result *r = x->answers->choices[i].result;
         if (!r) continue;
@@ -81,6 +83,7 @@ static void count_tiers(server_counts *n, const rp_result *r) {
 }
 
 void report_count(server_request *x, const server_choice *c) {
+    BASE_ASSERT(c->result && c->index >= 0 && c->index < x->answers->n_choices);
     server_counts *n = &x->server->counts;
     const rp_result *r = c->result;
     atomic_fetch_add(&n->answers, 1);

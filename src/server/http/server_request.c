@@ -254,7 +254,7 @@ void server_request_reply_pieces(server_request *x, const char *content_type, in
 }
 
 void server_request_reply_problem(server_request *x) {
-    BASE_ASSERT(x->problem.kind != SERVER_FINE); /* invariant 7 */
+    BASE_ASSERT(x->problem.kind != SERVER_FINE);   /* invariant 7 */
     base_budget *budget = base_budget_enter(NULL); /* the problem may be that there is no more of it */
     server_request_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
     base_budget_enter(budget);
