@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -15,7 +16,8 @@
 void kept_answers_id(const server_request *x, const kept_kind *k, char id[KEPT_ANSWERS_ID_BYTES]) {
     char stored[RELAY_ID_BYTES];
     relay_stored_id(x, stored);
-    snprintf(id, KEPT_ANSWERS_ID_BYTES, "%s%s", k->prefix, stored);
+    const int n = snprintf(id, KEPT_ANSWERS_ID_BYTES, "%s%s", k->prefix, stored);
+    BASE_ASSERT(n > 0 && n < KEPT_ANSWERS_ID_BYTES); /* a cut id would name another answer */
 }
 
 void kept_answers_put(const server_request *x, const kept_kind *k, const json_t *object) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/http/request_memory.h"
 #include "server/http/server_internal.h"
@@ -44,6 +45,7 @@ bool cluster_port_begin(server_request *x) {
                         CLUSTER_ROUTE_HEADER, CLUSTER_RESUME_HEADER);
         return true;
     }
+    BASE_ASSERT(!x->relay && x->server->cluster);
     x->relay = base_calloc(1, sizeof(*x->relay));
     if (!x->relay) return false;
     x->relay->unmarked = BASE_BUFFER(CLUSTER_MAX_RESUMED * sizeof(int32_t));
@@ -69,6 +71,7 @@ static void take_tokens(server_request *x) {
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "the body has %zu bytes: too few for %zu tokens", x->body.len, n);
         return;
     }
+    BASE_ASSERT(!r->tokens);
     if (n > 0 && !(r->tokens = base_calloc(n, sizeof(*r->tokens)))) {
         server_fail_memory(&x->problem);
         return;

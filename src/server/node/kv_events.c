@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -59,6 +60,7 @@ static double seconds_now(void) { return (double)base_clock_wall_ns() * 1e-9; }
 
 /* false: there was no memory. Nobody has seen the piece: it is published by a restart. */
 static bool publish(kv_events *e, bool cleared, size_t n) {
+    BASE_ASSERT(n <= KV_BLOCKS_PIECE && (n > 0 || cleared));
     base_buffer_clear(&e->batch);
     if (kv_event_batch_write(&e->batch, seconds_now(), cleared, e->piece, n)) return false;
     if (!kv_socket_send(e->socket, e->topic, atomic_load(&e->number), e->batch.data, e->batch.len)) return false;
