@@ -19,6 +19,7 @@ static void guided_parse_json(generation *gen, const server_fields *f, const cha
     const json_t *value = server_field(f, name);
     if (!value) return;
     guided_take(gen, f, full);
+    if (f->problem->kind) return; /* the generation owns the text of the first one */
     if (json_is_string(value)) {
         json_error_t at;
         const char *text = json_string_value(value);
