@@ -174,8 +174,8 @@ static json_t *llamacpp_props_sampling(const rp_model *model) {
         const rp_sampling *s = &gen.sampling;
         all = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i}", "temperature", (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p,
                         "min_p", (double)s->min_p, "repeat_penalty", (double)s->repeat_penalty, "repeat_last_n", (int)s->repeat_last);
-        generation_free(&gen);
     }
+    if (empty) generation_free(&gen);
     json_decref(empty);
     return all;
 }
