@@ -116,7 +116,10 @@ int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most) {
     const span_root root = {.salt = c->salt, .key = r->key};
     const size_t before = c->path.n_tokens;
     BASE_ASSERT(r->has_key && before == (size_t)(r->first + r->n - removed)); /* all tokens before it, but for runs */
-    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed), NULL)) return -1;
+    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed), NULL)) {
+        c->shares = false; /* the path may end at that root */
+        return -1;
+    }
     c->moved.n_turned++;
     return (int32_t)(c->path.n_tokens - before);
 }
