@@ -150,10 +150,14 @@ int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
 
 int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
+    int32_t n_roots = c->n_scopes - 1; /* of the text: their turns are before those after runs, which are in the last scope */
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
-        if (!s->span && c->moved.n_added < c->moved.n_turned) rc = moved_kv_add_views(c, err);
-        if (!s->span) continue;                  /* a turn */
+        if (!s->span) { /* a turn */
+            if (n_roots > 0) n_roots--;
+            else if (c->moved.n_added < c->moved.n_turned) rc = moved_kv_add_views(c, err);
+            continue;
+        }
         BASE_ASSERT(kv_span_is_sealed(s->span)); /* invariant 3 */
         uint64_t mask[KV_SPAN_BLOCKS];
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
