@@ -23,7 +23,7 @@ void index_wide_close(index_wide_pool *p) {
     *p = (index_wide_pool){0};
 }
 
-/* Free entries from the last chunk on, so that the first ones are used first. */
+/* Adds a chunk of free entries, the last one first, so that low numbers are used first. */
 static int wide_add_chunk(index_wide_pool *p) {
     if (p->n_chunks >= CLUSTER_INDEX_MAX_WIDE / INDEX_WIDE_CHUNK) return RP_ERR_LIMIT;
     const size_t cap = p->chunks_cap;
@@ -81,7 +81,7 @@ static int wide_grow(index_wide_pool *p, index_wide_chunk *c, size_t n_words) {
 
 int index_wide_set(index_wide_pool *p, uint32_t entry, int32_t node, uint32_t planes) {
     size_t n_words, word = (size_t)node / 64;
-    BASE_ASSERT(planes >> INDEX_WIDE_PLANES == 0 && (planes == 0 || (planes & 7) != 0)); /* a holder has one of the planes 0 to 2 */
+    BASE_ASSERT(planes >> INDEX_WIDE_PLANES == 0 && (planes == 0 || (planes & 7) != 0)); /* a holder has tiers */
     if (word >= p->chunks[entry / INDEX_WIDE_CHUNK].n_words) {
         int rc = planes ? wide_grow(p, &p->chunks[entry / INDEX_WIDE_CHUNK], word + 1) : RP_OK;
         if (rc || !planes) return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_names.c: names of policies, rules of admission and outcomes (reprise_cluster.h), and of KV formats. */
+/* router_names.c: names of policies, admission rules and outcomes (reprise_cluster.h); KV formats by name. */
 #include <string.h>
 
 #include "cluster/router.h"

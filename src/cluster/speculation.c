@@ -24,7 +24,7 @@ static void speculation_drop_first(cluster_speculation *s, cluster_index *x) {
     s->n--;
 }
 
-/* Doubles the ring; without memory it stays. */
+/* Doubles the ring, unless it has its greatest size or there is no memory. */
 static void speculation_grow(cluster_speculation *s) {
     BASE_ASSERT(s->n == s->cap);
     size_t cap = s->cap ? 2 * s->cap : FIRST_CAP;
