@@ -33,6 +33,7 @@ int request_work_open(server_request *x) {
 
 void request_work_close(server_request *x) {
     x->server->answers->free(x);
+    BASE_ASSERT(!x->answers->choices && x->answers->n_choices == 0);
     model_pool_leave(x);
     generation_free(x->gen);
     cluster_node_forget(x);

@@ -239,6 +239,7 @@ static int join_cluster(server_model *m, void *user) {
 
 /* rc: of making the pool. */
 static int accept_requests(rp_server *s, int rc, rp_error *err) {
+    BASE_ASSERT(rc || s->models);
     int loading = SERVER_STATE_LOADING;
     if (!rc && s->cluster) rc = model_pool_visit(s->models, join_cluster, &(join){s->cluster, err});
     if (!rc && s->kv_events) {
@@ -359,6 +360,8 @@ void rp_server_free(rp_server *s) {
     report_ring_free(s->reports);
     response_registry_free(s->responses);
     response_registry_free(s->fingerprints);
+    BASE_ASSERT(s->n_active == 0 && s->n_suspended == 0 && atomic_load(&s->counts.jobs_open) == 0);
+    BASE_ASSERT(atomic_load(&s->body_bytes) == 0 && atomic_load(&s->pending_bytes) == 0); /* all requests are freed */
     api_keys_free(s->keys);
     base_budget_unref(s->memory);
     if (s->stop_event >= 0) close(s->stop_event);

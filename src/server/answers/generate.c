@@ -171,6 +171,7 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
     if (event != TOOL_TEXT && event != TOOL_REASONING) return x->answers->form->call ? x->answers->form->call(x, c, event, item, bytes, n) : 0;
     server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
     c->piece.tokens = c->piece.tokens_end = NULL;
+    BASE_ASSERT(event == TOOL_TEXT || x->answers->form->reasoning); /* splits_reasoning */
     if (event == TOOL_REASONING) return x->answers->form->reasoning(x, c, &piece);
     return x->answers->form->piece ? x->answers->form->piece(x, c, &piece) : 0;
 }
@@ -184,6 +185,7 @@ static json_t *text_of_finder(const server_choice *c, bool reasoning) {
 }
 
 json_t *generate_text(const server_choice *c) {
+    BASE_ASSERT(generate_is_parsed(c) || c->result);
     return generate_is_parsed(c) ? text_of_finder(c, false) : base_json_string(c->result->text, strlen(c->result->text));
 }
 
@@ -391,6 +393,7 @@ static void submit_embeddings(server_request *x) {
 
 /* Returns a server_problem_kind, of the first job if that is refused. */
 static int submit_first_embeddings(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices > 0 && x->answers->n_submitted == 0);
     pthread_mutex_lock(&x->lock);
     submit_embeddings(x);
     x->problem = x->answers->choices[0].problem;

@@ -66,6 +66,7 @@ server_usage report_usage(const server_request *x) {
         u.cached += r->cached_tokens;
         u.written += count_written(r, !x->gen->adds_nothing);
     }
+    BASE_ASSERT(u.cached <= u.prompt && u.reasoning <= u.answer); /* parts of them */
     return u;
 }
 
@@ -113,6 +114,7 @@ static json_t *plan_item_fields(const rp_plan_item *item) {
 
 /* NULL: out of memory. */
 static json_t *plan_item_kept_shares(const rp_result *r, const rp_plan_item *item) {
+    BASE_ASSERT(item->first_kept_share + item->n_kept_shares <= r->n_kept_shares);
     json_t *list = json_array();
     for (int32_t i = 0; i < item->n_kept_shares && list; i++)
         if (json_array_append_new(list, json_real(report_rounded((double)r->kept_shares[item->first_kept_share + i])))) {

@@ -201,6 +201,7 @@ static int64_t tokens_after(const struct request_fingerprint *f, size_t n_common
 }
 
 static fingerprint_difference find_difference(const struct request_fingerprint *own, const struct request_fingerprint *earlier, size_t n_common) {
+    BASE_ASSERT(n_common <= own->n_messages && n_common <= earlier->n_messages);
     for (int d = FINGERPRINT_SAME + 1; d < N_FIELDS; d++) {
         const bool is_other = d == FINGERPRINT_MESSAGES ? n_common < earlier->n_messages : own->fields[d] != earlier->fields[d];
         if (is_other) return (fingerprint_difference)d;

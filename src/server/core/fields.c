@@ -98,6 +98,7 @@ void server_field_int(const server_fields *f, const char *name, int64_t min, int
 }
 
 void server_field_real(const server_fields *f, const char *name, double min, double max, float *out) {
+    BASE_ASSERT(min <= max);
     const json_t *value = server_field(f, name);
     if (!value) return;
     double v = json_number_value(value);

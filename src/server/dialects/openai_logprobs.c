@@ -17,6 +17,7 @@ static json_t *logprob_entry(const server_request *x, int32_t token, float logpr
 }
 
 static json_t *token_entry(const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+    BASE_ASSERT(n_top >= 0 && (n_top == 0 || top));
     json_t *one = logprob_entry(x, token, logprob), *list = json_array();
     for (int32_t i = 0; i < n_top && list; i++)
         if (json_array_append_new(list, logprob_entry(x, top[i].token, top[i].logprob))) break;

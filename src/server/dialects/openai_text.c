@@ -58,6 +58,7 @@ typedef struct columns {
 
 static void add_row(columns *c, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
     size_t n = 0;
+    BASE_ASSERT(n_top >= 0 && (n_top == 0 || top));
     json_t *likeliest = json_object();
     rp_token_bytes(x->model->model, token, false, &n);
     for (int32_t i = 0; i < n_top; i++) {

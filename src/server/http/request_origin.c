@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
@@ -47,6 +48,7 @@ static size_t name_length(const char *host, size_t n) {
     const char *end = n > 0 && host[0] == '[' ? memchr(host, ']', n) : memchr(host, ':', n);
     if (!end) return n > 0 && host[0] == '[' ? SIZE_MAX : n;
     size_t name = (size_t)(end - host) + (host[0] == '[');
+    BASE_ASSERT(name <= n);
     size_t digits = name;
     if (digits < n && host[digits++] != ':') return SIZE_MAX;
     for (; digits < n; digits++)

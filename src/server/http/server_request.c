@@ -278,6 +278,7 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
 }
 
 int server_request_done(server_request *x, const char *event) {
+    BASE_ASSERT(!x->is_lines && !x->is_bytes);
     if (x->relay) x->relay->frames++;
     return base_buffer_printf(&x->reply, "%s%s%sdata: [DONE]\n\n", event ? "event: " : "", event ? event : "", event ? "\n" : "") != 0;
 }

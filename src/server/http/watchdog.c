@@ -215,6 +215,7 @@ server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint
 
 /* Locked. */
 static void watchdog_unwatch(watchdog *g, server_peer *p) {
+    BASE_ASSERT(p->request || !p->watched);
     if (p->watched) epoll_ctl(g->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     p->watched = false;
     p->request = NULL;

@@ -69,6 +69,7 @@ static int path_of(const schema_folder *f, const char *tenant, const char *name,
     base_hash_final(&h, &key);
     base_key_hex(&key, file, DIGITS);
     memcpy(file + DIGITS, SUFFIX, sizeof(SUFFIX));
+    BASE_ASSERT(strlen(file) == NAME_BYTES - 1);
     return path_to(f, file, out, err);
 }
 

@@ -147,6 +147,7 @@ static int registry_add(schema_registry *s, const registry_item *item) {
 }
 
 int schema_registry_put(schema_registry *s, const schema_entry *e) {
+    BASE_ASSERT(e->text); /* not a removal */
     registry_item item = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), base_strndup(e->text, e->n), e->n, e->changed};
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.name && item.text) {

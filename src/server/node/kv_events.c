@@ -147,9 +147,11 @@ void kv_events_join(kv_events *e, rp_engine_options *o) {
 
 int kv_events_ready(kv_events *e, const char *model, rp_error *err) {
     char checked[KV_EVENTS_NAME_BYTES];
+    BASE_ASSERT(e->blocks && e->socket);
     const int rc = set_name(checked, "model", model, err);
     if (rc) return rc;
-    snprintf(e->topic, sizeof(e->topic), "kv@%s@%s", e->name, checked);
+    const int n = snprintf(e->topic, sizeof(e->topic), "kv@%s@%s", e->name, checked);
+    BASE_ASSERT(n > 0 && (size_t)n < sizeof(e->topic)); /* a cut topic would be another model's */
     e->has_thread = pthread_create(&e->thread, NULL, events_main, e) == 0;
     return e->has_thread ? RP_OK : base_fail_errno(err, "cannot start the KV events'", "thread");
 }

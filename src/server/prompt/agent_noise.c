@@ -434,6 +434,7 @@ static void read_opening(const generation *gen, size_t m, noise_opening *o) {
 
 /* The lines of the system messages come first, then those of the message itself. */
 static int settle_user(noise_moves *a, size_t m, const noise_opening *o) {
+    BASE_ASSERT(o->pieces.n == 0 || o->pieces.items[o->pieces.n - 1].end <= o->end); /* to which they move */
     const size_t at = place_after_cut(&o->pieces, o->end);
     if (note_and_collect(a, m, &o->pieces) || cut_pieces(a->gen, m, &o->pieces, a->p)) return (int)a->p->kind;
     return a->facts.len > 0 ? insert_lines(a->gen, m, at, &a->facts, a->p) : SERVER_FINE;
@@ -499,6 +500,7 @@ static size_t count_systems(const generation *gen) {
 static int append_to_system(generation *gen, size_t m, const base_buffer *lines, server_problem *p) {
     const size_t constant = gen->messages[m].n;
     if (lines->len == 0) return SERVER_FINE;
+    BASE_ASSERT(gen->messages[m].role == RP_ROLE_SYSTEM);
     if (insert_lines(gen, m, constant, lines, p)) return (int)p->kind;
     if (m == 0 && gen->stable_bytes == 0) gen->stable_bytes = constant;
     return SERVER_FINE;

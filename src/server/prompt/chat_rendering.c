@@ -152,6 +152,7 @@ static bool adapt(server_request *x, chat_style *style, bool *merged, rp_templat
     const chat_retry retry = chat_input_adapt(&in, *merged, why);
     *style = in.style;
     if (retry != CHAT_MERGE) return retry == CHAT_AGAIN;
+    BASE_ASSERT(!*merged); /* once */
     *merged = true;
     return merge_messages(x->gen, &x->problem) == SERVER_FINE;
 }

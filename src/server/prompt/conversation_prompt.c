@@ -95,6 +95,7 @@ static void conversation_append_all(conversation *c) {
         conversation_append_message(c, &gen->messages[i], part, next);
         part = next;
     }
+    BASE_ASSERT(c->x->problem.kind || part == end); /* parts are ordered by message */
 }
 
 /* The schema of all parts of type module; *out NULL: there is none. Returns a server_problem_kind. */

@@ -112,6 +112,7 @@ static void splitter_run(splitter *s) {
             else splitter_add(s, &gen->parts[k]);
         }
     }
+    BASE_ASSERT(s->p->kind || k == gen->n_parts); /* parts are ordered by message */
 }
 
 int document_split_apply(const document_split *d, generation *gen, server_problem *p) {

@@ -416,6 +416,7 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
 
 void generation_add_reasoning(generation *gen, const char *text, server_problem *p) {
     if (p->kind || !text || !text[0] || gen->n_messages == 0) return;
+    BASE_ASSERT(gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT);
     int rc = base_grow((void **)&gen->reasonings, &gen->cap_reasonings, gen->n_reasonings + 1, SERVER_MAX_PARTS, sizeof(*gen->reasonings));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts with reasoning: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);

@@ -199,6 +199,7 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
         base_free(l.items);
         return;
     }
+    BASE_ASSERT(l.n <= n + 1);
     base_free(gen->messages);
     gen->messages = l.items;
     gen->cap_messages = gen->n_messages + 1;
