@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -180,6 +181,7 @@ static double gap_percentile_ms(const sim_cluster *s, uint64_t n, double p) {
         before += s->gaps[i];
         if (before > rank) return (double)sim_gap_of(i) / 1e3;
     }
+    BASE_ASSERT(n == 0); /* else a bucket has the rank */
     return 0;
 }
 
