@@ -45,7 +45,7 @@ static int grammar_constraint_judge(int rc, bool *too_hard, rp_error *err) {
 
 /* Does the grammar allow the token at *place? Then *place is set to the position after it. The same as the trie, for one token. */
 static int try_token(grammar_constraint *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
-    BASE_ASSERT(*place > MATCHER_NOWHERE && (size_t)*place < g->matcher.pool.n_places);
+    BASE_ASSERT(*place >= MATCHER_NOWHERE && (size_t)*place < g->matcher.pool.n_places);
     const matcher_place *at = &g->matcher.pool.places[*place];
     size_t n = 0;
     const char *bytes = tokenizer_answer_bytes(g->tokenizer, token, g->special_text, &n);
