@@ -45,9 +45,10 @@ static job_embedding *embedding_of(const rp_job *c) { return job_feature_state(c
 /* An embedding ignores them. */
 static void embedding_options(rp_request *o) {
     if (o->pooling == RP_POOLING_OFF) return;
-    o->max_tokens = o->n_draft = o->n_stops = o->n_logprobs = 0;
+    o->max_tokens = o->n_draft = o->n_stops = o->n_logprobs = o->n_prompt_logprobs = o->n_forced = 0;
     o->sampling = rp_sampling_defaults();
     o->stops = NULL;
+    o->forced = NULL;
     o->grammar = o->grammar_trigger = NULL;
     o->shifted_reuse = -1;
     o->continues_last = false;
@@ -145,6 +146,7 @@ static void want_row(const rp_job *c, rp_pooling pooling, int32_t k, model_row *
 
 static void embedding_row(rp_job *c, int32_t token, model_row *row) {
     const job_embedding *embedding = embedding_of(c);
+    BASE_ASSERT(token < c->n_prompt); /* no answer follows */
     want_row(c, embedding->pooling, token, row);
     if (!c->wants.one_part) return;
     row->after = c->positions[c->n_prompt - 1] - row->pos;
