@@ -153,6 +153,7 @@ static json_t *audit_pairs(const rp_audit *a, size_t schema) {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_pairs && list; i++) {
         const rp_audit_pair *p = &a->pairs[i];
+        BASE_ASSERT(p->schema < a->n_schemas);
         if (p->schema == schema)
             json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", audit_http_text(p->first), audit_http_text(p->second), "figures",
                                                   audit_figures_figures(&p->figures), "excess_kl", p->excess_kl));

@@ -607,6 +607,7 @@ static void swap_buffers(base_buffer *a, base_buffer *b) {
 
 /* What has come of a choice, into the reader's own buffers. Returns whether its call was over then. */
 static bool take_pending(server_request *x, server_choice *c) {
+    BASE_ASSERT(!c->ended);
     base_buffer_clear(&c->taken_text);
     base_buffer_clear(&c->taken_tokens);
     base_buffer_clear(&c->taken_sampled);
@@ -676,6 +677,7 @@ static bool new_progress(const server_choice *c, bool is_over, server_prompt_pro
 static int report_progress(server_request *x, server_choice *c, bool is_over) {
     server_prompt_progress progress;
     if (!reports_progress(x) || !new_progress(c, is_over, &progress)) return 0;
+    BASE_ASSERT(!c->is_prompt_done);
     c->n_progress = progress.done;
     c->is_prompt_done = is_over;
     return x->answers->form->progress(x, c, &progress);

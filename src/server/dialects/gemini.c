@@ -166,6 +166,7 @@ static int gemini_report_call(server_request *x, server_choice *c, tool_event ev
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
+    BASE_ASSERT(item->tool);
     json_t *parts = json_pack("[o]", gemini_part_of(c, item));
     return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
 }

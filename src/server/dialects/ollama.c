@@ -295,6 +295,7 @@ static int ollama_call(server_request *x, server_choice *c, tool_event event, co
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
+    BASE_ASSERT(item->tool);
     json_t *call = call_of(x, c, item);
     if (!call) return server_request_line(x, object_of(x, (ollama_answer){.content = tool_item_source(item)}, false));
     return server_request_line(x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call), NULL}, false));

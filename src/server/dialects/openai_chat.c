@@ -200,6 +200,7 @@ static int openai_chat_report_call(server_request *x, server_choice *c, tool_eve
 }
 
 static int openai_chat_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
+    BASE_ASSERT(x->gen->returns_progress);
     json_t *all = openai_chat_head(x, "chat.completion.chunk",
                                    json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)c->index, "delta", "logprobs", "finish_reason"));
     if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());

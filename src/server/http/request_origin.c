@@ -33,6 +33,7 @@ static bool request_origin_copy_name(char out[SERVER_HOST_BYTES], const char *na
 
 static int names_add(server_names *names, const char *name, size_t n, rp_error *err) {
     char lower[SERVER_HOST_BYTES];
+    BASE_ASSERT(names->n >= 0 && names->n <= (int)BASE_ARRAY_LEN(names->names));
     if (!request_origin_copy_name(lower, name, n)) return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
     if (lower[strcspn(lower, "/@ \t\r\n")] || (lower[0] != '[' && strchr(lower, ':')))
         return base_fail(err, RP_ERR_INVALID, "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
