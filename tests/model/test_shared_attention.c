@@ -37,7 +37,7 @@
 #define MAX_ROWS 64
 #define MAX_VIEWS 32 /* of a context that is composed */
 #define N_STEPS 5
-#define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
+#define FIRST_POS 500   /* of fresh tokens, where the model has so many positions */
 #define START_SPREAD 50 /* of the first positions of contexts: with the steps, they fit the 256 learned positions of the golden models */
 #define MAX_SHIFT 150
 #define MOST_WEIGHTS (64 * 64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: of at most 64 query heads of 64 layers */
