@@ -23,6 +23,7 @@ int attention_observer_new(attention_observer **out, int32_t n_layers, int32_t n
     o->n_heads = n_heads;
     o->one = ldexp(1.0, SUM_BITS);
     for (int64_t n_weights = 1; n_weights < most; n_weights *= 2) o->one /= 2;
+    BASE_ASSERT(o->one >= 1); /* `most` weights of 1 are below 2^63 */
     o->first_view = first_view;
     o->n_views = n_views;
     o->n = n;
@@ -31,6 +32,7 @@ int attention_observer_new(attention_observer **out, int32_t n_layers, int32_t n
 }
 
 int query_record_new(query_record **out, int32_t n_layers, int32_t width, rp_error *err) {
+    BASE_ASSERT(n_layers > 0 && width > 0);
     const size_t bytes = sizeof(query_record) + sizeof(float) * (size_t)n_layers * KV_SPAN_TOKENS * (size_t)width;
     query_record *q = *out = base_calloc(1, bytes);
     if (!q) return base_fail_memory(err, bytes, "queries");

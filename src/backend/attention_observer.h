@@ -23,6 +23,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "kv/span.h"
 
 typedef enum attention_measure { ATTENTION_MAXIMUM,
@@ -57,6 +58,7 @@ typedef struct query_record {
 /* RP_ERR_MEMORY. Freed with base_free. */
 int query_record_new(query_record **out, int32_t n_layers, int32_t width, rp_error *err);
 static inline float *query_record_at(query_record *q, int32_t layer, int32_t slot) {
+    BASE_DCHECK(layer >= 0 && layer < q->n_layers && slot >= 0 && slot < KV_SPAN_TOKENS);
     return q->x + ((int64_t)layer * KV_SPAN_TOKENS + slot) * q->width;
 }
 

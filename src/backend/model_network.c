@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/check.h"
+
 bool model_is_recurrent(const model_network *net) {
     bool is = false;
     for (int32_t l = 0; l < net->hp.n_layers && !is; l++) is = net->layers[l].mixer != MODEL_ATTENTION;
@@ -15,10 +17,12 @@ bool model_rope_is_long(const model_network *net, int32_t n_ctx) {
 }
 
 const model_rope *model_layer_rope(const model_network *net, int32_t rope, int32_t n_ctx) {
+    BASE_ASSERT(rope == MODEL_ROPE_GLOBAL || rope == MODEL_ROPE_LOCAL_BASE); /* MODEL_ROPE_LONG is chosen here */
     return &net->ropes[rope == MODEL_ROPE_GLOBAL && model_rope_is_long(net, n_ctx) ? MODEL_ROPE_LONG : rope];
 }
 
 void model_rope_angles(const model_network *net, const model_rope *rope, int32_t pos, float scale, float *cs) {
+    BASE_DCHECK(net->hp.rot_dim % 2 == 0);
     for (int32_t i = 0; i < net->hp.rot_dim / 2; i++) {
         double angle = pos * rope->frequencies[i];
         cs[2 * i] = (float)(scale * cos(angle));

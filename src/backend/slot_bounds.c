@@ -25,16 +25,20 @@ uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_run
 static void cut_groups(slot_bounds *s, const int32_t *run_ends) {
     for (int32_t run = 0, slot = 0; run < s->n_runs; run++) {
         s->runs[run] = (slot_run){.first = s->n_groups, .view = s->slots[slot].view};
+        BASE_ASSERT(slot < run_ends[run] && run_ends[run] <= s->n_slots); /* no run is empty */
         for (; slot < run_ends[run]; slot = s->groups[s->n_groups++].end)
             s->groups[s->n_groups] = (slot_group){slot, BASE_MIN(slot + SLOT_GROUP, run_ends[run])};
         s->runs[run].end = s->n_groups;
     }
+    BASE_ASSERT(s->groups[s->n_groups - 1].end == s->n_slots);
 }
 
 static void find_others(slot_bounds *s, const kv_context *context) {
     for (size_t i = 0; i < s->n_views; i++) memcpy(s->others[i], context->views[i].mask, sizeof(s->others[i]));
-    for (int32_t i = 0; i < s->n_slots; i++)
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        BASE_DCHECK((size_t)s->slots[i].view < s->n_views && s->slots[i].slot < KV_SPAN_TOKENS);
         s->others[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << s->slots[i].slot % KV_BLOCK_SLOTS);
+    }
 }
 
 static bool alloc_parts(slot_bounds *s, size_t n_groups, size_t bytes) {
@@ -65,6 +69,7 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     }
     memcpy(s->slots, slots, (size_t)n_slots * sizeof(*slots));
     cut_groups(s, run_ends);
+    BASE_ASSERT(s->n_groups == n_groups); /* the keys have room for just these */
     find_others(s, context);
     return RP_OK;
 }

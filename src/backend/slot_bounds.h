@@ -19,6 +19,7 @@
 #ifndef BACKEND_SLOT_BOUNDS_H
 #define BACKEND_SLOT_BOUNDS_H
 
+#include "base/check.h"
 #include "kv/context.h"
 
 /* A slot of a sequence: its view of the context (of an observer: of its views), its slot there, and its position in the sequence. */
@@ -63,11 +64,13 @@ uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_run
 static inline int64_t slot_bounds_blocks(const slot_bounds *s) { return (s->n_groups + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
 /* A block of 64 groups: the largest elements, or the smallest. layer: of the KV. */
 static inline uint16_t *slot_bounds_keys(const slot_bounds *s, int32_t layer, int32_t kv_head, int64_t block, bool smallest) {
+    BASE_DCHECK(kv_head >= 0 && kv_head < s->n_kv_heads && block >= 0 && block < slot_bounds_blocks(s));
     const int64_t head = (int64_t)layer * s->n_kv_heads + kv_head;
     return s->keys + ((head * slot_bounds_blocks(s) + block) * 2 + smallest) * s->key_dim * KV_BLOCK_SLOTS;
 }
 /* Does a row at pos see any slot of a group in a layer with that window (0: none)? */
 static inline bool slot_bounds_reaches(const slot_bounds *s, int32_t group, int32_t pos, int32_t window) {
+    BASE_DCHECK(group >= 0 && group < s->n_groups);
     return window == 0 || pos - s->slots[s->groups[group].end - 1].pos < window;
 }
 

@@ -37,7 +37,10 @@ base_budget *base_budget_new(base_budget *parent, uint64_t limit) {
 }
 
 base_budget *base_budget_ref(base_budget *b) {
-    if (b) atomic_fetch_add_explicit(&b->n_refs, 1, memory_order_relaxed);
+    if (!b) return NULL;
+    const uint32_t before = atomic_fetch_add_explicit(&b->n_refs, 1, memory_order_relaxed);
+    BASE_ASSERT(before > 0); /* else it is freed */
+    (void)before;
     return b;
 }
 
@@ -142,6 +145,7 @@ void base_budget_give(size_t n) {
 
 base_budget *base_budget_enter(base_budget *b) {
     base_budget *before = own.budget;
+    BASE_ASSERT(before || own.left == 0); /* what is left is of a budget */
     if (before == b) return before;
     if (before && own.left > 0) budget_return(before, own.left);
     own.budget = b;

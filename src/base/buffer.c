@@ -14,10 +14,12 @@
 /* One byte more, for the NUL. */
 int base_buffer_reserve(base_buffer *b, size_t n) {
     size_t limit = BASE_MIN(b->limit, SIZE_MAX - 1); /* so that the NUL can be counted */
+    BASE_ASSERT(b->len <= limit);                    /* invariant 4 */
     if (n > limit - b->len) return RP_ERR_LIMIT;
     void *data = b->data;
     int rc = base_grow(&data, &b->cap, b->len + n + 1, limit + 1, 1);
     b->data = data;
+    BASE_DCHECK(rc || b->cap > b->len + n);
     if (rc == 0) b->data[b->len] = '\0';
     return rc;
 }

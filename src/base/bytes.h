@@ -6,13 +6,17 @@
 
 #include <stdint.h>
 
+#include "base/check.h"
+
 /* The n lowest bytes of v, 0 <= n <= 8; the others are not written. */
 static inline void base_put_le(uint8_t *out, uint64_t v, int n) {
+    BASE_DCHECK(n >= 0 && n <= 8);
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> 8 * i);
 }
 
 /* A number of n bytes. */
 static inline uint64_t base_get_le(const uint8_t *in, int n) {
+    BASE_DCHECK(n >= 0 && n <= 8);
     uint64_t v = 0;
     for (int i = 0; i < n; i++) v |= (uint64_t)in[i] << 8 * i;
     return v;

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* sched_getaffinity: the processors of this process, not of the machine */
 
+#include "base/check.h"
 #include "base/cpu.h"
 
 #include <sched.h>
@@ -118,6 +119,7 @@ int base_cpu_detect(base_cpu_level *out, rp_error *err) {
         }
     }
     while (!base_cpu_has((base_cpu_level)level)) level--;
+    BASE_ASSERT(level >= 0); /* every processor has the generic level */
     *out = (base_cpu_level)level;
     return 0;
 }

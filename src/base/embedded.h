@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/check.h"
+
 typedef struct base_embedded {
     const char *name;           /* its path below its root; NULL ends a table */
     const unsigned char *bytes; /* followed by a NUL */
@@ -14,9 +16,9 @@ typedef struct base_embedded {
 
 /* The file of that name, or NULL. */
 static inline const base_embedded *base_embedded_find(const base_embedded *table, const char *name) {
-    for (; table->name; table++)
-        if (strcmp(table->name, name) == 0) return table;
-    return NULL;
+    while (table->name && strcmp(table->name, name) != 0) table++;
+    BASE_DCHECK(!table->name || table->bytes[table->n] == '\0');
+    return table->name ? table : NULL;
 }
 
 #endif

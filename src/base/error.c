@@ -6,6 +6,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include "base/check.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -27,11 +28,13 @@ static void error_tidy(char *s, bool truncated) {
 }
 
 static void error_fill(rp_error *err, rp_code code, const char *where, uint64_t offset, const char *fmt, va_list ap) {
+    BASE_ASSERT(code < 0); /* invariant 1: a success leaves the error alone */
     rp_error e = {.code = code, .offset = offset};
     int n = snprintf(e.where, sizeof e.where, "%s", where);
     error_tidy(e.where, n >= (int)sizeof e.where);
     size_t used = 0;
     if (e.where[0]) used = (size_t)snprintf(e.message, sizeof e.message, "%s: ", e.where);
+    BASE_ASSERT(used < sizeof e.message);
     n = vsnprintf(e.message + used, sizeof e.message - used, fmt, ap);
     error_tidy(e.message, n < 0 || (size_t)n >= sizeof e.message - used);
     *err = e;

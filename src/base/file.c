@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE /* madvise */
 
+#include "base/check.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -211,6 +212,7 @@ int base_new_file_open(base_new_file *out, const char *path, rp_error *err) {
 }
 
 int base_new_file_commit(base_new_file *f, rp_error *err) {
+    BASE_ASSERT(f->file && f->temporary); /* a file is committed once */
     errno = 0;
     bool written = !ferror(f->file) && fflush(f->file) == 0 && fsync(fileno(f->file)) == 0;
     int cause = errno;

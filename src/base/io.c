@@ -36,6 +36,7 @@ static _Atomic int fault_kind, fault_set;
 
 /* Counts a call, and returns its fault. set: the smallest one that contains the call. */
 static base_io_fault count_call(base_io_set set) {
+    BASE_ASSERT((unsigned)set < BASE_IO_SET_COUNT);
     uint64_t numbers[BASE_IO_SET_COUNT] = {0};
     for (int i = 0; i <= (int)set; i++) numbers[i] = atomic_fetch_add_explicit(&n_calls[i], 1, memory_order_relaxed) + 1;
     uint64_t fault = atomic_load_explicit(&fault_number, memory_order_relaxed);
@@ -94,6 +95,7 @@ static const char *io_advice(int cause) {
 /* RP_ERR_IO by errno, which stays as it is. */
 static int io_fail(rp_error *err, const char *what, const char *path) {
     int cause = errno;
+    BASE_DCHECK(cause != 0); /* invariant 7 */
     char text[128];
     base_fail(err, RP_ERR_IO, "%s '%s': %s%s", what, path, base_errno_text(cause, text, sizeof text), io_advice(cause));
     errno = cause;
@@ -226,6 +228,7 @@ int base_io_create(base_io_file *out, const char *path, rp_error *err) {
 }
 
 bool base_io_lock(const base_io_file *f) {
+    BASE_ASSERT(f->path); /* it is open: a closed one has the descriptor 0 */
     int rc;
     do rc = flock(f->fd, LOCK_EX | LOCK_NB);
     while (rc != 0 && errno == EINTR);
@@ -233,6 +236,7 @@ bool base_io_lock(const base_io_file *f) {
 }
 
 int base_io_map(base_map *out, const base_io_file *f, size_t n, rp_error *err) {
+    BASE_ASSERT(f->path);
     *out = (base_map){0};
     void *data = meets_fault(BASE_IO_ALL) ? MAP_FAILED : mmap(NULL, n, PROT_READ, MAP_PRIVATE, f->fd, 0);
     if (data == MAP_FAILED) return io_fail(err, "cannot map", f->path);
@@ -256,6 +260,7 @@ static size_t total_bytes(const struct iovec *pieces, int n) {
 
 /* Bytes [begin, end) of the pieces, as pieces. */
 static int iovec_cut(const struct iovec *pieces, int n, size_t begin, size_t end, struct iovec *out) {
+    BASE_DCHECK(begin <= end && n <= BASE_IO_MAX_PIECES);
     int n_out = 0;
     size_t at = 0;
     for (int i = 0; i < n; at += pieces[i++].iov_len) {
@@ -300,13 +305,14 @@ static size_t transfer_all(transfer *t, size_t end) {
         }
         if (n == 0 && !t->is_read) errno = EIO; /* a system that writes nothing and sets no errno */
         if (n <= 0) return done;
+        BASE_ASSERT((size_t)n <= end - done);
         done += (size_t)n;
     }
     return done;
 }
 
 int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err) {
-    BASE_ASSERT(n <= BASE_IO_MAX_PIECES);
+    BASE_ASSERT(f->path && n <= BASE_IO_MAX_PIECES);
     base_io_fault fault = count_call(BASE_IO_ALL);
     size_t bytes = total_bytes(pieces, n);
     transfer t = {.file = f, .pieces = pieces, .n = n, .is_read = true, .offset = offset, .is_signalled = fault == BASE_IO_INTERRUPT};
@@ -322,7 +328,7 @@ int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, 
 }
 
 int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err) {
-    BASE_ASSERT(n <= BASE_IO_MAX_PIECES);
+    BASE_ASSERT(f->path && n <= BASE_IO_MAX_PIECES);
     base_io_fault fault = count_call(BASE_IO_CHANGES);
     size_t bytes = total_bytes(pieces, n);
     transfer t = {.file = f, .pieces = pieces, .n = n, .is_signalled = fault == BASE_IO_INTERRUPT};
@@ -337,6 +343,7 @@ int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_
 /* ---- the rest ---- */
 
 int base_io_reserve(const base_io_file *f, uint64_t n, rp_error *err) {
+    BASE_ASSERT(f->path);
     int rc = meets_fault(BASE_IO_CHANGES) ? -1 : 0;
     bool is_refused_here = rc != 0;
     while (!is_refused_here && (rc = fallocate(f->fd, 0, 0, (off_t)n)) != 0 && errno == EINTR) continue;
@@ -345,6 +352,7 @@ int base_io_reserve(const base_io_file *f, uint64_t n, rp_error *err) {
 }
 
 int base_io_touch(const base_io_file *f, rp_error *err) {
+    BASE_ASSERT(f->path);
     return meets_fault(BASE_IO_CHANGES) || futimens(f->fd, NULL) != 0 ? io_fail(err, "cannot set the time of", f->path) : RP_OK;
 }
 
@@ -364,6 +372,7 @@ static int sync_again(int fd) {
 }
 
 int base_io_sync(const base_io_file *f, rp_error *err) {
+    BASE_ASSERT(f->path);
     return meets_fault(BASE_IO_CHANGES) || sync_again(f->fd) != 0 ? io_fail(err, "cannot sync", f->path) : RP_OK;
 }
 
@@ -507,6 +516,7 @@ int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {
 }
 
 int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err) {
+    BASE_ASSERT(f->path);
     struct stat st;
     *out = (base_io_sizes){0};
     if (meets_fault(BASE_IO_ALL) || fstat(f->fd, &st) != 0) return io_fail(err, "cannot examine", f->path);

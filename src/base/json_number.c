@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_number.c: see json_number.h. Owns nothing. */
+#include "base/check.h"
 #include "base/json_number.h"
 
 #include <math.h>
@@ -87,6 +88,7 @@ void base_json_real_text(double value, char out[BASE_JSON_REAL_BYTES]) {
     char *comma = strchr(out, ','); /* of a locale */
     if (comma) *comma = '.';
     const size_t n = strlen(out);
+    BASE_DCHECK(n + sizeof(".0") <= BASE_JSON_REAL_BYTES);
     if (!strpbrk(out, ".e")) memcpy(out + n, ".0", sizeof(".0")); /* else it would read as an integer */
 }
 
@@ -95,6 +97,7 @@ static int64_t exponent_of(const char *text) {
     const bool negative = *text == '-';
     if (*text == '-' || *text == '+') text++;
     for (; *text >= '0' && *text <= '9'; text++) value = BASE_MIN(10 * value + (*text - '0'), MOST_EXPONENT);
+    BASE_DCHECK(value >= 0 && value <= MOST_EXPONENT);
     return negative ? -value : value;
 }
 
@@ -118,6 +121,7 @@ static int decimal_of(const char *text, base_json_decimal *out) {
     if (*text) out->point += exponent_of(text + 1);
     while (out->n > 0 && out->digits[out->n - 1] == '0') out->n--;
     if (out->n == 0) out->point = 0, out->negative = false;
+    BASE_DCHECK(out->n == 0 || (out->digits[0] != '0' && out->digits[out->n - 1] != '0'));
     return 0;
 }
 

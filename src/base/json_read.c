@@ -4,6 +4,7 @@
  * Left to jansson: errors of any kind, halves of surrogate pairs, keys that come twice or have U+0000, more than MAX_DEPTH levels, no memory. Numbers
  * other than short integers are those of json_number.h, one by one. */
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/json_read.h"
 
 #include <stdatomic.h>
@@ -74,6 +75,7 @@ const char *base_json_run_end(const char *at, const char *end) {
     for (const char *from = NULL; from != at;) {
         from = at;
         at = wide_end(plain_end(at, end), end);
+        BASE_DCHECK(from <= at && at <= end);
     }
     return at;
 }
@@ -143,6 +145,7 @@ static bool read_string(reader *r, bool copies, const char **bytes, size_t *n) {
 static _Atomic(json_t **) shared_pages[N_PAGES];
 
 static json_t **make_page(size_t index) {
+    BASE_ASSERT(index < N_PAGES);
     base_budget *budget = base_budget_enter(NULL); /* it outlives the request */
     json_t **page = base_calloc(PAGE_VALUES, sizeof(json_t *)), **there = NULL;
     bool fine = page != NULL;
@@ -165,6 +168,7 @@ static json_t *make_integer(json_int_t value) {
     const size_t index = (size_t)value / PAGE_VALUES;
     json_t **page = atomic_load_explicit(&shared_pages[index], memory_order_acquire);
     if (!page && !(page = make_page(index))) return json_integer(value);
+    BASE_DCHECK(json_integer_value(page[(size_t)value % PAGE_VALUES]) == value);
     return page[(size_t)value % PAGE_VALUES];
 }
 
@@ -200,6 +204,7 @@ static bool read_member(reader *r, json_t *object) {
     if (!take(r, '"') || !read_string(r, true, &key, &n) || !take(r, ':')) return false;
     if (memchr(key, '\0', n) || (!(r->flags & BASE_JSON_LAST_KEY) && json_object_get(object, key))) return false;
     base_buffer own = r->text; /* the value's strings use another one */
+    BASE_DCHECK(key == own.data && n == own.len);
     r->text = BASE_BUFFER(own.limit);
     json_t *value = read_value(r);
     const bool fine = value && json_object_set_new_nocheck(object, own.data, value) == 0;
@@ -241,6 +246,7 @@ json_t *base_json_read(const char *bytes, size_t n, unsigned flags) {
     if (r.at < r.end && (*r.at == '{' || *r.at == '[' || (flags & BASE_JSON_ANY))) root = read_value(&r);
     skip_space(&r);
     base_buffer_free(&r.text);
+    BASE_ASSERT(r.at <= r.end && (!root || r.depth == 0));
     if (root && r.at == r.end) return root;
     json_decref(root);
     return NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_write.c: see json_write.h. Owns nothing. */
+#include "base/check.h"
 #include "base/json_write.h"
 
 #include <stdint.h>
@@ -27,6 +28,7 @@ static int write_value(writer *w, const json_t *value);
 
 /* The character that no run has, one byte. */
 static int write_escape(base_buffer *out, char c) {
+    BASE_DCHECK((unsigned char)c < 0x20 || c == '"' || c == '\\');
     static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     const char *at = c ? strchr(plain, c) : NULL;
     if (!at) return base_buffer_printf(out, "\\u%04X", (unsigned)(unsigned char)c);
@@ -80,6 +82,7 @@ static int write_sorted(writer *w, const json_t *object) {
     int rc = 0;
     if (!names) return RP_ERR_MEMORY;
     json_object_foreach((json_t *)object, name, value) names[i++] = name;
+    BASE_ASSERT(i == n);
     qsort(names, n, sizeof(*names), compare_names);
     for (i = 0; i < n && !rc; i++)
         rc = write_member(w, i == 0, names[i], strlen(names[i]), json_object_get(object, names[i]));
@@ -118,6 +121,7 @@ static int write_integer(base_buffer *out, json_int_t value) {
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     do digits[--at] = (char)('0' + left % 10);
     while (left /= 10);
+    BASE_DCHECK(at > 0);
     if (value < 0) digits[--at] = '-';
     return base_buffer_append(out, digits + at, sizeof(digits) - at);
 }
@@ -133,6 +137,7 @@ static int write_value(writer *w, const json_t *value) {
     case JSON_NULL: return base_buffer_append(w->out, "null", 4);
     default: break;
     }
+    BASE_ASSERT(w->depth >= 0 && w->depth <= MAX_DEPTH);
     if (w->depth == MAX_DEPTH) return RP_ERR_LIMIT;
     w->depth++;
     const int rc = json_is_object(value) ? write_object(w, value) : write_array(w, value);

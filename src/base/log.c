@@ -7,6 +7,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include "base/check.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -58,6 +59,7 @@ static void log_write_line(rp_log_level level, const char *prefix, const char *f
     n = vsnprintf(line + used, sizeof line - used, fmt, ap);
     if (n < 0) return;
     used = BASE_MIN(used + (size_t)n, sizeof line - 1);
+    BASE_DCHECK(line[used] == '\0');
     if (log_call_back(level, line) || log_queue_put(line, used)) return;
     line[used++] = '\n'; /* in the NUL's place */
     const char *at = line;
@@ -116,6 +118,7 @@ bool base_log_enabled(base_log_level level) {
 }
 
 void base_log(base_log_level level, const char *fmt, ...) {
+    BASE_ASSERT((size_t)level < BASE_ARRAY_LEN(level_names));
     if (!base_log_enabled(level)) return;
     char prefix[32];
     snprintf(prefix, sizeof prefix, "reprise: %s", level_names[level]);
@@ -126,6 +129,7 @@ void base_log(base_log_level level, const char *fmt, ...) {
 }
 
 bool base_trace_enabled(base_component c) {
+    BASE_DCHECK((unsigned)c < BASE_COMPONENT_COUNT);
     pthread_once(&settings_once, log_read_settings);
     return (trace_mask >> c) & 1;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log_queue.c: see log_queue.h. The thread owns the bytes that it has taken; all else is under the lock. */
 #define _POSIX_C_SOURCE 200809L
+#include "base/check.h"
 #include "base/log_queue.h"
 
 #include <errno.h>
@@ -33,6 +34,7 @@ static struct {
 /* ---- the ring; locked ---- */
 
 static void ring_append(const char *bytes, size_t n) {
+    BASE_ASSERT(n <= LOG_QUEUE_BYTES - queue.len);
     size_t at = (queue.head + queue.len) % LOG_QUEUE_BYTES, first = BASE_MIN(n, LOG_QUEUE_BYTES - at);
     memcpy(queue.ring + at, bytes, first);
     memcpy(queue.ring, bytes + first, n - first);
@@ -40,6 +42,7 @@ static void ring_append(const char *bytes, size_t n) {
 }
 
 static size_t ring_take(char out[WRITE_BYTES]) {
+    BASE_ASSERT(queue.head < LOG_QUEUE_BYTES && queue.len <= LOG_QUEUE_BYTES);
     size_t n = BASE_MIN(BASE_MIN(queue.len, LOG_QUEUE_BYTES - queue.head), (size_t)WRITE_BYTES);
     memcpy(out, queue.ring + queue.head, n);
     queue.head = (queue.head + n) % LOG_QUEUE_BYTES;
@@ -52,6 +55,7 @@ static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
     if (queue.unreported == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
     int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: standard error was not read fast enough\n", (unsigned long long)queue.unreported);
+    BASE_ASSERT(n > 0 && (size_t)n < sizeof(notice));
     ring_append(notice, (size_t)n);
     queue.unreported = 0;
 }

@@ -116,11 +116,13 @@ void base_free(void *p) {
 }
 
 int base_grow(void **items, size_t *cap, size_t need, size_t max, size_t elem_bytes) {
+    BASE_DCHECK(*cap == 0 || *items); /* invariant 3 */
     if (need <= *cap) return 0;
     if (need > max) return RP_ERR_LIMIT;
     /* By half: memory that was given back can serve a later step, which doubling never allows. */
     size_t want = *cap > max - *cap / 2 ? max : *cap + *cap / 2;
     want = BASE_MIN(BASE_MAX(BASE_MAX(want, need), (size_t)8), max);
+    BASE_ASSERT(want >= need && want <= max);
     if (elem_bytes != 0 && want > SIZE_MAX / elem_bytes) return RP_ERR_MEMORY;
     void *grown = base_realloc(*items, want * elem_bytes);
     if (!grown) return RP_ERR_MEMORY;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 #define MAX_GUESS_BYTES 64 /* longer names are not compared: the table stays small */
@@ -17,6 +18,7 @@ static unsigned char text_fold(char c) { return (unsigned char)(c >= 'A' && c <=
 /* Edits that make b of a: insert, delete or replace a byte, or swap two neighbours; upper and lower case are one.
  * (Optimal string alignment: three rows of the Levenshtein table.) */
 static int edit_distance(const char *a, size_t n_a, const char *b, size_t n_b) {
+    BASE_ASSERT(n_a <= MAX_GUESS_BYTES && n_b <= MAX_GUESS_BYTES);
     int rows[3][MAX_GUESS_BYTES + 1];
     for (size_t j = 0; j <= n_b; j++) rows[0][j] = (int)j;
     for (size_t i = 1; i <= n_a; i++) {
@@ -55,6 +57,7 @@ int base_shown(const char *s) {
 /* ---- UTF-8 ---- */
 
 int base_utf8_length(const unsigned char *s, size_t n) {
+    BASE_DCHECK(n > 0);
     if (s[0] < 0x80) return 1;
     int length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
     if (s[0] < 0xc2 || s[0] > 0xf4) return -1;
@@ -69,12 +72,14 @@ int base_utf8_length(const unsigned char *s, size_t n) {
 }
 
 uint32_t base_utf8_decode(const unsigned char *s, int length) {
+    BASE_DCHECK(length >= 1 && length <= 4);
     uint32_t c = length == 1 ? s[0] : s[0] & (0xffu >> (length + 1));
     for (int i = 1; i < length; i++) c = c << 6 | (s[i] & 0x3fu);
     return c;
 }
 
 int base_utf8_encode(uint32_t c, unsigned char out[4]) {
+    BASE_DCHECK(c <= 0x10ffff);
     int length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     for (int i = length - 1; i > 0; i--, c >>= 6) out[i] = (unsigned char)(0x80 | (c & 0x3f));
     out[0] = (unsigned char)(length == 1 ? c : (0xf00u >> length & 0xff) | c);

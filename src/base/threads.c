@@ -129,6 +129,7 @@ static void run_chunks(base_threads *t, int thread) {
         int64_t chunk = atomic_fetch_add_explicit(&t->next_chunk, 1, memory_order_relaxed);
         if (chunk >= t->n_chunks) return;
         int64_t begin = chunk * t->grain;
+        BASE_DCHECK(begin >= 0 && begin < t->n);
         t->fn(t->arg, begin, t->n - begin > t->grain ? begin + t->grain : t->n, thread);
     }
 }
@@ -138,6 +139,7 @@ static bool base_threads_enter(base_threads *t, uint64_t *last) {
     uint64_t s = atomic_load(&t->state);
     while ((s & OPEN) && s / NUMBER_ONE != *last) {
         if (!atomic_compare_exchange_weak(&t->state, &s, s + 1)) continue;
+        BASE_ASSERT((s & INSIDE_MASK) + 1 < (uint64_t)t->n_threads); /* the caller is not counted */
         *last = s / NUMBER_ONE;
         return true;
     }
@@ -158,6 +160,7 @@ static void *threads_worker_main(void *arg) {
     base_threads *t = w->pool;
     uint64_t last = 0; /* loops are numbered from 1, so none is missed */
     int penalty = 0;
+    BASE_ASSERT(w->index >= 1 && w->index < t->n_threads);
     while (!atomic_load(&t->stop)) {
         worker_wait(t, last, &penalty);
         if (!base_threads_enter(t, &last)) continue;
@@ -192,6 +195,7 @@ void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, in
     if (alone) return;
     atomic_fetch_and(&t->state, ~OPEN);
     caller_wait(t);
+    BASE_DCHECK(atomic_load(&t->next_chunk) >= t->n_chunks); /* invariant 8 */
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
@@ -221,6 +225,7 @@ int base_threads_check(int32_t n, rp_error *err) {
 }
 
 static int start_worker(base_threads *t, worker *w) {
+    BASE_ASSERT(t->n_workers < t->n_threads - 1);
     int rc = base_thread_start(&w->thread, threads_worker_main, w);
     if (rc == 0) t->n_workers++;
     return rc;
@@ -261,6 +266,7 @@ int base_threads_new(base_threads **out, int n_threads, rp_error *err) {
 
 void base_threads_free(base_threads *t) {
     if (!t) return;
+    BASE_ASSERT((atomic_load(&t->state) & (OPEN | INSIDE_MASK)) == 0); /* no loop runs */
     pthread_mutex_lock(&t->mutex);
     atomic_store(&t->stop, true);
     pthread_cond_broadcast(&t->opened);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "cluster/cost.h"
 
@@ -15,6 +16,7 @@ bool cluster_admission_decodes(uint64_t began_us, uint64_t then_us, double mean_
 }
 
 double cluster_admission_rows(const rp_engine_load *load, const cluster_own_answers *own, double after_us, double mean_us) {
+    BASE_ASSERT(own->then >= 0 && own->then <= own->answering + own->waiting); /* some of both */
     double decoding = BASE_MAX(load->decoding - own->answering, 0);
     double waiting = BASE_MAX((double)load->running + load->waiting - load->decoding - own->waiting, 0);
     double lives = mean_us > 0 ? BASE_MAX(1 - after_us / mean_us, 0) : 1;
@@ -22,7 +24,9 @@ double cluster_admission_rows(const rp_engine_load *load, const cluster_own_answ
 }
 
 double cluster_admission_step_ms(const rp_engine_load *load, double rows, double slots) {
-    double each = load->decoding > 0 ? (double)load->context_tokens / load->decoding : slots; /* others are like those that decode now */
+    BASE_ASSERT(rows >= 0 && slots >= 0);
+    /* Each answer has the mean context of those that decode now. */
+    double each = load->decoding > 0 ? (double)load->context_tokens / load->decoding : slots;
     double all = rows * each + slots;
     return cluster_cost_step(load, rows + 1, all, all) / 1e3;
 }

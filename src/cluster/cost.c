@@ -2,6 +2,7 @@
 /* cost.c: see cost.h. */
 #include "cluster/cost.h"
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 #define CHUNK_TOKENS 512.0 /* of a node that has not reported its own */
@@ -14,6 +15,7 @@ static double cost_table(const rp_engine_load *load, double rows) {
     int k = 0;
     while (k + 2 < RP_COST_KNOTS && knot_rows(k + 1) <= r) k++;
     double share = (r - knot_rows(k)) / knot_rows(k);
+    BASE_ASSERT(k + 1 < RP_COST_KNOTS && share >= 0 && share <= 1); /* the knots k and k + 1 enclose r */
     return (1 - share) * load->knot_us[k] + share * load->knot_us[k + 1];
 }
 
@@ -29,6 +31,7 @@ double cluster_cost_chunk(const rp_engine_load *load) {
 double cluster_cost_rows(const rp_engine_load *load, double n) {
     if (n <= 0) return 0;
     double chunk = cluster_cost_chunk(load), whole = (double)(int64_t)(n / chunk), rest = n - whole * chunk;
+    BASE_ASSERT(rest >= 0 && rest < chunk);
     return (whole > 0 ? whole * cost_table(load, chunk) : 0) + (rest > 0 ? cost_table(load, rest) : 0);
 }
 
@@ -38,6 +41,7 @@ double cluster_cost_attention(const rp_engine_load *load, double n, double slots
     if (n <= 0) return 0;
     double chunk = cluster_cost_chunk(load), whole = (double)(int64_t)(n / chunk);
     double ends = whole * slots + chunk * whole * (whole + 1) / 2;
+    BASE_ASSERT(slots >= 0 && whole * chunk <= n);
     if (n > whole * chunk) ends += slots + n;
     return load->row_slot_us * n * (slots + n / 2) + load->slot_us * ends;
 }

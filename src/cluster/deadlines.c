@@ -13,6 +13,7 @@ void cluster_deadlines_free(cluster_deadlines *d) {
 }
 
 static void heap_set(cluster_deadlines *d, size_t i, cluster_request *r) {
+    BASE_ASSERT(i < d->n);
     d->heap[i] = r;
     d->due(r)->place = (int32_t)i;
 }
@@ -55,6 +56,7 @@ void cluster_deadlines_remove(cluster_deadlines *d, cluster_request *r) {
 }
 
 cluster_request *cluster_deadlines_first(const cluster_deadlines *d, uint64_t *at_us) {
+    BASE_ASSERT(d->n == 0 || d->due(d->heap[0])->place == 0);
     *at_us = d->n ? heap_at(d, 0) : UINT64_MAX;
     return d->n ? d->heap[0] : NULL;
 }

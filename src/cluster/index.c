@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* index.c: the table of names, and their holders. index.h has the layout.
  *
- * Owns slots, the pool of wide entries, and counts and digests of each node, which are kept with every change. One user at a time.
+ * Owns slots, the pool of wide entries, and counts and digests of each node, which every change updates. One user at a
+ * time.
  *
- * Invariants: slots of a segment rise by (order, name); a slot in use has its home at or before it, and no free slot between; a wide entry has
- * more than WIDE_LEAST holders and belongs to one slot; outside of a snapshot all entries of a node have its mark.
+ * Invariants:
+ *   1. Slots of a segment rise by (order, name). A slot in use has its home at or before it, and no free slot between.
+ *   2. A wide entry has more than WIDE_LEAST holders and belongs to one slot.
+ *   3. Outside of a snapshot all entries of a node have its mark.
+ *   4. Counts and digests of a node are those of its entries.
  */
 #include "cluster/index.h"
 
@@ -19,8 +23,8 @@
 #define SEGMENT_BITS 10
 #define N_SEGMENTS ((size_t)1 << SEGMENT_BITS)
 #define INLINE_HOLDERS 7
-#define WIDE_LEAST 4 /* a wide entry with so many holders becomes inline again: fewer than 7, so that a name does not alternate */
-#define WIDE 0xffff  /* as a slot's number of holders */
+#define WIDE_LEAST 4 /* a wide entry with so many holders becomes inline: less than 7, so that names do not alternate */
+#define WIDE 0xffff  /* n_holders of a slot with a wide entry */
 #define LEAST_CAP 16
 #define MOST_CAP ((size_t)1 << 30)
 
@@ -41,7 +45,7 @@ typedef struct slot {
 _Static_assert(sizeof(slot) == 32, "a slot has 32 bytes");
 _Static_assert(CLUSTER_MAX_NODES == 1 << HOLDER_TIERS_AT, "a node's number has 10 bits");
 
-/* slots: [cap + pad]: homes are below cap, the pad is for what is pushed beyond it. */
+/* slots: [cap + pad]: homes are below cap, the pad is for slots that are pushed beyond it. */
 typedef struct segment {
     slot *slots;
     size_t cap, n_slots, count;
@@ -49,8 +53,8 @@ typedef struct segment {
 
 typedef struct node_totals {
     size_t names;           /* speculative ones included */
-    uint64_t reported, sum; /* the digest's */
-    uint8_t mark;           /* of entries that the node confirmed */
+    uint64_t reported, sum; /* count and sum of the digest */
+    uint8_t mark;           /* mark of entries that the node has confirmed */
     bool in_snapshot;
 } node_totals;
 
@@ -60,10 +64,10 @@ struct cluster_index {
     node_totals nodes[CLUSTER_MAX_NODES];
     index_wide_pool wide;
     size_t count;
-    uint64_t slot_bytes, most_bytes; /* most_bytes: 0: any */
+    uint64_t slot_bytes, most_bytes; /* most_bytes 0: no limit */
 };
 
-/* What a node has of a name. */
+/* A node's entry of a name. */
 typedef struct holding {
     uint32_t tiers, mark;
 } holding;
@@ -100,7 +104,7 @@ static int slot_compare(const cluster_index *x, const slot *s, uint32_t order, c
     return memcmp(s->name.bytes, name->bytes, RP_NAME_BYTES);
 }
 
-/* The first slot, from the home of (order, name) on, that is free, or not less. */
+/* The first slot from the home of (order, name) on that is free or not less than (order, name). */
 static size_t segment_seek(const cluster_index *x, const segment *g, uint32_t order, const rp_name *name) {
     size_t i = order_home(order, g->cap);
     while (i < g->n_slots && g->slots[i].n_holders > 0 && slot_compare(x, &g->slots[i], order, name) < 0) i++;
@@ -111,15 +115,18 @@ static bool segment_has(const segment *g, size_t at, const rp_name *name) {
     return at < g->n_slots && g->slots[at].n_holders > 0 && memcmp(g->slots[at].name.bytes, name->bytes, RP_NAME_BYTES) == 0;
 }
 
-/* Copies the slots in use to `to`, which is empty. false: they do not fit. */
+/* Copies the used slots to `to`, which is empty. false: they do not fit. */
 static bool segment_copy(const cluster_index *x, segment *to, const segment *from) {
-    size_t next = 0;
+    size_t next = 0, n = 0;
+    BASE_ASSERT(to->count == 0);
     for (size_t i = 0; i < from->n_slots; i++) {
         if (from->slots[i].n_holders == 0) continue;
         next = BASE_MAX(next, order_home(slot_order(x, &from->slots[i]), to->cap));
         if (next == to->n_slots) return false;
         to->slots[next++] = from->slots[i];
+        n++;
     }
+    BASE_ASSERT(n == from->count);
     to->count = from->count;
     return true;
 }
@@ -140,7 +147,8 @@ static int segment_resize(cluster_index *x, segment *g, size_t cap) {
     return RP_OK;
 }
 
-/* Grows a segment until a slot for (order, name) can be made. Names with equal hashes, of a node that makes them up, end at RP_ERR_LIMIT. */
+/* Grows a segment until a slot for (order, name) can be inserted. Names with equal hashes, which a hostile node can
+ * report, end with RP_ERR_LIMIT. */
 static int segment_make_space(cluster_index *x, segment *g, uint32_t order, const rp_name *name, size_t *at, size_t *end) {
     size_t cap = g->cap;
     if ((g->count + 1) * 20 > g->cap * 17) { /* 85 % */
@@ -152,7 +160,7 @@ static int segment_make_space(cluster_index *x, segment *g, uint32_t order, cons
         *at = segment_seek(x, g, order, name);
         for (*end = *at; *end < g->n_slots && g->slots[*end].n_holders > 0;) ++*end;
         if (*end < g->n_slots) return RP_OK;
-        do { /* it would be pushed beyond the pad */
+        do { /* slots would be pushed beyond the pad */
             cap += cap / 5 + 8;
             if (cap / 8 > g->count + LEAST_CAP) return RP_ERR_LIMIT;
             int rc = segment_resize(x, g, cap);
@@ -162,8 +170,9 @@ static int segment_make_space(cluster_index *x, segment *g, uint32_t order, cons
     }
 }
 
-/* The slot at `at` is free then. */
+/* Removes the slot at `at`, which has no holders. */
 static void segment_close_gap(cluster_index *x, segment *g, size_t at) {
+    BASE_ASSERT(at < g->n_slots && g->slots[at].n_holders == 0 && g->count > 0 && x->count >= g->count);
     size_t end = at + 1;
     while (end < g->n_slots && g->slots[end].n_holders > 0 && order_home(slot_order(x, &g->slots[end]), g->cap) < end) end++;
     memmove(&g->slots[at], &g->slots[at + 1], (end - at - 1) * sizeof(slot));
@@ -172,13 +181,14 @@ static void segment_close_gap(cluster_index *x, segment *g, size_t at) {
     x->count--;
 }
 
-/* Gives memory back after many names have left. A failure to do so changes nothing. */
+/* Frees memory after many names were removed. If that fails, nothing changes. */
 static void segment_shrink(cluster_index *x, segment *g) {
     if (g->cap <= LEAST_CAP || g->count >= g->cap / 3) return;
     if (g->count > 0) {
         (void)segment_resize(x, g, g->count + g->count / 2 + 8);
         return;
     }
+    BASE_ASSERT(x->slot_bytes >= g->n_slots * sizeof(slot));
     x->slot_bytes -= g->n_slots * sizeof(slot);
     base_free(g->slots);
     *g = (segment){0};
@@ -187,6 +197,7 @@ static void segment_shrink(cluster_index *x, segment *g) {
 /* ---- Holders of a slot ---- */
 
 static uint16_t holder_make(int32_t node, holding h) {
+    BASE_ASSERT((uint32_t)node < CLUSTER_MAX_NODES && h.tiers > 0 && h.tiers <= HOLDER_TIERS && h.mark <= 1);
     return (uint16_t)((uint32_t)node | h.tiers << HOLDER_TIERS_AT | h.mark << HOLDER_MARK_AT);
 }
 static int32_t holder_node(uint16_t h) { return h & (CLUSTER_MAX_NODES - 1); }
@@ -198,8 +209,9 @@ static holding slot_get_wide(const cluster_index *x, uint32_t entry, int32_t nod
     return (holding){planes & HOLDER_TIERS, planes >> 3};
 }
 
-/* Its place among the inline holders; -1: it is none. */
+/* Index of a node among the inline holders; -1: it is none. */
 static int slot_find_holder(const slot *s, int32_t node) {
+    BASE_DCHECK(s->n_holders <= INLINE_HOLDERS);
     for (int i = 0; i < s->n_holders; i++)
         if (holder_node(s->holders[i]) == node) return i;
     return -1;
@@ -211,9 +223,10 @@ static holding slot_get(const cluster_index *x, const slot *s, int32_t node) {
     return i < 0 ? (holding){0, 0} : holder_holding(s->holders[i]);
 }
 
-/* Moves the holders of a slot to the pool, together with a new one. */
+/* Moves the holders of a slot and a new one to a wide entry. */
 static int slot_widen(cluster_index *x, slot *s, int32_t node, holding h) {
     uint32_t entry;
+    BASE_ASSERT(s->n_holders == INLINE_HOLDERS);
     int rc = index_wide_add(&x->wide, &entry);
     if (rc) return rc;
     rc = index_wide_set(&x->wide, entry, node, h.tiers | h.mark << 3);
@@ -231,17 +244,19 @@ static int slot_widen(cluster_index *x, slot *s, int32_t node, holding h) {
     return RP_OK;
 }
 
+/* Moves the holders of a wide entry that has become small back to its slot. */
 static void slot_narrow(cluster_index *x, slot *s) {
     const uint32_t entry = slot_wide(s);
     if (index_wide_count(&x->wide, entry) > WIDE_LEAST) return;
     int n = 0;
     for (int32_t node = -1; (node = index_wide_next(&x->wide, entry, node)) >= 0;)
         s->holders[n++] = holder_make(node, slot_get_wide(x, entry, node));
+    BASE_ASSERT(n == WIDE_LEAST); /* invariant 2: holders leave one by one */
     s->n_holders = (uint16_t)n;
     index_wide_remove(&x->wide, entry);
 }
 
-/* Tiers 0 removes the holder: that does not fail, and may leave a slot without holders. */
+/* Sets or adds a holder. Tiers 0 remove it, which cannot fail and may leave a slot without holders. */
 static int slot_put(cluster_index *x, slot *s, int32_t node, holding h) {
     if (s->n_holders == WIDE) {
         int rc = index_wide_set(&x->wide, slot_wide(s), node, h.tiers ? h.tiers | h.mark << 3 : 0);
@@ -269,6 +284,7 @@ static const slot *index_slot(const cluster_index *x, const rp_name *name, uint6
 
 /* Totals of a node after a change of one name. */
 static void totals_move(node_totals *t, const rp_name *name, uint32_t from, uint32_t to) {
+    BASE_ASSERT(!from || t->names > 0);
     t->names += (to != 0) - (size_t)(from != 0);
     if ((from & REPORTED) == (to & REPORTED)) return;
     if (from & REPORTED) {
@@ -279,6 +295,7 @@ static void totals_move(node_totals *t, const rp_name *name, uint32_t from, uint
         t->reported++;
         t->sum += cluster_name_hash(name, to & REPORTED);
     }
+    BASE_ASSERT(t->reported <= t->names); /* invariant 4 */
 }
 
 static int index_insert(cluster_index *x, segment *g, uint32_t order, const rp_name *name, int32_t node, holding h) {
@@ -286,6 +303,7 @@ static int index_insert(cluster_index *x, segment *g, uint32_t order, const rp_n
     if (x->count >= CLUSTER_INDEX_MAX_NAMES) return RP_ERR_LIMIT;
     int rc = segment_make_space(x, g, order, name, &at, &end);
     if (rc) return rc;
+    BASE_ASSERT(at <= end && end < g->n_slots && g->count < g->n_slots);
     memmove(&g->slots[at + 1], &g->slots[at], (end - at) * sizeof(slot));
     g->slots[at] = (slot){.name = *name, .holders = {holder_make(node, h)}, .n_holders = 1};
     g->count++;
@@ -293,7 +311,7 @@ static int index_insert(cluster_index *x, segment *g, uint32_t order, const rp_n
     return RP_OK;
 }
 
-/* confirms: the node's own report. */
+/* confirms: it is a report of the node. */
 static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers, bool confirms) {
     BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES && tiers <= HOLDER_TIERS);
     const uint64_t hash = cluster_name_hash(name, 0);
@@ -348,13 +366,14 @@ size_t cluster_index_count_of(const cluster_index *x, int32_t node) { return x->
 uint64_t cluster_index_bytes(const cluster_index *x) { return sizeof *x + x->slot_bytes + x->wide.bytes; }
 
 void cluster_index_digest(const cluster_index *x, int32_t node, uint64_t *count, uint64_t *sum) {
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
     *count = x->nodes[node].reported;
     *sum = x->nodes[node].sum;
 }
 
 /* ---- All names of a node ---- */
 
-/* What becomes of a node's entry in a pass. */
+/* The new value of a node's entry in a pass. */
 typedef holding (*pass_fn)(const node_totals *t, holding h);
 
 static holding pass_clear(const node_totals *t, holding h) {
@@ -362,15 +381,16 @@ static holding pass_clear(const node_totals *t, holding h) {
     (void)h;
     return (holding){0, 0};
 }
-/* Before a snapshot: all entries have the node's mark. */
+/* Before a snapshot: all entries get the node's mark. */
 static holding pass_align(const node_totals *t, holding h) { return (holding){h.tiers, t->mark}; }
-/* At the end of one: what was not confirmed leaves. */
+/* At its end: entries that were not confirmed are removed. */
 static holding pass_confirmed(const node_totals *t, holding h) {
     return (holding){h.mark == t->mark ? h.tiers : h.tiers & ~REPORTED, t->mark};
 }
 
-/* Changes the entries of a node in place: none is added, so that nothing can fail. */
+/* Changes the entries of a node in place. None is added, so that nothing can fail. */
 static void index_pass(cluster_index *x, int32_t node, pass_fn fn) {
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
     node_totals *t = &x->nodes[node];
     for (size_t k = 0; k < N_SEGMENTS && t->names > 0; k++) {
         segment *g = &x->segments[k];
@@ -383,7 +403,7 @@ static void index_pass(cluster_index *x, int32_t node, pass_fn fn) {
                 BASE_ASSERT(rc == RP_OK);
                 totals_move(t, &s->name, before.tiers, after.tiers);
             }
-            if (before.tiers && s->n_holders == 0) segment_close_gap(x, g, i); /* the next name is at i now */
+            if (before.tiers && s->n_holders == 0) segment_close_gap(x, g, i); /* the next slot is at i now */
             else i++;
         }
         segment_shrink(x, g);
@@ -392,6 +412,7 @@ static void index_pass(cluster_index *x, int32_t node, pass_fn fn) {
 
 void cluster_index_clear(cluster_index *x, int32_t node) {
     index_pass(x, node, pass_clear);
+    BASE_ASSERT(x->nodes[node].names == 0 && x->nodes[node].reported == 0 && x->nodes[node].sum == 0); /* invariant 4 */
     x->nodes[node].in_snapshot = false;
 }
 
@@ -403,11 +424,12 @@ void cluster_index_begin_snapshot(cluster_index *x, int32_t node) {
 }
 
 void cluster_index_end_snapshot(cluster_index *x, int32_t node) {
+    BASE_ASSERT(x->nodes[node].in_snapshot);
     index_pass(x, node, pass_confirmed);
     x->nodes[node].in_snapshot = false;
 }
 
-/* The segment and slot after a place. */
+/* The segment and slot at which a walk continues. */
 static size_t walk_resume(const cluster_index *x, const cluster_index_place *place, size_t *at) {
     *at = 0;
     if (!place->began) return 0;
@@ -434,16 +456,16 @@ size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_pl
 
 #define MATCH_WORDS (CLUSTER_MAX_NODES / 64)
 
-/* How far nodes hold a text without a gap, 64 of them a word. As long as those that hold it are the same, with the same tiers, nothing is written:
- * in a hot text of many names, that is so for most of them. */
+/* How far each node holds a text without a gap, 64 nodes a word. Tiers are written only when the set of holders or
+ * their tiers change, which is rare in a frequent text of many names. */
 typedef struct match_state {
     const rp_named_kv *items;
     int32_t n_items, n_nodes, n_words;
-    bool has_texts;              /* some name of a text came */
-    bool any;                    /* some node holds the text so far */
-    uint64_t chain[MATCH_WORDS]; /* those nodes */
+    bool has_texts;              /* a name of text was matched */
+    bool any;                    /* a node holds the text so far */
+    uint64_t chain[MATCH_WORDS]; /* nodes that hold the text so far */
     uint64_t planes[MATCH_WORDS][3];
-    int32_t from[MATCH_WORDS]; /* the first item with these planes; `to`: after the last one */
+    int32_t from[MATCH_WORDS]; /* items with these planes: [from, to) */
     int32_t to[MATCH_WORDS];
     uint8_t *held;
 } match_state;
@@ -454,8 +476,9 @@ static uint8_t plane_tiers(const uint64_t planes[3], int bit) {
 
 static uint8_t *match_held(const match_state *m, int32_t node, int32_t item) { return m->held + (size_t)node * (size_t)m->n_items + (size_t)item; }
 
-/* Writes what was put off. */
+/* Writes the tiers of items from..to. */
 static void match_flush(match_state *m, int32_t word) {
+    BASE_DCHECK(m->from[word] <= m->to[word] && m->to[word] <= m->n_items);
     const size_t n = (size_t)(m->to[word] - m->from[word]);
     for (uint64_t left = n ? m->chain[word] : 0; left; left &= left - 1) {
         const int bit = base_ctz64(left);
@@ -472,6 +495,7 @@ static void match_module_word(match_state *m, int32_t item, int32_t word, const 
 }
 
 static void match_text_word(match_state *m, int32_t item, int32_t word, const uint64_t planes[3], uint64_t holders) {
+    BASE_DCHECK(item >= m->to[word]); /* items are matched in order */
     const int32_t n = m->n_nodes - word * 64;
     const uint64_t there = n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0), chain = holders & there & (m->has_texts ? m->chain[word] : ~UINT64_C(0));
     const uint64_t *known = m->planes[word];
@@ -486,7 +510,7 @@ static void match_text_word(match_state *m, int32_t item, int32_t word, const ui
     m->any |= chain != 0;
 }
 
-/* A word of a slot's holders; slot NULL: nobody. */
+/* One word of a slot's holders; slot NULL: no holders. */
 static void match_word(const cluster_index *x, const slot *s, int32_t word, uint64_t planes[3], uint64_t *holders) {
     planes[0] = planes[1] = planes[2] = *holders = 0;
     if (s && s->n_holders == WIDE) {
@@ -505,7 +529,7 @@ static void match_word(const cluster_index *x, const slot *s, int32_t word, uint
 static void match_item(const cluster_index *x, match_state *m, int32_t item, uint64_t hash) {
     const bool is_text = !m->items[item].is_module;
     uint64_t planes[3], holders;
-    if (is_text && m->has_texts && !m->any) return; /* nobody has the text so far */
+    if (is_text && m->has_texts && !m->any) return; /* no node holds the text so far */
     if (is_text) m->any = false;
     const slot *s = index_slot(x, &m->items[item].name, hash);
     for (int32_t word = 0; word < m->n_words; word++) {
@@ -517,7 +541,7 @@ static void match_item(const cluster_index *x, match_state *m, int32_t item, uin
     m->has_texts |= is_text;
 }
 
-/* Names of a group are useful only together. */
+/* Names of a group are useful together only. */
 static void match_groups(match_state *m) {
     for (int32_t i = 0, end; i < m->n_items; i = end) {
         end = i + 1;
@@ -532,9 +556,10 @@ static void match_groups(match_state *m) {
 }
 
 void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes, uint8_t *held) {
-    enum { AHEAD = 8 }; /* names whose slots are fetched meanwhile: each is a miss of the processor's caches */
+    enum { AHEAD = 8 }; /* names whose slots are prefetched: each is a miss of the processor's caches */
     match_state m = {.items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = (n_nodes + 63) / 64, .held = held};
     uint64_t hashes[AHEAD];
+    BASE_ASSERT(n_items >= 0 && n_nodes >= 0 && n_nodes <= CLUSTER_MAX_NODES);
     memset(held, 0, (size_t)n_nodes * (size_t)n_items);
     for (int32_t i = 0; i < n_items + AHEAD; i++) {
         if (i >= AHEAD) match_item(x, &m, i - AHEAD, hashes[i % AHEAD]);

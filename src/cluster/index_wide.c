@@ -4,10 +4,12 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "cluster/index.h"
 
 static uint64_t *wide_words(const index_wide_pool *p, uint32_t entry, size_t *n_words) {
+    BASE_DCHECK(entry / INDEX_WIDE_CHUNK < p->n_chunks);
     const index_wide_chunk *c = &p->chunks[entry / INDEX_WIDE_CHUNK];
     *n_words = c->n_words;
     return c->words + (size_t)(entry % INDEX_WIDE_CHUNK) * INDEX_WIDE_PLANES * c->n_words;
@@ -21,7 +23,7 @@ void index_wide_close(index_wide_pool *p) {
     *p = (index_wide_pool){0};
 }
 
-/* Free entries from the last chunk on, so that the first ones are used first. */
+/* Adds a chunk of free entries, the last one first, so that low numbers are used first. */
 static int wide_add_chunk(index_wide_pool *p) {
     if (p->n_chunks >= CLUSTER_INDEX_MAX_WIDE / INDEX_WIDE_CHUNK) return RP_ERR_LIMIT;
     const size_t cap = p->chunks_cap;
@@ -51,11 +53,13 @@ int index_wide_add(index_wide_pool *p, uint32_t *entry) {
     p->free = (uint32_t)words[0];
     words[0] = 0;
     p->used++;
+    BASE_ASSERT(p->used <= p->n_chunks * INDEX_WIDE_CHUNK);
     return RP_OK;
 }
 
 void index_wide_remove(index_wide_pool *p, uint32_t entry) {
     size_t n_words;
+    BASE_ASSERT(p->used > 0 && p->free != entry + 1); /* no entry is freed twice */
     uint64_t *words = wide_words(p, entry, &n_words);
     memset(words, 0, INDEX_WIDE_PLANES * n_words * sizeof *words);
     words[0] = p->free;
@@ -64,6 +68,7 @@ void index_wide_remove(index_wide_pool *p, uint32_t entry) {
 }
 
 static int wide_grow(index_wide_pool *p, index_wide_chunk *c, size_t n_words) {
+    BASE_ASSERT(n_words > c->n_words && n_words <= CLUSTER_MAX_NODES / 64);
     uint64_t *words = base_calloc(1, chunk_bytes(n_words));
     if (!words) return RP_ERR_MEMORY;
     for (size_t i = 0; i < (size_t)INDEX_WIDE_CHUNK * INDEX_WIDE_PLANES; i++)
@@ -76,6 +81,7 @@ static int wide_grow(index_wide_pool *p, index_wide_chunk *c, size_t n_words) {
 
 int index_wide_set(index_wide_pool *p, uint32_t entry, int32_t node, uint32_t planes) {
     size_t n_words, word = (size_t)node / 64;
+    BASE_ASSERT(planes >> INDEX_WIDE_PLANES == 0 && (planes == 0 || (planes & 7) != 0)); /* a holder has tiers */
     if (word >= p->chunks[entry / INDEX_WIDE_CHUNK].n_words) {
         int rc = planes ? wide_grow(p, &p->chunks[entry / INDEX_WIDE_CHUNK], word + 1) : RP_OK;
         if (rc || !planes) return rc;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* journal.c: see journal.h.
  *
- * Owns the table (an index with one node), the ring, and readers' places. One lock covers table, ring, load and the number of readers; a reader's
- * own fields belong to its user. Frames are made and signed outside of the lock.
+ * Owns the table (an index with one node), the ring, and readers. One lock guards table, ring, load and the number of
+ * readers; the fields of a reader belong to its user. Frames are written and signed without the lock.
  *
- * Order of a stream: hello; then a snapshot's pieces, each after the changes that are there; a digest after exactly the changes that it counts.
+ * Order of a stream: hello; then the pieces of a snapshot, each after the changes so far; a digest after exactly the
+ * changes that it includes.
  */
 #include "cluster/journal.h"
 
@@ -25,13 +26,13 @@ _Static_assert(CLUSTER_PIECE <= CLUSTER_MAX_CHANGES, "a piece is one frame");
 struct cluster_journal {
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     cluster_hello hello;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the fields below */
     cluster_index *table;
     rp_span_change *ring; /* change seq is at seq % RING */
-    uint64_t seq;         /* of the last change; 0: none yet */
+    uint64_t seq;         /* number of the last change; 0: none yet */
     uint64_t left_out;
     cluster_load load;
-    uint64_t load_version; /* 0: there is none yet */
+    uint64_t load_version; /* 0: no load yet */
     int n_readers;
 };
 
@@ -39,12 +40,12 @@ struct cluster_journal_reader {
     cluster_journal *j;
     cluster_stream_key key;
     uint64_t number; /* of the next frame */
-    uint64_t after;  /* the last change that was written */
+    uint64_t after;  /* number of the last change that was written */
     bool wants_snapshot, in_snapshot;
-    cluster_index_place place; /* of the snapshot */
-    cluster_digest digest;     /* to be written after change digest.seq */
+    cluster_index_place place; /* position in the snapshot */
+    cluster_digest digest;     /* if has_digest: to be written after change digest.seq */
     bool has_digest;
-    uint64_t digest_due_us, load_us, load_version; /* load_us: when load_version was written */
+    uint64_t digest_due_us, load_us, load_version; /* load_us: time at which load_version was written */
     rp_span_change piece[CLUSTER_PIECE];
 };
 
@@ -86,7 +87,7 @@ void cluster_journal_free(cluster_journal *j) {
     base_free(j);
 }
 
-/* One change, under the lock. */
+/* Under lock. */
 static void journal_apply(cluster_journal *j, const rp_span_change *c) {
     const uint32_t tiers = c->tiers & (RP_TIER_RAM | RP_TIER_DISK), before = cluster_index_get(j->table, &c->name, ONLY);
     if (before == tiers) return;
@@ -101,7 +102,7 @@ static void journal_apply(cluster_journal *j, const rp_span_change *c) {
 
 void cluster_journal_change(void *journal, const rp_span_change *changes, size_t n) {
     cluster_journal *j = journal;
-    for (size_t i = 0; i < n;) { /* in pieces, so that readers never wait long either */
+    for (size_t i = 0; i < n;) { /* in pieces, so that readers do not wait long */
         const size_t end = BASE_MIN(n, i + CLUSTER_PIECE);
         pthread_mutex_lock(&j->lock);
         for (; i < end; i++) journal_apply(j, &changes[i]);
@@ -109,7 +110,7 @@ void cluster_journal_change(void *journal, const rp_span_change *changes, size_t
     }
 }
 
-/* Equal but for sent_us. */
+/* Equality without sent_us. */
 static bool load_equal(const cluster_load *a, const cluster_load *b) {
     const rp_engine_load *x = &a->engine, *y = &b->engine;
     for (int i = 0; i < RP_COST_KNOTS; i++)
@@ -132,6 +133,7 @@ void cluster_journal_set_load(cluster_journal *j, const cluster_load *load) {
 static cluster_digest journal_digest_locked(cluster_journal *j) {
     cluster_digest d = {.seq = j->seq};
     cluster_index_digest(j->table, ONLY, &d.count, &d.sum);
+    BASE_ASSERT(d.count == cluster_index_count(j->table)); /* the table has one node, and no speculative entries */
     return d;
 }
 
@@ -165,7 +167,7 @@ int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_B
     pthread_mutex_unlock(&j->lock);
     if (is_full) {
         base_free(r);
-        return base_fail(err, RP_ERR_LIMIT, "%d routers read the span stream: no more are possible", CLUSTER_MAX_READERS);
+        return base_fail(err, RP_ERR_LIMIT, "%d routers read the span stream, which is the limit", CLUSTER_MAX_READERS);
     }
     r->j = j;
     r->after = after;
@@ -177,13 +179,17 @@ int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_B
 void cluster_journal_close(cluster_journal_reader *r) {
     if (!r) return;
     pthread_mutex_lock(&r->j->lock);
+    BASE_ASSERT(r->j->n_readers > 0);
     r->j->n_readers--;
     pthread_mutex_unlock(&r->j->lock);
     base_free(r);
 }
 
-/* Behind the ring, under the lock. */
-static bool reader_is_behind(const cluster_journal_reader *r) { return r->j->seq - r->after > RING; }
+/* Does the ring lack a change that the reader needs? Under lock. */
+static bool reader_is_behind(const cluster_journal_reader *r) {
+    BASE_ASSERT(r->after <= r->j->seq); /* a reader with a later one gets a snapshot */
+    return r->j->seq - r->after > RING;
+}
 
 static bool reader_load_is_due(const cluster_journal_reader *r, uint64_t now_us) {
     if (r->j->load_version == 0) return false;
@@ -192,7 +198,7 @@ static bool reader_load_is_due(const cluster_journal_reader *r, uint64_t now_us)
     return now_us >= r->load_us + every;
 }
 
-/* What is written next, and what it needs, copied under the lock. */
+/* The next frame and its data, copied under the lock. */
 typedef struct reader_next {
     enum { NEXT_NOTHING,
            NEXT_HELLO,
@@ -201,16 +207,17 @@ typedef struct reader_next {
            NEXT_CHANGES,
            NEXT_LOAD,
            NEXT_DIGEST } what;
-    size_t n;                  /* in piece */
+    size_t n;                  /* names or changes in r->piece */
     uint64_t seq, names;       /* of a snapshot */
-    cluster_index_place place; /* after these names */
+    cluster_index_place place; /* position after these names */
     cluster_load load;
     uint64_t load_version;
 } reader_next;
 
-/* Changes after the reader's place, up to a digest's seq. */
+/* Changes after the reader's last one, up to the seq of its digest. */
 static void next_changes(cluster_journal_reader *r, reader_next *next) {
     const uint64_t until = r->has_digest ? r->digest.seq : r->j->seq;
+    BASE_ASSERT(r->after < until && until <= r->j->seq && r->j->seq - r->after <= RING); /* the ring has them */
     next->n = (size_t)BASE_MIN(until - r->after, (uint64_t)CLUSTER_PIECE);
     for (size_t i = 0; i < next->n; i++) r->piece[i] = r->j->ring[(r->after + 1 + i) % RING];
     next->what = NEXT_CHANGES;
@@ -244,7 +251,7 @@ static void reader_choose(cluster_journal_reader *r, uint64_t now_us, reader_nex
     }
 }
 
-/* Writes the frame; then the reader is after it. */
+/* Writes the frame, and advances the reader if that succeeds. */
 static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader_next *next, base_buffer *out) {
     const uint64_t number = r->number;
     int rc = RP_OK;
@@ -259,9 +266,10 @@ static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader
         r->after = next->seq;
         break;
     case NEXT_NAMES:
+        BASE_ASSERT(r->in_snapshot);
         if ((rc = cluster_write_names(out, &r->key, number, r->piece, next->n))) break;
         r->place = next->place;
-        if (next->n == 0) { /* it is complete: check it at once */
+        if (next->n == 0) { /* the snapshot is complete: a digest follows at once */
             r->in_snapshot = false;
             r->digest_due_us = 0;
         }
@@ -276,6 +284,7 @@ static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader
         r->load_version = next->load_version;
         break;
     case NEXT_DIGEST:
+        BASE_ASSERT(r->has_digest && r->after == r->digest.seq); /* it includes exactly the changes before it */
         if ((rc = cluster_write_digest(out, &r->key, number, &r->digest))) break;
         r->has_digest = false;
         r->digest_due_us = now_us + CLUSTER_DIGEST_EVERY_US;
@@ -285,7 +294,7 @@ static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader
     return rc;
 }
 
-/* When time alone makes something due, under the lock. */
+/* When the next frame is due without a change. Under lock. */
 static uint64_t reader_next_us(const cluster_journal_reader *r) {
     uint64_t next = r->in_snapshot || r->has_digest ? 0 : r->digest_due_us;
     if (r->j->load_version == 0) return next;

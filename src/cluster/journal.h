@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal.h: what a node reports about itself, to any number of readers (routers).
+/* journal.h: a node's reports of its KV and load to readers (routers).
  *
- *   table    name -> tiers                                         the truth; snapshot, digest
- *   ring     [seq - n .. seq] the last changes                     readers that are a little late read from here
- *   reader   its place in a snapshot, and in the ring              behind the ring: snapshot again
+ *   table    name -> tiers                             the current state: source of snapshots and digests
+ *   ring     [seq - n .. seq] the last changes         for readers that are a little late
+ *   reader   its position in a snapshot and in the ring; one that is too late for the ring gets a new snapshot
  *
- * The engine's thread appends changes and never waits for a reader: a lock is held for as long as it takes to change a table entry, or to copy
- * CLUSTER_PIECE names. A reader that does not read costs nothing but its place. Thread-safe.
+ * The engine's thread appends changes and never waits for a reader: the lock is held only to change some table entries
+ * or to copy CLUSTER_PIECE names. A reader that does not read costs its own memory alone. Thread-safe.
  *
- * A snapshot is copied in pieces, in an order of names that changes do not disturb, while changes go on; the reader gets the changes from the
- * snapshot's seq on, too, between the pieces and after them. A change is a name's new state, whatever it was before. So after both, a name that
- * did not change since seq has what its piece copied, and another one has what its last change says: each is as in the table.
+ * A snapshot is copied in pieces while changes continue, in an order of names that does not depend on changes. Between
+ * and after the pieces the reader also gets the changes after the snapshot's seq. A change is the new state of a name,
+ * whatever the old one was. After the snapshot and its changes, a name without a change since seq therefore has the
+ * state of its piece, and another one that of its last change: both are those of the table.
  *
- * Changes are absolute (rp_span_change: `tiers` is the new state of the name): where two spans have one name, the store reports it as held until
- * both are gone.
+ * Changes are absolute (rp_span_change: `tiers` is the new state of the name): while one of two spans with the same
+ * name exists, the store reports the name as held.
  */
 #ifndef CLUSTER_JOURNAL_H
 #define CLUSTER_JOURNAL_H
@@ -25,37 +26,39 @@
 #define CLUSTER_MAX_READERS 64
 #define CLUSTER_JOURNAL_MAX_NAMES ((size_t)1 << 24) /* about 700 MB */
 #define CLUSTER_PIECE 1024                          /* names or changes in a frame */
-#define CLUSTER_LOAD_EVERY_US 100000                /* a changed load */
-#define CLUSTER_DIGEST_EVERY_US 1000000             /* and a load, changed or not: the sign of life */
+#define CLUSTER_LOAD_EVERY_US 100000                /* period of changed loads */
+#define CLUSTER_DIGEST_EVERY_US 1000000             /* period of digests, and of loads that did not change */
 
 typedef struct cluster_journal cluster_journal;
 typedef struct cluster_journal_reader cluster_journal_reader;
 
 /* secret: [RP_CLUSTER_KEY_BYTES], copied. hello: copied. RP_ERR_MEMORY. */
 int cluster_journal_new(cluster_journal **out, const uint8_t *secret, const cluster_hello *hello, rp_error *err);
-void cluster_journal_free(cluster_journal *j); /* after its readers */
-/* Replaces the hello, with the same epoch: an engine reports changes before it is known what it is. Before the first reader. */
+void cluster_journal_free(cluster_journal *j); /* after its readers are closed */
+/* Replaces the hello by one with the same epoch, before the first reader: an engine reports changes before its
+ * description is complete. */
 void cluster_journal_set_hello(cluster_journal *j, const cluster_hello *hello);
-/* An rp_on_spans; user: the journal. A name for which there is no memory, or that exceeds CLUSTER_JOURNAL_MAX_NAMES, is left out of table and
- * ring until it changes again, as if it was not held: a prefill more. */
+/* An rp_on_spans callback; user: the journal. A name is left out, as if it was not held, if there is no memory or
+ * CLUSTER_JOURNAL_MAX_NAMES is reached, until its next change: that costs a prefill. */
 void cluster_journal_change(void *journal, const rp_span_change *changes, size_t n);
-/* The present load; readers get it at most every CLUSTER_LOAD_EVERY_US. Any thread. */
+/* Sets the current load; readers get it at most every CLUSTER_LOAD_EVERY_US. Any thread. */
 void cluster_journal_set_load(cluster_journal *j, const cluster_load *load);
 cluster_digest cluster_journal_digest(cluster_journal *j);
-/* Names held. */
+/* Number of names held. */
 size_t cluster_journal_count(cluster_journal *j);
-/* Changes that were left out, since the start. */
+/* Number of changes that were left out, since the start. */
 uint64_t cluster_journal_left_out(cluster_journal *j);
 
-/* A reader. nonce: of its stream. epoch, after: where it left off; if the epoch is the journal's and the ring has what follows, it gets the changes
- * after that, else a snapshot. RP_ERR_LIMIT (CLUSTER_MAX_READERS), RP_ERR_MEMORY. */
+/* Opens a reader. nonce: of its stream. epoch, after: the reader's last state: if the epoch is the journal's and the
+ * ring has the changes after it, the reader gets these, else a snapshot. RP_ERR_LIMIT (CLUSTER_MAX_READERS),
+ * RP_ERR_MEMORY. */
 int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after, cluster_journal_reader **out,
                          rp_error *err);
 void cluster_journal_close(cluster_journal_reader *r);
-/* Appends whole frames that are due at now_us (monotonic), until they have `most` bytes or a little more, to out. Returns RP_OK or RP_ERR_MEMORY,
- * RP_ERR_LIMIT (out's): then out has the frames before, and the reader goes on after them. *next_us: when there will be something without a change
- * of names or load; changes make the reader ready at once, a new load after CLUSTER_LOAD_EVERY_US (cluster_journal_is_ready). A reader has one user
- * at a time. */
+/* Appends complete frames that are due at now_us (monotonic) to out, about `most` bytes at most. Returns RP_OK,
+ * RP_ERR_MEMORY or RP_ERR_LIMIT (of out): then out has the frames before the failed one, and the reader continues with
+ * that one. *next_us: when a frame is due without any change of names or load; changes make the reader ready at once, a
+ * new load after CLUSTER_LOAD_EVERY_US (cluster_journal_is_ready). A reader has one user at a time. */
 int cluster_journal_read(cluster_journal_reader *r, uint64_t now_us, size_t most, base_buffer *out, uint64_t *next_us);
 bool cluster_journal_is_ready(cluster_journal_reader *r, uint64_t now_us);
 

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nonces.c: see nonces.h. Two sets: nonces go into the newer one; when it is full, the older one is emptied and becomes the newer. Of a set: open
- * addressing, half full at most; a nonce of zeros is kept as a flag, since zeros are an empty place. */
+/* nonces.c: see nonces.h. Two sets: a nonce is added to the newer one; when that is full, the older one is emptied and
+ * becomes the newer one. A set is an open-addressing table, half full at most. A nonce of zeros is a flag, because
+ * zeros mark an empty slot. */
 #include "cluster/nonces.h"
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 
-#define PLACES (2 * (uint32_t)CLUSTER_KNOWN_NONCES) /* a power of two */
+#define SLOTS (2 * (uint32_t)CLUSTER_KNOWN_NONCES)
+
+_Static_assert((SLOTS & (SLOTS - 1)) == 0, "random bytes modulo SLOTS are uniform");
 
 typedef struct nonce_set {
-    uint8_t places[PLACES][CLUSTER_NONCE_BYTES];
+    uint8_t slots[SLOTS][CLUSTER_NONCE_BYTES];
     bool has_zeros;
     uint32_t n;
 } nonce_set;
@@ -26,16 +30,17 @@ cluster_nonces *cluster_nonces_new(void) { return base_calloc(1, sizeof(cluster_
 
 void cluster_nonces_free(cluster_nonces *n) { base_free(n); }
 
-/* Where it is, or would be. */
-static uint8_t *place_of(nonce_set *s, const uint8_t *nonce) {
+/* The slot that has the nonce, or the empty one where it belongs. */
+static uint8_t *slot_of(nonce_set *s, const uint8_t *nonce) {
     uint32_t at;
-    memcpy(&at, nonce, sizeof(at)); /* they are random */
-    for (at %= PLACES; memcmp(s->places[at], zeros, sizeof(zeros)) != 0 && memcmp(s->places[at], nonce, sizeof(zeros)) != 0;) at = (at + 1) % PLACES;
-    return s->places[at];
+    memcpy(&at, nonce, sizeof(at)); /* nonces are random */
+    at %= SLOTS;
+    while (memcmp(s->slots[at], zeros, sizeof(zeros)) != 0 && memcmp(s->slots[at], nonce, sizeof(zeros)) != 0) at = (at + 1) % SLOTS;
+    return s->slots[at];
 }
 
 static bool has(nonce_set *s, const uint8_t *nonce, bool is_zeros) {
-    return is_zeros ? s->has_zeros : memcmp(place_of(s, nonce), nonce, CLUSTER_NONCE_BYTES) == 0;
+    return is_zeros ? s->has_zeros : memcmp(slot_of(s, nonce), nonce, CLUSTER_NONCE_BYTES) == 0;
 }
 
 bool cluster_nonces_add(cluster_nonces *n, const uint8_t nonce[CLUSTER_NONCE_BYTES]) {
@@ -46,8 +51,9 @@ bool cluster_nonces_add(cluster_nonces *n, const uint8_t nonce[CLUSTER_NONCE_BYT
         memset(&n->sets[n->newer], 0, sizeof(n->sets[n->newer]));
     }
     nonce_set *s = &n->sets[n->newer];
+    BASE_ASSERT(s->n < CLUSTER_KNOWN_NONCES); /* half full at most: a search ends at an empty slot */
     if (is_zeros) s->has_zeros = true;
-    else memcpy(place_of(s, nonce), nonce, CLUSTER_NONCE_BYTES);
+    else memcpy(slot_of(s, nonce), nonce, CLUSTER_NONCE_BYTES);
     s->n++;
     return true;
 }

@@ -4,12 +4,13 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/hash.h"
 #include "cluster/cost.h"
 #include "reprise_cluster.h"
 
-/* A disk whose speed is not known yet: 1 GB/s. */
+/* Default of a disk that was not measured yet: 1 GB/s. */
 #define READ_BYTE_US 1e-3
 #define IN_RAM (RP_TIER_RAM | CLUSTER_TIER_SPECULATIVE)
 
@@ -17,7 +18,7 @@ bool cluster_policy_as_text(cluster_policy policy) { return policy == CLUSTER_PO
 
 /* ---- the names of a prompt ---- */
 
-/* Items are modules in rising position, then text in rising position: a merge of the two. */
+/* Merges modules and text, each of which is in order of position in items. */
 void cluster_policy_order(const cluster_request *r, int32_t *order) {
     int32_t n_modules = 0;
     while (n_modules < r->n_items && r->items[n_modules].is_module) n_modules++;
@@ -26,17 +27,19 @@ void cluster_policy_order(const cluster_request *r, int32_t *order) {
         bool module = m < n_modules && (x == r->n_items || r->items[m].position <= r->items[x].position);
         order[i] = module ? m++ : x++;
     }
+    BASE_ASSERT(m == n_modules && x == r->n_items); /* each item once */
 }
 
-/* What has to be computed for a prompt: runs of adjacent tokens. */
+/* Work of a prompt on a node: runs of adjacent tokens to compute, and bytes to read. */
 typedef struct work {
     const rp_engine_load *load;
-    double row_us; /* of a token in a full step: for the choice between computing and reading */
+    double row_us; /* time of a token in a full step: for the choice between computing and reading */
     double tokens, attention_us, read_us;
-    double from, to; /* the run that is open; none: equal */
+    double from, to; /* the open run; equal: there is none */
 } work;
 
 static void work_close(work *w) {
+    BASE_ASSERT(w->from >= 0 && w->from <= w->to);
     w->attention_us += cluster_cost_attention(w->load, w->to - w->from, w->from);
     w->from = w->to = 0;
 }
@@ -52,7 +55,7 @@ static void work_compute(work *w, double position, double n) {
     w->to += n;
 }
 
-/* On disk: read, or computed if that is faster. Returns whether it is read. */
+/* KV on disk is read, or computed if that is faster. Returns whether it is read. */
 static bool work_read(work *w, const rp_named_kv *item) {
     double read = cluster_cost_read(w->load, (double)item->bytes);
     if (read <= 0) read = READ_BYTE_US * (double)item->bytes;
@@ -74,7 +77,7 @@ static void work_item(work *w, cluster_candidate *c, const rp_named_kv *item, ui
     }
 }
 
-/* As routers of prefixes see it: the first name that is missing, or fresh text between names, ends what is held. */
+/* The longest cached prefix: it ends at the first missing name, or at fresh text between names. */
 static void work_prefix(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held, const int32_t *order) {
     int64_t end = 0;
     bool whole = true;
@@ -86,7 +89,7 @@ static void work_prefix(work *w, cluster_candidate *c, const cluster_request *r,
     }
 }
 
-/* Text is in rising position and adjacent, and nothing of it is held after the first name that is missing: the rest is one run. */
+/* Names of text are adjacent and in order, and none is held after the first missing one: the rest is one run. */
 static int32_t work_text_rest(work *w, const cluster_request *r, int32_t from) {
     const rp_named_kv *first = &r->items[from], *last = &r->items[r->n_items - 1];
     int64_t n = (int64_t)last->position + last->n_tokens - first->position;
@@ -95,7 +98,8 @@ static int32_t work_text_rest(work *w, const cluster_request *r, int32_t from) {
     return r->n_items;
 }
 
-/* Names from the first one on that are in RAM, or will be: eight at a time, since hot prompts are long and many nodes hold them. */
+/* Number of names from the first one on that are in RAM or speculative: eight at a time, because frequent prompts are
+ * long and on many nodes. */
 static int32_t ram_prefix(const uint8_t *held, int32_t n) {
     const uint64_t each = UINT64_C(0x0101010101010101);
     _Static_assert(IN_RAM == 5, "bits 0 and 2");
@@ -122,17 +126,18 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
     const rp_engine_load *load = facts->load;
     double chunk = cluster_cost_chunk(load);
     work w = {.load = load, .row_us = cluster_cost_rows(load, chunk) / chunk};
-    /* Without modules, text covers the prompt from its beginning without gaps. */
+    /* Without modules, names of text cover the prompt from its start without gaps. */
     bool plain = r->n_items > 0 && !r->items[0].is_module;
     c->node = facts->node;
     c->held_tokens = c->disk_tokens = 0;
     if (order) work_prefix(&w, c, r, held, order);
     else work_modules(&w, c, r, held, plain);
-    /* Tokens without names, and those of the answer if it is continued: where they are is not known, most are at the end. */
+    /* Tokens without names, and those of a continued answer. Their positions are unknown; most are at the end. */
     double all = (double)r->prompt_tokens + (r->began ? r->answer_tokens : 0);
     double fresh = BASE_MAX(all - c->held_tokens - w.tokens, 0);
     work_compute(&w, all - fresh, fresh);
     work_close(&w);
+    BASE_ASSERT(c->disk_tokens >= 0 && c->disk_tokens <= c->held_tokens);
     double compute_us = cluster_cost_rows(load, w.tokens) + w.attention_us;
     c->drain_ms = facts->drain_us / 1e3;
     c->compute_ms = compute_us / 1e3;
@@ -143,9 +148,12 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
 
 /* ---- the choice ---- */
 
-static uint64_t drawn_below(const cluster_env *env, uint64_t n) { return base_mix64(env->random(env->user)) % n; }
+static uint64_t drawn_below(const cluster_env *env, uint64_t n) {
+    BASE_ASSERT(n > 0);
+    return base_mix64(env->random(env->user)) % n;
+}
 
-/* Candidates that count: those that are not excluded; fast: nor slow. */
+/* A choice among the candidates that are not excluded. fast: nor slow. */
 typedef struct choice {
     cluster_policy policy;
     const cluster_candidate *candidates;
@@ -168,6 +176,7 @@ static double choice_cost(const choice *x, int32_t i) {
 bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen) {
     choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
     if (policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST && policy != CLUSTER_POLICY_LONGEST_MATCH) return false;
+    BASE_ASSERT(chosen >= 0 && chosen < n && !candidates[chosen].excluded);
     double cost = choice_cost(&x, chosen);
     for (int32_t i = 0; i < n; i++)
         if (candidates[i].excluded && strcmp(candidates[i].excluded, "full") == 0 && choice_cost(&x, i) < cost) return true;
@@ -186,7 +195,7 @@ static double choice_least(const choice *x) {
     return least;
 }
 
-/* The k-th of those whose cost is at most `most`; their number in *count if it is not NULL. */
+/* The k-th candidate whose cost is at most `most`; *count, if not NULL: number of such candidates. */
 static int32_t choice_nth(const choice *x, double most, uint64_t k, uint64_t *count) {
     uint64_t seen = 0;
     int32_t found = -1;
@@ -203,7 +212,8 @@ static bool is_less_loaded(const cluster_facts *a, const cluster_facts *b) {
     return a->queued_tokens != b->queued_tokens ? a->queued_tokens < b->queued_tokens : a->requests < b->requests;
 }
 
-/* Rendezvous hashing (Thaler and Ravishankar, 1998) among those whose cost is at most `most`: a node that leaves moves only its own sessions. */
+/* Rendezvous hashing (Thaler and Ravishankar, 1998) among candidates whose cost is at most `most`: when a node leaves,
+ * only its sessions move. */
 static int32_t choose_by_key(const choice *x, double most, uint64_t key) {
     uint64_t highest = 0;
     int32_t best = -1;
@@ -218,7 +228,8 @@ static int32_t choose_by_key(const choice *x, double most, uint64_t key) {
     return best;
 }
 
-/* session 0: none. Of equal nodes a session gets the same one each time: its requests meet there even before the first is cached. */
+/* session 0: none. Among near ties a session always gets the same node, so that its requests share KV even before the
+ * first one is cached. */
 static int32_t choose_least(choice *x, double near_ties, uint64_t session, const cluster_env *env) {
     double least = choice_least(x), most = least + (least > 0 ? least * near_ties : 0);
     uint64_t count;
@@ -231,8 +242,9 @@ static int32_t choose_least(choice *x, double near_ties, uint64_t session, const
     if (count <= 1) return only;
     if (session != 0) return choose_by_key(x, most, session);
     uint64_t a = drawn_below(env, count), b = drawn_below(env, count - 1);
-    if (b >= a) b++; /* another one */
+    if (b >= a) b++; /* not the first one */
     int32_t first = choice_nth(x, most, a, NULL), second = choice_nth(x, most, b, NULL);
+    BASE_ASSERT(first >= 0 && second >= 0 && first != second);
     return is_less_loaded(&x->facts[second], &x->facts[first]) ? second : first;
 }
 
@@ -242,7 +254,7 @@ static int32_t choose_random(const choice *x, const cluster_env *env) {
     return count <= 1 ? only : choice_nth(x, 0, drawn_below(env, count), NULL);
 }
 
-/* The first node after the last one that was chosen. */
+/* Round robin: the first node after the last chosen one. */
 static int32_t choose_next(const choice *x, int32_t *turn) {
     int32_t next = -1, first = -1;
     for (int32_t i = 0; i < x->n; i++) {

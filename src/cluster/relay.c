@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 enum { HAS_EPOCH = 1,
@@ -16,16 +17,45 @@ enum { HAS_EPOCH = 1,
        HAS_ALL = 31,
        HAS_LEFT = 32 };
 
-/* ---- numbers: digits alone, without a sign or white space ---- */
+/* ---- refusals ---- */
+
+static const struct {
+    const char *value, *message;
+} refusals[] = {
+    {"", ""},
+#define X(id, value, message) {value, message},
+    CLUSTER_REFUSALS(X)
+#undef X
+};
+
+const char *cluster_refusal_value(cluster_refusal r) {
+    BASE_ASSERT(r > CLUSTER_NO_REFUSAL && r < CLUSTER_N_REFUSALS);
+    return refusals[r].value;
+}
+
+const char *cluster_refusal_message(cluster_refusal r) {
+    BASE_ASSERT(r > CLUSTER_NO_REFUSAL && r < CLUSTER_N_REFUSALS);
+    return refusals[r].message;
+}
+
+cluster_refusal cluster_refusal_read(const char *value) {
+    for (int i = CLUSTER_NO_REFUSAL + 1; i < CLUSTER_N_REFUSALS; i++)
+        if (strcmp(refusals[i].value, value) == 0) return (cluster_refusal)i;
+    return CLUSTER_NO_REFUSAL;
+}
+
+/* ---- numbers: digits only, no sign, no white space ---- */
 
 static int digit_of(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
 }
 
-/* The number that text begins with, up to `end` or the text's end; NULL: there is none, or it is too large. */
+/* Reads a number that ends at `end` or at the end of the text. Returns its end; NULL: there is none, or it is too
+ * large. */
 static const char *read_number(const char *text, unsigned base, char end, uint64_t *value) {
     const char *at = text;
+    BASE_ASSERT(base == 10 || base == 16); /* digit_of has these digits */
     *value = 0;
     for (; digit_of(*at) < (int)base; at++) {
         const uint64_t digit = (uint64_t)digit_of(*at);
@@ -39,10 +69,11 @@ static const char *read_number(const char *text, unsigned base, char end, uint64
 /* ---- routes ---- */
 
 void cluster_route_write(char out[CLUSTER_ROUTE_BYTES], const cluster_route *r) {
-    snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d", r->epoch, r->id, r->seed,
-             r->created, r->marks);
-    const size_t n = strlen(out);
-    if (r->left_ms > 0) snprintf(out + n, CLUSTER_ROUTE_BYTES - n, ";left=%" PRId64, r->left_ms);
+    int n = snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d",
+                     r->epoch, r->id, r->seed, r->created, r->marks);
+    BASE_ASSERT(n > 0 && n < CLUSTER_ROUTE_BYTES);
+    if (r->left_ms > 0) n += snprintf(out + n, CLUSTER_ROUTE_BYTES - (size_t)n, ";left=%" PRId64, r->left_ms);
+    BASE_ASSERT(n < CLUSTER_ROUTE_BYTES); /* a truncated header would be refused by the node */
 }
 
 static const char *read_id(cluster_route *r, const char *text) {
@@ -54,7 +85,7 @@ static const char *read_id(cluster_route *r, const char *text) {
     return text + n;
 }
 
-/* One NAME=VALUE; returns where it ends, or NULL. */
+/* Reads one NAME=VALUE. Returns its end; NULL: malformed. */
 static const char *read_field(cluster_route *r, const char *text, unsigned *field) {
     static const struct {
         const char *name;
@@ -97,7 +128,9 @@ bool cluster_route_read(cluster_route *out, const char *text) {
 /* ---- continuations ---- */
 
 void cluster_resume_write(char out[CLUSTER_RESUME_BYTES], const cluster_resume *r) {
-    snprintf(out, CLUSTER_RESUME_BYTES, "%" PRIu64 ";%" PRIu64 ";%" PRIu64, r->n_tokens, r->text_bytes, r->frames);
+    const int n =
+        snprintf(out, CLUSTER_RESUME_BYTES, "%" PRIu64 ";%" PRIu64 ";%" PRIu64, r->n_tokens, r->text_bytes, r->frames);
+    BASE_ASSERT(n > 0 && n < CLUSTER_RESUME_BYTES);
 }
 
 bool cluster_resume_read(cluster_resume *out, const char *text) {

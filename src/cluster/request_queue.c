@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_queue.c: see request_queue.h. Flows are a list without order: a request is chosen by a scan of their first requests, so that its time
- * grows with the number of tenants that wait, which max_queue bounds. */
+/* request_queue.c: see request_queue.h. The next request is found by a scan of the flows, so that the time of a choice
+ * is proportional to the number of waiting tenants, which max_queue limits. */
 #include "cluster/request_queue.h"
 
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 
-/* Of predicted time, in each round: about a prefill of moderate length on a fast node. A smaller one is fairer and costs nothing (turns.h). */
+/* Predicted time a round: about a short prefill on a fast node. A smaller quantum is fairer, at no cost (turns.h). */
 #define QUANTUM_US 10000.0
 
 void cluster_queue_free(cluster_queue *q) {
-    BASE_ASSERT(q->n == 0);
+    BASE_ASSERT(q->n == 0 && q->n_flows == 0);
     base_free(q->flows);
     turns_free(&q->turns);
     q->flows = NULL;
@@ -49,7 +49,7 @@ static turn flow_turn_after(const cluster_queue *q, const cluster_flow *f, const
     return turns_start(&q->turns, &salt, f->priority, QUANTUM_US);
 }
 
-/* Assigns turns to a request and those after it in its flow. */
+/* Assigns turns to a request and to those after it in its flow. */
 static void flow_assign(cluster_queue *q, cluster_flow *f, cluster_request *from) {
     if (!from) return;
     turn at = flow_turn_after(q, f, from->previous);
@@ -70,6 +70,7 @@ static void flow_insert(cluster_flow *f, cluster_request *r, cluster_request *be
 }
 
 int cluster_queue_push(cluster_queue *q, cluster_request *r) {
+    BASE_ASSERT(!r->next && !r->previous); /* it is in no list */
     cluster_flow *f = queue_flow(q, r);
     if (!f) return RP_ERR_MEMORY;
     cluster_place *p = q->place(r);
@@ -86,6 +87,7 @@ int cluster_queue_push(cluster_queue *q, cluster_request *r) {
 }
 
 static void queue_drop_flow(cluster_queue *q, cluster_flow *f) {
+    BASE_ASSERT(f->n == 0 && !f->last && !f->candidate && q->n_flows > 0);
     base_key salt = flow_salt(f);
     turns_rest(&q->turns, &salt, f->priority);
     *f = q->flows[--q->n_flows];
@@ -103,7 +105,8 @@ void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served) {
     if (f->candidate == r) f->candidate = next;
     r->next = r->previous = NULL;
     if (served && !p->paid) {
-        /* One that goes before others of its tenant pays its own cost: they follow from there. */
+        /* A request that was sent before earlier ones of its tenant is charged its own cost; their turns follow after
+         * it. */
         base_key salt = flow_salt(f);
         turn from = turns_start(&q->turns, &salt, f->priority, QUANTUM_US);
         turns_admit(&q->turns, &salt, f->priority, turns_next(from, p->cost_us, QUANTUM_US));
@@ -112,6 +115,7 @@ void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served) {
     q->n--;
     f->n--;
     f->cost_us -= p->cost_us;
+    BASE_ASSERT(f->n >= 0 && (f->n == 0) == !f->first);
     if (f->first) flow_assign(q, f, next);
     else queue_drop_flow(q, f);
 }
@@ -157,6 +161,7 @@ double cluster_queue_ahead(const cluster_queue *q, int32_t priority, int32_t *n)
         us += q->flows[i].cost_us;
         *n += q->flows[i].n;
     }
+    BASE_ASSERT(*n <= q->n);
     return us;
 }
 
@@ -164,7 +169,7 @@ cluster_request *cluster_queue_last(const cluster_queue *q) {
     cluster_request *last = NULL;
     for (size_t i = 0; i < q->n_flows; i++) {
         cluster_request *r = q->flows[i].last;
-        if (q->place(r)->paid) continue; /* they are first in their flow: it has no others */
+        if (q->place(r)->paid) continue; /* paid ones are first in their flow: it has no others */
         if (!last || r->priority < last->priority || (r->priority == last->priority && q->place(r)->number > q->place(last)->number)) last = r;
     }
     return last;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router.c: the functions of router.h: what comes from outside, in its order. */
+/* router.c: the functions of router.h: calls of the transport. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,14 +46,15 @@ void cluster_request_close(cluster_request *r) {
     r->n_candidates = 0;
 }
 
-/* The table's functions do not call the router: a request must not change while one is placed. */
+/* The table's functions must not call the router: no request may change while one is placed. */
 static void router_enter(cluster_router *t) {
     BASE_ASSERT(!t->is_inside);
     t->is_inside = true;
 }
 
-/* Room may have come. */
+/* The call may have freed capacity for queued requests. */
 static void router_leave(cluster_router *t) {
+    BASE_ASSERT(t->is_inside);
     router_dispatch(t);
     t->is_inside = false;
 }
@@ -61,6 +62,8 @@ static void router_leave(cluster_router *t) {
 /* ---- a router ---- */
 
 int cluster_router_new(cluster_router **out, const cluster_router_options *options, const cluster_env *env, rp_error *err) {
+    BASE_ASSERT((unsigned)options->policy < CLUSTER_N_POLICIES && (unsigned)options->admission < CLUSTER_N_ADMISSIONS);
+    BASE_ASSERT(options->max_sent >= 0 && options->retry_share >= 0 && options->near_ties >= 0);
     cluster_router *t = base_calloc(1, sizeof(*t));
     *out = NULL;
     if (!t) return base_fail_memory(err, sizeof(*t), "a router");
@@ -111,7 +114,7 @@ void cluster_router_remove_node(cluster_router *t, int32_t node) {
     router_node *x = router_node_at(t, node);
     if (!x) return;
     router_enter(t);
-    x->draining = true; /* nothing comes back to it */
+    x->draining = true; /* its requests move to other nodes */
     router_move_all(t, x);
     router_node_remove(t, x);
     router_leave(t);
@@ -127,7 +130,7 @@ void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains) {
 
 /* ---- streams ---- */
 
-#define NAME_BYTES 48 /* of the index, for a name that few nodes hold, before a segment grows */
+#define NAME_BYTES 48 /* of the index for a name with few holders, free slots of a segment included */
 
 static int32_t router_count_nodes(const cluster_router *t) {
     int32_t n = 0;
@@ -145,7 +148,7 @@ void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size
         t->env.close_stream(t->env.user, node);
         router_node_close(t, x, now_us);
     } else router_node_heard(x, now_us);
-    t->nodes_due_us = BASE_MIN(t->nodes_due_us, now_us + CLUSTER_SUSPECT_US); /* from now on silence counts */
+    t->nodes_due_us = BASE_MIN(t->nodes_due_us, now_us + CLUSTER_SUSPECT_US); /* silence is checked from now on */
     router_leave(t);
 }
 
@@ -173,8 +176,10 @@ void cluster_router_began(cluster_router *t, cluster_request *r) {
 
 void cluster_router_progress(cluster_router *t, cluster_request *r, int32_t answer_tokens) {
     BASE_ASSERT(!t->is_inside);
-    if (r->state == ROUTER_SENT) cluster_router_began(t, r); /* a continuation: its first byte is any one */
-    if (r->state == ROUTER_ANSWERING) r->answer_tokens = answer_tokens;
+    if (r->state == ROUTER_SENT) cluster_router_began(t, r); /* a continuation: any bytes are its first ones */
+    if (r->state != ROUTER_ANSWERING) return;
+    BASE_ASSERT(answer_tokens >= r->answer_tokens); /* invariant 3: an answer only grows */
+    r->answer_tokens = answer_tokens;
 }
 
 void cluster_router_finished(cluster_router *t, cluster_request *r) {
@@ -185,6 +190,7 @@ void cluster_router_finished(cluster_router *t, cluster_request *r) {
 
 void cluster_router_heard(cluster_router *t, cluster_request *r, uint64_t at_us, bool of_node) {
     if (r->state != ROUTER_SENT && r->state != ROUTER_ANSWERING) return;
+    BASE_ASSERT(r->node >= 0 && (size_t)r->node < t->n_nodes && t->nodes[r->node].n_sent > 0);
     r->heard_us = BASE_MAX(r->heard_us, at_us);
     if (of_node) t->nodes[r->node].heard_us = BASE_MAX(t->nodes[r->node].heard_us, at_us);
 }
@@ -206,11 +212,11 @@ void cluster_router_cancelled(cluster_router *t, cluster_request *r) {
     router_leave(t);
 }
 
-/* ---- time ---- */
+/* ---- timers ---- */
 
-/* A node that was silent for CLUSTER_DEAD_US is given up, and its requests move. One whose stream has ended is not asked for new requests, but may
- * still answer: the transport reports what becomes of its requests. */
-static void router_bury(cluster_router *t, router_node *x, uint64_t now_us) {
+/* Requests of a node without a sign of life for CLUSTER_DEAD_US move to other nodes. A node whose stream has ended gets
+ * no new requests, but can still answer: the transport reports the end of those that it has. */
+static void router_move_from_dead(cluster_router *t, router_node *x, uint64_t now_us) {
     if (x->n_sent > 0 && cluster_view_heard_us(x->view) + CLUSTER_DEAD_US <= now_us) router_move_all(t, x);
 }
 
@@ -220,7 +226,7 @@ static void router_tick_nodes(cluster_router *t, uint64_t now_us) {
     for (size_t i = 0; i < t->n_nodes; i++) {
         router_node *x = &t->nodes[i];
         if (!x->used) continue;
-        router_bury(t, x, now_us);
+        router_move_from_dead(t, x, now_us);
         due = BASE_MIN(due, router_look_silent(t, x, now_us));
         due = BASE_MIN(due, router_node_tick(t, x, now_us));
     }
@@ -270,16 +276,23 @@ cluster_router_counts cluster_router_counted(const cluster_router *t) {
     c.queued = t->queue.n;
     c.sent = 0;
     for (size_t i = 0; i < t->n_nodes; i++) c.sent += t->nodes[i].n_sent;
+    BASE_ASSERT(t->is_inside || c.queued + c.sent == t->n_requests); /* one that has not ended waits, or is on a node */
     c.names = cluster_index_count(t->index);
     c.index_bytes = cluster_index_bytes(t->index);
     return c;
 }
 
+/* A plan names KV of one format: for a node with an unknown one, nothing can be planned. */
+static bool can_be_planned(const router_node *x, uint64_t now_us) {
+    rp_kv_format format;
+    if (!x->used || router_node_health(x, now_us) != CLUSTER_WELL) return false;
+    return cluster_kv_format_find(router_node_hello(x)->kv_format, &format);
+}
+
 static int32_t count_of(const cluster_router *t, const char *identity, uint64_t now_us) {
     int32_t n = 0;
     for (size_t i = 0; i < t->n_nodes; i++)
-        n += t->nodes[i].used && router_node_health(&t->nodes[i], now_us) == CLUSTER_WELL &&
-             strcmp(router_node_hello(&t->nodes[i])->identity, identity) == 0;
+        n += can_be_planned(&t->nodes[i], now_us) && strcmp(router_node_hello(&t->nodes[i])->identity, identity) == 0;
     return n;
 }
 
@@ -288,7 +301,7 @@ const char *cluster_router_identity(const cluster_router *t) {
     const char *best = "";
     int32_t most = 0;
     for (size_t i = 0; i < t->n_nodes; i++) {
-        if (!t->nodes[i].used || router_node_health(&t->nodes[i], now_us) != CLUSTER_WELL) continue;
+        if (!can_be_planned(&t->nodes[i], now_us)) continue;
         const char *identity = router_node_hello(&t->nodes[i])->identity;
         if (strcmp(identity, best) == 0) continue;
         int32_t n = count_of(t, identity, now_us);

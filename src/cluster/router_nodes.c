@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_nodes.c: a router's nodes: their streams, and the load that they have (router_internal.h has the rule). */
+/* router_nodes.c: a router's nodes: their streams and their load (for the rule see router_internal.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,11 +11,12 @@
 #include "cluster/cost.h"
 #include "cluster/router_internal.h"
 
-/* Within this time a request has arrived and is in the node's counts: connection, body, planning; and a period of reports. */
+/* Within this time a sent request is included in the node's counts: connection, body, planning, and one period of
+ * reports. */
 #define ARRIVAL_US 100000
-/* Requests wait in the router for a node that asked to be left alone for no longer than this. */
+/* Requests wait for a busy node in the router if its Retry-After is at most this. */
 #define BUSY_WAIT_US 2000000
-/* Clocks drift apart by less than this share: the fastest report is forgotten as slowly. */
+/* Relative drift of two clocks, at most: the delay of the fastest report is forgotten at this rate. */
 #define CLOCK_DRIFT 1e-4
 
 static const cluster_load NO_LOAD = {.draining = false};
@@ -73,7 +74,8 @@ bool router_node_is_other(const cluster_router *t, const router_node *x) {
     return t->identity[0] && strcmp(t->identity, router_node_hello(x)->identity) != 0;
 }
 
-/* Another model would answer. The same one in another KV format, or computed with another arithmetic, only has no KV that is known. */
+/* Another model would give another answer. The same model with another KV format or arithmetic only has KV with other
+ * names. */
 static bool has_other_model(const cluster_router *t, const router_node *x) {
     return router_node_is_other(t, x) && strcmp(t->model, router_node_hello(x)->model) != 0;
 }
@@ -88,7 +90,8 @@ const char *router_node_excluded(const cluster_router *t, const router_node *x, 
     return router_node_is_full(t, x) ? "full" : NULL;
 }
 
-/* What it reports, and what it does not report yet; at least what this router knows. */
+/* Requests that it reported and those that its report does not include yet, but at least the requests of this
+ * router. */
 bool router_node_is_full(const cluster_router *t, const router_node *x) {
     const rp_engine_load *load = &router_node_load(x)->engine;
     int32_t most = load->max_running > 0 ? load->max_running : BASE_MAX(router_node_hello(x)->max_sequences, 0);
@@ -102,11 +105,14 @@ static void node_uncover(router_node *x, const cluster_request *r, int sign) {
     const router_ticket *tk = router_ticket_of(r);
     x->n_uncovered += sign;
     x->uncovered_tokens += (int64_t)sign * tk->work_tokens;
+    BASE_ASSERT(x->n_uncovered >= 0 && x->n_uncovered <= x->n_sent);
+    BASE_ASSERT(x->n_uncovered ? x->uncovered_tokens >= 0 : x->uncovered_tokens == 0);
     x->uncovered_us = x->n_uncovered ? x->uncovered_us + sign * tk->work_us : 0;
 }
 
-/* A request without first byte less. */
-static void node_waits_less(router_node *x, const cluster_request *r, uint64_t now_us) {
+/* One request fewer without a first byte. */
+static void node_remove_waiting(router_node *x, const cluster_request *r, uint64_t now_us) {
+    BASE_ASSERT(x->n_waiting > 0);
     x->n_waiting--;
     x->waiting_us = x->n_waiting ? BASE_MAX(x->waiting_us - router_ticket_of(r)->work_us, 0) : 0;
     x->own_until_us = BASE_MIN(x->own_until_us, now_us + (uint64_t)x->waiting_us);
@@ -121,6 +127,8 @@ static void node_cover(router_node *x, cluster_request *r) {
 
 void router_node_sent(router_node *x, cluster_request *r, uint64_t now_us) {
     router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(r->state == ROUTER_SENT && !r->next && !r->previous);
+    BASE_ASSERT(tk->work_us >= 0 && tk->work_tokens >= 0);
     r->next = NULL;
     r->previous = x->last;
     if (x->last) x->last->next = r;
@@ -136,8 +144,9 @@ void router_node_sent(router_node *x, cluster_request *r, uint64_t now_us) {
 }
 
 void router_node_began(router_node *x, cluster_request *r, uint64_t now_us) {
+    BASE_ASSERT(r->state == ROUTER_SENT); /* it is counted as waiting */
     node_cover(x, r);
-    node_waits_less(x, r, now_us);
+    node_remove_waiting(x, r, now_us);
 }
 
 void router_node_left(router_node *x, cluster_request *r, uint64_t now_us) {
@@ -145,8 +154,9 @@ void router_node_left(router_node *x, cluster_request *r, uint64_t now_us) {
     if (router_ticket_of(r)->covered) x->n_gone++;
     node_cover(x, r);
     if (r->state == ROUTER_SENT) {
-        x->own_until_us -= BASE_MIN((uint64_t)router_ticket_of(r)->work_us, x->own_until_us); /* it need not be done */
-        node_waits_less(x, r, now_us);
+        /* Its work is cancelled. */
+        x->own_until_us -= BASE_MIN((uint64_t)router_ticket_of(r)->work_us, x->own_until_us);
+        node_remove_waiting(x, r, now_us);
     }
     if (r->previous) r->previous->next = r->next;
     else x->first = r->next;
@@ -154,10 +164,10 @@ void router_node_left(router_node *x, cluster_request *r, uint64_t now_us) {
     else x->last = r->previous;
     r->next = r->previous = NULL;
     x->n_sent--;
-    BASE_ASSERT((x->n_sent == 0) == (x->first == NULL) && x->n_waiting >= 0 && x->n_uncovered >= 0);
+    BASE_ASSERT((x->n_sent == 0) == (x->first == NULL) && x->n_waiting <= x->n_sent && x->n_uncovered <= x->n_sent);
 }
 
-/* When the report was made, by our clock: not before made_us less the time that the fastest one took. */
+/* The time of a report by our clock, if it had the delay of the fastest report. */
 static uint64_t node_made_us(router_node *x, uint64_t sent_us, uint64_t now_us) {
     double clock = (double)now_us - (double)sent_us;
     double known = x->clock_us + CLOCK_DRIFT * (double)(now_us - x->report_heard_us);
@@ -168,7 +178,7 @@ static uint64_t node_made_us(router_node *x, uint64_t sent_us, uint64_t now_us) 
 void router_node_heard(router_node *x, uint64_t now_us) {
     const cluster_load *load = router_node_load(x);
     uint64_t epoch = router_node_hello(x)->epoch;
-    if (epoch != x->epoch) x->report_heard_us = x->report_sent_us = x->silent_until_us = 0; /* another process, another clock */
+    if (epoch != x->epoch) x->report_heard_us = x->report_sent_us = x->silent_until_us = 0; /* another process and clock */
     x->epoch = epoch;
     if (load->sent_us == 0 || load->sent_us == x->report_sent_us) return;
     x->report_made_us = node_made_us(x, load->sent_us, now_us);
@@ -176,7 +186,7 @@ void router_node_heard(router_node *x, uint64_t now_us) {
     x->said_drains = false;
     x->report_heard_us = now_us;
     x->n_gone = 0;
-    /* In the order in which they were sent: from the last one, those that are not covered stand before those that are. */
+    /* Requests are in the order of sending, so that the uncovered ones are at the end of the list. */
     for (cluster_request *r = x->last; r && x->n_uncovered; r = r->previous)
         if (r->sent_us + ARRIVAL_US <= x->report_made_us) node_cover(x, r);
 }
@@ -192,6 +202,7 @@ double router_node_drain_us(const router_node *x, uint64_t now_us) {
 /* ---- streams ---- */
 
 void router_node_close(cluster_router *t, router_node *x, uint64_t now_us) {
+    BASE_ASSERT(x->stream_is_open);
     x->stream_is_open = false;
     cluster_view_cut(x->view, now_us);
     t->nodes_due_us = 0;
@@ -200,6 +211,7 @@ void router_node_close(cluster_router *t, router_node *x, uint64_t now_us) {
 static void node_open(cluster_router *t, router_node *x, uint64_t now_us) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     uint64_t epoch, after;
+    BASE_ASSERT(!x->stream_is_open);
     cluster_view_open(x->view, now_us, nonce, t->env.random(t->env.user), &epoch, &after);
     x->stream_is_open = true;
     x->opened_us = now_us;

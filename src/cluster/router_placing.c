@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_placing.c: which node a request is sent to now, whether it waits, or how it ends. */
+/* router_placing.c: the decision about a request: the node that gets it now, or the queue, or its end. */
 #include <string.h>
 
 #include "base/check.h"
@@ -9,18 +9,21 @@
 #include "cluster/cost.h"
 #include "cluster/router_internal.h"
 
-/* Of a cluster in which no node has measured anything: choices need some time a token. */
+/* Time of a token in a cluster in which no node has measured its costs. */
 #define TOKEN_US 100.0
-/* Answers that share a step, for a tenant's share of it. */
+/* Answers that share a decode step: a tenant is charged one of so many parts of it. */
 #define SHARED_ROWS 32.0
 
-static bool is(const char *excluded, const char *reason) { return excluded && strcmp(excluded, reason) == 0; }
+static bool is_reason(const char *excluded, const char *reason) { return excluded && strcmp(excluded, reason) == 0; }
 
-/* ---- which nodes ---- */
+/* ---- nodes that can serve a request ---- */
 
-static bool has_tried(const router_ticket *tk, int32_t node) { return tk->tried[node / 64] >> (node % 64) & 1; }
+static bool has_tried(const router_ticket *tk, int32_t node) {
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
+    return tk->tried[node / 64] >> (node % 64) & 1;
+}
 
-/* A continuation needs the KV that the answer began with: the same identity. */
+/* A continuation needs the KV with which the answer began: a node of the same identity. */
 static bool is_other_kv(const router_ticket *tk, const router_node *x) {
     return tk->identity[0] && strcmp(tk->identity, router_node_hello(x)->identity) != 0;
 }
@@ -29,17 +32,18 @@ static const char *node_excluded(const cluster_router *t, const router_node *x, 
     const router_ticket *tk = router_ticket_of(r);
     if (has_tried(tk, (int32_t)(x - t->nodes))) return "tried";
     const char *why = router_node_excluded(t, x, now_us);
-    if (is(why, "dead")) return why;
+    if (is_reason(why, "dead")) return why;
     return is_other_kv(tk, x) ? "identity" : why;
 }
 
-static bool is_meant(const cluster_router *t, size_t i, const cluster_request *r) {
+static bool is_candidate(const cluster_router *t, size_t i, const cluster_request *r) {
     return t->nodes[i].used && (r->only_node < 0 || (size_t)r->only_node == i);
 }
 
+/* As router_outlook. */
 static int outlook_of(const char *excluded) {
     if (!excluded) return 1;
-    return is(excluded, "full") || is(excluded, "suspect") ? 0 : -1;
+    return is_reason(excluded, "full") || is_reason(excluded, "suspect") ? 0 : -1;
 }
 
 int router_outlook(const cluster_router *t, const cluster_request *r, uint64_t now_us) {
@@ -57,7 +61,7 @@ int router_room(const cluster_router *t, uint64_t now_us) {
     return best;
 }
 
-/* ---- scratch ---- */
+/* ---- scratch memory ---- */
 
 static int scratch_grow(cluster_router *t, cluster_request *r) {
     router_ticket *tk = router_ticket_of(r);
@@ -74,15 +78,15 @@ static int scratch_grow(cluster_router *t, cluster_request *r) {
     return base_grow((void **)&t->held, &t->cap_held, items * n, SIZE_MAX / 2, 1);
 }
 
-/* ---- facts ---- */
+/* ---- state of nodes ---- */
 
-/* Coefficients for nodes that have measured nothing: those of another node, else a constant. */
-static rp_engine_load standin_load(const cluster_router *t) {
-    rp_engine_load standin = {.struct_size = sizeof(standin)};
-    for (int k = 0; k < RP_COST_KNOTS; k++) standin.knot_us[k] = TOKEN_US * (double)(1 << k);
+/* Coefficients for nodes that have not measured their costs: those of another node, or constants. */
+static rp_engine_load default_load(const cluster_router *t) {
+    rp_engine_load load = {.struct_size = sizeof(load)};
+    for (int k = 0; k < RP_COST_KNOTS; k++) load.knot_us[k] = TOKEN_US * (double)(1 << k);
     for (size_t i = 0; i < t->n_nodes; i++)
         if (t->nodes[i].used && cluster_cost_is_known(&router_node_load(&t->nodes[i])->engine)) return router_node_load(&t->nodes[i])->engine;
-    return standin;
+    return load;
 }
 
 static rp_engine_load load_with(const rp_engine_load *counts, const rp_engine_load *coefficients) {
@@ -95,13 +99,15 @@ static rp_engine_load load_with(const rp_engine_load *counts, const rp_engine_lo
     return load;
 }
 
-/* Requests that it has: as reported and not reported yet, at least what this router knows. */
+/* Requests on a node: reported ones and those that its report does not include yet, but at least those of this
+ * router. */
 static int32_t node_requests(const router_node *x) {
     const rp_engine_load *load = &router_node_load(x)->engine;
     return BASE_MAX(load->running + load->waiting + x->n_uncovered - x->n_gone, x->n_sent);
 }
 
-/* Requests that computing delays (policy.h): those of the nodes that are well, and those that wait for them here, for each of them. */
+/* Requests that computing on a node delays (policy.h), on average: those of healthy nodes and those in the queue,
+ * divided by the number of nodes. */
 static double mean_requests(const cluster_router *t, uint64_t now_us) {
     int64_t all = t->queue.n;
     int32_t nodes = 0;
@@ -115,12 +121,13 @@ static double mean_requests(const cluster_router *t, uint64_t now_us) {
 }
 
 static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, uint64_t now_us) {
+    BASE_ASSERT(k >= 0 && k <= node && (size_t)node < t->n_nodes); /* candidates are some of the nodes, in their order */
     const router_node *x = &t->nodes[node];
     const rp_engine_load *load = &router_node_load(x)->engine;
     double drain = router_node_drain_us(x, now_us);
     if (!cluster_cost_is_known(load)) {
-        rp_engine_load standin = standin_load(t);
-        t->loads[k] = load_with(load, &standin);
+        const rp_engine_load coefficients = default_load(t);
+        t->loads[k] = load_with(load, &coefficients);
         load = &t->loads[k];
         drain = BASE_MAX(drain, cluster_cost_rows(load, (double)load->queued_tokens));
     }
@@ -137,7 +144,10 @@ static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, doub
 
 /* ---- the ITL goal ---- */
 
-int32_t router_own_answers(const router_node *x) { return x->n_sent - x->n_waiting; }
+int32_t router_own_answers(const router_node *x) {
+    BASE_ASSERT(x->n_waiting >= 0 && x->n_waiting <= x->n_sent);
+    return x->n_sent - x->n_waiting;
+}
 
 static cluster_own_answers own_answers(const cluster_router *t, const router_node *x, uint64_t then_us) {
     cluster_own_answers own = {.answering = router_own_answers(x), .waiting = x->n_waiting};
@@ -149,7 +159,7 @@ static cluster_own_answers own_answers(const cluster_router *t, const router_nod
     return own;
 }
 
-/* Answers that decode with the request, now or at its first token. */
+/* Answers that decode together with the request, now or at its first token. */
 static double decoding_rows(const cluster_router *t, const cluster_candidate *c, const rp_engine_load *load, uint64_t now_us) {
     const router_node *x = &t->nodes[c->node];
     if (t->options.admission != CLUSTER_ADMISSION_PREDICTED) return BASE_MAX(load->decoding, router_own_answers(x));
@@ -158,8 +168,9 @@ static double decoding_rows(const cluster_router *t, const cluster_candidate *c,
     return cluster_admission_rows(load, &own, after_us, t->mean_answer_us);
 }
 
-/* Excludes nodes whose steps would be too long; a request that is not refused for it gets one of them when all are. The rule `off` excludes none:
- * the others would have to take all requests, however long these wait there. */
+/* Excludes nodes whose decode steps would exceed the ITL goal. If all do, a request that is not refused for the goal
+ * gets one of them. The rule `off` excludes none: the other nodes would have to take all requests, whatever the wait
+ * there. */
 static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decision *d, uint64_t now_us) {
     bool strict = r->attempts == 0 && cluster_admission_checks_itl(t->options.admission), any = strict;
     bool excludes = t->options.admission != CLUSTER_ADMISSION_OFF;
@@ -185,12 +196,13 @@ static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decisio
 
 static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     bool as_text = cluster_policy_as_text(t->options.policy);
+    BASE_ASSERT((size_t)router_ticket_of(r)->cap_candidates >= t->n_nodes && t->cap_facts >= t->n_nodes);
     double delayed = mean_requests(t, now_us);
     r->n_candidates = 0;
     if (r->n_items) cluster_index_match(t->index, r->items, r->n_items, (int32_t)t->n_nodes, t->held);
     if (as_text) cluster_policy_order(r, t->order);
     for (size_t i = 0; i < t->n_nodes; i++) {
-        if (!is_meant(t, i, r)) continue;
+        if (!is_candidate(t, i, r)) continue;
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
         const uint8_t *held = router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
@@ -200,7 +212,7 @@ static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     }
 }
 
-/* The least predicted time over nodes that are, or will be, possible; -1: none. */
+/* The candidate with the least predicted time among those that can serve the request now, or now or later; -1: none. */
 static int32_t least_candidate(const cluster_request *r, bool now) {
     int32_t best = -1;
     for (int32_t i = 0; i < r->n_candidates; i++) {
@@ -213,7 +225,7 @@ static int32_t least_candidate(const cluster_request *r, bool now) {
 
 static bool any_excluded(const cluster_request *r, const char *reason) {
     for (int32_t i = 0; i < r->n_candidates; i++)
-        if (is(r->candidates[i].excluded, reason)) return true;
+        if (is_reason(r->candidates[i].excluded, reason)) return true;
     return false;
 }
 
@@ -226,7 +238,7 @@ static uint64_t busy_retry_ms(const cluster_router *t, const cluster_request *r,
     return least == UINT64_MAX ? 1 : least / 1000 + 1;
 }
 
-/* No node has room, now or later. */
+/* No node has capacity, now or later. */
 static void decide_end(const cluster_router *t, const cluster_request *r, router_decision *d, uint64_t now_us) {
     const router_ticket *tk = router_ticket_of(r);
     d->outcome = CLUSTER_NO_NODE;
@@ -240,7 +252,8 @@ static void decide_end(const cluster_router *t, const cluster_request *r, router
     }
 }
 
-/* How long a new request will wait in the queue: until what is before it is computed, and until as many answers have ended. */
+/* Predicted wait of a new request in the queue: until the requests before it are computed, and until as many answers
+ * have ended. */
 static double queue_wait_ms(const cluster_router *t, const cluster_request *r) {
     int32_t ahead, places = 0, nodes = 0;
     double us = cluster_queue_ahead(&t->queue, r->priority, &ahead);
@@ -253,7 +266,7 @@ static double queue_wait_ms(const cluster_router *t, const cluster_request *r) {
     return BASE_MAX(us / nodes, (ahead + 1) * t->mean_answer_us / places) / 1e3;
 }
 
-/* Goals and the deadline of a request that was not sent before. Returns whether it ends. */
+/* Checks goals and deadline of a request that was not sent before. Returns whether it ends. */
 static bool decide_goals(const cluster_router *t, const cluster_request *r, int32_t *chosen, router_decision *d, uint64_t now_us) {
     int32_t least = least_candidate(r, *chosen >= 0);
     if (least < 0) return false;
@@ -278,7 +291,7 @@ static double cost_of(const cluster_router *t, const cluster_request *r, int32_t
 
 router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_decision d = {.node = -1, .outcome = CLUSTER_REFUSED_QUEUE, .retry_ms = 1000};
-    if (scratch_grow(t, r)) return d; /* no memory: as if there were no room */
+    if (scratch_grow(t, r)) return d; /* out of memory: as without capacity */
     see_nodes(t, r, now_us);
     if (r->deadline_us && r->deadline_us <= now_us && !r->began) {
         d.outcome = CLUSTER_LATE;
@@ -286,6 +299,7 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
     }
     if (t->options.itl_goal_ms > 0) exclude_by_itl(t, r, &d, now_us);
     int32_t chosen = cluster_policy_choose(t->options.policy, t->options.near_ties, r->candidates, t->facts, r->n_candidates, r, &t->turn, &t->env);
+    BASE_ASSERT(chosen < r->n_candidates && (chosen < 0 || !r->candidates[chosen].excluded));
     if (r->attempts == 0 && decide_goals(t, r, &chosen, &d, now_us)) return d;
     int32_t about = chosen >= 0 ? chosen : least_candidate(r, false);
     if (about >= 0) d.cost_us = cost_of(t, r, about);

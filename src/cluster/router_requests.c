@@ -9,18 +9,18 @@
 #include "cluster/admission.h"
 #include "cluster/router_internal.h"
 
-#define BUSY_MS 1000         /* of a node that is busy and gives no Retry-After */
-#define MOST_BUSY_MS 60000   /* what a node can ask for */
-#define UNREACHABLE_MS 500   /* a node that could not be reached is asked again then */
-#define MOST_FAILURES 2      /* nodes on which a request may fail */
-#define FREE_RETRIES 10.0    /* at any time */
-#define REFILL_US 1000000.0  /* for one of them */
-#define BUDGET_REQUESTS 1000 /* "the last requests" */
-#define MOST_PASSED 64       /* requests of the queue that a pass decides about in vain */
-#define MOST_LIMITED 3       /* nodes that refuse a request for its tenant's limits */
+#define BUSY_MS 1000         /* pause of a node that is busy and sends no Retry-After */
+#define MOST_BUSY_MS 60000   /* of a Retry-After */
+#define UNREACHABLE_MS 500   /* pause of a node that could not be reached */
+#define MOST_FAILURES 2      /* nodes on which a request fails before it ends */
+#define FREE_RETRIES 10.0    /* retry budget without recent requests */
+#define REFILL_US 1000000.0  /* per retry of these */
+#define BUDGET_REQUESTS 1000 /* recent requests: those that the budget can accumulate */
+#define MOST_PASSED 64       /* queued requests that a pass leaves in the queue before it stops */
+#define MOST_LIMITED 3       /* nodes that refuse a request by limits of its tenant before it ends */
 #define MEAN_GAIN (1.0 / 32)
-#define LOOKS 8        /* at requests for silence, within the timeout */
-#define MOST_DOUBLED 4 /* times that a silent node's rest is doubled */
+#define LOOKS 8        /* checks for silence within the timeout */
+#define MOST_DOUBLED 4 /* the pause of a silent node is doubled so many times at most */
 
 /* ---- tickets ---- */
 
@@ -54,11 +54,12 @@ void router_requests_free(cluster_router *t) {
 
 /* ---- the end ---- */
 
-/* Invariant 2: a request ends exactly once. It is neither queued nor a node's. */
+/* Invariant 2: a request ends exactly once. It is neither in the queue nor on a node. */
 static void request_end(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms) {
-    BASE_ASSERT(r->state != ROUTER_ENDED && !r->next && !r->previous);
+    BASE_ASSERT(r->state != ROUTER_ENDED && !r->next && !r->previous && (unsigned)outcome < CLUSTER_N_OUTCOMES);
     router_ticket *tk = router_ticket_of(r);
     if (tk) {
+        BASE_ASSERT(t->n_requests > 0);
         cluster_deadlines_remove(&t->deadlines, r);
         tk->next = t->free_tickets;
         t->free_tickets = tk;
@@ -76,7 +77,7 @@ static router_node *request_node(const cluster_router *t, const cluster_request 
     return &t->nodes[r->node];
 }
 
-/* It is the node's no more: speculative entries of what it has not computed end. */
+/* Takes it from its node. Speculative entries of KV that was not computed end. */
 static void request_leave(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_node *x = request_node(t, r);
     if (r->state == ROUTER_SENT) cluster_speculation_fail(t->index, r->node, r->items, r->n_items);
@@ -85,11 +86,12 @@ static void request_leave(cluster_router *t, cluster_request *r, uint64_t now_us
 }
 
 static void request_unqueue(cluster_router *t, cluster_request *r, bool served) {
+    BASE_ASSERT(r->state == ROUTER_QUEUED);
     cluster_queue_remove(&t->queue, r, served);
     r->state = ROUTER_NEW;
 }
 
-/* Ends one that waits or is with a node, before its time. */
+/* Ends a request that waits or is on a node, before it is complete. */
 static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms, uint64_t now_us) {
     if (r->state == ROUTER_QUEUED) request_unqueue(t, r, false);
     else if (r->state != ROUTER_NEW) {
@@ -101,10 +103,11 @@ static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome 
 
 /* ---- sending ---- */
 
-/* When it ends if nothing happens, before its first byte: its deadline; while it was not sent, the time at which it has missed the TTFT goal.
- * The node that has it ends it at its deadline itself, with what there is of the answer (a reply that is no stream has its first byte at its end):
- * the router waits for that as long as for a node that is silent. */
+/* Sets the time at which a request without a first byte expires: its deadline, and before it is sent also the time at
+ * which it has missed the TTFT goal. The node ends a request at its deadline by itself, with the answer so far (a reply
+ * without a stream has its first byte at its end): the router waits for that as long as for a silent node. */
 static int request_due(cluster_router *t, cluster_request *r) {
+    BASE_ASSERT(r->state == ROUTER_NEW || r->state == ROUTER_SENT);
     double goal_ms = r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
     uint64_t at = r->deadline_us ? r->deadline_us : UINT64_MAX;
     if (r->deadline_us && r->state == ROUTER_SENT) at += BASE_MIN((uint64_t)CLUSTER_DEAD_US, UINT64_MAX - at);
@@ -122,6 +125,9 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     router_ticket *tk = router_ticket_of(r);
     const cluster_candidate *c = d->candidate;
     router_node *x = &t->nodes[d->node];
+    BASE_ASSERT(r->state == ROUTER_NEW && c->node == d->node && x->used);
+    BASE_ASSERT(!(tk->tried[d->node / 64] >> (d->node % 64) & 1)); /* it is sent to each node once */
+    BASE_ASSERT(!r->began || r->continues);                        /* invariant 3 */
     r->node = d->node;
     r->attempts++;
     r->state = ROUTER_SENT;
@@ -131,7 +137,7 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     tk->work_us = (c->compute_ms + c->read_ms) * 1e3;
     tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens, 0);
     router_node_sent(x, r, now_us);
-    (void)request_due(t, r); /* the heap has room: it had a place since its arrival, or needs none */
+    (void)request_due(t, r); /* cannot fail: the heap has had space for it since its arrival */
     if (uses_speculation(t) && !router_node_is_other(t, x))
         cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items, now_us + t->options.speculative_us);
     t->counts.prompt_tokens += r->prompt_tokens;
@@ -146,7 +152,8 @@ static uint64_t queue_retry_ms(const cluster_router *t) {
     return cluster_admission_retry_itl((double)BASE_MAX(t->n_requests - t->queue.n, 1), t->mean_answer_us);
 }
 
-/* Room for one more: a request of lower priority, the last one, may have to end. Retries and continuations always have room. */
+/* Makes space for one more request: it ends the last one of lower priority if the queue is full. Retries and
+ * continuations are always accepted. */
 static bool queue_make_room(cluster_router *t, const cluster_request *r) {
     if (t->queue.n < t->options.max_queue || router_ticket_of(r)->place.paid) return true;
     cluster_request *last = cluster_queue_last(&t->queue);
@@ -158,6 +165,7 @@ static bool queue_make_room(cluster_router *t, const cluster_request *r) {
 
 static void request_enqueue(cluster_router *t, cluster_request *r, double cost_us) {
     router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(r->state == ROUTER_NEW);
     tk->place.cost_us = cost_us;
     if (!queue_make_room(t, r) || cluster_queue_push(&t->queue, r)) {
         request_end(t, r, CLUSTER_REFUSED_QUEUE, queue_retry_ms(t));
@@ -166,14 +174,15 @@ static void request_enqueue(cluster_router *t, cluster_request *r, double cost_u
     r->state = ROUTER_QUEUED;
 }
 
-/* Some node has capacity, but none that may have this request: it needs just one, or was refused by others, or continues another one's answer. */
+/* Nodes with capacity exist, but none can serve this request: it needs one certain node, others have refused it, or it
+ * continues an answer. */
 static bool queued_is_blocked(void *router, const cluster_request *r) {
     const cluster_router *t = router;
     return (r->only_node >= 0 || r->attempts > 0) && router_outlook(t, r, router_now(t)) == 0;
 }
 
-/* Does what was decided for a request that waits. choosy: unless it would rather have a node that is full. Returns whether it is in the queue no
- * more. */
+/* Decides about a queued request and carries the decision out. choosy: it stays queued if a full node would be better.
+ * Returns whether it has left the queue. */
 static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, uint64_t now_us) {
     router_decision d = router_decide(t, r, now_us);
     if (d.waits || (choosy && d.node >= 0 && d.prefers_full)) return false;
@@ -183,13 +192,13 @@ static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, ui
     return true;
 }
 
-/* Returns whether one was passed. */
+/* Returns whether it passed over a request. */
 static bool dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
-    int32_t priority = INT32_MIN; /* of the first one that was passed */
+    int32_t priority = INT32_MIN; /* of the first one that was passed over */
     int passed = 0;
     cluster_queue_begin(&t->queue);
     while (passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0) {
-        cluster_queue_skip(&t->queue, queued_is_blocked, t); /* any number of them can wait without delaying others */
+        cluster_queue_skip(&t->queue, queued_is_blocked, t); /* they delay no others, however many they are */
         cluster_request *r = cluster_queue_next(&t->queue);
         if (!r || (choosy && r->priority < priority)) break;
         if (queued_decide(t, r, choosy, now_us)) continue;
@@ -200,8 +209,8 @@ static bool dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
     return passed > 0;
 }
 
-/* A place goes to the first request of the highest priority that wants just this node, so that a full cluster keeps its hits;
- * without such a one, to the first. */
+/* Free capacity of a node is given to the first request of the highest priority that prefers this node over full ones,
+ * which keeps the hit rate of a full cluster; without such a request, to the first one in the queue. */
 void router_dispatch(cluster_router *t) {
     uint64_t now_us = router_now(t);
     if (t->queue.n && dispatch_pass(t, true, now_us)) (void)dispatch_pass(t, false, now_us);
@@ -219,6 +228,7 @@ static bool budget_take(cluster_router *t, uint64_t now_us) {
     budget_refill(t, now_us);
     if (t->retry_budget < 1) return false;
     t->retry_budget -= 1;
+    BASE_ASSERT(t->retry_budget >= 0);
     return true;
 }
 
@@ -256,7 +266,7 @@ void router_submit(cluster_router *t, cluster_request *r) {
 
 /* ---- reports of the transport ---- */
 
-/* After-prefill: the answers that decode, with this one, would take too long a step. Its prefill was in vain. */
+/* After-prefill: with this answer, the node's decode steps would exceed the ITL goal. Its prefill is lost. */
 static bool is_refused_after_prefill(const cluster_router *t, const cluster_request *r, uint64_t *retry_ms) {
     if (t->options.admission != CLUSTER_ADMISSION_AFTER_PREFILL || t->options.itl_goal_ms <= 0) return false;
     const router_node *x = &t->nodes[r->node];
@@ -298,7 +308,7 @@ void router_finished(cluster_router *t, cluster_request *r) {
     uint64_t now_us = router_now(t);
     if (r->began && now_us > r->began_us) mean_add(&t->mean_answer_us, (double)(now_us - r->began_us));
     if (r->answer_tokens > 0) mean_add(&t->mean_answer_tokens, r->answer_tokens);
-    if (r->state == ROUTER_SENT) { /* no stream: its prompt was computed all the same */
+    if (r->state == ROUTER_SENT) { /* a reply without a stream: its prompt is computed, too */
         router_node_began(request_node(t, r), r, now_us);
         r->state = ROUTER_ANSWERING;
     }
@@ -307,19 +317,25 @@ void router_finished(cluster_router *t, cluster_request *r) {
     request_end(t, r, CLUSTER_SERVED, 0);
 }
 
-/* Sends it elsewhere, or lets it wait for that: before others, since it was first. */
+/* Sends it to another node, or enqueues it before other requests, since it arrived first. Invariant 3: an answer that
+ * has begun and cannot be continued ends, whatever the reported failure. */
 static void request_again(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    if (r->began && !r->continues) {
+        request_end(t, r, CLUSTER_FAILED, 0);
+        return;
+    }
     router_decision d = router_decide(t, r, now_us);
     router_ticket_of(r)->place.paid = true;
-    (void)request_due(t, r); /* no node has it; the heap has a free place, as in request_send */
+    (void)request_due(t, r); /* no node has it now; cannot fail, as in request_send */
     if (d.node >= 0) request_send(t, r, &d, now_us);
     else if (d.waits) request_enqueue(t, r, 0);
     else request_end(t, r, d.outcome, d.retry_ms);
 }
 
-/* It failed on a node that had it: again elsewhere, if rules and budget allow. */
+/* It failed on its node: retries it on another one, if the rules and the budget allow it. */
 static void request_retry(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(tk->failures < MOST_FAILURES); /* the second failure ends it */
     bool may = ++tk->failures < MOST_FAILURES && (!r->began || r->continues) && budget_take(t, now_us);
     if (!may) {
         request_end(t, r, CLUSTER_FAILED, 0);
@@ -345,12 +361,12 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
     switch (failure) {
     case CLUSTER_NODE_REFUSES: request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0); return;
     case CLUSTER_NODE_UNREACHABLE: node_is_busy(t, x, UNREACHABLE_MS, now_us); break;
-    case CLUSTER_NODE_DRAINS: x->said_drains = true; break; /* requests do not wait for it */
+    case CLUSTER_NODE_DRAINS: x->said_drains = true; break; /* no request waits for it */
     case CLUSTER_NODE_BUSY:
         node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
         tk->was_busy = true;
         break;
-    case CLUSTER_NODE_LIMITS: /* others may have room for this tenant, but each refusal has its price */
+    case CLUSTER_NODE_LIMITS: /* other nodes may accept this tenant, but each refusal costs time */
         if (++tk->n_limited >= MOST_LIMITED) {
             request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0);
             return;
@@ -358,7 +374,7 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
         break;
     default: request_retry(t, r, now_us); return;
     }
-    request_again(t, r, now_us); /* nothing was done */
+    request_again(t, r, now_us); /* no retry: nothing was computed */
 }
 
 void router_cancelled(cluster_router *t, cluster_request *r) { request_stop(t, r, CLUSTER_CANCELLED, 0, router_now(t)); }
@@ -375,7 +391,8 @@ void router_move_all(cluster_router *t, router_node *x) {
 
 /* ---- silence ---- */
 
-/* The node has lost it, or hangs: the latter if it gave no sign of life of another one since. Then it is suspect, for longer each time. */
+/* The node has lost the request, or hangs. It hangs if it gave no sign of life of any other request since; then it is
+ * suspect, each time for longer. */
 static void request_is_silent(cluster_router *t, router_node *x, cluster_request *r, uint64_t now_us) {
     if (x->heard_us <= r->heard_us) {
         x->silent_until_us = now_us + (t->options.node_timeout_us << BASE_MIN(x->n_silences, MOST_DOUBLED));

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -46,7 +47,7 @@ int cluster_secret_read(uint8_t secret[RP_CLUSTER_KEY_BYTES], const char *path, 
     return rc;
 }
 
-/* ---- framed parts ---- */
+/* ---- parts with their lengths ---- */
 
 static void add_framed(crypto_generichash_state *h, const void *bytes, size_t n) {
     const uint8_t length[4] = {(uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), (uint8_t)(n >> 24)};
@@ -92,7 +93,8 @@ void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, cons
     add_text(&h, r->resume);
     add_framed(&h, r->body_tag, CLUSTER_BODY_TAG_BYTES);
     crypto_generichash_final(&h, mac, sizeof(mac));
-    snprintf(out, CLUSTER_SIGNATURE_BYTES, "1;%s;", digits);
+    const int n = snprintf(out, CLUSTER_SIGNATURE_BYTES, "1;%s;", digits);
+    BASE_ASSERT(n == MAC_AT); /* where cluster_signature_parse reads it */
     sodium_bin2hex(out + MAC_AT, CLUSTER_SIGNATURE_BYTES - MAC_AT, mac, sizeof(mac));
     sodium_memzero(&h, sizeof(h));
 }

@@ -2,6 +2,7 @@
 /* speculation.c: see speculation.h. */
 #include "cluster/speculation.h"
 
+#include "base/check.h"
 #include "base/memory.h"
 
 #define FIRST_CAP ((size_t)1024)
@@ -16,14 +17,16 @@ static void speculative_remove(cluster_index *x, const rp_name *name, int32_t no
 }
 
 static void speculation_drop_first(cluster_speculation *s, cluster_index *x) {
+    BASE_ASSERT(s->n > 0);
     const cluster_speculative *e = &s->ring[s->first];
     if (e->node >= 0) speculative_remove(x, &e->name, e->node);
     s->first = (s->first + 1) % s->cap;
     s->n--;
 }
 
-/* Doubles the ring; without memory it stays. */
+/* Doubles the ring, unless it has its greatest size or there is no memory. */
 static void speculation_grow(cluster_speculation *s) {
+    BASE_ASSERT(s->n == s->cap);
     size_t cap = s->cap ? 2 * s->cap : FIRST_CAP;
     if (cap > CLUSTER_MAX_SPECULATIVE) return;
     cluster_speculative *ring = base_alloc(cap * sizeof(*ring));
@@ -42,6 +45,7 @@ void cluster_speculation_add(cluster_speculation *s, cluster_index *x, int32_t n
         if (s->cap == 0) return;
         if (s->n == s->cap) speculation_drop_first(s, x);
         if (cluster_index_set(x, &items[i].name, node, CLUSTER_TIER_SPECULATIVE)) return;
+        BASE_ASSERT(s->n < s->cap && s->cap <= CLUSTER_MAX_SPECULATIVE);
         s->ring[(s->first + s->n++) % s->cap] = (cluster_speculative){items[i].name, node, expires_us};
     }
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.c: see view.h.
  *
- * Owns the state of one node's stream and its entries in the index, which it changes only by cluster_index_report, so that speculative entries of
- * others stay. One user at a time. Every way in which a stream can be wrong ends in view_close_wrong or cluster_view_cut: the next one begins with
- * a hello.
+ * Owns the state of one node's stream and the node's entries in the index, which it changes by cluster_index_report
+ * alone, so that speculative entries stay. One user at a time. Every error of a stream ends in view_close: the next
+ * stream begins with a hello.
  *
- *   whole   the node's reported entries are what it held at seq, in epoch: a stream may go on there. Else a snapshot is needed.
+ *   whole   the node's reported entries are those that it held at seq, in epoch: a stream can continue there. Otherwise
+ *           a snapshot is needed
  */
 #include "cluster/view.h"
 
@@ -18,7 +19,7 @@
 
 #define FIRST_DELAY_US 100000
 #define LAST_DELAY_US 5000000
-#define LEAST_NAME_BYTES 256 /* of KV, whatever a token takes */
+#define LEAST_NAME_BYTES 256 /* least KV of a name */
 
 struct cluster_view {
     cluster_index *index;
@@ -26,13 +27,13 @@ struct cluster_view {
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     cluster_view_state state;
     cluster_reader *reader; /* NULL: closed, or no memory */
-    uint64_t now_us;        /* of the call */
+    uint64_t now_us;        /* of the current call */
     uint64_t opens_at, opened_us, delay_us, n_opened;
     bool in_snapshot; /* of this stream */
     bool whole;
-    bool ignores;   /* names of the last snapshot, or of changes since it: the index has fewer than the node, and digests tell nothing */
+    bool ignores;   /* names since the last snapshot were ignored: the digests of node and index differ */
     uint64_t most;  /* names (cluster_view_set_most) */
-    bool connected; /* false: the last connection ended, or could not be made, and no frame has come since */
+    bool connected; /* false: the last connection ended or failed, and no frame has arrived since */
     uint64_t epoch, seq;
     uint64_t heard_us;
     cluster_hello hello;
@@ -64,6 +65,7 @@ void cluster_view_free(cluster_view *v) {
 /* ---- State ---- */
 
 static void view_close(cluster_view *v, uint64_t now_us) {
+    BASE_ASSERT(v->state != CLUSTER_VIEW_CLOSED);
     cluster_reader_free(v->reader);
     v->reader = NULL;
     v->state = CLUSTER_VIEW_CLOSED;
@@ -74,8 +76,8 @@ static void view_close(cluster_view *v, uint64_t now_us) {
 void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random, uint64_t *epoch,
                        uint64_t *after) {
     cluster_stream_key key;
-    BASE_ASSERT(v->state == CLUSTER_VIEW_CLOSED);
-    v->n_opened++; /* no nonce comes twice, whatever `random` is */
+    BASE_ASSERT(v->state == CLUSTER_VIEW_CLOSED && !v->reader);
+    v->n_opened++; /* no nonce is used twice, whatever `random` is */
     memcpy(nonce, &random, 8);
     memcpy(nonce + 8, &v->n_opened, 8);
     cluster_stream_key_make(&key, v->secret, nonce);
@@ -100,6 +102,7 @@ uint64_t cluster_view_opens_at(const cluster_view *v) { return v->opens_at; }
 /* ---- Frames ---- */
 
 static int view_hello(cluster_view *v, const cluster_hello *h) {
+    BASE_ASSERT(h->epoch != 0); /* cluster_reader refuses 0 */
     v->hello = *h;
     if (h->epoch == v->epoch) return RP_OK;
     if (v->epoch != 0) v->counts.other_epochs++;
@@ -110,7 +113,7 @@ static int view_hello(cluster_view *v, const cluster_hello *h) {
     return RP_OK;
 }
 
-/* Something is missing: only a snapshot helps. */
+/* Changes are missing: the view needs a snapshot. */
 static int view_gap(cluster_view *v, uint64_t seq, const char *what, rp_error *err) {
     v->counts.gaps++;
     v->whole = false;
@@ -119,8 +122,9 @@ static int view_gap(cluster_view *v, uint64_t seq, const char *what, rp_error *e
 
 void cluster_view_set_most(cluster_view *v, uint64_t names) { v->most = names; }
 
-/* A name stands for 64 tokens in memory, and for fewer on disk if a module is short; tenants may have a KV format that is smaller than the node's.
- * An eighth of a block covers both. Before the first load the size of a token is not known. */
+/* The most names that the reported budgets can hold. A name is 64 tokens of KV in memory, less on disk for a short
+ * module, and less in a KV format of a tenant that is smaller than the node's: an eighth of a block is a lower bound of
+ * all. Before the first load the size of a token is unknown. */
 static uint64_t view_most_names(const cluster_view *v) {
     const uint64_t least = BASE_MAX(8 * BASE_MIN(v->load.engine.kv_bytes_per_token, CLUSTER_MOST_BYTES), (uint64_t)LEAST_NAME_BYTES);
     return BASE_MIN((v->hello.kv_budget_bytes + v->hello.disk_budget_bytes) / least, v->most);
@@ -132,7 +136,7 @@ static uint64_t view_count(const cluster_view *v) {
     return count;
 }
 
-/* A name that the node must not add any more. Those that it has stay, and may move between tiers. */
+/* Is it a name beyond the limit? Names that the index has stay, and can change their tiers. */
 static bool view_ignores(cluster_view *v, const rp_span_change *c, uint64_t most) {
     const uint32_t reported = RP_TIER_RAM | RP_TIER_DISK;
     if ((c->tiers & reported) == 0 || view_count(v) < most || cluster_index_get(v->index, &c->name, v->node) & reported) return false;
@@ -141,7 +145,7 @@ static bool view_ignores(cluster_view *v, const rp_span_change *c, uint64_t most
     return true;
 }
 
-/* Reports names to the index. seq and whole are set by the caller; a failure leaves neither right. */
+/* Applies changes to the index. The caller sets seq and whole; after a failure neither is valid. */
 static int view_report(cluster_view *v, const cluster_frame *f, rp_error *err) {
     const uint64_t most = view_most_names(v);
     for (size_t i = 0; i < f->n_changes; i++) {
@@ -197,19 +201,19 @@ static int view_digest(cluster_view *v, const cluster_digest *d, rp_error *err) 
     cluster_index_digest(v->index, v->node, &count, &sum);
     if (v->ignores || (count == d->count && sum == d->sum)) {
         v->state = CLUSTER_VIEW_LIVE;
-        v->delay_us = FIRST_DELAY_US; /* it works */
+        v->delay_us = FIRST_DELAY_US; /* the stream works */
         return RP_OK;
     }
     v->counts.wrong_digests++;
     v->whole = false;
-    return base_fail(err, RP_ERR_FORMAT, "span stream: the node holds %llu names after change %llu, the router knows %llu, or others",
+    return base_fail(err, RP_ERR_FORMAT, "span stream: digest of %llu names after change %llu, but the router has %llu, or others",
                      (unsigned long long)d->count, (unsigned long long)d->seq, (unsigned long long)count);
 }
 
 typedef struct view_call {
     cluster_view *v;
     rp_error *err;
-    bool refused; /* by the view itself, which has counted why */
+    bool refused; /* by the view, which has counted the reason */
 } view_call;
 
 static int view_frame(void *user, const cluster_frame *f) {
@@ -228,6 +232,7 @@ static int view_frame(void *user, const cluster_frame *f) {
     case CLUSTER_DIGEST: rc = view_digest(v, &f->digest, call->err); break;
     }
     call->refused = rc != RP_OK;
+    BASE_ASSERT(!(v->whole && v->in_snapshot) && (rc || v->whole || v->state != CLUSTER_VIEW_LIVE));
     return rc;
 }
 
@@ -236,11 +241,12 @@ int cluster_view_feed(cluster_view *v, uint64_t now_us, const void *bytes, size_
     if (v->state == CLUSTER_VIEW_CLOSED) return base_fail(err, RP_ERR_INVALID, "the span stream is closed");
     v->now_us = now_us;
     v->counts.bytes += n;
-    if (view_count(v) > v->most) { /* it was more once */
+    if (view_count(v) > v->most) { /* the limit was higher before */
         cluster_index_clear(v->index, v->node);
         v->whole = false;
         view_close(v, now_us);
-        return base_fail(err, RP_ERR_LIMIT, "the node has more names than its share of the index, %llu", (unsigned long long)v->most);
+        return base_fail(err, RP_ERR_LIMIT, "the node has more names than its share of the index, %llu",
+                         (unsigned long long)v->most);
     }
     int rc = v->reader ? cluster_reader_feed(v->reader, bytes, n, view_frame, &call, err)
                        : base_fail_memory(err, CLUSTER_MAX_FRAME, "a reader of a span stream");
@@ -250,7 +256,7 @@ int cluster_view_feed(cluster_view *v, uint64_t now_us, const void *bytes, size_
     return rc;
 }
 
-/* ---- For others ---- */
+/* ---- Health and reports ---- */
 
 bool cluster_view_is_silent(const cluster_view *v, uint64_t now_us) {
     return v->state != CLUSTER_VIEW_CLOSED && now_us >= BASE_MAX(v->heard_us, v->opened_us) + CLUSTER_DEAD_US;

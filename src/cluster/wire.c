@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire.c: frames of a span stream, written and read.
  *
- * Owns the bytes, their limits and tags; not what they mean (view.c), nor when they are written (journal.c). A reader has one user at a time,
- * everything else is without state. The reader's memory follows the bytes that came, up to one frame: a length alone allocates nothing.
+ * Owns the byte format, its limits and tags; not the meaning of frames (view.c), nor the time of writing (journal.c). A
+ * reader has one user at a time, all other functions are stateless. A reader's memory is proportional to the bytes that
+ * have arrived, up to one frame: a length alone allocates nothing.
  */
 #define _POSIX_C_SOURCE 200809L /* strnlen */
 #include "cluster/wire.h"
@@ -25,6 +26,7 @@
 #define LOAD_BYTES 217
 #define LONGEST_HELLO (HELLO_BYTES + 5 * 256)
 
+_Static_assert(LOAD_BYTES == 80 + 8 * RP_COST_KNOTS + 4 * 8 + 1, "the table in wire.h");
 _Static_assert(CLUSTER_NODE_NAME_BYTES <= 256, "a string's length has one byte");
 
 /* ---- Numbers ---- */
@@ -48,7 +50,8 @@ static uint64_t natural_i64(int64_t v, uint64_t most) { return v < 0 ? 0 : at_mo
 static double natural_f64(double v) { return v > 0 ? fmin(v, CLUSTER_MOST_COEFFICIENT_US) : 0; } /* NaN: 0 */
 
 uint64_t cluster_name_hash(const rp_name *name, uint32_t tiers) {
-    /* Names are hashes already: enough that both halves and the tiers reach every bit (the finalizer of MurmurHash3). */
+    /* Names are hashes already: it suffices that both halves and the tiers affect every bit (the finalizer of
+     * MurmurHash3). */
     uint64_t h = base_get_u64(name->bytes) ^ (base_get_u64(name->bytes + 8) + tiers) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);
     h = (h ^ h >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
@@ -81,7 +84,7 @@ static void frame_tag(uint8_t tag[CLUSTER_TAG_BYTES], const cluster_stream_key *
 
 /* ---- Writing ---- */
 
-/* Makes place for a frame with a body of n bytes; *body: where it belongs. frame_end then signs it. */
+/* Reserves space for a frame with a body of n bytes, to be written to *body. frame_end signs it then. */
 static int frame_begin(base_buffer *out, uint8_t kind, size_t n, uint8_t **body) {
     if (n > CLUSTER_MAX_FRAME - SHORTEST_FRAME) return RP_ERR_LIMIT;
     int rc = base_buffer_reserve(out, LENGTH_BYTES + SHORTEST_FRAME + n);
@@ -95,6 +98,7 @@ static int frame_begin(base_buffer *out, uint8_t kind, size_t n, uint8_t **body)
 
 static void frame_end(base_buffer *out, const cluster_stream_key *key, uint64_t number, const uint8_t *body, size_t n) {
     const size_t bytes = LENGTH_BYTES + SHORTEST_FRAME + n;
+    BASE_ASSERT(body == (const uint8_t *)out->data + out->len + LENGTH_BYTES + 1); /* from frame_begin */
     frame_tag((uint8_t *)out->data + out->len + bytes - CLUSTER_TAG_BYTES, key, number, body - 1, n + 1);
     out->len += bytes;
     out->data[out->len] = '\0';
@@ -109,7 +113,8 @@ int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_
     return RP_OK;
 }
 
-/* Appends length and text at p; a byte that a reader would refuse becomes '?'. most: of the field, with its NUL. */
+/* Writes length and text at p and returns their end. Bytes that a reader would refuse become '?'. most: size of the
+ * field, with its NUL. */
 static uint8_t *put_string(uint8_t *p, const char *text, size_t most) {
     const size_t n = strnlen(text, BASE_MIN(most - 1, (size_t)255));
     const unsigned char *s = (const unsigned char *)text;
@@ -138,11 +143,13 @@ int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_
     p = put_string(p, hello->model, sizeof hello->model);
     p = put_string(p, hello->kv_format, sizeof hello->kv_format);
     p = put_string(p, hello->weights, sizeof hello->weights);
+    BASE_ASSERT((size_t)(p - b) <= sizeof b);
     return cluster_write_frame(out, key, number, CLUSTER_HELLO, b, (size_t)(p - b));
 }
 
 int cluster_write_snapshot(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, uint64_t n) {
     uint8_t b[16];
+    BASE_ASSERT(n <= CLUSTER_MAX_NAMES); /* a reader refuses more */
     base_put_u64(b, seq);
     base_put_u64(b + 8, n);
     return cluster_write_frame(out, key, number, CLUSTER_SNAPSHOT, b, sizeof b);
@@ -212,18 +219,18 @@ int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64
     return cluster_write_frame(out, key, number, CLUSTER_DIGEST, b, sizeof b);
 }
 
-/* ---- Reading: a body into a frame. false: malformed ---- */
+/* ---- Reading: a body into a frame ---- */
 
 struct cluster_reader {
     cluster_stream_key key;
     uint64_t number;         /* of the next frame */
-    base_buffer part;        /* of the next frame: what came of it so far */
+    base_buffer part;        /* bytes of the next frame so far */
     rp_span_change *changes; /* of the last frame */
     size_t changes_cap;
     cluster_frame frame;
 };
 
-/* Bytes of a body that were not read yet. A read past the end, or of a number out of its limits, makes it bad. */
+/* Bytes of a body that were not read yet. bad: a read went past the end, or gave a number outside its limits. */
 typedef struct body_cursor {
     const uint8_t *p, *end;
     bool bad;
@@ -231,7 +238,9 @@ typedef struct body_cursor {
 
 static const uint8_t *body_take(body_cursor *c, size_t n) {
     static const uint8_t zeros[8];
+    BASE_DCHECK(c->p <= c->end);
     if ((size_t)(c->end - c->p) < n) {
+        BASE_ASSERT(n <= sizeof zeros); /* callers check that longer fields are complete */
         c->bad = true;
         c->p = c->end;
         return zeros;
@@ -260,7 +269,7 @@ static double body_f64(body_cursor *c) {
     return c->bad ? 0 : v;
 }
 
-/* cap: of the field, with its NUL. */
+/* cap: size of the field, with its NUL. */
 static void body_string(body_cursor *c, char *out, size_t cap) {
     const size_t n = *body_take(c, 1);
     if (n >= cap || (size_t)(c->end - c->p) < n) c->bad = true;
@@ -320,7 +329,7 @@ static void read_load(body_cursor *c, cluster_load *l) {
     l->draining = draining == 1;
 }
 
-/* The rest of a body as names with tiers. */
+/* Reads the rest of a body as names with tiers. */
 static int read_changes(body_cursor *c, cluster_reader *r, uint8_t least_tiers) {
     const size_t bytes = (size_t)(c->end - c->p), n = bytes / CLUSTER_CHANGE_BYTES;
     if (bytes % CLUSTER_CHANGE_BYTES != 0) c->bad = true;
@@ -338,7 +347,7 @@ static int read_changes(body_cursor *c, cluster_reader *r, uint8_t least_tiers) 
     return RP_OK;
 }
 
-/* Into r->frame. */
+/* Reads a body into r->frame. */
 static int reader_decode(cluster_reader *r, uint8_t kind, const uint8_t *body, size_t n, rp_error *err) {
     body_cursor c = {body, body + n, false};
     cluster_frame *f = &r->frame;
@@ -376,7 +385,7 @@ static int reader_decode(cluster_reader *r, uint8_t kind, const uint8_t *body, s
     return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu of kind %u is malformed", (unsigned long long)r->number, (unsigned)kind);
 }
 
-/* ---- Reading: frames from pieces ---- */
+/* ---- Reading: frames from pieces of bytes ---- */
 
 int cluster_reader_new(cluster_reader **out, const cluster_stream_key *key, rp_error *err) {
     cluster_reader *r = base_calloc(1, sizeof *r);
@@ -394,12 +403,13 @@ void cluster_reader_free(cluster_reader *r) {
     base_free(r);
 }
 
-/* content: kind, body and tag of the next frame, n bytes. */
+/* Checks and decodes a frame. content: its kind, body and tag, n bytes. */
 static int reader_take(cluster_reader *r, const uint8_t *content, size_t n, cluster_reader_fn fn, void *user, rp_error *err) {
     uint8_t tag[CLUSTER_TAG_BYTES];
+    BASE_ASSERT(n >= SHORTEST_FRAME && n <= CLUSTER_MAX_FRAME); /* reader_length */
     frame_tag(tag, &r->key, r->number, content, n - CLUSTER_TAG_BYTES);
     if (sodium_memcmp(tag, content + n - CLUSTER_TAG_BYTES, sizeof tag) != 0)
-        return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu is not from a node with the cluster's secret, or is damaged",
+        return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu is corrupt, or not signed with the cluster's secret",
                          (unsigned long long)r->number);
     int rc = reader_decode(r, content[0], content + 1, n - SHORTEST_FRAME, err);
     if (rc) return rc;
@@ -410,10 +420,10 @@ static int reader_take(cluster_reader *r, const uint8_t *content, size_t n, clus
 static int reader_length(const uint8_t *p, size_t *length, rp_error *err) {
     *length = base_get_u32(p);
     if (*length >= SHORTEST_FRAME && *length <= CLUSTER_MAX_FRAME) return RP_OK;
-    return base_fail(err, RP_ERR_FORMAT, "span stream: a frame has %zu bytes", *length);
+    return base_fail(err, RP_ERR_FORMAT, "span stream: %zu bytes are no valid length of a frame", *length);
 }
 
-/* Adds bytes to the part of a frame, until that has `want`. */
+/* Appends bytes to r->part until it has `want` bytes. */
 static int reader_collect(cluster_reader *r, const uint8_t **p, size_t *n, size_t want, rp_error *err) {
     const size_t take = r->part.len < want ? BASE_MIN(*n, want - r->part.len) : 0;
     if (take > 0 && base_buffer_append(&r->part, *p, take)) return base_fail_memory(err, want, "a frame of a span stream");
@@ -427,7 +437,7 @@ int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_
     size_t length;
     int rc = RP_OK;
     while (rc == RP_OK && n > 0) {
-        if (r->part.len == 0 && n >= LENGTH_BYTES) { /* a frame that is here as a whole is not copied */
+        if (r->part.len == 0 && n >= LENGTH_BYTES) { /* a complete frame is not copied */
             if ((rc = reader_length(p, &length, err))) return rc;
             if (n - LENGTH_BYTES >= length) {
                 rc = reader_take(r, p + LENGTH_BYTES, length, fn, user, err);

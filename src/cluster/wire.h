@@ -13,7 +13,7 @@
  *                28  u32      0
  *                32  u64[2]   kv_budget_bytes, disk_budget_bytes
  *                48  strings  u8 length, then UTF-8 without control characters: identity, node, model, kv_format, weights
- *   snapshot  at  0  u64[2]   seq, n: names held then. A snapshot begins: frames `names`, and `changes` after seq between them
+ *   snapshot  at  0  u64[2]   seq, n: number of names at seq. Frames `names` follow, with `changes` after seq between them
  *   names     at  0  17 B[n]  u8[16] name, u8 tiers, not 0. n = 0: the snapshot is complete
  *   changes   at  0  u64      seq of the first, not 0
  *                 8  17 B[n]  u8[16] name, u8 tiers; n is not 0
@@ -27,9 +27,10 @@
  *               216  u8       draining: 0 or 1
  *   digest    at  0  u64[3]   seq, count, sum: of the names held after change seq
  *
- * The first frame, number 0, is a hello, and no other is. The key of a stream is made of the cluster's secret and the reader's nonce, so that a
- * frame cannot be forged, left out, or moved to another stream. No number is negative, and none exceeds the CLUSTER_MOST_ of its kind: a reader
- * refuses it, a writer writes the nearest one that is allowed.
+ * The first frame, number 0, is a hello, and no other frame is. The key of a stream is derived from the cluster's
+ * secret and the reader's nonce, so that frames cannot be forged, omitted, or moved to another stream. No number is
+ * negative or exceeds the CLUSTER_MOST_ of its kind: a reader refuses such a frame, a writer writes the nearest valid
+ * number.
  */
 #ifndef CLUSTER_WIRE_H
 #define CLUSTER_WIRE_H
@@ -60,23 +61,23 @@ typedef enum cluster_frame_kind {
     CLUSTER_DIGEST,
 } cluster_frame_kind;
 
-/* Who a node is. */
+/* A node's identity and capacity. */
 typedef struct cluster_hello {
-    uint64_t epoch; /* random, of the process */
+    uint64_t epoch; /* random number of the process */
     char identity[65];
-    char node[CLUSTER_NODE_NAME_BYTES];   /* its name, for reports */
-    char model[CLUSTER_MODEL_NAME_BYTES]; /* name of its model */
+    char node[CLUSTER_NODE_NAME_BYTES];   /* name of the node, for reports */
+    char model[CLUSTER_MODEL_NAME_BYTES]; /* name of the model */
     char kv_format[16], weights[16];
     int32_t n_ctx, max_sequences, max_queue;
     uint64_t kv_budget_bytes, disk_budget_bytes;
 } cluster_hello;
 
-/* What changes all the time. */
+/* A node's load. */
 typedef struct cluster_load {
     rp_engine_load engine;
-    uint64_t schemas; /* digest of those that were uploaded; 0: none */
+    uint64_t schemas; /* digest of the uploaded schemas; 0: none */
     bool draining;    /* it accepts no new requests */
-    uint64_t sent_us; /* of the node's own clock: for the age of a report, relative to others of the same node */
+    uint64_t sent_us; /* by the node's clock: for the age of a report relative to others of the same node */
 } cluster_load;
 
 typedef struct cluster_digest {
@@ -89,24 +90,25 @@ uint64_t cluster_name_hash(const rp_name *name, uint32_t tiers);
 typedef struct cluster_stream_key {
     uint8_t bytes[32];
 } cluster_stream_key;
-/* Key of a stream: secret [RP_CLUSTER_KEY_BYTES]. nonce: the reader's. */
+/* Derives the key of a stream. secret: [RP_CLUSTER_KEY_BYTES]; nonce: the reader's. */
 void cluster_stream_key_make(cluster_stream_key *out, const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES]);
 
-/* ---- Writing: each appends one frame, the stream's number-th (from 0), to out, or leaves it alone. RP_ERR_MEMORY, RP_ERR_LIMIT. ---- */
+/* ---- Writing: each appends one frame, the number-th of the stream (from 0), to out. RP_ERR_MEMORY, RP_ERR_LIMIT: out
+ * is unchanged. ---- */
 
 int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_hello *hello);
 int cluster_write_snapshot(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, uint64_t n);
-/* n: at most CLUSTER_MAX_CHANGES, also of changes. */
+/* n: at most CLUSTER_MAX_CHANGES; the same for changes. */
 int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_t number, const rp_span_change *names, size_t n);
 int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, const rp_span_change *changes, size_t n);
 int cluster_write_load(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_load *load);
 int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_digest *digest);
-/* A frame of any body, for tests. */
+/* A frame with any body, for tests. */
 int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint8_t kind, const void *body, size_t n);
 
 /* ---- Reading: bytes as they arrive ---- */
 
-/* A frame that was read. Pointers are valid until the next call. */
+/* A frame as it was read. Pointers are valid until the next call. */
 typedef struct cluster_frame {
     cluster_frame_kind kind;
     cluster_hello hello;
@@ -120,8 +122,9 @@ typedef struct cluster_frame {
 typedef struct cluster_reader cluster_reader;
 int cluster_reader_new(cluster_reader **out, const cluster_stream_key *key, rp_error *err); /* RP_ERR_MEMORY */
 void cluster_reader_free(cluster_reader *r);
-/* Takes bytes of the stream over, in pieces of any size; calls fn with each complete frame until it returns nonzero, which is returned.
- * RP_ERR_FORMAT (malformed, or not from who has the secret), RP_ERR_MEMORY; the reader is of no use afterwards. */
+/* Reads bytes of the stream, in pieces of any size, and calls fn with each complete frame. A nonzero result of fn ends
+ * the call and is returned. RP_ERR_FORMAT (malformed, or not signed with the secret), RP_ERR_MEMORY: the reader cannot
+ * be used afterwards. */
 typedef int (*cluster_reader_fn)(void *user, const cluster_frame *frame);
 int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_reader_fn fn, void *user, rp_error *err);
 

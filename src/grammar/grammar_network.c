@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -94,6 +95,7 @@ typedef struct builder {
 static uint32_t add_node(builder *b, grammar_node node, uint32_t at) {
     grammar *g = b->g;
     if (b->rc) return 0;
+    BASE_ASSERT(node.kind == GRAMMAR_END || node.next < g->n_nodes); /* a rule is built from its end */
     int rc = base_grow((void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, GRAMMAR_MAX_NODES, sizeof(*g->nodes));
     if (rc == RP_ERR_LIMIT)
         b->rc = grammar_fail(b->t, rc, at, "the grammar expands to more than %zu nodes here: use smaller repetition "
@@ -140,6 +142,7 @@ static int grammar_network_by_bytes(const void *a, const void *b) {
 static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t depth, uint32_t next, uint32_t at) {
     const word *first = &words[0], *last = &words[n - 1];
     uint32_t common = depth, all = GRAMMAR_NONE;
+    BASE_ASSERT(n > 0 && depth <= first->n && depth <= last->n);
     while (common < first->n && common < last->n && first->bytes[common] == last->bytes[common]) common++;
     for (size_t i = 0, end; i < n && !b->rc; i = end) {
         bool goes_on = words[i].n > common; /* then the words after it do, too */
@@ -147,6 +150,7 @@ static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t de
         if (goes_on) all = builder_either(b, all, build_words(b, words + i, end - i, common, next, at), at);
         else if (all == GRAMMAR_NONE) all = next; /* a duplicate word adds no alternative */
     }
+    BASE_ASSERT(all != GRAMMAR_NONE || b->rc);
     for (uint32_t i = common; i-- > depth;) all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
     return all;
 }
@@ -186,6 +190,7 @@ static uint32_t build_star(builder *b, const grammar_expr *e, uint32_t next) {
 /* An item without nodes matches the empty text only: repetition adds nothing. */
 static uint32_t build_repeat(builder *b, const grammar_expr *e, uint32_t next) {
     uint32_t after = next;
+    BASE_ASSERT(e->n <= e->most);
     if (e->most == GRAMMAR_NONE) next = build_star(b, e, next);
     for (uint32_t i = e->n; i < e->most && e->most != GRAMMAR_NONE && !b->rc; i++) {
         uint32_t item = builder_build(b, e->first, next);
@@ -201,6 +206,7 @@ static uint32_t build_repeat(builder *b, const grammar_expr *e, uint32_t next) {
 }
 
 static uint32_t builder_build(builder *b, uint32_t expr, uint32_t next) {
+    BASE_ASSERT(expr < b->t->n_exprs);
     const grammar_expr *e = &b->t->exprs[expr];
     if (b->rc) return next;
     switch ((grammar_expr_kind)e->kind) {
@@ -229,6 +235,7 @@ typedef struct left_walk {
 static void left_walk_reach(left_walk *w, uint32_t node) {
     if (w->seen[node]) return;
     w->seen[node] = true;
+    BASE_ASSERT(w->n_stack < w->g->n_nodes);
     w->stack[w->n_stack++] = node;
 }
 
@@ -274,6 +281,7 @@ static uint32_t find_circle(const left_walk *w, const uint32_t *owners, uint32_t
     for (; done < n; done++)
         for (uint32_t i = w->waiting[queue[done]]; i != GRAMMAR_NONE; i = w->next_waiting[i])
             if (--n_left[owners[i]] == 0) queue[n++] = owners[i];
+    BASE_ASSERT(n <= g->n_rules); /* a rule is removed once */
     if (n == g->n_rules) return GRAMMAR_NONE;
     for (size_t i = 0; i < g->n_nodes; i++) /* each remaining rule begins with a remaining rule, */
         if (w->seen[i] && g->nodes[i].kind == GRAMMAR_CALL && n_left[g->nodes[i].what] > 0) queue[owners[i]] = g->nodes[i].what;
@@ -324,10 +332,12 @@ static int build_all(builder *b) {
     for (uint32_t i = 0; i < g->n_rules && !b->rc; i++) {
         uint32_t end = add_node(b, (grammar_node){GRAMMAR_END, i, 0}, b->t->rules[i].at);
         g->entries[i] = builder_build(b, b->t->rules[i].expr, end);
+        BASE_ASSERT(b->rc || g->entries[i] < g->n_nodes);
     }
     if (b->rc) return b->rc;
     uint32_t *owners = base_calloc(g->n_nodes, sizeof(*owners)), owner = 0;
     if (!owners) return base_fail_memory(b->t->err, g->n_nodes * sizeof(*owners), "a grammar");
+    BASE_ASSERT(g->n_nodes > 0 && g->nodes[0].kind == GRAMMAR_END);
     for (size_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i].kind == GRAMMAR_END) owner = g->nodes[i].what; /* the END node is a rule's first node */
         owners[i] = owner;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -35,6 +36,7 @@ typedef struct parser {
 int grammar_fail(const grammar_tree *t, rp_code code, size_t at, const char *fmt, ...) {
     char text[RP_ERROR_MESSAGE_BYTES], where[RP_ERROR_WHERE_BYTES];
     size_t line = 1, column = 1;
+    BASE_ASSERT(at <= t->n_text);
     for (size_t i = 0; i < at; i++) {
         if (t->text[i] == '\n') line++, column = 1;
         else if (((unsigned char)t->text[i] & 0xc0) != 0x80) column++;
@@ -50,6 +52,7 @@ int grammar_fail(const grammar_tree *t, rp_code code, size_t at, const char *fmt
 /* Describes the text at the current offset, for messages. */
 static const char *parser_found(const parser *p, char out[16]) {
     const unsigned char *s = (const unsigned char *)p->t->text + p->at;
+    BASE_ASSERT(p->at <= p->t->n_text);
     size_t left = p->t->n_text - p->at;
     if (left == 0) return "the end";
     if (*s == '\n' || *s == '\r') return "the end of the line";
@@ -134,6 +137,7 @@ static int parse_character(parser *p, uint32_t *out) {
 
 static int add_expr(parser *p, grammar_expr expr, uint32_t *out) {
     grammar_tree *t = p->t;
+    BASE_ASSERT(expr.kind != EXPR_REPEAT || expr.first < t->n_exprs);
     int rc = base_grow((void **)&t->exprs, &t->cap_exprs, t->n_exprs + 1, MAX_EXPRS, sizeof(*t->exprs));
     if (rc) return base_fail_memory(t->err, (t->n_exprs + 1) * sizeof(*t->exprs), "a grammar");
     if (expr.kind >= EXPR_SEQUENCE)
@@ -383,6 +387,7 @@ int grammar_parse(grammar_tree *t) {
     int rc = RP_OK;
     skip_space(&p, true);
     while (parser_peek(&p) && !rc) rc = parse_rule(&p);
+    BASE_ASSERT(rc || (p.depth == 0 && p.at == t->n_text));
     base_free(p.ranges);
     return rc;
 }

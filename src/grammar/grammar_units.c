@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "grammar/grammar_internal.h"
 
@@ -34,6 +35,7 @@ static size_t grammar_range_join(grammar_range *r, size_t n) {
     size_t used = 0;
     qsort(r, n, sizeof(*r), by_low);
     for (size_t i = 0; i < n; i++) {
+        BASE_DCHECK(r[i].low <= r[i].high && r[i].high <= LAST_CODE_POINT);
         if (used > 0 && r[i].low <= r[used - 1].high + 1) r[used - 1].high = BASE_MAX(r[used - 1].high, r[i].high);
         else r[used++] = r[i];
     }
@@ -78,6 +80,7 @@ static size_t without_surrogates(grammar_range *r, size_t n) {
 static uint32_t add_unit(class_set *c, const grammar_edge *edges, uint32_t n) {
     grammar *g = c->g;
     if (n == 0 || c->rc) return NOTHING;
+    BASE_ASSERT(g->n_units > 0); /* GRAMMAR_DONE */
     if ((c->rc = base_grow((void **)&g->edges, &g->cap_edges, g->n_edges + n, GRAMMAR_MAX_EDGES, sizeof(*g->edges))) ||
         (c->rc = base_grow((void **)&g->units, &g->cap_units, g->n_units + 1, GRAMMAR_MAX_EDGES, sizeof(*g->units))))
         return NOTHING;
@@ -90,6 +93,7 @@ static uint32_t add_unit(class_set *c, const grammar_edge *edges, uint32_t n) {
 /* Appends the edge byte -> unit, or extends the last edge. */
 static uint32_t grammar_edge_extend(grammar_edge *edges, uint32_t n, uint8_t byte, uint32_t unit) {
     if (unit == NOTHING) return n;
+    BASE_ASSERT(n == 0 || edges[n - 1].high < byte); /* they ascend */
     if (n > 0 && edges[n - 1].high + 1 == byte && edges[n - 1].unit == unit) edges[n - 1].high = byte;
     else edges[n++] = (grammar_edge){byte, byte, unit};
     return n;
@@ -97,6 +101,7 @@ static uint32_t grammar_edge_extend(grammar_edge *edges, uint32_t n, uint8_t byt
 
 /* The unit of k bytes for a block that is wholly in the set. */
 static uint32_t whole_unit(class_set *c, int k) {
+    BASE_ASSERT(k >= 0 && k < 4);
     if (k == 0) return GRAMMAR_DONE;
     if (c->whole[k]) return c->whole[k];
     grammar_edge edge = {0x80, 0xbf, whole_unit(c, k - 1)};
@@ -161,6 +166,7 @@ int grammar_add_class(grammar *g, grammar_range *ranges, size_t n, bool negated,
     n_edges = add_leads(&c, edges, n_edges, 0xe0, 0xef, 2, 0x800, 0xffff);
     n_edges = add_leads(&c, edges, n_edges, 0xf0, 0xf4, 3, 0x10000, LAST_CODE_POINT);
     *unit = add_unit(&c, edges, n_edges);
+    BASE_ASSERT(c.rc || *unit != NOTHING); /* a character that is left has bytes */
     return c.rc;
 }
 

@@ -2,6 +2,7 @@
 /* index_table.c: see index_table.h. */
 #include "grammar/index_table.h"
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "reprise.h"
@@ -37,6 +38,7 @@ int index_table_add(index_table *t, uint32_t hash, uint32_t index) {
         int rc = index_table_grow(t);
         if (rc) return rc;
     }
+    BASE_ASSERT(2 * (t->n + 1) <= t->cap && index < INDEX_NONE); /* a search ends at a free slot */
     index_table_put(t, (index_slot){hash, index + 1});
     t->n++;
     return RP_OK;
@@ -46,6 +48,7 @@ int index_table_add(index_table *t, uint32_t hash, uint32_t index) {
 void index_table_clear_at(index_table *t, uint32_t hash) {
     if (t->cap == 0) return;
     for (size_t i = hash & (t->cap - 1); t->slots[i].index; i = (i + 1) & (t->cap - 1)) {
+        BASE_ASSERT(t->n > 0);
         t->slots[i].index = 0;
         t->n--;
     }

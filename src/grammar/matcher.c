@@ -24,11 +24,13 @@ static void matcher_make_classes(matcher *m) {
         m->n_classes += b > 0 && begins[b];
         m->class_of[b] = (uint8_t)(m->n_classes - 1);
     }
+    BASE_ASSERT(m->n_classes <= 256);
 }
 
 /* ---- the trigger ---- */
 
 static uint32_t matcher_advance(const matcher *m, uint32_t matched, char byte) {
+    BASE_DCHECK(matched < m->n_trigger);
     while (matched > 0 && m->trigger[matched] != byte) matched = m->borders[matched - 1];
     return m->trigger[matched] == byte ? matched + 1 : 0;
 }
@@ -58,6 +60,7 @@ static bool is_item(const void *user, uint32_t index) {
 static uint32_t hash_item(matcher_item i) { return index_hash(index_hash(0, i.node), i.cell); }
 
 static int matcher_reach(matcher *m, uint32_t node, uint32_t cell) {
+    BASE_DCHECK(node < m->g->n_nodes && cell < m->pool.n_cells);
     item_key key = {m, {node, cell}};
     uint32_t hash = hash_item(key.item);
     if (index_table_find(&m->item_table, hash, is_item, &key) != INDEX_NONE) return RP_OK;
@@ -117,6 +120,7 @@ static int matcher_settle(matcher *m, int32_t *out) {
 }
 
 static const grammar_edge *edge_for(const grammar *g, uint32_t unit, uint8_t byte) {
+    BASE_DCHECK(unit < g->n_units);
     const grammar_edge *e = g->edges + g->units[unit].first, *end = e + g->units[unit].n;
     while (e < end && byte > e->high) e++;
     return e < end && byte >= e->low ? e : NULL;
@@ -187,6 +191,7 @@ static int walk_trie(matcher *m, const token_trie *t, bool drops_space, uint64_t
     m->path[0] = m->place;
     for (uint32_t i = 1; i < t->n_nodes;) {
         size_t depth = t->depths[i];
+        BASE_DCHECK(depth > 0 && depth <= t->depth && t->ends[i] > i);
         int32_t next = m->path[0];
         if (!drops_space || depth > 1 || t->bytes[i] != ' ') {
             int rc = matcher_step(m, m->path, depth, t->bytes[i], &next);

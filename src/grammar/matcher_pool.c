@@ -146,11 +146,13 @@ bool matcher_pool_is_full(const matcher *m) { return used_bytes(m) > m->pool_byt
 static int copy_stack(matcher_pool *to, const matcher_pool *from, uint32_t *map, uint32_t cell) {
     uint32_t chain[MATCHER_MAX_NESTING];
     size_t n = 0;
+    BASE_ASSERT(cell < from->n_cells && from->cells[cell].depth <= MATCHER_MAX_NESTING);
     for (uint32_t c = cell; map[c] == INDEX_NONE; c = from->cells[c].parent) chain[n++] = c;
     while (n-- > 0) {
         const matcher_cell *c = &from->cells[chain[n]];
         int rc = matcher_pool_push(to, c->node, map[c->parent], &map[chain[n]]);
         if (rc) return rc;
+        BASE_ASSERT(map[chain[n]] != INDEX_NONE); /* as deep as it was */
     }
     return RP_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -78,6 +79,7 @@ static void token_trie_fill(token_trie *t, const token_text *texts, uint32_t n) 
         t->ends[open[depth]] = nodes;
         if (depth == 0) break;
     }
+    BASE_ASSERT(nodes == t->n_nodes); /* count_nodes */
     t->first[nodes] = n;
 }
 

@@ -39,16 +39,19 @@ static void look_up(const uint8_t *bytes, const int8_t *values, int8_t *q) {
 
 /* Byte l, bits 2*(j%4), of every 32 bytes. */
 static void two_bits(const uint8_t *bytes, int j, int8_t *q) {
+    BASE_DCHECK(j >= 0 && j < 8);
     for (int l = 0; l < 32; l++) q[l] = (int8_t)((bytes[32 * (j / 4) + l] >> 2 * (j % 4)) & 3);
 }
 
 /* Byte l, nibble j%2, of every 32 bytes. */
 static void byte_nibbles(const uint8_t *bytes, int j, int8_t *q) {
+    BASE_DCHECK(j >= 0 && j < 8);
     for (int l = 0; l < 32; l++) q[l] = (int8_t)((bytes[32 * (j / 2) + l] >> 4 * (j % 2)) & 15);
 }
 
 /* Bit j of byte l is worth `value`. */
 static void add_high_bits(const uint8_t *bytes, int j, int value, int8_t *q) {
+    BASE_DCHECK(j >= 0 && j < 8);
     for (int l = 0; l < 32; l++) q[l] = (int8_t)(q[l] + value * ((bytes[l] >> j) & 1));
 }
 
@@ -111,6 +114,7 @@ static void unpack_q2_k(const uint8_t *row, int64_t piece, format_piece *out) {
 }
 
 static int q3_k_scale(const uint8_t *scales, int s) {
+    BASE_DCHECK(s >= 0 && s < 16);
     const int low = (scales[s % 8] >> 4 * (s / 8)) & 15, high = (scales[8 + s % 4] >> 2 * (s / 4)) & 3;
     return (low | high << 4) - 32;
 }
@@ -129,6 +133,7 @@ static void unpack_q3_k(const uint8_t *row, int64_t piece, format_piece *out) {
 
 /* The scale and minimum of piece j in a block of Q4_K or Q5_K, which start with the same fields. */
 static void set_scale_min_k(const uint8_t *block, int j, format_piece *out) {
+    BASE_DCHECK(j >= 0 && j < 8);
     const uint8_t *scales = block + FORMAT_Q4_K_SCALES;
     int scale = scales[j] & 63, min = scales[j + 4] & 63;
     if (j >= 4) {
@@ -188,10 +193,12 @@ format_unpack_fn format_unpack(kernel_type t) {
         FORMAT_TYPES(X)
 #undef X
     };
+    BASE_DCHECK((unsigned)t < KERNEL_TYPE_END);
     return unpack[t];
 }
 
 static void dequantize_pieces(format_unpack_fn unpack, const uint8_t *row, float *dst, int64_t n) {
+    BASE_DCHECK(n >= 0 && n % 32 == 0);
     for (int64_t piece = 0; piece < n / 32; piece++) {
         format_piece w;
         unpack(row, piece, &w);

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/check.h"
+
 static inline uint32_t half_float_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
@@ -42,6 +44,7 @@ static inline float half_to_float(uint16_t h) {
 
 /* Drops the lowest `bits` bits of u and rounds to nearest, ties to even. */
 static inline uint32_t half_round_shift(uint32_t u, uint32_t bits) {
+    BASE_DCHECK(bits > 0 && bits < 32);
     const uint32_t half = 1u << (bits - 1);
     const uint32_t odd = (u >> bits) & 1u;
     return (u + (half - 1) + odd) >> bits;

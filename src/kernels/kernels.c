@@ -5,6 +5,7 @@
  */
 #include "kernels/kernels.h"
 
+#include "base/check.h"
 #include "kernels/generic/generic.h"
 #if defined(__x86_64__)
 #include "kernels/x86/x86.h"
@@ -47,4 +48,5 @@ void kernel_table_init(kernel_table *t, base_cpu_level level) {
 #else
     (void)level;
 #endif
+    BASE_ASSERT(t->side >= 1 && t->side <= 16 && (t->side & (t->side - 1)) == 0);
 }

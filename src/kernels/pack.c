@@ -11,15 +11,18 @@ const format_traits *format_find(kernel_type t) {
         FORMAT_TYPES(X)
 #undef X
     };
+    BASE_DCHECK((unsigned)t < KERNEL_TYPE_END);
     return traits[t];
 }
 
 int64_t kernel_packed_bytes(kernel_type t, int side, int64_t n_in, int64_t n_out) {
+    BASE_DCHECK(side >= 1 && n_in >= 0 && n_out >= 0);
     return (n_out + side - 1) / side * side * kernel_row_bytes(t, n_in);
 }
 
 /* Copies the bytes of one row to their offsets among `side` interleaved rows, and back. */
 static void spread(const uint8_t *bytes, int64_t n, int side, int row, uint8_t *to) {
+    BASE_DCHECK(row >= 0 && row < side);
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) memcpy(to + i * side + 4 * row, bytes + i, 4);
     for (int64_t unit = 2; unit >= 1; unit--) {
@@ -30,6 +33,7 @@ static void spread(const uint8_t *bytes, int64_t n, int side, int row, uint8_t *
 }
 
 static void collect(const uint8_t *from, int64_t n, int side, int row, uint8_t *bytes) {
+    BASE_DCHECK(row >= 0 && row < side);
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) memcpy(bytes + i, from + i * side + 4 * row, 4);
     for (int64_t unit = 2; unit >= 1; unit--) {
@@ -63,6 +67,7 @@ static void unpack_block(const format_traits *f, int side, int row, const uint8_
 
 /* Rows of plain elements, `n` of them; the others are zeros. */
 static void pack_elements(int64_t bytes, int side, const uint8_t *rows, int64_t n_in, int64_t n, uint8_t *group) {
+    BASE_DCHECK((bytes == 2 || bytes == 4) && n > 0 && n <= side);
     for (int64_t k = 0; k < n_in; k++) {
         uint8_t *to = group + k * side * bytes;
         for (int64_t row = 0; row < n; row++) {
@@ -76,6 +81,7 @@ static void pack_elements(int64_t bytes, int side, const uint8_t *rows, int64_t 
 
 static void pack_blocks(const format_traits *f, int side, const uint8_t *rows, int64_t n_blocks, int64_t n, uint8_t *group) {
     static const uint8_t zeros[256] = {0};
+    BASE_DCHECK(f->block_bytes <= (int64_t)sizeof(zeros) && n > 0 && n <= side);
     for (int64_t b = 0; b < n_blocks; b++)
         for (int row = 0; row < side; row++)
             pack_block(f, side, row, row < n ? rows + (row * n_blocks + b) * f->block_bytes : zeros, group + b * side * f->block_bytes);
@@ -84,6 +90,7 @@ static void pack_blocks(const format_traits *f, int side, const uint8_t *rows, i
 void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_t n_out, void *packed) {
     const format_traits *f = format_find(t);
     const int64_t row_bytes = kernel_row_bytes(t, n_in);
+    BASE_DCHECK(side >= 1 && n_in % kernel_type_block(t) == 0);
     if (side == 1) {
         memcpy(packed, rows, (size_t)(n_out * row_bytes));
         return;
@@ -100,6 +107,7 @@ void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_
 void kernel_packed_row(kernel_type t, int side, const void *packed, int64_t n_in, int64_t o, void *row) {
     const format_traits *f = format_find(t);
     const int64_t row_bytes = kernel_row_bytes(t, n_in), bytes = kernel_type_bytes(t);
+    BASE_DCHECK(side >= 1 && o >= 0 && n_in % kernel_type_block(t) == 0);
     const uint8_t *group = (const uint8_t *)packed + o / side * side * row_bytes;
     for (int64_t b = 0; b < n_in / kernel_type_block(t); b++) {
         if (f && side > 1) unpack_block(f, side, (int)(o % side), group + b * side * bytes, (uint8_t *)row + b * bytes);

@@ -25,6 +25,7 @@ static float store_scale(uint8_t *dst, float scale) {
 
 /* Nearest integer to x / step within [low, high]; 0 if the step is 0 (every element then decodes to 0). */
 static int nearest(float x, float step, int low, int high) {
+    BASE_DCHECK(low <= high);
     if (step == 0.0f) return low > 0 ? low : 0;
     const float q = fmaxf((float)low, fminf((float)high, x / step));
     return (int)lrintf(q);
@@ -77,12 +78,14 @@ static void put_fifth_bits(const int *q, uint8_t *dst) {
 
 /* d, then integers from -half to half - 1, stored with an offset of half. */
 static void around_zero(const float *x, int half, uint8_t *block, int *q) {
+    BASE_DCHECK(half == 8 || half == 16);
     const float d = store_scale(block, extreme_of(x, 32) / (float)-half);
     for (int i = 0; i < 32; i++) q[i] = nearest(x[i], d, -half, half - 1) + half;
 }
 
 /* d and m, then integers from 0 to levels. */
 static void above_minimum(const float *x, int levels, uint8_t *block, int *q) {
+    BASE_DCHECK(levels == 15 || levels == 31);
     float low = x[0], high = x[0];
     for (int i = 1; i < 32; i++) {
         low = fminf(low, x[i]);
@@ -159,6 +162,7 @@ static double nearly(float x, float inverse, float low, float high) {
 /* w = scale * q, low <= q <= high, |low| > high. With s = sum(x q) / sum(q^2) the squared error is sum(x^2) minus
  * sum(x q)^2 / sum(q^2), which is maximised here. */
 static float fit_scale(const float *x, int n, int low, int high) {
+    BASE_DCHECK(low < 0 && -low > high);
     const float extreme = extreme_of(x, n);
     double best = 0.0, removed = 0.0;
     for (int k = 0; k < CANDIDATES; k++) {
@@ -182,6 +186,7 @@ typedef struct line {
 
 /* w = scale * q - min, 0 <= q <= levels, min >= 0. The squared error is compared without its constant sum(x^2). */
 static line fit_line(const float *x, int n, int levels) {
+    BASE_DCHECK(n > 0 && levels > 0);
     float low, high;
     range_of(x, n, &low, &high);
     line best = {(double)(high - low) / levels, -(double)low};
@@ -220,6 +225,7 @@ typedef struct parts {
 
 /* Symmetric parts of 16: scales from -largest to largest. */
 static void fit_sixteenths(const float *x, int low, int high, int largest, uint8_t *d, parts *p) {
+    BASE_DCHECK(low < 0 && -low > high && largest > 0);
     float scale[16];
     for (int s = 0; s < 16; s++) scale[s] = fit_scale(x + 16 * s, 16, low, high);
     p->n = 16;
@@ -229,6 +235,7 @@ static void fit_sixteenths(const float *x, int low, int high, int largest, uint8
 
 /* Parts with a minimum: scales and minima from 0 to largest. */
 static void fit_lines(const float *x, int n, int levels, int largest, uint8_t *d, uint8_t *dmin, parts *p) {
+    BASE_DCHECK(n == 8 || n == 16);
     float scale[16], min[16];
     for (int s = 0; s < n; s++) {
         const line l = fit_line(x + 256 / n * s, 256 / n, levels);
@@ -285,6 +292,7 @@ static void quantize_q3_k(const float *x, uint8_t *block) {
 static void begin_q4_k(const float *x, int levels, uint8_t *block, parts *p) {
     fit_lines(x, 8, levels, 63, block, block + 2, p);
     const int *scale = p->scale, *min = p->min;
+    BASE_DCHECK(p->n == 8);
     uint8_t *dst = block + FORMAT_Q4_K_SCALES;
     for (int j = 0; j < 4; j++) {
         dst[j] = (uint8_t)(scale[j] | (scale[j + 4] >> 4) << 6);
@@ -350,6 +358,7 @@ static void quantize_blocks(kernel_type t, const float *src, uint8_t *dst, int64
 #undef X
     };
     const int64_t block = kernel_type_block(t), bytes = kernel_type_bytes(t);
+    BASE_DCHECK(quantize[t] && n >= 0);
     for (int64_t b = 0; b < n / block; b++) quantize[t](src + b * block, dst + b * bytes);
 }
 

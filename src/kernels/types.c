@@ -31,7 +31,10 @@ static const type_info *info(kernel_type t) {
 const char *kernel_type_name(kernel_type t) { return info(t)->name; }
 int64_t kernel_type_block(kernel_type t) { return info(t)->block; }
 int64_t kernel_type_bytes(kernel_type t) { return info(t)->bytes; }
-int64_t kernel_row_bytes(kernel_type t, int64_t n) { return n / info(t)->block * info(t)->bytes; }
+int64_t kernel_row_bytes(kernel_type t, int64_t n) {
+    BASE_DCHECK(n >= 0 && n % info(t)->block == 0);
+    return n / info(t)->block * info(t)->bytes;
+}
 
 float kernel_f16_to_f32(uint16_t h) { return half_to_float(h); }
 uint16_t kernel_f32_to_f16(float f) { return half_from_float(f); }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -103,6 +104,7 @@ static bool has_suffix(gguf_string name, const char *suffix) {
 
 /* The other tensor of a pair, or, with suffix "", the base's tensor. NULL: there is none. */
 static const gguf_tensor *find_other(const gguf_file *f, gguf_string name, const char *suffix) {
+    BASE_ASSERT(name.n > SUFFIX_BYTES); /* has_suffix */
     char other[GGUF_MAX_NAME + 1];
     const int n = (int)(name.n - SUFFIX_BYTES);
     if ((size_t)snprintf(other, sizeof(other), "%.*s%s", n, name.bytes, suffix) >= sizeof(other)) return NULL;
@@ -129,6 +131,7 @@ static int check_pair(const opening *o, const gguf_tensor *a, const gguf_tensor 
 
 /* Memory that belongs to the adapter. NULL: none left. */
 static char *adapter_take_block(rp_adapter *a, int64_t bytes) {
+    BASE_ASSERT(bytes > 0);
     if (base_grow((void **)&a->blocks, &a->cap_blocks, a->n_blocks + 1, MAX_BLOCKS, sizeof(*a->blocks))) return NULL;
     char *block = base_alloc_aligned((size_t)(bytes + 63) / 64 * 64, 64);
     if (!block) return NULL;
@@ -141,6 +144,7 @@ static char *adapter_take_block(rp_adapter *a, int64_t bytes) {
 static int pack_rows(const opening *o, const gguf_tensor *t, int64_t first, int64_t n_out, model_weight *w) {
     rp_adapter *a = o->a;
     const int64_t n_in = t->dims[0], row_bytes = kernel_row_bytes(t->type, n_in);
+    BASE_ASSERT(first >= 0 && n_out > 0 && first + n_out <= t->dims[1]);
     const char *rows = (const char *)t->data + first * row_bytes;
     *w = (model_weight){.type = is_float(t->type) ? t->type : KERNEL_F32, .n_in = n_in, .n_out = n_out, .n_slices = 1};
     const int64_t packed = kernel_packed_bytes(w->type, a->weights.side, n_in, n_out);
@@ -162,6 +166,7 @@ static int pack_rows(const opening *o, const gguf_tensor *t, int64_t first, int6
 static int64_t first_row_in(const model_weight *w, const gguf_tensor *t) {
     const char *data = w->data, *begin = t->data;
     if (!data || data < begin || data >= begin + t->bytes || w->n_in != t->dims[0]) return -1;
+    BASE_ASSERT((data - begin) % kernel_row_bytes(t->type, t->dims[0]) == 0); /* matrices are cut at rows */
     return (data - begin) / kernel_row_bytes(t->type, t->dims[0]);
 }
 
@@ -174,6 +179,7 @@ static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor 
         if (first < 0) continue;
         if (w->n_slices != 1) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
         adapter_matrix *m = &a->weights.matrices[i];
+        BASE_ASSERT(!m->a.data); /* tensors do not overlap: no other one has the matrix */
         int rc = shared.data ? RP_OK : pack_rows(o, ta, 0, ta->dims[1], &shared);
         if (!rc) rc = pack_rows(o, tb, first, w->n_out, &m->b);
         if (rc) return rc;
@@ -268,7 +274,10 @@ int adapter_open(rp_adapter **out, const rp_model *m, const char *path, base_cpu
 /* ---- references ---- */
 
 rp_adapter *adapter_ref(rp_adapter *a) {
-    if (a) atomic_fetch_add(&a->refs, 1);
+    if (!a) return NULL;
+    const int before = atomic_fetch_add(&a->refs, 1);
+    BASE_ASSERT(before > 0); /* else it is freed */
+    (void)before;
     return a;
 }
 

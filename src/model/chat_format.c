@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 /* Text around one role. `after_system` replaces `before` directly after a system message; `again` replaces it if the
  * message is not the first and does not follow a system message. NULL: as `before`. */
 typedef struct role_text {
@@ -274,6 +276,7 @@ const chat_format *chat_format_detect(const gguf_file *f, const tokenizer *t, bo
 /* ---- texts ---- */
 
 chat_text chat_format_around(const chat_format *f, chat_role role, int previous) {
+    BASE_ASSERT((unsigned)role < CHAT_ROLE_COUNT && previous >= CHAT_ROLE_NONE && previous < CHAT_ROLE_COUNT);
     const role_text *r = &f->roles[role];
     const char *before = r->before;
     if (previous == CHAT_SYSTEM && r->after_system) before = r->after_system;

@@ -49,6 +49,7 @@ static int new_buffers(model_forward *f, rp_error *err) {
 
 int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits, rp_error *err) {
     *out = NULL;
+    BASE_ASSERT(max_rows > 0 && max_logits >= 0);
     model_forward *f = base_calloc(1, sizeof(*f));
     if (!f) return base_fail_memory(err, sizeof(*f), "the forward pass");
     *f = (model_forward){.model = m, .backend = b, .max_rows = max_rows, .max_logits = max_logits};
@@ -76,6 +77,7 @@ typedef const model_weight *const weights[];
 static void model_forward_linear(model_forward *f, const backend_buffer *in, const int32_t *indices, int32_t rows, int32_t n,
                                  const model_weight *const *matrices, const model_weight *const *biases, backend_buffer *const *dst) {
     const backend_ops *op = f->backend->ops;
+    BASE_ASSERT(n > 0 && n <= BACKEND_MAX_WEIGHTS);
     op->linear(f->backend, in, rows, n, matrices, biases, dst);
     if (op->has_adapters(f->backend)) op->adapt(f->backend, in, indices, rows, n, matrices, dst);
 }
@@ -94,6 +96,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     float limit = f->model->net.hp.qkv_limit;
+    BASE_ASSERT(first >= Q && first < end && end <= V + 1);
     model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
     for (int i = first; i < end; i++) {
         const model_norm *norm = norms[i - Q];
@@ -120,6 +123,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
 
 /* PROJECTED = recurrence over `in`, from the states of the step */
 static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+    BASE_ASSERT(f->model->net.layers[layer].mixer != MODEL_ATTENTION);
     const model_layer *l = &f->model->net.layers[layer];
     backend_buffer **buf = f->buffers;
     model_forward_linear(f, in, NULL, rows, 1, (weights){&l->q}, (weights){&l->q_bias}, &buf[Q]);
@@ -144,6 +148,7 @@ static void model_forward_mixture(model_forward *f, int32_t layer, const backend
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
+    BASE_ASSERT(l->experts.up.data && l->experts.down.data); /* model_tensors.c: with the router */
     model_forward_linear(f, in, NULL, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
     op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
     if (!l->shared.up.data) return;
@@ -247,6 +252,7 @@ void model_forward_read_hidden(model_forward *f, const model_step *step, float *
     int32_t n = 0;
     for (int32_t r = 0; r < step->n_rows; r++)
         if (step->rows[r].wants_hidden) f->wanted[n++] = r;
+    BASE_ASSERT(n <= f->max_rows);
     if (n == 0) return;
     model_forward_hidden(f, n, f->buffers[NORMED]);
     f->backend->ops->buffer_read(f->backend, f->buffers[NORMED], n, hidden);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -90,6 +91,7 @@ static int model_take_texts(rp_model *m, rp_error *err) {
 
 /* Without tensors the metadata alone have the shape. */
 static int set_bare_layers(rp_model *m, rp_error *err) {
+    BASE_ASSERT(m->net.hp.n_shared < m->net.hp.n_layers);
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
     if (!m->net.layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers - m->net.hp.n_shared; i++) m->net.layers[i].owns_kv = true;
@@ -115,6 +117,7 @@ static void forget_shape(rp_model *m) {
 /* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its tensors, too (they are
  * mapped, and not read); from the metadata, if it has these alone; else none. */
 static int read_shape(rp_model *m, rp_error *err) {
+    BASE_ASSERT(m->vocabulary_only);
     rp_error why = {0};
     int rc = m->arch ? model_read_hparams(m, &why) : RP_ERR_FORMAT;
     if (!rc) rc = gguf_n_tensors(m->file) > 0 ? model_bind_tensors(m, &why) : set_bare_layers(m, &why);

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -92,6 +93,7 @@ static size_t tensor_of(const hashing *g, uint64_t piece) {
         if (g->first[mid] <= piece) low = mid;
         else high = mid;
     }
+    BASE_ASSERT(g->first[low] <= piece && piece < g->first[low + 1]);
     return low;
 }
 
@@ -103,6 +105,7 @@ static void hash_pieces(void *arg, int64_t begin, int64_t end, int thread) {
         size_t i = tensor_of(g, p);
         const gguf_tensor *t = gguf_tensor_at(g->m->file, i);
         uint64_t at = (p - g->first[i]) * PIECE_BYTES, n = BASE_MIN(PIECE_BYTES, t->bytes - at);
+        BASE_ASSERT(at + n <= t->bytes);
         const char *bytes = (const char *)t->data + at;
         base_hash h;
         base_hash_init(&h, "reprise weights 2");
@@ -161,6 +164,7 @@ static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress
 /* ---- the fingerprint ---- */
 
 static void set_fingerprint(rp_model *m, const base_key *digest) {
+    BASE_ASSERT(!atomic_load(&m->has_fingerprint)); /* it is final */
     base_hash h;
     base_hash_init(&h, "reprise fingerprint 2");
     base_hash_key(&h, digest);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "model/model_internal.h"
 
@@ -11,7 +12,9 @@
 
 /* "<arch>.<key>" */
 static const char *full_key(const rp_model *m, const char *key, char full[KEY_BYTES]) {
-    snprintf(full, KEY_BYTES, "%s.%s", m->arch->name, key);
+    const int n = snprintf(full, KEY_BYTES, "%s.%s", m->arch->name, key);
+    BASE_ASSERT(n < KEY_BYTES); /* both are ours */
+    (void)n;
     return full;
 }
 
@@ -32,6 +35,7 @@ static bool get_number(const rp_model *m, const char *full, uint64_t *out) {
 
 /* Reads an integer in [min, max]. fallback < 0: the key is required. */
 static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
+    BASE_ASSERT(min >= 0 && min <= max);
     char full[KEY_BYTES];
     uint64_t v = 0;
     if (!get_number(m, full_key(m, key, full), &v)) {
@@ -152,6 +156,7 @@ static int read_heads(rp_model *m, rp_error *err) {
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads cannot share %d key-value heads evenly",
                             hp->n_heads, hp->n_kv_heads);
     int32_t head_dim = hp->n_embd / hp->n_heads;
+    BASE_ASSERT(head_dim > 0);
     if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
         (rc = model_hparams_read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
         (rc = read_window(m, err)))

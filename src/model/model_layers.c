@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
@@ -32,6 +33,7 @@ static int list_matrices(rp_model *m, rp_error *err) {
         w->matrix = i;
         net->matrices[i] = w;
     }
+    BASE_ASSERT(net->output.matrix == n - 1 && net->layers[0].q.matrix == 0);
     return RP_OK;
 }
 
@@ -45,12 +47,13 @@ static bool has_window(const rp_model *m, int32_t i) {
     gguf_array list;
     snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
     if (!gguf_get_array(m->file, key, &list)) return !is_nth(i, m->net.hp.global_every);
+    BASE_ASSERT(list.type == GGUF_BOOL && (uint64_t)i < list.n); /* model_hparams.c */
     return ((const uint8_t *)list.data)[i] != 0;
 }
 
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->net.layers[i];
-    l->window = has_window(m, i) ? m->net.hp.window : 0;
+    l->window = m->net.hp.window > 0 && has_window(m, i) ? m->net.hp.window : 0;
     l->rope = MODEL_NO_ROPE;
     if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
@@ -59,6 +62,7 @@ static void set_kind(rp_model *m, int32_t i) {
 /* A layer without KV of its own uses that of the last KV-owning layer with the same window and the same rotation of
  * keys. */
 static int share_kv(rp_model *m, int32_t i, rp_error *err) {
+    BASE_ASSERT(i >= m->net.hp.n_layers - m->net.hp.n_shared);
     model_layer *l = &m->net.layers[i];
     for (int32_t k = m->net.hp.n_layers - m->net.hp.n_shared - 1; k >= 0; k--) {
         if (m->net.layers[k].window != l->window || m->net.layers[k].rope != l->rope) continue;
@@ -103,6 +107,7 @@ int model_set_layers(rp_model *m, rp_error *err) {
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         if (!m->net.layers[i].owns_kv && (rc = share_kv(m, i, err))) return rc;
     }
+    BASE_ASSERT(m->n_kv_layers > 0); /* n_shared < n_layers */
     return m->arch->features & MODEL_ALIBI && m->net.hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
 }
 
@@ -110,6 +115,7 @@ static int32_t mark_windows(const rp_model *m, kv_layer_shape *kv_layers) {
     int32_t n = 0;
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         if (m->net.layers[i].window == 0) continue;
+        BASE_ASSERT(m->net.layers[i].states < m->n_kv_layers);
         kv_layers[m->net.layers[i].states].in_f16 = true;
         n++;
     }

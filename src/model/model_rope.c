@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
@@ -40,6 +41,8 @@ static int set_rope(rp_model *m, int32_t kind, const model_weight *factors, rp_e
     const model_hparams *hp = &m->net.hp;
     bool local = kind == MODEL_ROPE_LOCAL_BASE;
     model_rope *r = &m->net.ropes[kind];
+    BASE_ASSERT(!r->frequencies && hp->rot_dim > 0 && hp->rot_dim % 2 == 0);
+    BASE_ASSERT(!factors->data || factors->n_in == hp->rot_dim / 2);
     r->magnitude = local ? 1.0f : (float)hp->rope.magnitude;
     r->frequencies = base_calloc((size_t)(hp->rot_dim / 2), sizeof(double));
     if (!r->frequencies) return base_fail_memory(err, (uint64_t)hp->rot_dim * 4, "rotations");

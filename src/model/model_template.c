@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -57,6 +58,7 @@ static rp_template_text *probe(const rp_model *m, const char *json) {
 
 /* May a text be cut at byte n? After a control token or a line end; never within a control token. */
 static bool may_cut(const rp_model *m, const char *text, size_t length, size_t n) {
+    BASE_DCHECK(n <= length);
     bool may = n > 0 && text[n - 1] == '\n';
     for (size_t i = 0; i < n; i++) {
         size_t bytes = 0;
@@ -81,6 +83,7 @@ static size_t common_opening(const rp_model *m, const char *prompt, const char *
 }
 
 static int keep_opening(rp_model *m, int i, const char *text, size_t n, rp_error *err) {
+    BASE_ASSERT(i < MODEL_N_OPENINGS && !m->template_answers[i]);
     m->template_answers[i] = base_alloc(n + 1);
     if (!m->template_answers[i]) return base_fail_memory(err, n + 1, "a generation prompt");
     memcpy(m->template_answers[i], text, n);
@@ -151,6 +154,7 @@ static size_t first_run(const rp_template_text *text, size_t from) {
         if (text->runs[middle].end <= from) low = middle + 1;
         else high = middle;
     }
+    BASE_ASSERT(low == text->n_runs || text->runs[low].end > from);
     return low;
 }
 
@@ -167,6 +171,7 @@ int model_check_rendered(const rp_template_text *text, rp_error *err) {
 }
 
 tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n) {
+    BASE_ASSERT(from <= to && to <= text->n);
     const size_t start = first_run(text, from);
     tokenizer_range *all = base_alloc((text->n_runs - start + 1) * sizeof(*all));
     size_t first = from;
@@ -177,6 +182,7 @@ tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from,
         if (*n > 0 && all[*n - 1].end == first - from) all[*n - 1].end = end - from;
         else all[(*n)++] = (tokenizer_range){first - from, end - from};
     }
+    BASE_ASSERT(*n <= text->n_runs - start);
     return all;
 }
 
@@ -259,6 +265,7 @@ size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t
     const size_t at = m->template_answers[0] ? search_trusted(m, text, from, opening_in) : SIZE_MAX;
     const char *found = at != SIZE_MAX ? opening_at(m, text->bytes + at, text->n - at) : NULL;
     if (opening) *opening = found;
+    BASE_ASSERT(!found || at >= from);
     return found ? at + strlen(found) : SIZE_MAX;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
@@ -170,6 +171,7 @@ static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_
     dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->in);
     if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->out);
     if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
+    BASE_ASSERT(n <= GGUF_MAX_DIMS);
     if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
         dims[0] = m->net.hp.key_dim;
         dims[1] = t->dims[1];
@@ -200,6 +202,7 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
     bool flat = row->out == D_NONE && (row->flags & EXPERTS);
     *w = (model_weight){.data = t->data, .type = t->type, .n_in = dims[0], .n_out = flat ? 1 : dims[1], .n_slices = flat ? dims[1] : dims[2]};
     w->slice_bytes = w->n_out * kernel_row_bytes(w->type, w->n_in);
+    BASE_ASSERT((size_t)(t - gguf_tensor_at(b->m->file, 0)) < gguf_n_tensors(b->m->file));
     b->bound[t - gguf_tensor_at(b->m->file, 0)] = true;
     return RP_OK;
 }
@@ -207,6 +210,7 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
 /* Files of early 2024 hold one tensor per expert: ffn_up.0.weight, ffn_up.1.weight ... They are supported at equal
  * distances. */
 static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
+    BASE_ASSERT((row->flags & EXPERTS) && row->out != D_NONE); /* the name has "_exps" */
     int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->net.hp, row->in), dim_of(&b->m->net.hp, row->out), 1, 1};
     for (int32_t e = 0; e < b->m->net.hp.n_experts; e++) {
         char name[64];
@@ -253,6 +257,7 @@ static model_weight model_weight_part_of(const model_weight *w, int64_t first, i
     model_weight part = *w;
     if (!w->data) return part;
     bool vector = w->n_out == 1;
+    BASE_ASSERT(first >= 0 && n > 0 && first + n <= (vector ? w->n_in : w->n_out));
     part.data = (const char *)w->data + (vector ? first * (int64_t)sizeof(float) : first * kernel_row_bytes(w->type, w->n_in));
     *(vector ? &part.n_in : &part.n_out) = n;
     return part;
@@ -361,6 +366,7 @@ static int bind_all(binding *b) {
 static void forget_pages(const void *source, const void *data, size_t bytes) { gguf_forget(source, data, bytes); }
 
 int model_bind_tensors(rp_model *m, rp_error *err) {
+    BASE_ASSERT(!m->net.layers);
     binding b = {.m = m, .err = err};
     size_t n_tensors = gguf_n_tensors(m->file);
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));

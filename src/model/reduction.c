@@ -24,7 +24,10 @@ static const struct {
 #undef X
 };
 
-const char *reduction_method_name(reduction_method m) { return methods[m].name; }
+const char *reduction_method_name(reduction_method m) {
+    BASE_ASSERT((unsigned)m < REDUCTION_N_METHODS);
+    return methods[m].name;
+}
 bool reduction_method_repeats(reduction_method m) { return methods[m].repeats; }
 bool reduction_method_needs_queries(reduction_method m) { return methods[m].needs_queries; }
 
@@ -177,7 +180,10 @@ static int score_all(reduction_method m, backend *b, reduction_head *h, float *o
     return rc;
 }
 
-static int32_t slots_of(const reduction_run *run) { return kv_span_end(run->spans[run->n_spans - 1]) - kv_span_position(run->spans[0]); }
+static int32_t slots_of(const reduction_run *run) {
+    BASE_ASSERT(run->n_spans > 0);
+    return kv_span_end(run->spans[run->n_spans - 1]) - kv_span_position(run->spans[0]);
+}
 
 int reduction_score(float **out, backend *b, reduction_method m, const reduction_run *run, rp_error *err) {
     const kv_shape *shape = kv_span_shape(run->spans[0]);

@@ -262,7 +262,8 @@ static void unrotated_keys(const reduction_head *h, double *x, float *cs) {
     const reduction_queries *q = h->run->queries;
     const int64_t dim = h->key_dim;
     int32_t layer = 0;
-    while (q->model->net.layers[layer].states != h->layer) layer++;
+    while (layer < q->model->net.hp.n_layers && q->model->net.layers[layer].states != h->layer) layer++;
+    BASE_ASSERT(layer < q->model->net.hp.n_layers); /* a layer of KV has one that owns it */
     const model_rope *rope = rope_of(q, layer);
     for (int32_t slot = 0; slot < h->n_slots; slot++) {
         for (int64_t d = 0; d < dim; d++) x[slot * dim + d] = (double)h->keys[slot * dim + d];
@@ -298,6 +299,7 @@ int reduction_score_compactor(const reduction_head *h, double *scores, rp_error 
 
 /* Mean 0 and deviation 1. */
 static void standardize(double *x, int64_t n) {
+    BASE_ASSERT(n > 0);
     double mean = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) mean += x[i] / (double)n;
     for (int64_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);

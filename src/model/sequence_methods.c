@@ -23,7 +23,10 @@ static const struct {
 #undef X
 };
 
-const char *sequence_method_name(sequence_method m) { return methods[m].name; }
+const char *sequence_method_name(sequence_method m) {
+    BASE_ASSERT((unsigned)m < SEQUENCE_N_METHODS);
+    return methods[m].name;
+}
 int32_t sequence_method_rows(sequence_method m) { return methods[m].rows; }
 bool sequence_method_is_dynamic(sequence_method m) { return m == SEQUENCE_QUEST; }
 
@@ -107,6 +110,7 @@ static void select_all(kv_selection *s, head *h, float *scores) {
         for (h->kv_head = 0; h->kv_head < n_heads; h->kv_head++) {
             const int64_t i = h->layer * n_heads + h->kv_head;
             const counts c = score_head(h, scores + i * n);
+            BASE_ASSERT(c.kept <= c.seen && c.seen <= n);
             const int64_t own = BASE_MIN(c.kept + h->mean, c.seen);
             total += own;
             if (methods[h->method].budget != BUDGET_ALL) kv_selection_add_highest(s, scores, i, i + 1, own);

@@ -46,6 +46,7 @@ void *pml_storage_take(pml_storage *s, size_t bytes) {
         *place = c;
     }
     void *p = c->data + c->used;
+    BASE_ASSERT(bytes <= c->bytes - c->used && c->used % alignof(max_align_t) == 0);
     c->used += bytes;
     return p;
 }
@@ -101,6 +102,7 @@ int pml_role_of(const pml_document *d, int32_t module) {
 
 bool pml_contains_role(const pml_document *d, int32_t module) {
     const int32_t end = node_at(d, module)->next; /* of the module's nodes, which follow it; -1: the parent's */
+    BASE_ASSERT(end < 0 || end > module); /* nodes are in document order */
     for (int32_t i = module + 1; i < d->n_nodes && i != end; i++) {
         if (d->nodes[i].parent < module) break;
         if (d->nodes[i].kind == PML_ROLE) return true;
@@ -123,7 +125,8 @@ void pml_include_defaults(const pml_document *schema, bool *included) {
             taken |= included[m];
             if (strcmp(schema->nodes[m].name, n->scaffold) == 0) chosen = m;
         }
-        if (!taken && chosen >= 0) included[chosen] = true;
+        BASE_ASSERT(chosen >= 0); /* document_check.c: the default is a member */
+        if (!taken) included[chosen] = true;
     }
 }
 
@@ -209,6 +212,7 @@ void pml_where(char out[RP_ERROR_WHERE_BYTES], const char *name, int32_t line, i
     size_t n = strlen(name), skip = n > SHOWN_DOCUMENT_BYTES ? n - SHOWN_DOCUMENT_BYTES + 3 : 0;
     while (skip > 0 && ((unsigned char)name[skip] & 0xC0) == 0x80) skip++; /* whole characters */
     size_t used = (size_t)snprintf(out, RP_ERROR_WHERE_BYTES, "%s%s", skip > 0 ? "..." : "", name + skip);
+    BASE_ASSERT(used < RP_ERROR_WHERE_BYTES);
     if (column > 0) snprintf(out + used, RP_ERROR_WHERE_BYTES - used, ":%d:%d", (int)line, (int)column);
     else if (line > 0) snprintf(out + used, RP_ERROR_WHERE_BYTES - used, ", part %d", (int)line);
 }

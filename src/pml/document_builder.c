@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
@@ -24,6 +25,7 @@ void pml_builder_place(pml_builder *b, size_t offset, int32_t *line, int32_t *co
     }
     pml_count_lines(b->bytes, b->n, b->offset, offset, &b->line, &b->line_start);
     b->offset = offset;
+    BASE_ASSERT(b->line >= 1 && b->line_start <= offset);
     *line = b->line;
     *column = (int32_t)(offset - b->line_start) + 1;
 }
@@ -32,6 +34,7 @@ int pml_builder_fail(pml_builder *b, size_t offset, rp_code code, const char *fm
     char where[RP_ERROR_WHERE_BYTES], message[RP_ERROR_MESSAGE_BYTES];
     int32_t line, column;
     if (b->rc != 0) return b->rc;
+    BASE_ASSERT(code < 0);
     b->rc = code;
     pml_builder_place(b, offset, &line, &column);
     pml_where(where, b->name, line, column);
@@ -50,6 +53,7 @@ int pml_builder_memory(pml_builder *b, size_t offset, size_t bytes, const char *
 /* ---- Drafts ---- */
 
 int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out) {
+    BASE_ASSERT(b->rc == 0); /* nothing is added after the first failure */
     void *drafts = b->drafts;
     int rc = base_grow(&drafts, &b->cap_drafts, b->n_drafts + 1, PML_MAX_NODES, sizeof *b->drafts);
     b->drafts = drafts;
@@ -77,6 +81,7 @@ int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out) 
 
 int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t offset) {
     int32_t i = -1;
+    BASE_ASSERT(b->text_total <= PML_MAX_TEXT_TOTAL);
     if (n > PML_MAX_TEXT_TOTAL - b->text_total)
         return pml_builder_fail(b, offset, RP_ERR_LIMIT, "the document's texts, src files included, exceed %zu bytes: split the schema",
                                 PML_MAX_TEXT_TOTAL);

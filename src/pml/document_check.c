@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
@@ -25,6 +26,7 @@ typedef struct checker {
 static size_t pml_builder_offset_of(const pml_builder *b, int32_t node) {
     size_t low = (size_t)node, high = b->n_drafts; /* a draft's final index is never above its own */
     while (low + 1 < high && b->drafts[low].final != node) low++;
+    BASE_ASSERT(b->drafts[low].final == node);
     return b->drafts[low].offset;
 }
 
@@ -32,12 +34,14 @@ static size_t pml_builder_offset_of(const pml_builder *b, int32_t node) {
 
 static void link_node(checker *c, pml_draft *draft, int32_t i) {
     pml_node *n = &c->d->nodes[i];
+    BASE_ASSERT((draft->node.parent < 0) == (i == 0)); /* the root alone has no parent */
     *n = draft->node;
     n->first_child = n->next = -1;
     draft->final = i;
     draft->last_child = -1; /* from now on: the last node linked under it */
     if (n->parent < 0) return;
     pml_draft *parent = &c->b->drafts[n->parent];
+    BASE_ASSERT(parent->final >= 0 && parent->final < i); /* texts alone are omitted, and have no children */
     n->parent = parent->final;
     if (parent->last_child < 0) c->d->nodes[parent->final].first_child = i;
     else c->d->nodes[parent->last_child].next = i;
@@ -52,6 +56,7 @@ static int finish_nodes(checker *c) {
     if (!c->d->nodes) return pml_builder_memory(b, 0, n * sizeof *c->d->nodes, "the document's tree");
     for (size_t i = 0; i < b->n_drafts; i++)
         if (b->drafts[i].node.kind != PML_TEXT || b->drafts[i].node.n_text > 0) link_node(c, &b->drafts[i], c->d->n_nodes++);
+    BASE_ASSERT((size_t)c->d->n_nodes == n);
     return 0;
 }
 
@@ -82,6 +87,7 @@ static int index_names(checker *c) {
         c->s->named[c->s->n_named++] =
             (pml_named){.holder = pml_holder(c->d, i), .node = i, .is_param = node->kind == PML_PARAM, .name = node->name};
     }
+    BASE_ASSERT(c->s->n_named == n);
     qsort(c->s->named, n, sizeof *c->s->named, document_check_compare_entries);
     return 0;
 }

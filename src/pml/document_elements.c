@@ -43,7 +43,11 @@ typedef struct element_rule {
     attribute_rule attributes[MAX_ATTRIBUTES];
 } element_rule;
 
-static size_t reading_offset_of(const reading *r) { return r->b->drafts[r->b->n_drafts - 1].offset; }
+static size_t reading_offset_of(const reading *r) {
+    const pml_draft *last = &r->b->drafts[r->b->n_drafts - 1];
+    BASE_ASSERT(r->node == &last->node); /* no draft is added while the attributes of one are read */
+    return last->offset;
+}
 
 /* ---- Values ---- */
 
@@ -219,7 +223,10 @@ static const attribute_rule *find_attribute(const element_rule *rule, const char
 
 static const pml_frame *pml_builder_top(const pml_builder *b) { return b->depth > 0 ? &b->frames[b->depth - 1] : NULL; }
 
-static const pml_draft *top_draft(const pml_builder *b) { return &b->drafts[b->frames[b->depth - 1].draft]; }
+static const pml_draft *top_draft(const pml_builder *b) {
+    BASE_ASSERT(b->depth > 0);
+    return &b->drafts[b->frames[b->depth - 1].draft];
+}
 
 const char *pml_role_name(int role) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(elements); i++)
@@ -306,6 +313,7 @@ int pml_element_refuse_text(pml_builder *b, size_t offset) {
     case PML_MODULE:
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a module with src, which must be empty: remove the text or the src");
     default:
+        BASE_ASSERT(n->kind == PML_PARAM || n->kind == PML_SCAFFOLD);
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a %s, which must be empty: write it as one tag that ends with />",
                                 n->kind == PML_PARAM ? "parameter" : "scaffold");
     }
@@ -379,6 +387,7 @@ static int reading_read_arguments(reading *r, const char *name, const char **att
         out->n_value = strlen(a[1]);
         if (reading_keep(r, a[0], &out->name) != 0 || reading_keep(r, a[1], &out->value) != 0) return r->b->rc;
     }
+    BASE_ASSERT((size_t)r->node->n_arguments <= n);
     return 0;
 }
 
@@ -422,6 +431,7 @@ static void apply_options(const rp_schema_options *o, pml_node *n) {
 }
 
 static int add_scaffold(pml_builder *b, size_t offset, const char *modules) {
+    BASE_ASSERT(b->depth == 1); /* it belongs to the schema itself */
     int32_t i;
     if (pml_builder_add(b, PML_SCAFFOLD, offset, &i) != 0) return b->rc;
     b->drafts[i].node.scaffold = pml_storage_string(b->storage, modules, strlen(modules));

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
@@ -49,6 +50,7 @@ size_t pml_utf8_check(const char *bytes, size_t n) {
 }
 
 void pml_count_lines(const char *bytes, size_t n, size_t from, size_t to, int32_t *line, size_t *line_start) {
+    BASE_DCHECK(to <= n);
     for (size_t i = from; i < to; i++) {
         /* The CR of a CR LF ends no line; the LF may be at `to`, and the next count includes it. */
         if (bytes[i] != '\n' && (bytes[i] != '\r' || (i + 1 < n && bytes[i + 1] == '\n'))) continue;

@@ -45,6 +45,7 @@ static void XMLCALL document_parse_on_text(void *user, const XML_Char *s, int n_
     pml_builder *b = user;
     size_t n = (size_t)n_signed, n_white = 0, offset = event_offset(b);
     if (b->rc != 0) return;
+    BASE_ASSERT(b->depth > 0); /* text outside of the root is an error of expat's */
     while (n_white < n && pml_is_space(s[n_white])) n_white++;
     const size_t solid = b->by_parts ? offset : offset + n_white; /* of the first character that is not white space */
     if (!b->frames[b->depth - 1].takes_text) {
@@ -109,6 +110,7 @@ static const char *document_parse_advice(enum XML_Error code) {
 
 /* Of the innermost open element. */
 static const char *open_element(const pml_builder *b, size_t *n) {
+    BASE_ASSERT(b->depth > 0 && !b->by_parts);
     const char *start = b->bytes + b->drafts[b->frames[b->depth - 1].draft].offset + 1; /* after '<' */
     const char *end = start;
     while (*end != '>' && *end != '/' && !pml_is_space(*end)) end++; /* expat has seen the whole tag */
@@ -193,6 +195,7 @@ static int pml_builder_parse(pml_builder *b, pml_document **out) {
     b->storage = base_calloc(1, sizeof *b->storage);
     if (!b->storage) pml_builder_memory(b, 0, sizeof *b->storage, "a document");
     if (b->rc == 0 && check_input(b) == 0 && document_parse_run(b, b->bytes, b->n, on_start) == 0) {
+        BASE_ASSERT(b->depth == 0); /* the root was closed */
         pml_space_settle(b);
         b->rc = pml_builder_document(b, out);
     }

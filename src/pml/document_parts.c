@@ -58,6 +58,7 @@ static int32_t last_import(const assembly *a, int32_t parent, const char *name, 
 
 static int add_import(assembly *a, int32_t parent, const char *name, size_t n, int32_t *out) {
     pml_builder *b = &a->b;
+    BASE_ASSERT(b->depth < PML_MAX_DEPTH);
     b->frames[b->depth++].draft = parent;
     int rc = pml_builder_add(b, PML_IMPORT, a->b.part, out);
     b->depth--;
@@ -75,6 +76,7 @@ static int assembly_add_module(assembly *a, const pml_part *part) {
         int32_t import = last_import(a, parent, name, n);
         if (import < 0 && add_import(a, parent, name, n, &import)) return a->b.rc;
         if (holder >= 0) holder = pml_find_module(a->schema, holder, name, n);
+        BASE_ASSERT(path->depth < PML_MAX_PATH_NAMES); /* parts.h; rp_builder_import refuses longer ones */
         path->drafts[path->depth] = parent = import;
         path->modules[path->depth++] = holder;
         name += n;
@@ -86,6 +88,7 @@ static int assembly_add_module(assembly *a, const pml_part *part) {
 
 /* The innermost import of the path with a module that has the parameter; the innermost one if none has. */
 static int32_t import_with(const assembly *a, const char *param) {
+    BASE_ASSERT(a->path.depth > 0); /* an argument belongs to the module before it */
     for (int i = a->path.depth - 1; i >= 0; i--)
         if (a->path.modules[i] >= 0 && pml_find_param(a->schema, a->path.modules[i], param) >= 0) return a->path.drafts[i];
     return a->path.drafts[a->path.depth - 1];
@@ -119,6 +122,7 @@ static int assembly_add_argument(assembly *a, const pml_part *part) {
 /* ---- roles and messages ---- */
 
 static int assembly_open_role(assembly *a, int role) {
+    BASE_ASSERT(a->b.rc == 0 && a->b.depth == 1); /* roles do not nest */
     int32_t i;
     if (pml_builder_flush_text(&a->b) || pml_builder_add(&a->b, PML_ROLE, a->b.part, &i)) return a->b.rc;
     a->b.drafts[i].node.role = role;
@@ -173,6 +177,7 @@ static int check_bare(assembly *a, size_t number, int32_t module, int role) {
 /* part: the message; end: of all parts. */
 static int assembly_begin_message(assembly *a, const pml_part *part, const pml_part *end) {
     size_t number = a->b.part;
+    BASE_ASSERT(a->message.role < 0); /* the one before has ended */
     a->message = (open_message){.role = part->role};
     for (const pml_part *p = part + 1; p < end && p->kind != PML_PART_END; p++) {
         int32_t module = -1;
@@ -322,6 +327,7 @@ static int assembly_add_named(assembly *a, pml_kind kind, const char *name, int3
 }
 
 static int assembly_add_document(assembly *a, const char *name, const char *text, size_t n) {
+    BASE_ASSERT(a->b.depth == 1);
     int32_t module;
     if (assembly_add_named(a, PML_MODULE, name, &module)) return a->b.rc;
     pml_node *node = &a->b.drafts[module].node;

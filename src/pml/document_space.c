@@ -20,6 +20,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "pml/document_internal.h"
 
 typedef struct border {
@@ -29,6 +30,7 @@ typedef struct border {
 
 /* Sets the final text: n bytes at `start` of the draft's raw bytes, with a space before them if `lead`. */
 static void set_text(pml_draft *d, size_t start, size_t n, bool lead, bool continues) {
+    BASE_ASSERT(start + n <= d->node.n_text); /* of the raw text */
     char *text = d->raw + start;
     text[n] = '\0';
     if (lead) *--text = ' ';

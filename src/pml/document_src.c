@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
@@ -123,6 +124,7 @@ static void document_src_trim(base_buffer *text) {
     while (start < end && pml_is_space(text->data[start])) start++;
     while (end > start && pml_is_space(text->data[end - 1])) end--;
     if (text->len == 0) return;
+    BASE_ASSERT(start <= end && end <= text->len);
     memmove(text->data, text->data + start, end - start);
     text->len = end - start;
     text->data[text->len] = '\0';

@@ -35,6 +35,7 @@ typedef struct frame {
 } frame;
 
 static int certain_push(walk *w, int32_t segment) {
+    BASE_ASSERT(segment >= w->l->first_plain && segment < w->l->n_segments);
     int rc = base_grow((void **)&w->certain, &w->cap_certain, w->n_certain + 1, PML_MAX_SEGMENTS, sizeof(int32_t));
     if (rc) return base_fail_memory(w->err, w->n_certain * sizeof(int32_t), "segments");
     w->certain[w->n_certain++] = segment;
@@ -130,6 +131,7 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
         if ((rc = token_list_push(&l->tokens, filler_token(l->model->tokenizer))))
             return base_fail_memory(w->err, (uint64_t)node->param_len * 4, "a parameter");
     if ((rc = walk_count_tokens(w, f, before))) return rc;
+    BASE_ASSERT(f->open >= 0); /* a parameter has tokens */
     pml_segment *s = &l->segments[f->open];
     rc = base_grow((void **)&l->holes, &l->cap_holes, l->n_holes + 1, PML_MAX_NODES, sizeof(pml_hole));
     if (rc) return base_fail_memory(w->err, l->n_holes * sizeof(pml_hole), "parameters");
@@ -149,6 +151,7 @@ static int walk_role_text(walk *w, frame *f, const char *text) {
 static int walk_role(walk *w, frame *f, int32_t node) {
     int role = w->l->schema->nodes[node].role, outer = f->role, rc;
     chat_text around = chat_format_around(w->l->model->chat, (chat_role)role, w->previous_role);
+    BASE_ASSERT(role >= 0 && outer == CHAT_ROLE_NONE); /* roles do not nest */
     w->previous_role = f->role = role;
     f->at_edge = true;
     if ((rc = walk_role_text(w, f, around.before)) || (rc = walk_children(w, f, node))) return rc;
@@ -175,6 +178,7 @@ static int walk_union(walk *w, int32_t node, int role) {
     int rc = RP_OK;
     for (int32_t m = d->nodes[node].first_child; m >= 0 && !rc; m = d->nodes[m].next) {
         w->cursor = start;
+        BASE_ASSERT(d->nodes[m].kind == PML_MODULE); /* unions hold modules only */
         if ((rc = walk_module(w, m, role))) break;
         end = BASE_MAX(end, w->cursor);
         if (chosen && strcmp(chosen, d->nodes[m].name) == 0 && w->n_certain > mark) {
@@ -236,6 +240,7 @@ static bool resolve_scopes(pml_layout *l) {
         int32_t holder = pml_holder(d, i);
         l->scope_of[i] = n->scope == PML_SCOPE_INHERIT ? l->scope_of[holder] : n->scope;
         l->anchor_of[i] = n->anchor == PML_ANCHOR_INHERIT ? l->anchor_of[holder] : n->anchor;
+        BASE_ASSERT(l->scope_of[i] != PML_SCOPE_INHERIT && l->anchor_of[i] != PML_ANCHOR_INHERIT);
         wanted |= l->scope_of[i] == PML_SCOPE_MODULE && l->anchor_of[i] == PML_ANCHOR_BOS;
     }
     return wanted;
@@ -243,6 +248,7 @@ static bool resolve_scopes(pml_layout *l) {
 
 /* The anchor is the beginning-of-text token as a separate segment. */
 static int add_anchor(pml_layout *l, rp_error *err) {
+    BASE_ASSERT(l->n_segments == PML_ANCHOR_SEGMENT);
     pml_segment s = {.sequence = -1, .joint_of = -1, .scaffold = -1, .last_role = CHAT_ROLE_NONE, .n_tokens = 1};
     if (token_list_push(&l->tokens, first_token(l->model))) return base_fail_memory(err, sizeof(int32_t), "tokens");
     l->first_plain = 1;

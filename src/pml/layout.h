@@ -19,6 +19,7 @@
 #ifndef PML_LAYOUT_H
 #define PML_LAYOUT_H
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "kv/context.h"
 #include "model/model.h"
@@ -117,6 +118,7 @@ static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_s
 static inline int32_t pml_segment_own_tokens(const pml_layout *l, const pml_segment *s) {
     int32_t n = s->n_tokens;
     for (int32_t i = 0; i < s->n_holes; i++) n -= pml_segment_holes(l, s)[i].len;
+    BASE_DCHECK(n >= 0);
     return n;
 }
 static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }

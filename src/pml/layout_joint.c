@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/layout_internal.h"
@@ -64,6 +65,7 @@ static int mark_included(const pml_layout *l, const pml_scaffold *s, bool *named
 
 static int add_twin(pml_layout *l, int32_t index, const pml_scaffold *s, int32_t scaffold, const bool *named, rp_error *err) {
     pml_segment twin = l->segments[index];
+    BASE_ASSERT(twin.joint_of < 0 && index < l->n_plain); /* twins are of plain segments */
     bool keeps_to_named = named[twin.holder] && l->scope_of[twin.holder] == PML_SCOPE_MODULE;
     int32_t packed = 0, first = s->first_segment, end = l->n_segments;
     twin.joint_of = index;

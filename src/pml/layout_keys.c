@@ -27,11 +27,13 @@
 #include "pml/layout_internal.h"
 
 static const base_key *last_key(const pml_layout *l, const pml_segment *s) {
+    BASE_ASSERT(s->n_spans > 0); /* invariant 2: it was named before those that see it */
     return &pml_segment_keys(l, s)[s->n_spans - 1];
 }
 
 static bool is_chain(const pml_layout *l, const pml_segment *s) {
     const int32_t *scope = pml_segment_scope(l, s);
+    BASE_DCHECK(s->n_scope > 0);
     const pml_segment *last = &l->segments[scope[s->n_scope - 1]];
     const int32_t *last_scope = pml_segment_scope(l, last);
     if (last->n_scope != s->n_scope - 1 || last->pos + last->n_tokens != s->pos) return false;
@@ -68,6 +70,7 @@ static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t lay
 }
 
 bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, const kv_span *span) {
+    BASE_ASSERT(i >= 0 && i < s->n_spans);
     kv_shape shape = model_kv_shape(l->model, RP_KV_F16);
     kv_positions *readers;
     bool has = true;

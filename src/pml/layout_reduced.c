@@ -42,6 +42,7 @@ void pml_layout_reduce(pml_layout *l) {
         base_hash h;
         if (!is_reduced(l, s)) continue;
         s->keep = keep_of(l, s->holder);
+        BASE_ASSERT(s->n_spans > 0); /* pml_layout_name came before */
         const char *method = reduction_method_name(l->formats.method);
         base_hash_init(&h, "reprise reduced 2");
         base_hash_key(&h, &pml_segment_keys(l, s)[s->n_spans - 1]);
@@ -65,6 +66,7 @@ base_key pml_reduced_key(const pml_segment *s, int32_t i) {
 }
 
 static int append_cited(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err) {
+    BASE_ASSERT(begin > 0 && begin <= s->n_tokens);
     const int32_t first = begin > CITED ? begin - CITED : 0;
     const int rc = token_list_append(out, pml_segment_tokens(l, s) + first, (size_t)(begin - first));
     return rc ? base_fail_memory(err, (size_t)begin * sizeof(int32_t), "tokens") : RP_OK;

@@ -35,6 +35,7 @@ static int plan_build_add_argument(plan_build *b, int32_t segment, const pml_hol
     const pml_node *param = &b->schema->nodes[hole->param];
     const pml_argument *value = plan_argument(b, holder, param->name);
     if (!value) return note_missing(b, holder, import, hole->param);
+    BASE_ASSERT(import >= 0); /* plan_argument: of the import */
     size_t first = p->tokens.n;
     int rc = pml_append_argument(b->model, param, value, &p->tokens, b->err);
     if (rc) return rc;
@@ -56,6 +57,7 @@ static int plan_build_add_view(plan_build *b, const plan_entry *e) {
     pml_item item = {.is_view = true, .segment = e->segment, .holder = s->holder, .pos = e->pos, .shift = e->pos - s->pos,
                      .n_tokens = s->n_tokens, .n_counted = s->n_tokens, .quality = plan_quality_of(b, s->holder)};
     for (int32_t i = 0; i < s->n_holes; i++) item.n_counted -= holes[i].len;
+    BASE_ASSERT(item.n_counted >= 0);
     int rc = item.n_counted > 0 ? plan_add_item(b->plan, &item, b->err) : RP_OK;
     for (int32_t i = 0; i < s->n_holes && !rc; i++) rc = plan_build_add_argument(b, e->segment, &holes[i], e->pos);
     return rc;
@@ -66,6 +68,7 @@ static int plan_build_add_piece(plan_build *b, const plan_entry *e, int32_t begi
     const pml_segment *s = &b->layout->segments[e->segment];
     const size_t first = b->plan->tokens.n;
     if (begin >= end) return RP_OK;
+    BASE_ASSERT(begin >= 0 && end <= s->n_tokens);
     if (token_list_append(&b->plan->tokens, pml_segment_tokens(b->layout, s) + begin, (size_t)(end - begin)))
         return base_fail_memory(b->err, first * 4, "tokens");
     return plan_add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin,
@@ -111,6 +114,7 @@ static int32_t last_counted(const pml_layout *l, const pml_item *view) {
     int32_t last = view->n_tokens - 1;
     for (int32_t i = s->n_holes - 1; i >= 0 && last < holes[i].offset + holes[i].len && last >= holes[i].offset; i--)
         last = holes[i].offset - 1;
+    BASE_ASSERT(last >= 0); /* views without a counted slot are not added */
     return last;
 }
 
@@ -120,6 +124,7 @@ static int32_t last_position(const pml_layout *l, const pml_item *item) {
 
 /* The answer starts from the output of the token at the highest position. If that token is cached, it is recomputed. */
 static int free_last_token(pml_plan *p, rp_error *err) {
+    BASE_ASSERT(p->n_items > 0);
     size_t last = 0;
     for (size_t i = 1; i < p->n_items; i++)
         if (last_position(p->layout, &p->items[i]) > last_position(p->layout, &p->items[last])) last = i;
@@ -177,6 +182,7 @@ static void mark_exact(pml_plan *p) {
 
 static void pml_plan_count_tokens(pml_plan *p) {
     for (size_t i = 0; i < p->n_items; i++) *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
+    BASE_ASSERT(p->n_fresh > 0); /* invariant 4 */
 }
 
 /* ---- public ---- */
@@ -381,6 +387,7 @@ static int copy_begun(rendering *r, rp_error *err) {
     pml_opened *o = &r->opened;
     o->n_begun = o->opening ? r->text->n - r->opened_at : 0;
     if (o->n_begun == 0) return RP_OK;
+    BASE_ASSERT(r->opened_at + o->n_begun == r->text->n);
     o->begun = base_alloc(o->n_begun);
     if (!o->begun) return base_fail_memory(err, o->n_begun, "a plan");
     memcpy(o->begun, r->text->bytes + r->opened_at, o->n_begun);
@@ -410,6 +417,7 @@ static int append_rendering(rendering *r, token_list *out, rp_error *err) {
     size_t at = 0, answer = model_find_answer(r->m, text, 0, &opening), cut = turn_cut(r);
     for (;;) {
         const size_t to = BASE_MIN(BASE_MIN(answer, cut), text->n);
+        BASE_ASSERT(at <= to);
         const int rc = model_append_rendered(r->m, text, at, to, out, err);
         if (rc) return rc;
         at = to;

@@ -31,6 +31,7 @@ void pml_plan_free(pml_plan *p) {
 }
 
 void pml_plan_move(pml_plan *p, int32_t n) {
+    BASE_ASSERT(n >= 0);
     for (size_t i = 0; i < p->n_items; i++) {
         p->items[i].pos += n;
         if (p->items[i].is_view) p->items[i].shift += n;
@@ -42,6 +43,7 @@ void pml_plan_move(pml_plan *p, int32_t n) {
 
 pml_slots pml_item_slots(const pml_plan *p, const pml_item *view) {
     const pml_segment *s = &p->layout->segments[view->segment];
+    BASE_ASSERT(view->is_view && view->n_tokens <= s->n_tokens);
     return (pml_slots){.holes = pml_segment_holes(p->layout, s), .n_holes = s->n_holes, .n = view->n_tokens};
 }
 
@@ -78,6 +80,7 @@ static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token
     for (int32_t i, k = 0; pml_slots_next(&slots, &i);)
         if (k < item->n_again && again[k] == i) k++;
         else out[n++] = (placed_token){item->pos + i, tokens[i], (int32_t)(item - p->items)};
+    BASE_ASSERT(n == (size_t)item->n_counted);
     return n;
 }
 
@@ -96,6 +99,7 @@ int pml_plan_flatten_items(const pml_plan *p, int32_t *tokens, int32_t *position
             for (int32_t k = 0; k < item->n_tokens; k++)
                 all[n++] = (placed_token){item->pos + k, p->tokens.ids[item->first_token + (size_t)k], (int32_t)i};
     }
+    BASE_ASSERT(n == total);
     qsort(all, n, sizeof(*all), compare_placed);
     for (size_t i = 0; i < n; i++) {
         tokens[i] = all[i].token;

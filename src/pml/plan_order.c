@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/plan_internal.h"
@@ -32,6 +33,7 @@ static int emit_own(plan_build *b, int32_t holder, int32_t until) {
     for (i = b->first_own[holder]; i >= 0 && b->layout->segments[i].sequence < until; i = b->next_own[i]) {
         const pml_segment *s = &b->layout->segments[b->instead[i]];
         int32_t import = holder == 0 ? -1 : b->import;
+        BASE_ASSERT(b->instead[i] >= b->layout->first_plain); /* choose_scaffolds */
         int rc = plan_build_add_entry(b, &(plan_entry){.segment = b->instead[i], .import = import, .n_tokens = s->n_tokens});
         if (rc) return rc;
         if (s->last_role != CHAT_ROLE_NONE) b->previous_role = s->last_role;
@@ -42,7 +44,9 @@ static int emit_own(plan_build *b, int32_t holder, int32_t until) {
 
 static int32_t imported_module(const plan_build *b, int32_t holder, int32_t node) {
     const char *name = b->prompt->nodes[node].name;
-    return pml_find_module(b->schema, holder, name, strlen(name));
+    const int32_t module = pml_find_module(b->schema, holder, name, strlen(name));
+    BASE_ASSERT(module > 0); /* plan_resolve refuses others */
+    return module;
 }
 
 static int emit_import(plan_build *b, int32_t holder, int32_t node) {
@@ -115,6 +119,7 @@ static int append_trusted(plan_build *b, const pml_node *n, const char *text, si
 
 static int emit_text(plan_build *b, int32_t node) {
     const pml_node *n = &b->prompt->nodes[node];
+    BASE_ASSERT(n->kind == PML_TEXT && n->n_text > 0);
     token_list *tokens = &b->plan->tokens;
     size_t first = tokens->n;
     bool spaced = n->border_space && next_beginning(b, node) == BEGINS_WITH_WORD;
@@ -138,6 +143,7 @@ static int emit_children(plan_build *b, int32_t parent);
 
 static int emit_role(plan_build *b, int32_t node) {
     int role = b->prompt->nodes[node].role;
+    BASE_ASSERT(b->prompt->nodes[node].kind == PML_ROLE && role >= 0);
     int rc = emit_own(b, 0, INT32_MAX);
     if (rc) return rc;
     chat_text around = chat_format_around(b->model->chat, (chat_role)role, b->previous_role);
@@ -237,6 +243,7 @@ static bool fits_after_imports(const plan_build *b, const plan_entry *e, const f
     if (last == e->order) return false;
     for (size_t i = 0; i < b->n_entries; i++)
         if (b->entries[i].import == b->entries[last].import) {
+            BASE_ASSERT(b->entries[i].segment >= 0); /* texts have no import */
             const pml_segment *s = &b->layout->segments[b->entries[i].segment];
             start = BASE_MAX(start, s->pos + s->n_tokens);
         }

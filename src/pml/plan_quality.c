@@ -73,6 +73,7 @@ static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int
     const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[view->segment]);
     int rc = RP_OK;
     for (int32_t i = 0, k; i < n && !rc; i = k) {
+        BASE_ASSERT(slots[i] >= 0 && slots[i] < view->n_tokens);
         pml_item run = {.segment = view->segment, .holder = view->holder, .pos = view->pos + slots[i], .first_token = p->tokens.n, .why = why};
         for (k = i; k < n && slots[k] == slots[i] + k - i && !rc; k++)
             if (token_list_push(&p->tokens, tokens[slots[k]])) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
@@ -104,7 +105,7 @@ static int note_again(pml_plan *p, pml_item *view, const int32_t *slots, int32_t
 }
 
 int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err) {
-    BASE_ASSERT(p->items[item].is_view);
+    BASE_ASSERT(item < p->n_items && p->items[item].is_view && n <= p->items[item].n_counted);
     if (n == 0) return RP_OK;
     int rc = note_again(p, &p->items[item], slots, n, err);
     if (rc) return rc;

@@ -121,6 +121,7 @@ static int choose_scaffolds(plan_build *b) {
         for (int32_t i = 0; i < s->n_modules; i++) claimed[s->modules[i]] = true;
         for (int32_t i = s->first_segment; i < s->first_segment + s->n_segments; i++) {
             int32_t plain = l->segments[i].joint_of;
+            BASE_ASSERT(plain >= l->first_plain && plain < l->n_plain);
             if (b->instead[plain] == plain) b->instead[plain] = i;
         }
     }

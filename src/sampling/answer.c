@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -94,6 +95,7 @@ static void keep_logprobs(const answer *a, size_t i, const float *logits, int32_
 static int keep_token(answer *a, const float *logits, int32_t token, rp_error *err) {
     rp_result *r = a->result;
     size_t n = (size_t)r->n_tokens + 1;
+    BASE_ASSERT(r->n_tokens < a->most);
     int rc = reserve_tokens(a, n, err);
     if (rc) return rc;
     if (r->n_top > 0) keep_logprobs(a, n - 1, logits, token);
@@ -136,6 +138,7 @@ static int answer_choose(answer *a, const float *logits, int32_t *token, rp_erro
     const rp_request *o = a->options;
     bool too_hard = false;
     int rc = RP_OK;
+    BASE_ASSERT(!o->experiment->forced || a->result->n_tokens < o->experiment->n_forced);
     if (o->experiment->forced) *token = o->experiment->forced[a->result->n_tokens];
     else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
     else rc = grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);

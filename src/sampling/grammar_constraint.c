@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 
 /* ---- opening ---- */
@@ -44,6 +45,7 @@ static int grammar_constraint_judge(int rc, bool *too_hard, rp_error *err) {
 
 /* Does the grammar allow the token at *place? Then *place is set to the position after it. The same as the trie, for one token. */
 static int try_token(grammar_constraint *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
+    BASE_ASSERT(*place >= MATCHER_NOWHERE && (size_t)*place < g->matcher.pool.n_places);
     const matcher_place *at = &g->matcher.pool.places[*place];
     size_t n = 0;
     const char *bytes = tokenizer_answer_bytes(g->tokenizer, token, g->special_text, &n);
@@ -77,6 +79,7 @@ static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits,
 int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err) {
     const uint64_t *allowed = NULL;
     bool done;
+    BASE_ASSERT(!s->allowed); /* it is of one draw */
     int rc = draw_unguided(g, s, logits, drops_space, token, &done);
     if (!rc && !done) rc = matcher_allowed(&g->matcher, g->trie, drops_space, &allowed);
     rc = grammar_constraint_judge(rc, too_hard, err);

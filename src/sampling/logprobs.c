@@ -2,6 +2,7 @@
 /* logprobs.c: how likely the model holds tokens, before anything is done to its logits. */
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -44,6 +45,7 @@ double logprobs_token(const float *logits, int32_t n, int32_t token) { return (d
 static float logprob_of(float logit, double total) { return logit > -INFINITY ? (float)(logit - total) : -INFINITY; }
 
 float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top) {
+    BASE_ASSERT(l->n_top > 0 && token >= 0 && token < l->n_vocab);
     double total = log_sum(logits, l->n_vocab);
     for (int32_t i = 0; i < l->n_vocab; i++) l->candidates[i] = (sampler_candidate){logits[i], i};
     candidates_sort(l->candidates, l->n_vocab, l->n_top);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -18,6 +19,7 @@
 #define FORGETTING 0.95
 
 int prompt_lookup_open(prompt_lookup *d, const int32_t *prompt, int32_t n, int32_t cap, int32_t most, rp_error *err) {
+    BASE_ASSERT(most >= 0 && most <= RP_MAX_DRAFT && (most == 0 || (n >= 0 && n <= cap)));
     *d = (prompt_lookup){.cap = cap, .most = most, .length = most};
     for (int i = 0; i < LONGEST - SHORTEST + 1; i++) {
         d->seen[i].right = FIRST_RATE * FIRST_WEIGHT;
@@ -58,6 +60,7 @@ void prompt_lookup_guess(prompt_lookup *d, int32_t room) {
     }
     if (!begin) return;
     d->n_guessed = BASE_MIN(most, d->n - begin);
+    BASE_ASSERT(d->n_guessed > 0 && d->n_guessed <= RP_MAX_DRAFT);
     memcpy(d->tokens, d->history + begin, (size_t)d->n_guessed * sizeof(*d->tokens));
 }
 
@@ -67,6 +70,7 @@ double prompt_lookup_rate(const prompt_lookup *d) {
 }
 
 static void see(prompt_lookup *d, bool is_right) {
+    BASE_ASSERT(d->matched >= SHORTEST && d->matched <= LONGEST); /* there was a guess */
     double *right = &d->seen[d->matched - SHORTEST].right, *all = &d->seen[d->matched - SHORTEST].all;
     *right = *right * FORGETTING + is_right;
     *all = *all * FORGETTING + 1;
@@ -75,6 +79,7 @@ static void see(prompt_lookup *d, bool is_right) {
 /* Twice as many after a draft that was right to its end, else one more than were right: additive steps find the length
  * too slowly. */
 void prompt_lookup_learn(prompt_lookup *d, int32_t right, int32_t next) {
+    BASE_ASSERT(right >= 0 && right <= d->n_tokens && d->n_tokens <= d->n_guessed);
     for (int32_t i = 0; i < right; i++) see(d, true);
     if (right < d->n_guessed) see(d, d->tokens[right] == next);
     if (d->n_tokens == 0) return;

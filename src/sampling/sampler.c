@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -54,7 +55,9 @@ void sampler_close(sampler *s) {
 
 void sampler_accept(sampler *s, int32_t token) {
     if (!s->window) return;
+    BASE_ASSERT(token >= 0 && token < s->n_vocab);
     if (s->n_window == s->window_cap) {
+        BASE_ASSERT(s->counts[s->window[s->oldest]] > 0);
         s->counts[s->window[s->oldest]]--;
         s->window[s->oldest] = token;
         s->oldest = (s->oldest + 1) % s->window_cap;

@@ -37,6 +37,7 @@ static void sampler_candidate_swap(sampler_candidate *a, sampler_candidate *b) {
 /* The k best so far are a heap whose root, the worst of them, is replaced by a better one; then the worst is moved to the end, again and
  * again. */
 void candidates_sort(sampler_candidate *c, int32_t n, int32_t k) {
+    BASE_ASSERT(k >= 0 && k <= n);
     for (int32_t i = k / 2 - 1; i >= 0; i--) sampler_candidate_sift_down(c, i, k);
     for (int32_t i = k; i < n && k > 0; i++) {
         if (!is_better(c[i], c[0])) continue;

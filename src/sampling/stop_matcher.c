@@ -2,6 +2,7 @@
 /* stop_matcher.c: stop strings in a text that comes byte by byte. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -9,6 +10,7 @@
 
 /* Length of the longest prefix of the string that is a suffix of the text, after one more byte. matched < n. */
 static int32_t stop_string_advance(const stop_string *s, int32_t matched, char byte) {
+    BASE_DCHECK(matched >= 0 && matched < s->n);
     while (matched > 0 && s->text[matched] != byte) matched = s->borders[matched - 1];
     return s->text[matched] == byte ? matched + 1 : 0;
 }
@@ -31,6 +33,7 @@ int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops
         used += (size_t)m->stops[i].n;
         fill_borders(&m->stops[i]);
     }
+    BASE_ASSERT(used == bytes);
     return RP_OK;
 }
 
@@ -52,6 +55,7 @@ const stop_string *stop_matcher_next(stop_matcher *m, char byte) {
 
 const stop_string *stop_matcher_shorter(const stop_matcher *m, const stop_string *than) {
     const stop_string *longest = NULL;
+    BASE_ASSERT(than->matched == than->n); /* it ends there */
     for (int32_t i = 0; i < m->n_stops; i++) {
         const stop_string *s = &m->stops[i];
         if (s->matched == s->n && s->n < than->n && (!longest || s->n > longest->n)) longest = s;

@@ -10,6 +10,7 @@
 
 /* Does the text end before this stop string, which ends at `end`? Also true where that is not decided. */
 static bool text_stream_stops(text_stream *s, const stop_string *stop, size_t end) {
+    BASE_ASSERT(end >= (size_t)stop->n && end <= s->text.len);
     const rp_stop_verdict verdict = s->on_stop ? s->on_stop(s->user, stop->text, s->text.data, s->text.len, end) : RP_STOP_COUNTS;
     s->undecided = verdict == RP_STOP_UNDECIDED ? stop : NULL;
     s->undecided_end = end;
@@ -38,6 +39,7 @@ static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error
 }
 
 static int add_byte(text_stream *s, char byte, rp_error *err) {
+    BASE_ASSERT(s->n_pending < sizeof(s->pending)); /* so many bytes are a character, or none */
     s->pending[s->n_pending++] = byte;
     int length = base_utf8_length((const unsigned char *)s->pending, s->n_pending);
     if (length == 0) return RP_OK;

@@ -23,6 +23,7 @@ typedef struct request_parts {
 } request_parts;
 
 int request_work_open(server_request *x) {
+    BASE_ASSERT(!x->gen && !x->answers);
     request_parts *p = base_calloc(1, sizeof(*p));
     if (!p) return RP_ERR_MEMORY;
     x->gen = &p->gen;
@@ -32,6 +33,7 @@ int request_work_open(server_request *x) {
 
 void request_work_close(server_request *x) {
     x->server->answers->free(x);
+    BASE_ASSERT(!x->answers->choices && x->answers->n_choices == 0);
     model_pool_leave(x);
     generation_free(x->gen);
     cluster_node_forget(x);
@@ -46,6 +48,7 @@ static server_request *of_work(server_work *work) { return (server_request *)(vo
 
 static void server_request_handle(server_request *x, bool gone) {
     rp_server *s = x->server;
+    BASE_ASSERT(work_queue_is_worker() && !x->route->is_quick);
     x->handled_us = base_clock_us();
     if (gone) server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
     const bool is_good = !gone && request_decode_content(x), enters = is_good && model_pool_enter(x); /* else it waits, or was replied to */

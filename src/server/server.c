@@ -12,6 +12,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -116,6 +117,7 @@ static int init_locks(rp_server *s, rp_error *err) {
 
 static int copy_strings(char ***out, const char *const *strings, int32_t n, rp_error *err) {
     if (n == 0) return RP_OK;
+    BASE_ASSERT(n > 0 && !*out); /* server_check_options */
     char **copies = *out = base_calloc((size_t)n, sizeof(*copies));
     if (!copies) return base_fail_memory(err, (uint64_t)n * sizeof(*copies), "a server");
     for (int32_t i = 0; i < n; i++)
@@ -130,6 +132,7 @@ static void free_strings(char **strings, int32_t n) {
 
 static int make_kv_events(rp_server *s, const rp_server_options *o, rp_error *err) {
     const char *address = s->listeners.items[0].address, *name = o->kv_events_name ? o->kv_events_name : o->cluster_name;
+    BASE_ASSERT(s->listeners.n > 0);
     if (o->router) return base_fail(err, RP_ERR_INVALID, "kv_events: a router holds no KV");
     if (o->api_keys && !o->kv_events_tenant)
         return base_fail(err, RP_ERR_INVALID, "kv_events: with api_keys every text is a tenant's: set kv_events_tenant to that of the gateway's key");
@@ -237,6 +240,7 @@ static int join_cluster(server_model *m, void *user) {
 
 /* rc: of making the pool. */
 static int accept_requests(rp_server *s, int rc, rp_error *err) {
+    BASE_ASSERT(rc || s->models);
     int loading = SERVER_STATE_LOADING;
     if (!rc && s->cluster) rc = model_pool_visit(s->models, join_cluster, &(join){s->cluster, err});
     if (!rc && s->kv_events) {
@@ -301,6 +305,7 @@ static void wait_idle(rp_server *s, const int *count, int64_t ms) {
     pthread_mutex_lock(&s->lock);
     while (*count > 0 && rc != ETIMEDOUT)
         rc = ms < 0 ? pthread_cond_wait(&s->idle, &s->lock) : pthread_cond_timedwait(&s->idle, &s->lock, &until);
+    BASE_ASSERT(*count >= 0);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -360,6 +365,8 @@ void rp_server_free(rp_server *s) {
     report_ring_free(s->reports);
     response_registry_free(s->responses);
     response_registry_free(s->fingerprints);
+    BASE_ASSERT(s->n_active == 0 && s->n_suspended == 0 && atomic_load(&s->counts.jobs_open) == 0);
+    BASE_ASSERT(atomic_load(&s->body_bytes) == 0 && atomic_load(&s->pending_bytes) == 0); /* all requests are freed */
     api_keys_free(s->keys);
     base_budget_unref(s->memory);
     if (s->stop_event >= 0) close(s->stop_event);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -55,6 +56,7 @@ static void inspect_preview(const char *text, size_t n, char out[PREVIEW_BYTES])
     }
     while (used == PREVIEW_BYTES - 1 && used > 0 && ((unsigned char)out[used - 1] & 0xc0) == 0x80) used--;
     if (used > 0 && ((unsigned char)out[used - 1] & 0xc0) == 0xc0) used--;
+    BASE_ASSERT(used < PREVIEW_BYTES);
     out[used] = '\0';
 }
 
@@ -149,6 +151,7 @@ static void add_tiles(rp_inspection *x, const pml_plan *plan, const pml_item *it
         const pml_hole *hole =
             last ? NULL : &pml_segment_holes(plan->layout, &plan->layout->segments[item->segment])[h];
         int32_t end = last ? item->n_tokens : BASE_MIN(hole->offset, item->n_tokens);
+        BASE_ASSERT(last || hole->offset >= begin); /* holes rise */
         if (end > begin)
             x->tiles[x->n_tiles++] = (rp_inspect_tile){.path = path,
                                                        .position = item->pos + begin,
@@ -179,6 +182,7 @@ static int inspect_fill(rp_inspection *x, inspection_owner *o, const pml_layout 
     describe_unions(l->schema, x->nodes);
     for (size_t i = 0; i < n_items; i++)
         add_tiles(x, o->plan, &o->plan->items[i], o->strings + n_nodes * NODE_STRINGS + i * JOB_PATH_BYTES);
+    BASE_ASSERT((size_t)x->n_tiles <= most_tiles(o->plan));
     x->n_nodes = (int32_t)n_nodes;
     return RP_OK;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -101,6 +102,7 @@ static int plan_tensor(job *j, size_t i, rp_error *err) {
                             "tensor '%s' is already %s: quantize a model in F32, F16 or BF16", p->name,
                             kernel_type_name(p->from->type));
     p->to = stays_f32(p->from, p->name) ? KERNEL_F32 : choose_type(j->target, p->from->dims[0]);
+    BASE_ASSERT(p->from->dims[0] % kernel_type_block(p->to) == 0); /* rows are whole blocks */
     p->is_fallback = p->to != KERNEL_F32 && p->to != j->target->type;
     j->widest = BASE_MAX(j->widest, p->from->dims[0]);
     return RP_OK;
@@ -134,6 +136,7 @@ static void convert_rows(void *arg, int64_t begin, int64_t end, int thread) {
     const gguf_tensor *from = r->p->from;
     const int64_t n = from->dims[0], from_bytes = kernel_row_bytes(from->type, n),
                   to_bytes = kernel_row_bytes(r->p->to, n);
+    BASE_ASSERT(thread >= 0 && thread < base_threads_count(r->p->job->threads) && n <= r->p->job->widest);
     float *row = r->p->job->rows + thread * r->p->job->widest;
     for (int64_t i = begin; i < end; i++) {
         kernel_dequantize(from->type, (const uint8_t *)from->data + (r->first + i) * from_bytes, row, n);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -315,6 +316,7 @@ static void recomputation_shuffle(recomputation *r, uint64_t seed) {
 }
 
 static int recomputation_check_record(recomputation *r, rp_error *err) {
+    BASE_ASSERT(!r->reader); /* one record at a time */
     int rc = RP_OK;
     r->reader = recomputation_open_record(r, r->key);
     r->verdict = UNREADABLE;
@@ -381,6 +383,7 @@ int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_optio
         if (r.verdict == DIFFERENT) report_difference(&r, on_finding, user);
         if (on_progress) on_progress(user, own.checked, total);
     }
+    BASE_ASSERT(own.checked <= total && own.different <= own.checked);
     base_free(r.keys);
     base_sized_write(out, &own, sizeof(own));
     return rc;

@@ -539,6 +539,30 @@ static void what_was_sent_counts_as_held(void **state) {
     world_end(&w);
 }
 
+/* Plans are made for nodes whose KV format is known, however few they are: no format stands for one that is not. */
+static void unknown_kv_formats_are_not_planned_for(void **state) {
+    static const char *const unknown[] = {"f9", "", "F16", "f16 "};
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    rp_kv_format format;
+    (void)state;
+    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++) assert_true(cluster_kv_format_find(rp_kv_format_name(i), &format) && (int32_t)format == i);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(unknown); i++) assert_false(cluster_kv_format_find(unknown[i], &format));
+    world_begin(&w, &o, 3);
+    for (int32_t i = 0; i < 3; i++) {
+        if (i > 0) snprintf(w.nodes[i].hello.identity, sizeof(w.nodes[i].hello.identity), "other");
+        if (i > 0) snprintf(w.nodes[i].hello.kv_format, sizeof(w.nodes[i].hello.kv_format), "f9");
+        world_restart(&w, i);
+    }
+    world_pass(&w, 300000, false);
+    assert_string_equal(cluster_router_identity(w.router), "identity");
+    snprintf(w.nodes[0].hello.kv_format, sizeof(w.nodes[0].hello.kv_format), "f9");
+    world_restart(&w, 0);
+    world_pass(&w, 300000, false);
+    assert_string_equal(cluster_router_identity(w.router), "");
+    world_end(&w);
+}
+
 static void other_identities_get_requests_by_load(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -608,6 +632,7 @@ int main(void) {
         cmocka_unit_test(own_requests_of_others_do_not_hide),
         cmocka_unit_test(bursts_are_spread),
         cmocka_unit_test(what_was_sent_counts_as_held),
+        cmocka_unit_test(unknown_kv_formats_are_not_planned_for),
         cmocka_unit_test(other_identities_get_requests_by_load),
         cmocka_unit_test(unmeasured_nodes_are_not_free),
     };

@@ -244,6 +244,27 @@ static void answers_are_continued(void **state) {
     world_end(&w);
 }
 
+/* Whatever a node reports of an answer that has begun, here a status that says that nothing was done: it is not sent again. */
+static void answers_that_began_are_not_sent_again(void **state) {
+    static const cluster_failure failures[] = {CLUSTER_NODE_UNREACHABLE, CLUSTER_NODE_CUT, CLUSTER_NODE_BUSY, CLUSTER_NODE_DRAINS,
+                                               CLUSTER_NODE_LIMITS, CLUSTER_NODE_ERROR, CLUSTER_NODE_REFUSES};
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[BASE_ARRAY_LEN(failures)];
+    (void)state;
+    world_begin(&w, &o, (int32_t)BASE_ARRAY_LEN(failures) + 2);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(failures); i++) {
+        q[i] = world_plain(10);
+        world_submit(&w, &q[i]);
+        cluster_router_began(w.router, &q[i].r);
+        cluster_router_failed(w.router, &q[i].r, failures[i], 0);
+        assert_ended(&q[i], CLUSTER_FAILED);
+        assert_int_equal(q[i].n_sends, 1);
+    }
+    close_all(q, (int)BASE_ARRAY_LEN(failures));
+    world_end(&w);
+}
+
 /* Only where the KV is that of the beginning. */
 static void continuations_need_the_same_identity(void **state) {
     router_world w;
@@ -496,6 +517,7 @@ int main(void) {
         cmocka_unit_test(a_node_says_that_it_drains),
         cmocka_unit_test(the_budget_of_retries_ends),
         cmocka_unit_test(answers_are_continued),
+        cmocka_unit_test(answers_that_began_are_not_sent_again),
         cmocka_unit_test(continuations_need_the_same_identity),
         cmocka_unit_test(silent_nodes_lose_their_requests),
         cmocka_unit_test(silent_streams_are_opened_anew),

@@ -123,6 +123,11 @@ static void test_headers(void) {
     EXPECT(cluster_resume_read(&s, "12;345;6") && s.n_tokens == 12 && s.text_bytes == 345 && s.frames == 6);
     cluster_resume_write(text, &s);
     EXPECT(strcmp(text, "12;345;6") == 0);
+    for (int i = CLUSTER_NO_REFUSAL + 1; i < CLUSTER_N_REFUSALS; i++) {
+        EXPECT(cluster_refusal_read(cluster_refusal_value((cluster_refusal)i)) == (cluster_refusal)i);
+        EXPECT(cluster_refusal_read(cluster_refusal_message((cluster_refusal)i)) == CLUSTER_NO_REFUSAL);
+    }
+    EXPECT(cluster_refusal_read("") == CLUSTER_NO_REFUSAL && cluster_refusal_read("Draining") == CLUSTER_NO_REFUSAL);
 }
 
 /* The i-th nonce: some collide in the sets. */

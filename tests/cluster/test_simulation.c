@@ -216,6 +216,12 @@ static void test_errors(void **state) {
     o.nodes = 0;
     assert_int_equal(rp_cluster_simulate(&o, wrong, 1, &r, &err), RP_ERR_INVALID);
     assert_non_null(strstr(err.message, "nodes"));
+    o = rp_cluster_simulate_options_defaults();
+    o.workload = RP_CLUSTER_RETRIEVAL;
+    o.documents = o.chosen = 1 << 20;
+    o.prefix_tokens = 1 << 24; /* positions would overflow */
+    assert_int_equal(rp_cluster_simulate(&o, NULL, 0, &r, &err), RP_ERR_INVALID);
+    assert_non_null(strstr(err.message, "chosen"));
     r.struct_size = 0;
     assert_int_equal(rp_cluster_simulate(NULL, wrong, 1, &r, &err), RP_ERR_INVALID);
 }

@@ -25,6 +25,7 @@
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MOST_VOCAB 1024
+#define TOO_DEEP 5000 /* more than MATCHER_MAX_NESTING */
 
 static uint64_t seed;
 static const tiny_vocab_kind kinds[] = {TINY_VOCAB_SPM, TINY_VOCAB_BPE, TINY_VOCAB_UNIGRAM};
@@ -319,6 +320,19 @@ static void what_cannot_be_followed_ends_by_its_name(void **state) {
     rp_result_free(r);
 }
 
+/* Before its first character the language nests deeper than a stack may: it has no text. */
+static void a_language_that_is_too_deep_is_empty(void **state) {
+    (void)state;
+    char *text = malloc((size_t)32 * (TOO_DEEP + 3)), *end = text + sprintf(text, "root ::= r0 \"!\"\n");
+    for (int i = 0; i < TOO_DEEP; i++) end += sprintf(end, "r%d ::= r%d \"!\"\n", i, i + 1);
+    sprintf(end, "r%d ::= \"a\"\n", TOO_DEEP);
+    rp_request q = request_of(text);
+    expect_text(&q, "", "grammar");
+    q.sampling.temperature = 1;
+    expect_text(&q, "", "grammar");
+    free(text);
+}
+
 /* ---- triggers ---- */
 
 /* Any two adjacent characters of an answer as its trigger: the answer is unchanged up to the trigger, then in the
@@ -540,6 +554,7 @@ int main(void) {
         cmocka_unit_test(stop_strings_end_it_too),
         cmocka_unit_test(forced_tokens_are_not_asked),
         cmocka_unit_test(what_cannot_be_followed_ends_by_its_name),
+        cmocka_unit_test(a_language_that_is_too_deep_is_empty),
         cmocka_unit_test(up_to_the_trigger_the_answer_is_free),
         cmocka_unit_test(a_trigger_that_never_comes_changes_nothing),
         cmocka_unit_test(calls_with_and_without_grammars_do_not_meet),

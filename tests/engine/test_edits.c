@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "support/forward_run.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
@@ -254,7 +255,70 @@ static void what_cannot_be_read_is_not_moved(void **state) {
     }
 }
 
+/* An engine that has the old text, and once computed what follows the moved run: the path of the new text goes on after it. spans: of the text
+ * before the edit. */
+static rp_engine *engine_after_edit(const edit *x, const size_t *ends, int spans) {
+    rp_engine *e = new_engine();
+    oracle_run run;
+    for (int i = 0; i < spans; i++) {
+        char text[MAX_WORDS * 8];
+        sprintf(text, "%.*s", (int)ends[i], x->old_text);
+        ask(&run, e, text, -1);
+        oracle_run_free(&run);
+    }
+    ask(&run, e, x->old_text, -1);
+    oracle_run_free(&run);
+    ask(&run, e, x->new_text, 0);
+    assert_true(moved_tokens(run.result) > 0);
+    oracle_run_free(&run);
+    return e;
+}
+
+enum { SPANS = 6 }; /* before the edit: some path then has as many steps as its array, which grows with them */
+
+static void every_allocation_fails_cleanly(void **state) {
+    tiny_random r = {.state = seed};
+    static edit x;
+    char rest[MAX_WORDS * 8] = "";
+    size_t ends[SPANS];
+    int n_failed = 0, n_ok = 0;
+    (void)state;
+    x.old_text[0] = '\0';
+    for (int i = 0; i < SPANS; i++) {
+        add_words(x.old_text, &r, 3);
+        ends[i] = strlen(x.old_text);
+    }
+    strcpy(x.new_text, x.old_text);
+    add_words(x.old_text, &r, 10);
+    add_words(rest, &r, 60);
+    strcat(x.old_text, rest);
+    strcat(x.new_text, rest);
+    add_words(x.new_text, &r, 5);
+    for (int spans = 2; spans <= SPANS; spans++) {
+        uint64_t n = 1;
+        for (uint64_t i = 0; i <= n; i++) { /* 0: counts them */
+            rp_engine *e = engine_after_edit(&x, ends + SPANS - spans, spans);
+            rp_request q = rp_request_defaults();
+            rp_result *result = NULL;
+            q.text = x.new_text;
+            q.max_tokens = 1;
+            q.shifted_reuse = 0;
+            base_alloc_count();
+            if (i > 0) base_alloc_fail_at(i, 0);
+            const int rc = rp_engine_run(e, &q, &result, NULL);
+            base_alloc_fail_at(0, 0);
+            if (i == 0) n = base_alloc_count();
+            assert_true(rc == RP_OK || rc == RP_ERR_MEMORY);
+            *(rc ? &n_failed : &n_ok) += 1;
+            rp_result_free(result);
+            rp_engine_free(e);
+        }
+    }
+    assert_true(n_failed > 0 && n_ok > 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved), cmocka_unit_test(what_cannot_be_read_is_not_moved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved), cmocka_unit_test(what_cannot_be_read_is_not_moved),
+                                       cmocka_unit_test(every_allocation_fails_cleanly)};
     return cmocka_run_group_tests_name("edits", tests, open_model, close_model);
 }

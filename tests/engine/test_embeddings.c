@@ -20,6 +20,7 @@
 #include "support/must.h"
 #include "support/vector_file.h"
 #include "reprise_pml.h"
+#include "reprise_test.h"
 
 #define LIMIT 1e-4
 #define MAX_TOKENS 512
@@ -422,6 +423,33 @@ static void causal_models_refuse_what_they_cannot_compute(void **state) {
     close_world(&w);
 }
 
+/* An embedding ignores what is of an answer or of logits. */
+static void options_of_answers_change_no_embedding(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        rp_pooling pooling;
+    } cases[] = {{"llama.gguf", RP_POOLING_MEAN}, {"llama.gguf", RP_POOLING_LAST}, {"embeddings/bert.gguf", RP_POOLING_CLS}};
+    int32_t tokens[40], forced[] = {9, 10, 11};
+    fill_tokens(tokens, 40, 5);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rp_error err = {0};
+        rp_result *odd;
+        world w;
+        open_world(&w, vector_path(cases[i].path), NULL);
+        rp_result *plain = embed(w.engine, cases[i].pooling, tokens, 40);
+        rp_request q = request_of(cases[i].pooling, tokens, 40);
+        q.experiment = &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment), .forced = forced, .n_forced = 3};
+        q.n_prompt_logprobs = 2;
+        must(rp_engine_run(w.engine, &q, &odd, &err), &err);
+        assert_true(odd->n_tokens == 0 && odd->n_prompt_top == 0);
+        same_embedding(plain, odd);
+        rp_result_free(odd);
+        rp_result_free(plain);
+        close_world(&w);
+    }
+}
+
 static void a_cancelled_embedding_ends(void **state) {
     (void)state;
     world w;
@@ -534,6 +562,7 @@ int main(void) {
         cmocka_unit_test(quantized_encoders_work),
         cmocka_unit_test(encoders_generate_no_text),
         cmocka_unit_test(causal_models_refuse_what_they_cannot_compute),
+        cmocka_unit_test(options_of_answers_change_no_embedding),
         cmocka_unit_test(a_cancelled_embedding_ends),
         cmocka_unit_test(every_allocation_fails_cleanly),
         cmocka_unit_test(pooling_names_are_parsed),

@@ -21,6 +21,7 @@
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/schemas.h"
+#include "engine/core/steps.h"
 #include "engine/features/focus.h"
 #include "kv/context.h"
 #include "backend/backend_registry.h"
@@ -640,6 +641,73 @@ static void callers_stop_it_as_an_answer(void **state) {
     rp_model_close(m);
 }
 
+/* Each is stopped in between, so that the next one runs in its place; all go on at once. */
+enum { CROWD = 2 + ENGINE_STEP_PREFILLS + 4 }; /* more than the parts that a step of one sequence lists */
+
+typedef struct crowd {
+    _Atomic(rp_job *) jobs[CROWD];
+    atomic_int n_stopped;
+    bool has_decoded, has_resumed;
+} crowd;
+
+static void stop_each_in_between(void *user, const rp_step *step) {
+    crowd *c = user;
+    const int at = atomic_load(&c->n_stopped);
+    rp_job *job;
+    if (at == CROWD && !c->has_resumed) {
+        for (int i = 0; i < CROWD; i++) rp_job_resume(atomic_load(&c->jobs[i]));
+        c->has_resumed = true;
+    }
+    if (at == CROWD) return;
+    while (!(job = atomic_load(&c->jobs[at]))) {} /* it is being submitted */
+    for (int32_t i = 0; i < step->n_parts; i++) {
+        if (step->parts[i].job != rp_job_number(job)) continue;
+        c->has_decoded |= step->parts[i].kind == RP_STEP_DECODE;
+        if (!c->has_decoded || step->parts[i].kind != RP_STEP_PREFILL) continue;
+        rp_job_pause(job);
+        c->has_decoded = false;
+        atomic_store(&c->n_stopped, at + 1);
+        return;
+    }
+}
+
+static void more_go_on_at_once_than_a_step_can_list(void **state) {
+    (void)state;
+    rp_model *m = open_bundled();
+    rp_engine_options o = engine_options();
+    rp_error err = {0};
+    crowd c = {.n_stopped = 0};
+    oracle_run whole, other;
+    rp_engine *e = open_with(m, &o, schema);
+    run(e, prinfield, focus15, &whole);
+    rp_engine_free(e);
+    o.max_sequences = 1;
+    o.on_step = stop_each_in_between;
+    o.step_user = &c;
+    e = open_with(m, &o, schema);
+    for (int i = 0; i < CROWD; i++) {
+        const rp_request q = request_of(prinfield, focus15);
+        rp_job *job;
+        must(rp_engine_submit(e, &q, &job, &err), &err);
+        atomic_store(&c.jobs[i], job);
+        while (atomic_load(&c.n_stopped) == i) {}
+    }
+    run(e, orlford, reuse, &other);
+    for (int i = 0; i < CROWD; i++) {
+        rp_result *r;
+        must(rp_job_result(atomic_load(&c.jobs[i]), &r, &err), &err);
+        assert_int_equal(r->n_tokens, whole.result->n_tokens);
+        assert_memory_equal(r->tokens, whole.result->tokens, sizeof(*r->tokens) * (size_t)r->n_tokens);
+        rp_result_free(r);
+        rp_job_free(atomic_load(&c.jobs[i]));
+    }
+    assert_true(c.has_resumed);
+    oracle_run_free(&other);
+    oracle_run_free(&whole);
+    rp_engine_free(e);
+    rp_model_close(m);
+}
+
 /* ---- the budget ------------------------------------------------------------------------------------------------------- */
 
 /* A share of 100 per cent of a budget that holds it exactly: every block was reserved. */
@@ -683,6 +751,7 @@ int main(void) {
         cmocka_unit_test(windows_forget_what_tokens_inside_modules_saw),
         cmocka_unit_test(every_module_has_its_own_share),
         cmocka_unit_test(callers_stop_it_as_an_answer),
+        cmocka_unit_test(more_go_on_at_once_than_a_step_can_list),
         cmocka_unit_test(what_it_may_take_is_reserved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

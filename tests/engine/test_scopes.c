@@ -12,6 +12,10 @@
 
 #include <cmocka.h>
 
+#include "engine/core/engine_state.h"
+#include "engine/core/job.h"
+#include "kv/context.h"
+#include "kv/span_view.h"
 #include "support/gate.h"
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
@@ -242,6 +246,72 @@ static void requests_at_the_same_time_compute_text_once(void **state) {
     rp_engine_free(e);
 }
 
+/* ---- text after an edit ---- */
+
+#define OLD " The first one was written in haste, and nobody has read it since then."
+#define REST \
+    " The second one is longer. It names all rivers that reach the sea near the town, and the bridges across them. It was written by a teacher of " \
+    "the school at the harbour, who had lived there for thirty years, and whose notes are kept in the library beside the market."
+
+typedef struct order {
+    rp_engine *engine;
+    size_t n_modules; /* views of modules, which are first */
+    int n_checked;
+    bool rises;
+} order;
+
+static int32_t first_position(const kv_view *v) {
+    int32_t slot = 0;
+    while (!(v->mask[slot / KV_BLOCK_SLOTS] >> slot % KV_BLOCK_SLOTS & 1)) slot++;
+    return kv_span_slot_position(v->span, slot) + v->shift;
+}
+
+static void check_order(void *user, const rp_step *step) {
+    order *o = user;
+    (void)step;
+    if (!o->engine) return;
+    const kv_context *c = &o->engine->running[0]->seq.context;
+    for (size_t i = o->n_modules + 1; i < c->n_views; i++) o->rises &= first_position(&c->views[i - 1]) < first_position(&c->views[i]);
+    o->n_checked++;
+}
+
+static void run_edited(rp_engine *e, const char *old, oracle_run *run) {
+    rp_builder *p;
+    assert_int_equal(rp_builder_new(&p, NULL, NULL), RP_OK);
+    const char *const texts[] = {RULES, documents[A], NOTE, old, REST, QUESTION};
+    for (int i = 0; i < 6; i++)
+        assert_int_equal((i == 1 ? rp_builder_append_document : rp_builder_append_text)(p, texts[i], strlen(texts[i])), RP_OK);
+    rp_request q = request_of(p, as_written);
+    q.shifted_reuse = 0;
+    oracle_run_make(run, e, &q);
+    if (run->rc) fail_msg("%s", run->err.message);
+    rp_builder_free(p);
+}
+
+/* Cached text, moved text and computed text in the order of positions, although the path of the cached text has the roots of two scopes. */
+static void moved_text_is_in_its_place(void **state) {
+    rp_engine_options options = rp_engine_options_defaults();
+    order o = {.n_modules = 1, .rises = true};
+    oracle_run run;
+    rp_error err = {0};
+    rp_engine *e;
+    (void)state;
+    options.n_threads = 1;
+    options.on_step = check_order;
+    options.step_user = &o;
+    if (rp_engine_new(&e, model.model, &options, &err)) fail_msg("%s", err.message);
+    run_edited(e, OLD, &run);
+    oracle_run_free(&run);
+    o.engine = e;
+    run_edited(e, "", &run);
+    int32_t n_moved = 0;
+    for (int32_t i = 0; i < run.result->n_plan; i++) n_moved += run.result->plan[i].is_view && run.result->plan[i].shift < 0;
+    oracle_run_free(&run);
+    rp_engine_free(e);
+    assert_true(n_moved > 0 && o.n_checked > 0);
+    assert_true(o.rises);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_before_a_change_of_modules_is_cached),
@@ -250,6 +320,7 @@ int main(void) {
         cmocka_unit_test(text_is_cached_after_a_restart),
         cmocka_unit_test(tenants_share_no_text),
         cmocka_unit_test(requests_at_the_same_time_compute_text_once),
+        cmocka_unit_test(moved_text_is_in_its_place),
     };
     return cmocka_run_group_tests_name("scopes", tests, open_without_bos, close_model) +
            cmocka_run_group_tests_name("scopes with a beginning-of-text token", tests, open_with_bos, close_model);

@@ -362,9 +362,28 @@ static void a_chat_template_is_the_files_text(void **state) {
     model_close(m);
 }
 
+/* The mock's own architecture is no prefix of a file's keys: a list of windows with that prefix was read without a check of its type and length. */
+static void add_list_of_the_mock(gguf_writer *w) { gguf_writer_strings(w, "mock.attention.sliding_window_pattern", NULL, 0); }
+
+static void a_mock_has_no_windows(void **state) {
+    (void)state;
+    const gguf_variant v = {.add = add_list_of_the_mock};
+    rp_model_options options = rp_model_options_defaults();
+    rp_error err = {0};
+    rp_model *m = NULL;
+    char path[64];
+    options.mock = true;
+    gguf_variant_write(golden_find(models, "llama")->path, &v, path);
+    if (model_open(&m, path, &options, &err)) fail_msg("%s", err.message);
+    unlink(path);
+    assert_int_equal(m->net.layers[0].window, 0);
+    model_close(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_template_is_the_files_text),
+        cmocka_unit_test(a_mock_has_no_windows),
         cmocka_unit_test(a_file_may_say_which_layers_have_the_window),
         cmocka_unit_test(old_files_mean_what_they_do_not_say),
         cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),

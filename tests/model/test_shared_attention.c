@@ -37,7 +37,8 @@
 #define MAX_ROWS 64
 #define MAX_VIEWS 32 /* of a context that is composed */
 #define N_STEPS 5
-#define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
+#define FIRST_POS 500   /* of fresh tokens, where the model has so many positions */
+#define START_SPREAD 50 /* of the first positions of contexts: with the steps, they fit the 256 learned positions of the golden models */
 #define MAX_SHIFT 150
 #define MOST_WEIGHTS (64 * 64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: of at most 64 query heads of 64 layers */
 
@@ -260,7 +261,7 @@ static void compose(world *w, twin *t) {
         kv_view v = random_view(w, w->spans[below(w, N_SPANS)]);
         add_view(t, &v);
     }
-    t->pos = w->first_pos + below(w, 60);
+    t->pos = w->first_pos + below(w, START_SPREAD);
 }
 
 static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes, int32_t threads, tiny_random *random) {
@@ -268,7 +269,7 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
     base_cpu_level level;
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
     w->n_observed = below(w, 3);
-    if (m->net.positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->net.positions.n_out - 60 - N_STEPS * 40);
+    if (m->net.positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->net.positions.n_out - START_SPREAD - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
     assert_true(shape.n_layers <= 64);
     for (int32_t i = 0; i < shape.n_layers; i++) {

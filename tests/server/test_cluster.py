@@ -65,7 +65,9 @@ class Port(unittest.TestCase):
                 headers["x-reprise-cluster"] = first.signature
             else:
                 self.assertIn(node.ask(method, path, body, headers, address=last).status, (200, 400))
-            self.refused(node.ask(method, path, body or None, headers, address=last), 409, "sent before")
+            reply = node.ask(method, path, body or None, headers, address=last)
+            self.refused(reply, 409, "sent before")
+            self.assertEqual(reply.headers["x-reprise-refusal"], "replayed")
 
     def test_requests_that_it_works_on(self):
         """A line for each request of a router, until its reply has been read."""
@@ -151,7 +153,9 @@ class Port(unittest.TestCase):
 
     def test_epoch(self):
         node = self.node
-        self.refused(node.relay("POST", CHAT, question("Hello"), route=node.route(epoch=1)), 409, "another process")
+        reply = node.relay("POST", CHAT, question("Hello"), route=node.route(epoch=1))
+        self.refused(reply, 409, "another process")
+        self.assertEqual(reply.headers["x-reprise-refusal"], "other-process")
         for route in ("", "epoch=1", node.route() + ";x=1", node.route(id="a b")):
             if route:
                 self.refused(node.relay("POST", CHAT, question("Hello"), route=route), 400, "malformed")
@@ -301,9 +305,9 @@ class Draining(unittest.TestCase):
         self.assertEqual(node.post(path, {}).json["draining"], True)
         while not stream.loads or not stream.loads[-1]["draining"]:
             stream.next(LOAD)
-        for ask in (node.post, lambda *a: node.relay("POST", *a)):
+        for ask, refusal in ((node.post, None), (lambda *a: node.relay("POST", *a), "draining")):
             reply = ask(CHAT, question("Hello"))
-            self.assertEqual((reply.status, reply.headers["Retry-After"]), (503, "5"), reply.body)
+            self.assertEqual((reply.status, reply.headers["Retry-After"], reply.headers["x-reprise-refusal"]), (503, "5", refusal), reply.body)
         self.assertEqual((node.get("/readyz").status, node.get("/readyz").body, node.get("/health").status), (503, b"draining\n", 503))
         self.assertEqual((node.get("/livez").status, node.get("/v1/models").status), (200, 200))
         self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))

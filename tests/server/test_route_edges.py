@@ -164,8 +164,8 @@ class Swallowing(FalseNode):
 class Lying(FalseNode):
     """A node with the cluster's secret that says to hold names without end, whatever its KV budget is."""
 
-    def __init__(self, budget, n_names):
-        self.budget, self.n_names = budget, n_names
+    def __init__(self, budget, n_names, kv_format=b"f16"):
+        self.budget, self.n_names, self.kv_format = budget, n_names, kv_format
         super().__init__(None, b"")
 
     def serve(self, client):
@@ -180,7 +180,7 @@ class Lying(FalseNode):
                     hash.update(b"b" + struct.pack("<Q", len(part)) + part)
                 self.number, self.key, self.client = 0, hash.digest(), client
                 client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\r\n")
-                texts = b"".join(bytes([len(t)]) + t for t in (b"other", b"false", b"model", b"f16", b"f16"))
+                texts = b"".join(bytes([len(t)]) + t for t in (b"other", b"false", b"model", self.kv_format, b"f16"))
                 self.frame(HELLO, struct.pack("<II Q iii I QQ", 1, 0, 7, 4096, 4, 4, 0, self.budget, 0) + texts)
                 self.frame(SNAPSHOT, struct.pack("<QQ", 0, self.n_names))
                 for _ in range(self.n_names // 10000):
@@ -285,6 +285,21 @@ class Edges(unittest.TestCase):
                 self.assertEqual(metrics['reprise_node_names_ignored_total{node="a"}'], 0)
                 self.assertLess(metrics["reprise_route_index_bytes"], 3 << 20)
                 self.assertEqual(router.said().count("node 'false' reports more names than"), 1)
+
+    def test_an_unknown_kv_format(self):
+        """The format of a later release is no f16: nothing is planned for its node, and the log names both."""
+        false = Lying(1 << 30, 10000, b"f9")
+        self.addCleanup(false.stop)
+        router = self.router_of([self.nodes["a"]], "--node", false.listed)
+        router.wait(lambda nodes: "false" in nodes and nodes["false"]["names"] == 10000 and nodes["a"]["is_planned"])
+        self.assertNotEqual(router.get("/v1/cluster").json["planned_identity"], "other")
+        self.assertEqual(router.said().count("node 'false' has the KV format 'f9', which this router does not know"), 1)
+        alone = Router(self.secret, [], "--node", false.listed)
+        self.addCleanup(alone.stop)
+        alone.wait_ready()
+        alone.wait(lambda nodes: "false" in nodes and nodes["false"]["names"] == 10000)
+        cluster = alone.get("/v1/cluster").json
+        self.assertEqual((cluster["identity"], cluster["planned_identity"]), ("", ""))
 
     def test_a_node_that_does_not_say_what_it_works_on(self):
         self.check_silent(Swallowing(self.nodes["a"], knows=False), {"stream": True})

@@ -119,6 +119,7 @@ cluster_router_options world_options(router_world *w) {
 static void node_begin(world_node *x, int32_t i) {
     x->hello = (cluster_hello){.epoch = 1000 + (uint64_t)i, .kv_budget_bytes = (uint64_t)1 << 40, .max_sequences = 4, .n_ctx = 1 << 20};
     snprintf(x->hello.identity, sizeof(x->hello.identity), "identity");
+    snprintf(x->hello.kv_format, sizeof(x->hello.kv_format), "f16");
     snprintf(x->hello.node, sizeof(x->hello.node), "node%d", i);
     x->clock_us = UINT64_C(1000000007) * (uint64_t)(i + 1);
     x->load.engine = (rp_engine_load){.struct_size = sizeof(rp_engine_load), .max_running = 4, .chunk_tokens = 512};

@@ -10,6 +10,7 @@
  * Both products are those of kernel_table.linear, whose elements depend on their own inputs only, and each element of y is added to
  * once: a row's result does not depend on the other rows, on groups or on threads. Rows without an adapter are not touched.
  */
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -123,6 +124,7 @@ static int32_t list_parts(cpu_backend *b, int32_t n_groups, int32_t n, const mod
         for (int32_t i = 0; i < n; i++) {
             const adapter_group *group = &x->groups[g];
             const adapter_matrix *m = &group->adapter->matrices[weights[i]->matrix];
+            BASE_DCHECK(weights[i]->matrix < b->net->n_matrices && m->a.n_out <= x->max_rank);
             if (!m->a.data) continue;
             float *low = x->low + ((int64_t)i * x->cap_rows + group->row) * x->max_rank;
             x->parts[n_parts++] = (adapter_part){group, m, low, dst[i], *tasks_a, *tasks_b};
@@ -134,6 +136,7 @@ static int32_t list_parts(cpu_backend *b, int32_t n_groups, int32_t n, const mod
 
 static void multiply_low(const adapt_job *j, const adapter_part *p, int64_t begin) {
     const model_weight *a = &p->matrix->a;
+    BASE_DCHECK(begin < a->n_out && a->n_in <= j->src->width);
     j->b->kernels.linear[a->type](a->data, a->n_in, begin, BASE_MIN(begin + OUTPUTS_PER_TASK, a->n_out), cpu_row_of(j->src, p->group->row),
                                   (int64_t)sizeof(float) * j->src->width, p->group->n_rows, p->low, a->n_out);
 }
@@ -143,6 +146,7 @@ static void add_high(const adapt_job *j, const adapter_part *p, int64_t begin) {
     const int64_t n = BASE_MIN(OUTPUTS_PER_TASK, w->n_out - begin), rank = w->n_in;
     const char *data = (const char *)w->data + begin * kernel_row_bytes(w->type, w->n_in); /* begins a group of packed rows */
     const float factor = p->group->scale * p->matrix->factor;
+    BASE_DCHECK(n > 0 && rank == p->matrix->a.n_out);
     float product[ROWS_PER_TILE * OUTPUTS_PER_TASK];
     for (int32_t r = 0; r < p->group->n_rows; r += ROWS_PER_TILE) {
         const int32_t rows = BASE_MIN(ROWS_PER_TILE, p->group->n_rows - r);
@@ -183,6 +187,7 @@ void cpu_adapt(backend *self, const backend_buffer *src, const int32_t *indices,
                backend_buffer *const *dst) {
     cpu_backend *b = (cpu_backend *)self;
     int64_t tasks_a, tasks_b;
+    BASE_ASSERT(b->is_adapted);
     BASE_ASSERT(n <= BACKEND_MAX_WEIGHTS && rows <= b->adapters->cap_rows);
     const int32_t n_parts = list_parts(b, list_groups(b, indices, rows), n, weights, dst, &tasks_a, &tasks_b);
     adapt_job j = {.b = b, .src = src, .parts = b->adapters->parts, .n_parts = n_parts};

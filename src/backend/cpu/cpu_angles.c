@@ -2,6 +2,7 @@
 /* cpu_angles.c: the angles of rotations: of every row's position and every view's shift in a step, and of their differences. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -29,11 +30,13 @@ static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
             else model_rope_angles(b->net, a->rope, c->views[v].shift, 1.0f, cs);
         }
     }
+    BASE_ASSERT(cs == a->views + n * rot);
     return RP_OK;
 }
 
 const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out) {
     int32_t rot = b->net->hp.rot_dim;
+    BASE_DCHECK(row >= 0 && row < b->step->n_rows);
     const float *a = angles->rows + (int64_t)row * rot;
     if (shift == 0) return a;
     for (int32_t i = 0; i < rot; i += 2) {

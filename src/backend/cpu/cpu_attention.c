@@ -32,6 +32,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_kv_elements.h"
@@ -60,7 +61,7 @@ static void store_row(store_job *j, int64_t r) {
     const cpu_store_fn store_key = cpu_element_rows[kv_format_keys(format)]->store(k, true);
     const cpu_store_fn store_value = cpu_element_rows[kv_format_values(format)]->store(k, false);
     const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
-    BASE_DCHECK(!kv_format_is_encoded(format));
+    BASE_DCHECK(!kv_format_is_encoded(format) && !kv_span_is_sealed(row->span)); /* invariant 2 of kv/ */
     if (kv_format_keys(format) == KV_ELEMENT_INT8)
         kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, kernel_hadamard_size(hp->key_dim));
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
@@ -79,6 +80,8 @@ static void store_rows(void *arg, int64_t begin, int64_t end, int thread) {
 
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
     store_job j = {(cpu_backend *)self, layer, keys, values};
+    BASE_ASSERT(j.b->net->layers[layer].owns_kv);
+    BASE_ASSERT(keys->width == j.b->shape.layers[j.b->net->layers[layer].states].n_heads * j.b->net->hp.key_dim);
     base_threads_for(j.b->threads, store_rows, &j, j.b->step->n_rows, STORE_ROWS_PER_TASK);
 }
 
@@ -177,6 +180,7 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     t->rounded[r] = KV_ELEMENT_F32;
     int64_t width = (int64_t)t->n_heads * hp->key_dim;
     const float *q = cpu_row_of(t->j->queries, t->rows[r]) + (int64_t)t->first_head * hp->key_dim;
+    BASE_DCHECK(v >= part->context->views && v < part->context->views + part->context->n_views);
     float *out = t->scratch->queries + r * width;
     if (!angles) {
         memcpy(out, q, sizeof(float) * (size_t)width);
@@ -207,6 +211,7 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
         v->values = kv_format_values(format);
         v->first = v->end = part->first;
     }
+    BASE_DCHECK(v->span == view->span && v->end <= part->first); /* parts join in the order of their rows */
     for (int32_t r = v->end; r < part->first; r++) v->views[r] = NULL; /* in between */
     for (int32_t r = part->first; r < part->end; r++) v->views[r] = view;
     v->end = part->end;
@@ -231,6 +236,7 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
 }
 
 static void visit_blocks(tile *t, const visit *v, block_fn fn) {
+    BASE_DCHECK(t->split >= 0 && t->split < t->n_splits);
     uint64_t visible[CPU_TILE_QUERIES];
     for (int32_t block = 0; v->span && block < KV_SPAN_BLOCKS; block++)
         if (block_visibility(t, v, block, visible) && t->n_visited++ % t->n_splits == t->split) fn(t, v, block, visible);
@@ -260,6 +266,7 @@ static void visit_all(tile *t, block_fn fn) {
         for (int32_t p = 0; p < t->n_parts; p++) {
             int64_t match = match_of(&t->parts[p], i);
             if (match < 0) continue;
+            BASE_DCHECK((size_t)match >= next[p]); /* matches ascend */
             visit_alone(t, &t->parts[p], next[p], (size_t)match, fn);
             join_visit(t, &v, &t->parts[p], (size_t)match);
             next[p] = (size_t)match + 1;
@@ -291,6 +298,7 @@ static float *scores_of(const tile *t, int32_t r, int32_t head) {
 
 /* Appends the scores of visible slots to the lists of one row's queries. scores: [head][64] */
 static void append_scores(tile *t, int32_t r, uint64_t visible, const float *scores) {
+    BASE_DCHECK(t->done[r] + base_popcount64(visible) <= t->j->b->scratch_slots);
     for (int32_t h = 0; h < t->n_heads; h++, scores += KV_BLOCK_SLOTS) {
         float *list = scores_of(t, r, h) + t->done[r];
         if (visible == ~UINT64_C(0)) memcpy(list, scores, sizeof(float) * KV_BLOCK_SLOTS);
@@ -427,6 +435,7 @@ static int64_t finish_list(const tile *t, int32_t r, int32_t head) {
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
     if (sinks && t->split == 0) list[n++] = sinks[t->first_head + head];
+    BASE_ASSERT(n <= b->scratch_slots);
     return n;
 }
 
@@ -495,6 +504,7 @@ static void round_weights(tile *t) {
         t->n_heavy[q] = (int32_t)t->j->b->kernels.weights_int8(scores_of(t, r, head), value_scales_of(t, r), t->done[r], factor,
                                                                weights_of(t, r, head), heavy_of(t, q));
         t->heavy_used[q] = 0;
+        BASE_ASSERT(t->n_heavy[q] <= kernel_int8_max_heavy(t->j->b->scratch_slots));
         t->int_factors[q] = is_zero ? 0.0f : (float)(scale / one);
         t->factors[q] = t->totals[q] > 0 ? (float)((double)KERNEL_INT8_ONE / (double)t->totals[q]) : 0.0f;
     }
@@ -668,6 +678,7 @@ static void write_sums(tile *t) {
 static void fill_parts(tile *t, const cpu_row_tile *rows) {
     const cpu_backend *b = t->j->b;
     t->leader = b->step->contexts[rows->leader];
+    BASE_ASSERT(rows->n_rows * t->n_heads <= CPU_TILE_QUERIES && rows->n_parts <= rows->n_rows);
     t->n_parts = rows->n_parts;
     for (int32_t p = 0; p < rows->n_parts; p++) {
         const cpu_part *from = &b->plan.parts[rows->first_part + p];
@@ -698,6 +709,7 @@ static void open_tile(tile *t, const attend_job *j, int64_t task, cpu_scratch *s
     t->scratch = scratch;
     t->kv_head = (int32_t)(task / any->n_tiles);
     t->first_head = t->kv_head * j->group + head_tile * j->heads_per_tile;
+    BASE_ASSERT(t->kv_head < n_kv_heads && head_tile * j->heads_per_tile < j->group);
     t->n_heads = BASE_MIN(j->heads_per_tile, j->group - head_tile * j->heads_per_tile);
     t->n_splits = 1;
     t->split = 0;
@@ -763,6 +775,7 @@ static void add_int_sums(tile *all, const tile *other) {
 static void attend_split(attend_job *j, int64_t n_tasks) {
     const int64_t n = n_tasks * j->n_splits, step = j->n_splits;
     base_threads *threads = j->b->threads;
+    BASE_ASSERT(n <= base_threads_count(threads)); /* each split has the scratch of a thread */
     base_threads_for(threads, split_scores, j, n, 1);
     for (int64_t i = 0; i < n; i++)
         if (i % step != 0) join_highest(split_of(j, i - i % step), split_of(j, i));
@@ -791,6 +804,7 @@ static int64_t longest_context(const cpu_backend *b) {
 static void record_queries(const cpu_backend *b, int32_t layer, const backend_buffer *queries) {
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         const model_row *row = &b->step->rows[r];
+        BASE_DCHECK(!row->queries || row->queries->width == queries->width);
         if (row->queries) memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r), sizeof(float) * (size_t)queries->width);
     }
 }
@@ -802,6 +816,7 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     int32_t group = b->net->hp.n_heads / b->net->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->net->layers[layer];
     const kv_shape *shape = kv_pool_shape(b->step->contexts[0]->pool);
+    BASE_ASSERT(l->mixer == MODEL_ATTENTION && queries->width == b->net->hp.n_heads * b->net->hp.key_dim);
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     j.sees_ints = b->sees_ints && !shape->layers[l->states].in_f16;
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];

@@ -184,6 +184,7 @@ static int collect_runs(cpu_backend *b, rp_error *err) {
 
 static int32_t *cpu_plan_bucket_of(const cpu_plan *p, const kv_span *span) {
     uint64_t h = (uint64_t)((uintptr_t)span >> 4) * UINT64_C(0x9e3779b97f4a7c15);
+    BASE_DCHECK((p->n_buckets & (p->n_buckets - 1)) == 0);
     return &p->buckets[(h >> 32) & (p->n_buckets - 1)];
 }
 
@@ -209,6 +210,7 @@ static int empty_table(cpu_backend *b, rp_error *err) {
 static void add_leader(cpu_backend *b, int32_t run) {
     cpu_plan *p = &b->plan;
     const kv_context *c = context_of(b, &p->runs[run]);
+    BASE_ASSERT(p->n_found + c->n_views <= p->cap_found);
     for (size_t v = c->n_views; v-- > 0;) {
         int32_t *bucket = cpu_plan_bucket_of(p, c->views[v].span);
         p->found[p->n_found] = (cpu_found){c->views[v].span, run, (int32_t)v, *bucket};
@@ -267,6 +269,7 @@ static int cpu_backend_follow(cpu_backend *b, int32_t run, int32_t leader, rp_er
     cpu_run *r = &p->runs[run], *l = &p->runs[leader];
     const kv_context *c = context_of(b, r);
     size_t n = context_of(b, l)->n_views;
+    BASE_ASSERT(leader < run && l->leader == leader && r->leader == run); /* a leader follows none */
     int32_t *at = p->order, *ends = at + c->n_views, *before = ends + c->n_views;
     find_views(p, c, leader, at);
     size_t length = choose_rising(at, c->n_views, ends, before);
@@ -319,6 +322,7 @@ static int32_t shared_rows_per_tile(const cpu_backend *b) {
 
 /* Cuts the rows of a group into tiles of n rows; the last one may have fewer. */
 static void cut_group(cpu_plan *p, int32_t leader, int32_t n) {
+    BASE_ASSERT(n > 0 && cpu_plan_leads(p, (size_t)leader));
     const int32_t first = (int32_t)p->n_tiles, n_tiles = (int32_t)tiles_of(p->runs[leader].n_rows, n);
     cpu_row_tile *t = NULL;
     for (int32_t run = leader; run != NONE; run = p->runs[run].next) {
@@ -338,6 +342,7 @@ static void cut_group(cpu_plan *p, int32_t leader, int32_t n) {
             t->leader = ++t->n_parts == 1 ? all->context : p->runs[leader].part.context;
         }
     }
+    BASE_ASSERT((int32_t)p->n_tiles == first + n_tiles);
 }
 
 static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
@@ -355,6 +360,7 @@ static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
         if (leads_others(p, i)) most = (int32_t)((rows + tiles_of(rows, most) - 1) / tiles_of(rows, most));
         cut_group(p, (int32_t)i, most);
     }
+    BASE_ASSERT(p->n_parts <= n); /* each has a row at least */
     return RP_OK;
 }
 

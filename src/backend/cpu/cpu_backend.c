@@ -43,6 +43,7 @@ static void usage(backend *self, rp_memory *out) {
 }
 
 static int begin(backend *self, const model_step *step, rp_error *err) {
+    BASE_DCHECK(step->states || !model_is_recurrent(cpu(self)->net));
     int rc = cpu_pack_prepare(self, NULL, NULL, err);
     if (rc) return rc;
     cpu(self)->step = step;
@@ -52,6 +53,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
 }
 
 static void dequantize_row(const model_weight *w, int64_t row, float *dst) {
+    BASE_DCHECK(row >= 0 && row < w->n_out);
     kernel_dequantize(w->type, (const char *)w->data + kernel_row_bytes(w->type, w->n_in) * row, dst, w->n_in);
 }
 
@@ -59,6 +61,7 @@ static void dequantize_row(const model_weight *w, int64_t row, float *dst) {
 static void embedding_row(cpu_backend *b, int64_t token, float *dst) {
     const model_weight *w = &b->net->embedding, *output = cpu_packed(b, &b->net->output);
     bool is_packed = w->data == b->net->output.data && output->data != w->data;
+    BASE_ASSERT(token >= 0 && token < w->n_out); /* plans and requests refuse others */
     if (is_packed) kernel_packed_row(w->type, b->kernels.side, output->data, w->n_in, token, b->row);
     if (is_packed) kernel_dequantize(w->type, b->row, dst, w->n_in);
     else dequantize_row(w, token, dst);
@@ -109,17 +112,21 @@ static void norm_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 static void norm(backend *self, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst) {
+    BASE_ASSERT(src->width == dst->width && src->width % norm->weight.n_in == 0);
+    BASE_ASSERT(norm->weight.n_out == 1 || norm->weight.n_in * norm->weight.n_out == src->width);
     norm_job j = {cpu(self), src, norm, dst};
     base_threads_for(j.b->threads, norm_rows, &j, rows, ROWS_PER_TASK);
 }
 
 static void gate_rows(backend *self, backend_buffer *dst, const backend_buffer *gates, int32_t rows) {
+    BASE_ASSERT(gates->width == 1 && rows <= gates->rows);
     for (int32_t r = 0; r < rows; r++)
         cpu(self)->kernels.scale(cpu_row_at(dst, r), 1.0f / (1.0f + expf(-gates->data[r])), dst->width);
 }
 
 static void gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
     (void)self;
+    BASE_ASSERT(src->width == dst->width && n <= dst->rows);
     for (int32_t i = 0; i < n; i++) memcpy(cpu_row_at(dst, i), cpu_row_of(src, indices[i]), sizeof(float) * (size_t)src->width);
 }
 
@@ -208,6 +215,7 @@ int cpu_backend_new(backend **out, const model_network *net, const backend_optio
     b->weights = o->weights;
     kernel_table_init(&b->kernels, o->level);
     int32_t group = net->hp.n_heads / net->hp.n_kv_heads;
+    BASE_ASSERT(net->hp.n_heads % net->hp.n_kv_heads == 0);
     b->heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES);
     b->rows_per_tile = CPU_TILE_QUERIES / b->heads_per_tile;
     choose_angles(b, o->n_ctx);

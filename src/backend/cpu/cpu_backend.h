@@ -32,8 +32,14 @@ struct backend_buffer {
     float data[];
 };
 
-static inline const float *cpu_row_of(const backend_buffer *b, int64_t row) { return b->data + row * b->width; }
-static inline float *cpu_row_at(backend_buffer *b, int64_t row) { return b->data + row * b->width; }
+static inline const float *cpu_row_of(const backend_buffer *b, int64_t row) {
+    BASE_DCHECK(row >= 0 && row < b->rows);
+    return b->data + row * b->width;
+}
+static inline float *cpu_row_at(backend_buffer *b, int64_t row) {
+    BASE_DCHECK(row >= 0 && row < b->rows);
+    return b->data + row * b->width;
+}
 
 /* One head's keys or values in a block that the span has. */
 static inline void *cpu_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {

@@ -77,5 +77,6 @@ static void deviate_rows(void *arg, int64_t begin, int64_t end, int thread) {
 
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations) {
     deviate_job j = {(cpu_backend *)self, layer, keys, values, deviations};
+    BASE_ASSERT(j.b->net->layers[layer].owns_kv); /* model_probe_layer */
     base_threads_for(j.b->threads, deviate_rows, &j, j.b->step->n_rows, ROWS_PER_TASK);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -31,6 +32,7 @@ void cpu_buffer_free(backend *self, backend_buffer *buffer) {
 
 void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst) {
     (void)self;
+    BASE_ASSERT(rows >= 0 && rows <= src->rows);
     memcpy(dst, src->data, sizeof(float) * (size_t)rows * (size_t)src->width);
 }
 
@@ -46,6 +48,7 @@ typedef struct elements_job {
 
 static void elements(backend *self, base_loop_fn fn, elements_job *j, const backend_buffer *dst, int32_t rows) {
     const cpu_backend *b = (const cpu_backend *)self;
+    BASE_ASSERT(rows <= dst->rows);
     j->kernels = &b->kernels;
     base_threads_for(b->threads, fn, j, (int64_t)rows * dst->width, ELEMENTS_PER_TASK);
 }
@@ -57,6 +60,7 @@ static void act_part(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows) {
+    BASE_ASSERT(!up || up->width == a->width);
     elements_job j = {.act = act, .src = up ? up->data : NULL, .dst = a->data};
     elements(self, act_part, &j, a, rows);
 }
@@ -68,6 +72,7 @@ static void add_part(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 void cpu_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows) {
+    BASE_ASSERT(src->width == dst->width);
     elements_job j = {.factor = scale, .src = src->data, .dst = dst->data};
     elements(self, add_part, &j, dst, rows);
 }

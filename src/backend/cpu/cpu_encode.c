@@ -73,6 +73,7 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     encode_job j = {.b = b, .from = from, .to = to};
     const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&b->net->hp) * (uint64_t)base_threads_count(b->threads);
     const int64_t n_blocks = (kv_span_tokens(from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    BASE_ASSERT(kv_span_tokens(from) == kv_span_tokens(to) && !kv_span_is_sealed(to)); /* kv_span_new_like */
     BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
     if (!(j.slots = base_alloc((size_t)bytes))) return base_fail_memory(err, bytes, "the encoding of KV");
     base_threads_for(b->threads, encode_heads, &j, n_blocks * b->shape.n_layers * b->net->hp.n_kv_heads, 8);
@@ -92,6 +93,7 @@ typedef struct read_job {
 void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end, float *to) {
     for (int64_t slot = begin; slot < end; slot++) {
         const kv_span *s = run[slot / KV_SPAN_TOKENS];
+        BASE_DCHECK(!kv_span_is_reduced(s));
         const int32_t block = (int32_t)(slot % KV_SPAN_TOKENS) / KV_BLOCK_SLOTS;
         const kv_layer *l = kv_span_layer(s, layer);
         const int64_t dim = is_key ? l->key_dim : l->value_dim;

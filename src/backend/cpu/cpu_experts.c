@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -48,6 +49,7 @@ static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *o
         for (; i > 0 && scores[e] > scores[out[i - 1].expert]; i--) out[i] = out[i - 1];
         out[i] = (choice){.expert = e};
     }
+    BASE_DCHECK(n == n_used); /* at most n_experts are used */
     for (int32_t i = 1; i < n_used; i++) /* few: sorted by insertion */
         for (int32_t k = i; k > 0 && out[k - 1].expert > out[k].expert; k--) {
             choice swap = out[k];
@@ -79,6 +81,7 @@ static void assign_slots(cpu_experts *x, int32_t n_experts, int32_t rows) {
         x->slot_rows[x->choices[i].slot] = i / x->n_used;
     }
     x->first_slot[n_experts] = n;
+    BASE_ASSERT(x->first_slot[0] == 0);
 }
 
 /* ---- computing ---- */
@@ -114,6 +117,7 @@ static void cpu_experts_sum_rows(void *arg, int64_t begin, int64_t end, int thre
 static int32_t cpu_backend_add_parts(cpu_backend *b, int32_t n_parts, const model_weight *matrix, const model_weight *bias, backend_buffer *dst) {
     cpu_experts *x = b->experts;
     const model_weight *w = cpu_packed(b, matrix);
+    BASE_ASSERT(w->n_slices == b->net->hp.n_experts); /* x->parts has room for two of each */
     for (int32_t e = 0; e < w->n_slices; e++) {
         int32_t n = x->first_slot[e + 1] - x->first_slot[e];
         if (n == 0) continue;
@@ -133,6 +137,7 @@ void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, co
     const model_network *net = b->net;
     const model_ffn *ffn = &net->layers[layer].experts;
     mix_job j = {b, x, src, dst};
+    BASE_ASSERT(rows * x->n_used <= x->gathered->rows && scores->width == net->hp.n_experts);
     for (int32_t r = 0; r < rows; r++) {
         cpu_experts_choose(cpu_row_of(scores, r), net->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
         cpu_experts_weigh(net, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_kv_elements.c: see cpu_kv_elements.h. */
+#include "base/check.h"
 #include "backend/cpu/cpu_kv_elements.h"
 
 /* Where element d of a slot is: keys have slots fastest, values dimensions. */
-static int64_t index_of(bool is_key, int64_t dim, int slot, int64_t d) { return is_key ? d * KERNEL_SLOTS + slot : slot * dim + d; }
+static int64_t index_of(bool is_key, int64_t dim, int slot, int64_t d) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS && d >= 0 && d < dim);
+    return is_key ? d * KERNEL_SLOTS + slot : slot * dim + d;
+}
 
 static cpu_store_fn store_f32(const kernel_table *k, bool is_key) { return is_key ? k->store_key_f32 : k->store_value_f32; }
 static kernel_attn_scores_fn scores_f32(const kernel_table *k) { return k->attn_scores_f32; }

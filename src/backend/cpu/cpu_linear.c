@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_linear.c: linear layers on the CPU: several matrices over shared input rows, as one loop of tasks. */
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -43,6 +44,7 @@ static const cpu_linear_part *linear_job_part_of(const linear_job *j, int64_t ta
         if (j->parts[middle].first_task <= task) low = middle;
         else high = middle - 1;
     }
+    BASE_DCHECK(j->parts[low].first_task <= task);
     return &j->parts[low];
 }
 
@@ -51,6 +53,7 @@ static void linear_task(linear_job *j, int64_t task) {
     const model_weight *w = &p->weight;
     int64_t begin = (task - p->first_task) * j->outputs;
     int64_t end = BASE_MIN(begin + j->outputs, w->n_out);
+    BASE_DCHECK(begin < end);
     bool quantized = kernel_type_quantized(w->type);
     int64_t x_stride = quantized ? j->q8_stride : (int64_t)sizeof(float) * j->src->width;
     const char *x = quantized ? j->b->q8 : (const char *)j->src->data;
@@ -79,6 +82,8 @@ void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_lin
     bool quantized = false;
     int64_t tasks = 0;
     for (int32_t i = 0; i < n_parts; i++) {
+        BASE_ASSERT(parts[i].weight.n_in <= src->width && parts[i].weight.n_out <= parts[i].dst->width);
+        BASE_ASSERT(parts[i].first_row >= 0 && parts[i].first_row + parts[i].n_rows <= rows);
         parts[i].first_task = tasks;
         tasks += (parts[i].weight.n_out + j.outputs - 1) / j.outputs;
         quantized |= kernel_type_quantized(parts[i].weight.type);

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -74,6 +75,7 @@ uint64_t cpu_packed_source(const cpu_backend *b) {
 }
 
 static void bind_matrix(cpu_backend *b, int32_t i, const char *data) {
+    BASE_ASSERT((uintptr_t)data % ALIGNMENT == 0);
     const model_weight *w = b->net->matrices[i];
     b->packed[i] = *w;
     b->packed[i].data = data;
@@ -86,6 +88,7 @@ static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
     const int64_t side = b->kernels.side, used = kernel_packed_bytes(w->type, b->kernels.side, w->n_in, w->n_out);
     bind_matrix(b, i, to);
     const int64_t stride = b->packed[i].slice_bytes;
+    BASE_ASSERT(used <= stride && stride - used < ALIGNMENT);
     pack_job j = {w, to, stride, b->kernels.side};
     base_threads_for(b->threads, pack_groups, &j, (w->n_out + side - 1) / side * w->n_slices, GROUPS_PER_TASK);
     for (int64_t k = 0; k < w->n_slices; k++) {
@@ -126,6 +129,7 @@ static void pack_or_bind(cpu_backend *b, const char *data, pack_progress *p, uin
         done += (uint64_t)(b->packed[i].slice_bytes * b->packed[i].n_slices);
         if (!data) pack_on_progress(p, done, total);
     }
+    BASE_ASSERT(done == total);
 }
 
 /* Describes what pack_or_bind makes. bytes: [n_matrices]. */
@@ -145,6 +149,7 @@ static int pack_with(cpu_backend *b, const backend_packed *packed, pack_progress
     bool keeps = false;
     const char *data = kept ? kept->find(kept->user, packed, &keeps, pack_on_hash_progress, p) : NULL;
     b->is_mapped = data != NULL;
+    BASE_ASSERT(!data || !keeps); /* backend_weights.find */
     if (!data && packed->total > 0) b->packed_data = base_alloc_aligned(packed->total, ALIGNMENT);
     if (!data && packed->total > 0 && !b->packed_data) return base_fail_memory(err, packed->total, "the weights");
     p->phase = p->n_phases == 3;

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -17,6 +18,7 @@
 void cpu_observe_input(backend *self, const backend_buffer *input) {
     cpu_backend *b = (cpu_backend *)self;
     if (!b->is_relative) return;
+    BASE_ASSERT(input->width == b->net->hp.n_embd);
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         const float *x = cpu_row_of(input, r);
         double sum = 0;

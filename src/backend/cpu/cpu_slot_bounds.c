@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -69,6 +70,8 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
     cpu_backend *b = (cpu_backend *)self;
     const size_t bytes = sizeof(float) * 3 * (size_t)bounds->key_dim * (size_t)base_threads_count(b->threads);
     fill_job j = {.b = b, .bounds = bounds, .context = context, .keys = base_alloc(bytes)};
+    BASE_ASSERT(bounds->n_kv_heads == b->net->hp.n_kv_heads && bounds->key_dim == b->net->hp.key_dim);
+    BASE_ASSERT(bounds->n_views <= context->n_views);
     if (!j.keys) return base_fail_memory(err, bytes, "bounds of slots");
     base_threads_for(b->threads, fill_blocks, &j, slot_bounds_blocks(bounds) * b->shape.n_layers * b->net->hp.n_kv_heads, 1);
     base_free(j.keys);
@@ -197,6 +200,7 @@ uint64_t cpu_chosen_slots(const cpu_backend *b, int32_t row, int32_t kv_head, si
     const cpu_choices *c = b->choices;
     const slot_bounds *s = b->step->rows[row].bounds;
     if (!s || view >= s->n_views) return ~UINT64_C(0);
+    BASE_DCHECK(c->of_row[row] >= 0 && (size_t)c->of_row[row] < c->n_rows && block < KV_SPAN_BLOCKS);
     return c->masks[c->first_masks[c->of_row[row]] + (size_t)kv_head * s->n_views + view][block];
 }
 
@@ -225,6 +229,7 @@ static void prepare_queries(const chooser *c, int32_t first_head, int32_t n, con
     const model_hparams *hp = &b->net->hp;
     const float *q = cpu_row_of(c->j->queries, c->row) + (int64_t)first_head * hp->key_dim;
     float *rotated = c->s->queries, *plus = rotated + HEADS * hp->key_dim, *minus = plus + HEADS * hp->key_dim;
+    BASE_DCHECK(n <= HEADS);
     if (c->j->angles) {
         const size_t view = c->first_view + (size_t)run->view;
         const int32_t shift = b->step->contexts[b->step->rows[c->row].context]->views[run->view].shift;
@@ -240,6 +245,7 @@ static void bound_block(const chooser *c, int32_t n, int64_t block, int32_t firs
     const cpu_backend *b = c->j->b;
     const slot_bounds *s = c->bounds;
     const int64_t dim = s->key_dim;
+    BASE_DCHECK(first < end && first / KV_BLOCK_SLOTS == block && end <= (block + 1) * KV_BLOCK_SLOTS);
     const uint16_t *largest = slot_bounds_keys(s, c->j->layer->states, c->kv_head, block, false), *smallest = largest + dim * KV_BLOCK_SLOTS;
     const float *plus = c->s->queries + HEADS * dim, *minus = plus + HEADS * dim, scale = b->net->hp.score_scale;
     float *high = c->s->scores, *low = high + HEADS * KV_BLOCK_SLOTS;
@@ -299,7 +305,8 @@ static void choose_slots(const chooser *c, uint64_t (*masks)[KV_SPAN_BLOCKS]) {
         bound_runs(c, first_head + done, n);
         for (int32_t h = 0; h < n; h++) join_bounds(c, first_head + done + h, c->s->bounds + (int64_t)h * n_groups);
     }
-    chosen->n_slots = n_groups; /* at most its capacity, choices.n_groups */
+    BASE_ASSERT(n_groups <= c->j->b->choices->n_groups); /* the capacity of `chosen` */
+    chosen->n_slots = n_groups;
     memset(chosen->bits, 0, sizeof(*chosen->bits) * (size_t)kv_selection_words(chosen));
     kv_selection_add_highest(chosen, c->s->highest, 0, 1, c->bounds->most);
     write_masks(c, masks);
@@ -320,6 +327,7 @@ static void choose_tasks(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 void cpu_choose(cpu_backend *b, int32_t layer, const backend_buffer *queries) {
+    BASE_ASSERT(b->is_chosen);
     const model_layer *l = &b->net->layers[layer];
     choose_job j = {.b = b, .layer = l, .queries = queries, .group = b->net->hp.n_heads / b->net->hp.n_kv_heads};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];

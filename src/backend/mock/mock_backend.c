@@ -222,6 +222,7 @@ static void list_tokens(mock_backend *b) {
     }
     for (int32_t i = 0; i < b->net->hp.n_vocab && b->n_words == 0; i++) /* a vocabulary of bytes, or of symbols */
         if (n_texts == 0 || b->floors[i] == TEXT_LOGIT) b->words[b->n_words++] = i;
+    BASE_ASSERT(b->n_words > 0); /* write_logits draws from them */
 }
 
 /* ---- opening ---- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -69,6 +70,7 @@ struct auditor {
 static rp_quality quality_of(int32_t step) {
     static const rp_quality steps[AUDIT_STEPS + 1] = {
         [AUDIT_LINK] = {RP_QUALITY_LINK, 8}, [AUDIT_BLEND] = {RP_QUALITY_BLEND, 15}, [AUDIT_EXACT] = {RP_QUALITY_EXACT, 0}};
+    BASE_ASSERT(step >= 0 && step <= AUDIT_STEPS);
     return steps[step];
 }
 
@@ -206,6 +208,7 @@ static void add_holder(audit_case *k, int32_t holder) {
 
 static void take_case(audit_case *k, rp_job *c) {
     const pml_plan *p = c->plan;
+    BASE_ASSERT(!k->taken && !k->in_f16.tokens);
     k->taken = true;
     k->compared = false;
     k->schema = c->request->schema ? engine_schema_ref(c->engine, c->request->schema) : NULL;
@@ -228,6 +231,7 @@ static void take_case(audit_case *k, rp_job *c) {
 
 static void auditor_count(auditor *a, uint64_t *what, int waiting) {
     pthread_mutex_lock(&a->lock);
+    BASE_ASSERT(waiting >= 0 || a->n_waiting > 0);
     if (what) ++*what;
     a->n_waiting += (uint64_t)waiting;
     pthread_mutex_unlock(&a->lock);
@@ -251,12 +255,14 @@ static void audit_look(rp_job *c, const float *logits) {
     take_case(k, c);
     k->judges_reuse = is_reused;
     memcpy(k->logits, logits, (size_t)c->engine->model->net.hp.n_vocab * sizeof(*logits));
+    BASE_ASSERT(!c->audited); /* a request has one first token */
     c->audited = k;
 }
 
 /* ---- comparing ---- */
 
 static void audit_release(rp_engine *e, audit_case *k, uint64_t *counted) {
+    BASE_ASSERT(k->taken);
     engine_schema_unref(e, k->schema);
     background_task_free(&k->in_f16);
     k->schema = NULL;
@@ -302,6 +308,7 @@ static void auditor_add(auditor *a, const audit_origin *o, const audit_distance 
     const audit_schema *before = audit_table_find(a->table, o->tenant, &o->version, o->schema);
     audit_figures was = before ? before->now : (audit_figures){0};
     audit_table_add(a->table, o, d, &a->bound, &verdict, &s);
+    BASE_ASSERT(verdict == AUDIT_FINE || s);
     if (verdict != AUDIT_FINE) { /* at the quality that was judged */
         was.samples++;
         was.sum_kl += d->kl;
@@ -312,6 +319,7 @@ static void auditor_add(auditor *a, const audit_origin *o, const audit_distance 
 }
 
 static audit_origin origin_of(const rp_engine *e, const audit_case *k) {
+    BASE_ASSERT(k->schema && !k->automatic);
     return (audit_origin){
         .schema = k->schema->name,
         .tenant = audit_tenant_of(e, k->schema),
@@ -330,6 +338,7 @@ static audit_origin origin_of_auto(const audit_case *k, char *name) {
 /* Paths of the modules, for the table: in one allocation. */
 static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) {
     const char *names[AUDIT_CASE_MODULES];
+    BASE_ASSERT(k->n_holders <= AUDIT_CASE_MODULES && (!k->automatic || k->n_holders == 0)); /* it has the first path */
     char *paths = base_alloc((size_t)(k->n_holders + 1) * AUDIT_NAME_BYTES);
     if (!paths) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < k->n_holders; i++)
@@ -433,6 +442,7 @@ static int submit_twin(rp_engine *e, background_task *twin, audit_case *k, backg
 static void meet_exact(rp_engine *e, void *user, int rc, const background_result *result) {
     audit_case *k = user;
     audit_distance d;
+    BASE_ASSERT(k->taken && k->judges_reuse && !k->compared);
     k->compared = !rc && audit_compare(result->logits, k->logits, e->model->net.hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
     if (k->compared && k->in_f16.tokens) {
         memcpy(k->logits, result->logits, (size_t)e->model->net.hp.n_vocab * sizeof(*k->logits));
@@ -461,6 +471,7 @@ static void audit_end(rp_job *c, int rc) {
     if (!k) return;
     c->audited = NULL;
     const bool judges_format = e->auditor->judges_formats && (k->judges_text || k->judges_modules);
+    BASE_ASSERT(k->judges_reuse || judges_format); /* why it was taken */
     if (!rc) rc = background_twin(c, &twin);
     if (!rc && judges_format) rc = make_f16(&twin, &k->in_f16);
     if (!rc && k->judges_reuse) rc = submit_twin(e, &twin, k, meet_exact);
@@ -541,6 +552,7 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 void audit_close(rp_engine *e) {
     auditor *a = e->auditor;
     if (!a) return;
+    BASE_ASSERT(a->n_waiting == 0); /* their tasks have ended */
     if (a->table && e->store) audit_keep(e);
     audit_table_free(a->table);
     base_free(a->logits);
@@ -557,6 +569,7 @@ int rp_engine_audit(rp_engine *e, rp_audit **out, rp_error *err) {
     *out = NULL;
     if (!a) return audit_report_new(out, err);
     pthread_mutex_lock(&a->lock);
+    BASE_ASSERT(a->n_waiting <= AUDIT_MAX_WAITING);
     int rc = audit_table_report(a->table, out, err);
     if (!rc) (*out)->waiting = a->n_waiting;
     pthread_mutex_unlock(&a->lock);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -159,6 +160,7 @@ static audit_verdict audit_schema_judge(audit_schema *s, const audit_bound *boun
     }
     if (bound->raises) {
         s->raised = BASE_MAX(s->raised, s->lowest) + 1;
+        BASE_ASSERT(s->raised <= AUDIT_STEPS);
         s->lowest = AUDIT_STEPS;
         s->now = (audit_figures){0};
         return AUDIT_RAISED;
@@ -170,6 +172,7 @@ static audit_verdict audit_schema_judge(audit_schema *s, const audit_bound *boun
 
 int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound, audit_verdict *verdict,
                     const audit_schema **about) {
+    BASE_ASSERT(o->level >= 0 && o->level <= AUDIT_STEPS && o->raised >= 0 && o->raised <= AUDIT_STEPS);
     audit_schema *s = need_schema(t, o);
     *verdict = AUDIT_FINE;
     *about = s;
@@ -194,6 +197,7 @@ audit_format *audit_table_format(audit_table *t, const audit_origin *o) {
 }
 
 audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit_distance *d, const audit_bound *bound) {
+    BASE_ASSERT(!f->falls_back || !f->exceeds);
     f->format = format;
     add_figures(&f->figures, d);
     if (f->falls_back) return AUDIT_FINE; /* the request was planned before */
@@ -207,6 +211,7 @@ audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit
 }
 
 double audit_excess(const audit_schema *s, const audit_pair *p) {
+    BASE_ASSERT(p->schema == s->id);
     uint64_t n = s->all.samples - p->figures.samples;
     if (s->all.samples <= p->figures.samples || p->figures.samples == 0) return 0;
     return audit_mean_kl(&p->figures) - (s->all.sum_kl - p->figures.sum_kl) / (double)n;
@@ -216,6 +221,7 @@ double audit_excess(const audit_schema *s, const audit_pair *p) {
 
 const char *audit_step_name(int32_t step) {
     static const char *const names[AUDIT_STEPS + 1] = {"", "full KV", "link:8", "blend:15", "exact"};
+    BASE_ASSERT(step >= 0 && step <= AUDIT_STEPS);
     return names[step];
 }
 
@@ -253,7 +259,8 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
     for (size_t i = 0; i < t->n_pairs; i++) {
         const audit_pair *p = &t->pairs[i];
         size_t s = 0;
-        while (t->schemas[s].id != p->schema) s++; /* a pair is evicted with its schema */
+        while (s < t->n_schemas && t->schemas[s].id != p->schema) s++;
+        BASE_ASSERT(s < t->n_schemas); /* a pair is evicted with its schema */
         a->pairs[i] = (rp_audit_pair){
             .schema = s,
             .first = base_strdup(p->first),

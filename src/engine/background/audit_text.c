@@ -18,6 +18,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/background/audit_table.h"
@@ -31,6 +32,7 @@ static base_key hash_of(int version, const char *text, size_t n) {
     static const char *const domains[VERSION + 1] = {NULL, "reprise audit 1", "reprise audit 2"};
     base_hash h;
     base_key key;
+    BASE_ASSERT(version > 0 && version <= VERSION);
     base_hash_init(&h, domains[version]);
     base_hash_bytes(&h, text, n);
     base_hash_final(&h, &key);
@@ -64,6 +66,7 @@ static int write_format(base_buffer *b, const char *what, const audit_format *f)
 }
 
 static int audit_text_write_schema(base_buffer *b, const audit_table *t, const audit_schema *s) {
+    BASE_ASSERT(s->raised <= AUDIT_STEPS && s->lowest <= AUDIT_STEPS); /* no other step is read */
     int rc = base_buffer_printf(b, "schema\t%x", (unsigned)s->tenant);
     if (!rc) rc = write_key(b, "", &s->version, "");
     if (!rc) rc = base_buffer_printf(b, "\t%x\t%x", (unsigned)s->raised, (unsigned)s->lowest);

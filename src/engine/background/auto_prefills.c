@@ -2,6 +2,7 @@
 /* auto_prefills.c: see auto_prefills.h. */
 #include "engine/background/auto_prefills.h"
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/memory.h"
 #include "engine/background/background.h"
@@ -27,6 +28,7 @@ static base_key name_chunk(const rp_job *c, int32_t begin, int32_t end) {
 /* A background_done_fn. */
 static void module_done(rp_engine *e, void *user, int rc, const background_result *result) {
     (void)user, (void)rc, (void)result;
+    BASE_ASSERT(e->auto_prefills->n_tasks > 0);
     e->auto_prefills->n_tasks--;
 }
 
@@ -65,6 +67,7 @@ static void chunks_learn(rp_job *c, int rc) {
     auto_prefills *p = c->engine->auto_prefills;
     if (rc || a->n == 0 || c->request->options.adds_nothing) return;
     if (!p->index && !(p->index = chunk_index_new())) return;
+    BASE_ASSERT(c->moved.n == 0 && a->ends[a->n - 1] <= c->n_prompt);
     for (int32_t i = 1; i < a->n; i++) {
         const int32_t begin = a->ends[i - 1], end = a->ends[i];
         if (!a->misses[i] || count_text(c, begin, end)) continue;

@@ -41,6 +41,8 @@ static void put_last(rp_engine *e, rp_job *c) {
 
 int background_submit(rp_engine *e, const background_task *task) {
     rp_job *c;
+    BASE_ASSERT((task->schema != NULL) == (task->advance != NULL) && (task->schema != NULL) != (task->n > 0));
+    BASE_ASSERT(task->n_pieces == 0 || task->pieces[task->n_pieces - 1].end == task->n);
     if (e->background_tasks->n_tasks >= BACKGROUND_MAX_TASKS) return RP_ERR_BUSY;
     int rc = job_new(&c, e, JOB_BACKGROUND, NULL);
     if (rc) return rc;
@@ -90,6 +92,7 @@ static int list_pieces(const rp_job *c, const int32_t *items, int32_t n, backgro
     if (!(out->pieces = base_alloc((size_t)n_pieces * sizeof(*out->pieces)))) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < n; i++)
         if (i + 1 == n || items[i] != items[i + 1]) out->pieces[out->n_pieces++] = (background_piece){i + 1, item_format(c, items[i])};
+    BASE_ASSERT(out->n_pieces == n_pieces);
     return RP_OK;
 }
 
@@ -122,6 +125,7 @@ static void background_release(rp_engine *e, rp_job *c) {
 
 /* Ends a task that is in no list. */
 static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
+    BASE_ASSERT(rc || c->request->schema || (logits && c->seq.done == c->seq.n));
     if (rc == RP_OK && !c->request->schema) {
         background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps, .states = c->states.now};
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
@@ -139,6 +143,7 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
 
 /* Requeues the running task. */
 static void give_up(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(c == e->background_tasks->current && c->kind == JOB_BACKGROUND);
     sequence_reserve(&c->seq, 0);
     if (!c->request->schema && !job_has_failed(c)) prefix_give(c, true);
     background_release(e, c);
@@ -197,6 +202,7 @@ static int64_t piece_blocks(const rp_job *c) {
 static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
     kv_context *context = &c->seq.context;
     int rc = RP_OK;
+    BASE_ASSERT(c->first_own_view <= context->n_views);
     kv_context_close(context);
     for (size_t i = c->first_own_view; i < context->n_views && kv_format_is_encoded(format) && !rc; i++) {
         kv_span *encoded;
@@ -212,6 +218,7 @@ static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
 
 static bool background_reserve(rp_engine *e, rp_job *c) {
     int64_t blocks = c->request->pieces ? piece_blocks(c) : job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
+    BASE_ASSERT(c->seq.reserved == 0);
     if (blocks > span_store_free_blocks(e->store)) return false;
     c->seq.keeps_windows = c->request->keeps || c->request->pieces;
     sequence_reserve(&c->seq, blocks);
@@ -231,7 +238,8 @@ static void background_admit(rp_engine *e) {
     }
     c->shares = !c->request->pieces;
     span_store_next_request(e->store);
-    int rc = prefix_find(e, c, &wait, NULL); /* no other job runs: nothing to wait for */
+    int rc = prefix_find(e, c, &wait, NULL);
+    BASE_ASSERT(rc || !wait); /* no other job runs */
     bool room = !rc && background_reserve(e, c);
     if (!rc && !room && span_store_is_busy(e->store)) { /* writes or reads in flight hold some of it */
         job_release(c);
@@ -317,6 +325,7 @@ void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const fl
         return;
     }
     c->seq.done += n_rows;
+    BASE_ASSERT(n_rows > 0 && c->seq.done <= c->seq.n);
     sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
     for (int32_t i = 0; i < c->request->n_pieces && !rc; i++)
         if (c->request->pieces[i].end == c->seq.done) rc = end_piece(e, c, c->request->pieces[i].format);

@@ -2,6 +2,7 @@
 /* reductions.c: see reductions.h. */
 #include "engine/background/reductions.h"
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/log.h"
 #include "engine/background/audit.h"
@@ -95,6 +96,7 @@ static bool is_wanted(rp_engine *e, const pml_layout *l, const pml_segment *s) {
 static background_outcome reductions_advance(rp_engine *e, rp_job *c) {
     rp_schema *schema = c->request->schema;
     const pml_layout *l = schema->layout;
+    BASE_ASSERT(c->needs.n_missing == 0 || c->needs.rc);
     if (c->needs.n > 0) c->next_segment++;
     segment_needs_release(e, &c->needs);
     for (; c->next_segment < l->n_segments; c->next_segment++) {
@@ -114,9 +116,11 @@ static background_outcome reductions_advance(rp_engine *e, rp_job *c) {
 
 static void reductions_ended_task(rp_engine *e, void *user, int rc, const background_result *result) {
     reductions *r = e->reductions;
+    const int before = r->n_pending;
     (void)rc, (void)result;
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == user) r->pending[i--] = r->pending[--r->n_pending];
+    BASE_ASSERT(r->n_pending == before - 1); /* a schema has one task */
 }
 
 static void submit_task(rp_engine *e, rp_schema *schema) {

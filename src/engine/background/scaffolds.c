@@ -93,6 +93,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
 }
 
 void scaffold_swap(rp_job *c) {
+    BASE_ASSERT(c->seq.reserved == 0 && c->path.n_steps == 0 && c->needs.n == 0 && c->moved.n_runs == 0);
     scaffold_form in_use = {
         .tokens = c->tokens,
         .positions = c->positions,
@@ -135,7 +136,10 @@ bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
     return scaffolds_reach(e, &c->salt, c->format, f->tokens, f->positions, need) == (size_t)need;
 }
 
-bool scaffold_was_found(const rp_job *c) { return c->n_found >= scaffolds_needed(c, c->n_prompt); }
+bool scaffold_was_found(const rp_job *c) {
+    BASE_ASSERT(c->exact && !c->other.exact); /* the flat form is in use */
+    return c->n_found >= scaffolds_needed(c, c->n_prompt);
+}
 
 void scaffold_requeue(rp_job *c) {
     if (c->other.tokens && c->exact) scaffold_swap(c);
@@ -154,6 +158,7 @@ static learned_span *find_span(scaffolds *s, const base_key *key) {
 static void unref_span(rp_engine *e, const base_key *key) {
     scaffolds *s = e->scaffolds;
     learned_span *span = find_span(s, key);
+    BASE_ASSERT(!span || (span->refs > 0 && s->stats.bytes >= span->bytes));
     if (!span || --span->refs > 0) return;
     s->stats.bytes -= span->bytes;
     *span = s->spans[--s->n_spans];
@@ -165,6 +170,7 @@ static void forget_dropped(rp_engine *e) {
     scaffolds *s = e->scaffolds;
     for (size_t i = s->n_spans; i-- > 0;) {
         if (span_store_has(e->store, &s->spans[i].key)) continue;
+        BASE_ASSERT(s->stats.bytes >= s->spans[i].bytes);
         s->stats.bytes -= s->spans[i].bytes;
         s->spans[i] = s->spans[--s->n_spans];
     }
@@ -183,6 +189,7 @@ static double scaffolds_weight(const scaffolds *s, const combination *c) {
 }
 
 static void forget_tokens(scaffolds *s, combination *c) {
+    BASE_ASSERT((c->tokens != NULL) == (c->state == PENDING) && (!c->tokens || s->pending_tokens >= (size_t)c->n));
     if (c->tokens) s->pending_tokens -= (size_t)c->n;
     base_free(c->tokens);
     base_free(c->positions);
@@ -191,6 +198,7 @@ static void forget_tokens(scaffolds *s, combination *c) {
 
 /* Back to KNOWN: erases the spans that it added, children first. Not for one under way. */
 static void scaffolds_release(rp_engine *e, combination *c) {
+    BASE_ASSERT(c->state != UNDER_WAY);
     forget_tokens(e->scaffolds, c);
     while (c->n_spans > 0) unref_span(e, &c->spans[--c->n_spans]);
     base_free(c->spans);
@@ -242,6 +250,7 @@ static void scaffolds_report(rp_engine *e) {
 /* Upper bound of the bytes that computing it adds. */
 static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
     int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->format, c->tokens, c->positions, c->n);
+    BASE_ASSERT(c->state == PENDING && n >= 0);
     int64_t blocks = sequence_blocks_in(e->pool, c->format, n, job_count_runs(c->positions, c->n), 0, true);
     return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
 }
@@ -260,6 +269,7 @@ static bool scaffolds_make_space(rp_engine *e, const combination *c) {
 }
 
 static void take_spans(scaffolds *s, combination *c, const background_result *r) {
+    BASE_ASSERT(!c->spans && c->n_spans == 0);
     c->spans = base_calloc(BASE_MAX(r->path->n_steps, 1), sizeof(*c->spans));
     for (size_t i = 1; i < r->path->n_steps && c->spans; i++) {
         const kv_span *span = r->path->steps[i].span;
@@ -284,7 +294,8 @@ static void scaffolds_computed(rp_engine *e, void *user, int rc, const backgroun
     combination *c = s->list;
     (void)user;
     BASE_ASSERT(s->under_way);
-    while (c->state != UNDER_WAY) c++;
+    while (c < s->list + s->n && c->state != UNDER_WAY) c++;
+    BASE_ASSERT(c < s->list + s->n);
     s->under_way = false;
     c->state = KNOWN;
     if (rc == RP_OK && r->path->n_tokens >= (size_t)c->n) {
@@ -319,6 +330,7 @@ static void compute_next(rp_engine *e) {
             scaffolds_release(e, c);
             continue;
         }
+        BASE_ASSERT(s->pending_tokens >= (size_t)c->n);
         s->pending_tokens -= (size_t)c->n;
         c->tokens = c->positions = NULL;
         c->state = UNDER_WAY;
@@ -350,6 +362,7 @@ static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
 /* Moves the job's flat form, which it no longer needs, to the combination. */
 static void scaffolds_want(scaffolds *s, combination *c, rp_job *job) {
     scaffold_form *f = &job->other;
+    BASE_ASSERT(c->state == KNOWN && !c->tokens && f->exact);
     if (s->pending_tokens + (size_t)f->n_combined > SCAFFOLDS_MAX_PENDING_TOKENS) return;
     c->tokens = f->tokens;
     c->positions = f->positions;

@@ -2,6 +2,7 @@
 /* commands.c: work for the engine's thread from other threads: done between two steps, first in, first out. */
 #include "engine/core/commands.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/threads.h"
@@ -42,6 +43,7 @@ void engine_run_commands(rp_engine *e) {
     pthread_mutex_lock(&e->lock);
     for (engine_command *r; (r = e->commands->queued);) {
         e->commands->queued = r->next;
+        BASE_ASSERT(!r->done);
         pthread_mutex_unlock(&e->lock);
         r->fn(e, r->arg);
         bool is_over = !r->is_over || r->is_over(e, r->arg);
@@ -59,6 +61,7 @@ void engine_run_commands(rp_engine *e) {
 
 void engine_end_commands(rp_engine *e) {
     for (engine_command **link = &e->commands->open, *r; (r = *link);) {
+        BASE_ASSERT(r->is_over && !r->done);
         if (!r->is_over(e, r->arg)) {
             link = &r->next;
             continue;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 /* Weight of a step relative to the next one: the fit covers about the last 200 steps. */
@@ -45,6 +46,7 @@ static place cost_model_place_of(int32_t rows) {
     int k = 0;
     double r = BASE_MIN(BASE_MAX((double)rows, 1.0), knot_rows(COST_KNOTS - 1));
     while (k + 2 < COST_KNOTS && knot_rows(k + 1) <= r) k++;
+    BASE_ASSERT(k + 1 < COST_KNOTS && knot_rows(k) <= r && r <= knot_rows(k + 1));
     return (place){k, (r - knot_rows(k)) / knot_rows(k)};
 }
 
@@ -66,6 +68,7 @@ static int seen_from(const cost_model *m, int k) {
 
 static double cost_model_guess(const cost_model *m, int below, int k) {
     int above = seen_from(m, k);
+    BASE_ASSERT(above < COST_KNOTS || below >= 0);
     if (above == COST_KNOTS) return m->table[below] * knot_rows(k) / knot_rows(below); /* in proportion to the rows */
     if (below < 0) return BASE_MAX(m->weights[above], 0);
     double share = (knot_rows(k) - knot_rows(below)) / (knot_rows(above) - knot_rows(below));
@@ -194,6 +197,7 @@ int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double s
         if (cost_model_predict(m, &l) <= us) low = mid;
         else high = mid - 1;
     }
+    BASE_ASSERT(low > 0 && low <= most);
     return low;
 }
 

@@ -2,6 +2,7 @@
 /* engine.c: creates and frees an engine, its parts and its thread. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/cpu.h"
 #include "base/error.h"
@@ -186,6 +187,7 @@ static int open_locks(rp_engine *e, rp_error *err) {
 
 static int open_thread(rp_engine *e, rp_error *err) {
     whole_engine *w = whole_of(e);
+    BASE_ASSERT(!e->plans_only && e->store && e->tree);
     if (!(w->has_thread = base_thread_start(&w->thread, scheduler_main, e) == 0))
         return base_fail(err, RP_ERR_IO, "cannot start the engine's thread");
     return RP_OK;
@@ -446,6 +448,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
 
 static void stop_thread(rp_engine *e) {
     pthread_mutex_lock(&e->lock);
+    BASE_ASSERT(!e->stopping);
     e->stopping = true;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
@@ -459,6 +462,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
     whole_engine *w = whole_of(e);
     if (w->has_thread) stop_thread(e);
+    BASE_ASSERT(e->n_running == 0 && !e->waiting && !e->prefills); /* nobody uses what is freed below */
     if (e->store) span_store_set_on_change(e->store, NULL, NULL);
     job_features_close_engine(e);
     scaffolds_free(e);

@@ -3,6 +3,7 @@
  * either. A form is made when a request first uses it, and kept with its schema. Any thread. */
 #include "engine/core/fallback.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -14,6 +15,7 @@
 
 /* A form of s, whose modules are named by `salt`. */
 static int make_form(rp_engine *e, rp_schema *s, const pml_formats *formats, const base_key *salt, rp_schema **out, rp_error *err) {
+    BASE_ASSERT(!s->of || (!s->of->of && s->document == s->of->document)); /* forms are of the schema itself */
     rp_schema *f = *out = base_calloc(1, sizeof(*f));
     if (!f) return base_fail_memory(err, sizeof(*f), "a schema");
     *f = (rp_schema){.of = s->of ? s->of : s, .salt = s->salt, .version = s->version, .name = s->name, .document = s->document};
@@ -27,6 +29,7 @@ static int make_form(rp_engine *e, rp_schema *s, const pml_formats *formats, con
 /* One that is not linked: another thread was first. Linked ones are freed with their schema. */
 static void free_form(rp_schema *f) {
     if (!f) return;
+    BASE_ASSERT(!f->adapted && !f->next_adapted); /* nobody has seen it */
     adapter_unref(f->adapter.adapter);
     pml_layout_free(f->layout);
     base_free(f);
@@ -37,6 +40,7 @@ static int use_fallback(rp_engine *e, rp_schema **s, engine_fallback fallback, r
     const rp_kv_format text = fallback == FALLBACK_ALL ? RP_KV_F16 : e->formats->text;
     const pml_formats formats = {.text = text, .modules = RP_KV_F16, .falls_back = true, .named = e->formats->text};
     rp_schema *own = NULL, *of = *s;
+    BASE_ASSERT((unsigned)fallback < N_FALLBACKS && !of->of);
     pthread_mutex_lock(&e->lock);
     rp_schema *known = of->fallbacks[fallback];
     pthread_mutex_unlock(&e->lock);
@@ -89,6 +93,7 @@ static int use_adapted(rp_engine *e, rp_schema **s, const adapter_use *adapter, 
         of->adapted = known = own;
         own = NULL;
     }
+    BASE_ASSERT(base_key_equal(&known->adapter.key, &adapter->key));
     *s = known;
     pthread_mutex_unlock(&e->lock);
     free_form(own);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -14,6 +15,7 @@
 
 static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) {
     const rp_model *m = e->model;
+    BASE_ASSERT(arithmetic > KERNEL_ARITHMETIC_UNKNOWN && arithmetic < KERNEL_ARITHMETIC_END);
     base_hash h;
     base_key out;
     base_hash_init(&h, "reprise states 2");
@@ -50,6 +52,7 @@ size_t identity_others(const rp_engine *e, base_key *out) {
     size_t n = 0;
     for (int a = KERNEL_ARITHMETIC_UNKNOWN + 1; a < KERNEL_ARITHMETIC_END; a++)
         if (a != e->states->arithmetic) out[n++] = identity_name(e, (kernel_arithmetic)a);
+    BASE_ASSERT(n == KERNEL_ARITHMETIC_END - 2); /* all but its own */
     return n;
 }
 
@@ -95,12 +98,14 @@ int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note,
     *note = (identity_note){.is_new = false};
     int rc = model_fingerprint(e->model, &known, e->n_threads, NULL, NULL, err);
     if (!rc) identity_make(e, (kernel_arithmetic)e->states->arithmetic);
+    BASE_ASSERT(rc || e->is_whole);
     return rc;
 }
 
 void identity_keep(const rp_engine *e, const rp_engine_options *o, const identity_note *note) {
     rp_error err;
     if (!note->is_new || o->store_read_only || o->store_write == RP_STORE_WRITE_OFF) return;
+    BASE_ASSERT(e->is_whole); /* a hash of all bytes */
     if (fingerprints_keep(o->store_dir, e->cipher, &note->files, &note->digest, &err))
         base_log(BASE_LOG_WARN, "store: the model's fingerprint was not saved and is computed again at the next start: %s", err.message);
 }

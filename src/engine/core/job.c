@@ -73,7 +73,15 @@ bool job_is_paused(const rp_job *c) { return atomic_load(&c->shared->paused); }
 
 rp_job_status *job_status_locked(rp_job *c) { return &c->shared->status; }
 
+/* Is it in a list of jobs that compute? */
+BASE_UNUSED static bool job_computes(const rp_job *c) {
+    for (int32_t i = 0; i < c->engine->n_running; i++)
+        if (c->engine->running[i] == c) return true;
+    return c->engine->background_tasks->current == c;
+}
+
 void job_release(rp_job *c) {
+    BASE_DCHECK(!job_computes(c));
     prefetch_release(c);
     job_features_release(c);
     segment_needs_release(c->engine, &c->needs);
@@ -110,6 +118,7 @@ static void job_free_plan(rp_job *c) {
 void job_free(rp_job *c) {
     if (!c) return;
     BASE_ASSERT(c->seq.reserved == 0);
+    BASE_ASSERT(c->path.n_steps == 0 && c->needs.n == 0 && c->seq.context.n_views == 0); /* it holds no KV */
     job_free_plan(c);
     rp_result_free(c->result);
     pthread_cond_destroy(&c->shared->ended_cond);
@@ -120,6 +129,8 @@ void job_free(rp_job *c) {
 
 void job_publish(rp_job *c, int rc, const rp_error *err) {
     rp_engine *e = c->engine;
+    BASE_ASSERT(c->phase == JOB_DONE && c->kind != JOB_BACKGROUND && c->seq.reserved == 0);
+    BASE_ASSERT(rc || c->result || c->kind != JOB_REQUEST); /* for rp_job_result */
     double ms = (double)(base_clock_us() - c->request->submitted_us) / 1e3;
     if (c->request->options.on_done) c->request->options.on_done(c->request->options.user);
     pthread_mutex_lock(&e->lock);
@@ -151,6 +162,7 @@ bool rp_job_wait(rp_job *c, int64_t timeout_ms) {
     while (!c->shared->ended && rc != ETIMEDOUT)
         rc = timeout_ms < 0 ? pthread_cond_wait(&c->shared->ended_cond, &e->lock) : pthread_cond_timedwait(&c->shared->ended_cond, &e->lock, &until);
     bool ended = c->shared->ended;
+    BASE_ASSERT(ended || timeout_ms >= 0);
     pthread_mutex_unlock(&e->lock);
     return ended;
 }

@@ -161,6 +161,8 @@ void job_features_row(rp_job *c, int32_t token, struct model_row *row) {
 
 int job_features_settle(rp_job *c, const job_rows *rows, rp_error *err) {
     int rc = RP_OK;
+    BASE_ASSERT(rows->first >= 0 && rows->n > 0 && rows->n_logits <= rows->n && rows->n_hidden <= rows->n);
+    BASE_ASSERT((rows->n_logits > 0) == (rows->logits != NULL));
     CALL_ROWS(c, rc, settle, c, rows, err)
     return rc;
 }
@@ -200,6 +202,7 @@ job_again job_features_count_again(const rp_job *c, rp_quality asked) {
     job_again all = {0};
     for (const job_feature *const *f = c->engine->features; *f; f++)
         if ((*f)->count_again) (*f)->count_again(c, asked, &all);
+    BASE_ASSERT(all.n_late >= 0 && (all.n_late == 0 || all.answer_token > 0)); /* late: for a token of the answer */
     return all;
 }
 

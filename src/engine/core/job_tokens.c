@@ -36,12 +36,15 @@ static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
         const pml_item *item = &p->items[i];
         if (item->is_view || item->n_tokens == 0) continue;
         memcpy(tokens + n, p->tokens.ids + item->first_token, (size_t)item->n_tokens * sizeof(*tokens));
+        BASE_DCHECK(n == 0 || item->pos > positions[n - 1]);
         for (int32_t k = 0; k < item->n_tokens; k++) positions[n++] = item->pos + k;
     }
+    BASE_ASSERT(n == (size_t)p->n_fresh);
 }
 
 int32_t job_count_runs(const int32_t *positions, int32_t n) {
     int32_t runs = 1;
+    BASE_ASSERT(n > 0); /* the first run */
     for (int32_t i = 1; i < n; i++) runs += positions[i] != positions[i - 1] + 1;
     return runs;
 }
@@ -85,6 +88,7 @@ static const pml_item *next_view(const pml_plan *p, size_t at) {
 static bool is_seen(const pml_plan *p, const pml_item *view, int32_t pos) { return view && pml_item_first_position(p, view) < pos; }
 
 static void hash_tokens(const rp_job *c, int32_t begin, int32_t end, base_hash *h) {
+    BASE_ASSERT(begin <= end && end <= c->n_prompt);
     base_hash_u64(h, (uint64_t)(end - begin));
     for (int32_t i = begin; i < end; i++) {
         base_hash_u64(h, (uint64_t)c->tokens[i]);
@@ -104,6 +108,7 @@ static base_key name_scope(const rp_job *c, const base_key *before, int32_t begi
     hash_tokens(c, begin, i, &h);
     for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++) hash_view(p, *view, &h);
     base_hash_u64(&h, n_views);
+    BASE_ASSERT(n_views > 0 || i == c->switch_at); /* what begins a scope */
     if (c->wants.adapter && i == c->switch_at) base_hash_key(&h, &c->wants.adapter->key);
     base_hash_final(&h, &root);
     return root;
@@ -132,6 +137,7 @@ static void list_scopes(rp_job *c, bool flat) {
         begin = i;
     }
     BASE_ASSERT(!view); /* the last token of a plan is at the highest position */
+    BASE_ASSERT(c->n_scopes > 0 && c->scopes[0].first == 0);
 }
 
 int job_open_scopes(rp_job *c, rp_error *err) {
@@ -144,6 +150,7 @@ int job_open_scopes(rp_job *c, rp_error *err) {
 
 int32_t job_scope_of(const rp_job *c, int32_t i) {
     int32_t k = 0;
+    BASE_ASSERT(i >= 0 && c->n_scopes > 0);
     while (k + 1 < c->n_scopes && c->scopes[k + 1].first <= i) k++;
     return k;
 }
@@ -152,6 +159,7 @@ int32_t job_scope_of(const rp_job *c, int32_t i) {
 
 void job_list_runs(rp_job *c) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh;
+    BASE_ASSERT(c->n_prompt <= c->cap_tokens); /* list_tokens counted those that a feature may add */
     list_runs(c->plan, c->tokens, c->positions);
     c->n_runs = job_count_runs(c->positions, c->n_prompt);
     list_scopes(c, false);
@@ -169,6 +177,7 @@ void job_list_resumed(rp_job *c) {
 
 int job_list_flat(rp_job *c, rp_error *err) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
+    BASE_ASSERT(c->n_prompt <= c->cap_tokens);
     int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
     if (rc) return rc;
     c->n_runs = job_count_runs(c->positions, c->n_prompt);
@@ -177,6 +186,7 @@ int job_list_flat(rp_job *c, rp_error *err) {
 }
 
 int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n, rp_error *err) {
+    BASE_ASSERT(n > 0 && !c->tokens && !c->plan);
     if (!(c->scopes = base_alloc(sizeof(*c->scopes)))) return base_fail_memory(err, sizeof(*c->scopes), "a job");
     c->salt = *salt;
     c->tokens = tokens;
@@ -189,6 +199,7 @@ int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *p
 }
 
 int32_t job_most_found(const rp_job *c) {
+    BASE_ASSERT(c->n_prompt > 0 && c->wants.n_observed >= 0);
     return c->wants.all_logits ? 0 : job_n_given(c) - BASE_MAX(BASE_MIN(c->wants.n_observed, c->n_prompt), 1);
 }
 
@@ -197,6 +208,7 @@ int32_t job_most_found(const rp_job *c) {
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const job_wants *w = &c->wants;
     const job_room room = job_features_room(c);
+    BASE_ASSERT(n >= 0);
     const bool late = w->n_late > 0; /* such tokens begin a new span, and attend to any token before them: windows are kept */
     const int32_t runs = (w->scatters ? 1 : c->n_runs) + late + (c->switch_at > 0) + room.runs;
     const bool keeps = keeps_windows || late || w->scatters;

@@ -33,6 +33,7 @@ typedef struct names_owner {
 
 static int names_add(names_owner *o, const rp_named_kv *about, rp_error *err) {
     rp_plan_names *n = &o->names;
+    BASE_ASSERT(about->n_tokens > 0 && about->position >= 0);
     int rc = base_grow((void **)&n->items, &o->cap, (size_t)n->n_items + 1, MAX_NAMES, sizeof(*n->items));
     if (rc) return base_fail(err, rc, "a prompt of %d names", n->n_items);
     n->items[n->n_items++] = *about;
@@ -71,6 +72,7 @@ static int32_t used_slots_until(used_slots *u, int32_t end) {
 /* The first part of reduced KV has the others' number: it stands for all of them. */
 static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment *s, used_slots *used, names_owner *o, rp_error *err) {
     const int32_t group = (int32_t)(item - c->plan->items) + 1;
+    BASE_ASSERT(s->keep > 0 && used->next >= 0);
     const base_key key = pml_reduced_key(s, 0);
     rp_named_kv about = {.is_module = true, .group = group, .position = item->pos + used->next};
     about.n_tokens = used_slots_until(used, INT32_MAX);
@@ -97,6 +99,7 @@ static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_e
         about.name = span_name_of(c->engine->cluster_key, &pml_segment_keys(l, s)[i]);
         if (about.n_tokens > 0) rc = names_add(o, &about, err);
     }
+    BASE_ASSERT(rc || used.next < 0); /* all slots are in spans */
     return rc;
 }
 
@@ -112,6 +115,7 @@ static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
 
 /* Own tokens [begin, end) of one scope. *named: the end of the last token with a name. */
 static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o, rp_error *err) {
+    BASE_ASSERT(*named <= begin);
     const uint64_t token_bytes = names_token_bytes(c->engine, c->format);
     span_chain chain = span_chain_begin(c->engine->cluster_key, root);
     int rc = RP_OK;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -80,6 +81,7 @@ static int prompt_fail(rp_builder *p, rp_code code, const char *fmt, ...) {
 
 /* Checks n bytes of text, and the size limit. what: the name of the text. */
 static int prompt_check_text(rp_builder *p, const char *text, size_t n, const char *what) {
+    BASE_ASSERT(p->bytes <= PML_MAX_BYTES);
     if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
     if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
     size_t bad = n > 0 ? pml_text_check(text, n) : 0;
@@ -100,6 +102,7 @@ static char *copy_text(const char *text, size_t n) {
 
 /* Adds a part with copies of its name and text, each of which may be NULL. */
 static int prompt_add_part(rp_builder *p, pml_part part, const char *name, const char *text) {
+    BASE_ASSERT(p->err.code == RP_OK); /* after a failure no part is added */
     int rc = base_grow((void **)&p->parts, &p->cap, p->n + 1, PML_MAX_NODES, sizeof(*p->parts));
     if (rc == RP_ERR_LIMIT) return prompt_fail(p, rc, "the prompt has more than %zu parts: give fewer", PML_MAX_NODES);
     if (rc) return prompt_fail(p, rc, "out of memory: %zu parts", p->n);

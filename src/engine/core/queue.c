@@ -190,6 +190,7 @@ void queue_admit(rp_engine *e, rp_job *c) {
 
 void queue_settle(rp_engine *e, rp_job *c) {
     if (!c->is_charged) return;
+    BASE_ASSERT(c->phase > JOB_WAITING && c->phase < JOB_FLUSHING);
     c->is_charged = false;
     turns_refund(e->turns, &c->request->flow, c->request->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
     queue_put_back(e, queue_take_out(e, c));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/budget.h"
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -226,6 +227,7 @@ static int check_plan(rp_job *c, rp_error *err) {
 
 static int list_tokens(rp_job *c, rp_error *err) {
     job_features_count(c);
+    BASE_ASSERT(c->plan->n_fresh > 0); /* the last token is never a view's */
     c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->wants.n_extra);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
@@ -239,6 +241,7 @@ static int list_tokens(rp_job *c, rp_error *err) {
 
 /* Capacity for the answer: its tokens are computed, and may be hits, like those of the prompt. */
 static int extend_tokens(rp_job *c, rp_error *err) {
+    BASE_ASSERT(c->n_tokens == c->n_prompt && c->n_prompt <= c->cap_tokens);
     size_t cap = (size_t)c->cap_tokens + (size_t)BASE_MAX(c->answer.most, 0);
     int32_t *tokens = base_realloc(c->tokens, cap * sizeof(int32_t));
     if (tokens) c->tokens = tokens;
@@ -263,6 +266,7 @@ static int32_t request_longest_answer(const rp_job *c) {
         if (job_count_blocks(c, c->n_prompt + job_held(c, mid - 1), false) <= room) low = mid;
         else high = mid - 1;
     }
+    BASE_ASSERT(low <= c->answer.most);
     return low;
 }
 
@@ -311,7 +315,10 @@ static bool begins_text(const rp_model *m, const rp_request *o) {
 }
 
 /* Tokens of an answer within the context; the last one need not be computed. */
-static int64_t answer_room(const rp_job *c) { return (int64_t)c->engine->n_ctx - c->plan->end + 1; }
+static int64_t answer_room(const rp_job *c) {
+    BASE_ASSERT(c->plan->end <= c->engine->n_ctx); /* check_plan */
+    return (int64_t)c->engine->n_ctx - c->plan->end + 1;
+}
 
 static answer_place request_answer_place(const rp_job *c, const rp_request *o) {
     const rp_model *m = c->engine->model;
@@ -357,6 +364,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     rp_request_experiment experiment = {.struct_size = sizeof(experiment)};
     int rc = o->experiment ? base_sized_read(&experiment, sizeof(experiment), o->experiment, "rp_request_experiment", err) : RP_OK;
     if (rc) return rc;
+    if (o->pooling != RP_POOLING_OFF) experiment.forced = NULL; /* an embedding has no answer */
     plain.experiment = &experiment;
     c->automatic.asked = o->reuse == RP_REUSE_AUTO;
     if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */

@@ -55,6 +55,7 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
         counted -= BASE_MAX(BASE_MIN(n, h->offset + h->len) - BASE_MIN(n, h->offset), 0);
     }
     for (int32_t i = 0; i < item->n_again; i++) counted -= pml_item_again(p, item)[i] < n;
+    BASE_ASSERT(counted >= 0);
     return counted;
 }
 
@@ -98,6 +99,7 @@ static size_t most_stretches(const rp_job *c) { return 4 * (size_t)c->moved.n_ru
 /* The step of the job's path that has a token. */
 static const span_step *step_of(const rp_job *c, int32_t token) {
     size_t i = 0;
+    BASE_ASSERT(token < c->n_found && c->n_found_steps <= c->path.n_steps); /* it still holds its path */
     for (int32_t n = 0; i + 1 < c->n_found_steps && (n += c->path.steps[i].n_tokens) <= token;) i++;
     while (!c->path.steps[i].span) i--; /* a turn */
     return &c->path.steps[i];
@@ -133,6 +135,7 @@ static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
         begin = r->pos + r->n;
     }
     list_between(c, NULL, first, begin, c->moved.n_runs == 0, list);
+    BASE_ASSERT(list->n <= most_stretches(c));
     return RP_OK;
 }
 
@@ -141,6 +144,7 @@ static const char *tier_of(bool from_disk) { return from_disk ? "disk" : "ram"; 
 static void add_stretch(rp_job *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
     rp_result *r = c->result;
     rp_plan_item *out = &r->plan[r->n_plan];
+    BASE_ASSERT(n >= 0 && s->is_view == (s->step != NULL));
     if (n == 0) return;
     r->n_plan++;
     *out = (rp_plan_item){
@@ -176,11 +180,13 @@ static void describe_run(rp_job *c, const pml_item *item, const char *path, cons
         done = until;
         pos = BASE_MAX(pos, BASE_MIN(list[i].end, item->pos + item->n_tokens));
     }
+    BASE_ASSERT(done == item->n_counted); /* each token has a source */
 }
 
 /* The share that is asked for; of auto, the one that its spans have. */
 static float kept_share(const pml_segment *s, int32_t n_own, const segment_need *need) {
     if (s->keep != REDUCTION_AUTO) return (float)s->keep / REDUCTION_ALL;
+    BASE_ASSERT(need->n_spans > 0 && n_own > 0);
     const kv_shape *shape = kv_span_shape(need->spans[0]);
     const int32_t n_of_layer = kv_shape_heads(shape), n_heads = shape->n_layers * n_of_layer;
     int64_t kept = 0;
@@ -197,6 +203,7 @@ static int32_t count_kept_shares(const pml_plan *p, const pml_item *view, int32_
     const int32_t first = pml_item_first_position(p, view) - view->pos;
     int32_t last = first;
     for (int32_t slot; pml_slots_next(&slots, &slot);) last = slot;
+    BASE_ASSERT(step > 0 && last >= first);
     return (last - first) / step + 1;
 }
 
@@ -301,8 +308,11 @@ static int describe_plan(rp_job *c, rp_error *err) {
         else describe_run(c, item, path, &stretches);
     }
     base_free(stretches.items);
+    BASE_ASSERT(c->exact || need == c->needs.items + c->needs.n);
+    BASE_ASSERT((size_t)r->n_plan <= most_stretches(c) * p->n_items);
     r->prompt_tokens = p->n_cached + p->n_fresh;
     r->fresh_tokens = r->prompt_tokens - r->cached_tokens;
+    BASE_ASSERT(r->cached_tokens >= 0 && r->fresh_tokens >= 0);
     for (int32_t i = 0; i < r->n_plan; i++) r->inexact_tokens += r->plan[i].exact ? 0 : r->plan[i].n_tokens;
     return RP_OK;
 }
@@ -312,6 +322,7 @@ static int describe_plan(rp_job *c, rp_error *err) {
 /* Tokens of a view, and the predicted time of computing them. */
 static int32_t count_view(rp_job *c, const kv_view *v) {
     int32_t n = kv_mask_count(v->mask);
+    BASE_ASSERT(n <= kv_span_tokens(v->span));
     c->saved_us += span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
     return n;
 }
@@ -342,6 +353,7 @@ int32_t job_count_found(rp_job *c) {
             if (!need->missed && !need->view.reduced) n += count_view(c, &context->views[v]);
         if (!need->missed && need->view.reduced) n += count_reduced(c, need);
     }
+    BASE_ASSERT(v <= context->n_views);
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
     for (int32_t i = c->moved.n_added; i < c->moved.n_runs; i++) n += count_moved(c, &c->moved.runs[i]);
     return n - BASE_MAX(c->n_found - c->n_prompt, 0); /* resumed tokens are none of the prompt */
@@ -484,6 +496,7 @@ static int describe_stop(rp_job *c, rp_error *err) {
 /* The next warning; the last slot counts those that do not fit. */
 static char *next_warning(rp_result *r, int32_t left) {
     result_owner *owner = r->owner;
+    BASE_ASSERT(left > 0 && r->n_warnings <= RP_MAX_WARNINGS);
     if (r->n_warnings == RP_MAX_WARNINGS) return NULL;
     char *line = owner->warnings + (size_t)r->n_warnings * WARNING_BYTES;
     r->warnings[r->n_warnings++] = line;
@@ -509,8 +522,9 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     result_owner *owner = r->owner;
     int64_t end = (int64_t)c->plan->end + r->n_tokens - c->n_dropped;
     int32_t trained = c->engine->model->net.hp.n_ctx_train;
-    int32_t n_of_features = 0; /* fewer than a result has room for */
+    int32_t n_of_features = 0;
     while (job_features_warning(c, n_of_features)) n_of_features++;
+    BASE_ASSERT((end > trained) + n_of_features < RP_MAX_WARNINGS); /* none of these is omitted */
     int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + n_of_features;
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));

@@ -51,7 +51,10 @@
 #define PAUSED_MS 50 /* while all running jobs are paused: deadlines */
 
 /* Is a decoding job paused by its caller, or has it given up its turn? */
-static bool is_paused(const rp_job *c) { return job_is_answering(c) && (c->aside || job_is_paused(c)); }
+static bool is_paused(const rp_job *c) {
+    BASE_ASSERT(!c->aside || job_is_answering(c)); /* turns are those of answers */
+    return job_is_answering(c) && (c->aside || job_is_paused(c));
+}
 
 static void stop_running(rp_engine *e, const rp_job *c) {
     int32_t i = 0;
@@ -93,6 +96,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
     rp_error own = {0};
     bool began = job_is_answering(c);
     BASE_ASSERT(c->phase != JOB_DONE && c->phase != JOB_FLUSHING && c->kind != JOB_BACKGROUND);
+    BASE_ASSERT(rc == RP_OK || err);
     if (rc == RP_OK && c->kind == JOB_REQUEST) {
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         checkpoints_end(c);
@@ -214,6 +218,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 
 /* Reserves all blocks that the job may still take once its modules are held. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(c->seq.reserved == 0);
     int32_t n = c->n_prompt - c->n_found + job_held(c, BASE_MAX(c->answer.most - 1, 0));
     int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
@@ -236,6 +241,7 @@ typedef enum verdict { ADMITTED,
 static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     bool wait = false, need = true;
     int rc = RP_OK;
+    BASE_ASSERT(c->phase == JOB_WAITING && c->needs.n == 0 && c->moved.n_runs == 0);
     *v = NO_ROOM;
     span_store_next_request(e->store);
     if (c->kind == JOB_REQUEST) c->prefill_done = 0;
@@ -274,6 +280,7 @@ static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
 /* Publishes that a composed job is prefilled from now on, and its cached tokens. */
 static void scheduler_publish_composed(rp_engine *e, rp_job *c) {
     int32_t n_cached = job_count_found(c);
+    BASE_ASSERT(n_cached >= 0 && n_cached <= c->plan->n_cached + c->plan->n_fresh);
     pthread_mutex_lock(&e->lock);
     rp_job_status *status = job_status_locked(c);
     status->cached_tokens = n_cached;
@@ -312,6 +319,7 @@ static void scheduler_advance(rp_engine *e, rp_job *c) {
     else if (c->needs.n_missing > 0) return;
     else if (c->kind == JOB_REQUEST) rc = scheduler_compose(e, c, &err);
     else {
+        BASE_ASSERT(c->kind == JOB_MODULE_PREFILL);
         c->next_segment++;
         stop_running(e, c);
         job_release(c);
@@ -345,6 +353,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
 }
 
 static bool still_waits(const rp_job *c) {
+    BASE_ASSERT(c->waits_for != c && (!c->waits_for || c->waits_for->phase < JOB_FLUSHING)); /* scheduler_forget */
     return c->waits_for && c->waits_for->phase < JOB_RECOMPUTING && prefix_computed(c->waits_for) < c->waits_until;
 }
 
@@ -386,6 +395,7 @@ static rp_job *first_aside(const rp_engine *e) {
 }
 
 static void take_turn(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(c->aside && e->places->n_paused > 0); /* it is one of them */
     c->aside = 0;
     c->turn_from = c->result->n_tokens;
     e->places->n_paused--;
@@ -419,6 +429,7 @@ static void scheduler_turns(rp_engine *e) {
     const int32_t n_free = BASE_MAX(e->max_sequences - (e->n_running - e->places->n_paused), 0);
     rp_job *next = most > 0 && e->waiting && e->places->new_had_turn ? first_aside(e) : NULL; /* it was aside before those below */
     int32_t n_given = 0;
+    BASE_ASSERT(e->n_running <= e->max_running && e->places->n_paused <= e->n_running);
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
         if (!has_had_turn(c) || n_wanting(e, c->request->options.priority, most) - n_given <= n_free + n_given) continue;
@@ -512,6 +523,7 @@ static void scheduler_accept_queued(rp_engine *e, rp_job *inbox) {
     for (rp_job *c = inbox, *next; c; c = next) {
         next = c->next;
         c->next = NULL;
+        BASE_ASSERT(c->request->number > 0 && c->kind != JOB_BACKGROUND); /* background.c has a queue of its own */
         if (c->kind == JOB_PREPARE) run_prepare(e, c);
         else queue_add(e, c);
     }
@@ -529,6 +541,7 @@ static int32_t computed_tokens(const rp_job *c) {
 static void publish_status(rp_engine *e) {
     int32_t position = 0;
     for (rp_job *c = e->waiting; c; c = c->next) job_status_locked(c)->queue_position = ++position;
+    BASE_ASSERT(position == e->n_waiting);
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
         job_status_locked(c)->queue_position = 0;
@@ -575,6 +588,7 @@ static void end_all(rp_engine *e) {
     while (e->n_running > 0) scheduler_fail(e, e->running[0], RP_ERR_CANCELLED, "the engine was freed");
     while (e->waiting) scheduler_fail(e, e->waiting, RP_ERR_CANCELLED, "the engine was freed");
     background_end_all(e);
+    BASE_ASSERT(!e->places->flushing && e->background_tasks->n_tasks == 0 && !e->prefills); /* no job is left */
 }
 
 /* Invariant 9, and no reservation without an owner; also true while a job may hold KV. */
@@ -590,6 +604,7 @@ static bool scheduler_step(rp_engine *e) {
     if (!steps_run(e, &result)) return false;
     for (int32_t i = 0; i < result.n_parts; i++) {
         const step_part *p = &e->steps->parts[i];
+        BASE_ASSERT(p->job || p->outcome == STEP_CONTINUES); /* modules end in the step */
         if (p->outcome == STEP_REQUEUE) scheduler_requeue(e, p->job);
         else if (p->outcome != STEP_CONTINUES) scheduler_end(e, p->job, p->rc, &p->err);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -67,6 +68,7 @@ static void free_schema(rp_schema *s) {
 
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s) {
     pthread_mutex_lock(&e->lock);
+    BASE_ASSERT((s->of ? s->of : s)->refs > 0); /* the caller knows it by one of them */
     (s->of ? s->of : s)->refs++;
     pthread_mutex_unlock(&e->lock);
     return s;
@@ -76,6 +78,7 @@ void engine_schema_unref(rp_engine *e, rp_schema *s) {
     if (!s) return;
     if (s->of) s = s->of;
     pthread_mutex_lock(&e->lock);
+    BASE_ASSERT(s->refs > 0 && !s->of);
     bool last = --s->refs == 0;
     pthread_mutex_unlock(&e->lock);
     if (last) free_schema(s);
@@ -141,6 +144,7 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
     if (!slot) rc = schemas_fail_unknown(e, salt, name, err);
     else {
         *out = *slot;
+        BASE_ASSERT((*out)->refs > 0 && !(*out)->of);
         (*out)->refs++;
     }
     pthread_mutex_unlock(&e->lock);
@@ -158,6 +162,8 @@ static int add_schema(rp_engine *e, rp_schema *s) {
     int rc = base_grow((void **)&e->schemas->items, &e->schemas->cap, e->schemas->n + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas->items));
     if (rc) return rc;
     size_t i = schemas_schema_index(e, &s->salt, s->name);
+    BASE_ASSERT(i == 0 || schema_compare(e->schemas->items[i - 1], &s->salt, s->name) < 0);
+    BASE_ASSERT(i == e->schemas->n || schema_compare(e->schemas->items[i], &s->salt, s->name) > 0); /* a name is new */
     memmove(e->schemas->items + i + 1, e->schemas->items + i, (e->schemas->n++ - i) * sizeof(*e->schemas->items));
     e->schemas->items[i] = s;
     return RP_OK;
@@ -167,6 +173,7 @@ static int add_schema(rp_engine *e, rp_schema *s) {
 static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     rp_schema *old = NULL;
     int rc = RP_OK;
+    BASE_ASSERT(s->refs == 1 && !s->of); /* which the list takes */
     pthread_mutex_lock(&e->lock);
     rp_schema **slot = find_slot(e, &s->salt, s->name);
     if (slot) {

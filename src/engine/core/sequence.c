@@ -23,6 +23,7 @@ static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t
 }
 
 int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+    BASE_ASSERT(n >= 0 && runs >= 0 && max_piece >= 0);
     if (format == kv_pool_shape(pool)->format) return pool_blocks(pool, n, runs, max_piece, keeps_windows);
     return (blocks_for(n) + runs) * kv_column_blocks(pool, format); /* spans of another format free no blocks */
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/sized.h"
@@ -37,6 +38,7 @@ void engine_publish(rp_engine *e) {
     for (const rp_job *c = e->places->flushing; c; c = c->next) running++;
     pthread_mutex_lock(&e->lock);
     memory.token_trie = e->board->status.memory.token_trie;
+    BASE_ASSERT(running <= e->n_live);
     e->board->status = (engine_status){
         .memory = memory,
         .store = stats,
@@ -61,6 +63,7 @@ int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
                            .kv_bytes_per_token = kv_shape_token_bytes(&shape)};
     pthread_mutex_lock(&e->lock);
     info.prepared = e->prepared;
+    BASE_ASSERT(e->n_live >= 0 && e->n_live <= e->max_sequences + e->max_queue);
     info.weights_cache = !e->prepared ? "" : e->weights ? weights_cache_state(e->weights)
                                                         : "off";
     info.running = BASE_MIN(e->board->status.running, e->n_live);
@@ -112,6 +115,7 @@ bool rp_engine_drain(rp_engine *e, int64_t timeout_ms) {
         rc = timeout_ms < 0 ? pthread_cond_wait(&e->board->drained, &e->lock) : pthread_cond_timedwait(&e->board->drained, &e->lock, &until);
     bool nothing = e->board->status.background == 0;
     e->board->n_draining--;
+    BASE_ASSERT(e->board->n_draining >= 0 && (nothing || timeout_ms >= 0));
     pthread_mutex_unlock(&e->lock);
     return nothing;
 }

@@ -69,6 +69,8 @@ typedef struct step {
 
 int steps_open(rp_engine *e, rp_error *err) {
     engine_steps *s = e->steps;
+    BASE_ASSERT(s->max_logits >= e->max_sequences && s->max_rows >= s->max_logits + e->chunk_tokens);
+    BASE_ASSERT(s->max_parts >= e->max_sequences + ENGINE_STEP_PREFILLS);
     size_t n_logits = (size_t)s->max_logits * (size_t)e->model->net.hp.n_outputs, n_hidden = (size_t)s->max_rows * (size_t)e->model->net.hp.n_embd;
     s->parts = base_calloc((size_t)s->max_parts, sizeof(*s->parts));
     s->reported = base_calloc((size_t)s->max_parts, sizeof(*s->reported));
@@ -91,7 +93,10 @@ void steps_close(engine_steps *s) {
     base_free(s->hidden);
 }
 
-static sequence *sequence_of(const step_part *p) { return p->job ? &p->job->seq : &p->prefill->seq; }
+static sequence *sequence_of(const step_part *p) {
+    BASE_ASSERT((p->job == NULL) != (p->prefill == NULL));
+    return p->job ? &p->job->seq : &p->prefill->seq;
+}
 
 /* ---- composing rows ---- */
 
@@ -105,6 +110,8 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     rp_engine *e = s->e;
     sequence *seq = sequence_of(p);
     int rc = RP_OK;
+    BASE_ASSERT(n >= 0 && n <= seq->n - seq->done && n_drafts >= 0);
+    BASE_ASSERT(n + n_drafts <= e->steps->max_rows - s->n_rows);
     p->first_row = s->n_rows;
     p->n_rows = n + n_drafts;
     if (p->job) rc = checkpoints_begin(p->job, &p->err);
@@ -125,6 +132,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
 /* Counts what the part's rows want: its last n_last rows want logits, others what features and prefills want. */
 static void count_wanted(step *s, step_part *p, int32_t n_last) {
     model_row *rows = s->e->steps->rows + p->first_row;
+    BASE_ASSERT(n_last >= 0 && n_last <= p->n_rows);
     for (int32_t i = 0; i < p->n_rows; i++) {
         rows[i].wants_logits |= i >= p->n_rows - n_last;
         p->n_logits += rows[i].wants_logits;
@@ -140,6 +148,7 @@ static void count_wanted(step *s, step_part *p, int32_t n_last) {
  * want logits. */
 static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int32_t n_last, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
+    BASE_ASSERT(s->n_parts < e->steps->max_parts);
     step_part *p = &e->steps->parts[s->n_parts];
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
     p->rc = append_rows(s, p, n, drafts, n_drafts);
@@ -216,6 +225,7 @@ static void add_answers(step *s) {
         lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
         answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
         drafts -= lookup->n_tokens;
+        BASE_ASSERT(drafts >= 0); /* there are rows for so many: rp_engine.steps.max_rows */
         step_add_part(s, c, NULL, 1, 1 + lookup->n_tokens, lookup->tokens, lookup->n_tokens);
     }
     e->steps->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
@@ -259,10 +269,12 @@ static int32_t list_waiting(const step *s) {
     int32_t n = 0;
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
         if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
-    for (int32_t i = 0; i < e->n_running; i++)
+    /* more may be resumed at once than are listed */
+    for (int32_t i = 0; i < e->n_running && s->n_parts + n < e->steps->max_parts; i++)
         if (has_piece(e->running[i]) && job_is_ready(e->running[i]))
             list[n] = (step_part){.job = e->running[i], .first_row = n}, n++;
     if (n == 0 && s->n_parts == 0) n = list_reading(s, list);
+    BASE_ASSERT(s->n_parts + n <= e->steps->max_parts);
     qsort(list, (size_t)n, sizeof(*list), compare_turns);
     return n;
 }
@@ -283,6 +295,7 @@ static bool must_be_plain(const step *s) {
  * of 8. */
 static int32_t fitting_rows(const cost_model *m, const cost_load *load, int64_t slots, int32_t most, double us) {
     int32_t rows = isinf(us) ? most : cost_model_overhead(m, load, (double)slots, most, us);
+    BASE_ASSERT(rows > 0 && rows <= most); /* every prompt makes progress */
     return rows < most && rows > ROUND_FROM ? rows - rows % ROUND_TO : rows;
 }
 
@@ -347,6 +360,7 @@ static void add_background(step *s) {
 /* ---- outcome ---- */
 
 static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
+    BASE_ASSERT(p->first_logits >= 0 && i >= 0 && i < p->n_logits && p->first_logits + i < e->steps->max_logits);
     return e->steps->logits + (size_t)(p->first_logits + i) * (size_t)e->model->net.hp.n_outputs;
 }
 
@@ -397,6 +411,7 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token = -1, n_drafts = rows - 1;
     const job_feature *again;
+    BASE_ASSERT(n_drafts == 0 || n_drafts == c->prompt_lookup.n_tokens);
     int rc = steps_draw_one(e, c, p, 0, &token, &again, err);
     while (!rc && !again && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
         push_token(c, token);
@@ -556,6 +571,7 @@ bool steps_run(rp_engine *e, step_result *out) {
             .states = e->steps->states,
         };
         bool waits = waits_for_disk(&s);
+        BASE_ASSERT(last != RP_STEP_BACKGROUND || s.n_parts == 1); /* invariant 8 */
         BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts && s.n_logits <= e->steps->max_logits);
         e->steps->n++;
         if (last == RP_STEP_DECODE) e->steps->last_plain = e->steps->n;

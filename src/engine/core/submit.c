@@ -39,6 +39,7 @@ static int job_queue(rp_job *c, rp_error *err) {
     if (!rc) rc = answer_stream_reserve(c->request->options.stream, err);
     if (rc) return rc;
     BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->salt, &(base_key){{0}})); /* invariant 7 */
+    BASE_ASSERT(c->phase == JOB_WAITING && !c->next);
     job_draft(c)->submitted_us = base_clock_us() - c->request->planned_us;
     if (c->request->options.deadline_ms > 0) job_draft(c)->deadline_us = c->request->submitted_us + (uint64_t)c->request->options.deadline_ms * 1000;
     pthread_mutex_lock(&e->lock);

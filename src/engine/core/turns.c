@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 
@@ -71,6 +72,7 @@ void turns_begin(turns *t, const base_key *salt, int32_t priority, double quantu
     turn now = {round_of(t, priority), quantum_us};
     if (!tenant) tenant = add_tenant(t, salt, priority, now);
     if (!tenant) return;
+    BASE_ASSERT(!tenant->waits); /* its first one */
     if (tenant->last.round < now.round) tenant->last = now;
     tenant->last.left_us = BASE_MIN(tenant->last.left_us, quantum_us);
     tenant->waits = true;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -48,6 +49,7 @@ static int32_t find_invocation(const rp_adapter *a, const int32_t *tokens, int32
 }
 
 static void do_without(rp_job *c, job_adapter *a) {
+    BASE_ASSERT(c->wants.adapter == &a->use && a->use.adapter);
     a->is_inactive = true;
     adapter_unref(a->use.adapter);
     a->use = (adapter_use){.adapter = NULL};
@@ -90,6 +92,7 @@ static int adapters_plan(rp_job *c, rp_error *err) {
 static void adapters_row(rp_job *c, BASE_UNUSED int32_t token, model_row *row) {
     const adapter_use *u = c->wants.adapter;
     if (!u) return;
+    BASE_ASSERT(u->adapter); /* an inactive one is not wanted */
     row->adapter = adapter_use_at(u, row->pos);
     row->adapter_scale = u->scale;
 }

@@ -26,7 +26,7 @@
 #include "pml/plan.h"
 
 /* The first tokens of modules are chosen first, up to this share of the chosen tokens
- * (docs/decisions/0016-blend-begins-with-beginnings.md). */
+ * (docs/decisions/0016-blend-recomputes-module-starts.md). */
 #define BEGINNINGS_PERCENT 75
 #define BEGINNING_TOKENS 8
 
@@ -102,9 +102,11 @@ static int blend_compose(rp_job *c, rp_error *err) {
     for (int32_t i = 0, need = -1; i < (int32_t)p->n_items; i++) {
         need += p->items[i].is_view;
         if (!may_choose_of(&p->items[i])) continue;
+        BASE_ASSERT(need < c->needs.n); /* one for each view */
         if (segment_need_is_whole(&c->needs.items[need])) list_tokens_of(c, b, (size_t)i, need);
         else b->n_forgotten += p->items[i].n_counted;
     }
+    BASE_ASSERT((size_t)b->n + (size_t)b->n_forgotten == n);
     if (b->n > 0) c->phase = JOB_PROBING;
     return RP_OK;
 }
@@ -115,6 +117,7 @@ static model_row blend_row_of(const rp_job *c, const blend_token *t) {
     const segment_need *need = &c->needs.items[t->need];
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
+    BASE_ASSERT(t->slot >= 0 && t->slot < need->view.n_tokens && t->slot / KV_SPAN_TOKENS < need->n_spans);
     const int32_t pos = s->pos + t->slot + need->view.shift;
     return (model_row){
         .token = pml_segment_tokens(l, s)[t->slot],
@@ -213,6 +216,7 @@ static int choose_of_view(rp_job *c, int32_t begin, int32_t end, const bool *cho
     job_blend *b = blend_of(c);
     const blend_token *t = &b->tokens[begin];
     int32_t n = 0;
+    BASE_ASSERT(begin < end && b->tokens[end - 1].item == t->item && b->tokens[end - 1].need == t->need);
     for (int32_t i = begin; i < end; i++)
         if (chosen[i]) slots[n++] = b->tokens[i].slot;
     bool all = n == c->plan->items[t->item].n_counted;
@@ -245,11 +249,13 @@ static void renew_views(rp_job *c) {
         need->view.n_again = p->items[i].n_again;
         need++;
     }
+    BASE_ASSERT(need == c->needs.items + c->needs.n); /* one for each view */
 }
 
 /* All deviations are computed: changes the plan, the job's tokens and its needs. */
 static int blend_mark(rp_job *c, rp_error *err) {
     job_blend *b = blend_of(c);
+    BASE_ASSERT(!b->chosen && b->done == b->n);
     size_t n = (size_t)BASE_MAX(b->n, 1);
     bool *chosen = base_calloc(n, sizeof(*chosen));
     int32_t *slots = base_alloc(n * sizeof(*slots)), n_fresh = c->plan->n_fresh;
@@ -258,6 +264,7 @@ static int blend_mark(rp_job *c, rp_error *err) {
     base_free(chosen);
     base_free(slots);
     if (rc) return rc;
+    BASE_ASSERT(c->plan->n_fresh - n_fresh <= c->wants.n_extra); /* invariant 6 */
     renew_views(c);
     job_list_runs(c);
     b->n_probed = b->n;

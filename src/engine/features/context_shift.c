@@ -131,6 +131,7 @@ static int copy_slots(rp_job *c, const kv_view *v, const uint64_t mask[KV_SPAN_B
     int32_t k = 0;
     for (int32_t slot = 0; slot < KV_SPAN_TOKENS; slot++)
         if (mask[slot / KV_BLOCK_SLOTS] >> slot % KV_BLOCK_SLOTS & 1) from[k++] = (kv_source){v->span, slot};
+    BASE_ASSERT(k == n);
     int rc = kv_selection_new(&all, shape->n_layers, kv_shape_heads(shape), n, err);
     if (rc) return rc;
     select_kept(c, v, from, all);
@@ -149,6 +150,7 @@ static int keep_first(rp_job *c, kv_context *to, rp_error *err) {
         uint64_t mask[KV_SPAN_BLOCKS];
         const int32_t n = mask_before(v, first_position(c) + shift_of(c)->kept, mask);
         if (n == 0) continue;
+        BASE_ASSERT(!kv_span_is_reduced(v->span)); /* such a request uses full KV */
         rc = kv_format_is_encoded(kv_span_format(v->span)) ? kv_context_add(to, v->span, v->shift, mask, err) : copy_slots(c, v, mask, n, to, err);
     }
     shift_of(c)->n_kept_views = to->n_views;
@@ -159,6 +161,7 @@ static int keep_first(rp_job *c, kv_context *to, rp_error *err) {
 static int keep_others(rp_job *c, int32_t end, int32_t n, size_t first, kv_context *to, int64_t *freed, rp_error *err) {
     const kv_context *from = &c->seq.context;
     int rc = RP_OK;
+    BASE_ASSERT(first <= from->n_views && n > 0);
     for (size_t i = first; i < from->n_views && !rc; i++) {
         const kv_view *v = &from->views[i];
         uint64_t before[KV_SPAN_BLOCKS], mask[KV_SPAN_BLOCKS];
@@ -215,6 +218,8 @@ static int context_shift_apply(rp_job *c, rp_error *err) {
     s->n++;
     c->n_dropped += n;
     c->positions[c->n_tokens - 1] -= n;
+    BASE_ASSERT(c->positions[c->n_tokens - 1] == job_answer_position(c, c->n_tokens - 1));
+    BASE_ASSERT(c->positions[c->n_tokens - 1] < c->engine->n_ctx);
     BASE_TRACE(ENGINE, "job %llu: context shift %d: %d positions dropped after the first %d; %lld blocks free",
                (unsigned long long)c->request->number, s->n, n, s->kept, (long long)freed);
     return RP_OK;

@@ -45,7 +45,7 @@ static job_embedding *embedding_of(const rp_job *c) { return job_feature_state(c
 /* An embedding ignores them. */
 static void embedding_options(rp_request *o) {
     if (o->pooling == RP_POOLING_OFF) return;
-    o->max_tokens = o->n_draft = o->n_stops = o->n_logprobs = 0;
+    o->max_tokens = o->n_draft = o->n_stops = o->n_logprobs = o->n_prompt_logprobs = 0;
     o->sampling = rp_sampling_defaults();
     o->stops = NULL;
     o->grammar = o->grammar_trigger = NULL;
@@ -77,6 +77,7 @@ static int embedding_ask(rp_job *c, const rp_request *o, rp_error *err) {
     const rp_pooling pooling = resolve(m, o->pooling);
     const int rc = check_options(m, o, err);
     if (rc || pooling == RP_POOLING_OFF) return rc;
+    BASE_ASSERT(pooling > RP_POOLING_MODEL);
     job_embedding *embedding = job_feature_add(c, &embedding_feature);
     if (!embedding) return base_fail_memory(err, sizeof(*embedding), "an embedding");
     embedding->pooling = pooling;
@@ -121,6 +122,7 @@ static int embedding_open(rp_job *c, rp_error *err) {
     c->wants.one_part = model_is_encoder(m);
     embedding->first_second = find_second(c);
     r->n_embedding = embedding->pooling == RP_POOLING_RANK ? m->net.hp.n_outputs : m->net.hp.n_embd;
+    BASE_ASSERT(r->n_embedding > 0);
     r->embedding = base_calloc((size_t)r->n_embedding, sizeof(float));
     embedding->sum = base_calloc((size_t)r->n_embedding, sizeof(double));
     if (!r->embedding || !embedding->sum) return base_fail_memory(err, (uint64_t)r->n_embedding * sizeof(double), "an embedding");
@@ -143,6 +145,7 @@ static void want_row(const rp_job *c, rp_pooling pooling, int32_t k, model_row *
 
 static void embedding_row(rp_job *c, int32_t token, model_row *row) {
     const job_embedding *embedding = embedding_of(c);
+    BASE_ASSERT(token < c->n_prompt); /* no answer follows */
     want_row(c, embedding->pooling, token, row);
     if (!c->wants.one_part) return;
     row->after = c->positions[c->n_prompt - 1] - row->pos;
@@ -167,6 +170,7 @@ static int embedding_settle(rp_job *c, const job_rows *rows, BASE_UNUSED rp_erro
     const bool ranks = embedding->pooling == RP_POOLING_RANK;
     const float *x = ranks ? rows->logits : rows->hidden;
     const int32_t width = c->result->n_embedding;
+    BASE_ASSERT(!c->wants.one_part || (rows->first == 0 && rows->n == c->n_prompt));
     BASE_ASSERT(ranks ? rows->n_hidden == 0 && rows->n_logits <= 1 : rows->n_logits == 0); /* the rows that embedding_row marked */
     for (int32_t i = 0; i < (ranks ? rows->n_logits : rows->n_hidden); i++, x += width)
         for (int32_t d = 0; d < width; d++) embedding->sum[d] += (double)x[d];

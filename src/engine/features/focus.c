@@ -108,6 +108,7 @@ static int32_t list_candidates(const rp_job *c, focus_token *out) {
         if (!item->is_view) continue;
         if (need >= 0) view += (size_t)c->needs.items[need].n_spans;
         need++;
+        BASE_ASSERT(need < c->needs.n); /* one for each view */
         if (!module_share_includes(item, RP_QUALITY_FOCUS)) continue;
         if (!segment_need_is_whole(&c->needs.items[need])) {
             f->n_forgotten += item->n_counted;
@@ -150,6 +151,7 @@ static int focus_begin(rp_job *c, rp_error *err) {
 /* In this stage, the sequence has one row. */
 static void focus_row(rp_job *c, BASE_UNUSED int32_t token, model_row *row) {
     const job_focus *f = focus_of(c);
+    BASE_ASSERT((f->stage == FOCUS_LOOKS) == (f->observer != NULL));
     if (f->stage == FOCUS_LOOKS) row->observer = f->observer;
 }
 
@@ -224,6 +226,7 @@ static void focus_change_context(rp_job *c, const job_focus *f) {
     for (int32_t i = 0; i < f->n_chosen; i++) {
         const focus_token *t = &f->chosen[i];
         const int32_t slot = t->slot % KV_SPAN_TOKENS;
+        BASE_ASSERT(t->view < context->n_views && !kv_span_is_reduced(context->views[t->view].span));
         kv_mask_clear(context->views[t->view].mask, slot, slot + 1);
     }
     c->seq.slots -= f->n_chosen;
@@ -231,6 +234,7 @@ static void focus_change_context(rp_job *c, const job_focus *f) {
 
 static void focus_begin_rows(rp_job *c) {
     job_focus *f = focus_of(c);
+    BASE_ASSERT(f->stage == FOCUS_LOOKS && c->seq.n - c->seq.done == 1);
     f->own = (focus_own){c->seq.tokens, c->seq.positions, c->seq.n, c->seq.done};
     c->seq.tokens = f->tokens;
     c->seq.positions = f->positions;
@@ -263,6 +267,7 @@ static int focus_choose(rp_job *c, rp_error *err) {
 
 static void focus_end_rows(rp_job *c) {
     job_focus *f = focus_of(c);
+    BASE_ASSERT(f->stage == FOCUS_RECOMPUTES && c->seq.tokens == f->tokens);
     c->seq.tokens = f->own.tokens;
     c->seq.positions = f->own.positions;
     c->seq.n = f->own.n;
@@ -290,6 +295,7 @@ static int focus_settle(rp_job *c, BASE_UNUSED const job_rows *rows, rp_error *e
 static int describe_item(rp_job *c, job_focus *f, int32_t begin, int32_t end, int32_t *slots, rp_error *err) {
     const focus_token *t = &f->chosen[begin];
     const int32_t n = end - begin;
+    BASE_ASSERT(n > 0 && f->chosen[end - 1].item == t->item && f->chosen[end - 1].need == t->need);
     for (int32_t i = 0; i < n; i++) slots[i] = t[i].slot;
     const bool all = n == c->plan->items[t->item].n_counted;
     int rc = pml_plan_again(c->plan, t->item, slots, n, focus_reason, err);

@@ -99,6 +99,7 @@ static void reduction_close_engine(rp_engine *e) { base_free(e->reduction); }
 /* Whether it is asked for has changed. */
 static void reduction_tell(rp_job *c) {
     const job_reduction *r = reduction_of(c);
+    BASE_ASSERT(!r->asked || (r->slots > 0) != (r->permille > 0));
     c->wants.exclusive = r->asked;
     c->wants.n_observed = r->asked ? sequence_method_rows(r->method) : 0;
 }
@@ -248,6 +249,7 @@ static void sort_slots(listing *l) {
     qsort(l->slots, (size_t)l->n, sizeof(*l->slots), compare_positions);
     for (int32_t rank = 0; rank < l->n; rank++) {
         sequence_slot *s = &l->slots[rank];
+        BASE_DCHECK(rank == 0 || l->slots[rank - 1].pos < s->pos); /* invariant 4 of kv */
         l->ranks[s->slot] = rank;
         s->slot = l->sources[s->slot].slot;
     }
@@ -269,6 +271,7 @@ static int listing_open(listing *l, const kv_context *context, rp_error *err) {
             l->sources[n++] = (kv_source){v->span, slot};
         }
     }
+    BASE_ASSERT(n == l->n);
     sort_slots(l);
     return RP_OK;
 }
@@ -282,6 +285,7 @@ static bool continues_run(const listing *l, int32_t n_before, const kv_view *bef
 /* End of the run that begins with view i, which does not stay whole, after `first` listed slots; *n: the slots of the run. */
 static size_t end_of_run(const listing *l, const kv_context *context, size_t i, int32_t first, int32_t *n) {
     const kv_view *views = context->views;
+    BASE_ASSERT(i < context->n_views && !stays_whole(&views[i]));
     *n = kv_mask_count(views[i++].mask);
     for (; i < context->n_views && continues_run(l, first + *n, &views[i - 1], &views[i]); i++) *n += kv_mask_count(views[i].mask);
     return i;
@@ -289,6 +293,7 @@ static size_t end_of_run(const listing *l, const kv_context *context, size_t i, 
 
 /* The part of the selection that n sources from `first` on have. */
 static int select_run(kv_selection **out, const kv_selection *all, const listing *l, int32_t first, int32_t n, rp_error *err) {
+    BASE_ASSERT(first >= 0 && n > 0 && first + n <= l->n);
     int rc = kv_selection_new(out, all->n_layers, all->n_kv_heads, n, err);
     for (int32_t head = 0; head < all->n_layers * all->n_kv_heads && !rc; head++)
         for (int32_t i = 0; i < n; i++)
@@ -325,6 +330,7 @@ static int compose_reduced(rp_job *c, kv_context *to, const kv_selection *all, c
         if (n > 0) rc = add_run(c, to, all, l, first, n, views[i].shift, err);
         first += n;
     }
+    BASE_ASSERT(rc || first == l->n); /* each listed slot is in a run */
     return rc;
 }
 
@@ -368,6 +374,7 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
     else {
         const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape), kept = count_kept(selection);
         const int64_t whole = kv_context_slots(&c->seq.context) - l->n;
+        BASE_ASSERT(kept <= n_heads * l->n && whole >= 0);
         r->share = (double)kept / (double)(n_heads * l->n);
         c->seq.slots = whole + (kept + n_heads - 1) / n_heads;
         take_context(c, &to);
@@ -394,6 +401,7 @@ static bool is_kept(const rp_job *c, int32_t pos) {
 
 static void add_candidates(const rp_job *c, const listing *l, int32_t first, int32_t n, candidates *out) {
     const int32_t before = out->n_slots;
+    BASE_ASSERT(n >= 0 && first + n <= l->n);
     for (int32_t i = first; i < first + n; i++)
         if (!is_kept(c, l->slots[l->ranks[i]].pos)) out->slots[out->n_slots++] = l->slots[l->ranks[i]];
     if (out->n_slots > before) out->run_ends[out->n_runs++] = out->n_slots;
@@ -407,6 +415,7 @@ static void list_candidates(const rp_job *c, const listing *l, candidates *out) 
         add_candidates(c, l, out->first, n, out);
         out->first += n;
     }
+    BASE_ASSERT(out->first == l->n);
 }
 
 static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
@@ -417,6 +426,7 @@ static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err)
     if (!all.slots) return base_fail_memory(err, bytes, "the slots of a prompt");
     all.run_ends = (int32_t *)(all.slots + l->n);
     list_candidates(c, l, &all);
+    BASE_ASSERT((size_t)all.n_runs <= c->seq.context.n_views);
     int rc = slot_bounds_new(&r->bounds, kv_pool_shape(c->engine->pool), &c->seq.context, all.slots, all.n_slots, all.run_ends, all.n_runs, mean,
                              c->plan->end, err);
     base_free(all.slots);
@@ -440,6 +450,7 @@ static int reduction_apply(rp_job *c, rp_error *err) {
     int rc = listing_open(&l, &c->seq.context, err);
     if (l.sources) {
         const int32_t n_others = l.n - kept_tokens(c), mean = mean_of(r, n_others);
+        BASE_ASSERT(n_others >= 0 && mean <= n_others); /* the kept tokens are listed */
         r->bytes_before = kv_context_bytes(&c->seq.context);
         r->share = 1;
         if (mean < n_others) rc = sequence_method_is_dynamic(r->method) ? bound_slots(c, &l, mean, err) : reduce(c, &l, mean, err);

@@ -100,6 +100,7 @@ static void unlink_use(answer_memory *m, uint32_t i) {
 }
 
 static void answer_memory_forget(answer_memory *m, uint32_t i) {
+    BASE_ASSERT(i < ANSWER_MEMORY_ANSWERS && m->answers[i].tokens);
     kept_answer *a = &m->answers[i];
     uint32_t *link = answer_memory_bucket_of(m, &a->key);
     while (*link != i) link = &m->answers[*link].next;
@@ -128,6 +129,7 @@ void answer_memory_put(answer_memory *m, const base_key *key, int32_t *tokens, s
     while (m->first_free == NONE || m->n_tokens + n > ANSWER_MEMORY_TOKENS) answer_memory_forget(m, m->oldest);
     uint32_t *bucket = answer_memory_bucket_of(m, key);
     i = m->first_free;
+    BASE_ASSERT(!m->answers[i].tokens);
     m->first_free = m->answers[i].next;
     m->answers[i] = (kept_answer){.key = *key, .tokens = tokens, .n = n, .next = *bucket};
     *bucket = i;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -48,6 +49,7 @@ int auto_modules_plan(rp_job *c, rp_error *err) {
     a->misses = base_calloc((size_t)c->n_prompt, sizeof(*a->misses));
     if (!a->ends || !a->misses) return base_fail_memory(err, (size_t)c->n_prompt * sizeof(*a->ends), "the chunks of a prompt");
     a->n = token_chunks_cut(c->tokens, c->n_prompt, classes, a->ends);
+    BASE_ASSERT(a->n <= c->n_prompt);
     name_beginning(c);
     return RP_OK;
 }
@@ -61,6 +63,7 @@ void job_auto_close(job_auto *a) {
 /* ---- modules ---- */
 
 bool auto_module_text(const rp_job *c, int32_t begin, int32_t end, module_text *out) {
+    BASE_ASSERT(begin > 0 && begin < end && end <= c->n_prompt); /* the first token is in each module besides */
     out->n = end - begin + 1;
     out->tokens = base_alloc((size_t)out->n * sizeof(*out->tokens));
     out->positions = base_alloc((size_t)out->n * sizeof(*out->positions));
@@ -113,6 +116,7 @@ static void run_names_open(run_names *n, const rp_job *c) {
 /* The root after the run [first, end) of the chunk that begins at `begin`. */
 static base_key run_names_next(run_names *n, const rp_job *c, int32_t begin, int32_t first, int32_t end) {
     base_key key;
+    BASE_ASSERT(n->done <= first && begin < first && first < end); /* runs rise */
     base_hash_bytes(&n->h, c->tokens + n->done, (size_t)(end - n->done) * sizeof(*c->tokens));
     n->done = end;
     base_hash_u64(&n->h, (uint64_t)begin);
@@ -125,6 +129,7 @@ static base_key run_names_next(run_names *n, const rp_job *c, int32_t begin, int
 
 /* Adds the run of a chunk, from token `first` of the prompt on. */
 static bool push_run(rp_job *c, span_path *path, int32_t begin, int32_t first, int32_t end, int32_t at, const base_key *key) {
+    BASE_ASSERT(first >= at && first - begin >= AUTO_LINK && path->n_tokens == (size_t)(1 + end - begin));
     moved_run *r = moved_kv_push(&c->moved, path);
     if (!r) {
         span_path_release(path);
@@ -172,6 +177,7 @@ static void choose_runs(rp_job *c) {
 void auto_modules_find(rp_job *c) {
     job_auto *a = &c->automatic;
     if (a->n == 0 || !may_use_runs(c)) return;
+    BASE_ASSERT(c->moved.n_runs == 0); /* no shifted_reuse besides */
     memset(a->misses, 0, (size_t)a->n * sizeof(*a->misses));
     if (!a->allowed) return;
     choose_runs(c);

@@ -75,11 +75,13 @@ static bool leaves_any(const rp_job *c) {
 /* The next number of tokens, more than n, after which a checkpoint has to be made. */
 static int32_t next_point(const rp_job *c, int32_t n) {
     const int32_t every = tokens_between(c->engine), most = job_most_found(c);
+    BASE_ASSERT(every > 0 && n >= 0);
     int32_t next = n - n % every + every;
     if (most > n) next = BASE_MIN(next, most);
     if (c->states.branch > n) next = BASE_MIN(next, c->states.branch);
     for (const rp_job *w = c->engine->waiting; w; w = w->next)
         if (w->waits_for == c && w->waits_until > n) next = BASE_MIN(next, w->waits_until);
+    BASE_ASSERT(next > n);
     return next;
 }
 
@@ -100,6 +102,7 @@ static void save(rp_job *c) {
     job_states *s = &c->states;
     const int32_t n = prefix_computed(c);
     kv_span *span;
+    BASE_ASSERT(s->now && n > s->last && n <= c->n_tokens);
     if (span_store_free_blocks(e->store) < kv_states_blocks(e->pool) || kv_span_new_states(&span, e->pool, c->positions[n - 1] + 1, NULL)) {
         BASE_TRACE(ENGINE, "job %llu: no memory for a checkpoint after %d tokens", (unsigned long long)c->request->number, n);
         return;
@@ -126,6 +129,7 @@ void checkpoints_give(rp_job *c) {
     int32_t n_left = 0;
     for (int32_t i = 0; i < s->n_unnamed; i++) {
         const int32_t n = s->unnamed[i].n_tokens, n_before = s->unnamed[i].n_before;
+        BASE_ASSERT(n > n_before && n_before >= 0);
         if (c->shares && (size_t)n > c->path.n_tokens) {
             s->unnamed[n_left++] = s->unnamed[i];
             continue;

@@ -54,6 +54,7 @@ static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
 static int whole_answer(const rp_job *c, int32_t n_sampled, base_buffer *text, token_list *tokens) {
     const pml_opened *o = &c->plan->opened;
     const token_list *prompt = &c->plan->tokens;
+    BASE_ASSERT(o->n_tokens <= prompt->n && n_sampled <= c->result->n_tokens);
     int rc = base_buffer_append(text, o->begun ? o->begun : "", o->n_begun);
     if (!rc) rc = base_buffer_append_str(text, c->result->text);
     if (!rc && o->n_begun > 0) rc = token_list_append(tokens, prompt->ids + o->n_tokens, prompt->n - o->n_tokens);

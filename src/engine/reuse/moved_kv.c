@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -21,6 +22,7 @@ bool moved_kv_can_move(const span_path *p) {
 }
 
 moved_run *moved_kv_push(job_moved *m, const span_path *path) {
+    BASE_ASSERT(!m->tokens && m->n == 0 && m->n_added == 0); /* runs are chosen before their tokens are removed */
     size_t cap = (size_t)m->cap_runs;
     if (base_grow((void **)&m->runs, &cap, (size_t)m->n_runs + 1, MOST_RUNS, sizeof(*m->runs))) return NULL;
     m->cap_runs = (int32_t)cap;
@@ -39,6 +41,7 @@ int32_t moved_kv_index(const job_moved *m, int32_t token) {
 
 /* Moves what follows a run: from index `from` of the job's arrays to `to`. */
 static void move_tokens(rp_job *c, int32_t to, int32_t from, int32_t n) {
+    BASE_ASSERT(to >= 0 && from >= 0 && n >= 0 && BASE_MAX(to, from) + n <= c->cap_tokens);
     memmove(c->tokens + to, c->tokens + from, (size_t)n * sizeof(*c->tokens));
     memmove(c->positions + to, c->positions + from, (size_t)n * sizeof(*c->positions));
 }
@@ -53,6 +56,8 @@ static int take_tokens(rp_job *c) {
     for (int32_t i = 0; i < m->n_runs; i++) {
         moved_run *r = &m->runs[i];
         const int32_t end = r->first + r->n, next = i + 1 < m->n_runs ? m->runs[i + 1].first : c->n_tokens;
+        BASE_ASSERT(r->n > 0 && r->from >= 0 && (size_t)(r->from + r->n) <= r->path.n_tokens);
+        BASE_ASSERT(r->first >= done && end <= next && end < c->n_prompt + c->n_resumed); /* not the last token */
         memcpy(m->tokens + done, c->tokens + r->first, (size_t)r->n * sizeof(*m->tokens));
         r->at = r->first - done;
         done += r->n;
@@ -76,6 +81,7 @@ void moved_kv_put_back(rp_job *c) {
         memcpy(c->tokens + r->first, m->tokens + done, (size_t)r->n * sizeof(*m->tokens));
         for (int32_t k = 0; k < r->n; k++) c->positions[r->first + k] = r->pos + k;
     }
+    BASE_ASSERT(done == 0);
     c->n_tokens += m->n;
     c->n_prompt += m->n;
     if (m->n > 0) c->n_runs -= m->n_runs;
@@ -105,9 +111,15 @@ void moved_kv_release_paths(job_moved *m) {
 /* ---- the path ---- */
 
 int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most) {
-    const span_root root = {.salt = c->salt, .key = c->moved.runs[c->moved.n_runs - 1].key};
+    BASE_ASSERT(c->moved.n_runs > 0 && c->moved.n_turned == c->moved.n_runs - 1 && removed <= most);
+    const moved_run *r = &c->moved.runs[c->moved.n_runs - 1];
+    const span_root root = {.salt = c->salt, .key = r->key};
     const size_t before = c->path.n_tokens;
-    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed), NULL)) return -1;
+    BASE_ASSERT(r->has_key && before == (size_t)(r->first + r->n - removed)); /* all tokens before it, but for runs */
+    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed), NULL)) {
+        c->shares = false; /* the path may end at that root */
+        return -1;
+    }
     c->moved.n_turned++;
     return (int32_t)(c->path.n_tokens - before);
 }
@@ -115,6 +127,7 @@ int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most) {
 /* ---- the context ---- */
 
 int moved_kv_add_views(rp_job *c, rp_error *err) {
+    BASE_ASSERT(c->moved.n_added < c->moved.n_runs);
     moved_run *r = &c->moved.runs[c->moved.n_added];
     const int32_t begin = r->from, end = begin + r->n;
     int32_t at = 0, rc = RP_OK;

@@ -46,7 +46,7 @@ bool moved_kv_can_move(const span_path *p);
 /* Adds a run, which takes the path over on success; later ones are further back in the prompt. NULL: no memory. */
 moved_run *moved_kv_push(job_moved *m, const span_path *path);
 /* The job's path is complete up to the last run, which has a key; `removed`: tokens of all runs. Continues it after the run, as far as tokens
- * before index `most` of the whole prompt are cached: returns their number; -1: no memory. */
+ * before index `most` of the whole prompt are cached: returns their number; -1: no memory, and the job adds nothing to the cache. */
 int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most);
 /* All runs are chosen: the job's hits are those of its path, and its tokens those outside the runs. false: no memory; the job has no runs, and
  * does without a cache. */

@@ -57,6 +57,7 @@ static int prefix_turn(rp_job *c, int32_t k, int32_t n, rp_error *err) {
 static bool is_known_elsewhere(const rp_engine *e, const rp_job *c) {
     const int32_t k = job_scope_of(c, c->n_found), n = BASE_MIN(job_most_found(c), job_scope_end(c, k));
     const span_root root = job_scope_root(c, k);
+    BASE_ASSERT(n >= c->n_found);
     if (c->found_end != SPAN_END_NEW || c->scopes[k].first != c->n_found) return false;
     return span_tree_knows(e->tree, &root, c->tokens + c->n_found, (size_t)(n - c->n_found));
 }
@@ -70,6 +71,7 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
         rc = prefix_turn(c, k, BASE_MIN(n, job_scope_end(c, k)), err);
     if (!rc) checkpoints_find(c);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
+    BASE_ASSERT(c->n_found <= n);
     c->n_found_steps = c->path.n_steps;
     c->found_end = c->path.end;
     c->n_known = 0;
@@ -89,6 +91,7 @@ size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *u
         found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn, user, &states);
         if (states.n_tokens > 0) to_states = before + states.n_tokens, last = states;
     }
+    BASE_ASSERT(found <= (size_t)n && to_states <= found);
     if (!e->is_recurrent) return found;
     if (fn && to_states > 0) fn(user, &last.key);
     return to_states;
@@ -147,16 +150,21 @@ int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
 
 int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
+    int32_t n_roots = c->n_scopes - 1; /* of the text: their turns are before those after runs, which are in the last scope */
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
-        if (!s->span && c->moved.n_added < c->moved.n_turned) rc = moved_kv_add_views(c, err);
-        if (!s->span) continue;                  /* a turn */
+        if (!s->span) { /* a turn */
+            if (n_roots > 0) n_roots--;
+            else if (c->moved.n_added < c->moved.n_turned) rc = moved_kv_add_views(c, err);
+            continue;
+        }
         BASE_ASSERT(kv_span_is_sealed(s->span)); /* invariant 3 */
         uint64_t mask[KV_SPAN_BLOCKS];
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);
     }
     BASE_ASSERT(c->n_found < job_n_given(c)); /* the last token is computed, for its logits */
+    BASE_ASSERT(rc || c->moved.n_added == c->moved.n_turned);
     c->seq.context.format = c->format;
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;
@@ -203,6 +211,7 @@ static void give_spans(rp_job *c, bool all) {
         span_store_set_reader(c->engine->store, (span_reader){0});
         c->first_own_view++;
         c->n_given += n;
+        BASE_ASSERT(c->n_given <= prefix_computed(c));
     }
 }
 
@@ -212,6 +221,7 @@ void prefix_give(rp_job *c, bool all) {
 }
 
 int prefix_leave(rp_job *c, rp_error *err) {
+    BASE_ASSERT(c->phase == JOB_DECODE);
     prefix_give(c, true);
     c->shares = false;
     kv_context_close(&c->seq.context); /* other requests share the prompt's KV only */

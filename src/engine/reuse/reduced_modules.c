@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/memory.h"
 #include "engine/core/engine_state.h"
@@ -28,6 +29,7 @@ static void add_key(rp_engine *e, const base_key *key) {
     reduced_modules *r = e->reduced_modules;
     pthread_mutex_lock(&e->lock);
     const size_t i = reduced_modules_index(r, key);
+    BASE_ASSERT(i == 0 || memcmp(&r->keys[i - 1], key, sizeof(*key)) < 0);
     if (!is_at(r, i, key) && !base_grow((void **)&r->keys, &r->cap, r->n + 1, REDUCED_MODULES_MAX, sizeof(*r->keys))) {
         memmove(r->keys + i + 1, r->keys + i, (r->n++ - i) * sizeof(*r->keys));
         r->keys[i] = *key;
@@ -36,11 +38,13 @@ static void add_key(rp_engine *e, const base_key *key) {
 }
 
 void reduced_modules_add(rp_engine *e, const pml_segment *s) {
+    BASE_ASSERT(s->keep > 0);
     const base_key key = pml_reduced_key(s, 0);
     add_key(e, &key);
 }
 
 bool reduced_modules_has(rp_engine *e, const pml_segment *s) {
+    BASE_ASSERT(s->keep > 0); /* others have no such key */
     const base_key key = pml_reduced_key(s, 0);
     pthread_mutex_lock(&e->lock);
     const bool has = is_at(e->reduced_modules, reduced_modules_index(e->reduced_modules, &key), &key);

@@ -62,6 +62,7 @@ static void hurry_prefill(segment_prefill *prefill, rp_job *asker) {
 }
 
 static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill) {
+    BASE_ASSERT(!prefill->waiters);
     segment_prefill **link = &e->prefills;
     while (*link && *link != prefill) link = &(*link)->next;
     if (*link) *link = prefill->next;
@@ -113,6 +114,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
                                         int depth, rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[view->segment];
+    BASE_ASSERT(view->reduced ? s->keep > 0 : s->n_spans > 0);
     if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "the scopes of modules are nested %d deep", depth);
     int rc = check_end(e, (int64_t)s->pos + s->n_tokens, err);
     if (rc) return rc;
@@ -142,6 +144,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
 
 int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err) {
     kv_context *c = &prefill->seq.context;
+    BASE_ASSERT(!prefill->composed && prefill->seq.done == 0 && c->n_views == 0);
     int rc = segment_needs_compose(&prefill->needs, segment_prefill_layout(prefill), c, err);
     if (!prefill->in_background) segment_needs_use(e, &prefill->needs, segment_prefill_layout(prefill));
     prefill->seq.slots = kv_context_slots(c);
@@ -152,6 +155,7 @@ int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *er
 }
 
 int32_t segment_prefill_most_rows(const segment_prefill *prefill) {
+    BASE_ASSERT(prefill->composed && prefill->needs.n_missing == 0);
     return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq) : prefill->seq.n - prefill->seq.done;
 }
 
@@ -203,6 +207,7 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     const pml_layout *l = schema->layout;
     const base_key *keys = pml_segment_keys(l, s);
     int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
+    BASE_ASSERT(i >= 0 && i < s->n_spans && n == BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - first));
     char label[RECORD_MAX_LABEL + 1];
     const span_terms terms = terms_of(l, s);
     record about = {
@@ -222,6 +227,7 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
 static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, int32_t n, kv_span *span, rp_error *err) {
     const pml_layout *l = schema->layout;
     char label[RECORD_MAX_LABEL + 1];
+    BASE_ASSERT(i >= 0 && i < n && kv_span_parts(span) == n); /* a lookup learns their number from the first one */
     const span_terms terms = terms_of(l, s);
     record about = {
         .kind = RECORD_REDUCED,
@@ -275,6 +281,7 @@ static int finish_spans(rp_engine *e, segment_prefill *prefill, kv_span ***out, 
     kv_span **spans = *out = base_calloc((size_t)s->n_spans, sizeof(*spans));
     int rc = spans ? RP_OK : base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*spans), "spans");
     kv_context_close(c);
+    BASE_ASSERT(c->n_views >= (size_t)s->n_spans); /* the last ones */
     for (int32_t i = 0; i < s->n_spans && !rc; i++) {
         const size_t view = c->n_views - (size_t)s->n_spans + (size_t)i;
         if (kv_format_is_encoded(s->format) && (rc = encode_span(e, prefill, view, err))) return rc;
@@ -301,6 +308,7 @@ static int finish_reduced(rp_engine *e, segment_prefill *prefill, kv_span ***out
 int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
     const pml_segment *s = segment_prefill_segment(prefill);
     kv_span **spans = NULL;
+    BASE_ASSERT(prefill->composed && prefill->seq.done == prefill->seq.n);
     int32_t n = prefill->reduction ? 0 : s->n_spans;
     int rc = prefill->reduction ? finish_reduced(e, prefill, &spans, &n, err) : finish_spans(e, prefill, &spans, err);
     if (!rc) rc = segment_prefill_hand_over(prefill, spans, n, err);
@@ -325,6 +333,7 @@ static void forget_spans(segment_need *need) {
 }
 
 void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err) {
+    BASE_ASSERT(err->code != RP_OK); /* its waiters would wait for ever */
     for (segment_need *w = prefill->waiters, *next; w; w = next) {
         next = w->next;
         forget_spans(w);
@@ -441,6 +450,7 @@ int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_co
 }
 
 void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layout *l) {
+    BASE_ASSERT(needs->n_missing == 0);
     for (int32_t k = 0; k < needs->n; k++) {
         const pml_segment *s = &l->segments[needs->items[k].view.segment];
         span_terms terms = terms_of(l, s);
@@ -450,6 +460,7 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
 }
 
 bool segment_need_is_whole(const segment_need *need) {
+    BASE_ASSERT(!need->prefill && need->n_spans > 0); /* it is met */
     for (int32_t i = 0; i < need->n_spans; i++)
         if (kv_span_readable_from(need->spans[i]) != INT32_MIN) return false;
     return true;
@@ -457,7 +468,7 @@ bool segment_need_is_whole(const segment_need *need) {
 
 void segment_needs_remove(segment_needs *needs, int32_t index) {
     segment_need *need = &needs->items[index];
-    BASE_ASSERT(needs->n_missing == 0);
+    BASE_ASSERT(needs->n_missing == 0 && index >= 0 && index < needs->n);
     forget_spans(need);
     memmove(need, need + 1, (size_t)(--needs->n - index) * sizeof(*need));
 }

@@ -94,6 +94,7 @@ static int add_piece(segment_reduction *r, bool is_own, rp_error *err) {
 static int append_tokens(segment_reduction *r, int32_t begin, int32_t end, bool holes, rp_error *err) {
     const int32_t *tokens = pml_segment_tokens(r->layout, r->segment);
     int rc = RP_OK;
+    BASE_ASSERT(begin >= 0 && begin < end && end <= r->segment->n_tokens);
     for (int32_t i = begin; i < end && !rc; i++)
         if (holes || !r->left_out || !r->left_out[i]) rc = token_list_push(&r->tokens, tokens[i]);
     return rc ? base_fail_memory(err, (uint64_t)(end - begin) * sizeof(*tokens), "tokens") : RP_OK;
@@ -132,6 +133,7 @@ static int list_repetitions(segment_reduction *r, rp_error *err) {
 /* The segment's own positions; then those after it, for each repetition. */
 static int list_positions(segment_reduction *r, rp_error *err) {
     const pml_segment *s = r->segment;
+    BASE_ASSERT(r->n_pieces > 0 && (size_t)r->pieces[r->n_pieces - 1].end == r->tokens.n); /* pieces have all tokens */
     r->positions = base_alloc((r->tokens.n + 1) * sizeof(*r->positions));
     if (!r->positions) return base_fail_memory(err, r->tokens.n * sizeof(*r->positions), "positions");
     for (int32_t p = 0, i = 0, first = 0; p < r->n_pieces; first = r->pieces[p++].end)
@@ -145,12 +147,15 @@ static int list_left_out(segment_reduction *r, rp_error *err) {
     if (s->n_holes == 0) return RP_OK;
     r->left_out = base_calloc((size_t)s->n_tokens, sizeof(*r->left_out));
     if (!r->left_out) return base_fail_memory(err, (uint64_t)s->n_tokens, "a module to reduce");
-    for (int32_t i = 0; i < s->n_holes; i++)
+    for (int32_t i = 0; i < s->n_holes; i++) {
+        BASE_ASSERT(holes[i].offset >= 0 && holes[i].len <= s->n_tokens - holes[i].offset);
         for (int32_t k = 0; k < holes[i].len; k++) r->left_out[holes[i].offset + k] = true;
+    }
     return RP_OK;
 }
 
 int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layout *l, const pml_segment *s, rp_error *err) {
+    BASE_ASSERT(s->keep > 0);
     segment_reduction *r = *out = base_calloc(1, sizeof(*r));
     if (!r) return base_fail_memory(err, sizeof(*r), "a module to reduce");
     *r = (segment_reduction){.engine = e, .layout = l, .segment = s, .method = l->formats.method};
@@ -194,6 +199,7 @@ void segment_reduction_free(segment_reduction *r) {
 /* Upper bound of the blocks that a share of the slots of n tokens takes, in 1/1000: a head has a partly filled cell. */
 static int64_t most_reduced_blocks(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t permille) {
     const kv_shape *shape = kv_pool_shape(pool);
+    BASE_ASSERT(permille > 0 && permille <= REDUCTION_ALL);
     const int64_t kept = ((int64_t)n * permille + 999) / 1000, most = (n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     const int64_t n_cells = (int64_t)shape->n_layers * kv_shape_heads(shape) * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, most);
     return kv_reduced_blocks(pool, format, n_cells, (n + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS);
@@ -220,6 +226,8 @@ static int open_scores(segment_reduction *r, rp_error *err) {
 
 int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err) {
     forget_scores(r);
+    BASE_ASSERT(seq->done == 0);
+    BASE_ASSERT(r->recomputes || seq->context.n_views >= (size_t)r->segment->n_spans); /* its full spans are last */
     r->piece = 0;
     r->first_view = seq->context.n_views - (r->recomputes ? 0 : (size_t)r->segment->n_spans);
     seq->tokens = r->tokens.ids;
@@ -230,7 +238,10 @@ int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err) 
 }
 
 /* Where the current rows end: with the piece, or with the judged tokens of a candidate. */
-static int32_t end_of_rows(const segment_reduction *r) { return r->judges ? r->judged_end : r->pieces[r->piece].end; }
+static int32_t end_of_rows(const segment_reduction *r) {
+    BASE_ASSERT(r->piece < r->n_pieces && (!r->judges || r->piece == r->repeated));
+    return r->judges ? r->judged_end : r->pieces[r->piece].end;
+}
 
 int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) { return end_of_rows(r) - seq->done; }
 
@@ -260,6 +271,7 @@ static void end_own(segment_reduction *r, sequence *seq) {
 static void drop_views(segment_reduction *r, sequence *seq, size_t first) {
     kv_context *c = &seq->context;
     uint64_t bytes = 0;
+    BASE_ASSERT(first >= r->first_view && first <= c->n_views); /* the scope stays */
     for (size_t i = first; i < c->n_views; i++)
         if (kv_span_is_unshared(c->views[i].span)) bytes += kv_span_bytes(c->views[i].span);
     kv_context_drop(c, c->n_views - first);
@@ -314,6 +326,7 @@ static int add_candidate(segment_reduction *r, sequence *seq, int32_t permille, 
 
 /* The next candidate is judged by the first repetition; after the last one, all tokens are computed. */
 static int next_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
+    BASE_ASSERT(r->low >= 0 && r->low <= r->high && r->high <= LAST_SHARE);
     drop_views(r, seq, r->first_view);
     r->judges = r->low < r->high;
     r->nll = 0;
@@ -331,6 +344,7 @@ static int next_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
 static int begin_search(segment_reduction *r, sequence *seq, rp_error *err) {
     static const base_key key;
     const size_t n = (size_t)r->segment->n_spans;
+    BASE_ASSERT(is_auto(r) && !r->run && !r->scores && seq->context.n_views >= r->first_view + n);
     r->run = base_alloc(n * sizeof(*r->run));
     if (!r->run) return base_fail_memory(err, n * sizeof(*r->run), "a module to reduce");
     for (size_t i = 0; i < n; i++) {
@@ -347,6 +361,7 @@ static int begin_search(segment_reduction *r, sequence *seq, rp_error *err) {
 
 /* A candidate is computed: is it good enough? */
 static int end_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
+    BASE_ASSERT(r->judges && r->low < r->high);
     const int32_t middle = (r->low + r->high) / 2, n = r->judged_end - r->judged;
     const bool is_good = r->nll - r->full_nll <= -log(SEGMENT_REDUCTION_LIKELIHOOD) * n;
     if (is_good) r->high = middle;
@@ -358,7 +373,9 @@ static int end_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
 
 /* Views of the repetition's rows: those after the segment's full or reduced spans. */
 static size_t own_views(const segment_reduction *r, const sequence *seq) {
-    return seq->context.n_views - r->first_view - (r->judges ? (size_t)r->n_candidates : (size_t)r->segment->n_spans);
+    const size_t before = r->first_view + (r->judges ? (size_t)r->n_candidates : (size_t)r->segment->n_spans);
+    BASE_ASSERT(before <= seq->context.n_views);
+    return seq->context.n_views - before;
 }
 
 static int end_repetition(segment_reduction *r, sequence *seq, rp_error *err) {
@@ -420,6 +437,7 @@ static int select_slots(segment_reduction *r, const kv_span *const *spans, kv_se
 
 int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out, int32_t *n, rp_error *err) {
     const size_t n_run = (size_t)r->segment->n_spans;
+    BASE_ASSERT(!r->judges && (!is_auto(r) || (r->run && r->low == r->high))); /* the share is found */
     const kv_span **run = base_alloc(n_run * sizeof(*run));
     kv_selection *selection = NULL;
     *out = NULL;

@@ -18,6 +18,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -63,7 +64,10 @@ static uint64_t hash_window(const int32_t *tokens) {
     return h;
 }
 
-static uint32_t place_of(const new_text *x, uint64_t h) { return (uint32_t)((h ^ h >> 29) * HASH_FACTOR >> 32) & (x->n_table - 1); }
+static uint32_t place_of(const new_text *x, uint64_t h) {
+    BASE_DCHECK(x->n_table > 0 && (x->n_table & (x->n_table - 1)) == 0);
+    return (uint32_t)((h ^ h >> 29) * HASH_FACTOR >> 32) & (x->n_table - 1);
+}
 
 static bool new_text_open(new_text *x, const rp_job *c) {
     const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
@@ -95,6 +99,7 @@ static bool old_text_read(old_text *o, size_t most) {
         memcpy(o->tokens + o->n, span_step_tokens(&o->path.steps[i], &pos), (size_t)o->path.steps[i].n_tokens * sizeof(*o->tokens));
         o->n += o->path.steps[i].n_tokens;
     }
+    BASE_ASSERT((size_t)o->n == o->path.n_tokens);
     return true;
 }
 
@@ -121,6 +126,7 @@ static common_piece longest_at(const new_text *x, uint64_t h, const old_text *o,
 /* Position of a token of a path. */
 static int32_t position_in(const span_path *p, int32_t index) {
     int32_t pos = 0;
+    BASE_ASSERT(index >= 0 && (size_t)index < p->n_tokens);
     for (size_t i = 0; i < p->n_steps; index -= p->steps[i++].n_tokens) {
         span_step_tokens(&p->steps[i], &pos);
         if (index < p->steps[i].n_tokens) break;
@@ -148,6 +154,7 @@ static bool take_piece(const new_text *x, const old_text *o, const common_piece 
     *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped};
     best->pos = x->positions[best->first];
     best->shift = best->pos - position_in(&o->path, best->from);
+    BASE_ASSERT(best->first >= x->begin && best->first + best->n <= x->end && best->from + best->n <= o->n);
     return true;
 }
 
@@ -173,6 +180,7 @@ static bool find_in(const new_text *x, const old_text *o, int32_t links, moved_r
 /* The step of a path with its token of that index. */
 static const span_step *step_with(const span_path *p, int32_t index) {
     size_t i = 0;
+    BASE_ASSERT(index >= 0 && (size_t)index < p->n_tokens);
     while (index >= p->steps[i].n_tokens) index -= p->steps[i++].n_tokens;
     return &p->steps[i];
 }
@@ -180,6 +188,7 @@ static const span_step *step_with(const span_path *p, int32_t index) {
 /* Names the root after a run: all tokens before it, and the text that it was computed in. */
 static void name_root(const rp_job *c, moved_run *r) {
     base_hash h;
+    BASE_ASSERT(r->first >= c->scopes[c->n_scopes - 1].first); /* the key is of the last scope */
     base_hash_init(&h, "reprise shifted 1");
     base_hash_key(&h, &c->scopes[c->n_scopes - 1].root);
     base_hash_bytes(&h, c->tokens, (size_t)r->first * sizeof(*c->tokens));
@@ -219,6 +228,7 @@ void shifted_reuse_find(rp_job *c) {
     if (!model_is_movable(c->engine->model) || !model_capabilities(c->engine->model).shifts) return;
     new_text x;
     moved_run best = {0};
+    BASE_ASSERT(c->moved.n_runs == 0);
     if (!new_text_open(&x, c)) return;
     search(c, &x, &best);
     base_free(x.table);

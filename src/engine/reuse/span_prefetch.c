@@ -2,6 +2,7 @@
 /* span_prefetch.c: see span_prefetch.h. */
 #include "engine/reuse/span_prefetch.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -70,6 +71,7 @@ static void prefetch_drop(prefetch *a) {
 static void fetch_for(rp_engine *e, rp_job *c) {
     prefetch old = c->ahead; /* held until the new lookup has its own references */
     fetching f = {.e = e, .ahead = &c->ahead};
+    BASE_ASSERT(c->phase == JOB_WAITING);
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
     if (c->shares) prefix_peek(e, c, span_prefetch_fetch, &f);

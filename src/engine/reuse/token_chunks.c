@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include "base/check.h"
+
 /* The rolling hash shifts by one bit a token ("gear"; Xia et al., 2014): bits 12 and 13 depend on the last 14 tokens, bits 16 to 21 on the last 22.
  * These bits choose one line end in 4, and one other token in 64. With one line end in 16, automatic modules of agents' prompts reused
  * 0.88 of the tokens of earlier runs, with one in 4 0.90, with one in 2 0.91 (docs/performance.md). */
@@ -41,5 +43,6 @@ int32_t token_chunks_cut(const int32_t *tokens, int32_t n, const uint8_t *classe
         ends[n_ends++] = begin = i + 1;
         header = 0;
     }
+    BASE_ASSERT(n_ends <= n && (n_ends == 0 || ends[n_ends - 1] <= n));
     return n_ends;
 }

@@ -10,7 +10,10 @@
 
 #define F16_MAX 65504.0f
 
-static int most_code(int bits) { return (1 << bits) - 1; }
+static int most_code(int bits) {
+    BASE_DCHECK(bits == 2 || bits == 4);
+    return (1 << bits) - 1;
+}
 
 /* NaN and infinities become the largest numbers of f16. */
 static float finite(float x) { return x < F16_MAX ? (x > -F16_MAX ? x : -F16_MAX) : F16_MAX; }
@@ -23,7 +26,10 @@ static int round_code(float x, int most) {
 /* ---- keys ---- */
 
 static int64_t key_rows_bytes(int bits, int64_t dim) { return dim * KERNEL_SLOTS * bits / 8; }
-int64_t kernel_bits_key_bytes(int bits, int64_t dim) { return key_rows_bytes(bits, dim) + 4 * dim; }
+int64_t kernel_bits_key_bytes(int bits, int64_t dim) {
+    BASE_DCHECK(dim > 0 && dim % 2 == 0);
+    return key_rows_bytes(bits, dim) + 4 * dim;
+}
 
 static uint16_t f16_at_most(float x) {
     uint16_t h = half_from_float(x);
@@ -36,6 +42,7 @@ static uint16_t f16_at_least(float x) { return f16_at_most(-x) ^ 0x8000; }
 
 /* The byte of a code, and the position of its bits. */
 static uint8_t *key_byte(const void *k, int bits, int slot, int64_t d, int *shift) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     uint8_t *rows = (uint8_t *)(uintptr_t)k;
     *shift = (int)(d % 2) * bits + (bits == 2 && slot >= KERNEL_SLOTS / 2 ? 4 : 0);
     return bits == 4 ? rows + d / 2 * KERNEL_SLOTS + slot : rows + d / 2 * (KERNEL_SLOTS / 2) + slot % (KERNEL_SLOTS / 2);
@@ -71,6 +78,7 @@ void kernel_encode_keys(int bits, const float *x, int n, int64_t dim, void *k) {
 }
 
 static void key_ranges(const void *k, int bits, int64_t dim, kernel_ranges *out) {
+    BASE_DCHECK(dim > 0 && dim % 2 == 0);
     float most = 0;
     for (int64_t d = 0; d < dim; d++) most = fmaxf(most, key_scale(k, bits, dim, d));
     const float factor = most > 0 ? 32767.0f / most : 0.0f;
@@ -98,6 +106,7 @@ static int64_t value_rows_bytes(int bits, int64_t dim) { return dim * KERNEL_SLO
 int64_t kernel_bits_value_bytes(int bits, int64_t dim) { return value_rows_bytes(bits, dim) + 3 * KERNEL_SLOTS; }
 
 static uint8_t *value_byte(const void *v, int bits, int64_t dim, int slot, int64_t d, int *shift) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS && d >= 0 && d < dim);
     const int row = slot / 2;
     *shift = slot % 2 * bits + (row >= 8 * bits ? 4 : 0);
     return (uint8_t *)(uintptr_t)v + row % (8 * bits) * dim + d;
@@ -117,6 +126,7 @@ static uint16_t bf16_step(float range, int bits) {
 }
 
 static void encode_value(int bits, const float *x, int64_t dim, int slot, void *v) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     float least = 0, most = 0;
     for (int64_t d = 0; d < dim; d++) {
         least = fminf(least, finite(x[d]));

@@ -4,6 +4,7 @@
  * Layouts are those of kernels.h: keys k[dim][64], values v[64][dim], f32 or f16. A score is one sum over d in
  * ascending order, scaled at the end; a value is one sum over the visible slots in ascending order.
  */
+#include "base/check.h"
 #include "base/compiler.h"
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
@@ -15,6 +16,7 @@ static float load_f16(const void *base, int64_t i) { return half_to_float(((cons
 
 static void scores(load_fn load, const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q,
                    float scale, float *out, int64_t out_stride) {
+    BASE_DCHECK(dim > 0 && (n_q <= 1 || (q_stride >= dim && out_stride >= KERNEL_SLOTS)));
     for (int64_t q = 0; q < n_q; q++) {
         float acc[KERNEL_SLOTS] = {0};
         for (int64_t d = 0; d < dim; d++) {
@@ -27,6 +29,7 @@ static void scores(load_fn load, const void *k, int64_t dim, const float *query,
 
 static void values(load_fn load, const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
                    int64_t n_q, float *acc, int64_t acc_stride) {
+    BASE_DCHECK(dim > 0 && (n_q <= 1 || (p_stride >= base_popcount64(visible) && acc_stride >= dim)));
     int64_t i = 0;
     for (uint64_t rest = visible; rest != 0; rest &= rest - 1, i++) {
         const int64_t slot = base_ctz64(rest);
@@ -62,20 +65,24 @@ static void attn_values_f16(const void *v, int64_t dim, uint64_t visible, const 
 }
 
 static void store_key_f32(const float *x, int64_t dim, void *k, int slot) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     float *dst = (float *)k + slot;
     for (int64_t d = 0; d < dim; d++) dst[d * KERNEL_SLOTS] = x[d];
 }
 
 static void store_key_f16(const float *x, int64_t dim, void *k, int slot) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     uint16_t *dst = (uint16_t *)k + slot;
     for (int64_t d = 0; d < dim; d++) dst[d * KERNEL_SLOTS] = half_from_float(x[d]);
 }
 
 static void store_value_f32(const float *x, int64_t dim, void *v, int slot) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     memcpy((float *)v + slot * dim, x, (size_t)dim * sizeof *x);
 }
 
 static void store_value_f16(const float *x, int64_t dim, void *v, int slot) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     uint16_t *dst = (uint16_t *)v + slot * dim;
     for (int64_t d = 0; d < dim; d++) dst[d] = half_from_float(x[d]);
 }

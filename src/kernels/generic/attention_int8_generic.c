@@ -14,7 +14,10 @@
 #define WEIGHT_MAX 32767
 
 /* A score's sum of dim products fits 32 bits. */
-static float query_max(int64_t dim) { return (float)BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim)); }
+static float query_max(int64_t dim) {
+    BASE_DCHECK(dim > 0 && dim <= INT32_MAX / 127);
+    return (float)BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim));
+}
 
 static float query_int8(const float *q, int64_t dim, int16_t *out) {
     const float limit = query_max(dim);
@@ -26,6 +29,7 @@ static float query_int8(const float *q, int64_t dim, int16_t *out) {
 }
 
 static float scale_at(const void *head, int64_t dim, int slot) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     uint16_t h;
     memcpy(&h, (const uint8_t *)head + KERNEL_INT8_SCALES(dim) + 2 * slot, sizeof h);
     return half_bf16_to_float(h);
@@ -33,6 +37,7 @@ static float scale_at(const void *head, int64_t dim, int slot) {
 
 static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales, float *out,
                         int64_t out_stride, const void *next) {
+    BASE_DCHECK(dim % 2 == 0 && (n_q <= 1 || (q_stride >= dim && out_stride >= KERNEL_SLOTS)));
     (void)next;
     const int8_t *codes = k;
     for (int64_t q = 0; q < n_q; q++) {
@@ -55,6 +60,7 @@ static float highest(const float *x, int64_t n) {
 static int32_t round_positive(float x) { return x > 0 && x < 0x1p31f ? (int32_t)lrintf(x) : 0; }
 
 static int64_t exp_int8(float *x, int64_t n, float max) {
+    BASE_DCHECK(n >= 0 && n <= KERNEL_INT8_MAX_SLOTS + 1);
     int64_t sum = 0;
     for (int64_t i = 0; i < n; i++) {
         x[i] = expf(x[i] - max);
@@ -64,6 +70,7 @@ static int64_t exp_int8(float *x, int64_t n, float max) {
 }
 
 int kernel_int8_weight_bits(int64_t n) {
+    BASE_DCHECK(n >= 0 && n <= KERNEL_INT8_MAX_SLOTS);
     int bits = 15;
     for (; n >= 64 && bits < 22; n /= 2) bits++;
     return bits;
@@ -81,6 +88,7 @@ static int64_t weights_int8(const float *x, const float *scales, int64_t n, floa
 
 static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc, int64_t acc_stride,
                         const void *next) {
+    BASE_DCHECK(dim % 2 == 0 && (n_q <= 1 || (p_stride >= KERNEL_SLOTS && acc_stride >= dim)));
     (void)next;
     const int8_t *codes = v;
     for (int64_t q = 0; q < n_q; q++) {
@@ -93,6 +101,7 @@ static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_
 }
 
 static void value_int8(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     const int8_t *code = (const int8_t *)v + slot / 2 * 2 * dim + slot % 2;
     for (int64_t d = 0; d < dim; d++) acc[d] += weight * code[2 * d];
 }
@@ -119,15 +128,21 @@ int8_t kernel_int8_code(float x, float scale) {
     return (int8_t)lrintf(code > -CODE_MAX ? code : -CODE_MAX);
 }
 
-static const int8_t *key_code(const void *k, int slot, int64_t d) { return (const int8_t *)k + (d / 2 * KERNEL_SLOTS + slot) * 2 + d % 2; }
-static const int8_t *value_code(const void *v, int64_t dim, int slot, int64_t d) { return (const int8_t *)v + (slot / 2 * dim + d) * 2 + slot % 2; }
+static const int8_t *key_code(const void *k, int slot, int64_t d) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS && d >= 0);
+    return (const int8_t *)k + (d / 2 * KERNEL_SLOTS + slot) * 2 + d % 2;
+}
+static const int8_t *value_code(const void *v, int64_t dim, int slot, int64_t d) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS && d >= 0 && d < dim);
+    return (const int8_t *)v + (slot / 2 * dim + d) * 2 + slot % 2;
+}
 
 float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d) { return scale_at(k, dim, slot) * (float)*key_code(k, slot, d); }
 float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d) { return scale_at(v, dim, slot) * (float)*value_code(v, dim, slot, d); }
 
 static void put_scale(void *head, int64_t dim, int slot, float scale) {
     const uint16_t h = (uint16_t)(half_float_bits(scale) >> 16);
-    BASE_DCHECK(dim % 2 == 0);
+    BASE_DCHECK(dim % 2 == 0 && slot >= 0 && slot < KERNEL_SLOTS);
     memcpy((uint8_t *)head + KERNEL_INT8_SCALES(dim) + 2 * slot, &h, sizeof h);
 }
 

@@ -9,6 +9,7 @@
  * A whole column of y is summed at once, so that a weight is unpacked once for all rows; no element's order depends
  * on that. Multiplications and additions are rounded separately.
  */
+#include "base/check.h"
 #include "kernels/formats.h"
 #include "kernels/generic/generic.h"
 #include "kernels/half.h"
@@ -28,6 +29,7 @@ static void clear_column(float *y, int64_t y_stride, int64_t n_rows) {
 
 static void float_column(float (*load)(const uint8_t *, int64_t), const uint8_t *w, int64_t n_in, const uint8_t *x,
                          int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {
+    BASE_DCHECK(n_rows <= 1 || x_stride >= (int64_t)sizeof(float) * n_in);
     clear_column(y, y_stride, n_rows);
     for (int64_t i = 0; i < n_in; i++) {
         const float weight = load(w, i);
@@ -44,6 +46,7 @@ static int32_t dot(const int8_t *a, const int8_t *b, int n) {
 /* Adds to acc what one piece contributes for one row of activations. */
 static float add_piece(float acc, const format_traits *f, const format_piece *w, const uint8_t *x, int64_t n_in,
                        int64_t piece) {
+    BASE_DCHECK((f->n_scales == 1 || f->n_scales == 2) && f->n_mins <= 2 && 32 * piece < n_in);
     int8_t q[32];
     memcpy(q, x + 32 * piece, sizeof q);
     const float d = load_f32(x + KERNEL_Q8_D(n_in), piece);
@@ -56,6 +59,7 @@ static float add_piece(float acc, const format_traits *f, const format_piece *w,
 
 static void quantized_column(const format_traits *f, format_unpack_fn unpack, const uint8_t *w, int64_t n_in,
                              const uint8_t *x, int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {
+    BASE_DCHECK(n_in % 32 == 0 && (n_rows <= 1 || x_stride >= kernel_q8_bytes(n_in)));
     clear_column(y, y_stride, n_rows);
     for (int64_t piece = 0; piece < n_in / 32; piece++) {
         format_piece weights;

@@ -56,6 +56,7 @@ static float softmax(float *x, int64_t n) {
 }
 
 static void rms_norm(const float *x, const float *w, float eps, float *y, int64_t n) {
+    BASE_DCHECK(n > 0);
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     const float inverse = (float)(1.0 / sqrt(sum / (double)n + (double)eps));
@@ -63,6 +64,7 @@ static void rms_norm(const float *x, const float *w, float eps, float *y, int64_
 }
 
 static void layer_norm(const float *x, const float *w, const float *b, float eps, float *y, int64_t n) {
+    BASE_DCHECK(n > 0);
     double sum = 0.0, squares = 0.0;
     for (int64_t i = 0; i < n; i++) sum += (double)x[i];
     const float mean = (float)(sum / (double)n);
@@ -108,6 +110,7 @@ static void add(const float *a, const float *b, float factor, float *y, int64_t 
 }
 
 static void soft_cap(float *x, float cap, int64_t n) {
+    BASE_DCHECK(cap > 0);
     for (int64_t i = 0; i < n; i++) x[i] = cap * tanhf(x[i] / cap);
 }
 
@@ -116,6 +119,7 @@ static void scale(float *x, float factor, int64_t n) {
 }
 
 static void clamp(float *x, float limit, int64_t n) {
+    BASE_DCHECK(limit >= 0);
     for (int64_t i = 0; i < n; i++) x[i] = fminf(fmaxf(x[i], -limit), limit);
 }
 

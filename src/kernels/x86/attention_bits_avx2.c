@@ -3,6 +3,7 @@
  * at a time. Its results are those of attention_bits_generic.c, bit for bit. */
 #include <immintrin.h>
 
+#include "base/check.h"
 #include "kernels/lanes/lanes_bits.inc"
 #include "kernels/x86/x86.h"
 
@@ -14,6 +15,7 @@ static BASE_ALWAYS_INLINE __m256i codes_of(__m256i bytes, int bits, int shift) {
 
 /* As bits_unpack_pairs. */
 static BASE_ALWAYS_INLINE void unpack_pairs(const uint8_t *from, int bits, int shift, int64_t dim, const uint8_t zero[2], int8_t *to) {
+    BASE_DCHECK(shift + 2 * bits <= 8);
     const __m256i even_zero = _mm256_set1_epi8((char)zero[0]), odd_zero = _mm256_set1_epi8((char)zero[1]);
     int64_t d = 0;
     for (; d + 32 <= dim; d += 32) {
@@ -28,6 +30,7 @@ static BASE_ALWAYS_INLINE void unpack_pairs(const uint8_t *from, int bits, int s
 }
 
 static void unpack_values(const void *v, int bits, int64_t dim, void *out) {
+    BASE_DCHECK(bits == 2 || bits == 4);
     const int64_t rows = 8 * bits;
     const uint8_t *from = v, *scales = from + rows * dim, *zeros = scales + 2 * KERNEL_SLOTS;
     int8_t *to = out;
@@ -41,6 +44,7 @@ static void unpack_values(const void *v, int bits, int64_t dim, void *out) {
 
 /* Eight of an array of f16, of which n are there. */
 static BASE_ALWAYS_INLINE __m256 load_halves(const uint8_t *from, int64_t n) {
+    BASE_DCHECK(n > 0);
     uint16_t some[8] = {0};
     if (n >= 8) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
     memcpy(some, from, (size_t)n * sizeof *some);
@@ -55,6 +59,7 @@ static float largest_of(__m256 x) {
 }
 
 static void key_ranges(const void *k, int bits, int64_t dim, kernel_ranges *out) {
+    BASE_DCHECK(dim > 0 && dim % 2 == 0);
     const uint8_t *scales = (const uint8_t *)k + dim * KERNEL_SLOTS * bits / 8, *least = scales + 2 * dim;
     __m256 most = _mm256_setzero_ps();
     for (int64_t d = 0; d < dim; d += 8) most = _mm256_max_ps(most, load_halves(scales + 2 * d, dim - d));

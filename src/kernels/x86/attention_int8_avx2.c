@@ -22,6 +22,7 @@ static BASE_ALWAYS_INLINE lanes_ints int8_add_products(lanes_ints sums, lanes_in
 #include "kernels/x86/lanes_int8.inc"
 
 static void value_int8(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc) {
+    BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     const int8_t *pairs = (const int8_t *)v + slot / 2 * 2 * dim;
     const __m256i w = _mm256_set1_epi32(weight);
     int64_t d = 0;
@@ -63,6 +64,7 @@ static BASE_ALWAYS_INLINE float largest_magnitude(const float *x, int64_t n) {
 }
 
 static float query_int8(const float *q, int64_t dim, int16_t *out) {
+    BASE_DCHECK(dim > 0 && dim <= INT32_MAX / 127);
     const float limit = (float)BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim));
     const float max = largest_magnitude(q, dim);
     round_to_int16(q, max < KERNEL_Q8_TINY ? 0.0f : limit / max, dim, out);
@@ -101,6 +103,7 @@ static BASE_ALWAYS_INLINE __m256i codes_of(const float *x, int64_t n, __m256 sca
 
 /* The scale of a token, stored in its slot; returned as a divisor: infinity if all elements count as 0. */
 static BASE_ALWAYS_INLINE __m256 store_scale(const float *x, int64_t dim, void *head, int slot) {
+    BASE_DCHECK(dim % 2 == 0 && slot >= 0 && slot < KERNEL_SLOTS);
     const float max = largest_magnitude(x, dim);
     const uint32_t bits = max < KERNEL_Q8_TINY ? 0 : (half_float_bits(max / CODE_MAX) + 0xffff) & 0xffff0000u;
     const uint16_t scale = (uint16_t)(bits >> 16);

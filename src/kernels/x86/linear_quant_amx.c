@@ -11,6 +11,7 @@
  * Both factors are signed, so that no format needs a correction. The last tile has the remaining rows alone.
  *
  * The system must have given the process leave to use the tiles (base_cpu_has). Their state is set and released in each call. */
+#include "base/check.h"
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/x86.h"
 
@@ -62,6 +63,7 @@ typedef struct tile_config {
 
 /* n_rest: remaining rows; 0: none. */
 static void configure_tiles(const format_traits *f, int64_t n_rest) {
+    BASE_DCHECK(n_rest >= 0 && n_rest < TILE_ROWS);
     const uint16_t inputs = (uint16_t)(32 / f->n_scales); /* of one scale */
     tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) c.row_bytes[i] = 4 * LANES, c.rows[i] = TILE_ROWS;
@@ -102,6 +104,7 @@ static BASE_ALWAYS_INLINE void add_products(const uint8_t *x, int64_t x_stride, 
  * acc: [TILE_ROWS][2] */
 static BASE_ALWAYS_INLINE void scale_rows(const format_traits *f, const quant_panel *const p[2], const quant_rows *t, const uint8_t *x, int64_t i,
                                           int64_t piece, int64_t row, int n_rows, lanes_ints sums[2][2 * TILE_ROWS], lanes_floats *acc) {
+    BASE_DCHECK(row >= 0 && row + n_rows <= TILE_ROWS);
     const lanes_scales *const scales[2] = {&p[0]->scales, &p[1]->scales};
     const lanes_bytes *const of_rows[2] = {sums[0] + row, sums[1] + row};
     piece_products(f, n_rows, 2, of_rows, scales, i, t, x + row * t->x_stride, piece, acc + 2 * row);
@@ -110,6 +113,7 @@ static BASE_ALWAYS_INLINE void scale_rows(const format_traits *f, const quant_pa
 /* n_rows <= TILE_ROWS: rows from `row` on. is_rest is a constant at each call. */
 static BASE_ALWAYS_INLINE void add_tile(const format_traits *f, const quant_panel *const p[2], const quant_rows *t, int64_t first_piece,
                                         int64_t n_pieces, int64_t row, int64_t n_rows, bool is_rest, const uint8_t *const next[2]) {
+    BASE_DCHECK(n_rows > 0 && n_rows <= TILE_ROWS && n_pieces <= PANEL_PIECES);
     const int64_t piece_bytes = LANES * f->block_bytes / f->pieces;
     const uint8_t *x = t->x + row * t->x_stride;
     lanes_ints sums[2][2 * TILE_ROWS]; /* [scale][row] */
@@ -145,6 +149,7 @@ static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, 
                                       int64_t y_stride) {
     const int64_t row_bytes = n_in / 32 / f->pieces * f->block_bytes;
     BASE_DCHECK(out_begin % LANES == 0);
+    BASE_DCHECK(n_rows > KERNEL_FEW_ROWS && x_stride >= kernel_q8_bytes(n_in));
     configure_tiles(f, n_rows % TILE_ROWS);
     for (int64_t o = out_begin; o < out_end; o += 2 * LANES) {
         const int64_t n = BASE_MIN(2 * LANES, out_end - o);

@@ -21,6 +21,7 @@ static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
 /* Number of VPMADDUBSW results with a sum that fits in 16 bits: 1, 2, 4 or 8. */
 static BASE_ALWAYS_INLINE int pairs_that_fit(const format_traits *f) {
     const int highest = BASE_MAX(f->highest - lanes_zero_point(f), is_signed(f) ? -f->lowest : 0);
+    BASE_DCHECK(highest > 0 && highest <= 128);
     const int n = INT16_MAX / (2 * 127 * highest);
     return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }

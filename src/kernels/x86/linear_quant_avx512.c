@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_avx512.c: products of quantized weights with AVX-512 VNNI, sixteen outputs a vector. */
+#include "base/check.h"
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/x86.h"
 
@@ -13,6 +14,7 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, la
 #include "kernels/lanes/lanes_quant.inc"
 
 kernel_linear_fn avx512_linear_quant(kernel_type t) {
+    BASE_DCHECK(kernel_type_quantized(t));
     static const kernel_linear_fn products[KERNEL_TYPE_END] = {
 #define X(NAME, name, ...) [KERNEL_##NAME] = linear_##name,
         FORMAT_TYPES(X)

@@ -123,6 +123,7 @@ static __m256 exp_negative(__m256 x) {
 }
 
 static float row_max(const float *x, int64_t n) {
+    BASE_DCHECK(n > 0);
     __m256 max = _mm256_set1_ps(x[0]);
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) max = _mm256_max_ps(_mm256_loadu_ps(x + i), max);
@@ -153,6 +154,7 @@ static float softmax(float *x, int64_t n) {
 /* ---- norm, gate, add -------------------------------------------------------------------------------------------- */
 
 static void rms_norm(const float *x, const float *w, float eps, float *y, int64_t n) {
+    BASE_DCHECK(n > 0);
     sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
     for (int64_t i = 0; i < n; i += 8) sum8_add_squares(&sum, avx2_load_first(x + i, BASE_MIN(8, n - i)));
     const __m256 inverse = _mm256_set1_ps((float)(1.0 / sqrt(sum8_total(&sum) / (double)n + (double)eps)));
@@ -165,6 +167,7 @@ static void rms_norm(const float *x, const float *w, float eps, float *y, int64_
 
 /* Two passes, the second over differences from the mean, as in generic/. */
 static void layer_norm(const float *x, const float *w, const float *b, float eps, float *y, int64_t n) {
+    BASE_DCHECK(n > 0);
     sum8 sum = {_mm256_setzero_pd(), _mm256_setzero_pd()}, squares = sum;
     for (int64_t i = 0; i < n; i += 8) sum8_add(&sum, avx2_load_first(x + i, BASE_MIN(8, n - i)));
     const __m256 mean = _mm256_set1_ps((float)(sum8_total(&sum) / (double)n));
@@ -232,6 +235,7 @@ static void add(const float *a, const float *b, float factor, float *y, int64_t 
 
 /* tanh(t) = (1 - e) / (1 + e) with e = exp(-2 |t|), and the sign of t: off by 2^-23 of the cap. */
 static void soft_cap(float *x, float cap, int64_t n) {
+    BASE_DCHECK(cap > 0);
     const __m256 sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f), c = _mm256_set1_ps(cap);
     for (int64_t i = 0; i < n; i += 8) {
         const int64_t lanes = BASE_MIN(8, n - i);

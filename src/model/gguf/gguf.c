@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -90,7 +91,10 @@ static int cursor_fail(const cursor *c, rp_code code, uint64_t offset, const cha
 
 /* ---- cursor ---------------------------------------------------------------------------------------------------- */
 
-static size_t cursor_left(const cursor *c) { return c->file->bytes - c->pos; }
+static size_t cursor_left(const cursor *c) {
+    BASE_ASSERT(c->pos <= c->file->bytes);
+    return c->file->bytes - c->pos;
+}
 
 static int cursor_take_bytes(cursor *c, uint64_t n, const uint8_t **out, const char *what) {
     if (n > cursor_left(c))
@@ -103,6 +107,7 @@ static int cursor_take_bytes(cursor *c, uint64_t n, const uint8_t **out, const c
 }
 
 static uint64_t load_le(const uint8_t *p, size_t n) {
+    BASE_DCHECK(n >= 1 && n <= 8);
     uint64_t v = 0;
     for (size_t i = 0; i < n; i++) v |= (uint64_t)p[i] << (8 * i);
     return v;
@@ -171,6 +176,7 @@ static int check_bools(const cursor *c, const uint8_t *p, uint64_t n) {
 
 static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t **out) {
     size_t size = value_bytes[type];
+    BASE_ASSERT(size > 0); /* neither a string nor an array */
     if (n > cursor_left(c) / size)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos, "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes",
                     n, size, c->pos, c->file->bytes);
@@ -181,6 +187,7 @@ static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t
 /* Reads an array's header and skips its elements. `depth` is 1 for an array that is itself a value. */
 static int read_array(cursor *c, int depth, gguf_value_type *type, uint64_t *n, const uint8_t **data) {
     size_t begin = c->pos;
+    BASE_ASSERT(depth >= 1 && depth <= MAX_ARRAY_DEPTH);
     int rc = take_value_type(c, type);
     if (rc || (rc = take_u64(c, n, "an array's length"))) return rc;
     if (*type != GGUF_STRING && *type != GGUF_ARRAY) return take_fixed(c, *type, *n, data);
@@ -251,6 +258,7 @@ size_t gguf_sort_names(gguf_name_entry *entries, size_t n) {
 static int cursor_sort_names(cursor *c, gguf_name_entry *index, size_t n, const char *part) {
     size_t i = gguf_sort_names(index, n);
     if (i == n) return RP_OK;
+    BASE_ASSERT(i > 0 && i < n);
     c->part = part;
     c->part_name = index[i].name;
     return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
@@ -325,6 +333,7 @@ static int read_dims(cursor *c, gguf_tensor *t) {
 /* Sets t->bytes and refuses sizes beyond the file's, so that no later product of the dimensions overflows. */
 static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     uint64_t block = (uint64_t)kernel_type_block(t->type), block_bytes = (uint64_t)kernel_type_bytes(t->type);
+    BASE_ASSERT(block > 0 && block_bytes > 0); /* kernel_type_known */
     uint64_t n = (uint64_t)t->dims[0];
     if (n % block)
         return cursor_fail(c, RP_ERR_FORMAT, at, "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
@@ -340,6 +349,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
                     "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %" PRIu64 " bytes",
                     t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->room);
     t->bytes = blocks * block_bytes;
+    BASE_ASSERT(t->bytes > 0 && t->bytes <= c->file->room);
     return RP_OK;
 }
 
@@ -382,6 +392,7 @@ static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64
         return cursor_fail(c, RP_ERR_FORMAT, at,
                     "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64 "): it is truncated or corrupt",
                     t->bytes, offset, c->file->room);
+    BASE_ASSERT(data_begin + offset + t->bytes <= c->file->room); /* invariant 1 of src/model */
     if (c->file->room == c->file->bytes) t->data = c->file->data + data_begin + offset;
     return RP_OK;
 }
@@ -412,6 +423,7 @@ static int check_overlap(cursor *c, const gguf_tensor **order) {
 /* ---- the file -------------------------------------------------------------------------------------------------- */
 
 static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smallest, const char *what) {
+    BASE_ASSERT(c->pos >= sizeof(uint64_t)); /* the count was read */
     if (n > max)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "the file declares %" PRIu64 " %s, more than the limit of %" PRIu64, n,
                     what, max);
@@ -502,6 +514,7 @@ static int read_tensor_table(cursor *c, gguf_file *f, uint64_t *offsets) {
         f->data_end = BASE_MAX(f->data_end, data_begin + offsets[i] + f->tensors[i].bytes);
     }
     f->padded_end = (BASE_MAX(f->data_end, data_begin) + alignment - 1) & ~(alignment - 1);
+    BASE_ASSERT(f->padded_end >= f->data_end);
     return RP_OK;
 }
 
@@ -523,6 +536,7 @@ out:
 
 static int gguf_read_within(gguf_file *f, uint64_t room, rp_error *err) {
     f->room = room;
+    BASE_ASSERT(room >= f->bytes);
     cursor c = {.file = f, .part = "header", .err = err};
     int rc = cursor_read_header(&c, f);
     if (!rc) rc = read_metadata(&c, f);
@@ -548,15 +562,20 @@ const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name) {
 }
 
 size_t gguf_n_parts(const gguf_file *f) { return 1 + f->n_others; }
-const char *gguf_part_name(const gguf_file *f, size_t part) { return part ? f->others[part - 1]->name : f->name; }
+const char *gguf_part_name(const gguf_file *f, size_t part) {
+    BASE_ASSERT(part <= f->n_others);
+    return part ? f->others[part - 1]->name : f->name;
+}
 
 bool gguf_part_id(const gguf_file *f, size_t part, base_file_id *out) {
+    BASE_ASSERT(part <= f->n_others);
     if (part) f = f->others[part - 1];
     if (f->map.data) *out = f->map.id;
     return f->map.data != NULL;
 }
 
 const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes) {
+    BASE_ASSERT(part <= f->n_others);
     if (part) f = f->others[part - 1];
     *bytes = f->header_bytes;
     return f->data;
@@ -567,6 +586,7 @@ gguf_string gguf_metadata_key(const gguf_file *f, size_t i) {
 }
 
 gguf_bytes gguf_metadata_raw(const gguf_file *f, size_t i, gguf_value_type *type) {
+    BASE_ASSERT(i < f->n_metadata);
     *type = f->metadata[i].type;
     return (gguf_bytes){f->metadata[i].raw, f->metadata[i].raw_bytes};
 }
@@ -578,6 +598,7 @@ static bool is_unsigned(gguf_value_type t) { return t == GGUF_U8 || t == GGUF_U1
 
 /* The value of a signed item, sign-extended. */
 static int64_t load_signed(const gguf_item *item) {
+    BASE_ASSERT(gguf_is_signed(item->type));
     size_t n = value_bytes[item->type];
     uint64_t v = load_le(item->value, n), sign = (uint64_t)1 << (8 * n - 1);
     v = (v ^ sign) - sign;
@@ -646,6 +667,7 @@ bool gguf_get_array(const gguf_file *f, const char *key, gguf_array *out) {
 }
 
 void gguf_array_strings(const gguf_array *a, gguf_string *out) {
+    BASE_ASSERT(a->type == GGUF_STRING);
     const uint8_t *p = a->data;
     for (uint64_t i = 0; i < a->n; i++) {
         uint64_t n = load_le(p, 8);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -82,6 +83,7 @@ static int open_bytes(gguf_file **out, const gguf_bytes *b, const char *name, rp
 
 /* Length of the path without its suffix; 0 if `path` does not have the suffix of part `no`. */
 static size_t stem_bytes(const char *path, const place *p, char suffix[SUFFIX_BYTES]) {
+    BASE_ASSERT(p->no < p->count);
     snprintf(suffix, SUFFIX_BYTES, "-%05" PRIu64 "-of-%05" PRIu64 ".gguf", p->no + 1, p->count);
     size_t n = strlen(path), end = strlen(suffix);
     return n > end && strcmp(path + n - end, suffix) == 0 ? n - end : 0;
@@ -120,6 +122,7 @@ static int read_place(const gguf_file *f, place *p, rp_error *err) {
 
 /* Opens part `no` of the model with first part f. */
 static int open_part(gguf_file **out, const source *s, const gguf_file *f, uint64_t no, uint64_t count, rp_error *err) {
+    BASE_ASSERT(no > 0 && no < count);
     char suffix[SUFFIX_BYTES];
     if (!s->path) {
         if (no < s->n_parts) return open_bytes(out, &s->parts[no], s->name, err);
@@ -177,6 +180,7 @@ static int join_tensors(gguf_file *f, const place *first, rp_error *err) {
         const gguf_file *part = i ? f->others[i - 1] : f;
         for (size_t k = 0; k < part->n_tensors; k++) tensors[at++] = part->tensors[k];
     }
+    BASE_ASSERT(rc || at == n);
     for (size_t i = 0; !rc && i < n; i++) index[i] = (gguf_name_entry){tensors[i].name, i};
     if (!rc) rc = gguf_open_check_names(f, index, n, err);
     if (rc) {
@@ -213,12 +217,14 @@ static int gguf_open_join(gguf_file *f, const source *s, rp_error *err) {
         gguf_file **part = &f->others[f->n_others++];
         if ((rc = open_part(part, s, f, no, first.count, err)) || (rc = check_part(*part, &first, no, f->name, err))) return rc;
     }
+    BASE_ASSERT(f->n_others == first.count - 1);
     return join_tensors(f, &first, err);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int gguf_open_all(gguf_file **out, const source *s, rp_error *err) {
+    BASE_ASSERT(s->path || s->n_parts > 0);
     gguf_file *f;
     *out = NULL;
     int rc = s->path ? open_path(&f, s->path, err) : open_bytes(&f, &s->parts[0], s->name, err);

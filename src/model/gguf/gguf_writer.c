@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -106,6 +107,7 @@ static size_t value_size(gguf_value_type type) {
 }
 
 void gguf_writer_scalar(gguf_writer *w, const char *key, gguf_value_type type, const void *value) {
+    BASE_ASSERT(value_size(type) > 0); /* neither a string nor an array */
     gguf_writer_raw(w, key, (uint32_t)type, value, value_size(type));
 }
 
@@ -188,6 +190,7 @@ void gguf_writer_tensor_fill(gguf_writer *w, const char *name, kernel_type type,
 /* ---- saving ---------------------------------------------------------------------------------------------------- */
 
 static void sink_emit(sink *s, const void *bytes, size_t n) {
+    BASE_ASSERT((s->file != NULL) != (s->buffer != NULL));
     if (s->rc || !n) return;
     if (s->buffer) {
         s->rc = base_buffer_append(s->buffer, bytes, n);
@@ -204,6 +207,7 @@ static void emit_u64(sink *s, uint64_t v) { sink_emit(s, &v, sizeof v); }
 static uint64_t gguf_writer_aligned(uint64_t n, uint32_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
 static void emit_padding(sink *s, uint32_t alignment) {
+    BASE_ASSERT(alignment > 0);
     static const uint8_t zeros[256];
     for (uint64_t n = gguf_writer_aligned(s->written, alignment) - s->written; n;) {
         size_t piece = n < sizeof zeros ? (size_t)n : sizeof zeros;
@@ -237,6 +241,7 @@ static void emit_tensor(const writer_tensor *t, sink *s, uint8_t *piece, size_t 
         return;
     }
     int64_t step = (int64_t)(piece_bytes / t->row_bytes);
+    BASE_ASSERT(step > 0); /* largest_piece: a row, at least */
     for (int64_t row = 0; row < t->n_rows && !s->rc; row += step) {
         int64_t n = t->n_rows - row < step ? t->n_rows - row : step;
         s->rc = t->fill(t->arg, row, n, piece);

@@ -4,10 +4,12 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise.h"
 
 int token_list_append(token_list *l, const int32_t *ids, size_t n) {
+    BASE_ASSERT(l->n <= l->cap && l->cap <= TOKENIZER_MAX_TOKENS);
     if (n > TOKENIZER_MAX_TOKENS - l->n) return RP_ERR_LIMIT;
     int rc = base_grow((void **)&l->ids, &l->cap, l->n + n, TOKENIZER_MAX_TOKENS, sizeof(*l->ids));
     if (rc) return rc;

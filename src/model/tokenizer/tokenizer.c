@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -81,6 +82,7 @@ static void tokenizer_read_ids(tokenizer *t, const gguf_file *f) {
     t->eot = read_id(t, f, "tokenizer.ggml.eot_token_id", -1);
     t->sep = read_id(t, f, "tokenizer.ggml.seperator_token_id", defaults[t->kind].sep); /* as GGUF spells it */
     if (t->kind == TOKENIZER_WORDPIECE) t->bos = read_id(t, f, "tokenizer.ggml.cls_token_id", t->bos);
+    BASE_ASSERT(t->bos < t->n_vocab && t->eos < t->n_vocab && t->unk < t->n_vocab); /* invariant 3 of src/model */
 }
 
 /* ---- the bytes of every token ---- */
@@ -103,6 +105,7 @@ static size_t spm_text_to_bytes(const char *text, size_t n, char *out) {
 }
 
 static size_t bytes_of_token(const tokenizer *t, int32_t id, char *out) {
+    BASE_DCHECK(id >= 0 && id < t->n_vocab);
     gguf_string s = t->texts[id];
     int byte = t->types[id] == TOKEN_BYTE ? byte_token(s) : -1;
     if (byte >= 0) {
@@ -128,6 +131,7 @@ static int make_bytes(tokenizer *t, rp_error *err) {
         used += bytes_of_token(t, i, t->bytes + used);
         t->bytes[used++] = '\0';
     }
+    BASE_ASSERT(used <= total + (size_t)t->n_vocab);
     t->byte_start[t->n_vocab] = used;
     return RP_OK;
 }

@@ -3,6 +3,7 @@
  * are merged by rank. tokenizer_pre.c cuts a text into words. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -32,6 +33,7 @@ int bpe_byte_to_text(uint8_t byte, char out[2]) {
         out[0] = (char)c;
         return 1;
     }
+    BASE_DCHECK(c < 0x200);
     out[0] = (char)(0xc0 | c >> 6);
     out[1] = (char)(0x80 | (c & 0x3f));
     return 2;
@@ -57,6 +59,7 @@ size_t bpe_text_to_bytes(const char *text, size_t n, char *out) {
             for (int k = 0; k < (two ? 2 : 1); k++) out[used++] = text[i + (size_t)k];
         i += two ? 2 : 1;
     }
+    BASE_ASSERT(used <= n);
     return used;
 }
 
@@ -122,6 +125,7 @@ void bpe_close(tokenizer *t) {
 static bool merge_work_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
     int32_t rank = left->id >= 0 && right->id >= 0 ? tokenizer_pair_rank(w->t, left->id, right->id) : -1;
     if (rank < 0) return false;
+    BASE_DCHECK(rank < w->t->n_merges);
     c->priority = -(double)rank;
     c->id = w->t->merges[rank].merged;
     if (c->id >= 0 && w->t->types[c->id] == TOKEN_CONTROL) return false; /* merging never yields one (tokenizer_infill.c) */
@@ -149,6 +153,7 @@ static int32_t whole_word(const encoder *e, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (used >= t->longest) return -1;
         used += (size_t)bpe_byte_to_text((uint8_t)word[i], e->stand_ins + used);
+        BASE_DCHECK(used <= t->longest + 1);
     }
     int32_t id = tokenizer_map_find(t, e->stand_ins, used);
     return id >= 0 && t->types[id] == TOKEN_NORMAL ? id : -1;
@@ -188,6 +193,7 @@ static int encode_word(void *user, const char *word, size_t n) {
     known_word *k = known_place(e, bytes, word, n);
     int rc = RP_OK;
     if (k && k->n == n && memcmp(k->bytes, bytes, KNOWN_BYTES) == 0) {
+        BASE_DCHECK(k->n_ids <= KNOWN_TOKENS);
         return token_list_append(e->out, k->ids, k->n_ids);
     }
     const size_t before = e->out->n;

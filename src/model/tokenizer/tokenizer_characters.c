@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_characters.c: SentencePiece: the characters of a text, and the tokens of one that no piece covers. Both of its models use them: BPE
  * (tokenizer_spm.c) and unigram. */
+#include "base/check.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
 size_t character_bytes(const char *s, size_t n) {
+    BASE_DCHECK(n > 0);
     unsigned char c = (unsigned char)s[0];
     size_t length = c < 0xc0 ? 1 : c < 0xe0 ? 2
                                : c < 0xf0   ? 3

@@ -19,6 +19,7 @@
 
 #include <utf8proc.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -71,6 +72,7 @@ static bool is_sound(const charsmap *m, uint8_t *state, step *path) {
         }
         if (!leads_to_text(m, next)) return false;
         state[next] = ON_PATH;
+        BASE_ASSERT(n < m->n_units); /* a node is at most once on a path */
         path[n++] = (step){next, 0};
     }
     return true;
@@ -121,6 +123,7 @@ static size_t charsmap_longest(const charsmap *m, const char *text, size_t n, ui
     for (size_t i = 0; i < n && (node = charsmap_child(m, base, (unsigned char)text[i])) != 0; i++) {
         base = base_of(node, m->units[node]);
         if (!is_key(m->units[node])) continue;
+        BASE_DCHECK(base < m->n_units); /* leads_to_text */
         *value = tokenizer_charsmap_value_of(m->units[base]);
         found = i + 1;
     }
@@ -130,6 +133,7 @@ static size_t charsmap_longest(const charsmap *m, const char *text, size_t n, ui
 size_t charsmap_step(const charsmap *m, const char *text, size_t n, gguf_string *out) {
     uint32_t value = 0;
     size_t used = charsmap_longest(m, text, n, &value);
+    BASE_ASSERT(used <= n && (used == 0 || value < m->texts_bytes)); /* is_sound */
     if (used > 0) {
         *out = (gguf_string){m->texts + value, strlen(m->texts + value)};
         return used;

@@ -14,6 +14,7 @@ static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beg
 /* The special token at byte `at`; of several, the longest. *range: the first trusted range that does not end before. */
 static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n, size_t at, const tokenizer_options *o, size_t *range) {
     const int32_t any = special_at(t, text + at, n - at, o->parse_special);
+    BASE_DCHECK(at < n && (*range == 0 || o->trusted[*range - 1].end <= at));
     while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
     if (*range == o->n_trusted || o->trusted[*range].begin > at) return any;
     const int32_t control = special_at(t, text + at, o->trusted[*range].end - at, true);
@@ -35,6 +36,7 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
         if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes has too many tokens", n);
         i += (size_t)token_bytes(t, id).n;
         begin = i += special_strip(t, id, text + i, n - i);
+        BASE_ASSERT(i <= n);
         prefix = o.space_prefix;
     }
     return encode_plain(t, text + begin, n - begin, prefix, out, err);

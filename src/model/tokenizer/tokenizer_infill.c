@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_internal.h"
 #include "reprise_chat.h"
@@ -45,6 +46,7 @@ static int32_t infill_named(const tokenizer *t, const gguf_file *f, const char *
 }
 
 static int32_t infill_find(const tokenizer *t, const gguf_file *f, int which) {
+    BASE_ASSERT(which >= 0 && which < TOKENIZER_N_INFILL);
     int32_t id = infill_named(t, f, known[which].key);
     if (id < 0) id = infill_named(t, f, known[which].older_key);
     for (int i = 0; id < 0 && known[which].texts[i]; i++) id = tokenizer_map_find(t, known[which].texts[i], strlen(known[which].texts[i]));

@@ -25,6 +25,7 @@
 #include <pcre2.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "model/tokenizer/tokenizer.h"
 
 #define TOKENIZER_MAX_VOCAB (1 << 24)
@@ -130,6 +131,7 @@ struct tokenizer {
 
 /* The bytes of a token, of a control token its name. Borrowed. */
 static inline gguf_string token_bytes(const tokenizer *t, int32_t id) {
+    BASE_DCHECK(id >= 0 && id < t->n_vocab && t->byte_start[id] < t->byte_start[id + 1]);
     return (gguf_string){t->bytes + t->byte_start[id], t->byte_start[id + 1] - t->byte_start[id] - 1};
 }
 

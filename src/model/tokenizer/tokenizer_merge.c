@@ -3,6 +3,7 @@
  * entries. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -19,6 +20,7 @@ int token_map_init(token_map *m, size_t n_entries) {
 }
 
 static size_t text_slot(const tokenizer *t, const char *text, size_t n) {
+    BASE_DCHECK(t->by_text.n_slots > (size_t)t->n_vocab); /* a slot is empty */
     size_t mask = t->by_text.n_slots - 1, i = (size_t)base_table_hash(text, n) & mask;
     for (int32_t id; (id = t->by_text.slots[i]) >= 0; i = (i + 1) & mask)
         if (t->texts[id].n == n && memcmp(t->texts[id].bytes, text, n) == 0) break;
@@ -35,6 +37,7 @@ void tokenizer_map_fill(tokenizer *t) {
 }
 
 static size_t pair_slot(const tokenizer *t, int32_t left, int32_t right) {
+    BASE_DCHECK(t->by_pair.n_slots > (size_t)t->n_merges);
     int32_t key[2] = {left, right};
     size_t mask = t->by_pair.n_slots - 1, i = (size_t)base_table_hash(key, sizeof(key)) & mask;
     for (int32_t rank; (rank = t->by_pair.slots[i]) >= 0; i = (i + 1) & mask)
@@ -55,6 +58,7 @@ void tokenizer_pairs_fill(tokenizer *t) {
 /* ---- merging ---- */
 
 int merge_add_piece(merge_work *w, size_t start, size_t n, int32_t id) {
+    BASE_DCHECK(w->n_pieces == 0 || w->pieces[w->n_pieces - 1].start + w->pieces[w->n_pieces - 1].n == start);
     int rc = base_grow((void **)&w->pieces, &w->cap_pieces, w->n_pieces + 1, INT32_MAX / 2, sizeof(*w->pieces));
     if (rc) return rc;
     int32_t i = (int32_t)w->n_pieces++;
@@ -77,6 +81,7 @@ static int heap_push(merge_work *w, const merge_candidate *c) {
 }
 
 static merge_candidate heap_pop(merge_work *w) {
+    BASE_ASSERT(w->n_heap > 0);
     merge_candidate top = w->heap[0], last = w->heap[--w->n_heap];
     size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < w->n_heap; i = child) {
@@ -90,6 +95,7 @@ static merge_candidate heap_pop(merge_work *w) {
 
 static int merge_work_offer(merge_work *w, int32_t left, int32_t right) {
     if (left < 0 || right < 0) return RP_OK;
+    BASE_DCHECK(w->pieces[left].next == right && w->pieces[right].prev == left);
     merge_candidate c = {.left = left, .right = right, .n = w->pieces[left].n + w->pieces[right].n};
     return w->propose(w, &w->pieces[left], &w->pieces[right], &c) ? heap_push(w, &c) : RP_OK;
 }
@@ -103,6 +109,7 @@ int merge_run(merge_work *w) {
         merge_piece *l = &w->pieces[c.left], *r = &w->pieces[c.right];
         /* one of them has changed since */
         if (l->n == 0 || r->n == 0 || l->next != c.right || l->n + r->n != c.n) continue;
+        BASE_DCHECK(l->start + l->n == r->start);
         l->n = c.n;
         l->id = c.id;
         l->next = r->next;

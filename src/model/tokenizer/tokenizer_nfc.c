@@ -7,6 +7,7 @@
  */
 #include <utf8proc.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
@@ -56,6 +57,7 @@ static int append_piece(base_buffer *out, const char *text, size_t n) {
     for (utf8proc_ssize_t i = 0; i < count && !rc; i++) {
         utf8proc_uint8_t bytes[4];
         utf8proc_ssize_t length = utf8proc_encode_char(points[i], bytes);
+        BASE_DCHECK(length > 0 && length <= 4);
         rc = base_buffer_append(out, bytes, (size_t)length);
     }
     return rc;
@@ -74,6 +76,7 @@ int nfc_append(base_buffer *out, const char *text, size_t n) {
     for (size_t i = 0, used; i < n && !rc; i += used) {
         size_t plain = ascii_bytes(text + i, n - i), piece = plain > 0 ? 0 : piece_bytes(text + i, n - i);
         used = plain > 0 ? plain : piece > 0 ? piece : 1; /* 1: an invalid byte */
+        BASE_ASSERT(used <= n - i);
         rc = piece > 0 ? append_piece(out, text + i, piece) : base_buffer_append(out, text + i, used);
     }
     return rc;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -128,6 +129,7 @@ static int find_pre(tokenizer *t, const gguf_file *f, rp_error *err) {
             return RP_OK;
         }
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%.*s", i ? ", " : "", (int)strcspn(p->names, " "), p->names);
+        BASE_ASSERT(used < sizeof(list));
     }
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "pre-tokenizer '%.*s' is not supported (supported: %s)",
                         (int)BASE_MIN(name.n, 64), name.bytes, list);
@@ -185,10 +187,12 @@ static bool find_match(cutter *c, int pattern, const char *text, size_t n, size_
     PCRE2_SIZE *borders = pcre2_get_ovector_pointer(c->match[pattern]);
     *begin = borders[0];
     *end = borders[1];
+    BASE_ASSERT(at <= *begin && *end <= n);
     return *end > *begin;
 }
 
 static int cutter_cut(cutter *c, int pattern, const char *text, size_t n) {
+    BASE_DCHECK(pattern <= c->t->n_codes);
     size_t at = 0, begin, end;
     int rc = RP_OK;
     if (n == 0) return RP_OK;

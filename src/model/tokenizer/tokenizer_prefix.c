@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
 static int tokenizer_prefix_compare(const void *a, const void *b) {
@@ -38,11 +39,13 @@ bool prefix_step(const prefix_list *l, prefix_walk *w, char next) {
     int byte = (unsigned char)next;
     w->low = first_from(l, w, byte);
     w->high = first_from(l, w, byte + 1);
+    BASE_DCHECK(w->low <= w->high && w->high <= l->n);
     w->depth++;
     return w->low < w->high;
 }
 
 int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first) {
+    BASE_DCHECK(w->low < w->high); /* the last step returned true */
     int n = 0;
     *first = &l->texts[w->low];
     while (w->low + n < w->high && l->texts[w->low + n].n == w->depth) n++;

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -29,6 +30,7 @@ static int list_specials(tokenizer *t, rp_error *err) {
     prefix_sort(l);
     for (int32_t i = 0; i < l->n; i++) t->special_first[(unsigned char)l->texts[i].bytes[0] + 1] = i + 1;
     for (int b = 1; b <= 256; b++) t->special_first[b] = BASE_MAX(t->special_first[b], t->special_first[b - 1]);
+    BASE_ASSERT(t->special_first[256] == l->n);
     return RP_OK;
 }
 
@@ -40,6 +42,7 @@ static int32_t tokenizer_special_recognised(const tokenizer *t, const prefix_tex
 }
 
 int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control) {
+    BASE_DCHECK(n > 0);
     const prefix_list *l = &t->specials;
     unsigned char byte = (unsigned char)text[0];
     prefix_walk walk = {t->special_first[byte], t->special_first[byte + 1], 1};

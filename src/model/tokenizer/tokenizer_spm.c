@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -71,6 +72,7 @@ static int32_t tokenizer_spm_find_piece(const tokenizer *t, const char *text, si
 }
 
 static bool tokenizer_spm_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
+    BASE_DCHECK(left->start + left->n == right->start);
     c->id = tokenizer_spm_find_piece(w->t, w->text + left->start, left->n + right->n);
     if (c->id < 0) return false;
     c->priority = w->t->scores[c->id];

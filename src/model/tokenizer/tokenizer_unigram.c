@@ -3,6 +3,7 @@
  * scores, which are log-probabilities. A character that no piece covers scores 10 less than the worst piece. It becomes
  * byte tokens if the vocabulary has them, else a run of these characters becomes one unknown token.
  */
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -42,6 +43,7 @@ static void path_offer(path *to, float score, size_t from, int32_t id) {
 
 /* Extends the path that ends at `at` by every piece that begins there. */
 static void tokenizer_unigram_extend(const tokenizer *t, const char *text, size_t n, size_t at, path *paths) {
+    BASE_DCHECK(at == 0 || paths[at].from != UINT32_MAX); /* every character is reached */
     size_t character = character_bytes(text + at, n - at);
     prefix_walk walk = prefix_begin(&t->pieces);
     bool written = false;
@@ -63,6 +65,7 @@ static void turn_around(path *paths, size_t n) {
         if (at == 0) break;
         ahead = p;
         next = at;
+        BASE_ASSERT(p.from < at);
         at = p.from;
     }
 }
@@ -73,6 +76,7 @@ static int write_path(const tokenizer *t, const char *text, size_t n, const path
     int rc = RP_OK;
     for (size_t at = 0, end; at < n && !rc; at = end) {
         end = paths[at].from;
+        BASE_ASSERT(at < end && end <= n);
         int32_t id = paths[at].id;
         rc = id >= 0 ? token_list_push(out, id) : character_add_unknown(t, text + at, end - at, &after_unknown, out);
         after_unknown = after_unknown && id < 0;

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
@@ -82,6 +83,7 @@ static int32_t longest_piece(const tokenizer *t, const char *text, size_t n, siz
 
 /* Ends the word: its pieces, or the unknown token. */
 static int word_end(wordpiece_word *w) {
+    BASE_ASSERT(w->n >= START_BYTES && w->n < WORD_BYTES);
     const size_t before = w->out->n;
     size_t at = 0, used = 0;
     int rc = RP_OK;
@@ -91,6 +93,7 @@ static int word_end(wordpiece_word *w) {
     while (!is_empty && is_known && at < w->n && !rc) {
         const int32_t id = longest_piece(w->t, w->bytes + at, w->n - at, at == 0 ? START_BYTES : 0, &used);
         if ((is_known = id >= 0)) rc = token_list_push(w->out, id);
+        BASE_DCHECK(!is_known || used > 0);
         at += used;
     }
     if (!is_known && !rc) {
@@ -109,6 +112,7 @@ static void word_add(wordpiece_word *w, utf8proc_int32_t c) {
         return;
     }
     w->n += (size_t)utf8proc_encode_char(c, (utf8proc_uint8_t *)w->bytes + w->n);
+    BASE_ASSERT(w->n < WORD_BYTES);
     w->n_characters++;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_write.h"
 #include "server/admin/admin_handlers.h"
 #include "server/http/server_internal.h"
@@ -19,6 +20,7 @@
 /* The value of a schema's label: TENANT/NAME, or NAME alone if the schema is shared. */
 static const char *audit_schema_label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
     size_t n = 0;
+    BASE_ASSERT(strlen(s->owner) < sizeof(s->owner) && sizeof(s->owner) < LABEL_BYTES);
     for (const char *c = s->owner; *c; c++) out[n++] = *c;
     if (n > 0) out[n++] = '/';
     for (const char *c = s->name; *c && n + 3 < LABEL_BYTES; c++) {
@@ -54,6 +56,7 @@ static const struct {
 
 static int append_family(base_buffer *b, const audit_metrics *engines, size_t n, size_t f) {
     char label[LABEL_BYTES];
+    BASE_ASSERT(f < BASE_ARRAY_LEN(families));
     int rc = base_buffer_printf(b, "# HELP reprise_audit_%s %s\n# TYPE reprise_audit_%s %s\n", families[f].name, families[f].help,
                                 families[f].name, families[f].type);
     for (size_t e = 0; e < n; e++) {
@@ -96,6 +99,7 @@ static int append_format_family(base_buffer *b, const audit_metrics *engines, si
         for (size_t i = 0; a && i < a->n_formats && !rc; i++) {
             const rp_audit_format *f = &a->formats[i];
             const bool of_text = f->schema == RP_AUDIT_TEXT;
+            BASE_ASSERT(of_text || f->schema < a->n_schemas);
             rc = base_buffer_printf(b, "reprise_audit_format_%s{%sformat=\"%s\"%s%s%s} %.6g\n", name, engines[e].label, f->format,
                                     of_text ? "" : ",schema=\"", of_text ? "" : audit_schema_label_of(&a->schemas[f->schema], label),
                                     of_text ? "" : "\"", format_families[family].value(f));
@@ -149,6 +153,7 @@ static json_t *audit_pairs(const rp_audit *a, size_t schema) {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_pairs && list; i++) {
         const rp_audit_pair *p = &a->pairs[i];
+        BASE_ASSERT(p->schema < a->n_schemas);
         if (p->schema == schema)
             json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", audit_http_text(p->first), audit_http_text(p->second), "figures",
                                                   audit_figures_figures(&p->figures), "excess_kl", p->excess_kl));
@@ -171,6 +176,7 @@ static json_t *audit_formats(const rp_audit *a) {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_formats && list; i++) {
         const rp_audit_format *f = &a->formats[i];
+        BASE_ASSERT(f->schema == RP_AUDIT_TEXT || f->schema < a->n_schemas);
         const rp_audit_schema *s = f->schema == RP_AUDIT_TEXT ? NULL : &a->schemas[f->schema];
         json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:o, s:b, s:b}", "format", f->format, "schema", s ? audit_http_text(s->name) : json_null(),
                                               "owner", s ? s->owner : "", "figures", audit_figures_figures(&f->figures), "exceeds", f->exceeds, "falls_back",

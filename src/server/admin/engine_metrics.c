@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise_cluster.h"
 #include "server/admin/audit_http.h"
@@ -195,6 +196,7 @@ typedef struct model_counts {
 
 static void take_counts(server_model *m, void *user) {
     model_counts *c = user;
+    BASE_ASSERT(m->n_waiting >= 0);
     snprintf(c->name, sizeof(c->name), "%s", m->name);
     c->is_loaded = m->state == MODEL_LOADED || m->state == MODEL_LEAVING;
     c->loads = m->n_loads;
@@ -242,6 +244,7 @@ int engine_metrics_append(base_buffer *b, model_pool *p) {
     const size_t n = (size_t)model_pool_count(p);
     engine_figures all = {base_calloc(n, sizeof(*all.models)), base_calloc(n, sizeof(*all.audits)), 0, n > 1};
     int rc = all.models && all.audits ? model_pool_visit(p, take_figures, &all) : RP_ERR_MEMORY;
+    BASE_ASSERT(all.n <= n); /* a visit each */
     if (!rc) rc = append_models(b, p);
     if (!rc) rc = append_families(b, &all);
     if (!rc) rc = append_lag(b, &all);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "server/admin/engine_metrics.h"
 #include "reprise.h"
 #include "reprise_store.h"
@@ -34,6 +35,7 @@ static int find_degraded(server_model *m, void *user) {
 void handle_readyz(server_request *x) {
     static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
     server_state state = server_get_state(x->server);
+    BASE_ASSERT((size_t)state < BASE_ARRAY_LEN(words));
     rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
     bool is_degraded = state == SERVER_STATE_READY && model_pool_visit(x->server->models, find_degraded, &t); /* it answers all the same */
@@ -96,6 +98,7 @@ static int append_tiers(base_buffer *b, server_counts *c) {
 static int append_server(base_buffer *b, rp_server *s) {
     server_counts *c = &s->counts;
     pthread_mutex_lock(&s->lock);
+    BASE_ASSERT(s->n_active >= 0 && s->n_suspended >= 0);
     uint64_t active = (uint64_t)s->n_active, suspended = (uint64_t)s->n_suspended;
     pthread_mutex_unlock(&s->lock);
     const server_metric list[] = {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
 #include "server/models/model_pool.h"
@@ -16,6 +17,7 @@
 /* ---- parsers ---- */
 
 void embedding_begin(generation *gen) {
+    BASE_ASSERT(gen->n_prompts == 0 && gen->embedding.pooling == RP_POOLING_OFF); /* before anything else is parsed */
     gen->embedding.pooling = RP_POOLING_MODEL;
     gen->max_tokens = 0;
 }
@@ -70,6 +72,7 @@ static int make_pairs(server_request *x) {
     if (x->model->info.n_scores > 1)
         return server_fail(&x->problem, SERVER_UNSUPPORTED, "model", "the model's head gives %d scores a pair, not one: use a reranker",
                            (int)x->model->info.n_scores);
+    BASE_ASSERT(gen->n_prompts > 1); /* the query, and its documents */
     gen->embedding.pooling = RP_POOLING_RANK;
     for (size_t i = 0; i + 1 < gen->n_prompts; i++)
         gen->prompts[i] = (server_prompt){.text = gen->embedding.query, .second = gen->prompts[i + 1].text};
@@ -78,6 +81,7 @@ static int make_pairs(server_request *x) {
 }
 
 static int tokenize(server_request *x, server_prompt *prompt, size_t most) {
+    BASE_ASSERT(!prompt->tokens);
     rp_error err;
     const char *second = prompt->second;
     if (rp_tokenize_embedding(x->model->model, prompt->text, strlen(prompt->text), second, second ? strlen(second) : 0, most, &prompt->tokens,
@@ -118,6 +122,7 @@ static int32_t n_values(const server_request *x, const rp_result *r) {
 /* Fewer dimensions are scaled to length 1 again, unless raw values are asked for. */
 static double scale_of(const server_request *x, const rp_result *r, int32_t n) {
     double squares = 0;
+    BASE_ASSERT(n >= 0 && n <= r->n_embedding);
     if (x->gen->embedding.raw || n == r->n_embedding) return 1;
     for (int32_t i = 0; i < n; i++) squares += (double)r->embedding[i] * (double)r->embedding[i];
     return squares > 0 ? 1 / sqrt(squares) : 1;
@@ -155,6 +160,7 @@ json_t *embedding_values(const server_request *x, const server_choice *c) {
 /* ---- rerank ---- */
 
 static double cosine(const rp_result *a, const rp_result *b) {
+    BASE_ASSERT(a->n_embedding == b->n_embedding);
     double sum = 0; /* of vectors of length 1 */
     for (int32_t i = 0; i < a->n_embedding; i++) sum += (double)a->embedding[i] * (double)b->embedding[i];
     return sum;
@@ -169,6 +175,7 @@ static int compare_scores(const void *a, const void *b) {
 embedding_score *embedding_order(const server_request *x, int32_t *n) {
     const bool by_head = x->gen->embedding.pooling == RP_POOLING_RANK, raw = x->gen->embedding.raw_scores;
     const int32_t first = by_head ? 0 : 1; /* choice 0 is the query */
+    BASE_ASSERT(x->answers->n_choices > first);
     embedding_score *order = base_calloc((size_t)BASE_MAX(x->answers->n_choices - first, 1), sizeof(*order));
     if (!order) return NULL;
     *n = x->answers->n_choices - first;

@@ -34,6 +34,7 @@
 
 /* There is more of an answer. Locked. */
 static void generate_report_reader(server_request *x) {
+    BASE_ASSERT(x->is_stream);
     if (x->stage != SERVER_STREAMING || base_clock_us() - x->reported_us >= FRAME_EVERY_US) server_request_wake(x);
     else x->has_news = true;
 }
@@ -47,6 +48,7 @@ static bool too_slow(server_request *x) {
 static void count_pending(server_choice *c) {
     rp_server *s = c->x->server;
     size_t n = c->text.len + c->tokens.len;
+    BASE_ASSERT(n >= c->pending); /* what was counted is still there, until the reader takes it */
     uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
     bool behind = c->text.len >= SERVER_UNREAD_TEXT_BYTES || c->tokens.len >= SERVER_UNREAD_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
     c->pending = n;
@@ -58,7 +60,8 @@ static void count_pending(server_choice *c) {
 
 /* The reader has taken all of it. Locked. */
 static void forget_pending(server_choice *c) {
-    atomic_fetch_sub(&c->x->server->pending_bytes, c->pending);
+    const uint64_t all = atomic_fetch_sub(&c->x->server->pending_bytes, c->pending);
+    BASE_ASSERT(all >= c->pending && (!c->paused || c->call)); /* invariant 6 */
     c->pending = 0;
     if (c->paused) rp_job_resume(c->call);
     c->paused = false;
@@ -122,6 +125,7 @@ static bool generate_on_token(void *user, const rp_token *token) {
 /* Stop strings count in the answer's text. The finder reads what precedes the first one when that is complete. */
 static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
     server_choice *c = user;
+    BASE_ASSERT(n >= c->n_stop_finder && end <= n); /* the answer only grows */
     if (!c->stop_finder.answer) tool_finder_init(&c->stop_finder, &c->x->gen->form, TOOL_REASONING_DROPPED, NULL, NULL);
     if (tool_finder_feed(&c->stop_finder, text + c->n_stop_finder, n - c->n_stop_finder)) return RP_STOP_COUNTS; /* out of memory */
     c->n_stop_finder = n;
@@ -135,6 +139,7 @@ static bool generate_on_meaning(void *user, const char *opening, const char *tex
 
 /* All jobs have ended and nothing was sent yet: a worker makes the reply. Locked. */
 static void finish(server_request *x) {
+    BASE_ASSERT(x->stage == SERVER_RUNNING && !x->held); /* its place in the queue is free */
     server_request_enter(x, SERVER_FINISHING);
     work_queue_put(x->server->work, &x->work);
 }
@@ -147,6 +152,7 @@ static void generate_on_done(void *user) {
     server_choice *c = user;
     server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(!c->done);
     c->done = true;
     x->answers->n_done++;
     if (is_embedding(x)) submit_embeddings(x);
@@ -165,6 +171,7 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
     if (event != TOOL_TEXT && event != TOOL_REASONING) return x->answers->form->call ? x->answers->form->call(x, c, event, item, bytes, n) : 0;
     server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
     c->piece.tokens = c->piece.tokens_end = NULL;
+    BASE_ASSERT(event == TOOL_TEXT || x->answers->form->reasoning); /* splits_reasoning */
     if (event == TOOL_REASONING) return x->answers->form->reasoning(x, c, &piece);
     return x->answers->form->piece ? x->answers->form->piece(x, c, &piece) : 0;
 }
@@ -178,6 +185,7 @@ static json_t *text_of_finder(const server_choice *c, bool reasoning) {
 }
 
 json_t *generate_text(const server_choice *c) {
+    BASE_ASSERT(generate_is_parsed(c) || c->result);
     return generate_is_parsed(c) ? text_of_finder(c, false) : base_json_string(c->result->text, strlen(c->result->text));
 }
 
@@ -318,6 +326,7 @@ rp_request generate_request_of(server_choice *c) {
 }
 
 static int generate_submit(server_request *x, server_choice *c, rp_job **call, rp_error *err) {
+    BASE_ASSERT(x->gen->n_prompts == 0 || (size_t)(c->index / x->gen->n) < x->gen->n_prompts);
     rp_request q = generate_request_of(c);
     c->submitted_us = base_clock_us();
     int rc = rp_engine_submit(x->model->engine, &q, call, err);
@@ -330,6 +339,7 @@ static int submit_answers(server_request *x) {
     x->answers->n_submitted = x->answers->n_choices;
     for (int32_t i = 0; i < x->answers->n_choices; i++) {
         server_choice *c = &x->answers->choices[i];
+        BASE_ASSERT(!c->call && c->index == i);
         rp_error err;
         rp_job *call;
         int rc = generate_submit(x, c, &call, &err);
@@ -369,6 +379,7 @@ static void set_convention(server_request *x) {
 /* Submits as many as run at a time. A full queue ends the request only if none of its jobs is in it: otherwise the next one that ends tries again.
  * After an error the remaining choices count as done. Locked; worker or the engine's thread. */
 static void submit_embeddings(server_request *x) {
+    BASE_ASSERT(x->answers->n_done <= x->answers->n_submitted);
     while (!x->gone && x->answers->n_submitted < x->answers->n_choices && x->answers->n_submitted - x->answers->n_done < SERVER_EMBEDDING_JOBS) {
         server_choice *c = &x->answers->choices[x->answers->n_submitted];
         rp_error err;
@@ -384,6 +395,7 @@ static void submit_embeddings(server_request *x) {
 
 /* Returns a server_problem_kind, of the first job if that is refused. */
 static int submit_first_embeddings(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices > 0 && x->answers->n_submitted == 0);
     pthread_mutex_lock(&x->lock);
     submit_embeddings(x);
     x->problem = x->answers->choices[0].problem;
@@ -393,6 +405,7 @@ static int submit_first_embeddings(server_request *x) {
 
 static int make_choices(server_request *x) {
     int32_t n = (int32_t)BASE_MAX(x->gen->n_prompts, 1) * x->gen->n;
+    BASE_ASSERT(n > 0 && !x->answers->choices);
     server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
     if (!choices) return server_fail_memory(&x->problem);
     for (int32_t i = 0; i < n; i++)
@@ -425,7 +438,7 @@ int generate_check_fields(server_request *x) {
 }
 
 /* A name that no model here has: with one model there is no other that it could mean, so --strict alone refuses it
- * (docs/decisions/0041-agents.md); with several the request was refused before. */
+ * (docs/decisions/0041-compatibility-with-agents.md); with several the request was refused before. */
 static int check_model(server_request *x) {
     const char *name = x->gen->model;
     if (!name || model_pool_find(x->server->models, name)) return SERVER_FINE;
@@ -473,6 +486,7 @@ static int begin_jobs(server_request *x) {
     if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
     if (kind) return kind;
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage == SERVER_HANDLING);
     server_request_enter(x, SERVER_RUNNING);
     x->reported_us = base_clock_us();
     if (x->answers->n_done == x->answers->n_choices) finish(x);
@@ -489,6 +503,7 @@ static void reply_frames(server_request *x) {
 }
 
 void generate_begin(server_request *x, const server_form *form) {
+    BASE_ASSERT(work_queue_is_worker() && !x->answers->form && x->answers->n_choices == 0);
     x->answers->tenant = request_tenant(x, x->answers->salted);
     if (!x->server->route) server_request_drop_body(x); /* the ask has its own copy, as JSON */
     x->answers->form = form;
@@ -538,6 +553,7 @@ static void count_from_arrival(const server_choice *c) {
 static void server_choice_collect(server_choice *c) {
     rp_error err;
     if (c->collected || !c->call) return;
+    BASE_ASSERT(!c->result && !c->problem.kind);
     c->collected = true;
     if (rp_job_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
     else {
@@ -576,6 +592,7 @@ static void generate_finish(server_request *x) {
         return;
     }
     pthread_mutex_lock(&x->lock); /* a stream without any text: its end alone */
+    BASE_ASSERT(x->stage == SERVER_FINISHING);
     x->stage = SERVER_STREAMING;
     x->has_news = true;
     server_request_resume(x);
@@ -592,6 +609,7 @@ static void swap_buffers(base_buffer *a, base_buffer *b) {
 
 /* What has come of a choice, into the reader's own buffers. Returns whether its call was over then. */
 static bool take_pending(server_request *x, server_choice *c) {
+    BASE_ASSERT(!c->ended);
     base_buffer_clear(&c->taken_text);
     base_buffer_clear(&c->taken_tokens);
     base_buffer_clear(&c->taken_sampled);
@@ -661,6 +679,7 @@ static bool new_progress(const server_choice *c, bool is_over, server_prompt_pro
 static int report_progress(server_request *x, server_choice *c, bool is_over) {
     server_prompt_progress progress;
     if (!reports_progress(x) || !new_progress(c, is_over, &progress)) return 0;
+    BASE_ASSERT(!c->is_prompt_done);
     c->n_progress = progress.done;
     c->is_prompt_done = is_over;
     return x->answers->form->progress(x, c, &progress);
@@ -737,6 +756,7 @@ static int form_piece_of_nothing(server_request *x) {
 }
 
 void generate_take(server_request *x) {
+    BASE_ASSERT(x->is_stream && !x->stream_ended);
     const size_t before = x->reply.len;
     int rc = 0;
     if (generate_only_continues(x)) {

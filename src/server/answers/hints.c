@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/answers/generate.h"
 #include "server/prompt/agent_noise.h"
@@ -43,6 +44,7 @@ static size_t find_message(const generation *a, const char *name) {
     char own[24];
     int counts[RP_N_ROLES] = {0};
     for (size_t i = 0; i < a->n_messages; i++) {
+        BASE_ASSERT((unsigned)a->messages[i].role < RP_N_ROLES);
         snprintf(own, sizeof(own), "%s %d", rp_role_name(a->messages[i].role), ++counts[a->messages[i].role]);
         if (strcmp(own, name) == 0) return i;
     }
@@ -79,6 +81,7 @@ static bool is_same_piece(const divergent *d, size_t message, const char *text, 
 }
 
 static void hints_name_message(const generation *a, size_t i, char *out, size_t bytes) {
+    BASE_ASSERT(i < a->n_messages);
     int count = 0;
     for (size_t k = 0; k <= i; k++) count += a->messages[k].role == a->messages[i].role;
     snprintf(out, bytes, "%s %d", rp_role_name(a->messages[i].role), count);
@@ -105,6 +108,7 @@ static bool is_early(const generation *a, size_t i) {
 }
 
 json_t *hints_of(const server_request *x) {
+    BASE_ASSERT(x->answers->n_choices > 0 && x->answers->choices[0].result);
     const rp_result *r = x->answers->choices[0].result;
     json_t *array = json_array();
     divergent at = {.is_there = false};

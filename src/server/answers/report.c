@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/answers/hints.h"
 #include "server/answers/report_prompt.h"
@@ -54,6 +55,7 @@ static int64_t count_written(const rp_result *r, bool adds_text) {
 
 server_usage report_usage(const server_request *x) {
     server_usage u = {0};
+    BASE_ASSERT(x->gen->n > 0 && x->answers->n_choices % x->gen->n == 0); /* so many answers to each prompt */
     for (int32_t i = 0; i < x->answers->n_choices; i++) {
         const rp_result *r = x->answers->choices[i].result;
         if (!r) continue;
@@ -64,6 +66,7 @@ server_usage report_usage(const server_request *x) {
         u.cached += r->cached_tokens;
         u.written += count_written(r, !x->gen->adds_nothing);
     }
+    BASE_ASSERT(u.cached <= u.prompt && u.reasoning <= u.answer); /* parts of them */
     return u;
 }
 
@@ -81,6 +84,7 @@ static void count_tiers(server_counts *n, const rp_result *r) {
 }
 
 void report_count(server_request *x, const server_choice *c) {
+    BASE_ASSERT(c->result && c->index >= 0 && c->index < x->answers->n_choices);
     server_counts *n = &x->server->counts;
     const rp_result *r = c->result;
     atomic_fetch_add(&n->answers, 1);
@@ -110,6 +114,7 @@ static json_t *plan_item_fields(const rp_plan_item *item) {
 
 /* NULL: out of memory. */
 static json_t *plan_item_kept_shares(const rp_result *r, const rp_plan_item *item) {
+    BASE_ASSERT(item->first_kept_share + item->n_kept_shares <= r->n_kept_shares);
     json_t *list = json_array();
     for (int32_t i = 0; i < item->n_kept_shares && list; i++)
         if (json_array_append_new(list, json_real(report_rounded((double)r->kept_shares[item->first_kept_share + i])))) {

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -33,6 +34,7 @@ static void hash_text(const char *domain, const char *text, size_t n, char *hex,
 }
 
 static void end_chunk(chunker *c) {
+    BASE_ASSERT(c->n_chunks <= REPORT_MAX_CHUNKS && c->used <= sizeof(c->chunk));
     if (c->used == 0 || c->n_chunks == REPORT_MAX_CHUNKS) return;
     hash_text("reprise report chunk 1", c->chunk, c->used, c->digits + c->n_chunks++ * CHUNK_DIGITS, CHUNK_DIGITS);
     c->used = 0;
@@ -45,6 +47,7 @@ static void add_bytes(chunker *c, const char *bytes, size_t n) {
     c->total += n;
     while (n > 0 && c->n_chunks < REPORT_MAX_CHUNKS) {
         size_t whole = chunk_bytes(c->n_chunks), part = BASE_MIN(n, whole - c->used);
+        BASE_ASSERT(c->used < whole && whole <= sizeof(c->chunk)); /* so that this ends */
         memcpy(c->chunk + c->used, bytes, part);
         c->used += part;
         bytes += part;

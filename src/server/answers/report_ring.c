@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -45,13 +46,15 @@ static const char *report_ring_copy(char **at, const char *text) {
 
 static bool kept_report_make(kept_report *k, const char *id, const char *tenant, const char *text, const char *line) {
     size_t n = strlen(text);
-    char *at = n <= SERVER_MAX_REPORT_BYTES ? base_alloc(strlen(id) + strlen(tenant) + n + strlen(line) + 4) : NULL;
+    const size_t bytes = strlen(id) + strlen(tenant) + n + strlen(line) + 4;
+    char *at = n <= SERVER_MAX_REPORT_BYTES ? base_alloc(bytes) : NULL;
     if (!at) return false;
     k->id = at;
     report_ring_copy(&at, id);
     k->tenant = report_ring_copy(&at, tenant);
     k->text = report_ring_copy(&at, text);
     k->line = report_ring_copy(&at, line);
+    BASE_ASSERT(at == k->id + bytes);
     return true;
 }
 
@@ -59,6 +62,7 @@ void report_ring_put(report_ring *r, const char *id, const char *tenant, const c
     kept_report kept;
     if (!kept_report_make(&kept, id, tenant ? tenant : "", text, line)) return;
     pthread_mutex_lock(&r->lock);
+    BASE_ASSERT(r->next < SERVER_MAX_REPORTS);
     kept_report old = r->items[r->next];
     r->items[r->next] = kept;
     r->next = (r->next + 1) % SERVER_MAX_REPORTS;

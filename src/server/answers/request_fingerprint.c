@@ -84,6 +84,7 @@ typedef struct message_lists {
 
 /* Ids of calls are not in the prompt, and clients may drop the reasoning of earlier answers. */
 static int hash_message(const generation *gen, size_t i, message_lists *at, hasher *h) {
+    BASE_ASSERT(i < gen->n_messages);
     const rp_message *m = &gen->messages[i];
     int rc = RP_OK;
     base_hash_u64(&h->hash, (uint64_t)m->role);
@@ -145,6 +146,7 @@ static int make_fields(const generation *gen, struct request_fingerprint *f, mes
 
 int request_fingerprint_make(server_request *x) {
     generation *gen = x->gen;
+    BASE_ASSERT(!gen->fingerprint);
     const size_t first = count_system(gen), n = BASE_MIN(gen->n_messages - first, (size_t)FINGERPRINT_MAX_MESSAGES);
     struct request_fingerprint *f = base_calloc(1, sizeof(*f) + n * sizeof(f->messages[0]));
     message_lists at = {0};
@@ -186,6 +188,7 @@ static size_t count_common(const struct request_fingerprint *a, const struct req
 
 /* Bytes before message n. */
 static uint64_t bytes_before(const struct request_fingerprint *f, size_t n) {
+    BASE_ASSERT(n <= f->n_messages);
     uint64_t bytes = f->before_messages;
     for (size_t i = 0; i < n; i++) bytes += f->messages[i].bytes;
     return bytes;
@@ -198,6 +201,7 @@ static int64_t tokens_after(const struct request_fingerprint *f, size_t n_common
 }
 
 static fingerprint_difference find_difference(const struct request_fingerprint *own, const struct request_fingerprint *earlier, size_t n_common) {
+    BASE_ASSERT(n_common <= own->n_messages && n_common <= earlier->n_messages);
     for (int d = FINGERPRINT_SAME + 1; d < N_FIELDS; d++) {
         const bool is_other = d == FINGERPRINT_MESSAGES ? n_common < earlier->n_messages : own->fields[d] != earlier->fields[d];
         if (is_other) return (fingerprint_difference)d;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -47,6 +48,7 @@ static bool kept_response_make(kept_response *k, const char *id, const char *ten
 }
 
 static void response_registry_take_out(response_registry *s, size_t i) {
+    BASE_ASSERT(i < s->n && s->bytes >= s->items[i].n);
     s->bytes -= s->items[i].n;
     base_free(s->items[i].id);
     s->n--;
@@ -77,6 +79,7 @@ static size_t find_victim(const response_registry *s) {
         tenant_share share = is_new ? response_registry_share_of(s, s->items[i].tenant) : (tenant_share){0};
         if (share.bytes > most.bytes) most = share;
     }
+    BASE_ASSERT(most.oldest < s->n);
     return most.oldest;
 }
 
@@ -86,6 +89,7 @@ static void response_registry_make_space(response_registry *s, const char *tenan
            (own.n >= SERVER_MAX_TENANT_RESPONSES || own.bytes + n > SERVER_MAX_TENANT_RESPONSES_BYTES))
         response_registry_take_out(s, own.oldest);
     while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES)) response_registry_take_out(s, find_victim(s));
+    BASE_ASSERT(s->n < SERVER_MAX_RESPONSES && s->bytes + n <= SERVER_MAX_RESPONSES_BYTES); /* invariant 6 */
 }
 
 void response_registry_put(response_registry *s, const char *id, const char *tenant, const char *text, size_t n) {

@@ -32,6 +32,7 @@ int stream_marks_begin(server_request *x) {
 
 void stream_marks_resume(const server_request *x, rp_request *q) {
     if (!x->relay || !x->relay->resumes) return;
+    BASE_ASSERT(x->relay->tokens || x->relay->resume.n_tokens == 0);
     q->resumed = x->relay->tokens;
     q->n_resumed = (int32_t)x->relay->resume.n_tokens;
 }
@@ -41,6 +42,7 @@ void stream_marks_resume(const server_request *x, rp_request *q) {
 bool stream_marks_is_resumed(server_choice *c) {
     const server_relay *r = c->x->relay;
     if (!r || !r->resumes || (uint64_t)c->n_resumed == r->resume.n_tokens) return false;
+    BASE_ASSERT((uint64_t)c->n_resumed < r->resume.n_tokens);
     c->n_resumed++;
     return true;
 }
@@ -62,6 +64,7 @@ bool stream_marks_skip(const server_request *x) { return x->relay && x->relay->s
 
 size_t stream_marks_count_had(const server_request *x, size_t n) {
     const server_relay *r = x->relay;
+    BASE_ASSERT(!stream_marks_skip(x) || r->text_bytes <= r->resume.text_bytes);
     return stream_marks_skip(x) ? (size_t)BASE_MIN(r->resume.text_bytes - r->text_bytes, (uint64_t)n) : 0;
 }
 
@@ -89,6 +92,7 @@ int stream_marks_append(server_request *x, size_t reply_bytes) {
     server_relay *r = x->relay;
     if (!r || !r->has_marks || r->skips || (x->reply.len == reply_bytes && r->unmarked.len == 0)) return 0;
     int rc = base_buffer_printf(&x->reply, CLUSTER_MARK "%" PRIu64 " %" PRIu64, r->text_bytes, r->frames);
+    BASE_ASSERT(r->unmarked.len % sizeof(int32_t) == 0);
     for (size_t at = 0; at < r->unmarked.len && !rc; at += sizeof(int32_t)) rc = append_token(&x->reply, r->unmarked.data + at);
     base_buffer_clear(&r->unmarked);
     return rc ? rc : base_buffer_append_str(&x->reply, "\n\n");

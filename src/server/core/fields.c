@@ -8,6 +8,7 @@
 
 #include "base/budget.h"
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/json_number.h"
 #include "base/json_read.h"
 
@@ -60,6 +61,7 @@ void server_field_wrong(const server_fields *f, const char *name, const json_t *
 }
 
 static void out_of_range(const server_fields *f, const char *name, double min, double max) {
+    BASE_ASSERT(min <= max);
     char full[2 * MAX_NAME_BYTES];
     snprintf(full, sizeof(full), "%.*s%.*s", MAX_NAME_BYTES, f->prefix, MAX_NAME_BYTES - 1, name);
     server_fail(f->problem, SERVER_INVALID, full, "'%s' is out of range: give a number from %.10g to %.10g", full, min, max);
@@ -88,6 +90,7 @@ static bool fields_whole(const json_t *value, double *out) {
 void server_field_int(const server_fields *f, const char *name, int64_t min, int64_t max, int32_t *out) {
     const json_t *value = server_field(f, name);
     double v;
+    BASE_ASSERT(min >= INT32_MIN && max <= INT32_MAX); /* a number in the range fits */
     if (!value) return;
     if (!fields_whole(value, &v)) server_field_wrong(f, name, value, "a whole number");
     else if (!(v >= (double)min && v <= (double)max)) out_of_range(f, name, (double)min, (double)max);
@@ -95,6 +98,7 @@ void server_field_int(const server_fields *f, const char *name, int64_t min, int
 }
 
 void server_field_real(const server_fields *f, const char *name, double min, double max, float *out) {
+    BASE_ASSERT(min <= max);
     const json_t *value = server_field(f, name);
     if (!value) return;
     double v = json_number_value(value);

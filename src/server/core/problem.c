@@ -27,7 +27,10 @@ static const problem_words words[] = {
 #undef X
 };
 
-int server_problem_status(server_problem_kind kind) { return words[kind].status; }
+int server_problem_status(server_problem_kind kind) {
+    BASE_ASSERT((unsigned)kind < SERVER_N_PROBLEMS);
+    return words[kind].status;
+}
 
 server_problem_kind server_problem_of_status(int status) {
     for (int kind = SERVER_FINE + 1; kind < SERVER_N_PROBLEMS; kind++)
@@ -35,7 +38,10 @@ server_problem_kind server_problem_of_status(int status) {
     return status >= 400 && status < 500 ? SERVER_INVALID : SERVER_INTERNAL;
 }
 
-const char *server_problem_name(server_problem_kind kind) { return words[kind].code; }
+const char *server_problem_name(server_problem_kind kind) {
+    BASE_ASSERT(kind != SERVER_FINE && (unsigned)kind < SERVER_N_PROBLEMS);
+    return words[kind].code;
+}
 
 /* Omits invalid UTF-8: names in messages are truncated by bytes. */
 static void keep_characters(char *s) {
@@ -47,6 +53,7 @@ static void keep_characters(char *s) {
         used += kept;
         i += kept > 0 ? kept : 1;
     }
+    BASE_ASSERT(used <= n);
     s[used] = '\0';
 }
 
@@ -148,6 +155,7 @@ static json_t *message_of(const server_problem *p, const char *overflow, int64_t
 #define NUMBER "%" JSON_INTEGER_FORMAT
 
 json_t *server_problem_openai(const server_problem *p) {
+    BASE_ASSERT(p->kind != SERVER_FINE);
     const problem_words *w = &words[p->kind];
     json_t *field = p->field[0] ? json_string(p->field) : json_null();
     static const char overflow[] = "This model's maximum context length is " NUMBER " tokens. However, your messages resulted in " NUMBER " tokens. "
@@ -157,11 +165,13 @@ json_t *server_problem_openai(const server_problem *p) {
 }
 
 json_t *server_problem_anthropic(const server_problem *p) {
+    BASE_ASSERT(p->kind != SERVER_FINE);
     json_t *message = message_of(p, "prompt is too long: " NUMBER " tokens > " NUMBER " maximum", p->prompt_tokens, p->context_tokens);
     return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", words[p->kind].anthropic, "message", message);
 }
 
 json_t *server_problem_gemini(const server_problem *p) {
+    BASE_ASSERT(p->kind != SERVER_FINE);
     const problem_words *w = &words[p->kind];
     json_t *message = message_of(p, "The input token count (" NUMBER ") exceeds the maximum number of tokens allowed (" NUMBER ").", p->prompt_tokens,
                                  p->context_tokens);
@@ -169,6 +179,7 @@ json_t *server_problem_gemini(const server_problem *p) {
 }
 
 json_t *server_problem_llamacpp(const server_problem *p) {
+    BASE_ASSERT(p->kind != SERVER_FINE);
     const problem_words *w = &words[p->kind];
     if (!is_overflow(p)) return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "type", w->type);
     json_t *message = message_of(p, "request (" NUMBER " tokens) exceeds the available context size (" NUMBER " tokens), try increasing it",

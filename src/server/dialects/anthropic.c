@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "server/answers/report.h"
 #include "server/answers/request_fingerprint.h"
 #include "server/dialects/anthropic.h"
@@ -242,6 +243,7 @@ static json_t *anthropic_diagnostics(const server_request *x, int64_t n_prompt) 
                                         [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
     if (!x->gen->compared_id) return json_null();
     const fingerprint_comparison found = request_fingerprint_compare(x, x->gen->compared_id, n_prompt);
+    BASE_ASSERT((size_t)found.difference < BASE_ARRAY_LEN(names));
     const char *name = names[found.difference];
     if (!name) return json_null(); /* the same */
     json_t *reason = json_pack("{s:s}", "type", name);
@@ -266,6 +268,7 @@ static void keep_fingerprint(const server_request *x) {
 }
 
 static json_t *anthropic_whole(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     const server_choice *c = &x->answers->choices[0];
     json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x), report_usage(x).prompt);
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
@@ -274,6 +277,7 @@ static json_t *anthropic_whole(server_request *x) {
 }
 
 static int anthropic_open_stream(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1 && x->answers->choices[0].n_blocks == 0);
     rp_job_status status = {.struct_size = sizeof(status)};
     rp_job_get_status(x->answers->choices[0].call, &status);
     json_t *message = anthropic_message(x, json_array(), NULL, NULL, usage_now(x), status.prompt_tokens);
@@ -286,6 +290,7 @@ static int anthropic_report_piece(server_request *x, server_choice *c, const ser
     int rc = c->block_is_reasoning ? anthropic_end_block(x, c) : 0;
     if (!rc && !c->block_is_open) rc = anthropic_begin_text(x, c);
     if (rc) return rc;
+    BASE_ASSERT(c->block_is_open && !c->block_is_reasoning && c->n_blocks > 0);
     return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
                                     "text_delta", "text", base_json_string(piece->text, piece->n)));

@@ -180,6 +180,7 @@ json_t *anthropic_content(const server_request *x, const server_choice *c) {
 }
 
 static int begin_block(server_request *x, server_choice *c, json_t *block) {
+    BASE_ASSERT(!c->block_is_open && !c->block_is_reasoning);
     c->block_is_open = true;
     return server_request_frame(x, "content_block_start",
                           json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", (int)c->n_blocks++, "content_block", block));
@@ -201,6 +202,7 @@ static int sign_block(server_request *x, const server_choice *c) {
 
 int anthropic_end_block(server_request *x, server_choice *c) {
     if (!c->block_is_open) return 0;
+    BASE_ASSERT(c->n_blocks > 0);
     int rc = c->block_is_reasoning ? sign_block(x, c) : 0;
     c->block_is_open = c->block_is_reasoning = false;
     if (rc) return rc;
@@ -212,6 +214,7 @@ int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_p
     if (!rc && !c->block_is_open) rc = begin_block(x, c, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
     c->block_is_reasoning = true;
     if (rc) return rc;
+    BASE_ASSERT(c->block_is_open && c->n_blocks > 0);
     return server_request_frame(x, "content_block_delta",
                                 json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
                                           "thinking_delta", "thinking", base_json_string(piece->text, piece->n)));
@@ -223,6 +226,7 @@ int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, c
         int rc = anthropic_end_block(x, c);
         return rc ? rc : begin_block(x, c, job_block(x, c, item, json_object()));
     }
+    BASE_ASSERT(event == TOOL_ARGUMENTS && c->block_is_open && !c->block_is_reasoning);
     return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
                                     "input_json_delta", "partial_json", base_json_string(bytes, n)));

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
@@ -150,6 +151,7 @@ static char *kept_text(const server_request *x) {
 }
 
 static json_t *created(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     server_fields f = {x->gen->root, &x->problem, ""};
     int64_t now = now_ms();
     const char *display = "";
@@ -226,6 +228,7 @@ static uint64_t query_number(server_request *x, const char *name, uint64_t most,
 }
 
 static json_t *page_of(const registry_content *list, size_t n, bool more) {
+    BASE_ASSERT(!more || n > 0); /* the next page begins after the last one of this */
     json_t *found = json_array(), *all;
     char token[24];
     for (size_t i = 0; i < n && found; i++)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -52,10 +53,12 @@ static void drop_expired(content_registry *s, int64_t now) {
             s->items[kept++] = s->items[i];
             continue;
         }
+        BASE_ASSERT(s->bytes >= s->items[i].n);
         s->bytes -= s->items[i].n;
         registry_item_free_item(&s->items[i]);
     }
     s->n = kept;
+    BASE_ASSERT(s->n > 0 || s->bytes == 0);
 }
 
 static bool registry_item_is_of(const registry_item *item, const char *tenant) { return strcmp(item->tenant, tenant ? tenant : "") == 0; }
@@ -79,9 +82,11 @@ static int content_registry_add(content_registry *s, const registry_item *item, 
     if (!has_room(s, item->tenant, item->n, now)) return RP_ERR_LIMIT;
     int rc = base_grow((void **)&s->items, &s->cap, s->n + 1, SERVER_MAX_CONTENTS, sizeof(*s->items));
     if (rc) return rc;
+    BASE_ASSERT(s->n == 0 || s->items[s->n - 1].content.number <= s->last_number); /* a list in order of creation */
     s->items[s->n] = *item;
     s->items[s->n++].content.number = ++s->last_number;
     s->bytes += item->n;
+    BASE_ASSERT(s->n <= SERVER_MAX_CONTENTS && s->bytes <= SERVER_MAX_CONTENTS_BYTES); /* invariant 6 */
     return RP_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/answers/report.h"
 #include "server/dialects/dialect_handlers.h"
@@ -152,6 +153,7 @@ int gemini_parse_embed_batch(generation *gen, server_problem *p) {
 }
 
 static json_t *gemini_embed_whole(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     return with_report(x, json_pack("{s:{s:o}}", "embedding", "values", embedding_values(x, &x->answers->choices[0])));
 }
 
@@ -185,6 +187,7 @@ int rerank_parse(generation *gen, server_problem *p) {
 
 static json_t *rerank_result(const server_request *x, const embedding_score *score) {
     const json_t *document = json_array_get(x->gen->embedding.documents, (size_t)score->index);
+    BASE_ASSERT(document); /* the index of a score is that of its document */
     json_t *one = json_pack("{s:i, s:f}", "index", (int)score->index, "relevance_score", score->score);
     if (!one || !x->gen->embedding.returns_documents) return one;
     json_t *shown = json_is_object(document) ? json_incref((json_t *)(uintptr_t)document) : json_pack("{s:O}", "text", document);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "server/answers/report.h"
 #include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
@@ -97,6 +98,7 @@ typedef struct gemini_logprobs {
 } gemini_logprobs;
 
 static void add_logprob(gemini_logprobs *l, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+    BASE_ASSERT(n_top >= 0 && (n_top == 0 || top));
     json_t *list = json_array();
     for (int32_t i = 0; i < n_top; i++) json_array_append_new(list, logprob_of(x, top[i].token, top[i].logprob));
     json_array_append_new(l->chosen, logprob_of(x, token, logprob));
@@ -108,6 +110,7 @@ static void add_logprob(gemini_logprobs *l, const server_request *x, int32_t tok
 static json_t *with_logprobs(const server_choice *c, json_t *candidate, const server_piece *piece) {
     const server_request *x = c->x;
     const rp_result *r = c->result;
+    BASE_ASSERT(piece || r);
     if (x->gen->n_logprobs < 0 || !candidate) return candidate;
     gemini_logprobs l = {json_array(), json_array(), 0};
     for (int32_t i = 0; !piece && i < r->n_tokens; i++)
@@ -163,6 +166,7 @@ static int gemini_report_call(server_request *x, server_choice *c, tool_event ev
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
+    BASE_ASSERT(item->tool);
     json_t *parts = json_pack("[o]", gemini_part_of(c, item));
     return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemini_tools.c: see gemini.h. Owns nothing. */
+#include "base/check.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "server/dialects/gemini.h"
@@ -154,6 +155,7 @@ void gemini_allow_tools(generation *gen, const json_t *allowed, const char *fiel
     size_t n = json_array_size(allowed);
     if (n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, field, "'%s' has more than %d names", field, SERVER_MAX_TOOLS);
     for (size_t i = 0; i < n && !p->kind; i++) {
+        BASE_ASSERT(i < BASE_ARRAY_LEN(names));
         names[i] = json_string_value(json_array_get(allowed, i));
         if (!names[i]) server_fail(p, SERVER_INVALID, field, "'%s' has an entry that is not a name", field);
     }

@@ -4,10 +4,12 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
 
 static json_t *interactions_whole(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     json_t *all = interactions_object(x, interactions_status(&x->answers->choices[0]), true);
     if (all) interactions_keep(x, all);
     return all;

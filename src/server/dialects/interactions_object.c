@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "server/answers/report.h"
 #include "server/core/json_time.h"
 #include "server/dialects/interactions.h"
@@ -17,6 +18,7 @@ static json_t *text_content(json_t *text) { return json_pack("[{s:s, s:o}]", "ty
 
 /* The i-th item of an answer. A call that was cut is text. */
 static json_t *interactions_step(const server_choice *c, size_t i) {
+    BASE_ASSERT(i < responses_count_items(c));
     const tool_item *item = i < c->finder.n_items ? &c->finder.items[i] : NULL;
     json_t *arguments = item && item->tool ? tool_item_arguments(item) : NULL;
     char id[TOOL_CALL_ID_BYTES];

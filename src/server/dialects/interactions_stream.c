@@ -12,6 +12,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "server/dialects/interactions.h"
@@ -47,6 +48,7 @@ static json_t *arguments_delta(json_t *text) { return json_pack("{s:s, s:o}", "t
 /* ---- an answer ---- */
 
 int interactions_open(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1 && x->answers->choices[0].n_blocks == 0);
     json_t *object = interactions_object(x, "in_progress", false);
     json_t *update = json_pack("{s:O, s:s}", "interaction_id", json_object_get(object, "id"), "status", "in_progress");
     int rc = interactions_event(x, "interaction.created", json_pack("{s:o}", "interaction", object));
@@ -57,11 +59,13 @@ int interactions_open(server_request *x) {
 
 static int end_step(server_request *x, server_choice *c) {
     if (!c->block_is_open) return 0;
+    BASE_ASSERT(c->n_blocks > 0);
     c->block_is_open = false;
     return step_stop(x, (size_t)c->n_blocks - 1);
 }
 
 static int begin_step(server_request *x, server_choice *c, json_t *step) {
+    BASE_ASSERT(!c->block_is_open);
     c->block_is_open = true;
     return step_start(x, (size_t)c->n_blocks++, step);
 }

@@ -2,6 +2,8 @@
 /* item_history.c: see item_history.h. */
 #include "server/dialects/item_history.h"
 
+#include "base/check.h"
+
 void item_history_hold(item_history *h, const json_t *item) {
     if (h->n_reasoning < ITEM_HISTORY_MAX_REASONING) h->reasoning[h->n_reasoning++] = item;
 }
@@ -28,5 +30,6 @@ void item_history_attach(generation *gen, item_history *h, server_problem *p) {
 
 void item_history_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p) {
     if (!ends_with_answer(gen)) generation_text_message(gen, RP_ROLE_ASSISTANT, "", p);
+    BASE_ASSERT(p->kind || ends_with_answer(gen));
     if (!p->kind) generation_add_call(gen, id, name, arguments[0] ? arguments : "{}", p);
 }

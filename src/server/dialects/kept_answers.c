@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -15,12 +16,14 @@
 void kept_answers_id(const server_request *x, const kept_kind *k, char id[KEPT_ANSWERS_ID_BYTES]) {
     char stored[RELAY_ID_BYTES];
     relay_stored_id(x, stored);
-    snprintf(id, KEPT_ANSWERS_ID_BYTES, "%s%s", k->prefix, stored);
+    const int n = snprintf(id, KEPT_ANSWERS_ID_BYTES, "%s%s", k->prefix, stored);
+    BASE_ASSERT(n > 0 && n < KEPT_ANSWERS_ID_BYTES); /* a cut id would name another answer */
 }
 
 void kept_answers_put(const server_request *x, const kept_kind *k, const json_t *object) {
     const char *id = json_string_value(json_object_get(object, "id"));
     if (json_is_false(json_object_get(x->gen->root, "store")) || !id) return;
+    BASE_ASSERT(strncmp(id, k->prefix, strlen(k->prefix)) == 0); /* kept_answers_find looks for no other */
     json_t *items = k->items(json_object_get(x->gen->root, "input"));
     if (items) json_array_extend(items, json_object_get(object, k->output));
     json_t *kept = json_pack("{s:O, s:o, s:I}", "answer", object, "items", items, "first", (json_int_t)x->gen->n_earlier);

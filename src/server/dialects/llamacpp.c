@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
+
 #include "server/answers/report.h"
 #include "server/dialects/dialects.h"
 #include "server/dialects/openai.h"
@@ -182,6 +184,7 @@ static int llamacpp_report_piece(server_request *x, server_choice *c, const serv
 }
 
 static int llamacpp_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
+    BASE_ASSERT(x->gen->returns_progress);
     return server_request_frame(x, NULL,
                                 json_pack("{s:i, s:s, s:[], s:b, s:i, s:o}", "index", (int)c->index, "content", "", "tokens", "stop", 0, "id_slot", 0,
                                           "prompt_progress", generate_progress(progress)));

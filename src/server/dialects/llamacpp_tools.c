@@ -2,6 +2,7 @@
 /* llamacpp_tools.c: the routes of llama.cpp's server that do not generate: tokens, templates, properties, slots. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_number.h"
 #include "base/memory.h"
 #include "server/answers/report.h"
@@ -54,6 +55,7 @@ static int list_token(server_request *x, const token_listing *l, int32_t token) 
 
 static int list_tokens(server_request *x) {
     token_listing *l = x->taken;
+    BASE_ASSERT(l && l->done <= l->n && !x->stream_ended);
     int rc = l->done == 0 ? base_buffer_append_str(&x->reply, "{\"tokens\":[") : RP_OK;
     for (; l->done < l->n && x->reply.len < PIECE_BYTES && !rc; l->done++) {
         if (l->done > 0) rc = base_buffer_append_str(&x->reply, ",");
@@ -172,8 +174,8 @@ static json_t *llamacpp_props_sampling(const rp_model *model) {
         const rp_sampling *s = &gen.sampling;
         all = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i}", "temperature", (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p,
                         "min_p", (double)s->min_p, "repeat_penalty", (double)s->repeat_penalty, "repeat_last_n", (int)s->repeat_last);
-        generation_free(&gen);
     }
+    if (empty) generation_free(&gen);
     json_decref(empty);
     return all;
 }
@@ -205,6 +207,7 @@ static void add_slots(server_request *x, void *user) {
         rp_job_status status = {.state = RP_JOB_DONE};
         if (x->answers->choices[i].call) rp_job_get_status(x->answers->choices[i].call, &status);
         if (status.state == RP_JOB_DONE) continue;
+        BASE_ASSERT((size_t)status.state < BASE_ARRAY_LEN(states));
         json_array_append_new(slots->list,
                               json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
                                         (json_int_t)rp_job_number(x->answers->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",

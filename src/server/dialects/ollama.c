@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "server/answers/report.h"
@@ -265,6 +266,7 @@ static json_t *calls_of(const server_request *x, const server_choice *c) {
 }
 
 static json_t *ollama_whole(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     const server_choice *c = &x->answers->choices[0];
     json_t *thinking = generate_is_parsed(c) ? generate_reasoning(c) : NULL;
     if (json_string_length(thinking) == 0) json_decref(thinking), thinking = NULL;
@@ -293,12 +295,14 @@ static int ollama_call(server_request *x, server_choice *c, tool_event event, co
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
+    BASE_ASSERT(item->tool);
     json_t *call = call_of(x, c, item);
     if (!call) return server_request_line(x, object_of(x, (ollama_answer){.content = tool_item_source(item)}, false));
     return server_request_line(x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call), NULL}, false));
 }
 
 static int ollama_close(server_request *x, server_choice *c) {
+    BASE_ASSERT(c == x->answers->choices && c->result);
     return server_request_line(x, last_object(x, c, (ollama_answer){.content = json_string("")}));
 }
 

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_number.h"
 #include "base/memory.h"
 #include "server/dialects/ollama.h"
@@ -98,6 +99,7 @@ static int check_ids(server_request *x, const json_t *context) {
 static int join(server_request *x, const json_t *context, const id_list *tail, size_t from) {
     generation *gen = x->gen;
     size_t n = json_array_size(context);
+    BASE_ASSERT(!gen->prompts && n > 0 && from <= tail->n);
     if (from < tail->n && id_of(json_array_get(context, n - 1)) == tail->ids[from]) from++;
     int32_t *ids = base_calloc(n + tail->n - from, sizeof(*ids));
     gen->prompts = base_calloc(1, sizeof(*gen->prompts));

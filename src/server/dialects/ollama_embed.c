@@ -2,6 +2,7 @@
 /* ollama_embed.c: Ollama's /api/embed, and /api/embeddings, its older form with one prompt. Owns nothing. */
 #include <string.h>
 
+#include "base/check.h"
 #include "server/answers/embedding_request.h"
 #include "server/answers/report.h"
 #include "server/dialects/dialect_handlers.h"
@@ -50,6 +51,7 @@ static json_t *ollama_embed_whole(server_request *x) {
 }
 
 static json_t *ollama_embeddings_whole(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     return json_pack("{s:o, s:o}", "embedding", embedding_values(x, &x->answers->choices[0]), "reprise", report_reprise(x));
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "server/dialects/dialect_handlers.h"
 #include "server/dialects/ollama.h"
@@ -76,6 +77,7 @@ static json_t *model_of(const server_model *m, const char *name, int64_t created
 }
 
 static json_t *running_model_of(const server_model *m, const char *name, int64_t created) {
+    BASE_ASSERT(m->state == MODEL_LOADED);
     rp_engine_info e = {.struct_size = sizeof(e)};
     json_t *all = model_of(m, name, created), *more;
     rp_engine_describe(m->engine, &e);

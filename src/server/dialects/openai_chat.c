@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "server/answers/report.h"
 #include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
@@ -126,6 +127,7 @@ int openai_parse_chat(generation *gen, server_problem *p) {
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
                               "parallel_tool_calls response_format json_schema return_progress n_cache_reuse functions function_call audio modalities verbosity");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
+    BASE_ASSERT(p->kind || gen->n_messages > 0); /* each of them was added, or refused */
     if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a final message of the assistant");
     return (int)p->kind;
@@ -198,6 +200,7 @@ static int openai_chat_report_call(server_request *x, server_choice *c, tool_eve
 }
 
 static int openai_chat_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
+    BASE_ASSERT(x->gen->returns_progress);
     json_t *all = openai_chat_head(x, "chat.completion.chunk",
                                    json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)c->index, "delta", "logprobs", "finish_reason"));
     if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/check.h"
 #include "server/dialects/openai.h"
 
 #define LEAST_LOGPROB (-9999.0) /* what clients expect for never */
@@ -16,6 +17,7 @@ static json_t *logprob_entry(const server_request *x, int32_t token, float logpr
 }
 
 static json_t *token_entry(const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+    BASE_ASSERT(n_top >= 0 && (n_top == 0 || top));
     json_t *one = logprob_entry(x, token, logprob), *list = json_array();
     for (int32_t i = 0; i < n_top && list; i++)
         if (json_array_append_new(list, logprob_entry(x, top[i].token, top[i].logprob))) break;
@@ -25,6 +27,7 @@ static json_t *token_entry(const server_request *x, int32_t token, float logprob
 }
 
 json_t *openai_result_logprobs(const server_request *x, const rp_result *r) {
+    BASE_ASSERT(x->gen->n_logprobs >= 0);
     int32_t n_top = BASE_MIN(r->n_top, x->gen->n_logprobs);
     json_t *list = json_array();
     for (int32_t i = 0; i < r->n_tokens && list; i++)
@@ -35,6 +38,7 @@ json_t *openai_result_logprobs(const server_request *x, const rp_result *r) {
 }
 
 json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece) {
+    BASE_ASSERT(x->gen->n_logprobs >= 0);
     json_t *list = json_array();
     for (const server_token *t = piece->tokens; t != piece->tokens_end && list; t = server_token_next(t))
         if (json_array_append_new(list, token_entry(x, t->id, t->logprob, server_token_top(t), t->n_top))) break;
@@ -60,6 +64,7 @@ static json_t *ranked_of_token(const server_request *x, const rp_result *r, int3
 }
 
 json_t *openai_prompt_logprobs(const server_request *x, const rp_result *r) {
+    BASE_ASSERT(x->gen->n_prompt_logprobs >= 0);
     json_t *list = json_array();
     for (int32_t i = 0; i < r->prompt_tokens && list; i++)
         if (json_array_append_new(list, ranked_of_token(x, r, i))) return json_decref(list), NULL;

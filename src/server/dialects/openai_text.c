@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "server/answers/report.h"
 #include "server/dialects/dialect_handlers.h"
 #include "server/dialects/openai.h"
@@ -57,6 +58,7 @@ typedef struct columns {
 
 static void add_row(columns *c, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
     size_t n = 0;
+    BASE_ASSERT(n_top >= 0 && (n_top == 0 || top));
     json_t *likeliest = json_object();
     rp_token_bytes(x->model->model, token, false, &n);
     for (int32_t i = 0; i < n_top; i++) {
@@ -81,6 +83,7 @@ static json_t *end_columns(const columns *c) {
 }
 
 static const char *openai_text_prompt_of(const server_request *x, const server_choice *c) {
+    BASE_ASSERT((size_t)(c->index / x->gen->n) < x->gen->n_prompts);
     return x->gen->echo ? x->gen->prompts[c->index / x->gen->n].text : "";
 }
 
@@ -89,6 +92,7 @@ static const char *openai_text_prompt_of(const server_request *x, const server_c
 static size_t echoed_bytes(const server_request *x, const server_choice *choice, int32_t i) {
     const server_prompt *prompt = &x->gen->prompts[choice->index / x->gen->n];
     const rp_result *r = choice->result;
+    BASE_ASSERT(i >= 0 && i < r->prompt_tokens && (size_t)(choice->index / x->gen->n) < x->gen->n_prompts);
     size_t n = 0, before = 0;
     const char *bytes = rp_token_bytes(x->model->model, r->prompt_ids[i], prompt->ids != NULL, &n);
     for (int32_t k = 0; k < i && before == 0; k++) rp_token_bytes(x->model->model, r->prompt_ids[k], prompt->ids != NULL, &before);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "server/dialects/openai.h"
@@ -118,6 +119,7 @@ static void choose_allowed(generation *gen, const json_t *allowed, openai_nestin
     for (size_t i = 0; i < n && !p->kind; i++) {
         const char *type = json_string_value(json_object_get(json_array_get(list, i), "type"));
         if (type && !is_callable(type)) continue; /* it was left out of the tools */
+        BASE_ASSERT(n_names < BASE_ARRAY_LEN(names));
         names[n_names] = name_in(gen, json_array_get(list, i), nesting, p);
         if (!names[n_names++]) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' has a tool without a name");
     }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* responses.c: /v1/responses: the routes, and the table of operations of its form. */
+#include "base/check.h"
 #include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
 #include "server/dialects/responses.h"
 
 static json_t *responses_whole(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1);
     json_t *all = responses_logprobs_add_result(&x->answers->choices[0]) ? NULL : responses_object(x, responses_status(&x->answers->choices[0]));
     if (all) responses_keep(x, all);
     return all;

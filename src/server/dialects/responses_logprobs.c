@@ -5,6 +5,7 @@
  * I/O thread for a stream, else the worker that has the request. */
 #include <string.h>
 
+#include "base/check.h"
 #include "server/dialects/openai.h"
 #include "server/dialects/responses.h"
 #include "server/http/server_internal.h"
@@ -17,6 +18,7 @@ int responses_logprobs_add(server_choice *c, const server_piece *piece) {
 
 int responses_logprobs_add_result(server_choice *c) {
     const rp_result *r = c->result;
+    BASE_ASSERT(c->listed.len == 0); /* all of them at once */
     int rc = 0;
     for (int32_t i = 0; c->x->gen->n_logprobs >= 0 && i < r->n_tokens && !rc; i++) {
         const server_token record = {r->tokens[i], r->logprobs[i], BASE_MIN(r->n_top, c->x->gen->n_logprobs)};
@@ -48,5 +50,6 @@ json_t *responses_logprobs_list(const server_choice *c, token_place *place, size
         place->at += responses_logprobs_bytes(x, t->id);
         place->record += (size_t)((const char *)next - (const char *)t);
     }
+    BASE_ASSERT(place->record <= c->listed.len); /* records are whole */
     return openai_piece_logprobs(x, &piece);
 }

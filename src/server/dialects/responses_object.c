@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+
 #include "server/answers/report.h"
 #include "server/answers/request_fingerprint.h"
 #include "server/dialects/openai.h"
@@ -22,7 +24,8 @@ bool responses_is_reasoning(const server_choice *c, size_t i) { return i < c->fi
 void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]) {
     const char *kind = responses_is_call(c, i) ? "fc" : responses_is_reasoning(c, i) ? "rs"
                                                                                      : "msg";
-    snprintf(id, RESPONSES_ID_BYTES, "%s_%s_%zu", kind, x->id, i);
+    const int n = snprintf(id, RESPONSES_ID_BYTES, "%s_%s_%zu", kind, x->id, i);
+    BASE_ASSERT(n > 0 && n < RESPONSES_ID_BYTES); /* a cut id would name another item */
 }
 
 json_t *responses_text(const server_choice *c, size_t i) {
@@ -50,6 +53,7 @@ static const char *item_status(const server_choice *c, size_t i, bool is_whole) 
 }
 
 json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole) {
+    BASE_ASSERT(i < responses_count_items(c));
     char id[RESPONSES_ID_BYTES], call_id[TOOL_CALL_ID_BYTES];
     const char *status = item_status(c, i, is_whole);
     responses_item_id(x, c, i, id);
@@ -105,6 +109,7 @@ static json_t *responses_diagnostics(const server_request *x) {
                                                                  [FINGERPRINT_MESSAGES] = "input_changed"};
     const server_usage u = report_usage(x);
     const fingerprint_comparison found = request_fingerprint_compare(x, x->gen->compared_id, u.prompt);
+    BASE_ASSERT((size_t)found.difference < BASE_ARRAY_LEN(reasons));
     const bool is_hit = found.difference == FINGERPRINT_SAME ? u.cached > 0 : u.cached + 1 >= found.n_compared;
     if (found.difference == FINGERPRINT_UNKNOWN) return json_pack("{s:s}", "type", "comparison_response_not_found");
     if (is_hit) return json_pack("{s:s}", "type", "cache_hit");

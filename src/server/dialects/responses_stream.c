@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "server/dialects/openai.h"
 #include "server/dialects/responses.h"
 
@@ -31,6 +32,7 @@ static int responses_stream_event(server_request *x, const char *type, json_t *o
 /* One of the item that the stream is at: with its id and index, and one field more (taken over). */
 static json_t *item_fields(const server_request *x, const server_choice *c, bool has_part, const char *name, json_t *value) {
     char id[RESPONSES_ID_BYTES];
+    BASE_ASSERT(c->n_blocks > 0);
     responses_item_id(x, c, (size_t)c->n_blocks - 1, id);
     json_t *all = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", (int)c->n_blocks - 1, name, value);
     if (all && has_part) json_object_set_new(all, "content_index", json_integer(0));
@@ -57,7 +59,9 @@ static json_t *responses_stream_item_at(const server_request *x, const server_ch
 }
 
 static int begin_item(server_request *x, server_choice *c) {
+    BASE_ASSERT(!c->block_is_open);
     c->n_blocks++;
+    BASE_ASSERT((size_t)c->n_blocks <= responses_count_items(c)); /* the block is the item of that index */
     c->block_is_open = true;
     return responses_stream_event(x, "response.output_item.added", responses_stream_item_at(x, c, false));
 }
@@ -78,6 +82,7 @@ static int end_item(server_request *x, server_choice *c) {
     size_t i = (size_t)c->n_blocks - 1;
     int rc = 0;
     if (!c->block_is_open) return 0;
+    BASE_ASSERT(c->n_blocks > 0);
     c->block_is_open = false;
     if (responses_is_call(c, i) && c->finder.items[i].tool->is_freeform) rc = end_input(x, c, &c->finder.items[i]);
     else if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
@@ -89,6 +94,7 @@ static int end_item(server_request *x, server_choice *c) {
 }
 
 int responses_open(server_request *x) {
+    BASE_ASSERT(x->answers->n_choices == 1 && x->answers->choices[0].n_events == 0);
     int rc = responses_stream_event(x, "response.created", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
     return rc ? rc : responses_stream_event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
 }
@@ -99,6 +105,7 @@ static json_t *delta_logprobs(server_choice *c, const server_piece *piece) {
     if (responses_is_reasoning(c, i)) return json_array();
     if (i >= c->finder.n_items) c->n_shown += piece->n;
     const size_t end = i < c->finder.n_items ? c->finder.items[i].end : c->n_shown;
+    BASE_ASSERT(end >= piece->n); /* the piece is the end of the item so far */
     return responses_logprobs_list(c, &c->next_listed, end - piece->n, end);
 }
 
@@ -117,6 +124,7 @@ int responses_tell_call(server_request *x, server_choice *c, tool_event what, co
         int rc = end_item(x, c);
         return rc ? rc : begin_item(x, c);
     }
+    BASE_ASSERT(what == TOOL_ARGUMENTS && c->block_is_open);
     if (item->tool->is_freeform) return 0;
     return item_event(x, c, "response.function_call_arguments.delta", false, "delta", base_json_string(bytes, n));
 }

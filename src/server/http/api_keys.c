@@ -10,6 +10,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -174,6 +175,7 @@ static int compare_tenants(const void *a, const void *b) {
 /* Calls a function for the keys of each tenant, in the order of the file. */
 static int api_keys_visit_tenants(api_keys *keys, int (*visit)(server_key *const *of_tenant, size_t n, void *user), void *user, rp_error *err) {
     int rc = RP_OK;
+    BASE_ASSERT(keys->n > 0); /* a file without keys is refused */
     server_key **sorted = base_alloc(keys->n * sizeof(*sorted));
     if (!sorted) return base_fail_memory(err, keys->n * sizeof(*sorted), "keys");
     for (size_t i = 0; i < keys->n; i++) sorted[i] = &keys->keys[i];
@@ -229,6 +231,7 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
 void api_keys_free(api_keys *keys) {
     if (!keys) return;
     for (size_t i = 0; i < keys->n; i++) {
+        BASE_ASSERT(atomic_load(&keys->keys[i].running) == 0); /* their requests have ended */
         base_free(keys->keys[i].tenant);
         base_budget_unref(keys->keys[i].memory);
     }
@@ -252,6 +255,7 @@ typedef struct memory_limits {
 
 static int share_memory(server_key *const *of_tenant, size_t n, void *user) {
     const memory_limits *m = user;
+    BASE_ASSERT(n > 0 && !of_tenant[0]->memory && !of_tenant[0]->bodies); /* once */
     of_tenant[0]->memory = base_budget_new(m->all, m->limit);
     for (size_t i = 1; i < n; i++) of_tenant[i]->memory = base_budget_ref(of_tenant[0]->memory);
     for (size_t i = 0; i < n; i++) of_tenant[i]->bodies = &of_tenant[0]->own_bodies;
@@ -277,14 +281,19 @@ server_key *api_keys_find(api_keys *keys, const char *secret) {
     hash_secret(secret, &hash);
     for (size_t i = 0; i < keys->n; i++) /* to the end, wherever it is found */
         if (sodium_memcmp(hash.bytes, keys->keys[i].hash.bytes, BASE_KEY_BYTES) == 0) found = &keys->keys[i];
+    BASE_ASSERT(!found || found->tenant);
     return found;
 }
 
 bool api_keys_begin(server_key *key) {
     int running = atomic_fetch_add(&key->running, 1) + 1;
+    BASE_ASSERT(running > 0);
     if (key->max_running == 0 || running <= key->max_running) return true;
     atomic_fetch_sub(&key->running, 1);
     return false;
 }
 
-void api_keys_end(server_key *key) { atomic_fetch_sub(&key->running, 1); }
+void api_keys_end(server_key *key) {
+    const int running = atomic_fetch_sub(&key->running, 1);
+    BASE_ASSERT(running > 0);
+}

@@ -13,6 +13,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -32,7 +33,10 @@ typedef struct coding_name {
 
 static const coding_name names[] = {{"gzip", CONTENT_GZIP}, {"deflate", CONTENT_DEFLATE}, {"zstd", CONTENT_ZSTD}, {"x-gzip", CONTENT_GZIP}};
 
-const char *content_coding_name(content_coding coding) { return names[coding].name; }
+const char *content_coding_name(content_coding coding) {
+    BASE_ASSERT((size_t)coding < BASE_ARRAY_LEN(names) && names[coding].coding == coding);
+    return names[coding].name;
+}
 
 static bool is_name(const char *at, size_t n, const char *name) { return n == strlen(name) && strncasecmp(at, name, n) == 0; }
 
@@ -101,6 +105,7 @@ static bool has_zlib_header(const decoding *d) {
 
 /* One stream or member, which begins at *at. */
 static int zlib_member(const decoding *d, z_stream *z, size_t *at) {
+    BASE_ASSERT(*at <= d->n);
     for (int result = Z_OK; result != Z_STREAM_END;) {
         const size_t some = BASE_MIN(d->n - *at, (size_t)INT_MAX);
         z->next_in = d->bytes + *at;
@@ -111,6 +116,7 @@ static int zlib_member(const decoding *d, z_stream *z, size_t *at) {
         if (result == Z_MEM_ERROR) return no_decoder(d);
         if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) return malformed(d, z->msg);
         const size_t used = some - z->avail_in, made = PIECE_BYTES - z->avail_out;
+        BASE_ASSERT(used <= some && made <= PIECE_BYTES);
         *at += used;
         const int rc = made > 0 ? d->sink(d->user, d->piece, made) : 0;
         if (rc) return rc;
@@ -121,6 +127,7 @@ static int zlib_member(const decoding *d, z_stream *z, size_t *at) {
 
 static int decode_zlib(const decoding *d) {
     const bool is_gzip = d->coding == CONTENT_GZIP;
+    BASE_ASSERT(is_gzip || d->coding == CONTENT_DEFLATE);
     z_stream z = {.zalloc = zlib_alloc, .zfree = zlib_free};
     const int raw_or_zlib = has_zlib_header(d) ? ZLIB_WINDOW : RAW_WINDOW;
     if (inflateInit2(&z, is_gzip ? GZIP_WINDOW : raw_or_zlib) != Z_OK) return no_decoder(d);

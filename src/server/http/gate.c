@@ -20,6 +20,7 @@
 #include <linux/sockios.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/list.h"
@@ -102,6 +103,7 @@ static void end_close(gate_end *e) {
 static void link_kill(server_gate *g, gate_link *l) {
     if (l->dead) return;
     l->dead = true;
+    BASE_ASSERT(g->n_links > 0 && (!l->linger_until_us || g->n_lingering > 0));
     if (l->linger_until_us) g->n_lingering--;
     end_close(&l->client);
     end_close(&l->inner);
@@ -112,6 +114,7 @@ static void link_kill(server_gate *g, gate_link *l) {
 
 static void links_bury(server_gate *g) {
     for (gate_link *l; (l = g->dead.first) != NULL;) {
+        BASE_ASSERT(l->dead && l->client.fd < 0 && l->inner.fd < 0);
         BASE_LIST_REMOVE(&g->dead, l, links);
         base_buffer_free(&l->in);
         base_buffer_free(&l->out);
@@ -132,6 +135,7 @@ static int link_unread(const gate_link *l) {
 }
 
 static void link_linger(server_gate *g, gate_link *l, uint64_t ms) {
+    BASE_ASSERT(!l->dead);
     if (!l->linger_until_us) g->n_lingering++;
     l->linger_until_us = base_clock_us() + ms * 1000;
     l->unread = link_unread(l);
@@ -139,6 +143,7 @@ static void link_linger(server_gate *g, gate_link *l, uint64_t ms) {
 
 /* Bytes of the buffer from *at on, to a socket; whether it is still one. */
 static bool send_some(int fd, const base_buffer *b, size_t *at, size_t n) {
+    BASE_ASSERT(*at <= b->len && n <= b->len - *at);
     while (n > 0) {
         ssize_t sent = send(fd, b->data + *at, n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR) continue;
@@ -153,6 +158,7 @@ static bool send_some(int fd, const base_buffer *b, size_t *at, size_t n) {
 
 /* Replaces all pending bytes of the client by the gate's own: a head or an invalid chunk, as libmicrohttpd expects. */
 static bool link_refuse(gate_link *l, http_verdict verdict, const char *why) {
+    BASE_ASSERT(!l->refused && why); /* a refusal has a reason, and is the last one */
     l->refused = true;
     base_buffer_clear(&l->in);
     l->in_at = 0;
@@ -172,6 +178,7 @@ static bool link_judge(gate_link *l) {
         http_verdict verdict = http_stream_next(&l->stream, l->in.data + l->in_at, l->in.len - l->in_at, &used, &dropped, &why);
         if (verdict == HTTP_WAIT) return true;
         if (verdict != HTTP_PASS) return link_refuse(l, verdict, why);
+        BASE_ASSERT(used > 0 && dropped <= used && used <= l->in.len - l->in_at); /* so that this ends */
         l->in_at += dropped;
         l->in_good = used - dropped;
     }
@@ -193,12 +200,14 @@ static void link_forward(server_gate *g, gate_link *l) {
         base_buffer_truncate(&l->in, l->in.len - l->in_at);
         l->in_at = 0;
     }
+    BASE_ASSERT(l->in_at == 0 && l->in_good <= l->in.len);
     if (l->client_ended && !blocked) inner_end(l);
     server_gate_end_change(g, &l->client, (l->client_ended ? 0 : blocked ? (uint32_t)EPOLLRDHUP : (uint32_t)EPOLLIN) | (l->out.len > 0 ? (uint32_t)EPOLLOUT : 0));
     server_gate_end_change(g, &l->inner, (l->out.len > 0 || l->daemon_done ? 0 : (uint32_t)EPOLLIN) | (blocked ? (uint32_t)EPOLLOUT : 0));
 }
 
 static void client_read(server_gate *g, gate_link *l) {
+    BASE_ASSERT(l->in.len < GATE_BYTES); /* nothing is read while bytes wait for the daemon: recv of 0 bytes would be the client's end */
     ssize_t n = recv(l->client.fd, g->scratch, GATE_BYTES - l->in.len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0) {
@@ -218,6 +227,7 @@ static void client_read(server_gate *g, gate_link *l) {
 
 /* The daemon is done with it, and the client has all of its answers: it closes, or time does. */
 static void link_finish(server_gate *g, gate_link *l) {
+    BASE_ASSERT(l->daemon_done && l->out.len == 0);
     shutdown(l->client.fd, SHUT_WR);
     if (l->client_ended || !g->daemon) link_kill(g, l);
     else link_linger(g, l, LINGER_MS);
@@ -261,6 +271,7 @@ static void inner_read(server_gate *g, gate_link *l) {
 
 /* The daemon has closed, and the client has not read what came before: it gets that, and the rest, as long as it reads. */
 static void inner_wait(server_gate *g, gate_link *l) {
+    BASE_ASSERT(!l->inner.is_unwatched && !l->dead);
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, l->inner.fd, NULL);
     l->inner.events = 0;
     l->inner.is_unwatched = true;
@@ -277,6 +288,7 @@ static void link_event(server_gate *g, gate_end *e, uint32_t events) {
         if (!l->dead && events & EPOLLOUT) client_write(g, l);
         return;
     }
+    BASE_ASSERT(e == &l->inner);
     if (events & EPOLLOUT) link_forward(g, l);
     if (!l->dead && l->out.len == 0 && !l->daemon_done && events & (EPOLLIN | EPOLLHUP | EPOLLERR)) inner_read(g, l);
     else if (!l->dead && events & (EPOLLHUP | EPOLLERR)) inner_wait(g, l);
@@ -293,6 +305,7 @@ static int nonblocking_pair(int pair[2]) {
 
 /* A link of this client; false: no memory or no descriptors, and the client is closed. */
 static bool link_open(server_gate *g, int fd, const struct sockaddr_storage *from, socklen_t n_from) {
+    BASE_ASSERT(g->daemon && g->n_links < g->max_connections); /* else the gate is paused */
     int pair[2] = {-1, -1}, on = 1, bytes = CLIENT_BYTES;
     gate_link *l = base_calloc(1, sizeof(*l));
     if (!l || nonblocking_pair(pair) != 0) {
@@ -360,6 +373,7 @@ static void gate_round(server_gate *g) {
     if (g->daemon) MHD_run(g->daemon);
     if (g->n_lingering > 0) server_gate_examine_deadlines(g);
     links_bury(g);
+    BASE_ASSERT((g->links.first != NULL) == (g->n_links > 0));
     if (g->paused && n == 0) g->paused = g->n_links >= g->max_connections; /* descriptors: TICK_MS later is soon enough */
     if (g->daemon) server_gate_end_change(g, &g->listener, g->paused ? 0 : EPOLLIN);
 }
@@ -373,6 +387,7 @@ static void gate_stop(server_gate *g) {
     g->daemon = NULL;
     while (g->links.first && base_clock_us() < until) gate_round(g);
     while (g->links.first) link_kill(g, g->links.first);
+    BASE_ASSERT(g->n_links == 0 && g->n_lingering == 0);
     links_bury(g);
 }
 
@@ -427,5 +442,6 @@ void gate_free(server_gate *g) {
     }
     if (g->wake.fd >= 0) close(g->wake.fd);
     if (g->epoll >= 0) close(g->epoll);
+    BASE_ASSERT(!g->links.first && !g->dead.first);
     base_free(g);
 }

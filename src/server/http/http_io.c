@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -71,6 +72,7 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     const char *streamed = x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream";
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? streamed : x->content_type);
     if (x->is_stream && x->relay && x->relay->has_marks) add_header(r, CLUSTER_MARKS_HEADER, "1");
+    if (x->relay && relay_refusal(x)) add_header(r, CLUSTER_REFUSAL_HEADER, cluster_refusal_value(relay_refusal(x)));
     add_header(r, "x-request-id", x->id);
     if (x->node) add_header(r, "x-reprise-node", x->node);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
@@ -98,6 +100,7 @@ static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_R
 
 /* The request keeps ownership of the buffer, and lives until the reply is sent. */
 static enum MHD_Result queue_reply(server_request *x) {
+    BASE_ASSERT(!x->is_stream && x->reply_at == 0);
     x->sent_bytes = x->reply.len;
     void *bytes = x->reply.data ? x->reply.data : (void *)"";
     return http_io_queue(x, x->status, MHD_create_response_from_buffer(x->reply.len, bytes, MHD_RESPMEM_PERSISTENT));
@@ -142,6 +145,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
 }
 
 static enum MHD_Result queue_stream(server_request *x) {
+    BASE_ASSERT(x->is_stream && x->take && !x->stream_ended);
     x->status = 200;
     atomic_fetch_add(&x->server->counts.streams, 1);
     return http_io_queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
@@ -169,11 +173,12 @@ static void check_state(server_request *x) {
     if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
     if (state == SERVER_STATE_DRAINING && is_of_router) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
-                loading ? "the model is loading: retry later" : CLUSTER_DRAINING);
+                "%s", loading ? "the model is loading: retry later" : cluster_refusal_message(CLUSTER_DRAINING));
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
 }
 
 static void check_key(server_request *x) {
+    BASE_ASSERT(!x->key); /* counted once, and until end_exchange */
     server_key *key = api_keys_find(x->server->keys, secret_of(x));
     if (!key) server_fail(&x->problem, SERVER_KEY, NULL, "no valid API key: send 'Authorization: Bearer KEY'");
     else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
@@ -281,6 +286,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
     if (x->problem.kind) return http_io_refuse(x);
+    BASE_ASSERT(x->route && !x->route->is_quick && !x->is_active);
     server_request_set_active(x, true);
     watchdog_watch(s->watchdog, x->peer, x);
     pthread_mutex_lock(&x->lock);
@@ -295,6 +301,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
 
 /* Head and body are there. */
 static enum MHD_Result http_io_begin(server_request *x) {
+    BASE_ASSERT(x->arrived_us == 0 && x->body.len <= x->body_bytes); /* its body is complete once */
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
     x->server->layers->body(x);
@@ -406,7 +413,7 @@ static void report_exchange(server_request *x, server_problem_kind problem) {
 /* It is counted and logged before a worker can have freed it. */
 static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTerminationCode code) {
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
-    atomic_fetch_add(&s->counts.by_status[BASE_MIN(x->status / 100, SERVER_N_STATUS_CLASSES - 1)], 1);
+    atomic_fetch_add(&s->counts.by_status[BASE_MIN((unsigned)x->status / 100, SERVER_N_STATUS_CLASSES - 1u)], 1); /* a node's may be no status */
     server_problem_kind problem = problem_of(x);
     if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
     log_exchange(x, problem);
@@ -414,6 +421,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     if (x->key) api_keys_end(x->key);
     server_request_set_active(x, false);
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage != SERVER_CLOSED && !x->suspended); /* invariant 1 */
     x->stage = SERVER_CLOSED;
     bool held = x->held, has_calls = x->has_jobs;
     pthread_mutex_unlock(&x->lock);

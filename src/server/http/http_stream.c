@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/compiler.h"
 
 #define MAX_SIZE_LINE 32   /* of a chunk: its digits and CR LF */
@@ -30,6 +31,7 @@ static bool http_stream_is_text(const text *t, const char *wanted) { return t->n
 /* Finds the end of a block of lines, closed by an empty line, or of one line. Returns the bytes up to there; 0:
  * incomplete, or malformed, with the reason in *why. */
 static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_line, const char **why) {
+    BASE_ASSERT(s->scanned <= n); /* the bytes of the call before are still there */
     for (size_t i = s->scanned; i < n; i++) {
         char c = bytes[i];
         bool after_cr = i > 0 && bytes[i - 1] == '\r';
@@ -46,6 +48,7 @@ static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_li
 /* The next line without its CR LF; advances *rest past it. The block must come from block_end. */
 static text next_line(text *rest) {
     const char *end = memchr(rest->at, '\n', rest->n);
+    BASE_ASSERT(end && end > rest->at && end[-1] == '\r');
     text line = {rest->at, (size_t)(end - rest->at) - 1};
     rest->n -= line.n + 2;
     rest->at += line.n + 2;
@@ -135,6 +138,7 @@ static const char *http_stream_check_fields(head *h, text rest) {
         text line = next_line(&rest);
         h->n++;
         why = check_field(h, &line);
+        BASE_ASSERT(why || h->to <= rest.at); /* what is written is never beyond what was read */
     }
     return why;
 }
@@ -216,6 +220,7 @@ static const char *http_stream_take_length(http_stream *s, const text *value) {
 
 /* Where the body ends, which everybody has to agree on. */
 static const char *take_framing(http_stream *s, const head *h) {
+    BASE_ASSERT(s->state == HTTP_HEAD);
     bool has_length = h->seen >> LENGTH & 1, has_coding = h->seen >> CODING & 1;
     if (h->minor == 1 && !(h->seen >> HOST & 1)) return "it has no Host field";
     if (has_length && has_coding) return "it has both Content-Length and Transfer-Encoding";
@@ -234,6 +239,7 @@ static const char *end_head(head *h, const char *room) {
         head_put(h, "\r\n", 2);
     }
     head_put(h, "\r\n", 2);
+    BASE_ASSERT(h->to <= room);
     return NULL;
 }
 
@@ -265,6 +271,7 @@ static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_
     size_t end = block_end(s, bytes, BASE_MIN(n, (size_t)MAX_SIZE_LINE), true, why);
     if (*why) return HTTP_REFUSE;
     if (end == 0) return n < MAX_SIZE_LINE ? HTTP_WAIT : (*why = wrong, HTTP_REFUSE);
+    BASE_ASSERT(end >= 2); /* CR LF */
     uint64_t size = 0;
     size_t digits = end - 2;
     for (size_t i = 0; i < digits; i++) {
@@ -277,6 +284,7 @@ static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_
 }
 
 static http_verdict next_data(http_stream *s, size_t n, size_t *used) {
+    BASE_ASSERT(s->left > 0); /* a body or a chunk that has ended has another state */
     *used = (size_t)BASE_MIN(s->left, (uint64_t)n);
     s->left -= *used;
     if (s->left == 0) s->state = s->state == HTTP_BODY ? HTTP_HEAD : HTTP_DATA_END;
@@ -284,6 +292,7 @@ static http_verdict next_data(http_stream *s, size_t n, size_t *used) {
 }
 
 static http_verdict next_data_end(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+    BASE_ASSERT(s->left == 0);
     if (bytes[0] != '\r' || (n > 1 && bytes[1] != '\n')) return *why = "a chunk is longer than its size", HTTP_REFUSE;
     if (n == 1) return HTTP_WAIT;
     s->state = HTTP_SIZE;
@@ -298,12 +307,14 @@ static http_verdict next_trailer(http_stream *s, char *bytes, size_t n, size_t *
     *why = http_stream_check_fields(&h, (text){bytes, end});
     if (!*why && (h.seen || h.n > HTTP_MAX_FIELDS)) *why = "the trailer has a field that belongs in the header section";
     if (*why) return HTTP_REFUSE;
+    BASE_ASSERT(end >= 2 && h.to <= bytes + end);
     *s = (http_stream){.state = HTTP_HEAD};
     *dropped = end - 2; /* all of its fields */
     return *used = end, HTTP_PASS;
 }
 
 http_verdict http_stream_next(http_stream *s, char *bytes, size_t n, size_t *used, size_t *dropped, const char **why) {
+    BASE_ASSERT(n > 0);
     *used = *dropped = 0;
     *why = NULL;
     switch (s->state) {

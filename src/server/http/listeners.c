@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "server/http/gate.h"
@@ -29,6 +30,7 @@
 #define FULL_CONNECTIONS 64       /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
 
 static server_listener *next_listener(server_listeners *l, rp_error *err) {
+    BASE_ASSERT(l->n >= 0 && l->n <= SERVER_MAX_LISTENERS);
     if (l->n == SERVER_MAX_LISTENERS) {
         base_fail(err, RP_ERR_LIMIT, "a server listens on at most %d sockets", SERVER_MAX_LISTENERS);
         return NULL;
@@ -48,6 +50,7 @@ static bool is_loopback(const struct sockaddr *a) {
 
 /* What a socket is bound to. */
 static void server_listeners_describe(server_listeners *l, server_listener *x) {
+    BASE_ASSERT(x == &l->items[l->n] && x->fd >= 0); /* the next one, not counted yet */
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof(a);
     char host[80], port[16];
@@ -176,6 +179,7 @@ static int open_cluster(server_listeners *l, const char *address, rp_error *err)
     const bool beyond = l->beyond_loopback;
     int rc = strncmp(address, "unix:", 5) == 0 ? open_unix(l, address + 5, err) : open_address(l, address, err);
     l->beyond_loopback = beyond; /* a signature is as good as a key */
+    BASE_ASSERT(rc || l->n > 0);
     if (!rc) l->items[l->n - 1].is_cluster = true;
     return rc;
 }
@@ -201,6 +205,7 @@ static size_t listeners_unescape(void *cls, struct MHD_Connection *connection, c
         char digits[3] = {at[0] == '%' ? at[1] : '\0', at[0] == '%' && at[1] ? at[2] : '\0', '\0'}, *end = digits;
         long byte = strtol(digits, &end, 16);
         bool escaped = end == digits + 2 && byte > 0 && isxdigit((unsigned char)digits[0]);
+        BASE_DCHECK(text + n <= at); /* what is written is never beyond what was read */
         text[n] = escaped ? (char)byte : *at;
         at += escaped ? 3 : 1;
     }
@@ -215,6 +220,7 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
     const unsigned idle_s = (unsigned)((o->idle_timeout_ms + 999) / 1000);
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
+        BASE_ASSERT(x->fd >= 0 && !x->gate);
         struct MHD_Daemon *daemon = MHD_start_daemon(
             flags, 0, NULL, NULL, callbacks->access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
             MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, callbacks->completed, server,
@@ -244,6 +250,7 @@ struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connect
 void listeners_close(server_listeners *l) {
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
+        BASE_ASSERT(x->fd >= 0);
         gate_free(x->gate);
         close(x->fd);
         if (x->unlink_path[0]) unlink(x->unlink_path);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "server/http/request_memory.h"
 #include "server/http/server_internal.h"
 
@@ -52,6 +53,7 @@ static bool undo_last(server_request *x) {
 }
 
 bool request_decode_content(server_request *x) {
+    BASE_ASSERT(work_queue_is_worker() && x->codings.n <= CONTENT_MAX_CODINGS); /* an I/O thread would keep its other connections waiting */
     while (x->codings.n > 0 && x->body.len > 0)
         if (!undo_last(x)) return false;
     x->codings.n = 0;

@@ -32,6 +32,7 @@ void request_memory_init(void) {
 }
 
 int request_memory_begin(server_request *x) {
+    BASE_ASSERT(!x->memory);
     base_budget *parent = x->key && x->key->memory ? x->key->memory : x->server->memory;
     x->memory = base_budget_new(parent, request_memory_of_request(x->server->options.request_ram_bytes));
     return x->memory ? SERVER_FINE : server_fail_memory(&x->problem);
@@ -52,7 +53,8 @@ bool request_memory_add_body(server_request *x, size_t n) {
 void request_memory_drop_body(server_request *x, size_t n) {
     const uint64_t before = atomic_fetch_sub(&x->server->body_bytes, n);
     BASE_ASSERT(before >= n); /* invariant 6 */
-    if (x->key && x->key->bodies) atomic_fetch_sub(x->key->bodies, n);
+    const uint64_t of_tenant = x->key && x->key->bodies ? atomic_fetch_sub(x->key->bodies, n) : n;
+    BASE_ASSERT(of_tenant >= n);
 }
 
 void request_memory_end(server_request *x) {
@@ -71,7 +73,8 @@ request_memory_visit request_memory_enter(const server_request *x) {
 }
 
 void request_memory_leave(request_memory_visit v) {
-    base_budget_enter(v.before);
+    const base_budget *left = base_budget_enter(v.before);
+    BASE_ASSERT(left == v.own); /* visits are nested */
     base_budget_unref(v.own);
 }
 

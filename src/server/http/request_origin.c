@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
@@ -32,6 +33,7 @@ static bool request_origin_copy_name(char out[SERVER_HOST_BYTES], const char *na
 
 static int names_add(server_names *names, const char *name, size_t n, rp_error *err) {
     char lower[SERVER_HOST_BYTES];
+    BASE_ASSERT(names->n >= 0 && names->n <= (int)BASE_ARRAY_LEN(names->names));
     if (!request_origin_copy_name(lower, name, n)) return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
     if (lower[strcspn(lower, "/@ \t\r\n")] || (lower[0] != '[' && strchr(lower, ':')))
         return base_fail(err, RP_ERR_INVALID, "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
@@ -47,6 +49,7 @@ static size_t name_length(const char *host, size_t n) {
     const char *end = n > 0 && host[0] == '[' ? memchr(host, ']', n) : memchr(host, ':', n);
     if (!end) return n > 0 && host[0] == '[' ? SIZE_MAX : n;
     size_t name = (size_t)(end - host) + (host[0] == '[');
+    BASE_ASSERT(name <= n);
     size_t digits = name;
     if (digits < n && host[digits++] != ':') return SIZE_MAX;
     for (; digits < n; digits++)

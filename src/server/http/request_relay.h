@@ -28,6 +28,8 @@ typedef struct server_relay {
 /* Bytes of the body, stored or not. */
 void relay_add(server_request *x, const void *bytes, size_t n);
 void relay_free(server_request *x);
+/* Why this node, which is well, refuses a router's request: from its problem. CLUSTER_NO_REFUSAL: another problem, or none. */
+cluster_refusal relay_refusal(const server_request *x);
 
 /* The id of something that this server stores for a request: "TAG_ID" on a node with a name, else the request's id. */
 #define RELAY_ID_BYTES (SERVER_ID_BYTES + CLUSTER_NODE_TAG_BYTES)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 /* Does the path match the pattern? Copies the segment at {} to name; an empty or overlong segment does not match. */
@@ -35,13 +36,15 @@ static bool routing_is_gemini(const server_route *r) { return r->problem == serv
 
 static bool routing_takes(const server_route *r, const char *path, char *name, size_t name_bytes) {
     if (!routing_is_gemini(r)) return routing_matches(r->path, path, name, name_bytes);
+    BASE_DCHECK(strncmp(r->path, SERVER_GEMINI_VERSION, sizeof(SERVER_GEMINI_VERSION) - 1) == 0);
     return routing_matches(r->path + sizeof(SERVER_GEMINI_VERSION) - 1, routing_after_version(path), name, name_bytes);
 }
 
 static void routing_add_method(char allow[SERVER_ALLOW_BYTES], const char *method) {
     size_t used = strlen(allow);
     if (strstr(allow, method)) return; /* no method is a part of another one */
-    snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", method);
+    const int n = snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", method);
+    BASE_ASSERT(n > 0 && (size_t)n < SERVER_ALLOW_BYTES - used); /* no method is cut */
 }
 
 const server_route *server_routes_find(server_routes routes, const server_asked *asked, char *name, size_t name_bytes,

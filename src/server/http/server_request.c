@@ -45,12 +45,14 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
         base_free(x);
         return NULL;
     }
+    BASE_ASSERT(x->gen && x->answers); /* the layers have made their parts */
     return x;
 }
 
 void server_request_free(server_request *x) {
     const request_memory_visit visit = request_memory_enter(x);
     x->server->layers->close(x);
+    BASE_ASSERT(!x->suspended && !x->held && !x->is_active); /* its jobs have ended: nobody else has it */
     server_request_drop_body(x);
     base_buffer_free(&x->reply);
     base_free(x->taken);
@@ -82,6 +84,7 @@ void server_request_set_active(server_request *x, bool is) {
     x->is_active = is;
     pthread_mutex_lock(&s->lock);
     s->n_active += is ? 1 : -1;
+    BASE_ASSERT(s->n_active >= 0);
     if (s->n_active == 0) pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
 }
@@ -109,11 +112,13 @@ void server_request_resume(server_request *x) {
     MHD_resume_connection(x->connection);
     if (gate) gate_wake(gate);
     pthread_mutex_lock(&s->lock);
+    BASE_ASSERT(s->n_suspended > 0);
     if (--s->n_suspended == 0) pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
 }
 
 void server_request_wake(server_request *x) {
+    BASE_ASSERT(x->stage != SERVER_RUNNING || x->is_stream); /* other replies are made by a worker, or at once */
     x->has_news = true;
     if (x->stage == SERVER_RUNNING) x->stage = SERVER_STREAMING;
     if (x->stage == SERVER_STREAMING) server_request_resume(x);
@@ -145,6 +150,7 @@ bool server_request_is_held(server_request *x) {
 
 void server_request_hold(server_request *x, void (*take)(server_request *x)) {
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage == SERVER_HANDLING && !x->held);
     x->is_stream = x->held = true;
     x->take = take;
     x->stage = SERVER_STREAMING;
@@ -172,6 +178,7 @@ static void reply_is_there(server_request *x, int status) {
     x->status = status;
     x->is_stream = false;
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage < SERVER_REPLYING); /* one reply */
     x->stage = SERVER_REPLYING;
     server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
@@ -213,6 +220,7 @@ void server_request_reply_text(server_request *x, int status, const char *conten
 
 /* There is always more to take until the last piece. */
 static void take_piece(server_request *x) {
+    BASE_ASSERT(x->is_stream && x->is_bytes && !x->stream_ended);
     const int rc = x->take_piece(x);
     pthread_mutex_lock(&x->lock);
     x->has_news = true;
@@ -221,6 +229,7 @@ static void take_piece(server_request *x) {
 }
 
 void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x), void *from) {
+    BASE_ASSERT(!x->taken && !x->is_stream);
     x->content_type = content_type;
     x->taken = from;
     if (take(x)) {
@@ -245,6 +254,7 @@ void server_request_reply_pieces(server_request *x, const char *content_type, in
 }
 
 void server_request_reply_problem(server_request *x) {
+    BASE_ASSERT(x->problem.kind != SERVER_FINE);   /* invariant 7 */
     base_budget *budget = base_budget_enter(NULL); /* the problem may be that there is no more of it */
     server_request_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
     base_budget_enter(budget);
@@ -258,6 +268,7 @@ static int append_frame(server_request *x, const char *event, const json_t *obje
 }
 
 int server_request_frame(server_request *x, const char *event, json_t *object) {
+    BASE_ASSERT(!x->is_lines && !x->is_bytes);
     size_t before = x->reply.len;
     int failed = !object || append_frame(x, event, object);
     if (failed) base_buffer_truncate(&x->reply, before);
@@ -267,11 +278,13 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
 }
 
 int server_request_done(server_request *x, const char *event) {
+    BASE_ASSERT(!x->is_lines && !x->is_bytes);
     if (x->relay) x->relay->frames++;
     return base_buffer_printf(&x->reply, "%s%s%sdata: [DONE]\n\n", event ? "event: " : "", event ? event : "", event ? "\n" : "") != 0;
 }
 
 int server_request_line(server_request *x, json_t *object) {
+    BASE_ASSERT(x->is_lines && !x->is_bytes);
     size_t before = x->reply.len;
     int failed = !object || server_request_append_json(&x->reply, object) || base_buffer_append_str(&x->reply, "\n");
     if (failed) base_buffer_truncate(&x->reply, before);

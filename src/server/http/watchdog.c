@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -120,6 +121,7 @@ void watchdog_free(watchdog *g) {
         }
         pthread_join(g->thread, NULL);
     }
+    BASE_ASSERT(!g->peers.first); /* they were removed */
     if (g->epoll >= 0) close(g->epoll);
     if (g->wake >= 0) close(g->wake);
     pthread_mutex_destroy(&g->lock);
@@ -155,6 +157,7 @@ static int32_t count_peers(const watchdog *g, const unsigned char *address, serv
         n++;
         if (p->idle_us && (!*oldest || p->idle_us <= (*oldest)->idle_us)) *oldest = p;
     }
+    BASE_ASSERT(address || n == g->n_accepted);
     return n;
 }
 
@@ -164,6 +167,7 @@ static void watchdog_reclaim(watchdog *g, server_peer *p, server_peer *oldest) {
         p->refused = true;
         return;
     }
+    BASE_ASSERT(g->n_accepted > 0 && oldest != p && !oldest->refused && !oldest->is_closing);
     oldest->is_closing = true;
     oldest->idle_us = 0;
     shutdown(oldest->fd, SHUT_RDWR);
@@ -181,6 +185,7 @@ static void watchdog_judge(watchdog *g, server_peer *p) {
     }
     if (!p->refused) g->n_accepted++;
     else p->deadline_us = BASE_MIN(p->deadline_us, watchdog_deadline(REFUSED_US));
+    BASE_ASSERT(p->refused || g->n_accepted <= g->limits.max);
 }
 
 void watchdog_set_busy(watchdog *g, server_peer *p, bool busy) {
@@ -210,6 +215,7 @@ server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint
 
 /* Locked. */
 static void watchdog_unwatch(watchdog *g, server_peer *p) {
+    BASE_ASSERT(p->request || !p->watched);
     if (p->watched) epoll_ctl(g->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     p->watched = false;
     p->request = NULL;
@@ -219,6 +225,7 @@ void watchdog_remove(watchdog *g, server_peer *p) {
     if (!p) return;
     pthread_mutex_lock(&g->lock);
     watchdog_unwatch(g, p);
+    BASE_ASSERT(p->refused || p->is_closing || g->n_accepted > 0);
     if (!p->refused && !p->is_closing) g->n_accepted--;
     BASE_LIST_REMOVE(&g->peers, p, links);
     pthread_mutex_unlock(&g->lock);
@@ -235,6 +242,7 @@ void watchdog_set_deadline(watchdog *g, server_peer *p, uint64_t timeout_us) {
 void watchdog_watch(watchdog *g, server_peer *p, server_request *x) {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = p};
     pthread_mutex_lock(&g->lock);
+    BASE_ASSERT(!p->request && !p->watched); /* a connection has one request at a time */
     p->request = x;
     p->watched = epoll_ctl(g->epoll, EPOLL_CTL_ADD, p->fd, &event) == 0;
     pthread_mutex_unlock(&g->lock);

@@ -28,6 +28,7 @@ static server_work *work_queue_take(work_queue *q) {
     while (!q->first && !q->stopping) pthread_cond_wait(&q->wake, &q->lock);
     server_work *work = q->first;
     if (work && !(q->first = work->next)) q->end = &q->first;
+    BASE_ASSERT(q->first || q->end == &q->first);
     q->taken_us = base_clock_us();
     pthread_mutex_unlock(&q->lock);
     return work;
@@ -45,6 +46,7 @@ static void *work_queue_worker_main(void *arg) {
 }
 
 int work_queue_new(work_queue **out, int n_threads, void (*run)(server_work *work), rp_error *err) {
+    BASE_ASSERT(n_threads > 0); /* work is queued for somebody */
     work_queue *q = base_calloc(1, sizeof(*q));
     *out = NULL;
     if (!q) return base_fail_memory(err, sizeof(*q), "a queue");
@@ -68,6 +70,7 @@ void work_queue_free(work_queue *q) {
     pthread_cond_broadcast(&q->wake);
     pthread_mutex_unlock(&q->lock);
     for (int i = 0; i < q->n_threads; i++) pthread_join(q->threads[i], NULL);
+    BASE_ASSERT(!q->first); /* all of it has run */
     pthread_cond_destroy(&q->wake);
     pthread_mutex_destroy(&q->lock);
     base_free(q);
@@ -76,6 +79,7 @@ void work_queue_free(work_queue *q) {
 void work_queue_put(work_queue *q, server_work *work) {
     pthread_mutex_lock(&q->lock);
     BASE_ASSERT(!q->stopping);
+    BASE_ASSERT(*q->end == NULL && q->end != &work->next); /* it is not queued already */
     work->next = NULL;
     if (!q->first) q->taken_us = base_clock_us();
     *q->end = work;

@@ -75,6 +75,7 @@ server_adapter *model_pool_adapter(model_pool *p, const char *name) {
 }
 
 server_adapter *model_pool_adapter_of(model_pool *p, const server_model *m, int32_t i) {
+    BASE_ASSERT(i >= 0);
     for (int32_t k = 0; k < p->n_adapters; k++)
         if (&p->models[p->adapters[k].model] == m && i-- == 0) return &p->adapters[k];
     return NULL;
@@ -112,6 +113,7 @@ static int add_alias(model_pool *p, const char *text, rp_error *err) {
     if (!m) return base_fail(err, RP_ERR_INVALID, "alias '%.80s': there is no model '%.80s'", text, equals + 1);
     if (find_exact(p, text, n) && !is_name("default", text, n))
         return base_fail(err, RP_ERR_INVALID, "alias '%.80s': the name is in use: give another one", text);
+    BASE_ASSERT(p->n_aliases < p->server->options.n_aliases); /* the array's size */
     pool_alias *a = &p->aliases[p->n_aliases];
     if (!(a->name = base_calloc(n + 1, 1))) return base_fail_memory(err, n, "a name");
     memcpy(a->name, text, n);
@@ -137,6 +139,7 @@ static bool is_plain(const char *name) {
 
 /* "NAME=FILE", of the first model, or "NAME@MODEL=FILE". */
 static int add_adapter(model_pool *p, const char *text, rp_error *err) {
+    BASE_ASSERT(p->n_adapters < p->server->options.n_adapters); /* the array's size */
     server_adapter *a = &p->adapters[p->n_adapters];
     char model[SERVER_MODEL_NAME_BYTES] = "";
     const char *equals = strchr(text, '='), *at = equals ? memchr(text, '@', (size_t)(equals - text)) : NULL;
@@ -165,6 +168,7 @@ static int add_adapters(model_pool *p, rp_error *err) {
 }
 
 static int set_name(model_pool *p, int32_t i, const char *name, rp_error *err) {
+    BASE_ASSERT(i >= 0 && i < p->n && !p->models[i].name[0]);
     if (!name || !name[0] || strlen(name) >= SERVER_MODEL_NAME_BYTES || !is_plain(name))
         return base_fail(err, RP_ERR_INVALID, "'%.80s' is no name of a model: give 1 to %d bytes without = \" \\ and control characters",
                          name ? name : "", SERVER_MODEL_NAME_BYTES - 1);
@@ -229,6 +233,7 @@ static void unload(model_pool *p, server_model *m) {
 
 /* What a loaded model needs before its first request. info: receives copies. */
 static int prepare(model_pool *p, server_model *m, rp_model_info *info, rp_error *err) {
+    BASE_ASSERT(!m->store);
     rp_model_info now = {.struct_size = sizeof(now)};
     int rc = api_keys_set_quotas(p->server->keys, m->engine, err);
     if (!rc) rc = rp_store_attach(&m->store, m->engine, err);
@@ -263,12 +268,14 @@ static server_model *find_victim(model_pool *p) {
 
 /* Under the lock, which it releases meanwhile. */
 static void make_leave(model_pool *p, server_model *m) {
+    BASE_ASSERT(m->state == MODEL_LOADED);
     m->state = MODEL_LEAVING;
     while (m->n_users > 0 && !p->stops) pthread_cond_wait(&p->changed, &p->lock);
     if (m->n_users > 0) {
         m->state = MODEL_LOADED;
         return;
     }
+    BASE_ASSERT(m->n_users == 0); /* invariant 9 */
     pthread_mutex_unlock(&p->lock);
     unload(p, m);
     pthread_mutex_lock(&p->lock);
@@ -286,8 +293,10 @@ static void fail_load(server_request *x, const server_model *m, const rp_error *
 
 /* Under the lock: the requests that wait for a model are queued, as its users or with a problem. */
 static void queue_waiting(model_pool *p, server_model *m, const rp_error *failure) {
+    BASE_ASSERT(failure || m->state == MODEL_LOADED);
     while (m->first) {
         server_request *x = m->first;
+        BASE_ASSERT(m->n_waiting > 0 && !x->model);
         m->first = x->next_waiting;
         m->n_waiting--;
         if (failure) fail_load(x, m, failure);
@@ -297,6 +306,7 @@ static void queue_waiting(model_pool *p, server_model *m, const rp_error *failur
         }
         work_queue_put(p->server->work, &x->work);
     }
+    BASE_ASSERT(m->n_waiting == 0);
     m->last = NULL;
 }
 
@@ -305,6 +315,7 @@ static int load_or_fail(model_pool *p, server_model *m, rp_error *err) {
     rp_model_info info = {.struct_size = sizeof(info)};
     uint64_t begin_us = base_clock_us();
     int rc;
+    BASE_ASSERT(m->state == MODEL_UNLOADED && m->n_users == 0);
     m->state = MODEL_LOADING;
     for (;;) {
         pthread_mutex_unlock(&p->lock);
@@ -389,6 +400,7 @@ static server_model *find_asked(model_pool *p, server_request *x) {
 
 /* Under the lock. */
 static void wait_for(server_request *x, server_model *m) {
+    BASE_ASSERT(!x->model && m->state != MODEL_LOADED && !m->first == !m->last);
     pthread_mutex_lock(&x->lock);
     server_request_enter(x, SERVER_QUEUED);
     pthread_mutex_unlock(&x->lock);
@@ -404,8 +416,10 @@ static void wait_for(server_request *x, server_model *m) {
 
 /* Under the lock. false: the request waits, queued by model_pool_end_turn. */
 static bool take_turn(model_pool *p, server_request *x, server_model *m) {
+    BASE_ASSERT(x->model == m && (!x->turn || x->turn == m));
     if (x->turn) return true;
     if (m->n_turns < (p->n > 1 ? SERVER_MAX_TURNS : SERVER_WORKERS - SERVER_FREE_WORKERS)) {
+        BASE_ASSERT(!m->first_turn); /* nobody waits while there is a turn */
         m->n_turns++;
         x->turn = m;
         return true;
@@ -422,9 +436,11 @@ static bool take_turn(model_pool *p, server_request *x, server_model *m) {
 
 void model_pool_end_turn(model_pool *p, server_model *m) {
     pthread_mutex_lock(&p->lock);
+    BASE_ASSERT(m->n_turns > 0);
     server_request *x = m->first_turn;
     if (x) {
         if (!(m->first_turn = x->next_waiting)) m->last_turn = NULL;
+        BASE_ASSERT(x->model == m && !x->turn);
         x->turn = m;
         work_queue_put(p->server->work, &x->work);
     } else m->n_turns--;
@@ -475,6 +491,7 @@ void model_pool_leave(server_request *x) {
 
 void model_pool_part(server_request *x) {
     model_pool *p = x->server->models;
+    BASE_ASSERT(!x->has_parted);
     pthread_mutex_lock(&p->lock);
     x->model->used_us = base_clock_us();
     drop_user(p, x->model);
@@ -484,6 +501,7 @@ void model_pool_part(server_request *x) {
 
 int model_pool_reload(model_pool *p, rp_error *err) {
     server_model *m = &p->models[0];
+    BASE_ASSERT(p->n == 1 && !p->has_loader); /* the only model: nobody else loads it */
     rp_error own = {0};
     int rc = RP_OK;
     pthread_mutex_lock(&p->lock);
@@ -632,6 +650,7 @@ void model_pool_free(model_pool *p) {
     if (p->has_loader) pthread_join(p->loader, NULL);
     for (int32_t i = 0; i < p->n; i++) {
         server_model *m = &p->models[i];
+        BASE_ASSERT(m->n_users == 0 && m->n_turns == 0 && !m->first && !m->first_turn); /* all requests are freed */
         unload(p, m);
         info_free(&m->info);
         if (m->registry) pthread_mutex_destroy(&m->schema_lock);

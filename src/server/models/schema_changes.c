@@ -4,12 +4,14 @@
 
 #include <stdio.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "server/http/server_internal.h"
 #include "reprise_pml.h"
 
 int schema_change_parse(rp_server *server, const server_model *m, const schema_entry *e, rp_error *err) {
+    BASE_ASSERT(e->text); /* not a removal */
     rp_schema_options options = {.struct_size = sizeof(options), .tenant = e->tenant, .name = e->name};
     char document[SERVER_NAME_BYTES + 16];
     options.kv_format = api_keys_kv_format(server->keys, e->tenant);
@@ -48,6 +50,7 @@ static int keep(server_model *m, const schema_entry *e, server_problem *problem)
 
 /* Locked. */
 static int put(rp_server *server, server_model *m, const schema_entry *e, server_problem *problem) {
+    BASE_ASSERT(e->n > 0 && e->changed > 0); /* is_news has given it its time */
     rp_error err;
     base_buffer text = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
     if (schema_registry_check(m->registry, e->tenant, e->name, e->n, &err)) return server_fail_library(problem, &err);
@@ -75,6 +78,7 @@ int schema_change_put(rp_server *server, server_model *m, schema_entry *e, serve
 
 /* Locked. What the engine has from a file of its options can be removed, too. given: by whom the time is. */
 static int take_out(server_model *m, const schema_entry *e, bool given, server_problem *problem) {
+    BASE_ASSERT(e->changed > 0); /* likewise */
     rp_error err, missing;
     if (m->folder && schema_folder_remove(m->folder, e->tenant, e->name, &err)) return server_fail_library(problem, &err);
     const int unknown = rp_schema_unload(m->engine, e->tenant, e->name, &missing);

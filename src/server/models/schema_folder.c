@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -68,6 +69,7 @@ static int path_of(const schema_folder *f, const char *tenant, const char *name,
     base_hash_final(&h, &key);
     base_key_hex(&key, file, DIGITS);
     memcpy(file + DIGITS, SUFFIX, sizeof(SUFFIX));
+    BASE_ASSERT(strlen(file) == NAME_BYTES - 1);
     return path_to(f, file, out, err);
 }
 
@@ -85,6 +87,7 @@ static int write_file(const char *path, const json_t *object, rp_error *err) {
 
 int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *err) {
     char *path = NULL;
+    BASE_ASSERT(e->text); /* not a removal */
     if (e->n > MAX_FILE_BYTES / 8) return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be saved", e->name);
     json_t *object = json_pack("{s:s, s:s, s:I, s:s%}", "tenant", e->tenant ? e->tenant : "", "name", e->name, "changed", (json_int_t)e->changed,
                                "pml", e->text, e->n);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -69,6 +70,7 @@ static registry_item *list_find(const registry_list *l, const char *tenant, cons
 static int list_reserve(registry_list *l) { return base_grow((void **)&l->items, &l->cap, l->n + 1, SERVER_MAX_REGISTRY + 1, sizeof(*l->items)); }
 
 static void list_remove(registry_list *l, registry_item *item) {
+    BASE_ASSERT(item >= l->items && item < l->items + l->n);
     item_free(item);
     *item = l->items[--l->n];
 }
@@ -78,10 +80,13 @@ static uint64_t digest_of(const registry_item *item) {
     return base_mix64(names[0] + base_mix64(names[1] + base_mix64(item->changed)));
 }
 
-static void set_digest(schema_registry *s) { atomic_store(&s->digest, s->there.n == 0 ? 0 : s->sum ? s->sum
-                                                                                                   : 1); }
+static void set_digest(schema_registry *s) {
+    BASE_ASSERT(s->there.n > 0 || (s->sum == 0 && s->bytes == 0));
+    atomic_store(&s->digest, s->there.n == 0 ? 0 : BASE_MAX(s->sum, 1));
+}
 
 static void drop(schema_registry *s, registry_item *item) {
+    BASE_ASSERT(item->text && s->bytes >= item->n);
     s->bytes -= item->n;
     s->sum -= digest_of(item);
     list_remove(&s->there, item);
@@ -91,6 +96,7 @@ static void drop(schema_registry *s, registry_item *item) {
 /* The oldest one is forgotten if there are too many. */
 static void remember(schema_registry *s, registry_item *removal) {
     registry_list *l = &s->removed;
+    BASE_ASSERT(!removal->text && removal->changed > 0);
     registry_item *old = list_find(l, removal->tenant, removal->name), *oldest = l->items;
     if (old) list_remove(l, old);
     for (size_t i = 1; i < l->n; i++)
@@ -135,11 +141,13 @@ static int registry_add(schema_registry *s, const registry_item *item) {
     s->there.items[s->there.n++] = *item;
     s->bytes += item->n;
     s->sum += digest_of(item);
+    BASE_ASSERT(s->there.n <= SERVER_MAX_REGISTRY && s->bytes <= SERVER_MAX_REGISTRY_BYTES); /* invariant 6 */
     set_digest(s);
     return RP_OK;
 }
 
 int schema_registry_put(schema_registry *s, const schema_entry *e) {
+    BASE_ASSERT(e->text); /* not a removal */
     registry_item item = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), base_strndup(e->text, e->n), e->n, e->changed};
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.name && item.text) {

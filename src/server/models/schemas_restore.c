@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -38,6 +39,7 @@ static void on_kept(void *user, const schema_entry *e) {
 
 static void on_found(void *user, const schema_entry *e) {
     const restoring *r = user;
+    BASE_ASSERT(e->text && e->changed > 0); /* schema_folder_visit */
     rp_error err;
     int rc = schema_change_parse(r->server, r->model, e, &err);
     if (!rc && (rc = schema_registry_put(r->model->registry, e)))

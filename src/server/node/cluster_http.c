@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "server/core/fields.h"
 #include "server/http/server_internal.h"
@@ -27,7 +28,9 @@ void handle_cluster_stream(server_request *x) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     if (!x->relay) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "span streams are on the cluster's port (--cluster-listen)");
     const uint64_t epoch = cluster_http_number(x, "epoch", 16), after = cluster_http_number(x, "after", 10);
-    if (!x->problem.kind) cluster_signature_parse(server_request_header(x, CLUSTER_SIGNATURE_HEADER), nonce); /* it was checked */
+    const char *signature = server_request_header(x, CLUSTER_SIGNATURE_HEADER);
+    const bool is_signed = !x->problem.kind && cluster_signature_parse(signature, nonce);
+    BASE_ASSERT(is_signed || x->problem.kind); /* cluster_port_end has checked it */
     if (x->problem.kind || cluster_node_open(x, nonce, epoch, after)) server_request_reply_problem(x);
 }
 

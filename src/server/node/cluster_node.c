@@ -11,6 +11,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -69,6 +70,7 @@ static void node_take_wake(cluster_node *n) {
 }
 
 static void node_take_load(cluster_node *n) {
+    BASE_ASSERT(n->engine && n->registry); /* cluster_node_ready */
     cluster_load load = {.engine.struct_size = sizeof(load.engine), .draining = server_is_draining(n->server), .sent_us = base_clock_us()};
     load.schemas = schema_registry_digest(n->registry);
     if (rp_engine_get_load(n->engine, &load.engine) == RP_OK) cluster_journal_set_load(n->journal, &load);
@@ -122,6 +124,7 @@ static void *node_main(void *arg) {
 
 static int take_name(cluster_node *n, const char *name, rp_error *err) {
     const server_listeners *l = &n->server->listeners;
+    BASE_ASSERT(l->n > 0 && l->items[l->n - 1].is_cluster);
     const char *address = l->items[l->n - 1].address; /* the cluster's is the last one */
     if (!name) name = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
     if (strlen(name) == 0 || strlen(name) >= sizeof(n->hello.node))
@@ -188,6 +191,7 @@ void cluster_node_stop(cluster_node *n) {
 void cluster_node_free(cluster_node *n) {
     if (!n) return;
     cluster_node_stop(n);
+    BASE_ASSERT(!n->readers.first && atomic_load(&n->n_readers) == 0); /* streams have ended */
     cluster_journal_free(n->journal);
     if (n->wake >= 0) close(n->wake);
     cluster_nonces_free(n->nonces);
@@ -228,6 +232,7 @@ void cluster_node_changed(cluster_node *n) {
 /* I/O thread: more frames. A reader that takes none in time is cut by the watchdog. */
 static void cluster_node_take(server_request *x) {
     server_reader *r = x->reader;
+    BASE_ASSERT(r && r->x == x);
     const uint64_t now = base_clock_us();
     uint64_t next_us;
     watchdog_set_deadline(x->server->watchdog, x->peer, CLUSTER_STREAM_STALL_US);
@@ -251,6 +256,7 @@ static void node_list(cluster_node *n, server_reader *r) {
 
 int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after) {
     cluster_node *n = x->server->cluster;
+    BASE_ASSERT(n && !x->reader);
     server_reader *r = base_calloc(1, sizeof(*r));
     rp_error err;
     if (!r) return server_fail_memory(&x->problem);
@@ -269,6 +275,7 @@ int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES
     x->is_bytes = true;
     node_list(n, r);
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(x->stage == SERVER_HANDLING);
     x->is_stream = x->has_news = true;
     x->take = cluster_node_take;
     x->stage = SERVER_STREAMING;
@@ -283,7 +290,8 @@ void cluster_node_forget(server_request *x) {
     cluster_node *n = x->server->cluster;
     pthread_mutex_lock(&n->lock);
     BASE_LIST_REMOVE(&n->readers, r, links);
-    atomic_fetch_sub(&n->n_readers, 1);
+    const int32_t before = atomic_fetch_sub(&n->n_readers, 1);
+    BASE_ASSERT(before > 0);
     pthread_mutex_unlock(&n->lock);
     cluster_journal_close(r->reader);
     pthread_mutex_destroy(&r->lock);

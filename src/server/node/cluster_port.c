@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/http/request_memory.h"
 #include "server/http/server_internal.h"
@@ -27,7 +28,7 @@ static void read_route(server_request *x) {
     if (resume && !cluster_resume_read(&r->resume, resume))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "malformed " CLUSTER_RESUME_HEADER);
     if (route && !x->problem.kind && r->route.epoch != cluster_node_epoch(x->server->cluster))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, CLUSTER_OTHER_PROCESS);
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, "%s", cluster_refusal_message(CLUSTER_OTHER_PROCESS));
     if (!route || x->problem.kind) return;
     r->has_route = true;
     r->resumes = resume != NULL;
@@ -44,6 +45,7 @@ bool cluster_port_begin(server_request *x) {
                         CLUSTER_ROUTE_HEADER, CLUSTER_RESUME_HEADER);
         return true;
     }
+    BASE_ASSERT(!x->relay && x->server->cluster);
     x->relay = base_calloc(1, sizeof(*x->relay));
     if (!x->relay) return false;
     x->relay->unmarked = BASE_BUFFER(CLUSTER_MAX_RESUMED * sizeof(int32_t));
@@ -69,6 +71,7 @@ static void take_tokens(server_request *x) {
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "the body has %zu bytes: too few for %zu tokens", x->body.len, n);
         return;
     }
+    BASE_ASSERT(!r->tokens);
     if (n > 0 && !(r->tokens = base_calloc(n, sizeof(*r->tokens)))) {
         server_fail_memory(&x->problem);
         return;
@@ -88,7 +91,7 @@ void cluster_port_end(server_request *x) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     if (!cluster_signature_check(signature, cluster_node_secret(x->server->cluster), &said)) refuse_signature(x);
     else if (!cluster_signature_parse(signature, nonce) || !cluster_node_take_nonce(x->server->cluster, nonce))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, CLUSTER_REPLAYED);
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, "%s", cluster_refusal_message(CLUSTER_REPLAYED));
     else take_tokens(x);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/http/server_internal.h"
 #include "server/node/cluster_node.h"
@@ -30,6 +31,7 @@ static bool act_for_tenant(server_request *x, uint64_t *at) {
     if (*at > INT64_MAX) server_fail(&x->problem, SERVER_INVALID, "at", "'at' is no time: give nanoseconds since 1970");
     if (x->relay) {
         server_key *as = &x->relay->as;
+        BASE_ASSERT(!x->key && !as->tenant); /* its routes need none */
         as->rights = SERVER_SCHEMAS | SERVER_SHARE;
         atomic_store(&as->running, 1); /* ended with the request */
         if (tenant && !(as->tenant = base_strdup(tenant))) server_fail_memory(&x->problem);
@@ -61,7 +63,8 @@ static void reply_tagged(server_request *x, json_t *object) {
     int rc = bytes ? base_buffer_append_str(&text, bytes) : RP_ERR_MEMORY;
     base_free(bytes);
     json_decref(object);
-    cluster_signature_parse(server_request_header(x, CLUSTER_SIGNATURE_HEADER), nonce); /* it was checked */
+    const bool is_signed = cluster_signature_parse(server_request_header(x, CLUSTER_SIGNATURE_HEADER), nonce);
+    BASE_ASSERT(is_signed); /* cluster_port_end has checked it */
     if (!rc) {
         cluster_reply_tag(tag, cluster_node_secret(x->server->cluster), nonce, text.data, text.len);
         rc = base_buffer_printf(&text, "\n%s", tag);

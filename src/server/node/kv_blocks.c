@@ -62,6 +62,7 @@ static size_t name_bucket(const kv_blocks *b, const rp_name *name) {
 
 /* The bucket of a name, or the empty one where it would be. */
 static size_t find_bucket(const kv_blocks *b, const rp_name *name) {
+    BASE_ASSERT(b->n * 2 <= b->n_buckets && (b->n_buckets & (b->n_buckets - 1)) == 0); /* there is an empty one */
     size_t i = name_bucket(b, name);
     while (b->buckets[i] && memcmp(&b->buckets[i]->name, name, sizeof(*name)) != 0) i = (i + 1) & (b->n_buckets - 1);
     return i;
@@ -79,6 +80,7 @@ static int grow_buckets(kv_blocks *b) {
 
 /* Empties a bucket, and moves those after it that would not be found any more. */
 static void clear_bucket(kv_blocks *b, size_t i) {
+    BASE_ASSERT(i < b->n_buckets && b->buckets[i]);
     const size_t mask = b->n_buckets - 1;
     b->buckets[i] = NULL;
     for (size_t k = (i + 1) & mask; b->buckets[k]; k = (k + 1) & mask) {
@@ -113,7 +115,9 @@ static held_block *new_block(kv_blocks *b, const rp_block_change *c) {
     h->parent = c->parent;
     h->round = b->round;
     memcpy(h->tokens, c->tokens, sizeof(h->tokens));
-    b->buckets[find_bucket(b, &h->name)] = h;
+    const size_t i = find_bucket(b, &h->name);
+    BASE_ASSERT(!b->buckets[i]); /* change_block has not found it */
+    b->buckets[i] = h;
     BASE_LIST_APPEND(&b->order, h, order);
     b->n++;
     return h;
@@ -159,7 +163,9 @@ static bool take_block(kv_blocks *b, held_block *h, kv_block_change *out) {
 
 static void free_unheld(kv_blocks *b, held_block *h) {
     BASE_DCHECK(h->now == 0 && !h->changed);
-    clear_bucket(b, find_bucket(b, &h->name));
+    const size_t i = find_bucket(b, &h->name);
+    BASE_ASSERT(b->n > 0 && b->buckets[i] == h);
+    clear_bucket(b, i);
     unlink_order(b, h);
     base_free(h);
     b->n--;
@@ -174,6 +180,7 @@ static held_block *next_block(kv_blocks *b) {
     }
     h = b->changed.first;
     if (!h) return NULL;
+    BASE_ASSERT(h->changed);
     BASE_LIST_REMOVE(&b->changed, h, change);
     h->changed = false;
     return h;

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 /* ---- MessagePack ---- */
 
 typedef struct packer {
@@ -14,6 +16,7 @@ typedef struct packer {
 
 /* A type's byte, and `bytes` big-endian bytes of v. */
 static void put_number(packer *p, uint8_t type, uint64_t v, int bytes) {
+    BASE_ASSERT(bytes >= 0 && bytes <= 8);
     uint8_t raw[9] = {type};
     for (int i = 0; i < bytes; i++) raw[1 + i] = (uint8_t)(v >> 8 * (bytes - 1 - i));
     if (!p->rc) p->rc = base_buffer_append(p->out, raw, 1 + (size_t)bytes);
@@ -28,6 +31,7 @@ static void put_uint(packer *p, uint64_t v) {
 }
 
 static void put_array(packer *p, size_t n) {
+    BASE_ASSERT(n <= UINT32_MAX);
     if (n < 16) put_number(p, (uint8_t)(0x90 | n), 0, 0);
     else if (n <= UINT16_MAX) put_number(p, 0xdc, n, 2);
     else put_number(p, 0xdd, n, 4);
@@ -44,6 +48,7 @@ static void put_float(packer *p, double v) {
 /* Of at most 31 bytes. */
 static void put_text(packer *p, const char *text) {
     const size_t n = strlen(text);
+    BASE_ASSERT(n <= 31);
     put_number(p, (uint8_t)(0xa0 | n), 0, 0);
     if (!p->rc) p->rc = base_buffer_append(p->out, text, n);
 }
@@ -91,6 +96,7 @@ static void put_removed(packer *p, const kv_block_change *run, size_t n, const c
 
 /* Changes from the first on that are alike, and a chain if they are stored. */
 static size_t run_length(const kv_block_change *c, size_t n) {
+    BASE_ASSERT(n > 0 && (c->stored & c->removed) == 0); /* no block comes into a tier that it leaves */
     size_t i = 1;
     while (i < n && c[i].stored == c->stored && c[i].removed == c->removed &&
            (!c->stored || memcmp(&c[i].parent, &c[i - 1].name, sizeof(rp_name)) == 0))
@@ -125,6 +131,7 @@ int kv_event_batch_write(base_buffer *out, double seconds, bool cleared, const k
         }
     }
     put_uint(&p, 0);
+    BASE_ASSERT(p.rc || count_at + 4 <= out->len);
     for (int i = 0; i < 4 && !p.rc; i++) out->data[count_at + (size_t)i] = (char)(n_events >> 8 * (3 - i));
     return p.rc;
 }

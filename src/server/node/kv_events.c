@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -60,6 +61,7 @@ static double seconds_now(void) { return (double)base_clock_wall_ns() * 1e-9; }
 
 /* false: there was no memory. Nobody has seen the piece: it is published by a restart. */
 static bool publish(kv_events *e, bool cleared, size_t n) {
+    BASE_ASSERT(n <= KV_BLOCKS_PIECE && (n > 0 || cleared));
     base_buffer_clear(&e->batch);
     if (kv_event_batch_write(&e->batch, seconds_now(), cleared, e->piece, n)) return false;
     if (!kv_socket_send(e->socket, e->topic, atomic_load(&e->number), e->batch.data, e->batch.len)) return false;
@@ -146,9 +148,11 @@ void kv_events_join(kv_events *e, rp_cluster_options *o) {
 
 int kv_events_ready(kv_events *e, const char *model, rp_error *err) {
     char checked[KV_EVENTS_NAME_BYTES];
+    BASE_ASSERT(e->blocks && e->socket);
     const int rc = set_name(checked, "model", model, err);
     if (rc) return rc;
-    snprintf(e->topic, sizeof(e->topic), "kv@%s@%s", e->name, checked);
+    const int n = snprintf(e->topic, sizeof(e->topic), "kv@%s@%s", e->name, checked);
+    BASE_ASSERT(n > 0 && (size_t)n < sizeof(e->topic)); /* a cut topic would be another model's */
     e->has_thread = pthread_create(&e->thread, NULL, events_main, e) == 0;
     return e->has_thread ? RP_OK : base_fail_errno(err, "cannot start the KV events'", "thread");
 }

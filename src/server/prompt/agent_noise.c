@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/prompt/tools.h"
 #include "server/prompt/volatile_text.h"
@@ -136,6 +137,7 @@ static bool next_is(const char *s, size_t n, const char *next) {
 
 /* Bytes of the lines up to one that is `end`, which is the last; then, of a section, up to an empty line. 0: there is none. */
 static size_t lines_to_end(const noise_rule *r, const char *s, size_t n) {
+    BASE_ASSERT(r->shape == NOISE_SECTION || (r->shape == NOISE_TAGGED && r->end));
     const size_t most = BASE_MIN(n, (size_t)MAX_PIECE_BYTES);
     bool has_end = !r->end;
     for (size_t at = 0; at < most;) {
@@ -176,6 +178,8 @@ typedef struct noise_pieces {
 } noise_pieces;
 
 static bool add_piece(noise_pieces *l, const char *text, size_t begin, size_t n, size_t limit, const noise_rule *rule, const char *name) {
+    BASE_ASSERT(l->n <= l->most && l->most <= SERVER_MAX_NOISE && begin + n <= limit);
+    BASE_ASSERT(l->n == 0 || begin >= l->items[l->n - 1].end); /* pieces are in the order of the text */
     if (l->n == l->most) return false;
     const size_t end = begin + n;
     l->items[l->n++] = (noise_piece){begin, end + (end < limit && text[end] == '\n'), n, rule, name};
@@ -255,6 +259,7 @@ static int take_text(generation *gen, size_t m, base_buffer *out, server_problem
 static size_t place_after_cut(const noise_pieces *l, size_t at) {
     size_t cut = 0;
     for (size_t i = 0; i < l->n && l->items[i].begin < at; i++) cut += BASE_MIN(at, l->items[i].end) - l->items[i].begin;
+    BASE_ASSERT(cut <= at);
     return at - cut;
 }
 
@@ -273,6 +278,7 @@ static int cut_pieces(generation *gen, size_t m, const noise_pieces *l, server_p
     int rc = 0;
     if (l->n == 0) return SERVER_FINE;
     for (size_t i = 0; i < l->n && !rc; at = l->items[i++].end) rc = base_buffer_append(&out, old.text + at, l->items[i].begin - at);
+    BASE_ASSERT(rc || at <= old.n);
     if (!rc) rc = base_buffer_append(&out, old.text + at, old.n - at);
     if (rc) server_fail_memory(p);
     else take_text(gen, m, &out, p);
@@ -289,6 +295,7 @@ static int cut_pieces(generation *gen, size_t m, const noise_pieces *l, server_p
 static int insert_lines(generation *gen, size_t m, size_t at, const base_buffer *lines, server_problem *p) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     const rp_message old = gen->messages[m];
+    BASE_ASSERT(at <= old.n);
     const char *before = at > 0 && old.text[at - 1] != '\n' ? "\n" : "", *after = at < old.n ? "\n\n" : "";
     if (base_buffer_append(&out, old.text, at) || base_buffer_append_str(&out, before) || base_buffer_append(&out, lines->data, lines->len) ||
         base_buffer_append_str(&out, after) || base_buffer_append(&out, old.text + at, old.n - at)) server_fail_memory(p);
@@ -327,6 +334,7 @@ typedef struct noise_moves {
 /* For the report; the text stays with the generation. */
 static void note_piece(generation *gen, const char *name, size_t m, const char *text, size_t n, bool dropped) {
     int number = 0;
+    BASE_ASSERT(m < gen->n_messages);
     if (gen->n_noise == SERVER_MAX_NOISE) return;
     for (size_t k = 0; k <= m; k++) number += gen->messages[k].role == gen->messages[m].role;
     gen->noise[gen->n_noise++] = (generation_noise){name, text, n, gen->messages[m].role, number, dropped};
@@ -368,6 +376,7 @@ static int settle_system(noise_moves *a, size_t m) {
     size_t part = parts_of(gen, m);
     for (size_t at = 0, end; at < gen->messages[m].n; at = end) {
         end = block_end(gen, m, &part, at);
+        BASE_ASSERT(end > at && end <= gen->messages[m].n); /* so that this ends */
         scan_block(&scan, at, end);
     }
     if (found.n > 0 && leaves_nothing(&gen->messages[m], &found)) keep_dropped(&found);
@@ -410,6 +419,7 @@ static void read_opening(const generation *gen, size_t m, noise_opening *o) {
     const noise_block *kind;
     for (size_t at = 0, end; at < gen->messages[m].n; at = end) {
         end = block_end(gen, m, &part, at);
+        BASE_ASSERT(end > at && end <= gen->messages[m].n); /* so that this ends */
         if (!(kind = block_kind(text + at, end - at))) break;
         o->is_agents = true;
         if (kind->name) add_piece(&o->pieces, text, at, end - at, end, NULL, kind->name);
@@ -424,6 +434,7 @@ static void read_opening(const generation *gen, size_t m, noise_opening *o) {
 
 /* The lines of the system messages come first, then those of the message itself. */
 static int settle_user(noise_moves *a, size_t m, const noise_opening *o) {
+    BASE_ASSERT(o->pieces.n == 0 || o->pieces.items[o->pieces.n - 1].end <= o->end); /* to which they move */
     const size_t at = place_after_cut(&o->pieces, o->end);
     if (note_and_collect(a, m, &o->pieces) || cut_pieces(a->gen, m, &o->pieces, a->p)) return (int)a->p->kind;
     return a->facts.len > 0 ? insert_lines(a->gen, m, at, &a->facts, a->p) : SERVER_FINE;
@@ -459,6 +470,7 @@ static bool is_date_reminder(const char *s, size_t n, const char *date, size_t n
 
 /* Leaves out the parts of user messages that say what the first one, u, says. */
 static int drop_date_reminders(noise_moves *a, size_t u) {
+    BASE_ASSERT(u < a->gen->n_messages && a->gen->messages[u].role == RP_ROLE_USER);
     generation *gen = a->gen;
     size_t n_date = 0, n_dropped = 0;
     const char *date = date_of_context(&gen->messages[u], &n_date);
@@ -488,6 +500,7 @@ static size_t count_systems(const generation *gen) {
 static int append_to_system(generation *gen, size_t m, const base_buffer *lines, server_problem *p) {
     const size_t constant = gen->messages[m].n;
     if (lines->len == 0) return SERVER_FINE;
+    BASE_ASSERT(gen->messages[m].role == RP_ROLE_SYSTEM);
     if (insert_lines(gen, m, constant, lines, p)) return (int)p->kind;
     if (m == 0 && gen->stable_bytes == 0) gen->stable_bytes = constant;
     return SERVER_FINE;
@@ -500,6 +513,8 @@ static bool has_system_message(const generation *gen, size_t m) {
 
 /* Exchanges message u of the user with the system message after it. */
 static void raise_system_message(generation *gen, size_t u) {
+    BASE_ASSERT(u + 1 < gen->n_messages);
+    BASE_ASSERT(gen->messages[u].role == RP_ROLE_USER && gen->messages[u + 1].role == RP_ROLE_SYSTEM);
     const rp_message raised = gen->messages[u + 1];
     gen->messages[u + 1] = gen->messages[u];
     gen->messages[u] = raised;
@@ -517,6 +532,8 @@ static void raise_system_message(generation *gen, size_t u) {
 
 /* Makes system messages m and m + 1 one: some templates read one only. */
 static int join_systems(generation *gen, size_t m, server_problem *p) {
+    BASE_ASSERT(m + 1 < gen->n_messages);
+    BASE_ASSERT(gen->messages[m].role == RP_ROLE_SYSTEM && gen->messages[m + 1].role == RP_ROLE_SYSTEM);
     base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     const rp_message a = gen->messages[m], b = gen->messages[m + 1];
     const char *between = a.n > 0 ? "\n\n" : "";

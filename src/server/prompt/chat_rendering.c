@@ -70,6 +70,7 @@ static int merge_messages(generation *gen, server_problem *p) {
     else {
         for (size_t i = 0; i < gen->n_parts; i++) {
             server_part *part = &gen->parts[i];
+            BASE_ASSERT(part->message < cap);
             part->begin += m.offset[part->message];
             part->end += m.offset[part->message];
             part->message = m.to[part->message];
@@ -77,6 +78,7 @@ static int merge_messages(generation *gen, server_problem *p) {
         chat_merged_move(&m, gen->calls, gen->n_calls, gen->results, gen->n_results, gen->reasonings, gen->n_reasonings);
         for (int k = 0; k < SERVER_N_MARKS; k++)
             if (gen->marked[k].n_messages > 0) gen->marked[k].n_messages = m.to[gen->marked[k].n_messages - 1] + 1;
+        BASE_ASSERT(m.n_messages > 0 && m.n_messages <= cap);
         base_free(gen->messages);
         gen->messages = m.messages;
         gen->n_messages = m.n_messages;
@@ -106,6 +108,7 @@ static bool rendering_goes_on(void *user) {
 
 /* A template that takes too many steps or too much memory is the fault of the model's file, not of the client. */
 static int rendering_fail(server_request *x, int rc, const rp_error *err) {
+    BASE_ASSERT(rc != RP_OK);
     if (rc == RP_ERR_CANCELLED) {
         pthread_mutex_lock(&x->lock);
         const bool gone = x->gone;
@@ -122,6 +125,7 @@ static int rendering_fail(server_request *x, int rc, const rp_error *err) {
 /* Renders the messages from `first` on. */
 static int render(server_request *x, chat_style style, size_t first, rp_template_failure *failure, rp_error *err) {
     generation *gen = x->gen;
+    BASE_ASSERT(first < gen->n_messages);
     const chat_input in = input_of(x, style, first);
     rp_template_input *values = NULL;
     rp_template_text *text = NULL;
@@ -148,6 +152,7 @@ static bool adapt(server_request *x, chat_style *style, bool *merged, rp_templat
     const chat_retry retry = chat_input_adapt(&in, *merged, why);
     *style = in.style;
     if (retry != CHAT_MERGE) return retry == CHAT_AGAIN;
+    BASE_ASSERT(!*merged); /* once */
     *merged = true;
     return merge_messages(x->gen, &x->problem) == SERVER_FINE;
 }
@@ -155,16 +160,19 @@ static bool adapt(server_request *x, chat_style *style, bool *merged, rp_templat
 /* Where reasoning and messages are in the text. */
 static int read_rendered(server_request *x) {
     generation *gen = x->gen;
+    BASE_ASSERT(gen->rendered && !gen->rendered_turns);
     const chat_input in = input_of(x, gen->rendered_style, gen->rendered_first);
     gen->form.reasoning_open = chat_input_opens_reasoning(&in, gen->rendered);
     gen->rendered_turns = base_calloc(gen->n_messages, sizeof(*gen->rendered_turns));
     if (!gen->rendered_turns) return server_fail_memory(&x->problem);
     gen->n_rendered_turns = chat_input_turns(&in, gen->rendered, gen->rendered_sources, gen->rendered_turns, NULL);
+    BASE_ASSERT(gen->n_rendered_turns <= gen->n_messages);
     return SERVER_FINE;
 }
 
 /* How many runs end with the content of the last message; 0: it has none. */
 static size_t runs_to_last(const generation *gen) {
+    BASE_ASSERT(gen->n_messages > 0 && gen->rendered);
     const uint32_t source = gen->rendered_sources[gen->n_messages - 1];
     size_t n_runs = gen->rendered->n_runs;
     while (n_runs > 0 && gen->rendered->runs[n_runs - 1].origin != source) n_runs--;
@@ -176,6 +184,7 @@ static void cut_after_last(generation *gen) {
     rp_template_text *text = gen->rendered;
     const size_t n_runs = runs_to_last(gen);
     if (n_runs == 0) return; /* an empty message alone */
+    BASE_ASSERT(text->runs[n_runs - 1].end <= text->n);
     text->n_runs = n_runs;
     text->n = text->runs[n_runs - 1].end;
     text->bytes[text->n] = '\0';
@@ -183,6 +192,7 @@ static void cut_after_last(generation *gen) {
 
 /* The last message has no content to continue: a new answer is the same. */
 static void leave_out_last(generation *gen) {
+    BASE_ASSERT(gen->n_messages > 1 && gen->continues_last);
     gen->n_messages--;
     gen->continues_last = false;
     while (gen->n_parts > 0 && gen->parts[gen->n_parts - 1].message >= gen->n_messages) gen->n_parts--;
@@ -221,6 +231,7 @@ static int rendering_count(server_request *x, rendering_size *s) {
     rp_error err;
     if (rp_count_rendered(x->model->model, gen->rendered, s->turns, n_turns, s->turn_ends, &s->n_tokens, &err))
         return server_fail_library(&x->problem, &err);
+    BASE_ASSERT(n_turns <= gen->n_messages);
     for (size_t i = 0, k = 0, end = 0; i < gen->n_messages; i++) {
         if (k < n_turns && s->of[k] == i) end = s->turn_ends[k++];
         s->ends[i] = end;

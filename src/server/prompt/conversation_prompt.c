@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise_tools.h"
 #include "server/http/server_internal.h"
@@ -26,6 +27,7 @@
 /* The last text of a message is the question, which must attend to the documents before it. A part of type document is one. */
 static bool may_be_document(const generation *gen, size_t i) {
     const server_part *part = &gen->parts[i];
+    BASE_ASSERT(i < gen->n_parts && part->message < gen->n_messages);
     rp_role role = gen->messages[part->message].role;
     if (role == RP_ROLE_ASSISTANT) return false;
     if (part->kind == SERVER_PART_DOCUMENT || role == RP_ROLE_SYSTEM) return true;
@@ -59,6 +61,7 @@ static bool is_module(const conversation *c, const server_part *part) {
 }
 
 static void conversation_append_module(conversation *c, const server_part *part, const rp_message *m) {
+    BASE_ASSERT(part->begin <= part->end && part->end <= m->n);
     c->n_modules++;
     switch (part->kind) {
     case SERVER_PART_MODULE:
@@ -76,6 +79,7 @@ static void conversation_append_message(conversation *c, const rp_message *m, co
     rp_builder_begin_message(c->prompt, m->role);
     for (; part < end && !c->x->problem.kind; part++) {
         if (!is_module(c, part)) continue;
+        BASE_ASSERT(part->begin >= at); /* parts are ordered by place */
         rp_builder_append_text(c->prompt, m->text + at, part->begin - at);
         conversation_append_module(c, part, m);
         at = part->end;
@@ -93,6 +97,7 @@ static void conversation_append_all(conversation *c) {
         conversation_append_message(c, &gen->messages[i], part, next);
         part = next;
     }
+    BASE_ASSERT(c->x->problem.kind || part == end); /* parts are ordered by message */
 }
 
 /* The schema of all parts of type module; *out NULL: there is none. Returns a server_problem_kind. */
@@ -128,6 +133,7 @@ static int compare_documents(const void *a, const void *b) {
 
 static void add_document(conversation *c, rendered_documents *l, size_t begin, size_t end) {
     const char *bytes = c->x->gen->rendered->bytes;
+    BASE_ASSERT(begin <= end && end <= c->x->gen->rendered->n);
     for (size_t i = 0; i < l->n; i++) /* a second equal document is text */
         if (l->items[i].end - l->items[i].begin == end - begin && memcmp(bytes + l->items[i].begin, bytes + begin, end - begin) == 0) return;
     if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->model->model, bytes + begin, end - begin)) return;
@@ -251,6 +257,7 @@ int conversation_prompt_count(server_request *x, size_t *n_tokens) {
 
 /* The byte of the rendered text after the content of message i, or before it. SIZE_MAX: the text does not have it. */
 static size_t rendered_content(const generation *gen, size_t i, bool after) {
+    BASE_ASSERT(i < gen->n_messages);
     const uint32_t source = gen->rendered_sources[i];
     size_t begin = 0, found = SIZE_MAX;
     for (size_t k = 0; k < gen->rendered->n_runs && source > 0; begin = gen->rendered->runs[k++].end) {
@@ -288,6 +295,7 @@ static int count_beginning(const server_request *x, size_t n, int32_t **tokens, 
 
 size_t conversation_prompt_count_marked(const server_request *x, server_mark mark) {
     const generation *gen = x->gen;
+    BASE_ASSERT((unsigned)mark < SERVER_N_MARKS && (gen->rendered || gen->marked[mark].n_messages <= gen->n_messages));
     const generation_marked marked = gen->marked[mark];
     int32_t *tokens = NULL;
     size_t n = 0;

@@ -8,6 +8,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "reprise_pml.h"
@@ -70,6 +71,7 @@ static void splitter_add(splitter *s, const server_part *part) {
 
 /* The first match in [at, n); an empty one (by \K) ends the search. options: PCRE2_NO_UTF_CHECK from the second search on. */
 static bool splitter_find(splitter *s, const char *text, size_t n, size_t at, uint32_t options, size_t *begin, size_t *end) {
+    BASE_ASSERT(at <= n);
     pcre2_set_match_limit(s->limits, (uint32_t)BASE_MIN((uint64_t)STEPS + STEPS_PER_BYTE * (uint64_t)(n - at), (uint64_t)UINT32_MAX));
     int found = pcre2_match(s->d->code, (PCRE2_SPTR)text, n, at, options, s->match, s->limits);
     const PCRE2_SIZE *borders = pcre2_get_ovector_pointer(s->match);
@@ -82,6 +84,7 @@ static bool splitter_find(splitter *s, const char *text, size_t n, size_t at, ui
 
 /* The part, split. is_given: it is a part also without a separator. */
 static void splitter_split(splitter *s, const server_part *part, bool is_given) {
+    BASE_ASSERT(part->begin <= part->end && part->end <= s->gen->messages[part->message].n);
     const char *text = s->gen->messages[part->message].text;
     size_t at = part->begin, begin, end, before = s->n;
     while (!s->p->kind && s->n < RP_MAX_DOCUMENTS && splitter_find(s, text, part->end, at, at > part->begin ? PCRE2_NO_UTF_CHECK : 0, &begin, &end)) {
@@ -110,6 +113,7 @@ static void splitter_run(splitter *s) {
             else splitter_add(s, &gen->parts[k]);
         }
     }
+    BASE_ASSERT(s->p->kind || k == gen->n_parts); /* parts are ordered by message */
 }
 
 int document_split_apply(const document_split *d, generation *gen, server_problem *p) {

@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/json_number.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -150,6 +151,7 @@ static bool generation_is_listed(const char *type, const char *const *types) {
 /* ---- parts of a content ---- */
 
 void generation_add_part(generation *gen, const server_part *part, server_problem *p) {
+    BASE_ASSERT(part->begin <= part->end && part->message <= gen->n_messages); /* its message is there, or next */
     int rc = base_grow((void **)&gen->parts, &gen->cap_parts, gen->n_parts + 1, SERVER_MAX_PARTS, sizeof(*gen->parts));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
@@ -386,6 +388,7 @@ void generation_allow_tools(generation *gen, const char *const *names, size_t n,
 
 void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p) {
     if (p->kind) return;
+    BASE_ASSERT(gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT);
     int rc = base_grow((void **)&gen->calls, &gen->cap_calls, gen->n_calls + 1, SERVER_MAX_CALLS, sizeof(*gen->calls));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d tool calls: give fewer", SERVER_MAX_CALLS);
     else if (rc) server_fail_memory(p);
@@ -404,6 +407,7 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
         server_fail(p, SERVER_INVALID, field, "'%s' is '%.80s': no earlier tool call has that id", field, id);
         return;
     }
+    BASE_ASSERT(gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_TOOL);
     if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES, sizeof(*gen->results)))
         server_fail_memory(p); /* there are no more of them than messages */
     else gen->results[gen->n_results++] = (chat_result){gen->n_messages - 1, id, is_error};
@@ -413,6 +417,7 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
 
 void generation_add_reasoning(generation *gen, const char *text, server_problem *p) {
     if (p->kind || !text || !text[0] || gen->n_messages == 0) return;
+    BASE_ASSERT(gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT);
     int rc = base_grow((void **)&gen->reasonings, &gen->cap_reasonings, gen->n_reasonings + 1, SERVER_MAX_PARTS, sizeof(*gen->reasonings));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts with reasoning: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
@@ -524,6 +529,7 @@ static void generation_add_bias(generation *gen, const server_fields *f, const c
         server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is not a token id with a number from -1000 to 1000", name);
         return;
     }
+    BASE_ASSERT(gen->bias && gen->n_bias < SERVER_MAX_BIAS);
     gen->bias[gen->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};
 }
 
@@ -536,6 +542,7 @@ static double number_of(const char *key) {
 void generation_bias(generation *gen, const server_fields *f, const char *name) {
     json_t *bias = (json_t *)server_field(f, name), *weight;
     const char *key;
+    BASE_ASSERT(!gen->bias && gen->n_bias == 0); /* a request has one field of it */
     if (!bias) return;
     size_t n = json_is_object(bias) ? json_object_size(bias) : json_array_size(bias);
     if (!json_is_object(bias) && !json_is_array(bias)) server_field_wrong(f, name, bias, "an object of token ids and numbers");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_read.h"
 
 /* One form was found. */
@@ -19,6 +20,7 @@ static void guided_parse_json(generation *gen, const server_fields *f, const cha
     const json_t *value = server_field(f, name);
     if (!value) return;
     guided_take(gen, f, full);
+    if (f->problem->kind) return; /* the generation owns the text of the first one */
     if (json_is_string(value)) {
         json_error_t at;
         const char *text = json_string_value(value);
@@ -89,6 +91,8 @@ void guided_parse(generation *gen, const server_fields *f) {
 void guided_settle(generation *gen, server_problem *p) {
     const server_guided *guided = &gen->guided;
     if (p->kind || !guided->field) return;
+    const int of_text = (gen->form.regex != NULL) + (gen->form.choices != NULL) + (guided->grammar != NULL);
+    BASE_ASSERT(of_text + (guided->schema != NULL) + guided->json_object == 1); /* guided_take refuses a second one */
     if (gen->grammar || gen->form.wants_json)
         server_fail(p, SERVER_INVALID, guided->field, "'%s' and %s exclude each other: give one of them", guided->field,
                     gen->grammar ? "'grammar'" : "another format of the answer");

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "server/prompt/generation.h"
@@ -83,6 +84,7 @@ static void prompt_parts_add_role(generation *gen, const server_fields *f, bool 
 static void prompt_parts_add_part(generation *gen, const json_t *part, const char *place, bool in_role, server_problem *p) {
     const char *type = NULL;
     server_fields f = {part, p, place};
+    BASE_ASSERT(place[0]);
     if (!json_is_object(part)) {
         server_fail(p, SERVER_INVALID, "parts", "'%.*s' is not an object: give {\"type\": \"text\", \"text\": ...}", (int)strlen(place) - 1, place);
         return;

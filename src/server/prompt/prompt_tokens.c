@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json_number.h"
 #include "base/memory.h"
 #include "reprise_chat.h"
@@ -43,6 +44,7 @@ static int append_string(token_buffer *b, const rp_model *m, const json_t *text,
 
 /* The prompt owns the tokens on failure as well. */
 static int server_prompt_fill(server_prompt *prompt, const rp_model *m, server_problem *p) {
+    BASE_ASSERT(!prompt->tokens);
     token_buffer b = {0};
     for (size_t i = 0; i < json_array_size(prompt->ids) && !p->kind; i++) {
         const json_t *one = json_array_get(prompt->ids, i);
@@ -52,6 +54,7 @@ static int server_prompt_fill(server_prompt *prompt, const rp_model *m, server_p
             continue;
         }
         const int32_t id = base_json_int64(one, &value) ? (int32_t)value : -1; /* generation_prompts has checked it */
+        BASE_ASSERT(id >= 0);
         token_buffer_append(&b, &id, 1, p);
     }
     prompt->tokens = b.ids;
@@ -60,6 +63,7 @@ static int server_prompt_fill(server_prompt *prompt, const rp_model *m, server_p
 }
 
 static int prompt_tokens_echo(generation *gen, server_prompt *prompt, const rp_model *m, server_problem *p) {
+    BASE_ASSERT(prompt->ids && !prompt->text);
     base_buffer text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     bool ok = prompt_tokens_text(m, prompt->tokens, prompt->n_tokens, &text) == 0;
     prompt->text = ok ? generation_own(gen, text.data ? base_buffer_take(&text) : base_strdup(""), p) : NULL;
@@ -85,6 +89,7 @@ static rp_infill_file *infill_files(const server_infill *infill, server_problem 
 
 static int infill_fill(const generation *gen, server_prompt *prompt, const rp_model *m, server_problem *p) {
     const server_infill *infill = &gen->infill;
+    BASE_ASSERT(infill->wanted && infill->suffix && !prompt->tokens);
     rp_error err;
     if (prompt->ids) return server_fail(p, SERVER_UNSUPPORTED, "prompt", "an infill needs a prompt that is a text: 'prompt' has token ids");
     rp_infill_file *files = infill_files(infill, p);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/json_write.h"
 #include "server/http/server_internal.h"
@@ -118,6 +119,7 @@ static void schemas_http_prefill(server_request *x, const char *tenant) {
         return;
     }
     pthread_mutex_lock(&x->lock);
+    BASE_ASSERT(!x->encoding);
     x->encoding = call;
     if (x->gone) rp_job_cancel(call);
     pthread_mutex_unlock(&x->lock);
@@ -159,7 +161,10 @@ bool schemas_http_begin_prefill(server_request *x) {
     return false;
 }
 
-void schemas_http_end_prefill(rp_server *s) { atomic_fetch_sub(&s->n_prefills, 1); }
+void schemas_http_end_prefill(rp_server *s) {
+    const int before = atomic_fetch_sub(&s->n_prefills, 1);
+    BASE_ASSERT(before > 0);
+}
 
 bool schemas_http_prefills(server_request *x) {
     const char *wanted = server_request_query(x, "prefill");

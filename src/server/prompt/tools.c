@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/memory.h"
 #include "server/prompt/guided.h"
 #include "structured/tool_grammar.h"
@@ -51,6 +52,7 @@ typedef struct message_list {
 } message_list;
 
 static void put_result(const generation *gen, message_list *l, const chat_result *result, base_buffer *b, server_problem *p) {
+    BASE_ASSERT(result->message < gen->n_messages);
     size_t at = 0;
     if (!p->kind) tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
     l->moves[result->message] = (message_move){l->n, at};
@@ -60,6 +62,7 @@ static void put_result(const generation *gen, message_list *l, const chat_result
 
 /* Adds a message of what the buffer holds, and empties it. */
 static void add_built(generation *gen, message_list *l, rp_role role, base_buffer *b, server_problem *p) {
+    BASE_ASSERT(l->n <= gen->n_messages); /* there is place for one more */
     size_t n = b->len;
     const char *text = generation_keep(gen, b->data ? b->data : "", p);
     if (text) l->items[l->n++] = (rp_message){role, text, n};
@@ -69,9 +72,11 @@ static void add_built(generation *gen, message_list *l, rp_role role, base_buffe
 /* Text that was moved to the message's end (agent_noise.h) stays after the stable text, which includes the definitions. */
 static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
     const char *moved = NULL;
+    BASE_ASSERT(b->len == 0 && l->n == 0);
     if (gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM && gen->messages[0].n > 0) {
         tools_put(b, gen->messages[0].text, p);
         if (gen->stable_bytes > 0 && !p->kind) {
+            BASE_ASSERT(gen->stable_bytes <= gen->messages[0].n && gen->stable_bytes <= b->len);
             moved = gen->messages[0].text + gen->stable_bytes;
             base_buffer_truncate(b, gen->stable_bytes);
         }
@@ -107,6 +112,7 @@ static int tools_compare(const void *a, const void *b) {
 
 /* Consecutive results, in the order of their calls: the model sees no ids. */
 static void add_results(generation *gen, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b, server_problem *p) {
+    BASE_ASSERT(n > 0 && first + n <= gen->n_results);
     ordered_result *list = p->kind ? NULL : base_calloc(n, sizeof(*list));
     if (!list) {
         server_fail_memory(p);
@@ -140,6 +146,7 @@ static void tools_add_messages(generation *gen, message_list *l, bool as_user, b
     }
     while (i < gen->n_messages && !p->kind) {
         l->moves[i] = (message_move){l->n, 0};
+        BASE_ASSERT(l->n <= i + 1); /* each message, or run of results, becomes one at most; and one is the system's */
         size_t n_results = run_of_results(gen, result, i);
         bool has_calls = call < gen->n_calls && gen->calls[call].message == i;
         if (n_results > 0) add_results(gen, l, result, n_results, as_user, b, p);
@@ -168,6 +175,7 @@ static int by_place(const void *a, const void *b) {
 static void move_parts(generation *gen, const message_list *l, size_t n) {
     for (size_t i = 0; i < n; i++) {
         server_part *part = &gen->parts[i];
+        BASE_ASSERT(part->message < gen->n_messages);
         message_move move = l->moves[part->message];
         part->message = move.message;
         part->begin += move.offset;
@@ -191,6 +199,7 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
         base_free(l.items);
         return;
     }
+    BASE_ASSERT(l.n <= n + 1);
     base_free(gen->messages);
     gen->messages = l.items;
     gen->cap_messages = gen->n_messages + 1;

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/compiler.h"
 
 #define MIN_HEX_DIGITS 16
@@ -174,13 +175,16 @@ const char *volatile_word(volatile_kind kind) {
         VOLATILE_KINDS(X)
 #undef X
     };
+    BASE_ASSERT((size_t)kind < BASE_ARRAY_LEN(words));
     return words[kind];
 }
 
 bool volatile_find(const char *text, size_t n, size_t from, volatile_piece *out) {
     for (size_t i = from; i < n; i++) {
         bool begins = volatile_text_is_word(text[i]) && (i == 0 || !volatile_text_is_word(text[i - 1]));
-        if (begins && match(text, n, i, out)) return true;
+        if (!begins || !match(text, n, i, out)) continue;
+        BASE_ASSERT(out->begin == i && out->end > i && out->end <= n);
+        return true;
     }
     return false;
 }

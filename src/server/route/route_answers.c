@@ -35,6 +35,7 @@ route_request *route_next_posted(route *t, unsigned *wishes) {
     pthread_mutex_lock(&t->queue_lock);
     route_request *rr = t->queue.first;
     if (rr) {
+        BASE_ASSERT(rr->is_queued && !rr->over && rr->wishes != 0);
         BASE_LIST_REMOVE(&t->queue, rr, queued);
         *wishes = rr->wishes;
         rr->wishes = 0;
@@ -48,6 +49,7 @@ route_request *route_next_posted(route *t, unsigned *wishes) {
 static void set_over(route_request *rr) {
     route *t = rr->t;
     pthread_mutex_lock(&t->queue_lock);
+    BASE_ASSERT(!rr->over);
     if (rr->is_queued) BASE_LIST_REMOVE(&t->queue, rr, queued);
     rr->is_queued = false;
     rr->over = true;
@@ -175,6 +177,7 @@ static int answers_begin(server_request *x) {
 
 static void count_out(route_request *rr) {
     rp_server *s = rr->x->server;
+    BASE_ASSERT(rr->pending <= rr->out.len); /* what was counted is a part of what is there */
     atomic_fetch_add(&s->pending_bytes, rr->out.len - rr->pending);
     rr->pending = rr->out.len;
 }
@@ -234,7 +237,8 @@ static void route_take(server_request *x) {
     const bool within = is_within_frame(rr), was_paused = rr->is_paused;
     const bool is_idle = x->is_idle && rr->out.len == 0 && !rr->out_ended && !within;
     base_buffer taken = rr->out;
-    rr->out = x->reply; /* cleared */
+    BASE_ASSERT(x->reply.len == 0 && rr->pending == taken.len);
+    rr->out = x->reply;
     x->reply = taken;
     atomic_fetch_sub(&x->server->pending_bytes, rr->pending);
     rr->pending = 0;
@@ -316,6 +320,7 @@ void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_af
     server_problem problem = {0};
     const request_memory_visit visit = request_memory_enter(x);
     const bool is_whole = outcome == CLUSTER_ANSWERED || (outcome == CLUSTER_SERVED && rr->first_us == 0);
+    BASE_ASSERT(!rr->is_ended && !rr->transfer && !rr->must_send); /* once, and nothing of it is under way */
     describe_outcome(&problem, outcome, retry_after_ms);
     rr->is_ended = true;
     pthread_mutex_lock(&x->lock);

@@ -8,6 +8,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/route/route_internal.h"
@@ -127,6 +128,12 @@ static bool is_given_up(server_request *x) {
     return gone;
 }
 
+static cluster_refusal reply_refusal(CURL *easy) {
+    struct curl_header *h = NULL;
+    if (curl_easy_header(easy, CLUSTER_REFUSAL_HEADER, 0, CURLH_HEADER, -1, &h) != CURLHE_OK) return CLUSTER_NO_REFUSAL;
+    return cluster_refusal_read(h->value);
+}
+
 static void take_reply(asking *a, CURLcode result) {
     route_reply *r = a->reply;
     long status = 0;
@@ -136,9 +143,9 @@ static void take_reply(asking *a, CURLcode result) {
     a->is_over = true;
     r->status = result == CURLE_OK ? (int)status : 0;
     snprintf(r->content_type, sizeof(r->content_type), "%s", type ? type : "");
-    if (r->status == 409 && r->body.data && strstr(r->body.data, CLUSTER_OTHER_PROCESS)) {
+    if (r->status == 409 && reply_refusal(a->easy) == CLUSTER_OTHER_PROCESS) {
         r->status = 0;
-        snprintf(r->error, sizeof(r->error), "it has begun anew");
+        snprintf(r->error, sizeof(r->error), "it has restarted");
         return;
     }
     if (result == CURLE_OK) snprintf(r->error, sizeof(r->error), "status %ld", status);
@@ -186,7 +193,10 @@ bool route_begin_ask(server_request *x) {
     return false;
 }
 
-void route_end_ask(route *t) { atomic_fetch_sub(&t->n_asking, 1); }
+void route_end_ask(route *t) {
+    const int before = atomic_fetch_sub(&t->n_asking, 1);
+    BASE_ASSERT(before > 0);
+}
 
 void route_ask(route *t, const route_question *q, route_reply *replies, int32_t n) {
     CURLM *multi = curl_multi_init();

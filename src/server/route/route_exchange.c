@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -264,6 +265,7 @@ void route_schemas_exchange(route *t, int32_t node) {
     pthread_mutex_unlock(&t->lock);
     x.reply = is_there ? route_replies_new(t, node, &n) : NULL;
     if (n == 0) return;
+    BASE_ASSERT(n == 1 && x.reply->node == node);
     x.list = get_tagged(&x, "/v1/cluster/schemas", LIST_MS);
     if (x.list) exchange_all(&x);
     else if (!x.failed) warn(&x, "", x.reply->error);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "cluster/relay.h"
 
 #define MARK_BYTES (sizeof(CLUSTER_MARK) - 1)
@@ -31,10 +32,14 @@ void route_frames_forget(route_frames *f) {
     base_buffer_clear(&f->tokens);
 }
 
-size_t route_frames_n_tokens(const route_frames *f) { return f->tokens.len / sizeof(int32_t); }
+size_t route_frames_n_tokens(const route_frames *f) {
+    BASE_ASSERT(f->tokens.len % sizeof(int32_t) == 0); /* whole tokens, of whole marks */
+    return f->tokens.len / sizeof(int32_t);
+}
 
 /* Removes the pending bytes from line_at to before `end`: a mark or a comment is their last line. */
 static void drop_until(route_frames *f, size_t end) {
+    BASE_ASSERT(f->line_at < end && end <= f->pending.len);
     memmove(f->pending.data + f->line_at, f->pending.data + end, f->pending.len - end);
     base_buffer_truncate(&f->pending, f->pending.len - (end - f->line_at));
     f->skips_empty = true;
@@ -88,6 +93,7 @@ static int take_mark(route_frames *f, size_t end, base_buffer *out) {
 
 /* The line from line_at to its line feed, before `end`. */
 static int take_line(route_frames *f, size_t end, base_buffer *out) {
+    BASE_ASSERT(f->line_at < end && end <= f->pending.len);
     const char *line = f->pending.data + f->line_at;
     const size_t n = end - f->line_at - 1;
     if (f->skips_empty && n == 0) {

@@ -67,6 +67,7 @@ typedef struct route_node {
     bool is_held;                                             /* gets no requests until it has all schemas */
     bool must_cut;                                            /* its stream could not be opened */
     bool says_ignored;                                        /* it was logged that names of it are ignored */
+    uint64_t format_epoch;                                    /* its process whose unknown KV format was logged; 0: none */
     route_stream *stream;                                     /* open, or to be opened; NULL */
     route_life *life;                                         /* under way; NULL */
 
@@ -173,7 +174,7 @@ struct route {
     pthread_cond_t nodes_wake, planner_wake;
     bool must_reload, must_sync, must_replace; /* must_replace: an engine could not be made */
     char wanted_identity[65];                  /* plans should be made for it; "": none is known */
-    char wanted_format[16];                    /* of KV, of a node with that identity */
+    rp_kv_format wanted_format;                /* of a node with that identity */
     int32_t wanted_ctx;
     char identity[65];      /* of the engine that is there; the planner's thread */
     rp_kv_format kv_format; /* of the next engine: the planner's thread */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/http/routing.h"
@@ -76,7 +77,10 @@ static int life_prepare(route_life *life, const route_node *n) {
 }
 
 static void life_end(route_life *life) {
-    if (life->node >= 0) life->t->nodes[life->node]->life = NULL;
+    if (life->node >= 0) {
+        BASE_ASSERT(life->t->nodes[life->node]->life == life);
+        life->t->nodes[life->node]->life = NULL;
+    }
     route_life_free(life);
 }
 
@@ -97,6 +101,7 @@ void route_life_begin(route_life *life) {
         route_life_free(life);
         return;
     }
+    BASE_ASSERT(!life->handle.easy && t->nodes[life->node]->life == life);
     life->asked_us = base_clock_us();
     cluster_router_each_sent(t->router, life->node, spare_paused, t);
     if (life_prepare(life, t->nodes[life->node]) || curl_multi_add_handle(t->poll.multi, life->handle.easy) != CURLM_OK) life_end(life);

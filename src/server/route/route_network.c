@@ -7,6 +7,7 @@
 
 #include <sodium.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -67,6 +68,7 @@ static int stream_prepare(route_stream *s, const route_node *n) {
 static void stream_begin(route_stream *s) {
     route *t = s->t;
     route_node *n = s->node >= 0 ? t->nodes[s->node] : NULL;
+    BASE_ASSERT(!s->handle.easy && (!n || n->stream == s));
     if (n) route_apply_drain(t, n);
     if (n && !stream_prepare(s, n) && curl_multi_add_handle(t->poll.multi, s->handle.easy) == CURLM_OK) return;
     const int32_t node = s->node;
@@ -79,6 +81,7 @@ static void stream_begin(route_stream *s) {
 static void stream_done(route_stream *s) {
     route *t = s->t;
     const int32_t node = s->node;
+    BASE_ASSERT(node < 0 || t->nodes[node]->stream == s);
     if (node >= 0) t->nodes[node]->stream = NULL;
     curl_multi_remove_handle(t->poll.multi, s->handle.easy);
     stream_free(s);
@@ -104,6 +107,7 @@ static void env_close_stream(void *user, int32_t node) {
     route_node *n = t->nodes[node];
     route_stream *s = n ? n->stream : NULL;
     if (!s) return;
+    BASE_ASSERT(s->node == node);
     s->node = -1;
     n->stream = NULL;
     route_mark(t, &s->handle);

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -204,6 +205,7 @@ static void mark_listed(route *t, const node_list *list) {
             base_free(n);
             continue;
         }
+        BASE_ASSERT(number >= 0 && number < CLUSTER_MAX_NODES && !t->nodes[number]); /* the cluster_router knows the same nodes */
         n->number = number;
         t->nodes[number] = n;
         base_log(BASE_LOG_INFO, "route: node '%s' at %s", n->name, n->url);

@@ -18,12 +18,6 @@
 
 /* ---- the engine ---- */
 
-static rp_kv_format format_of(const char *name) {
-    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++)
-        if (strcmp(name, rp_kv_format_name(i)) == 0) return (rp_kv_format)i;
-    return RP_KV_F16;
-}
-
 int route_planner_load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err) {
     route *t = user;
     rp_engine_options o = t->engine;
@@ -62,13 +56,15 @@ void route_planner_unload(void *user, int32_t i, rp_model *model, rp_engine *eng
 /* Of the most frequent identity among nodes that are well. */
 static void find_identity(route *t) {
     const char *identity = cluster_router_identity(t->router);
+    rp_kv_format format;
     cluster_node_status s;
     if (!identity[0] || strcmp(identity, t->wanted_identity) == 0) return;
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
         if (!cluster_router_node(t->router, i, &s) || strcmp(s.hello->identity, identity) != 0) continue;
+        if (!cluster_kv_format_find(s.hello->kv_format, &format)) continue; /* two formats under one identity: one of the nodes is wrong */
         pthread_mutex_lock(&t->wake_lock);
         snprintf(t->wanted_identity, sizeof(t->wanted_identity), "%s", identity);
-        snprintf(t->wanted_format, sizeof(t->wanted_format), "%s", s.hello->kv_format);
+        t->wanted_format = format;
         t->wanted_ctx = s.hello->n_ctx;
         pthread_cond_signal(&t->planner_wake);
         pthread_mutex_unlock(&t->wake_lock);
@@ -93,13 +89,26 @@ static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *
     return n->must_sync && base_clock_us() >= n->sync_after_us;
 }
 
+/* Once for each process of a node. */
+static void look_at_format(route_node *n, const cluster_hello *hello) {
+    rp_kv_format format;
+    if (hello->epoch == 0 || hello->epoch == n->format_epoch || cluster_kv_format_find(hello->kv_format, &format)) return;
+    n->format_epoch = hello->epoch;
+    base_log(BASE_LOG_ERROR, "route: node '%s' has the KV format '%s', which this router does not know: nothing is planned for it, and its requests "
+                             "are placed by load alone: run the same release on nodes and routers",
+             n->name, hello->kv_format);
+}
+
 void route_planner_look(route *t) {
     cluster_node_status s;
     bool must_sync = false;
     const uint64_t ours = route_schemas_digest(t);
     find_identity(t);
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++)
-        if (t->nodes[i] && cluster_router_node(t->router, i, &s)) must_sync |= look_at_schemas(t, t->nodes[i], &s, ours);
+        if (t->nodes[i] && cluster_router_node(t->router, i, &s)) {
+            look_at_format(t->nodes[i], s.hello);
+            must_sync |= look_at_schemas(t, t->nodes[i], &s, ours);
+        }
     if (!must_sync) return;
     pthread_mutex_lock(&t->wake_lock);
     t->must_sync = true;
@@ -114,7 +123,7 @@ static bool planner_replace(route *t) {
     rp_error err;
     pthread_mutex_lock(&t->wake_lock);
     snprintf(t->identity, sizeof(t->identity), "%s", t->wanted_identity);
-    t->kv_format = format_of(t->wanted_format);
+    t->kv_format = t->wanted_format;
     t->n_ctx = t->wanted_ctx;
     pthread_mutex_unlock(&t->wake_lock);
     const int rc = model_pool_reload(t->server->models, &err);

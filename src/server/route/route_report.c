@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -70,6 +71,7 @@ static int add_candidate(base_buffer *b, const route_request *rr, const cluster_
         n += (size_t)snprintf(text + n, sizeof(text) - n, ",\"%s\":", names[i]);
         n += write_ms(text + n, values[i]);
     }
+    BASE_ASSERT(n < sizeof(text)); /* names and numbers have their greatest lengths */
     text[n++] = '}';
     return base_buffer_append(b, text, n);
 }

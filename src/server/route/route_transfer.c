@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/answers/generate.h"
@@ -30,6 +31,7 @@ struct route_transfer {
     char content_type[ROUTE_CONTENT_TYPE_BYTES];
     uint64_t retry_after_ms;
     size_t head_bytes;
+    cluster_refusal refusal;
     bool has_marks, relays;
     base_buffer bytes; /* of a relayed reply: for the client */
     base_buffer held;
@@ -38,6 +40,7 @@ struct route_transfer {
 
 void route_transfer_free(route_transfer *tr) {
     if (!tr) return;
+    BASE_ASSERT(!tr->rr && !tr->handle.is_dirty); /* no request has it, and no list */
     if (tr->handle.easy) curl_easy_cleanup(tr->handle.easy);
     curl_slist_free_all(tr->headers);
     base_buffer_free(&tr->bytes);
@@ -80,6 +83,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
         transfer_heard(tr, true);
     } else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
     else if (is_header(line, n, "Retry-After", value, sizeof(value))) tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
+    else if (is_header(line, n, CLUSTER_REFUSAL_HEADER, value, sizeof(value))) tr->refusal = cluster_refusal_read(value);
     else if (is_header(line, n, CLUSTER_MARKS_HEADER, value, sizeof(value))) tr->has_marks = strcmp(value, "1") == 0;
     return n;
 }
@@ -107,6 +111,7 @@ static void transfer_relay(route_transfer *tr) {
 
 /* Under lock: the reply is passed on from here on. */
 static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
+    BASE_ASSERT(!tr->relays && tr->rr->transfer == tr);
     tr->relays = true;
     tr->rr->r.continues &= has_marks;
     if (!tr->rr->r.began) route_frames_forget(&tr->rr->frames);
@@ -300,12 +305,14 @@ void route_transfer_start(route_request *rr) {
     route *t = rr->t;
     const route_node *n = rr->r.node >= 0 && rr->r.node < CLUSTER_MAX_NODES ? t->nodes[rr->r.node] : NULL;
     route_transfer *tr = n ? base_calloc(1, sizeof(*tr)) : NULL;
+    BASE_ASSERT(!rr->transfer && !rr->is_ended);
     note_attempt(rr, route_node_name(t, rr->r.node));
     if (rr->n_attempts == 1) histogram_add_us(&t->wait, base_clock_us() - rr->x->arrived_us);
     if (tr) {
         *tr = (route_transfer){.t = t, .rr = rr, .bytes = BASE_BUFFER(SERVER_REPLY_BYTES), .held = BASE_BUFFER(SERVER_REPLY_BYTES)};
         rr->transfer = tr;
         if (!transfer_prepare(tr, n) && curl_multi_add_handle(t->poll.multi, tr->handle.easy) == CURLM_OK) return;
+        tr->rr = NULL;
         rr->transfer = NULL;
         route_transfer_free(tr);
     }
@@ -316,6 +323,7 @@ void route_transfer_start(route_request *rr) {
 void route_transfer_drop(route_request *rr) {
     route_transfer *tr = rr->transfer;
     if (!tr) return;
+    BASE_ASSERT(tr->rr == rr);
     tr->rr = NULL;
     rr->transfer = NULL;
     route_mark(rr->t, &tr->handle);
@@ -334,18 +342,11 @@ static void keep_reply(route_transfer *tr) {
     snprintf(rr->content_type, sizeof(rr->content_type), "%s", tr->content_type);
 }
 
-static bool says(const route_transfer *tr, const char *message) { return tr->held.data && strstr(tr->held.data, message); }
-
-/* A node that has restarted does not know the router's epoch: nothing was done. */
-static bool is_other_epoch(const route_transfer *tr) { return tr->status == 409 && says(tr, CLUSTER_OTHER_PROCESS); }
-
-/* curl sent it again, since a connection broke before the reply: the node has had it. */
-static bool was_replayed(const route_transfer *tr) { return tr->status == 409 && says(tr, CLUSTER_REPLAYED); }
-
 static void transfer_fail(route_transfer *tr, cluster_failure failure, const char *why) {
     route_request *rr = tr->rr;
     route *t = tr->t;
     const uint64_t retry_ms = tr->retry_after_ms;
+    BASE_ASSERT(rr->transfer == tr);
     note_failure(rr, why);
     rr->transfer = NULL;
     tr->rr = NULL;
@@ -354,6 +355,7 @@ static void transfer_fail(route_transfer *tr, cluster_failure failure, const cha
 
 static void transfer_succeed(route_transfer *tr) {
     route_request *rr = tr->rr;
+    BASE_ASSERT(rr->transfer == tr);
     if (tr->relays && route_frames_finish(&rr->frames, &tr->bytes)) {
         transfer_fail(tr, CLUSTER_NODE_CUT, "out of memory");
         return;
@@ -386,10 +388,10 @@ void route_transfer_done(route_transfer *tr, CURLcode result) {
     else if (was_unreachable(result) || is_connect_timeout(tr, result)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "unreachable");
     else if (result != CURLE_OK) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
     else if (status >= 200 && status < 300) transfer_succeed(tr);
-    else if (status == 503 && says(tr, CLUSTER_DRAINING)) transfer_fail(tr, CLUSTER_NODE_DRAINS, "draining");
+    else if (status == 503 && tr->refusal == CLUSTER_DRAINING) transfer_fail(tr, CLUSTER_NODE_DRAINS, "draining");
     else if (status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
-    else if (is_other_epoch(tr)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
-    else if (was_replayed(tr)) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
+    else if (status == 409 && tr->refusal == CLUSTER_OTHER_PROCESS) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
+    else if (status == 409 && tr->refusal == CLUSTER_REPLAYED) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost"); /* curl sent it again */
     else if (status == 500 || status == 502) transfer_fail(tr, CLUSTER_NODE_ERROR, "error");
     else {
         keep_reply(tr);

@@ -245,6 +245,7 @@ static void count_hits(const rp_simulator *s, const simulate_policy *policy, con
     }
     out->prompt_tokens += (uint64_t)r->n_tokens;
     out->requests++;
+    BASE_ASSERT(out->hit_tokens <= out->prompt_tokens && out->saved <= out->compute);
 }
 
 static int simulator_replay(const rp_simulator *s, const simulate_policy *policy, void *state, rp_simulation *out) {

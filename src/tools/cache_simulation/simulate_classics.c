@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "reprise.h"
@@ -56,6 +57,7 @@ static bool in_one_or_two(const void *state, uint32_t block) {
 static void unlink_block(lists *l, uint32_t b) {
     link *k = &l->links[b];
     if (k->list == 0) return;
+    BASE_ASSERT(k->list < N_LISTS && l->n[k->list] > 0);
     *(k->newer == NONE ? &l->newest[k->list] : &l->links[k->newer].older) = k->older;
     *(k->older == NONE ? &l->oldest[k->list] : &l->links[k->older].newer) = k->newer;
     l->n[k->list]--;
@@ -64,6 +66,7 @@ static void unlink_block(lists *l, uint32_t b) {
 
 /* Makes a block the newest of a list, from any list; list 0: of none. */
 static void lists_move(lists *l, uint32_t b, uint8_t list) {
+    BASE_ASSERT(b != NONE && list < N_LISTS);
     link *k = &l->links[b];
     unlink_block(l, b);
     if (list == 0) return;
@@ -82,6 +85,7 @@ static void use_all(lists *l, const simulate_chain *chain, void (*use)(lists *, 
 static void lru_use(lists *l, uint32_t b) {
     if (l->links[b].list == 0 && l->n[1] == l->capacity) lists_move(l, l->oldest[1], 0);
     lists_move(l, b, 1);
+    BASE_ASSERT(l->n[1] <= l->capacity);
 }
 
 static int lru_read(void *state, const simulate_chain *chain) {
@@ -94,6 +98,7 @@ const simulate_policy simulate_lru = {"LRU", open_lists, in_one_or_two, lru_read
 /* ---- ARC: the paper has T1, T2, B1, B2 for lists 1 to 4, and p for the share ---- */
 
 static void arc_replace(lists *l, bool was_in_four) {
+    BASE_ASSERT(l->n[1] + l->n[2] == l->capacity); /* nothing is evicted before the cache is full */
     bool from_one = l->n[1] > 0 && ((double)l->n[1] > l->share || (was_in_four && (double)l->n[1] == l->share));
     if (from_one || l->n[2] == 0) lists_move(l, l->oldest[1], 3);
     else lists_move(l, l->oldest[2], 4);
@@ -101,6 +106,7 @@ static void arc_replace(lists *l, bool was_in_four) {
 
 /* An evicted block is requested: the list that it was evicted from should have been longer. */
 static void arc_return(lists *l, uint32_t b) {
+    BASE_ASSERT(l->links[b].list == 3 || l->links[b].list == 4);
     bool was_in_four = l->links[b].list == 4;
     double three = (double)l->n[3], four = (double)l->n[4];
     if (was_in_four) l->share = BASE_MAX(0.0, l->share - BASE_MAX(1.0, three / four));
@@ -127,6 +133,7 @@ static void arc_use(lists *l, uint32_t b) {
     if (in_one_or_two(l, b)) lists_move(l, b, 2);
     else if (l->links[b].list != 0) arc_return(l, b);
     else arc_take(l, b);
+    BASE_ASSERT(l->n[1] + l->n[2] <= l->capacity && l->n[1] + l->n[3] <= l->capacity); /* as in the paper */
 }
 
 static int arc_read(void *state, const simulate_chain *chain) {
@@ -144,6 +151,7 @@ static size_t s3_small(const lists *l) { return BASE_MAX((size_t)1, l->capacity 
 
 /* Evicts the oldest block that was not used since it was last at the end of the list. */
 static void s3_drop_main(lists *l) {
+    BASE_ASSERT(l->n[2] > 0);
     for (uint32_t b; l->links[b = l->oldest[2]].uses > 0; lists_move(l, b, 2)) l->links[b].uses--;
     lists_move(l, l->oldest[2], 0);
 }
@@ -175,6 +183,7 @@ static void s3_use(lists *l, uint32_t b) {
     }
     k->uses = 0;
     lists_move(l, b, remembered ? 2 : 1);
+    BASE_ASSERT(l->n[1] + l->n[2] <= l->capacity);
 }
 
 static int s3_read(void *state, const simulate_chain *chain) {

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "reprise.h"
 #include "store/index/eviction.h"
@@ -52,7 +53,10 @@ static bool in_heap(const void *state, uint32_t block) {
     return c->places[block] != ITEM_HEAP_NOWHERE;
 }
 
-static void drop_top(heap_cache *c) { item_heap_remove(&c->heap, c->places, c->heap.entries[0].item); }
+static void drop_top(heap_cache *c) {
+    BASE_ASSERT(c->heap.n > 0);
+    item_heap_remove(&c->heap, c->places, c->heap.entries[0].item);
+}
 
 static int lfu_read(void *state, const simulate_chain *chain) {
     heap_cache *c = state;
@@ -64,6 +68,7 @@ static int lfu_read(void *state, const simulate_chain *chain) {
         }
         item_heap_put(&c->heap, c->places, (item_heap_entry){++c->uses[b], c->n_orders++, b});
     }
+    BASE_ASSERT(c->heap.n <= c->capacity);
     return RP_OK;
 }
 
@@ -127,6 +132,7 @@ static bool own_cache_make_space(own_cache *c) {
     if (c->n < c->capacity) return true;
     uint32_t victim = eviction_victim(c->eviction, EVICTION_NONE, is_not_held, c);
     if (victim == EVICTION_NONE) return false;
+    BASE_ASSERT(c->there[victim] && c->held[victim] != c->now);
     eviction_drop(c->eviction, victim);
     c->there[victim] = false;
     c->n--;
@@ -144,6 +150,7 @@ static int own_read(void *state, const simulate_chain *chain) {
     for (size_t i = found; i-- > 0;) eviction_use(c->eviction, chain->blocks[i]);
     for (size_t i = found; i < chain->n && own_cache_make_space(c); i++) {
         uint32_t b = chain->blocks[i];
+        BASE_ASSERT(!c->there[b]); /* one after a missing one is missing */
         eviction_item about = {.name = b,
                                .bytes = BLOCK_BYTES,
                                .cost_us = c->costs[b],

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -13,6 +14,7 @@
     UINT64_C( \
         100000000000000) /* of virtual time: three years; without deadlines and nodes a request could wait for ever */
 #define CHAOS_MOST_US UINT64_C(600000000)
+#define MOST_DOCUMENT_TOKENS (1 << 28) /* of a prompt: positions are int32_t */
 
 _Static_assert(CLUSTER_N_OUTCOMES <= RP_CLUSTER_OUTCOMES && CLUSTER_SERVED == RP_CLUSTER_SERVED,
                "reprise_cluster.h describes outcomes");
@@ -103,6 +105,8 @@ static int check_numbers(const rp_cluster_simulate_options *o, rp_error *err) {
         RANGE(turns, 1, 1 << 16),
         RANGE(think_s, 0, 1e6),
         RANGE(deadline_s, 0, 1e9),
+        {"chosen * prefix_tokens", o->workload == RP_CLUSTER_RETRIEVAL ? (double)o->chosen * o->prefix_tokens : 0, 0,
+         MOST_DOCUMENT_TOKENS},
     };
     int rc = RP_OK;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges) && !rc; i++)
@@ -177,6 +181,7 @@ static double gap_percentile_ms(const sim_cluster *s, uint64_t n, double p) {
         before += s->gaps[i];
         if (before > rank) return (double)sim_gap_of(i) / 1e3;
     }
+    BASE_ASSERT(n == 0); /* else a bucket has the rank */
     return 0;
 }
 

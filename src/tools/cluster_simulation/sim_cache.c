@@ -93,6 +93,7 @@ static uint32_t cache_take_slot(sim_cache *c) {
 }
 
 static void cache_free_slot(sim_cache *c, uint32_t i) {
+    BASE_ASSERT(c->slot_of[c->slots[i].id] == i && c->slots[i].holders == 0 && c->use.names > 0);
     c->slot_of[c->slots[i].id] = NO_SLOT;
     c->slots[i].next_free = c->free_slot;
     c->free_slot = i;
@@ -101,6 +102,7 @@ static void cache_free_slot(sim_cache *c, uint32_t i) {
 
 /* A name has other tiers than before; without any its slot is free. */
 static void cache_set_tiers(sim_cache *c, uint32_t i, uint32_t tiers) {
+    BASE_ASSERT((tiers & ~(uint32_t)(RP_TIER_RAM | RP_TIER_DISK)) == 0);
     sim_slot *s = &c->slots[i];
     if (s->tiers == tiers) return;
     s->tiers = tiers;
@@ -116,14 +118,17 @@ static bool cache_evict(sim_cache *c, eviction *from, uint32_t tier) {
     uint32_t victim = eviction_victim(from, EVICTION_NONE, is_not_held, c);
     if (victim == EVICTION_NONE) return false;
     sim_slot *s = &c->slots[victim];
+    BASE_ASSERT(s->tiers & tier && s->holders == 0);
     eviction_drop(from, victim);
     if (tier == RP_TIER_RAM) c->use.ram_tokens -= s->n_tokens;
     else c->use.disk_tokens -= s->n_tokens;
+    BASE_ASSERT(c->use.ram_tokens >= 0 && c->use.disk_tokens >= 0);
     cache_set_tiers(c, victim, s->tiers & ~tier);
     return true;
 }
 
 static bool cache_make_space(sim_cache *c, int64_t tokens) {
+    BASE_ASSERT(tokens >= 0 && c->held_tokens <= c->use.ram_tokens); /* what is held is in RAM */
     if (c->use.reserved_tokens + c->held_tokens + tokens > c->ram_capacity) return false;
     while (c->use.reserved_tokens + c->use.ram_tokens + tokens > c->ram_capacity)
         if (!cache_evict(c, c->ram, RP_TIER_RAM)) return false;
@@ -151,6 +156,7 @@ static eviction_item item_of(const sim_cache *c, const sim_slot *s, uint32_t par
 }
 
 static int cache_enter_ram(sim_cache *c, uint32_t i, uint32_t parent) {
+    BASE_ASSERT(!(c->slots[i].tiers & RP_TIER_RAM));
     eviction_item about = item_of(c, &c->slots[i], parent, RP_TIER_RAM);
     int rc = eviction_add(c->ram, i, &about);
     if (!rc) c->use.ram_tokens += c->slots[i].n_tokens;
@@ -159,6 +165,7 @@ static int cache_enter_ram(sim_cache *c, uint32_t i, uint32_t parent) {
 
 /* Writes a name that is in RAM to disk: without space there, it stays in RAM alone. */
 static int cache_enter_disk(sim_cache *c, uint32_t i, uint32_t parent) {
+    BASE_ASSERT(c->disk && c->slots[i].tiers == RP_TIER_RAM);
     sim_slot *s = &c->slots[i];
     while (c->use.disk_tokens + s->n_tokens > c->disk_capacity)
         if (!cache_evict(c, c->disk, RP_TIER_DISK)) return RP_OK;
@@ -231,6 +238,7 @@ void sim_cache_release(sim_cache *c, uint32_t id) {
     sim_slot *s = cache_find(c, id);
     BASE_ASSERT(s != NULL && s->holders > 0);
     if (--s->holders > 0) return;
+    BASE_ASSERT(c->held_tokens >= s->n_tokens && c->use.held > 0);
     c->held_tokens -= s->n_tokens;
     c->use.held--;
 }

@@ -2,6 +2,7 @@
 /* sim_chaos.c: see sim_chaos.h. */
 #include "tools/cluster_simulation/sim_chaos.h"
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "cluster/router_internal.h"
 
@@ -17,6 +18,7 @@ typedef enum chaos { CHAOS_KILL,
                      N_CHAOS } chaos;
 
 static int32_t drawn(sim_random *r, int32_t low, int32_t high) {
+    BASE_ASSERT(low <= high);
     return low + (int32_t)sim_random_below(r, (uint64_t)(high - low + 1));
 }
 
@@ -77,6 +79,7 @@ static void chaos_happens(void *owner, const sim_event *e) {
 }
 
 void sim_chaos_begin(sim_cluster *s) {
+    BASE_ASSERT(!s->faults.on);
     sim_random r = {base_mix64(s->o->seed + 99)};
     s->faults.on = true;
     s->faults.lose = 0.02 * sim_random_unit(&r);
@@ -123,6 +126,7 @@ static void check_requests(sim_cluster *s) {
 }
 
 static void check_node(sim_cluster *s, const sim_router *u, int32_t node) {
+    BASE_ASSERT(u->t && sim_node_is_up(s->nodes[node]));
     cluster_node_status status;
     cluster_digest own = cluster_journal_digest(sim_node_journal(s->nodes[node]));
     uint64_t count, sum;
@@ -157,6 +161,7 @@ static void check_router(sim_cluster *s, const sim_router *u) {
 }
 
 void sim_chaos_check(sim_cluster *s) {
+    BASE_ASSERT(!s->faults.on); /* sim_chaos_calm came before */
     check_requests(s);
     for (int32_t i = 0; i < s->n_nodes; i++) {
         if (!sim_node_is_up(s->nodes[i])) {

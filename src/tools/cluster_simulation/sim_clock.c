@@ -2,6 +2,7 @@
 /* sim_clock.c: see sim_clock.h. */
 #include "tools/cluster_simulation/sim_clock.h"
 
+#include "base/check.h"
 #include "base/memory.h"
 
 static bool is_before(const sim_event *a, const sim_event *b) {
@@ -10,6 +11,7 @@ static bool is_before(const sim_event *a, const sim_event *b) {
 
 void sim_clock_add(sim_clock *c, const sim_event *event) {
     sim_event e = *event;
+    BASE_ASSERT((e.bytes != NULL) == (e.n > 0)); /* whoever schedules an event again does not own its bytes twice */
     if (base_grow((void **)&c->heap, &c->cap, c->n + 1, SIM_MAX_EVENTS, sizeof(*c->heap))) {
         c->failed = true;
         base_free(e.bytes);
@@ -23,6 +25,7 @@ void sim_clock_add(sim_clock *c, const sim_event *event) {
 }
 
 static sim_event clock_take(sim_clock *c) {
+    BASE_ASSERT(c->n > 0);
     sim_event first = c->heap[0], e = c->heap[--c->n];
     size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < c->n; i = child) {
@@ -37,6 +40,7 @@ static sim_event clock_take(sim_clock *c) {
 bool sim_clock_step(sim_clock *c, uint64_t until_us) {
     if (c->n == 0 || c->heap[0].at_us > until_us || c->failed) return false;
     sim_event e = clock_take(c);
+    BASE_ASSERT(e.at_us >= c->now_us); /* virtual time never runs backwards */
     c->now_us = e.at_us;
     e.fn(e.owner, &e);
     base_free(e.bytes);

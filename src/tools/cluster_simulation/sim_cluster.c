@@ -21,6 +21,7 @@ void sim_cluster_broken(sim_cluster *s, const char *format, ...) {
     va_list args;
     if (s->broken[0]) return;
     int n = snprintf(s->broken, sizeof(s->broken), "at %.6f s: ", (double)s->clock.now_us / 1e6);
+    BASE_ASSERT(n > 0 && (size_t)n < sizeof(s->broken));
     va_start(args, format);
     vsnprintf(s->broken + n, sizeof(s->broken) - (size_t)n, format, args);
     va_end(args);
@@ -33,11 +34,13 @@ static void cluster_mix(sim_cluster *s, uint64_t what, uint64_t a, uint64_t b) {
 int sim_gap_bucket(uint64_t us) {
     int power = 0;
     while (us >> power >= 64) power++;
-    int bucket = power * 32 + (int)(us >> power);
-    return BASE_MIN(bucket, SIM_GAP_BUCKETS - 1);
+    int bucket = BASE_MIN(power * 32 + (int)(us >> power), SIM_GAP_BUCKETS - 1);
+    BASE_ASSERT(sim_gap_of(bucket) <= us);
+    return bucket;
 }
 
 uint64_t sim_gap_of(int bucket) {
+    BASE_ASSERT(bucket >= 0 && bucket < SIM_GAP_BUCKETS);
     int power = bucket < 64 ? 0 : bucket / 32 - 1;
     return (uint64_t)(bucket - power * 32) << power;
 }
@@ -81,6 +84,7 @@ static void router_wakes(void *owner, const sim_event *e) {
 
 /* After every call of the router: what time demands, and when to look again. */
 static void router_tick(sim_router *u) {
+    BASE_ASSERT(u->t && !u->is_ending);
     uint64_t due = cluster_router_tick(u->t), now = u->s->clock.now_us;
     if (due == UINT64_MAX) return;
     if (due <= now) due = now + 1;
@@ -94,11 +98,13 @@ static void router_tick(sim_router *u) {
 static void link_poll_at(sim_cluster *s, int32_t router, int32_t node, uint64_t at_us);
 
 static sim_link *link_of(sim_cluster *s, const sim_event *e) {
+    BASE_ASSERT(e->router >= 0 && e->router < s->n_routers && e->node >= 0 && e->node < s->n_nodes);
     sim_link *l = &s->routers[e->router].links[e->node];
     return s->routers[e->router].t && l->serial == e->serial && l->is_open ? l : NULL;
 }
 
 static void link_close(sim_link *l) {
+    BASE_ASSERT(l->is_open); /* both ends agree on it */
     cluster_journal_close(l->reader);
     l->reader = NULL;
     l->is_open = false;
@@ -125,6 +131,7 @@ static void stream_arrives(void *owner, const sim_event *e) {
 /* The node's side ends: the router is told after what was sent before. */
 static void link_break(sim_cluster *s, int32_t router, int32_t node, uint64_t at_us) {
     sim_link *l = &s->routers[router].links[node];
+    BASE_ASSERT(l->is_open); /* until its router is told */
     cluster_journal_close(l->reader);
     l->reader = NULL;
     l->arrives_us = BASE_MAX(l->arrives_us, at_us);
@@ -138,6 +145,7 @@ static void link_break(sim_cluster *s, int32_t router, int32_t node, uint64_t at
 static void link_send(sim_cluster *s, int32_t router, int32_t node, void *bytes, size_t n) {
     sim_link *l = &s->routers[router].links[node];
     uint64_t at_us;
+    BASE_ASSERT(l->is_open && l->reader && n > 0);
     sim_fault fault = cluster_fault(s, &at_us);
     if (fault == SIM_LOSE || fault == SIM_CUT_IT) {
         base_free(bytes);
@@ -183,6 +191,7 @@ static void stream_polled(void *owner, const sim_event *e) {
 
 static void link_poll_at(sim_cluster *s, int32_t router, int32_t node, uint64_t at_us) {
     sim_link *l = &s->routers[router].links[node];
+    BASE_ASSERT(l->reader != NULL);
     l->poll_us = BASE_MAX(at_us, s->clock.now_us + 1);
     sim_clock_add(
         &s->clock,
@@ -227,12 +236,14 @@ static void env_close_stream(void *user, int32_t node) { link_close(&((sim_route
 /* ---- requests between routers and nodes ---- */
 
 static sim_request *request_of(sim_cluster *s, const sim_event *e) {
+    BASE_ASSERT(e->request < s->w.n);
     sim_request *q = &s->requests[e->request];
     return q->serial == e->serial && !q->ended && s->routers[q->router].t ? q : NULL;
 }
 
 /* The client checks what it gets: tokens in their order, each once, with the values that one node would have given. */
 static void client_receives(sim_cluster *s, uint32_t request, int32_t from, int32_t to, uint64_t check) {
+    BASE_ASSERT(from >= 0 && from <= to);
     sim_request *q = &s->requests[request];
     uint64_t own = 0;
     for (int32_t i = from; i < to; i++) own += sim_token(request, i);
@@ -280,6 +291,7 @@ static void reply_arrives(void *owner, const sim_event *e) {
     sim_cluster *s = owner;
     sim_request *q = request_of(s, e);
     if (!q) return;
+    BASE_ASSERT(q->is_sent); /* hanging up makes all messages of a connection stale */
     sim_router *u = &s->routers[q->router];
     cluster_mix(s, 2 + (uint64_t)e->kind, e->request, (uint64_t)e->to);
     switch ((sim_reply)e->kind) {
@@ -344,6 +356,7 @@ static void node_sampled(void *user, int32_t node, uint32_t request) {
     sim_cluster *s = user;
     sim_request *q = &s->requests[request];
     (void)node;
+    BASE_ASSERT(q->token_us <= s->clock.now_us);
     if (q->token_us) s->gaps[sim_gap_bucket(s->clock.now_us - q->token_us)]++;
     q->token_us = s->clock.now_us;
 }
@@ -379,6 +392,7 @@ static void request_arrives(void *owner, const sim_event *e) {
 
 /* No tenant's name is asked for by another: a request's names are its tenant's, and what a node is said to hold of them, its tenant asked for. */
 static void check_names(sim_cluster *s, const cluster_request *r, const sim_prompt *p) {
+    BASE_ASSERT(p->n_items <= p->n_kept);
     int64_t known = 0;
     if (r->items != s->w.items + p->first_item || r->n_items != p->n_items || r->tenant != p->tenant)
         sim_cluster_broken(s, "a request has other names");
@@ -400,6 +414,7 @@ static void env_send(void *user, cluster_request *r) {
     sim_request *q = r->user;
     uint32_t request = (uint32_t)(q - s->requests);
     uint64_t at_us;
+    BASE_ASSERT(r == &q->r && q->is_submitted && !q->ended);
     check_names(s, r, &s->w.prompts[request]);
     if (r->began && r->answer_tokens != q->received)
         sim_cluster_broken(s, "request %u is continued after %d tokens, its client has %d", (unsigned)request,
@@ -469,6 +484,7 @@ static void env_ask(void *user, int32_t node) {
 static void client_arrives(void *owner, const sim_event *e);
 
 static void schedule_arrival(sim_cluster *s, uint32_t request, uint64_t at_us) {
+    BASE_ASSERT(request < s->w.n);
     sim_clock_add(&s->clock, &(sim_event){.at_us = at_us, .fn = client_arrives, .owner = s, .request = request});
 }
 
@@ -513,6 +529,7 @@ static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uin
 }
 
 static sim_router *choose_router(sim_cluster *s, uint32_t request, int32_t tries) {
+    BASE_ASSERT(s->n_routers > 0 && tries >= 0);
     for (int32_t i = 0; i < s->n_routers; i++) {
         sim_router *u = &s->routers[((int32_t)(request % (uint32_t)s->n_routers) + tries + i) % s->n_routers];
         if (u->t) return u;
@@ -521,6 +538,7 @@ static sim_router *choose_router(sim_cluster *s, uint32_t request, int32_t tries
 }
 
 static void client_submits(sim_cluster *s, sim_request *q, sim_router *u) {
+    BASE_ASSERT(u->t && !q->is_submitted && !q->ended);
     const sim_prompt *p = &s->w.prompts[q - s->requests];
     uint64_t deadline = s->o->deadline_s > 0 ? q->arrived_us + (uint64_t)(s->o->deadline_s * 1e6) : 0;
     q->r = (cluster_request){
@@ -563,6 +581,7 @@ static void node_starts(void *owner, const sim_event *e) {
 }
 
 void sim_cluster_kill_node(sim_cluster *s, int32_t node, uint64_t down_us) {
+    BASE_ASSERT(node >= 0 && node < s->n_nodes);
     uint64_t at_us = s->clock.now_us + s->latency_us;
     if (!sim_node_is_up(s->nodes[node])) return;
     s->faults.restarts++;
@@ -584,6 +603,7 @@ static uint64_t env_now(void *user) { return ((sim_router *)user)->s->clock.now_
 static uint64_t env_random(void *user) { return sim_random_next(&((sim_router *)user)->random); }
 
 static int router_begin(sim_router *u, rp_error *err) {
+    BASE_ASSERT(!u->t);
     cluster_env env = {
         .user = u,
         .now_us = env_now,
@@ -625,6 +645,7 @@ void sim_cluster_check_retries(sim_cluster *s, const sim_router *u) {
 
 /* The router's process ends: nobody is told anything by it. */
 static void router_kill(sim_router *u) {
+    BASE_ASSERT(u->t && !u->is_ending);
     sim_cluster *s = u->s;
     u->is_ending = true;
     for (size_t i = 0; s->requests && i < s->w.n; i++)
@@ -641,6 +662,7 @@ static void router_kill(sim_router *u) {
 }
 
 void sim_cluster_restart_router(sim_cluster *s, int32_t router, uint64_t down_us) {
+    BASE_ASSERT(router >= 0 && router < s->n_routers);
     sim_router *u = &s->routers[router];
     if (!u->t) return;
     s->faults.router_restarts++;

@@ -91,6 +91,7 @@ static void node_flush(sim_node *n) {
 
 int sim_node_new(sim_node **out, int32_t number, const sim_node_options *o, const sim_workload *w, sim_clock *clock,
                  const sim_port *port) {
+    BASE_ASSERT(o->costs.max_running > 0 && o->costs.chunk_tokens > 0); /* every step makes progress */
     sim_node *n = base_calloc(1, sizeof(*n));
     *out = n;
     if (!n) return RP_ERR_MEMORY;
@@ -132,6 +133,7 @@ static double tokens_us(const sim_node *n, double tokens, double slots_each) {
 
 /* What has to be computed of a prompt: visits its names. hold: the job holds what is cached. */
 static void node_look_up(sim_node *n, sim_job *j, bool hold) {
+    BASE_ASSERT(!hold || (j->n_held == 0 && j->reserved == 0));
     const sim_prompt *p = j->call.prompt;
     const rp_named_kv *items = items_of(n, p);
     const uint32_t *ids = ids_of(n, p);
@@ -155,6 +157,7 @@ static void node_look_up(sim_node *n, sim_job *j, bool hold) {
     }
     int32_t named = 0;
     for (int32_t i = 0; i < p->n_items; i++) named += items[i].n_tokens;
+    BASE_ASSERT(cached <= named && named <= all); /* names are of the prompt, each token has at most one */
     slots += (all - named) * (double)(all + named) / 2;
     j->left = BASE_MAX(all - cached, 1); /* the last token is always computed */
     j->slots_each = slots > 0 ? slots / j->left : all;
@@ -168,6 +171,7 @@ static bool node_admit(sim_node *n, sim_job *j) {
     j->read_us = 0;
     node_look_up(n, j, true);
     int64_t need = (int64_t)j->left + p->answer_tokens - j->call.resumed;
+    BASE_ASSERT(need > 0);
     if (!sim_cache_reserve(n->cache, need)) {
         node_release(n, j);
         return false;
@@ -185,6 +189,7 @@ static int node_publish(sim_node *n, sim_job *j) {
     const uint32_t *ids = ids_of(n, p);
     int64_t keeps = BASE_MIN(j->unnamed + p->answer_tokens - j->call.resumed, j->reserved);
     int32_t n_before = j->n_held, k = 0;
+    BASE_ASSERT(j->left == 0 && keeps >= 0);
     int rc = RP_OK;
     sim_cache_unreserve(n->cache, j->reserved - keeps);
     j->reserved = keeps;
@@ -201,6 +206,7 @@ static int node_publish(sim_node *n, sim_job *j) {
         else sim_cache_hold_new(n->cache, ids[i]);
         j->held[j->n_held++] = ids[i];
     }
+    BASE_ASSERT(j->n_held <= p->n_items); /* the room that it has */
     return rc;
 }
 
@@ -220,12 +226,14 @@ static int node_keep_answer(sim_node *n, const sim_prompt *p) {
 /* ---- answers ---- */
 
 static void node_report_tokens(sim_node *n, sim_job *j, sim_reply what) {
+    BASE_ASSERT(j->reported <= j->done);
     n->port.reply(n->port.user, n->number, &j->call, what, j->reported, j->done, j->check);
     j->reported = j->done;
     j->check = 0;
 }
 
 static bool job_token(sim_node *n, sim_job *j) {
+    BASE_ASSERT(j->left == 0 && j->done < j->call.prompt->answer_tokens);
     j->check += sim_token(j->call.request, j->done++);
     n->total.answer_tokens++;
     n->port.sampled(n->port.user, n->number, j->call.request);
@@ -234,6 +242,7 @@ static bool job_token(sim_node *n, sim_job *j) {
 
 /* Names of the answer first, while its memory is still reserved for them. */
 static int node_finish(sim_node *n, sim_job *j) {
+    BASE_ASSERT(j->done == j->call.prompt->answer_tokens && j->reported == j->done);
     if (j->reserved) sim_cache_unreserve(n->cache, j->reserved);
     j->reserved = 0;
     int rc = node_keep_answer(n, j->call.prompt);
@@ -250,6 +259,7 @@ static void node_fail(sim_node *n, int rc) {
 
 /* The end of a step, for one job. Whether the job is over. */
 static bool node_advance(sim_node *n, sim_job *j) {
+    BASE_ASSERT(j->take <= j->left && !(j->decodes && j->take > 0)); /* a prompt, or its answer */
     bool token = j->decodes, over = false;
     if (j->take > 0) {
         j->left -= j->take;
@@ -279,6 +289,7 @@ static void node_stepped(void *owner, const sim_event *e) {
         sim_clock_add(n->clock, &again);
         return;
     }
+    BASE_ASSERT(n->stepping && n->journal); /* a node has one step at a time; death begins another life */
     n->stepping = false;
     int32_t kept = 0;
     for (int32_t i = 0; i < n->n_running; i++) {
@@ -307,6 +318,7 @@ static void node_fill(sim_node *n) {
         n->n_waiting--;
         n->waiting_us = n->n_waiting ? BASE_MAX(n->waiting_us - estimate_us, 0) : 0;
         n->waiting_tokens -= left;
+        BASE_ASSERT((n->n_waiting == 0) == (n->waiting == NULL) && n->waiting_tokens >= 0);
         j->running = true;
         n->running[n->n_running++] = j;
     }
@@ -329,6 +341,7 @@ static void node_step(sim_node *n) {
         if (j->take > 0) j->read_us = 0;
     }
     if (rows <= 0) return;
+    BASE_ASSERT(chunk >= 0 && chunk <= n->o.costs.chunk_tokens);
     double us = cluster_cost_step(&n->o.costs, rows, row_slots, 0) + read_us;
     n->stepping = true;
     n->total.busy_us += us;
@@ -358,6 +371,7 @@ static void node_serve_at_once(sim_node *n, sim_job *j) {
 }
 
 static void node_enqueue(sim_node *n, sim_job *j) {
+    BASE_ASSERT(j->left > 0 && j->n_held == 0 && n->n_waiting < n->o.max_waiting); /* it holds nothing while it waits */
     sim_job **at = &n->waiting;
     while (*at && (*at)->call.prompt->priority >= j->call.prompt->priority) at = &(*at)->next;
     j->next = *at;
@@ -401,6 +415,7 @@ void sim_node_cancel(sim_node *n, uint32_t request, uint32_t serial) {
         n->n_waiting--;
         n->waiting_us = n->n_waiting ? BASE_MAX(n->waiting_us - j->estimate_us, 0) : 0;
         n->waiting_tokens -= j->left;
+        BASE_ASSERT((n->n_waiting == 0) == (n->waiting == NULL) && n->waiting_tokens >= 0);
         job_free(j);
         return;
     }
@@ -444,6 +459,7 @@ int sim_node_start(sim_node *n, uint64_t epoch) {
 }
 
 void sim_node_kill(sim_node *n) {
+    BASE_ASSERT(n->journal != NULL);
     for (sim_job *j = n->waiting, *next; j; j = next) {
         next = j->next;
         job_free(j);
@@ -452,6 +468,8 @@ void sim_node_kill(sim_node *n) {
         node_release(n, n->running[i]);
         job_free(n->running[i]);
     }
+    /* Only running requests have memory, and hold names. */
+    BASE_ASSERT(sim_cache_used(n->cache).held == 0 && sim_cache_used(n->cache).reserved_tokens == 0);
     n->waiting = NULL;
     n->n_running = n->n_waiting = 0;
     n->waiting_us = 0;

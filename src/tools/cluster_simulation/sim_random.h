@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 
 typedef struct sim_random {
@@ -15,7 +16,10 @@ typedef struct sim_random {
 static inline uint64_t sim_random_next(sim_random *r) { return base_random_next(&r->state); }
 
 /* n: 1 to 2^32. */
-static inline uint64_t sim_random_below(sim_random *r, uint64_t n) { return ((sim_random_next(r) >> 32) * n) >> 32; }
+static inline uint64_t sim_random_below(sim_random *r, uint64_t n) {
+    BASE_ASSERT(n >= 1 && n <= UINT64_C(1) << 32);
+    return ((sim_random_next(r) >> 32) * n) >> 32;
+}
 
 /* 0 <= x < 1 */
 static inline double sim_random_unit(sim_random *r) { return (double)(sim_random_next(r) >> 11) / 9007199254740992.0; }

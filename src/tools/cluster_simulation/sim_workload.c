@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -26,6 +27,7 @@ void sim_workload_free(sim_workload *w) {
 
 static int workload_rehash(sim_workload *w) {
     size_t n = BASE_MAX(2 * w->n_buckets, (size_t)1024);
+    BASE_ASSERT((n & (n - 1)) == 0 && n > w->n_names);
     uint32_t *buckets = base_alloc(n * sizeof(*buckets));
     if (!buckets) return RP_ERR_MEMORY;
     memset(buckets, 0xff, n * sizeof(*buckets));
@@ -54,6 +56,7 @@ static uint32_t workload_name(sim_workload *w, uint64_t content, uint32_t tenant
     uint64_t key = base_mix64(base_mix64(content + w->salt) + tenant + 1);
     if (!w->rc && 2 * (w->n_names + 1) > w->n_buckets) w->rc = workload_rehash(w);
     if (w->rc) return 0;
+    BASE_ASSERT(w->n_names < w->n_buckets); /* a probe ends */
     size_t b = (size_t)base_mix64(key) & (w->n_buckets - 1);
     while (w->buckets[b] != SIM_NONE && w->keys[w->buckets[b]] != key) b = (b + 1) & (w->n_buckets - 1);
     if (w->buckets[b] == SIM_NONE) {
@@ -75,6 +78,8 @@ static sim_prompt *workload_add(sim_workload *w, uint64_t at_us, uint32_t tenant
 
 static void workload_add_item(sim_workload *w, sim_prompt *p, uint64_t content, bool is_module, int32_t position,
                               int32_t n_tokens) {
+    BASE_ASSERT(n_tokens > 0 && position >= 0);
+    BASE_ASSERT(p->first_item + (size_t)p->n_kept == w->n_items); /* the last prompt */
     uint32_t id = workload_name(w, content, p->tenant);
     if (!w->rc) w->rc = base_grow((void **)&w->items, &w->cap_items, w->n_items + 1, SIM_MAX_ITEMS, sizeof(*w->items));
     if (!w->rc) w->rc = base_grow((void **)&w->ids, &w->cap_ids, w->n_items + 1, SIM_MAX_ITEMS, sizeof(*w->ids));
@@ -92,6 +97,7 @@ static void workload_add_item(sim_workload *w, sim_prompt *p, uint64_t content, 
  * last one ends. */
 static int32_t workload_add_text(sim_workload *w, sim_prompt *p, uint64_t text, int32_t from, int32_t to,
                                  int32_t step) {
+    BASE_ASSERT(from >= 0 && from % step == 0);
     for (; from + step <= to; from += step)
         workload_add_item(w, p, base_mix64(text) + (uint64_t)(from / step), false, from, step);
     return from;
@@ -147,6 +153,7 @@ static void make_shared_prefix(sim_workload *w, const rp_cluster_simulate_option
 
 static void add_documents(sim_workload *w, const rp_cluster_simulate_options *o, sim_prompt *p, sim_random *random,
                           uint64_t *order) {
+    BASE_ASSERT(o->chosen <= o->documents);
     uint64_t ordered = 0;
     for (int32_t i = 0; i < o->documents; i++) order[i] = (uint64_t)i;
     for (int32_t k = 0, position = 0; k < o->chosen; k++, position += o->prefix_tokens) {

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/lint/lint_internal.h"
@@ -58,6 +59,7 @@ static int check_union(lint *x, int32_t u) {
         if (tokens > longest) longest = tokens, long_one = m;
         if (tokens < shortest) shortest = tokens, short_one = m;
     }
+    BASE_ASSERT(n > 0); /* the parser refuses empty unions */
     int32_t wasted = longest - (int32_t)(sum / n);
     if (wasted < LINT_UNION_TOKENS || wasted < longest / 2) return RP_OK;
     return lint_add(

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lint_places.c: where a schema's modules are, and what they see of each other: the questions that several checks ask. Owns nothing. One thread. */
+#include "base/check.h"
 #include "pml/quality.h"
 #include "tools/lint/lint_internal.h"
 
@@ -33,6 +34,7 @@ bool lint_has_seen(const lint *x, int32_t module, int32_t holder) {
 static bool lint_holds(const lint *x, int32_t node, int32_t inside) { return node <= inside && inside < x->end[node]; }
 
 bool lint_excludes(const lint *x, int32_t a, int32_t b) {
+    BASE_ASSERT(b >= 0 && b < x->d->n_nodes); /* else nothing holds both */
     int32_t common = a;
     while (!lint_holds(x, common, b)) common = x->d->nodes[common].parent;
     return x->d->nodes[common].kind == PML_UNION;
@@ -76,6 +78,7 @@ void lint_measure(lint *x) {
     }
     for (int32_t i = 0; i < x->l->n_plain; i++) {
         const pml_segment *s = &x->l->segments[i];
+        BASE_ASSERT(s->holder >= 0 && s->holder < x->d->n_nodes);
         if (x->last[s->holder] < 0) x->first[s->holder] = i;
         x->last[s->holder] = i;
         x->tokens[s->holder] += s->n_tokens;

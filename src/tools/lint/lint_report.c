@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/lint/lint_internal.h"
@@ -42,6 +43,7 @@ static char *join_strings(const char *document, const char *module, const char *
 }
 
 int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t module, const char *fmt, ...) {
+    BASE_ASSERT((unsigned)code < RP_N_LINTS && (module <= 0 || module < x->d->n_nodes));
     char path[PATH_BYTES] = "", message[RP_ERROR_MESSAGE_BYTES];
     if (x->n_entries == RP_LINT_MAX_FINDINGS) {
         x->n_left_out++;

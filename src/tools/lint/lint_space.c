@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/lint/lint_internal.h"
@@ -75,6 +76,7 @@ static int compare_tokens(lint *x, const piece *a, const piece *b, int32_t *n_ap
     token_list apart = {0}, joined = {0};
     const rp_model *m = x->l->model;
     char both[2 * REACH_BYTES];
+    BASE_ASSERT(a->n <= REACH_BYTES && b->n <= REACH_BYTES);
     memcpy(both, a->text, a->n);
     memcpy(both + a->n, b->text, b->n);
     int rc = pml_append_text(m, a->text, a->n, a->continues, &apart, x->err);
@@ -103,6 +105,7 @@ static const char *piece_show(const piece *p, bool end, char out[4 * SHOWN_BYTES
         if (name) used += (size_t)snprintf(out + used, 3, "%s", name);
         else out[used++] = c;
     }
+    BASE_ASSERT(used < 4 * SHOWN_BYTES);
     out[used] = '\0';
     return out;
 }
@@ -259,6 +262,7 @@ static int count_indent(lint *x, int32_t i, int32_t *out) {
         if (n->text[k] != '\n') continue;
         for (size_t w = 0; w < cut && k + 1 < n->n_text && (n->text[k + 1] == ' ' || n->text[k + 1] == '\t'); w++) k++;
     }
+    BASE_ASSERT(used <= n->n_text);
     token_list with = {0}, without = {0};
     int rc = pml_append_text(x->l->model, n->text, n->n_text, n->text_continues, &with, x->err);
     if (!rc) rc = pml_append_text(x->l->model, bare, used, n->text_continues, &without, x->err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/lint/lint_internal.h"
@@ -76,6 +77,7 @@ static void count_modules(reader *r, const pml_plan *plan) {
         int32_t next = r->prompt->nodes[i].next;
         if (r->prompt->nodes[i].kind != PML_IMPORT || next < 0 || r->prompt->nodes[next].kind != PML_IMPORT) continue;
         int32_t m = module_of(r, i);
+        BASE_ASSERT(m > 0);
         if (lint_next_module(x, m) >= 0 && lint_next_module(x, m) == module_of(r, next)) x->use.with_next[m]++;
     }
     x->use.n_planned++;
@@ -156,6 +158,7 @@ static int lint_use_check_arguments(lint *x, int32_t i) {
     const pml_node *n = &x->d->nodes[i];
     const lint_param *p = &x->use.params[i];
     int32_t prompts = x->use.imported[pml_holder(x->d, i)];
+    BASE_ASSERT(prompts <= x->use.n_planned && p->n_too_long <= p->n_given);
     if (p->n_too_long > 0)
         return lint_add(
             x, RP_LINT_ARGUMENT, i,
@@ -178,6 +181,7 @@ static int32_t lint_use_tokens_after(const lint *x, int32_t segment, const pml_h
     const pml_layout *l = x->l;
     const pml_segment *s = &l->segments[segment];
     int32_t n = s->n_tokens - hole->offset - hole->len;
+    BASE_ASSERT(n >= 0);
     for (int32_t i = segment + 1; i <= x->last[s->holder]; i++)
         if (l->segments[i].holder == s->holder) n += l->segments[i].n_tokens;
     return n;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/split/split_internal.h"
@@ -80,6 +81,7 @@ static int split_find_prefixes(split_proposed *s, const split_corpus *c, rp_erro
         split_corpus_write_row(c, p, all + used);
         used += lengths[p];
     }
+    BASE_ASSERT(rc || used == total);
     if (!rc) rc = split_prefixes(rows, lengths, n, shared, err);
     for (uint32_t p = 0; p < n && !rc; p++) s->figures[p].prefix = row_bytes(c, p, shared[p]);
     base_free(all);

@@ -17,6 +17,7 @@
 #define TOOLS_SPLIT_INTERNAL_H
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "tools/split/split.h"
 
 #define SPLIT_WINDOW 6 /* equal atoms required for two places to be the same passage */
@@ -98,6 +99,7 @@ typedef struct split_plan {
 } split_plan;
 
 static inline size_t split_bytes(const split_corpus *c, uint32_t first, uint32_t end) {
+    BASE_DCHECK(first <= end && end <= c->n_atoms);
     return c->start[end] - c->start[first];
 }
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/split/split_internal.h"
@@ -51,6 +52,7 @@ static int list_spots(planning *w) {
     if (!w->spots) return base_fail_memory(w->err, n * sizeof(*w->spots), "shared passages");
     for (uint32_t i = 0; i < w->s->n_parts; i++)
         for (uint32_t k = 0; k < w->s->parts[i].n; k++) w->spots[w->n_spots++] = (spot){w->s->parts[i].at[k], i, k};
+    BASE_ASSERT(w->n_spots == n);
     qsort(w->spots, w->n_spots, sizeof(*w->spots), compare_spots);
     return RP_OK;
 }
@@ -128,6 +130,7 @@ static void trim_lead(planning *w) {
         for (uint32_t p = 0; p < w->c->n_prompts && w->p->lead.n_atoms > 0; p++) {
             uint32_t end = lead_end(w, p), start = part_around(w, end);
             if (start == end) continue;
+            BASE_ASSERT(start < end && end - start <= w->p->lead.n_atoms); /* both in one message */
             w->p->lead.n_atoms -= end - start;
             again = true;
         }
@@ -170,6 +173,7 @@ static int cut_sentence(planning *w) {
     uint32_t end = lead_end(w, 0), start = end - lead->n_atoms, from = end;
     while (from > start && split_border_at(w->c, from) < SPLIT_SENTENCE) from--;
     if (from == end || split_bytes(w->c, from, end) > SPLIT_ARGUMENT_BYTES) return RP_OK;
+    BASE_ASSERT(end - from <= lead->n_atoms && w->c->n_prompts > 1);
     int rc = base_grow((void **)&w->s->parts, &w->s->cap_parts, (size_t)w->s->n_parts + 1, SPLIT_MAX_PARTS,
                        sizeof(*w->s->parts));
     if (rc)
@@ -198,6 +202,7 @@ static uint32_t planning_gap_after(const planning *w, size_t i) {
     const spot *here = &w->spots[i];
     uint32_t end = here->atom + w->s->parts[here->number].n_atoms;
     if (i + 1 == w->n_spots || w->c->message[w->spots[i + 1].atom] != w->c->message[here->atom]) return SPLIT_NONE;
+    BASE_ASSERT(w->spots[i + 1].atom >= end); /* parts do not overlap */
     return w->spots[i + 1].atom - end;
 }
 
@@ -229,6 +234,7 @@ static void find_followers(planning *w) {
 
 /* Is the text between a part and its follower the same everywhere? Both have their places in the same order. */
 static bool gaps_agree(const planning *w, const split_part *a, const split_part *b) {
+    BASE_ASSERT(a->n == b->n && a->at[0] + a->n_atoms <= b->at[0]);
     uint32_t first = a->at[0] + a->n_atoms, n = b->at[0] - first;
     for (uint32_t i = 1; i < a->n; i++) {
         uint32_t at = a->at[i] + a->n_atoms;
@@ -238,6 +244,7 @@ static bool gaps_agree(const planning *w, const split_part *a, const split_part 
 }
 
 static int planning_add_module(planning *w, uint32_t n_pieces, uint32_t n, split_module **out) {
+    BASE_ASSERT(n_pieces >= 1 && n_pieces <= SPLIT_MAX_PARAMS + 1 && n >= 2);
     split_plan *p = w->p;
     int rc = base_grow((void **)&p->modules, &p->cap_modules, (size_t)p->n_modules + 1, SPLIT_MAX_MODULES,
                        sizeof(*p->modules));
@@ -334,6 +341,7 @@ static uint32_t left_of(const planning *w, uint32_t atom, uint32_t end, uint32_t
 
 /* Number of prompts that contain an element. */
 static uint32_t count_left(const planning *w, uint32_t left) {
+    BASE_ASSERT(left != SPLIT_NONE && (left & BEGINS_MESSAGE || left < w->p->n_modules));
     uint32_t n = 0;
     if (left == BEHIND_LEAD) return w->c->n_prompts;
     if (!(left & BEGINS_MESSAGE)) return w->p->modules[left].n;
@@ -358,6 +366,7 @@ static void see_left(const planning *w, const spot *row, size_t n, neighbour *le
     for (uint32_t i = 0; i < w->p->n_modules; i++) left[i] = (neighbour){0, i};
     for (size_t i = 0; i < n; i++) {
         const split_module *m = &w->p->modules[row[i].number];
+        BASE_ASSERT(end == SPLIT_NONE || end <= row[i].atom); /* modules do not overlap */
         uint32_t here = left_of(w, row[i].atom, end, before), last = m->n_pieces - 1;
         neighbour *of = &left[row[i].number];
         of->left = row[i].place == 0 || of->left == here ? here : SPLIT_NONE;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -85,6 +86,7 @@ static uint64_t counting_first_uses(counting *w, const pml_plan *plan) {
     uint64_t n = 0;
     for (size_t i = 0; i < plan->n_items; i++) {
         const pml_item *item = &plan->items[i];
+        BASE_ASSERT(!item->is_view || (item->segment >= 0 && item->segment < w->layout->n_segments));
         if (!item->is_view || w->seen[item->segment]) continue;
         w->seen[item->segment] = true;
         n += (uint64_t)item->n_counted;
@@ -99,6 +101,7 @@ static int plan_prompt(counting *w, size_t i) {
     int rc = pml_prompt_parse(&prompt, out->pml, out->n_pml, w->prompts[i].name, w->err);
     if (!rc) rc = pml_plan_new(&plan, w->layout, prompt, false, (rp_quality){0}, (rp_quality){0}, w->err);
     if (!rc) {
+        BASE_ASSERT(plan->n_cached >= 0 && plan->n_fresh >= 0);
         out->total = (uint64_t)plan->n_cached + (uint64_t)plan->n_fresh;
         out->cached = (uint64_t)plan->n_cached;
         out->first = counting_first_uses(w, plan);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "tools/split/split_internal.h"
@@ -39,6 +40,7 @@ typedef struct sharing {
 /* ---- Classes ---- */
 
 static uint32_t sharing_find(sharing *s, uint32_t a) {
+    BASE_DCHECK(s->class[a] <= a); /* the first of a class is its smallest */
     while (s->class[a] != a) a = s->class[a] = s->class[s->class[a]];
     return a;
 }
@@ -129,6 +131,7 @@ static int number_passages(sharing *s) {
     for (uint32_t a = 0, end; a < s->c->n_atoms; a = end) {
         uint32_t class = s->class[a];
         end = passage_end(s, a);
+        BASE_DCHECK(class <= a && end > a);
         if (class != a) continue; /* seen, or of no interest */
         bool good = s->size[class] > 1 && split_bytes(s->c, a, end) >= SEED_BYTES;
         uint32_t n = s->size[class];
@@ -170,6 +173,7 @@ static int place_passages(sharing *s) {
         end = passage_end(s, a);
         if (number == SPLIT_NONE) continue;
         split_part *part = &out->parts[number];
+        BASE_ASSERT(part->at + part->n < out->spare); /* each atom of its first class begins it, as counted */
         if (part->n > 0 && sharing_prompt_of(s, part->at[part->n - 1]) == sharing_prompt_of(s, a))
             s->repeats[number] = true;
         part->at[part->n++] = a;
@@ -191,6 +195,7 @@ static bool split_shares_is_free(const split_shares *out, uint32_t first, uint32
 
 /* Is the k-th atom before (after: after) all places of a part the same, and in no other part? */
 static bool sharing_agrees(const sharing *s, const split_part *part, uint32_t k, bool after) {
+    BASE_ASSERT(part->n > 0 && k > 0); /* without places it would agree for ever */
     uint32_t id = SPLIT_NONE;
     for (uint32_t i = 0; i < part->n; i++) {
         const split_message *m = &s->c->messages[s->c->message[part->at[i]]];

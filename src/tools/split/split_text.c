@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -54,12 +55,14 @@ typedef enum letter { SPACE,
                       ALONE } letter;
 
 static letter split_text_kind_of(const char *s, size_t n, size_t *length) {
+    BASE_DCHECK(n > 0);
     unsigned char c = (unsigned char)*s;
     *length = 1;
     if (pml_is_space((char)c)) return SPACE;
     if (c < 0x80)
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ? WORD : SIGN;
     *length = (size_t)base_utf8_length((const unsigned char *)s, n);
+    BASE_DCHECK(*length > 1 && *length <= n); /* the text was checked */
     uint32_t point = base_utf8_decode((const unsigned char *)s, (int)*length);
     bool alone = (point >= 0x2E80 && point < 0xA000) || (point >= 0xF900 && point < 0xFB00) ||
                  (point >= 0xFF00 && point < 0xFFF0) || (point >= 0x20000 && point < 0x40000);
@@ -108,6 +111,7 @@ static bool same_atom(const split_corpus *c, uint32_t a, uint32_t b) {
 }
 
 static void number_atoms(split_corpus *c, numbering *t) {
+    BASE_ASSERT(t->n_slots >= 2 * (size_t)c->n_atoms); /* a probe ends */
     memset(t->first, 0xff, t->n_slots * sizeof(*t->first));
     for (uint32_t a = 0; a < c->n_atoms; a++) {
         size_t slot = base_table_hash(c->text + c->start[a], split_bytes(c, a, a + 1)) & (t->n_slots - 1);
@@ -176,6 +180,7 @@ static void split_corpus_fill(split_corpus *c, const rp_split_prompt *prompts, s
         }
         c->prompts[p].end = c->n_messages;
     }
+    BASE_ASSERT(used == c->n_text);
 }
 
 int split_corpus_build(split_corpus *c, const rp_split_prompt *prompts, size_t n, rp_error *err) {
@@ -199,6 +204,7 @@ int split_corpus_build(split_corpus *c, const rp_split_prompt *prompts, size_t n
         rc = base_fail_memory(err, n_atoms * 20, "prompts");
     } else {
         split_corpus_fill(c, prompts, n);
+        BASE_ASSERT(c->n_atoms == n_atoms); /* as counted, and there is no space for more */
         number_atoms(c, &table);
     }
     base_free(table.first);
@@ -223,6 +229,7 @@ static uint32_t count_lines(const split_corpus *c, uint32_t atom) {
 }
 
 split_border split_border_at(const split_corpus *c, uint32_t atom) {
+    BASE_ASSERT(c->n_atoms > 0 && atom <= c->n_atoms);
     const split_message *m = &c->messages[c->message[BASE_MIN(atom, c->n_atoms - 1)]];
     if (atom <= m->first || atom >= m->end) return SPLIT_PARAGRAPH;
     uint32_t lines = BASE_MAX(count_lines(c, atom), count_lines(c, atom - 1));

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer.h"
@@ -65,6 +66,7 @@ static void name_after(const char *text, size_t n, size_t n_words, char out[NAME
         while (i < n && (split_write_is_letter(text[i]) || split_write_is_digit(text[i]))) i++;
     }
     while (used > 0 && out[used - 1] == '-') used--;
+    BASE_ASSERT(used <= NAME_BYTES - 8); /* room for "-part" */
     out[used] = '\0';
     if (used == 0) strcpy(out, "part");
     else if (split_write_is_taken(out)) strcpy(out + used, "-part");
@@ -119,6 +121,7 @@ static int number_names(char **names, uint32_t n, rp_error *err) {
 
 /* The text of a module's k-th piece. */
 static const char *piece_text(const split_corpus *c, const split_module *m, uint32_t k, size_t *n) {
+    BASE_ASSERT(k < m->n_pieces);
     *n = split_bytes(c, m->places[k], m->places[k] + m->lengths[k]);
     return c->text + c->start[m->places[k]];
 }
@@ -240,6 +243,7 @@ static int writing_count_tokens(writing *w, const char *text, size_t n, size_t *
 /* The k-th argument of a place, as atoms. */
 static split_range argument_at(const split_module *m, uint32_t place, uint32_t k) {
     const uint32_t *at = m->places + (size_t)place * m->n_pieces;
+    BASE_ASSERT(place < m->n && k + 1 < m->n_pieces && at[k] + m->lengths[k] <= at[k + 1]);
     return (split_range){at[k] + m->lengths[k], at[k + 1]};
 }
 
@@ -273,6 +277,7 @@ static int put_module(writing *w, const split_module *m, const char *end) {
 }
 
 static int put_union(writing *w, int32_t id) {
+    BASE_ASSERT(id >= 0 && id < w->p->n_unions);
     int rc = writing_put_string(w, "<union>\n");
     for (uint32_t i = 0; i < w->p->n_modules && !rc; i++)
         if (w->p->modules[i].union_id == id) rc = put_module(w, &w->p->modules[i], "</module>\n");
@@ -334,6 +339,7 @@ static int put_content(writing *w, uint32_t first, uint32_t end, split_figures *
     int rc = RP_OK;
     while (first < end && !rc) {
         const stand *at = w->next < w->n_row && w->row[w->next].atom < end ? &w->row[w->next] : NULL;
+        BASE_ASSERT(!at || at->atom >= first); /* rising, and none in the lead */
         if ((rc = put_atoms(w, first, at ? at->atom : end, false)) || !at) return rc;
         const split_module *m = &w->p->modules[at->module];
         uint32_t last = m->n_pieces - 1;
@@ -431,6 +437,7 @@ int split_write(split_proposed *out, split_plan *p, const char *name, const rp_m
         out->n_modules = p->n_modules;
         rc = writing_write_schema(&w);
         for (uint32_t i = 0; i < w.c->n_prompts && !rc; i++) rc = write_prompt(&w, i);
+        BASE_ASSERT(rc || w.next == w.n_row); /* every place is an import */
         if (!rc) rc = describe_modules(&w);
     }
     base_buffer_free(&w.to);
