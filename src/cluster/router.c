@@ -282,6 +282,15 @@ cluster_router_counts cluster_router_counted(const cluster_router *t) {
     return c;
 }
 
+bool cluster_kv_format_find(const char *name, rp_kv_format *format) {
+    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++)
+        if (strcmp(name, rp_kv_format_name(i)) == 0) {
+            *format = (rp_kv_format)i;
+            return true;
+        }
+    return false;
+}
+
 /* A plan names KV of one format: for a node with an unknown one, nothing can be planned. */
 static bool can_be_planned(const router_node *x, uint64_t now_us) {
     rp_kv_format format;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_names.c: names of policies, admission rules and outcomes (reprise_cluster.h); KV formats by name. */
-#include <string.h>
-
+/* router_names.c: names of policies, admission rules and outcomes (reprise_cluster.h). */
 #include "cluster/router.h"
 
 static const char *const policies[] = {
@@ -18,12 +16,3 @@ static const char *const admissions[] = {
 const char *rp_cluster_policy_name(int32_t i) { return i >= 0 && i < CLUSTER_N_POLICIES ? policies[i] : NULL; }
 const char *rp_cluster_admission_name(int32_t i) { return i >= 0 && i < CLUSTER_N_ADMISSIONS ? admissions[i] : NULL; }
 const char *rp_cluster_outcome_name(int32_t i) { return i >= 0 && i < CLUSTER_N_OUTCOMES ? cluster_outcome_name((cluster_outcome)i) : NULL; }
-
-bool cluster_kv_format_find(const char *name, rp_kv_format *format) {
-    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++)
-        if (strcmp(name, rp_kv_format_name(i)) == 0) {
-            *format = (rp_kv_format)i;
-            return true;
-        }
-    return false;
-}

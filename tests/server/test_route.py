@@ -180,7 +180,7 @@ class Routing(Cluster):
         self.assertEqual((routed.status, routed.json["error"]), (direct.status, direct.json["error"]))
         self.refused(self.router.post("/v1/completions", {"prompt": 3}), 400, "prompt")
         self.refused(self.router.get("/v1/cache"), 400, "?node=NAME: a, b")
-        self.refused(self.router.get("/v1/cache?node=c"), 404, "this router has a, b")
+        self.refused(self.router.get("/v1/cache?node=c"), 404, "the nodes are a, b")
         self.assertEqual(self.router.get("/v1/cache?node=b").json["object"], "cache")
         self.assertEqual(self.router.get("/slots?node=a").status, 200)
         begin = time.monotonic()  # no body is waited for
@@ -205,7 +205,7 @@ class Routing(Cluster):
         self.assertEqual(self.router.get(f"/v1/responses/{ref}").json["output"], first.json["output"])
         self.assertEqual(self.router.ask("DELETE", f"/v1/responses/{ref}").status, 200)
         self.assertEqual(self.router.get(f"/v1/responses/{ref}").status, 404)
-        self.refused(self.router.post("/v1/responses", {"input": "x", "previous_response_id": "resp_00000000_1"}), 404, "node that has it")
+        self.refused(self.router.post("/v1/responses", {"input": "x", "previous_response_id": "resp_00000000_1"}), 404, "node that stores it")
 
     def test_stored_interactions(self):
         config = {"max_output_tokens": 6, "temperature": 0}
@@ -492,7 +492,7 @@ class Schemas(unittest.TestCase):
         router = self.router("router", [self.node("a", "--kv-ram", "1M")])
         reply = router.ask("PUT", "/v1/schemas/large", schema("word " * 1200, "large"))
         self.assertEqual(reply.status, 502, reply.body)
-        self.assertIn("could not be prefilled", reply.json["error"]["message"])
+        self.assertIn("not prefilled on all nodes", reply.json["error"]["message"])
         self.agree("large", "word " * 1200)
         self.assertEqual(router.post("/v1/completions", {"prompt": "Tom", "max_tokens": 2}).status, 200)
         self.assertFalse(router.cluster()["a"]["waits_for_schemas"])

@@ -293,7 +293,9 @@ class Edges(unittest.TestCase):
         router = self.router_of([self.nodes["a"]], "--node", false.listed)
         router.wait(lambda nodes: "false" in nodes and nodes["false"]["names"] == 10000 and nodes["a"]["is_planned"])
         self.assertNotEqual(router.get("/v1/cluster").json["planned_identity"], "other")
-        self.assertEqual(router.said().count("node 'false' has the KV format 'f9', which this router does not know"), 1)
+        said = "node 'false' has the KV format 'f9', which this router does not know"
+        router.wait(lambda nodes: said in router.said())
+        self.assertEqual(router.said().count(said), 1)
         alone = Router(self.secret, [], "--node", false.listed)
         self.addCleanup(alone.stop)
         alone.wait_ready()
@@ -412,7 +414,7 @@ class Edges(unittest.TestCase):
         router = self.router_of([], "--nodes", path)
         router.wait_well("a")
         for text, says in ((f"# nodes\n{a.listed}\n{b.listed.replace('b=', 'a=')}\n", "line 3: two nodes are named 'a'"),
-                           (f"{a.listed}\n\nb={a.addresses[1]}\n", "line 3: " + a.addresses[1] + " is two nodes"),
+                           (f"{a.listed}\n\nb={a.addresses[1]}\n", "line 3: " + a.addresses[1] + " has two names"),
                            (f"{a.listed}\nb=nowhere\n", "line 2: node 'b=nowhere': give http://HOST:PORT"), (None, "cannot")):
             if text is None:
                 os.unlink(path)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route.c: a router's life: options, threads, and the functions of reprise_server.h. Owns what route.h describes. */
+/* route.c: options, start and stop of a router, and its functions of reprise_server.h. Owns struct route. */
 #include "server/route/route_internal.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ void rp_router_options_init(rp_router_options *options, uint32_t struct_size) {
 
 /* ---- options ---- */
 
-/* The number of a name in a list (reprise_cluster.h). */
+/* The number of a name in a list of names (reprise_cluster.h). */
 static int find_name(const char *what, const char *name, const char *(*name_of)(int32_t i), int *found, rp_error *err) {
     char all[256] = "";
     for (int32_t i = 0; name_of(i); i++) {
@@ -33,7 +33,7 @@ static int find_name(const char *what, const char *name, const char *(*name_of)(
         const size_t used = strlen(all);
         snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? ", " : "", name_of(i));
     }
-    return base_fail(err, RP_ERR_INVALID, "%s '%.40s': give one of %s", what, name, all);
+    return base_fail(err, RP_ERR_INVALID, "unknown %s '%.40s': give one of %s", what, name, all);
 }
 
 static int read_policy(route *t, const rp_router_options *o, rp_error *err) {

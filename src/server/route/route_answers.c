@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_answers.c: requests that nodes answer: from a worker to the network thread, and their replies back to the client (route_internal.h). */
+/* route_answers.c: requests that nodes answer: submission by a worker to the network thread, and replies to the client
+ * (route_internal.h). */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,16 +14,16 @@
 #include "server/models/model_pool.h"
 #include "server/route/route_internal.h"
 
-#define REFUSED_RETRY_MS 1000 /* of refusals for which the router has no better guess */
-#define BYTES_PER_TOKEN 4     /* of requests that could not be planned */
+#define REFUSED_RETRY_MS 1000 /* Retry-After of refusals without a prediction */
+#define BYTES_PER_TOKEN 4     /* of requests without a plan */
 
 /* ---- the queue to the network thread ---- */
 
-void route_post(route_request *rr, unsigned wishes) {
+void route_post(route_request *rr, unsigned commands) {
     route *t = rr->t;
     pthread_mutex_lock(&t->queue_lock);
     const bool is_new = !rr->over && !rr->is_queued;
-    if (!rr->over) rr->wishes |= wishes;
+    if (!rr->over) rr->commands |= commands;
     if (is_new) {
         rr->is_queued = true;
         BASE_LIST_APPEND(&t->queue, rr, queued);
@@ -31,21 +32,21 @@ void route_post(route_request *rr, unsigned wishes) {
     if (is_new) route_wake(t);
 }
 
-route_request *route_next_posted(route *t, unsigned *wishes) {
+route_request *route_next_posted(route *t, unsigned *commands) {
     pthread_mutex_lock(&t->queue_lock);
     route_request *rr = t->queue.first;
     if (rr) {
-        BASE_ASSERT(rr->is_queued && !rr->over && rr->wishes != 0);
+        BASE_ASSERT(rr->is_queued && !rr->over && rr->commands != 0);
         BASE_LIST_REMOVE(&t->queue, rr, queued);
-        *wishes = rr->wishes;
-        rr->wishes = 0;
+        *commands = rr->commands;
+        rr->commands = 0;
         rr->is_queued = false;
     }
     pthread_mutex_unlock(&t->queue_lock);
     return rr;
 }
 
-/* The network thread does not know the request any more: it may be freed from here on. */
+/* The network thread no longer uses the request, which may be freed from here on. */
 static void set_over(route_request *rr) {
     route *t = rr->t;
     pthread_mutex_lock(&t->queue_lock);
@@ -65,7 +66,7 @@ static void wait_over(route_request *rr) {
     pthread_mutex_unlock(&t->queue_lock);
 }
 
-/* ---- planned and submitted ---- */
+/* ---- plan and submission ---- */
 
 static uint64_t answers_hash(const char *domain, const char *text) {
     base_hash h;
@@ -78,25 +79,26 @@ static uint64_t answers_hash(const char *domain, const char *text) {
     return value | 1; /* never 0 */
 }
 
-/* What a client calls its conversation; of a subagent, its parent's: both begin with the same text. */
+/* Hash of the client's session; of a subagent, that of its parent: both begin with the same text. 0: none. */
 static uint64_t session_of(const server_request *x) {
     const char *session = x->gen->parent_session[0] ? x->gen->parent_session : x->gen->session;
     return session[0] ? answers_hash("reprise session 1", session) : 0;
 }
 
-/* A stream of one answer has marks, if its tokens say all that a node needs to go on. */
+/* A stream of one answer has marks, if a node can continue it from its tokens alone. */
 static bool may_continue(const server_request *x) {
     const generation *g = x->gen;
     return g->stream && x->answers->n_choices == 1 && g->embedding.pooling == RP_POOLING_OFF && !g->context_shift && !(g->kv_keep && g->kv_keep[0]);
 }
 
-/* Names of the first prompt; tokens of all. A request that cannot be planned goes to a node by load alone, which says what is wrong with it. */
+/* Sets names of the first prompt and tokens of all prompts. A request that cannot be planned is sent to a node by load
+ * alone, which replies with the error. */
 static void plan(route_request *rr) {
     server_request *x = rr->x;
     rp_error err;
     const size_t n_prompts = BASE_MAX(x->gen->n_prompts, 1);
     rp_request q = generate_request_of(&x->answers->choices[0]);
-    q.grammar = q.grammar_trigger = NULL; /* of the answer, not of its prompt */
+    q.grammar = q.grammar_trigger = NULL; /* of the answer, not of the prompt */
     q.on_text = NULL;
     q.on_token = NULL;
     q.on_done = NULL;
@@ -157,7 +159,7 @@ static route_request *request_new(server_request *x) {
 
 static void route_take(server_request *x);
 
-/* From the last line on, others own the request. */
+/* After route_post other threads use the request. */
 static int answers_begin(server_request *x) {
     route_request *rr = request_new(x);
     if (!rr) return server_fail_memory(&x->problem);
@@ -182,20 +184,20 @@ static void count_out(route_request *rr) {
     rr->pending = rr->out.len;
 }
 
-/* Locked. It is sent with the reply's head, and does not change when another node continues. */
+/* Under the request's lock. The name is sent with the reply's head, and does not change when another node continues. */
 static void show_node(route_request *rr) {
     if (!rr->x->node) snprintf(rr->shown_node, sizeof(rr->shown_node), "%s", rr->node_name);
     rr->x->node = rr->shown_node;
 }
 
-/* Locked. */
+/* Under the request's lock. */
 static void note_tail(route_request *rr, const base_buffer *bytes) {
     if (bytes->len == 1) rr->tail[0] = rr->tail[1];
     else if (bytes->len > 1) rr->tail[0] = bytes->data[bytes->len - 2];
     if (bytes->len > 0) rr->tail[1] = bytes->data[bytes->len - 1];
 }
 
-/* Is a frame, or a line of JSON, half sent? Then nothing may stand between its parts. Locked. */
+/* Has the client a part of a frame or of a line of JSON? Nothing may be inserted then. Under the request's lock. */
 static bool is_within_frame(const route_request *rr) {
     return rr->tail[1] && (rr->tail[1] != '\n' || (!rr->x->is_lines && rr->tail[0] != '\n'));
 }
@@ -203,7 +205,7 @@ static bool is_within_frame(const route_request *rr) {
 void route_relay(route_request *rr, base_buffer *bytes) {
     server_request *x = rr->x;
     pthread_mutex_lock(&x->lock);
-    if (!rr->wants_stream && !x->is_bytes) { /* a long reply begins */
+    if (!rr->wants_stream && !x->is_bytes) { /* a long reply without a stream */
         x->is_stream = x->is_bytes = true;
         x->content_type = rr->content_type;
     }
@@ -216,21 +218,21 @@ void route_relay(route_request *rr, base_buffer *bytes) {
     base_buffer_clear(bytes);
 }
 
-/* A stream of lines has no comments: an empty piece of text is the keep-alive. */
+/* Lines of JSON have no comments: their keep-alive is an empty piece of text. */
 static int keep_alive(server_request *x) {
     const server_piece nothing = {.text = ""};
     if (!x->is_lines) return base_buffer_append_str(&x->reply, ": keep-alive\n\n");
     return x->answers->form->piece(x, &x->answers->choices[0], &nothing);
 }
 
-/* within: after a half frame, which the client drops. */
+/* within: after a part of a frame, which the client drops. */
 static void fail_stream(server_request *x, const server_problem *problem, bool within) {
     x->problem = *problem;
     if (within && !x->is_bytes && base_buffer_append_str(&x->reply, x->is_lines ? "\n" : "\n\n")) x->gone = true;
-    if (x->is_bytes || !x->answers->form->fail || x->answers->form->fail(x, problem)) x->gone = true; /* its client sees that it is cut */
+    if (x->is_bytes || !x->answers->form->fail || x->answers->form->fail(x, problem)) x->gone = true; /* the stream is cut */
 }
 
-/* The network thread swaps nothing: the buffer that the client has read becomes the next one. */
+/* The stream's next bytes: swaps the buffers of the client and the network thread. */
 static void route_take(server_request *x) {
     route_request *rr = x->routed;
     pthread_mutex_lock(&x->lock);
@@ -272,19 +274,29 @@ static void describe_outcome(server_problem *p, cluster_outcome outcome, uint64_
     case CLUSTER_SERVED:
     case CLUSTER_ANSWERED:
     case CLUSTER_N_OUTCOMES: return;
-    case CLUSTER_REFUSED_TTFT: server_fail(p, SERVER_OVERLOADED, NULL, "no node can begin this answer in time: retry later"); break;
-    case CLUSTER_REFUSED_ITL: server_fail(p, SERVER_OVERLOADED, NULL, "no node has capacity for another answer at its speed: retry later"); break;
+    case CLUSTER_REFUSED_TTFT:
+        server_fail(p, SERVER_OVERLOADED, NULL, "no node can begin this answer within the TTFT goal: retry later");
+        break;
+    case CLUSTER_REFUSED_ITL:
+        server_fail(p, SERVER_OVERLOADED, NULL, "no node can add an answer within the ITL goal: retry later");
+        break;
     case CLUSTER_REFUSED_QUEUE: server_fail(p, SERVER_OVERLOADED, NULL, "too many requests wait for a node: retry later"); break;
     case CLUSTER_REFUSED_BUSY: server_fail(p, SERVER_OVERLOADED, NULL, "all nodes are busy: retry later"); break;
-    case CLUSTER_NO_NODE: server_fail(p, SERVER_BUSY, NULL, "no node can be reached that may answer this request: retry later"); break;
-    case CLUSTER_LATE: server_fail(p, SERVER_DEADLINE, NULL, "the deadline passed before a node had begun the answer"); return;
-    case CLUSTER_FAILED: server_fail(p, SERVER_NODE, NULL, "the node that answered failed, and no other one could take its place: retry"); return;
+    case CLUSTER_NO_NODE:
+        server_fail(p, SERVER_BUSY, NULL, "no node that can serve this request is reachable: retry later");
+        break;
+    case CLUSTER_LATE:
+        server_fail(p, SERVER_DEADLINE, NULL, "the deadline passed before a node began the answer");
+        return;
+    case CLUSTER_FAILED:
+        server_fail(p, SERVER_NODE, NULL, "the node failed, and no other node could continue: retry");
+        return;
     case CLUSTER_CANCELLED: server_fail(p, SERVER_CANCELLED, NULL, "the client disconnected"); return;
     }
     p->retry_after_ms = (uint32_t)BASE_MIN(retry_after_ms > 0 ? retry_after_ms : (uint64_t)REFUSED_RETRY_MS, (uint64_t)UINT32_MAX);
 }
 
-/* A node's error, for a stream that has begun: its message, in whatever dialect. */
+/* A node's error for a stream that has begun: its message, in any dialect. */
 static void describe_refusal(server_problem *p, const route_request *rr) {
     json_t *root = json_loadb(rr->held.data ? rr->held.data : "", rr->held.len, 0, NULL), *error = json_object_get(root, "error");
     const char *message = json_string_value(json_is_string(error) ? error : json_object_get(error, "message"));
@@ -292,14 +304,14 @@ static void describe_refusal(server_problem *p, const route_request *rr) {
     json_decref(root);
 }
 
-/* Claims a request that has sent nothing: no one else changes it any more. Locked. */
+/* Claims a request whose reply has not begun: from then on no other thread changes it. Under the request's lock. */
 static bool claim(server_request *x) {
     if (x->stage != SERVER_RUNNING) return false;
     x->stage = SERVER_FINISHING;
     return true;
 }
 
-/* Of a claimed request. */
+/* Sends a complete reply for a claimed request. */
 static void reply_held(route_request *rr) {
     server_request *x = rr->x;
     base_buffer body = rr->held;
@@ -310,6 +322,7 @@ static void reply_held(route_request *rr) {
 }
 
 static void end_stream(route_request *rr, const server_problem *problem) {
+    BASE_ASSERT(!rr->out_ended);
     rr->problem = *problem;
     rr->out_ended = true;
     server_request_wake(rr->x);
@@ -320,13 +333,13 @@ void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_af
     server_problem problem = {0};
     const request_memory_visit visit = request_memory_enter(x);
     const bool is_whole = outcome == CLUSTER_ANSWERED || (outcome == CLUSTER_SERVED && rr->first_us == 0);
-    BASE_ASSERT(!rr->is_ended && !rr->transfer && !rr->must_send); /* once, and nothing of it is under way */
+    BASE_ASSERT(!rr->is_ended && !rr->transfer && !rr->must_send); /* once, and without a transfer */
     describe_outcome(&problem, outcome, retry_after_ms);
     rr->is_ended = true;
     pthread_mutex_lock(&x->lock);
     const bool streams = x->stage == SERVER_STREAMING || (outcome == CLUSTER_SERVED && !is_whole && x->stage == SERVER_RUNNING);
     if (streams && outcome == CLUSTER_ANSWERED) describe_refusal(&problem, rr);
-    else if (streams && is_whole) server_fail(&problem, SERVER_NODE, NULL, "the node did not answer with a stream");
+    else if (streams && is_whole) server_fail(&problem, SERVER_NODE, NULL, "the node replied without a stream");
     if (streams) end_stream(rr, &problem);
     const bool replies = !streams && claim(x);
     pthread_mutex_unlock(&x->lock);
@@ -341,7 +354,7 @@ void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_af
 
 /* ---- the server's operations ---- */
 
-/* Replies are made on the network thread. */
+/* Nothing to do: the network thread makes the replies. */
 static void answers_finish(server_request *x) { (void)x; }
 
 static void answers_cancel(server_request *x) {

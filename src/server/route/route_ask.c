@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_ask.c: requests to nodes that a thread waits for: schemas, reports, what an operator asks of a node (route_internal.h). Owns the replies
- * until route_replies_free. */
+/* route_ask.c: synchronous requests to nodes: schemas, reports, requests of operators (route_internal.h). Owns the
+ * replies until route_replies_free. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@
 #define BUSY_RETRY_MS 1000
 #define NO_REPLY "no reply"
 
+/* The transfer of one reply. */
 typedef struct asking {
     route_reply *reply;
     CURL *easy;
@@ -34,8 +35,8 @@ int32_t route_find_node(route *t, const char *name) {
     return found;
 }
 
-/* Under lock. A single one whatever its health is, for its error. */
-static bool is_asked(const route *t, int32_t i, int32_t only) {
+/* Does the request go to node i? To a single one whatever its health is, for the error. Under lock. */
+static bool is_target(const route *t, int32_t i, int32_t only) {
     cluster_node_status s;
     if (!t->nodes[i] || (only >= 0 && i != only)) return false;
     return only >= 0 || (cluster_router_node(t->router, i, &s) && s.health == CLUSTER_WELL);
@@ -48,7 +49,7 @@ route_reply *route_replies_new(route *t, int32_t only, int32_t *n) {
     *n = 0;
     pthread_mutex_lock(&t->lock);
     for (int32_t i = 0; i < CLUSTER_MAX_NODES && !failed; i++) {
-        if (!is_asked(t, i, only)) continue;
+        if (!is_target(t, i, only)) continue;
         failed = base_grow((void **)&replies, &cap, (size_t)*n + 1, CLUSTER_MAX_NODES, sizeof(*replies)) != 0;
         if (failed) break;
         route_reply *r = &replies[(*n)++];
@@ -74,7 +75,8 @@ static size_t on_reply(char *bytes, size_t size, size_t n, void *user) {
     return base_buffer_append(&r->body, bytes, n) == 0 ? n : 0;
 }
 
-/* For the node's process alone: a recording of it is of no use later. x NULL: of the router itself. */
+/* Writes x-reprise-route with the node's epoch: a recorded request cannot be replayed to a later process. x NULL: a
+ * request of the router itself. */
 static int write_route(route *t, char line[CLUSTER_ROUTE_BYTES], const route_reply *r, const server_request *x) {
     cluster_route to = {.epoch = 0, .created = (int64_t)time(NULL)};
     cluster_node_status s;
@@ -99,7 +101,8 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
     if (write_route(t, line, a->reply, q->x)) return RP_ERR_NAME;
     a->headers = route_sign(t, a->headers, q->method, q->target, line, NULL, &body, 1, a->reply->nonce);
     if (!a->headers || !(a->easy = curl_easy_init())) return RP_ERR_MEMORY;
-    snprintf(url, sizeof(url), "%s%s", a->reply->url, q->target);
+    const int length = snprintf(url, sizeof(url), "%s%s", a->reply->url, q->target);
+    BASE_ASSERT(length > 0 && (size_t)length < sizeof(url)); /* else the node would not get the signed target */
     route_curl_settings(a->easy, url);
     curl_easy_setopt(a->easy, CURLOPT_HTTPHEADER, a->headers);
     curl_easy_setopt(a->easy, CURLOPT_CUSTOMREQUEST, q->method);
@@ -109,7 +112,7 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
         curl_easy_setopt(a->easy, CURLOPT_POSTFIELDS, q->body);
     }
     curl_easy_setopt(a->easy, CURLOPT_TIMEOUT_MS, (long)q->timeout_ms);
-    if (!q->computes && t->options.node_timeout_us) { /* whole seconds, at least one */
+    if (!q->computes && t->options.node_timeout_us) { /* in seconds, at least one */
         curl_easy_setopt(a->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(a->easy, CURLOPT_LOW_SPEED_TIME, (long)((t->options.node_timeout_us + 999999) / 1000000));
     }
@@ -120,7 +123,8 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
     return RP_OK;
 }
 
-static bool is_given_up(server_request *x) {
+/* Has the client disconnected? */
+static bool is_cancelled(server_request *x) {
     if (!x) return false;
     pthread_mutex_lock(&x->lock);
     const bool gone = x->gone;
@@ -152,10 +156,10 @@ static void take_reply(asking *a, CURLcode result) {
     else if (!r->error[0] || strcmp(r->error, NO_REPLY) == 0) snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
 }
 
-/* Nodes that have died are waited for no longer: of those asked as one of many. */
-static int give_up_dead(route *t, CURLM *multi, asking *all, int32_t n) {
+/* Ends transfers to nodes that are dead. Returns their number. */
+static int end_dead(route *t, CURLM *multi, asking *all, int32_t n) {
     cluster_node_status s;
-    int given_up = 0;
+    int ended = 0;
     for (int32_t i = 0; i < n; i++) {
         if (!all[i].easy || all[i].is_over) continue;
         pthread_mutex_lock(&t->lock);
@@ -163,16 +167,16 @@ static int give_up_dead(route *t, CURLM *multi, asking *all, int32_t n) {
         pthread_mutex_unlock(&t->lock);
         if (!is_dead) continue;
         all[i].is_over = true;
-        given_up++;
+        ended++;
         snprintf(all[i].reply->error, sizeof(all[i].reply->error), "no sign of life");
         curl_multi_remove_handle(multi, all[i].easy);
     }
-    return given_up;
+    return ended;
 }
 
 static void run_all(route *t, CURLM *multi, const route_question *q, asking *all, int32_t n) {
     int running = 1, left;
-    while (running > 0 && !is_given_up(q->x)) {
+    while (running > 0 && !is_cancelled(q->x)) {
         if (curl_multi_perform(multi, &running)) break;
         for (CURLMsg *m; (m = curl_multi_info_read(multi, &left));) {
             char *a = NULL;
@@ -180,7 +184,7 @@ static void run_all(route *t, CURLM *multi, const route_question *q, asking *all
             curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &a);
             take_reply((asking *)(void *)a, result);
         }
-        if (q->of_the_living && running > 0) running -= give_up_dead(t, multi, all, n);
+        if (q->of_the_living && running > 0) running -= end_dead(t, multi, all, n);
         if (running > 0) curl_multi_poll(multi, NULL, 0, WAIT_MS, NULL);
     }
 }
@@ -188,7 +192,7 @@ static void run_all(route *t, CURLM *multi, const route_question *q, asking *all
 bool route_begin_ask(server_request *x) {
     if (atomic_fetch_add(&x->server->route->n_asking, 1) < MOST_ASKING) return true;
     route_end_ask(x->server->route);
-    server_fail(&x->problem, SERVER_BUSY, NULL, "other requests wait for nodes: retry later");
+    server_fail(&x->problem, SERVER_BUSY, NULL, "too many requests wait for replies of nodes: retry later");
     x->problem.retry_after_ms = BUSY_RETRY_MS;
     return false;
 }
@@ -202,14 +206,15 @@ void route_ask(route *t, const route_question *q, route_reply *replies, int32_t 
     CURLM *multi = curl_multi_init();
     asking *all = base_calloc((size_t)BASE_MAX(n, 1), sizeof(*all));
     for (int32_t i = 0; i < n; i++) {
-        replies[i].status = 0; /* it may have been asked before */
+        replies[i].status = 0; /* of an earlier request */
         replies[i].content_type[0] = '\0';
         base_buffer_clear(&replies[i].body);
         snprintf(replies[i].error, sizeof(replies[i].error), "%s", multi && all ? NO_REPLY : "out of memory");
         if (!multi || !all) continue;
         all[i].reply = &replies[i];
         const int rc = asking_prepare(t, &all[i], q);
-        if (rc) snprintf(replies[i].error, sizeof(replies[i].error), "%s", rc == RP_ERR_NAME ? "it has not been seen yet" : "out of memory");
+        const char *why = rc == RP_ERR_NAME ? "no span stream of it was received yet" : "out of memory";
+        if (rc) snprintf(replies[i].error, sizeof(replies[i].error), "%s", why);
         else curl_multi_add_handle(multi, all[i].easy);
     }
     if (multi && all) run_all(t, multi, q, all, n);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_exchange.c: a router and a node give each other the schemas that the other one lacks, or has in an older state: once when a process of the
- * node is new, and whenever the digest that it reports is another one than the router's. So a change that was made at one router, or at a node,
- * reaches all, and a router that restarts knows what its nodes have. Owns what it has read. The planner's thread. */
+/* route_exchange.c: exchange of schemas between a router and a node: each gets those that it lacks or has in an older
+ * state, once for each process of the node, and whenever the node's digest differs from the router's. So a change at
+ * one router or node reaches all of them, and a router that restarts gets the schemas of its nodes. The planner's
+ * thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,8 @@
 #include "server/models/schema_changes.h"
 #include "server/route/route_internal.h"
 
-#define SETTLE_US UINT64_C(2000000)         /* within it a load with the new digest comes */
-#define REFUSED_AGAIN_US UINT64_C(60000000) /* what a node refuses is offered again */
+#define SETTLE_US UINT64_C(2000000)         /* time within which a load has the new digest */
+#define REFUSED_AGAIN_US UINT64_C(60000000) /* time after which refused changes are sent again */
 #define LIST_MS (CLUSTER_DEAD_US / 1000)
 #define MOST_KNOWN ((size_t)4 * SERVER_MAX_REGISTRY) /* schemas and removals of a node */
 
@@ -38,7 +39,7 @@ void route_schemas_settle(route_node *n, uint64_t theirs, uint64_t ours, bool ha
 
 /* ---- requests ---- */
 
-/* "/v1/cluster/schemas/NAME?tenant=T", and "&at=TIME&prefill=false" of a change. */
+/* "/v1/cluster/schemas/NAME?tenant=T"; of a change also "&at=TIME&prefill=false". */
 static int write_target(base_buffer *b, const schema_entry *e, bool changes, bool prefills) {
     int rc = base_buffer_append_str(b, "/v1/cluster/schemas/");
     if (!rc) rc = route_append_encoded(b, e->name, "");
@@ -57,7 +58,7 @@ void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_r
     base_buffer_free(&target);
 }
 
-/* ---- what there is ---- */
+/* ---- lists of schemas ---- */
 
 typedef struct known_schema {
     const char *tenant, *name; /* tenant "": shared */
@@ -94,7 +95,7 @@ static void add_ours(void *user, const schema_entry *e) {
     base_free((char *)one.name);
 }
 
-/* The node's list; texts are the object's. */
+/* The node's list; its texts belong to the object. */
 static void add_theirs(known_list *l, json_t *object) {
     size_t i;
     json_t *item;
@@ -121,7 +122,7 @@ static void known_sort(known_list *l) {
     if (l->n > 1) qsort(l->items, l->n, sizeof(*l->items), compare);
 }
 
-/* 0: it is not in the list, which is sorted. */
+/* Time of a schema's change in a sorted list; 0: it is not in the list. */
 static uint64_t known_changed(const known_list *l, const known_schema *one) {
     const known_schema *found = l->n ? bsearch(one, l->items, l->n, sizeof(*l->items), compare) : NULL;
     return found ? found->changed : 0;
@@ -134,17 +135,17 @@ typedef struct exchange {
     route_reply *reply; /* of the node */
     known_list ours, theirs;
     json_t *list;                                  /* the node's */
-    uint64_t begin_us, epoch, missed, ours_digest; /* when it began */
-    bool failed;                                   /* the node could not be asked: later */
-    bool is_partial;                               /* this router could not do all: later, but the node has what is here */
-    int n_taken;                                   /* changes that the node took */
+    uint64_t begin_us, epoch, missed, ours_digest; /* at its beginning */
+    bool failed;                                   /* a request to the node failed: the exchange is repeated */
+    bool is_partial;                               /* the node has all, the router lacks some: it is repeated */
+    int n_taken;                                   /* changes that the node accepted */
 } exchange;
 
 static void warn(const exchange *x, const char *name, const char *why) {
     base_log(BASE_LOG_WARN, "route: node '%s': schema%s%s: %s", x->reply->name, name[0] ? " " : "s", name, why);
 }
 
-/* GET of something that is tagged. NULL: there is none; failed: for now. */
+/* GET of an object with a tag. NULL: there is none, or (x->failed) the request failed. */
 static json_t *get_tagged(exchange *x, const char *target, uint64_t timeout_ms) {
     const route_question q = {"GET", target, NULL, NULL, 0, NULL, timeout_ms, true, false};
     const size_t tag_bytes = CLUSTER_REPLY_TAG_BYTES; /* and the line feed before it, less the NUL */
@@ -157,7 +158,7 @@ static json_t *get_tagged(exchange *x, const char *target, uint64_t timeout_ms) 
     const size_t n = r->body.len - tag_bytes;
     cluster_reply_tag(right, x->t->secret, r->nonce, r->body.data, n);
     if (memcmp(r->body.data + n + 1, right, sizeof(right) - 1) == 0) return json_loadb(r->body.data, n, 0, NULL);
-    warn(x, "", "a reply that does not have the cluster's tag");
+    warn(x, "", "the reply's tag is not that of the cluster's secret");
     x->failed = true;
     return NULL;
 }
@@ -177,7 +178,7 @@ static int take_pulled(server_model *m, void *user) {
     return 0;
 }
 
-/* What the node has in a later state. */
+/* Gets a schema that the node has in a later state. */
 static void pull(exchange *x, const known_schema *one) {
     pulled p = {.t = x->t, .e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed}};
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
@@ -195,12 +196,13 @@ static void pull(exchange *x, const known_schema *one) {
     base_buffer_free(&target);
 }
 
-/* What the node has not, or in an earlier state. It is no reason to keep it from all others that it refuses one. */
+/* Sends a schema that the node lacks, or has in an earlier state. If the node refuses it, the exchange continues with
+ * the others. */
 static void push(exchange *x, const known_schema *one) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
     schema_entry e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed};
     const int rc = one->is_removed ? RP_OK : schema_registry_get(registry_of(x->t), e.tenant, e.name, &text);
-    x->failed |= rc && rc != RP_ERR_NAME; /* it was removed meanwhile */
+    x->failed |= rc && rc != RP_ERR_NAME; /* NAME: it was removed meanwhile */
     if (rc) return;
     if (!one->is_removed) e.text = text.data, e.n = text.len;
     route_schemas_send(x->t, &e, false, NULL, ROUTE_SYNC_MS, x->reply, 1);
@@ -211,27 +213,27 @@ static void push(exchange *x, const known_schema *one) {
     if (status != 200 && status != 404 && status != 409) warn(x, one->name, x->reply->error);
 }
 
-static bool may_go_on(exchange *x) {
+static bool can_continue(exchange *x) {
     x->failed |= atomic_load(&x->t->stops);
     return !x->failed;
 }
 
-/* First what the node waits for. */
+/* The node's part first: it gets no requests until then. */
 static void exchange_all(exchange *x) {
     schema_registry_visit(registry_of(x->t), add_ours, &x->ours);
     add_theirs(&x->theirs, x->list);
     x->failed |= x->ours.failed || x->theirs.failed;
     known_sort(&x->ours);
     known_sort(&x->theirs);
-    for (size_t i = 0; i < x->ours.n && may_go_on(x); i++) {
+    for (size_t i = 0; i < x->ours.n && can_continue(x); i++) {
         const uint64_t known = known_changed(&x->theirs, &x->ours.items[i]);
         if (x->ours.items[i].changed > known && (known > 0 || !x->ours.items[i].is_removed)) push(x, &x->ours.items[i]);
     }
-    for (size_t i = 0; i < x->theirs.n && may_go_on(x); i++)
+    for (size_t i = 0; i < x->theirs.n && can_continue(x); i++)
         if (x->theirs.items[i].changed > known_changed(&x->ours, &x->theirs.items[i])) pull(x, &x->theirs.items[i]);
 }
 
-/* Under lock. false: the node has left. */
+/* Under lock. false: the node is no longer listed. */
 static bool note_begin(route *t, int32_t node, exchange *x) {
     const route_node *n = t->nodes[node];
     cluster_node_status s;
@@ -243,7 +245,7 @@ static bool note_begin(route *t, int32_t node, exchange *x) {
     return true;
 }
 
-/* Under lock. What was changed meanwhile is exchanged next. */
+/* Under lock. Changes made meanwhile are part of the next exchange. */
 static void note_end(route *t, int32_t node, const exchange *x) {
     route_node *n = t->nodes[node];
     if (!n || strcmp(n->name, x->reply->name) != 0 || n->epoch != x->epoch) return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_frames.c: see route_frames.h. Owns nothing else. */
+/* route_frames.c: see route_frames.h. */
 #include "server/route/route_frames.h"
 
 #include <string.h>
@@ -33,11 +33,11 @@ void route_frames_forget(route_frames *f) {
 }
 
 size_t route_frames_n_tokens(const route_frames *f) {
-    BASE_ASSERT(f->tokens.len % sizeof(int32_t) == 0); /* whole tokens, of whole marks */
+    BASE_ASSERT(f->tokens.len % sizeof(int32_t) == 0); /* tokens of complete marks */
     return f->tokens.len / sizeof(int32_t);
 }
 
-/* Removes the pending bytes from line_at to before `end`: a mark or a comment is their last line. */
+/* Removes the pending bytes [line_at, end): a mark or a comment. */
 static void drop_until(route_frames *f, size_t end) {
     BASE_ASSERT(f->line_at < end && end <= f->pending.len);
     memmove(f->pending.data + f->line_at, f->pending.data + end, f->pending.len - end);
@@ -47,7 +47,7 @@ static void drop_until(route_frames *f, size_t end) {
 
 /* ---- marks ---- */
 
-/* A number and the space or the end after it. NULL: malformed. */
+/* Reads a number and the space or the end after it. Returns where the next number begins; NULL: malformed. */
 static const char *read_mark_number(const char *at, const char *end, uint64_t *value) {
     const char *begin = at;
     *value = 0;
@@ -59,7 +59,7 @@ static const char *read_mark_number(const char *at, const char *end, uint64_t *v
     return at < end ? at + 1 : at;
 }
 
-/* Appends the mark's tokens; on failure f->tokens may have some of them. */
+/* Reads a mark and appends its tokens; on failure f->tokens may have some of them. */
 static int read_mark(route_frames *f, const char *at, const char *end, uint64_t *text_bytes, uint64_t *n_frames) {
     uint64_t id;
     if (!(at = read_mark_number(at, end, text_bytes)) || !(at = read_mark_number(at, end, n_frames))) return RP_ERR_FORMAT;
@@ -72,8 +72,8 @@ static int read_mark(route_frames *f, const char *at, const char *end, uint64_t 
     return RP_OK;
 }
 
-/* The mark from line_at to before `end`, and the frames before it: what was passed on is always what the last mark has counted, so that either all
- * of it happens or nothing. */
+/* Takes the mark [line_at, end) and passes on the frames before it, or does nothing: the passed-on frames are always
+ * those that the last mark counts. */
 static int take_mark(route_frames *f, size_t end, base_buffer *out) {
     const char *line = f->pending.data + f->line_at;
     const size_t n_had = f->tokens.len;
@@ -91,7 +91,7 @@ static int take_mark(route_frames *f, size_t end, base_buffer *out) {
     return RP_OK;
 }
 
-/* The line from line_at to its line feed, before `end`. */
+/* Takes the line [line_at, end), with its line feed. */
 static int take_line(route_frames *f, size_t end, base_buffer *out) {
     BASE_ASSERT(f->line_at < end && end <= f->pending.len);
     const char *line = f->pending.data + f->line_at;

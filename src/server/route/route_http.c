@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_http.c: routes that a router answers itself, or by asking one node or all (route_table.c). Owns nothing. Workers; readiness on I/O
- * threads. */
+/* route_http.c: handlers of routes that a router answers by itself, or by requests to one node or all (route_table.c).
+ * Workers; readiness on I/O threads. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "server/route/route_internal.h"
 
 #define ASK_MS 30000
-#define CONTENTS_ASKED 1000 /* cached contents of each node in one list */
+#define CONTENTS_ASKED 1000 /* cached contents of a node, at most */
 
 /* ---- readiness ---- */
 
@@ -25,7 +25,7 @@ void handle_route_readyz(server_request *x) {
         handle_readyz(x);
         return;
     }
-    if (base_buffer_append_str(&text, "no node is well\n")) base_buffer_clear(&text);
+    if (base_buffer_append_str(&text, "no node is healthy\n")) base_buffer_clear(&text);
     server_request_reply_text(x, 503, "text/plain; charset=utf-8", &text);
 }
 
@@ -34,7 +34,7 @@ void handle_route_health(server_request *x) {
         handle_health(x);
         return;
     }
-    server_fail(&x->problem, SERVER_LOADING, NULL, "no node is well");
+    server_fail(&x->problem, SERVER_LOADING, NULL, "no node is healthy");
     server_request_reply_problem(x);
 }
 
@@ -48,7 +48,7 @@ static const char *static_type(const char *type) {
     return "text/plain; charset=utf-8";
 }
 
-/* The node's reply is the request's. */
+/* Replies with the node's reply. */
 static void pass_reply(server_request *x, route_reply *r) {
     if (r->status == 0) {
         server_fail(&x->problem, SERVER_NODE, NULL, "node '%s': %s", r->name, r->error);
@@ -58,7 +58,7 @@ static void pass_reply(server_request *x, route_reply *r) {
     server_request_reply_text(x, r->status, static_type(r->content_type), &r->body);
 }
 
-/* Sends the request as it is. */
+/* Relays the request to a node. */
 static void pass_to(server_request *x, int32_t node) {
     route *t = x->server->route; /* the request may be freed when it has its reply */
     bool failed = false;
@@ -75,7 +75,7 @@ static void pass_to(server_request *x, int32_t node) {
         route_ask(x->server->route, &q, reply, 1);
         pass_reply(x, reply);
     } else {
-        server_fail(&x->problem, SERVER_NODE, NULL, "the node has left");
+        server_fail(&x->problem, SERVER_NODE, NULL, "the node is no longer listed");
         server_request_reply_problem(x);
     }
     route_replies_free(reply, n);
@@ -94,15 +94,15 @@ static void list_names(route *t, char *out, size_t bytes) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* The number of the node that the query names; -1: a problem. */
+/* The number of the node in the query; -1: a problem is set. */
 static int32_t asked_node(server_request *x) {
     char names[400];
     const char *name = server_request_query(x, "node");
     const int32_t node = name ? route_find_node(x->server->route, name) : -1;
     if (node >= 0) return node;
     list_names(x->server->route, names, sizeof(names));
-    if (name) server_fail(&x->problem, SERVER_NOT_FOUND, "node", "unknown node '%.60s': this router has %s", name, names);
-    else server_fail(&x->problem, SERVER_INVALID, "node", "a router has no store of its own: ask one of its nodes with ?node=NAME: %s", names);
+    if (name) server_fail(&x->problem, SERVER_NOT_FOUND, "node", "unknown node '%.60s': the nodes are %s", name, names);
+    else server_fail(&x->problem, SERVER_INVALID, "node", "a router has no store of its own: choose a node with ?node=NAME: %s", names);
     return -1;
 }
 
@@ -119,7 +119,7 @@ void handle_route_stored(server_request *x) {
     else pass_to(x, x->only_node);
 }
 
-/* Those of all nodes. */
+/* Cached contents of all nodes. */
 void handle_route_contents(server_request *x) {
     bool failed = false;
     int32_t n = 0;
@@ -153,9 +153,9 @@ void handle_route_contents(server_request *x) {
 
 /* ---- explain ---- */
 
-/* The report of the node that answered, in the words that the client may see; null if it has none. */
+/* The report of the node that answered, with the rights of the client; null: there is none. */
 static json_t *node_report(server_request *x, const char *name) {
-    server_request *asks = route_begin_ask(x) ? x : NULL; /* else it has none now */
+    server_request *asks = route_begin_ask(x) ? x : NULL; /* else without a report */
     bool failed = asks == NULL;
     int32_t n = 0;
     char target[SERVER_NAME_BYTES * 3 + 40];
@@ -261,7 +261,7 @@ static void drain_node(server_request *x, bool drains) {
         route_wake(t);
     }
     if (!is_there) {
-        server_fail(&x->problem, SERVER_NOT_FOUND, "node", "the node has left");
+        server_fail(&x->problem, SERVER_NOT_FOUND, "node", "the node is no longer listed");
         server_request_reply_problem(x);
         return;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_life.c: questions to nodes: which requests of this router do you work on? (docs/cluster-protocol.md, Signs of life) The answers become
- * cluster_router_heard. One question a node at a time. Owns it. The network thread (route_internal.h).
+/* route_life.c: liveness queries: which requests of this router does a node work on (docs/cluster-protocol.md, Signs of
+ * life)? Their replies become calls of cluster_router_heard. One query a node at a time. Owns the queries. The network
+ * thread (route_internal.h).
  *
- *   cluster_env.ask --> route_life_want: marked --> route_life_begin: sent --> route_life_done: lines are compared with the node's requests
+ *   cluster_env.ask --> route_life_want: marked --> route_life_begin: sent --> route_life_done: cluster_router_heard
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +22,7 @@
 struct route_life {
     route_handle handle; /* first */
     route *t;
-    int32_t node; /* -1: it has left */
+    int32_t node; /* -1: it is no longer listed */
     uint64_t asked_us;
     struct curl_slist *headers;
     base_buffer reply;
@@ -43,7 +44,7 @@ void route_life_free(route_life *life) {
 
 void route_life_want(route *t, int32_t node) {
     route_node *n = t->nodes[node];
-    if (!n || n->life || !(n->life = base_calloc(1, sizeof(*n->life)))) return; /* it is asked again soon */
+    if (!n || n->life || !(n->life = base_calloc(1, sizeof(*n->life)))) return; /* the next call tries again */
     *n->life = (route_life){.handle.kind = ROUTE_IS_LIFE, .t = t, .node = node, .reply = BASE_BUFFER(LIFE_BYTES)};
     route_mark(t, &n->life->handle);
 }
@@ -84,7 +85,7 @@ static void life_end(route_life *life) {
     route_life_free(life);
 }
 
-/* The transfer of a paused one waits for its client, not for the node. */
+/* A paused request waits for its client: its silence is not the node's. */
 static void spare_paused(void *user, cluster_request *r) {
     route *t = user;
     route_request *rr = (route_request *)(void *)r;
@@ -111,7 +112,7 @@ void route_life_begin(route_life *life) {
 
 static int compare_lines(const void *a, const void *b) { return strcmp(((const life_line *)a)->id, ((const life_line *)b)->id); }
 
-/* "ID MILLISECONDS" of [text, end). false: malformed. */
+/* Reads "ID MILLISECONDS" from [text, end). false: malformed. */
 static bool read_line(life_line *out, const char *text, const char *end) {
     const char *space = memchr(text, ' ', (size_t)(end - text));
     char *digits_end;
@@ -129,10 +130,10 @@ typedef struct life_lines {
     life_line *lines; /* sorted by id */
     size_t n;
     uint64_t asked_us;
-    bool knows_nothing; /* the node has no such route: each of its requests may be well */
+    bool knows_nothing; /* the node has no such route: all its requests count as alive */
 } life_lines;
 
-/* Lines up to the first malformed one. */
+/* Reads lines up to the first malformed one. */
 static void read_lines(life_lines *l, const base_buffer *reply) {
     const char *at = reply->data, *end = reply->data + reply->len;
     size_t cap = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_network.c: the network thread: span streams of nodes, transfers of requests, and what the cluster_router wants of its transport
- * (cluster_env). Owns the streams (route_internal.h). */
+/* route_network.c: the network thread: span streams of nodes, transfers of requests, and the transport of the
+ * cluster_router (cluster_env). Owns the streams (route_internal.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +17,9 @@
 
 #define LOOK_EVERY_US 20000
 #define MOST_WAIT_MS 1000
-#define IDLE_CONNECTIONS 4096 /* to all nodes, kept open */
+#define IDLE_CONNECTIONS 4096 /* kept open, to all nodes together */
 
-/* A span stream. Its node may have another one meanwhile. */
+/* A span stream. A closed one may exist beside the node's next one. */
 struct route_stream {
     route_handle handle; /* first */
     route *t;
@@ -77,7 +77,7 @@ static void stream_begin(route_stream *s) {
     if (node >= 0) cluster_router_cut(t->router, node);
 }
 
-/* Under lock: it has ended by itself. */
+/* The stream has ended by itself. Under lock. */
 static void stream_done(route_stream *s) {
     route *t = s->t;
     const int32_t node = s->node;
@@ -118,7 +118,7 @@ static void env_open_stream(void *user, int32_t node, const uint8_t nonce[CLUSTE
     route_node *n = t->nodes[node];
     if (!n) return;
     env_close_stream(user, node);
-    if (route_schemas_digest(t) != 0) n->is_held = true; /* it may be another process: route_planner_look */
+    if (route_schemas_digest(t) != 0) n->is_held = true; /* it may have restarted: route_planner_look */
     route_stream *s = base_calloc(1, sizeof(*s));
     n->must_cut = s == NULL;
     if (!s) return;
@@ -131,6 +131,7 @@ static void env_open_stream(void *user, int32_t node, const uint8_t nonce[CLUSTE
 static void env_send(void *user, cluster_request *r) {
     route *t = user;
     route_request *rr = (route_request *)(void *)r;
+    BASE_ASSERT(rr->is_submitted && !rr->is_ended);
     if (rr->must_send) return;
     rr->must_send = true;
     BASE_LIST_APPEND(&t->send, rr, send);
@@ -160,8 +161,8 @@ static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uin
 
 /* ---- the thread ---- */
 
-/* Under lock. */
-static void network_settle(route *t, route_handle *h) {
+/* Opens, sends or removes a marked transfer. Under lock. */
+static void network_process_handle(route *t, route_handle *h) {
     route_stream *s = (route_stream *)(void *)h;
     if (h->kind == ROUTE_IS_LIFE) {
         route_life_begin((route_life *)(void *)h);
@@ -176,15 +177,15 @@ static void network_settle(route *t, route_handle *h) {
     else route_transfer_free((route_transfer *)(void *)h);
 }
 
-/* Under lock. Each may lead to others. */
-static void network_settle_all(route *t) {
+/* Processes marked handles and requests to be sent, which may add others. Under lock. */
+static void network_process_marked(route *t) {
     while (t->dirty.first || t->send.first) {
         route_handle *h = t->dirty.first;
         route_request *rr = t->send.first;
         if (h) {
             BASE_LIST_REMOVE(&t->dirty, h, dirty);
             h->is_dirty = false;
-            network_settle(t, h);
+            network_process_handle(t, h);
         } else {
             unlink_send(t, rr);
             route_transfer_start(rr);
@@ -192,9 +193,9 @@ static void network_settle_all(route *t) {
     }
 }
 
-/* Under lock. The request may be freed afterwards. */
-static void network_take_wish(route *t, route_request *rr, unsigned wishes) {
-    const bool begins = (wishes & ROUTE_SUBMIT) && !rr->is_submitted, ends = (wishes & ROUTE_CANCEL) && !rr->is_ended;
+/* Carries out commands for a request, which may be freed afterwards. Under lock. */
+static void network_take_command(route *t, route_request *rr, unsigned commands) {
+    const bool begins = (commands & ROUTE_SUBMIT) && !rr->is_submitted, ends = (commands & ROUTE_CANCEL) && !rr->is_ended;
     const bool was_submitted = rr->is_submitted;
     rr->is_submitted |= begins;
     if (begins && ends) route_deliver(rr, CLUSTER_CANCELLED, 0);
@@ -202,15 +203,15 @@ static void network_take_wish(route *t, route_request *rr, unsigned wishes) {
     else if (ends && was_submitted) cluster_router_cancelled(t->router, &rr->r);
 }
 
-static void network_take_wishes(route *t) {
+static void network_take_commands(route *t) {
     for (bool has_one = true; has_one;) {
-        unsigned wishes = 0;
+        unsigned commands = 0;
         CURL *resumed = NULL;
         pthread_mutex_lock(&t->lock);
-        route_request *rr = route_next_posted(t, &wishes);
+        route_request *rr = route_next_posted(t, &commands);
         has_one = rr != NULL;
-        if (rr && wishes & ROUTE_RESUME) resumed = route_transfer_handle(rr);
-        if (rr) network_take_wish(t, rr, wishes);
+        if (rr && commands & ROUTE_RESUME) resumed = route_transfer_handle(rr);
+        if (rr) network_take_command(t, rr, commands);
         pthread_mutex_unlock(&t->lock);
         if (resumed) curl_easy_pause(resumed, CURLPAUSE_CONT); /* calls on_body, which locks */
     }
@@ -223,9 +224,10 @@ static void network_look(route *t) {
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
         const bool is_there = cluster_router_node(t->router, i, &s) && t->nodes[i];
         n += is_there && s.health == CLUSTER_WELL && !s.draining;
-        if (is_there && s.counts->ignored > 0 && !t->nodes[i]->says_ignored) {
-            t->nodes[i]->says_ignored = true;
-            base_log(BASE_LOG_WARN, "route: node '%s' reports more names than its KV budgets or its share of --index-ram can hold: they are ignored",
+        if (is_there && s.counts->ignored > 0 && !t->nodes[i]->logged_ignored) {
+            t->nodes[i]->logged_ignored = true;
+            base_log(BASE_LOG_WARN, "route: node '%s' reports more names than its KV budgets or its share of --index-ram allow: "
+                                    "the rest is ignored",
                      t->nodes[i]->name);
         }
         if (!is_there || !t->nodes[i]->must_cut) continue;
@@ -236,22 +238,22 @@ static void network_look(route *t) {
     route_planner_look(t);
 }
 
-/* Milliseconds until the router has something to do. */
+/* Processes commands, timers and marked handles. Returns the milliseconds until the next timer. */
 static int network_turn(route *t) {
-    network_take_wishes(t);
+    network_take_commands(t);
     pthread_mutex_lock(&t->lock);
     const uint64_t next = cluster_router_tick(t->router);
     if (base_clock_us() - t->looked_us >= LOOK_EVERY_US) {
         network_look(t);
         t->looked_us = base_clock_us();
     }
-    network_settle_all(t);
+    network_process_marked(t);
     pthread_mutex_unlock(&t->lock);
     const uint64_t now = base_clock_us();
     return next <= now ? 0 : (int)BASE_MIN((next - now + 999) / 1000, (uint64_t)MOST_WAIT_MS);
 }
 
-/* Under lock. A marked handle is settled later. */
+/* A transfer has ended. A marked one is processed later. Under lock. */
 static void network_done(route *t, route_handle *h, CURLcode result) {
     if (h->is_dirty) return;
     if (h->kind == ROUTE_IS_STREAM) {
@@ -262,9 +264,10 @@ static void network_done(route *t, route_handle *h, CURLcode result) {
         route_life_done((route_life *)(void *)h, result);
         return;
     }
+    BASE_ASSERT(h->kind == ROUTE_IS_REQUEST);
     route_transfer *tr = (route_transfer *)(void *)h;
     route_transfer_done(tr, result);
-    if (h->is_dirty) return; /* the request has ended meanwhile */
+    if (h->is_dirty) return; /* the request has ended: the transfer is marked */
     curl_multi_remove_handle(t->poll.multi, h->easy);
     route_transfer_free(tr);
 }
@@ -308,7 +311,7 @@ int route_network_start(route *t, rp_error *err) {
     return failed ? base_fail(err, RP_ERR_IO, "cannot start a thread: %s", strerror(failed)) : RP_OK;
 }
 
-/* No request is left. */
+/* All requests are freed. */
 void route_network_stop(route *t) {
     if (t->has_network) {
         atomic_store(&t->stops, true);
@@ -322,7 +325,7 @@ void route_network_stop(route *t) {
             env_close_stream(t, i);
             route_life_close(t->nodes[i], t);
         }
-    if (t->poll.multi) network_settle_all(t);
+    if (t->poll.multi) network_process_marked(t);
     cluster_router_free(t->router);
     t->router = NULL;
     for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++) {

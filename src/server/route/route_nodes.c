@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_nodes.c: the nodes' thread: the list of nodes, from the options, a file and DNS (route_internal.h). A source that cannot be read keeps the
- * nodes that it had. Owns what it has read. */
+/* route_nodes.c: the nodes' thread: the list of nodes, from the options, a file and DNS (route_internal.h). If a source
+ * cannot be read, its last nodes are kept. Owns the lists. */
 #define _POSIX_C_SOURCE 200809L /* getaddrinfo */
 
 #include <netdb.h>
@@ -40,7 +40,7 @@ typedef struct node_sources {
 
 /* ---- one node ---- */
 
-/* "NAME=URL" or "URL", whose name is its host and port. */
+/* Parses "NAME=URL", or "URL", whose name is host and port. */
 static int parse_node(listed_node *out, const char *text, size_t n, rp_error *err) {
     char line[ROUTE_URL_BYTES + CLUSTER_NODE_NAME_BYTES];
     if (n >= sizeof(line)) return base_fail(err, RP_ERR_INVALID, "node '%.40s...' has more than %zu bytes", text, sizeof(line) - 1);
@@ -62,14 +62,14 @@ static int parse_node(listed_node *out, const char *text, size_t n, rp_error *er
     return RP_OK;
 }
 
-/* Two of a name cannot be told apart; a node that is there twice would be counted twice. */
+/* Names and URLs are unique: a node that is listed twice would be counted twice. */
 static int check_twice(const node_list *list, const listed_node *one, rp_error *err) {
     for (size_t i = 0; i < list->n; i++) {
         const listed_node *other = &list->items[i];
         const bool same_name = strcmp(other->name, one->name) == 0, same_url = strcmp(other->url, one->url) == 0;
         if (same_name && same_url) return base_fail(err, RP_ERR_INVALID, "node '%s' is listed twice", one->name);
         if (same_name) return base_fail(err, RP_ERR_INVALID, "two nodes are named '%s': %.80s and %.80s", one->name, other->url, one->url);
-        if (same_url) return base_fail(err, RP_ERR_INVALID, "%.100s is two nodes: '%s' and '%s'", one->url, other->name, one->name);
+        if (same_url) return base_fail(err, RP_ERR_INVALID, "%.100s has two names: '%s' and '%s'", one->url, other->name, one->name);
     }
     return RP_OK;
 }
@@ -130,7 +130,7 @@ static void read_nodes_file(route *t, node_sources *s, bool forced) {
     rp_error err;
     const bool is_there = base_file_identify(t->nodes_file, &id);
     if (!forced && s->has_file && is_there && id.is_settled && memcmp(&id, &s->file_id, sizeof(id)) == 0) return;
-    int number = 0; /* of the line that was read last, from 1; 0: none */
+    int number = 0; /* of the last line read, from 1; 0: none */
     int rc = base_file_read_text(t->nodes_file, FILE_BYTES, &text, &err);
     if (!rc) rc = parse_lines(&list, text.data ? text.data : "", &number, &err);
     if (!rc) list_replace(&s->file, &list);
@@ -170,7 +170,7 @@ static void look_up(route *t, node_sources *s) {
 
 /* ---- the router's nodes ---- */
 
-/* The node with this name and URL; is_taken: another one, of the lists that came first, has one of them. Under lock. */
+/* The node with this name and URL. is_taken: another node, of an earlier list, has the name or the URL. Under lock. */
 static route_node *find_node(const route *t, const listed_node *one, bool *is_taken) {
     route_node *found = NULL;
     *is_taken = false;
@@ -183,7 +183,7 @@ static route_node *find_node(const route *t, const listed_node *one, bool *is_ta
     return found;
 }
 
-/* Under lock. What several lists have is there once, by the first of them. */
+/* Marks the nodes of a list, and adds new ones. A node of several lists is that of the first one. Under lock. */
 static void mark_listed(route *t, const node_list *list) {
     rp_error err;
     for (size_t i = 0; i < list->n; i++) {
@@ -205,7 +205,7 @@ static void mark_listed(route *t, const node_list *list) {
             base_free(n);
             continue;
         }
-        BASE_ASSERT(number >= 0 && number < CLUSTER_MAX_NODES && !t->nodes[number]); /* the cluster_router knows the same nodes */
+        BASE_ASSERT(number >= 0 && number < CLUSTER_MAX_NODES && !t->nodes[number]); /* both have the same nodes */
         n->number = number;
         t->nodes[number] = n;
         base_log(BASE_LOG_INFO, "route: node '%s' at %s", n->name, n->url);
@@ -222,7 +222,7 @@ static void apply_lists(route *t, const node_sources *s) {
     for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++) {
         route_node *n = t->nodes[i];
         if (!n || n->is_listed) continue;
-        base_log(BASE_LOG_INFO, "route: node '%s' has left the list", n->name);
+        base_log(BASE_LOG_INFO, "route: node '%s' is no longer listed", n->name);
         cluster_router_remove_node(t->router, i); /* closes its stream */
         route_life_close(n, t);
         t->nodes[i] = NULL;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_planner.c: the planner's thread: an engine that plans for the identity of most nodes, and exchanges of schemas with nodes
- * (route_internal.h). The engine is replaced like a model's that is loaded anew: requests that are being planned come first. */
+/* route_planner.c: the planner's thread: an engine that plans for the most frequent identity of nodes, and exchanges of
+ * schemas with nodes (route_internal.h). The engine is replaced as by a reload of a model: requests that are being
+ * planned are completed first. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -14,7 +16,7 @@
 #include "reprise_pml.h"
 #include "reprise_cluster.h"
 
-#define AGAIN_MS 1000 /* after a failure */
+#define AGAIN_MS 1000 /* delay after a failure */
 
 /* ---- the engine ---- */
 
@@ -51,9 +53,9 @@ void route_planner_unload(void *user, int32_t i, rp_model *model, rp_engine *eng
     rp_engine_free(engine);
 }
 
-/* ---- what there is to do ---- */
+/* ---- work for the thread ---- */
 
-/* Of the most frequent identity among nodes that are well. */
+/* Sets the wanted identity: the most frequent one among healthy nodes. */
 static void find_identity(route *t) {
     const char *identity = cluster_router_identity(t->router);
     rp_kv_format format;
@@ -61,7 +63,7 @@ static void find_identity(route *t) {
     if (!identity[0] || strcmp(identity, t->wanted_identity) == 0) return;
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
         if (!cluster_router_node(t->router, i, &s) || strcmp(s.hello->identity, identity) != 0) continue;
-        if (!cluster_kv_format_find(s.hello->kv_format, &format)) continue; /* two formats under one identity: one of the nodes is wrong */
+        if (!cluster_kv_format_find(s.hello->kv_format, &format)) continue; /* the identity includes it: a wrong node */
         pthread_mutex_lock(&t->wake_lock);
         snprintf(t->wanted_identity, sizeof(t->wanted_identity), "%s", identity);
         t->wanted_format = format;
@@ -72,7 +74,8 @@ static void find_identity(route *t) {
     }
 }
 
-/* A new process gets no requests while it has not the schemas that are here. What nodes have besides, or in a later state, is no reason to wait. */
+/* Holds back requests from a new process of a node that lacks schemas of the router. Other schemas of the node, or
+ * later states, do not matter. Returns whether an exchange is due. */
 static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *s, uint64_t ours) {
     const uint64_t epoch = s->hello->epoch, theirs = s->load->schemas;
     if (s->stream != CLUSTER_VIEW_LIVE || s->health != CLUSTER_WELL || epoch == 0) return false;
@@ -89,13 +92,14 @@ static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *
     return n->must_sync && base_clock_us() >= n->sync_after_us;
 }
 
-/* Once for each process of a node. */
+/* Logs an unknown KV format, once for each process of a node. */
 static void look_at_format(route_node *n, const cluster_hello *hello) {
     rp_kv_format format;
-    if (hello->epoch == 0 || hello->epoch == n->format_epoch || cluster_kv_format_find(hello->kv_format, &format)) return;
+    if (hello->epoch == 0 || hello->epoch == n->format_epoch) return;
+    if (cluster_kv_format_find(hello->kv_format, &format)) return;
     n->format_epoch = hello->epoch;
-    base_log(BASE_LOG_ERROR, "route: node '%s' has the KV format '%s', which this router does not know: nothing is planned for it, and its requests "
-                             "are placed by load alone: run the same release on nodes and routers",
+    base_log(BASE_LOG_ERROR, "route: node '%s' has the KV format '%s', which this router does not know: its requests are "
+                             "placed by load alone, without plans: run the same release on nodes and routers",
              n->name, hello->kv_format);
 }
 
@@ -118,7 +122,7 @@ void route_planner_look(route *t) {
 
 /* ---- the thread ---- */
 
-/* Returns whether it succeeded. */
+/* Replaces the planning engine. Returns whether it succeeded. */
 static bool planner_replace(route *t) {
     rp_error err;
     pthread_mutex_lock(&t->wake_lock);
@@ -127,7 +131,7 @@ static bool planner_replace(route *t) {
     t->n_ctx = t->wanted_ctx;
     pthread_mutex_unlock(&t->wake_lock);
     const int rc = model_pool_reload(t->server->models, &err);
-    if (rc) base_log(BASE_LOG_WARN, "route: plans for identity %.16s: %s", t->identity, err.message);
+    if (rc) base_log(BASE_LOG_WARN, "route: cannot plan for identity %.16s: %s", t->identity, err.message);
     else {
         pthread_mutex_lock(&t->lock);
         cluster_router_set_identity(t->router, t->identity);
@@ -137,10 +141,12 @@ static bool planner_replace(route *t) {
     return rc == 0;
 }
 
-/* The next node with which schemas are to be exchanged, in turn: one that hangs has no more of them than others; -1: none. */
+/* The next node for an exchange of schemas, in turn, so that a node that hangs does not get more exchanges than others;
+ * -1: none. */
 static int32_t take_unsynced(route *t) {
     const uint64_t now = base_clock_us();
     int32_t found = -1;
+    BASE_ASSERT(t->last_synced >= 0 && t->last_synced < CLUSTER_MAX_NODES);
     pthread_mutex_lock(&t->lock);
     for (int32_t k = 1; k <= CLUSTER_MAX_NODES && found < 0; k++) {
         const int32_t i = (t->last_synced + k) % CLUSTER_MAX_NODES;
@@ -151,7 +157,7 @@ static int32_t take_unsynced(route *t) {
     return found;
 }
 
-/* Schemas are exchanged with all nodes with which it is due, but an engine for plans that is wanted comes first. */
+/* Exchanges schemas with all nodes for which it is due, unless a new planning engine is wanted. */
 static void planner_exchange(route *t) {
     bool must_leave = false;
     for (int32_t node; !must_leave && (node = take_unsynced(t)) >= 0;) {
@@ -162,7 +168,7 @@ static void planner_exchange(route *t) {
     }
 }
 
-/* Waits until there is something to do; replaces_us: not before, an engine. Returns whether it is one. */
+/* Waits for work. replaces_us: earliest time of a new engine. Returns whether the work is a new engine. */
 static bool planner_wait(route *t, uint64_t replaces_us) {
     for (;;) {
         const bool replaces = strcmp(t->wanted_identity, t->identity) != 0 || t->must_replace, may = base_clock_us() >= replaces_us;

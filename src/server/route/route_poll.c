@@ -9,13 +9,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 
-#define MOST_EVENTS 64 /* of a turn */
+#define MOST_EVENTS 64 /* of one wait */
 
-/* curl tells which sockets it waits for. One that was closed has left by itself. */
+/* curl's callback: the events of a socket. epoll removes closed sockets by itself. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *socket) {
     const route_poll *p = user;
     struct epoll_event e = {.data.fd = fd};
@@ -40,6 +41,7 @@ static int on_timer(CURLM *multi, long timeout_ms, void *user) {
 
 int route_poll_open(route_poll *p, rp_error *err) {
     struct epoll_event e = {.events = EPOLLIN};
+    BASE_ASSERT(!p->multi); /* closed */
     *p = (route_poll){.epoll = epoll_create1(EPOLL_CLOEXEC), .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .due_us = UINT64_MAX};
     e.data.fd = p->wake;
     if (p->epoll < 0 || p->wake < 0 || epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &e)) base_fail_errno(err, "cannot make", "epoll");
@@ -58,14 +60,14 @@ int route_poll_open(route_poll *p, rp_error *err) {
 
 void route_poll_close(route_poll *p) {
     if (!p->multi) return;
-    curl_multi_cleanup(p->multi); /* closes connections, and says so */
+    curl_multi_cleanup(p->multi); /* closes connections, which calls on_socket */
     close(p->epoll);
     close(p->wake);
     *p = (route_poll){0};
 }
 
 void route_poll_wake(const route_poll *p) {
-    if (p->multi) (void)eventfd_write(p->wake, 1); /* fails only if it is full: then it wakes */
+    if (p->multi) (void)eventfd_write(p->wake, 1); /* fails only if the counter is full: it is awake then */
 }
 
 static int milliseconds_until(uint64_t due_us, int most_ms) {
@@ -84,7 +86,7 @@ static void take_event(route_poll *p, const struct epoll_event *e) {
     if (e->events & (EPOLLIN | EPOLLHUP)) what |= CURL_CSELECT_IN;
     if (e->events & EPOLLOUT) what |= CURL_CSELECT_OUT;
     if (e->events & EPOLLERR) what |= CURL_CSELECT_ERR;
-    curl_multi_socket_action(p->multi, e->data.fd, what, &running); /* one that was closed in this turn is none of curl's */
+    curl_multi_socket_action(p->multi, e->data.fd, what, &running); /* curl ignores sockets that it has closed meanwhile */
 }
 
 void route_poll_wait(route_poll *p, int most_ms) {
@@ -93,6 +95,6 @@ void route_poll_wait(route_poll *p, int most_ms) {
     const int n = epoll_wait(p->epoll, events, MOST_EVENTS, milliseconds_until(p->due_us, most_ms));
     for (int i = 0; i < n; i++) take_event(p, &events[i]);
     if (p->due_us > base_clock_us()) return;
-    p->due_us = UINT64_MAX; /* curl says when it is due again */
+    p->due_us = UINT64_MAX; /* curl sets its next timer */
     curl_multi_socket_action(p->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_poll.h: libcurl's transfers over epoll: what a turn costs depends on the sockets that have something, not on how many nodes there are. One
- * thread, which also adds handles to `multi`; any thread may wake it. */
+/* route_poll.h: libcurl's transfers over epoll: the cost of a call is proportional to the ready sockets, not to the
+ * number of nodes. One thread, which also adds handles to `multi`; any thread may wake it. */
 #ifndef SERVER_ROUTE_POLL_H
 #define SERVER_ROUTE_POLL_H
 
@@ -9,17 +9,18 @@
 
 #include "reprise.h"
 
-/* Zero-initialised it is closed. It does not move while it is open. */
+/* Zero-initialise: closed. Its address must not change while it is open. */
 typedef struct route_poll {
     CURLM *multi;
     int epoll, wake; /* wake: an eventfd */
-    uint64_t due_us; /* when curl wants to be called, whatever happens; UINT64_MAX: never */
+    uint64_t due_us; /* curl's timer; UINT64_MAX: none */
 } route_poll;
 
 int route_poll_open(route_poll *p, rp_error *err);
-void route_poll_close(route_poll *p); /* no handle is left */
+void route_poll_close(route_poll *p); /* all handles must be removed */
 void route_poll_wake(const route_poll *p);
-/* Waits until there is something to do, at most so long, and lets curl do it. Handles that were added meanwhile begin without waiting. */
+/* Waits for events, at most most_ms, and lets curl process them. Handles that were added before start without a
+ * wait. */
 void route_poll_wait(route_poll *p, int most_ms);
 
 #endif

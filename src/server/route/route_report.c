@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_report.c: why a request went where it went: the router's report, for explain (route_internal.h). Owns nothing. */
+/* route_report.c: the router's report of a request for explain: candidates, attempts and times (route_internal.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "server/answers/report_ring.h"
 #include "server/route/route_internal.h"
 
-#define MAX_CANDIDATES 64 /* that a report lists */
+#define MAX_CANDIDATES 64 /* in a report */
 
 static double rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
@@ -22,12 +22,12 @@ static double since_arrival_ms(const route_request *rr, uint64_t us) {
     return us > rr->x->arrived_us ? rounded((double)(us - rr->x->arrived_us) / 1e3) : 0;
 }
 
-/* When the client got the first byte: a whole reply comes at its end, which is now. */
+/* When the client got the first byte; of a reply without a stream, now. */
 static double first_byte_ms(const route_request *rr) { return since_arrival_ms(rr, rr->first_us ? rr->first_us : base_clock_us()); }
 
-/* ---- candidates: written by hand, since a request has as many as there are nodes ---- */
+/* ---- candidates: as text, because a request has as many as there are nodes ---- */
 
-/* A number of milliseconds, in thousandths. */
+/* Writes milliseconds with three decimals. */
 static size_t write_ms(char *to, double ms) {
     char digits[24];
     size_t n = 0, used = 0;
@@ -42,7 +42,7 @@ static size_t write_ms(char *to, double ms) {
     return used;
 }
 
-/* The operator's name of a node: characters that JSON does not take as they are become '?'. */
+/* Writes the name of a node: characters that JSON would escape become '?'. */
 static size_t write_name(char *to, const char *name) {
     size_t used = 0;
     for (size_t left = strlen(name), n; left > 0; name += n, left -= n) {
@@ -71,12 +71,12 @@ static int add_candidate(base_buffer *b, const route_request *rr, const cluster_
         n += (size_t)snprintf(text + n, sizeof(text) - n, ",\"%s\":", names[i]);
         n += write_ms(text + n, values[i]);
     }
-    BASE_ASSERT(n < sizeof(text)); /* names and numbers have their greatest lengths */
+    BASE_ASSERT(n < sizeof(text)); /* CANDIDATE_BYTES is for the longest names and numbers */
     text[n++] = '}';
     return base_buffer_append(b, text, n);
 }
 
-/* To the report, which is a whole object. */
+/* Appends the candidates to the report, a complete object. */
 static int add_candidates(base_buffer *b, const route_request *rr) {
     base_buffer_truncate(b, b->len - 1);
     int rc = base_buffer_append_str(b, ",\"candidates\":[");

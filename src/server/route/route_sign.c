@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_sign.c: what every request to a node has: curl's settings, and headers with the router's signature (cluster/signature.h). Owns nothing; any
- * thread. */
+/* route_sign.c: settings and signature headers of every request to a node (cluster/signature.h). Any thread. */
 #include <string.h>
 
 #include <sodium.h>
@@ -8,7 +7,7 @@
 #include "server/http/http_stream.h"
 #include "server/route/route_internal.h"
 
-#define IDLE_S 60L /* a connection that was idle for longer is not used again: nodes close theirs after --idle-timeout (75) */
+#define IDLE_S 60L /* greatest idle time of a reused connection: nodes close them after --idle-timeout (75) */
 
 void route_curl_settings(CURL *easy, const char *url) {
     curl_easy_setopt(easy, CURLOPT_URL, url);

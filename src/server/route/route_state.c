@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_state.c: what any thread may do to a router's state: mark a handle, wake the network thread, name a node, stop its requests
- * (route_internal.h). Owns nothing, and uses only route_poll.c of this folder. */
+/* route_state.c: small changes of a router's state from any thread: mark a transfer, wake the network thread, name a
+ * node, drain a node (route_internal.h). Uses only route_poll.c of this folder. */
 #include "server/route/route_internal.h"
 
 #include "base/check.h"

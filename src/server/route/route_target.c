@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_target.c: what of a client's request is sent to nodes: path and query, headers. Owns nothing. Workers. */
+/* route_target.c: the parts of a client's request that are sent to nodes: path and query, headers. Workers. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -22,7 +22,7 @@ typedef struct query_writer {
     bool has_one;
 } query_writer;
 
-/* node: the router's own parameter. */
+/* Omits `node`, a parameter of the router itself. */
 static enum MHD_Result add_argument(void *cls, enum MHD_ValueKind kind, const char *name, const char *value) {
     query_writer *w = cls;
     (void)kind;
@@ -44,8 +44,6 @@ char *route_target_of(server_request *x) {
     return target;
 }
 
-/* Those that a node looks at; a key of the query (Gemini) as a header, for requests of the router with another query. Of its own, a client's
- * x-reprise-... are not among them. */
 typedef struct target_sessions {
     const server_request *x;
     struct curl_slist *list;
@@ -58,11 +56,13 @@ static bool add_session_header(void *user, const char *name) {
     return s->list != NULL;
 }
 
+/* Headers that a node uses, without a client's x-reprise-... ones. A key in the query (Gemini) becomes a header,
+ * because requests of the router may have another query. */
 struct curl_slist *route_headers_of(server_request *x, bool *failed) {
     static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version",
                                         "anthropic-beta",
                                         "traceparent", "tracestate", "User-Agent"};
-    struct curl_slist *list = route_add_line(NULL, "Expect:"); /* curl's own: a node answers without it */
+    struct curl_slist *list = route_add_line(NULL, "Expect:"); /* removes curl's own header */
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && list; i++) {
         const char *value = strcmp(names[i], "Content-Type") == 0 ? request_media(x) : server_request_header(x, names[i]);
         if (value && value[0]) list = route_add_header(list, names[i], value);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_transfer.c: a request on its way to a node, and the reply (route_internal.h). Owns curl's handle and the headers. The network thread.
+/* route_transfer.c: the transfer of a request to a node, and of the reply (route_internal.h). Owns curl's handle and
+ * the headers. The network thread.
  *
  *   a stream          200, text/event-stream or lines of JSON: relayed frame by frame, up to a mark
- *   any other reply   held until it is complete, so that another node can be asked instead; beyond ROUTE_HELD_BYTES it is relayed, too
+ *   any other reply   held until it is complete, so that a failed request can be retried; beyond ROUTE_HELD_BYTES it is
+ *                     relayed, too
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,14 +19,14 @@
 #include "server/http/request_memory.h"
 #include "server/route/route_internal.h"
 
-#define HEAD_BYTES ((size_t)64 << 10) /* of a node's reply */
+#define HEAD_BYTES ((size_t)64 << 10) /* limit of a reply's head */
 
 struct route_transfer {
     route_handle handle; /* first */
     route *t;
     route_request *rr; /* NULL: dropped. Under lock */
     struct curl_slist *headers;
-    route_part body[2]; /* of the client, which ends with rr; tokens */
+    route_part body[2]; /* the client's body, which belongs to rr; tokens */
     size_t sent;
     int32_t *tokens; /* owned */
     int status;
@@ -33,9 +35,9 @@ struct route_transfer {
     size_t head_bytes;
     cluster_refusal refusal;
     bool has_marks, relays;
-    base_buffer bytes; /* of a relayed reply: for the client */
+    base_buffer bytes; /* of a relayed reply, for the client */
     base_buffer held;
-    const char *broken; /* the reply is wrong: static; NULL: it is not */
+    const char *broken; /* why the reply is invalid: static; NULL: it is valid */
 };
 
 void route_transfer_free(route_transfer *tr) {
@@ -63,7 +65,7 @@ static bool is_header(const char *line, size_t n, const char *name, char *value,
     return true;
 }
 
-/* Bytes went to the node, or came from it. */
+/* A sign of life: bytes were sent to the node, or received from it. */
 static void transfer_heard(route_transfer *tr, bool of_node) {
     pthread_mutex_lock(&tr->t->lock);
     if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), of_node);
@@ -92,14 +94,15 @@ static bool is_stream_type(const char *type) { return strncmp(type, "text/event-
 
 /* ---- the reply's body ---- */
 
-/* Under lock: the client gets its first bytes, or some more. */
+/* Passes new bytes on to the client. Under lock. */
 static void transfer_relay(route_transfer *tr) {
     route_request *rr = tr->rr;
+    BASE_ASSERT(tr->relays && rr->transfer == tr);
     if (tr->bytes.len == 0) return;
     if (!rr->r.began) cluster_router_began(tr->t->router, &rr->r);
-    if (!tr->rr) return; /* refused after its prefill */
+    if (!tr->rr) return; /* refused after the prefill */
     if (rr->first_us == 0) {
-        base_buffer_clear(&rr->held); /* another node's refusal */
+        base_buffer_clear(&rr->held); /* an earlier refusal of another node */
         rr->status = tr->status;
         snprintf(rr->content_type, sizeof(rr->content_type), "%s", tr->content_type);
         rr->first_us = base_clock_us();
@@ -109,7 +112,7 @@ static void transfer_relay(route_transfer *tr) {
     cluster_router_progress(tr->t->router, &rr->r, (int32_t)route_frames_n_tokens(&rr->frames));
 }
 
-/* Under lock: the reply is passed on from here on. */
+/* From here on the reply is passed on. Under lock. */
 static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     BASE_ASSERT(!tr->relays && tr->rr->transfer == tr);
     tr->relays = true;
@@ -136,26 +139,27 @@ static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
         base_buffer_free(&held);
         if (failed) return false;
     }
-    if (!is_fine && tr->held.len + n > ROUTE_HELD_BYTES) { /* no node says so much of an error */
+    if (!is_fine && tr->held.len + n > ROUTE_HELD_BYTES) { /* errors are shorter */
         tr->broken = "endless error";
         return false;
     }
     if (!tr->relays) return base_buffer_append(&tr->held, bytes, n) == 0;
     const int rc = route_frames_feed(&rr->frames, bytes, n, &tr->bytes);
     if (rc) tr->broken = frames_failure(rc);
-    transfer_relay(tr); /* on an error, what came before it: another node goes on after the last mark */
+    transfer_relay(tr); /* also before an error: another node continues after the last mark */
     return rc == 0;
 }
 
-static bool client_is_behind(route_request *rr) {
+/* Does the client read more slowly than the node writes? Pauses the transfer then. */
+static bool client_is_slow(route_request *rr) {
     server_request *x = rr->x;
     pthread_mutex_lock(&x->lock);
-    const bool behind = rr->out.len >= ROUTE_UNREAD_BYTES ||
-                        (rr->out.len > 0 && atomic_load(&x->server->pending_bytes) > x->server->options.reply_buffer_bytes);
-    rr->is_paused = behind;
+    const bool slow = rr->out.len >= ROUTE_UNREAD_BYTES ||
+                      (rr->out.len > 0 && atomic_load(&x->server->pending_bytes) > x->server->options.reply_buffer_bytes);
+    rr->is_paused = slow;
     pthread_mutex_unlock(&x->lock);
-    if (behind) atomic_fetch_add(&x->server->counts.pauses, 1);
-    return behind;
+    if (slow) atomic_fetch_add(&x->server->counts.pauses, 1);
+    return slow;
 }
 
 static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
@@ -165,7 +169,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
     pthread_mutex_lock(&tr->t->lock);
     if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), true);
     if (!tr->rr) result = 0; /* dropped: the transfer ends */
-    else if (tr->relays && client_is_behind(tr->rr)) result = CURL_WRITEFUNC_PAUSE;
+    else if (tr->relays && client_is_slow(tr->rr)) result = CURL_WRITEFUNC_PAUSE;
     else {
         const request_memory_visit visit = request_memory_enter(tr->rr->x);
         if (!transfer_take(tr, bytes, n)) result = 0;
@@ -197,7 +201,7 @@ static size_t transfer_send(route_transfer *tr, char *to, size_t n) {
     return written;
 }
 
-/* The client's body is the request's: once that has ended, which is under lock, it may be freed at any time. */
+/* The body belongs to the request, which may be freed once it has ended: it is read under lock. */
 static size_t on_send(char *to, size_t size, size_t n, void *user) {
     route_transfer *tr = user;
     pthread_mutex_lock(&tr->t->lock);
@@ -207,7 +211,7 @@ static size_t on_send(char *to, size_t size, size_t n, void *user) {
     return written;
 }
 
-/* On a connection that the node has closed meanwhile, curl sends it again on a new one. */
+/* If the node has closed an idle connection, curl sends the request again on a new one. */
 static int on_seek(void *user, curl_off_t offset, int origin) {
     route_transfer *tr = user;
     if (origin != SEEK_SET || offset < 0) return CURL_SEEKFUNC_FAIL;
@@ -215,7 +219,7 @@ static int on_seek(void *user, curl_off_t offset, int origin) {
     return CURL_SEEKFUNC_OK;
 }
 
-/* The tokens so far are the end of the body: little-endian, as they are here. */
+/* Appends the tokens so far to the body: little-endian, as in memory. */
 static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
     const route_frames *f = &tr->rr->frames;
     const cluster_resume r = {route_frames_n_tokens(f), f->text_bytes, f->n_frames};
@@ -227,7 +231,7 @@ static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
     return RP_OK;
 }
 
-/* A node counts a deadline from when it gets the request: what is left of it, at least 1. */
+/* The rest of a deadline, which the node counts from the arrival of the request; at least 1. */
 static int64_t milliseconds_left(uint64_t deadline_us) {
     const uint64_t now = base_clock_us();
     return deadline_us > now ? (int64_t)((deadline_us - now + 999) / 1000) : 1;
@@ -261,7 +265,8 @@ static int transfer_prepare(route_transfer *tr, const route_node *n) {
     if (!cluster_router_node(tr->t->router, n->number, &node)) return RP_ERR_NAME;
     tr->body[0] = (route_part){rr->x->body.data ? rr->x->body.data : "", rr->x->body.len};
     if (!(tr->handle.easy = curl_easy_init()) || add_headers(tr, &node)) return RP_ERR_MEMORY;
-    snprintf(url, sizeof(url), "%s%s", n->url, rr->target);
+    const int length = snprintf(url, sizeof(url), "%s%s", n->url, rr->target);
+    BASE_ASSERT(length > 0 && (size_t)length < sizeof(url)); /* else the node would not get the signed target */
     route_curl_settings(tr->handle.easy, url);
     curl_easy_setopt(tr->handle.easy, CURLOPT_POST, 1L);
     curl_easy_setopt(tr->handle.easy, CURLOPT_CUSTOMREQUEST, rr->x->method);
@@ -279,7 +284,6 @@ static int transfer_prepare(route_transfer *tr, const route_node *n) {
     return RP_OK;
 }
 
-/* An attempt that the cluster_router ended: the node, or its work on the request, gave no sign of life. */
 void route_note_silence(route_request *rr) {
     if (rr->n_attempts > 0 && rr->n_attempts <= ROUTE_ATTEMPTS && !rr->attempts[rr->n_attempts - 1].failure)
         rr->attempts[rr->n_attempts - 1].failure = "no sign of life";
@@ -329,9 +333,9 @@ void route_transfer_drop(route_request *rr) {
     route_mark(rr->t, &tr->handle);
 }
 
-/* ---- its end ---- */
+/* ---- the end of a transfer ---- */
 
-/* The reply as it is, for a client that gets it. */
+/* Keeps the reply for the client. */
 static void keep_reply(route_transfer *tr) {
     route_request *rr = tr->rr;
     base_buffer_free(&rr->held);
@@ -363,7 +367,7 @@ static void transfer_succeed(route_transfer *tr) {
     if (!tr->relays) keep_reply(tr);
     else {
         transfer_relay(tr);
-        if (!tr->rr) return; /* refused after its prefill: the request may be freed */
+        if (!tr->rr) return; /* refused after the prefill: the request may be freed */
     }
     rr->transfer = NULL;
     tr->rr = NULL;
