@@ -300,7 +300,7 @@ static void every_allocation_fails_cleanly(void **state) {
             rp_engine *e = engine_after_edit(&x, ends + SPANS - spans, spans);
             rp_request q = rp_request_defaults();
             rp_result *result = NULL;
-            q.text = x.new_text;
+            q.prompt = rp_prompt_text(x.new_text);
             q.max_tokens = 1;
             q.shifted_reuse = 0;
             base_alloc_count();

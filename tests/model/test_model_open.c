@@ -368,13 +368,12 @@ static void add_list_of_the_mock(gguf_writer *w) { gguf_writer_strings(w, "mock.
 static void a_mock_has_no_windows(void **state) {
     (void)state;
     const gguf_variant v = {.add = add_list_of_the_mock};
-    rp_model_options options = rp_model_options_defaults();
+    const rp_mock_options options = {.struct_size = sizeof(options)};
     rp_error err = {0};
     rp_model *m = NULL;
     char path[64];
-    options.mock = true;
     gguf_variant_write(golden_find(models, "llama")->path, &v, path);
-    if (model_open(&m, path, &options, &err)) fail_msg("%s", err.message);
+    if (model_open_mock(&m, path, &options, &err)) fail_msg("%s", err.message);
     unlink(path);
     assert_int_equal(m->net.layers[0].window, 0);
     model_close(m);
