@@ -40,7 +40,10 @@
 #define DRAIN_MS 60000
 #define MAX_STEPS (1 << 20) /* background steps */
 
-typedef enum subject { OFF, EVERY, AGAIN, SUBJECTS } subject;
+typedef enum subject { OFF,
+                       EVERY,
+                       AGAIN,
+                       SUBJECTS } subject;
 static const char *const names[] = {"off", "every", "again"};
 
 typedef struct request {
@@ -201,7 +204,8 @@ static void report(bench *b) {
     bench_median(b->whole_without, b->n);
     double first_less = at(b->first_without, b->n, 0.99), whole_less = at(b->whole_without, b->n, 0.99);
     printf("\nOf the requests of every %.1f %% were held up by a step of the background, or behind one that was; p99 of that wait %.2f ms, longest %.2f. Without these\n"
-           "waits p99 would be %.2f and %.2f: they add %.1f %% and %.1f %%.\n", 100.0 * (double)held / (double)b->n, at(b->waits, b->n, 0.99),
+           "waits p99 would be %.2f and %.2f: they add %.1f %% and %.1f %%.\n",
+           100.0 * (double)held / (double)b->n, at(b->waits, b->n, 0.99),
            b->waits[b->n - 1], first_less, whole_less, (first[EVERY] / first_less - 1) * 100, (whole[EVERY] / whole_less - 1) * 100);
     bool reached = first[EVERY] <= 1.05 * first[OFF] && whole[EVERY] <= 1.05 * whole[OFF];
     printf("\nTarget: p99 of every within 5 %% of off: %s (again: %+.1f %% and %+.1f %%).\n", reached ? "reached" : "missed",
@@ -240,8 +244,7 @@ static void open_all(bench *b, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    static const subject orders[6][SUBJECTS] = {{OFF, EVERY, AGAIN}, {EVERY, AGAIN, OFF}, {AGAIN, OFF, EVERY},
-                                                {AGAIN, EVERY, OFF}, {EVERY, OFF, AGAIN}, {OFF, AGAIN, EVERY}};
+    static const subject orders[6][SUBJECTS] = {{OFF, EVERY, AGAIN}, {EVERY, AGAIN, OFF}, {AGAIN, OFF, EVERY}, {AGAIN, EVERY, OFF}, {EVERY, OFF, AGAIN}, {OFF, AGAIN, EVERY}};
     static bench b;
     bench_name = "bench_audit";
     const char *rate = bench_text_after(argc, argv, "--rate", NULL);

@@ -35,7 +35,9 @@
 #define MAX_CALLERS 256
 #define ASKS_EACH 8
 
-typedef enum way { LIBRARY, HTTP, WAYS } way;
+typedef enum way { LIBRARY,
+                   HTTP,
+                   WAYS } way;
 static const char *const way_names[] = {"library", "HTTP"};
 
 typedef struct bench {
@@ -53,13 +55,13 @@ typedef struct bench {
 typedef struct caller {
     bench *b;
     int index;
-    int answer; /* tokens of its current request */
+    int answer;             /* tokens of its current request */
     http_transfer transfer; /* opened on first use */
     unsigned seed;
     way way;
     double first_s; /* time of the first text; 0: none yet */
     bool said_done;
-    long tokens;    /* of all its answers */
+    long tokens; /* of all its answers */
     sse_reader events;
     pthread_t thread;
 } caller;

@@ -40,7 +40,7 @@ typedef struct bench {
     rp_engine *engine;
     times times[2]; /* without tasks, with them */
     unsigned seed;
-    bool busy; /* owned by the engine's thread; changed while it has no task */
+    bool busy;     /* owned by the engine's thread; changed while it has no task */
     uint64_t rows; /* of background tasks */
 } bench;
 

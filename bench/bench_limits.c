@@ -11,7 +11,8 @@
 
 int main(int argc, char **argv) {
     bench_name = "bench_limits";
-    int threads = argc == 3 && strcmp(argv[1], "--threads") == 0 ? atoi(argv[2]) : argc == 1 ? 2 : 0;
+    int threads = argc == 3 && strcmp(argv[1], "--threads") == 0 ? atoi(argv[2]) : argc == 1 ? 2
+                                                                                             : 0;
     if (threads < 1 || threads > BENCH_MAX_THREADS) {
         fprintf(stderr, "usage: bench_limits [--threads N]   (1 to %d)\n", BENCH_MAX_THREADS);
         return 2;

@@ -29,7 +29,7 @@
 
 #define LINE_BYTES 4096
 #define MAX_RUNS 64
-#define DEPTH_TOKENS 2048    /* of a module of the deep context */
+#define DEPTH_TOKENS 2048 /* of a module of the deep context */
 #define DEPTH_MODULES 8
 #define DOCUMENT_TOKENS 1000 /* of a module of the documents */
 #define DOCUMENTS 5
@@ -40,7 +40,7 @@ typedef struct bench {
     unsigned seed; /* of the next text */
     int lead;      /* extra tokens of a text on its own: SentencePiece adds a leading space */
     double runs[MAX_RUNS];
-    double module_s, reduction_s; /* of the last modules that were computed */
+    double module_s, reduction_s;  /* of the last modules that were computed */
     bool has_depth, has_documents; /* loaded schemas */
 } bench;
 

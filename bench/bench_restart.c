@@ -33,8 +33,12 @@
 #define FAST_DISK_GBS 1.0
 #define BUDGET_BYTES ((uint64_t)1 << 30)
 
-typedef enum mode { MODULES, PREFIX, MODES } mode;
-typedef enum reading { LAYERS, WHOLE, READINGS } reading;
+typedef enum mode { MODULES,
+                    PREFIX,
+                    MODES } mode;
+typedef enum reading { LAYERS,
+                       WHOLE,
+                       READINGS } reading;
 static const char *const mode_names[] = {"modules", "prefix"}, *const reading_names[] = {"layer by layer", "span by span"};
 enum { TAILS = 2 }; /* different new texts: for an engine's first request and its second, swapped in the next round */
 static const int depths[] = {1, 2, 4, 8};
@@ -59,7 +63,7 @@ typedef struct bench {
     bench_files files;
     int tokens, modules, fresh, rounds, threads;
     bool has[MODES];
-    bool was_filled; /* by an earlier run: nothing is prefilled for it */
+    bool was_filled;                                   /* by an earlier run: nothing is prefilled for it */
     bench_text schema, prompts[MODES][TAILS], filling; /* filling: a prompt with the same prefix, to be cached */
     float *logits[MODES][TAILS];
     int n_vocab, n_compared, n_different;
@@ -290,8 +294,7 @@ static void report(bench *b) {
            bench_median(b->alone_ms, (size_t)b->n_alone), bench_median(b->open_ms, n));
     printf("Reading the records, not in memory, in pieces of %zu KiB, by threads:", PIECE_BYTES >> 10);
     for (int i = 0; i < N_DEPTHS; i++) printf(" %d: %.2f GB/s%s", depths[i], gbs[i], i + 1 < N_DEPTHS ? "," : ".\n");
-    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more" :
-                            "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
+    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more" : "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
 }
 
@@ -370,7 +373,8 @@ int main(int argc, char **argv) {
     bench_name = "bench_restart";
     if (!read_arguments(&options, argc, argv) || n == 0) {
         fprintf(stderr, "usage: bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N, up to %d] [--threads N] "
-                        "[--dir DIR] [--only modules|prefix] [--kv-format f16,int8,...]\n", MAX_ROUNDS);
+                        "[--dir DIR] [--only modules|prefix] [--kv-format f16,int8,...]\n",
+                MAX_ROUNDS);
         return 2;
     }
     if (rp_model_open(&options.model, argv[1], NULL, &err)) bench_die("model", &err);

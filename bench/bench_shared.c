@@ -27,8 +27,8 @@
 
 #define MAX_SEQUENCES 32
 #define MAX_ROUNDS 64
-#define STEP_ROWS 16     /* minimum per round: few sequences take more steps */
-#define OWN_TOKENS 1024  /* capacity of a sequence for new tokens */
+#define STEP_ROWS 16    /* minimum per round: few sequences take more steps */
+#define OWN_TOKENS 1024 /* capacity of a sequence for new tokens */
 
 typedef struct bench {
     rp_model *model;
@@ -195,8 +195,7 @@ static void open_bench(bench *b, const char *path) {
     kv_shape shape = model_kv_shape(b->model, RP_KV_F16);
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    backend_options o = {.shape = shape, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
-                             .max_rows = MAX_SEQUENCES};
+    backend_options o = {.shape = shape, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads, .max_rows = MAX_SEQUENCES};
     must(backend_open(&b->backend, "cpu", &b->model->net, &o, &err), &err);
     must(b->backend->ops->prepare(b->backend, NULL, NULL, &err), &err);
     must(model_forward_new(&b->forward, b->model, b->backend, MAX_SEQUENCES, MAX_SEQUENCES, &err), &err);

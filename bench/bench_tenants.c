@@ -30,7 +30,10 @@
 #define BUDGET_BYTES ((uint64_t)256 << 20) /* a few rounds: later ones evict earlier ones */
 #define DISK_BYTES ((uint64_t)64 << 20)
 
-typedef enum subject { NOBODY, OTHER, OWN, SUBJECTS } subject;
+typedef enum subject { NOBODY,
+                       OTHER,
+                       OWN,
+                       SUBJECTS } subject;
 
 typedef struct bench {
     rp_model *model;
@@ -103,8 +106,7 @@ static double measure(bench *b, subject s, const char *text, const char *other_t
 }
 
 static void run_round(bench *b, int round) {
-    static const subject orders[6][SUBJECTS] = {{NOBODY, OTHER, OWN}, {OTHER, NOBODY, OWN}, {OWN, NOBODY, OTHER},
-                                                {OWN, OTHER, NOBODY}, {NOBODY, OWN, OTHER}, {OTHER, OWN, NOBODY}};
+    static const subject orders[6][SUBJECTS] = {{NOBODY, OTHER, OWN}, {OTHER, NOBODY, OWN}, {OWN, NOBODY, OTHER}, {OWN, OTHER, NOBODY}, {NOBODY, OWN, OTHER}, {OTHER, OWN, NOBODY}};
     bench_text text = {0}, other = {0};
     make_text(b, (unsigned)(4 * round + 2 * b->modules + 1), &text);
     make_text(b, (unsigned)(4 * round + 2 * b->modules + 2), &other);

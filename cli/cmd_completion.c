@@ -22,8 +22,7 @@ typedef struct completion_options {
 static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 static const cli_option options[] = {
-    {.name = "shell", .kind = CLI_TEXT, .value = "bash|zsh|fish", .offset = offsetof(completion_options, shell), .choices = shells,
-     .required = true, .positional = true, .help = "shell of the script"},
+    {.name = "shell", .kind = CLI_TEXT, .value = "bash|zsh|fish", .offset = offsetof(completion_options, shell), .choices = shells, .required = true, .positional = true, .help = "shell of the script"},
     {.name = NULL},
 };
 
@@ -40,7 +39,11 @@ const cli_command cli_command_completion = {
 
 /* ---- Tables ---- */
 
-typedef enum value_kind { VALUE_NONE, VALUE_ANY, VALUE_WORDS, VALUE_FILE, VALUE_FOLDER } value_kind;
+typedef enum value_kind { VALUE_NONE,
+                          VALUE_ANY,
+                          VALUE_WORDS,
+                          VALUE_FILE,
+                          VALUE_FOLDER } value_kind;
 
 static bool is_shown(const cli_option *o) { return o->help != NULL && !o->positional; }
 
@@ -152,7 +155,8 @@ static void zsh_value(const cli_option *o) {
     if (kind == VALUE_NONE) return;
     putchar(':');
     completion_print_quoted(o->value, "\\:");
-    printf(":%s", kind == VALUE_FILE ? "_files" : kind == VALUE_FOLDER ? "_files -/" : "");
+    printf(":%s", kind == VALUE_FILE ? "_files" : kind == VALUE_FOLDER ? "_files -/"
+                                                                       : "");
     if (kind != VALUE_WORDS) return;
     putchar('(');
     print_words(o->choices, " ");

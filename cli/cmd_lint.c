@@ -20,16 +20,11 @@ typedef struct lint_options {
 
 #define AT(field) offsetof(lint_options, field)
 static const cli_option options[] = {
-    {.name = "schema", .kind = CLI_TEXT, .value = "SCHEMA", .offset = AT(schema), .positional = true,
-     .help = "schema file (PML); without it only the model's chat template is checked"},
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF), for token counts and positions; required"},
-    {.name = "pml", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
-     .help = "sample prompts over the schema: concatenated PML documents, or JSON lines with \"prompt\"; '-' for standard input; may be repeated"},
-    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
-     .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "chat template name (from the model's metadata)"},
+    {.name = "schema", .kind = CLI_TEXT, .value = "SCHEMA", .offset = AT(schema), .positional = true, .help = "schema file (PML); without it only the model's chat template is checked"},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF), for token counts and positions; required"},
+    {.name = "pml", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts), .help = "sample prompts over the schema: concatenated PML documents, or JSON lines with \"prompt\"; '-' for standard input; may be repeated"},
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX, .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
     {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict), .help = "treat warnings as errors in the exit status"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},

@@ -18,14 +18,10 @@ typedef struct quantize_options {
 
 #define AT(field) offsetof(quantize_options, field)
 static const cli_option options[] = {
-    {.name = "in", .kind = CLI_TEXT, .value = "IN", .offset = AT(in), .required = true, .positional = true,
-     .help = "model file (GGUF) in F32, F16 or BF16"},
-    {.name = "out", .kind = CLI_TEXT, .value = "OUT", .offset = AT(out), .required = true, .positional = true,
-     .help = "file to write; it appears only when complete"},
-    {.name = "type", .kind = CLI_TEXT, .value = "TYPE", .offset = AT(type), .required = true, .positional = true,
-     .help = "type of the weights: Q8_0 (8.5 bits per weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
-    {.name = "threads", .letter = 't', .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 256,
-     .help = "number of threads; 0: one per processor (0)"},
+    {.name = "in", .kind = CLI_TEXT, .value = "IN", .offset = AT(in), .required = true, .positional = true, .help = "model file (GGUF) in F32, F16 or BF16"},
+    {.name = "out", .kind = CLI_TEXT, .value = "OUT", .offset = AT(out), .required = true, .positional = true, .help = "file to write; it appears only when complete"},
+    {.name = "type", .kind = CLI_TEXT, .value = "TYPE", .offset = AT(type), .required = true, .positional = true, .help = "type of the weights: Q8_0 (8.5 bits per weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
+    {.name = "threads", .letter = 't', .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 256, .help = "number of threads; 0: one per processor (0)"},
     {.name = NULL},
 };
 #undef AT

@@ -37,61 +37,41 @@ static const char *const reuse_names[] = {"on", "off", "exact", "auto", NULL}; /
 
 #define AT(field) offsetof(run_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
-    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
-     .help = "schema file (PML) of prompt modules; may be repeated"},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas), .help = "schema file (PML) of prompt modules; may be repeated"},
     RUN_PROMPTS_ROWS(run_options, prompts),
-    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
-     .help = "maximum number of tokens to generate (128; with --json-schema, --tools or --thinking 1024)"},
+    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX, .help = "maximum number of tokens to generate (128; with --json-schema, --tools or --thinking 1024)"},
     CLI_SAMPLING_ROWS(run_options, sampling),
     CLI_LOGPROBS_ROW(run_options, sampling),
-    {.name = "grammar", .kind = CLI_TEXT, .value = "FILE", .offset = AT(grammar),
-     .help = "constrain answers to the rule `root` of this GBNF grammar"},
+    {.name = "grammar", .kind = CLI_TEXT, .value = "FILE", .offset = AT(grammar), .help = "constrain answers to the rule `root` of this GBNF grammar"},
     RUN_JSON_SCHEMA_ROW(run_options, form.json_schema),
     RUN_TOOLS_ROWS(run_options, form),
-    {.name = "grammar-trigger", .kind = CLI_TEXT, .value = "STRING", .offset = AT(grammar_trigger),
-     .help = "apply the grammar only after this text first appears in the answer"},
+    {.name = "grammar-trigger", .kind = CLI_TEXT, .value = "STRING", .offset = AT(grammar_trigger), .help = "apply the grammar only after this text first appears in the answer"},
     {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "continue after the end-of-text token"},
-    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact|auto", .offset = AT(reuse), .choices = reuse_names,
-     .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens; auto: on, and text that was "
-             "computed before at other places, approximately (on)"},
-    {.name = "quality", .kind = CLI_TEXT, .value = "Q", .offset = AT(quality),
-     .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
-             "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
-             "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or the schema"},
-    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
-     .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
-             "answer (all)"},
-    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
-     .help = "with --kv-keep: which slots: " CLI_KV_METHODS " (snapkv)"},
-    {.name = "context-shift", .kind = CLI_FLAG, .offset = AT(context_shift),
-     .help = "an answer that reaches the end of the context continues without the oldest tokens, up to --max-tokens"},
-    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
-     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
-             "not change (0)"},
-    {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX,
-     .help = "after an edit inside a cached prompt, reuse the suffix at its new positions and recompute its first K "
-             "tokens; approximate; -1: off (-1)"},
-    {.name = "lora", .kind = CLI_TEXT, .value = "FILE", .offset = AT(lora),
-     .help = "LoRA adapter (GGUF); an activated one is on from its invocation tokens on"},
-    {.name = "lora-scale", .kind = CLI_REAL, .value = "X", .offset = AT(lora_scale), .min = -1000, .max = 1000,
-     .help = "with --lora: factor of what the adapter adds (1)"},
-    {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant),
-     .help = "tenant of the prompts: no other tenant can hit the KV of their text and answers; schemas are shared (the operator)"},
+    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact|auto", .offset = AT(reuse), .choices = reuse_names, .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens; auto: on, and text that was "
+                                                                                                                             "computed before at other places, approximately (on)"},
+    {.name = "quality", .kind = CLI_TEXT, .value = "Q", .offset = AT(quality), .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
+                                                                                       "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
+                                                                                       "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or the schema"},
+    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep), .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
+                                                                                             "answer (all)"},
+    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method), .help = "with --kv-keep: which slots: " CLI_KV_METHODS " (snapkv)"},
+    {.name = "context-shift", .kind = CLI_FLAG, .offset = AT(context_shift), .help = "an answer that reaches the end of the context continues without the oldest tokens, up to --max-tokens"},
+    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT, .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
+                                                                                                                             "not change (0)"},
+    {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX, .help = "after an edit inside a cached prompt, reuse the suffix at its new positions and recompute its first K "
+                                                                                                                               "tokens; approximate; -1: off (-1)"},
+    {.name = "lora", .kind = CLI_TEXT, .value = "FILE", .offset = AT(lora), .help = "LoRA adapter (GGUF); an activated one is on from its invocation tokens on"},
+    {.name = "lora-scale", .kind = CLI_REAL, .value = "X", .offset = AT(lora_scale), .min = -1000, .max = 1000, .help = "with --lora: factor of what the adapter adds (1)"},
+    {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant), .help = "tenant of the prompts: no other tenant can hit the KV of their text and answers; schemas are shared (the operator)"},
     CLI_ENGINE_ROWS(run_options, engine, 't'),
     CLI_STORE_ROWS(run_options, engine),
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "chat template name (from the model's metadata)"},
-    {.name = "repeat", .kind = CLI_INT, .value = "N", .offset = AT(repeat), .min = 1, .max = INT32_MAX,
-     .help = "run each prompt N times and report the timings of each run (1)"},
-    {.name = "dump-logits", .kind = CLI_TEXT, .value = "FILE", .offset = AT(dump_logits),
-     .help = "write the logits of each decoding step to this file, as little-endian f32"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "repeat", .kind = CLI_INT, .value = "N", .offset = AT(repeat), .min = 1, .max = INT32_MAX, .help = "run each prompt N times and report the timings of each run (1)"},
+    {.name = "dump-logits", .kind = CLI_TEXT, .value = "FILE", .offset = AT(dump_logits), .help = "write the logits of each decoding step to this file, as little-endian f32"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one line of JSON per answer"},
-    {.name = "explain", .kind = CLI_FLAG, .offset = AT(explain),
-     .help = "print the source and the miss reason of each prompt part on standard error"},
-    {.name = "verbose", .letter = 'v', .kind = CLI_FLAG, .offset = AT(verbose),
-     .help = "print the summary line even if standard error is not a terminal"},
+    {.name = "explain", .kind = CLI_FLAG, .offset = AT(explain), .help = "print the source and the miss reason of each prompt part on standard error"},
+    {.name = "verbose", .letter = 'v', .kind = CLI_FLAG, .offset = AT(verbose), .help = "print the summary line even if standard error is not a terminal"},
     {.name = NULL},
 };
 #undef AT
@@ -124,11 +104,11 @@ typedef struct run_state {
     char *grammar; /* owned: of --grammar; NULL: none */
     FILE *dump;
     cli_answer answer;
-    rp_chat_reader *reader;    /* of an answer with a form, while it is streamed; NULL: its text is printed as it is */
-    bool to_terminal;          /* standard output is a terminal */
-    bool line_is_open;         /* the last streamed text has no line end yet */
-    bool shows_reasoning;      /* on standard error */
-    bool reasoning_is_open;    /* its last line has no end yet */
+    rp_chat_reader *reader; /* of an answer with a form, while it is streamed; NULL: its text is printed as it is */
+    bool to_terminal;       /* standard output is a terminal */
+    bool line_is_open;      /* the last streamed text has no line end yet */
+    bool shows_reasoning;   /* on standard error */
+    bool reasoning_is_open; /* its last line has no end yet */
 } run_state;
 
 /* ---- Callbacks ---- */
@@ -264,7 +244,8 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.n_kept_shares = o->explain ? RP_MAX_KEPT_SHARES : 0;
     r.max_tokens = max_tokens(s);
     cli_sampling_apply(&s->sampling, s->bias, s->n_bias, &r);
-    r.grammar = in->chat != NULL ? NULL : s->grammar != NULL ? s->grammar : s->form.grammar;
+    r.grammar = in->chat != NULL ? NULL : s->grammar != NULL ? s->grammar
+                                                             : s->form.grammar;
     r.grammar_trigger = o->grammar_trigger;
     r.ignore_eos = o->ignore_eos;
     r.context_shift = o->context_shift;
@@ -399,8 +380,7 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1,
-                     .lora_scale = 1};
+    run_options o = {.shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1, .lora_scale = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -67,7 +67,8 @@ static const char *document_end(const char *s, const char *end) {
         else {
             s = tag_end(s, end);
             bool closes = tag + 1 < end && tag[1] == '/', empty = s - tag > 1 && s[-2] == '/';
-            depth += closes ? -1 : empty ? 0 : 1;
+            depth += closes ? -1 : empty ? 0
+                                         : 1;
             if (depth <= 0) return s;
         }
     }

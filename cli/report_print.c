@@ -95,7 +95,8 @@ static void print_mismatch(const json_t *d) {
     const char *message = report_text(d, "message");
     if (!json_is_object(d)) return;
     printf("\n"
-           "prompt differs from the cached prefix at token %.0f, in %s\n", report_number(d, "token"), message[0] != '\0' ? message : report_text(d, "module"));
+           "prompt differs from the cached prefix at token %.0f, in %s\n",
+           report_number(d, "token"), message[0] != '\0' ? message : report_text(d, "module"));
     static const char *const fields[] = {"before", "prompt", "cached"}, *const words[] = {"after", "prompt", "cached"};
     for (int i = 0; i < 3; i++) {
         printf("  %-10s ", words[i]);

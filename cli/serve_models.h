@@ -15,12 +15,12 @@
 typedef struct serve_models serve_models;
 
 typedef struct serve_models_options {
-    const cli_list *models;   /* [NAME=]FILE */
-    const char *name;         /* of a single model without NAME; NULL: from its file */
-    const char *chat_format;  /* NULL: from the model's file */
-    const cli_list *schemas;  /* files, for each model */
+    const cli_list *models;      /* [NAME=]FILE */
+    const char *name;            /* of a single model without NAME; NULL: from its file */
+    const char *chat_format;     /* NULL: from the model's file */
+    const cli_list *schemas;     /* files, for each model */
     const rp_mock_options *mock; /* all models are mocks (reprise_test.h); NULL: none is */
-    rp_engine_options engine; /* of each model; its ram_bytes and store_budget_bytes are for all together */
+    rp_engine_options engine;    /* of each model; its ram_bytes and store_budget_bytes are for all together */
 } serve_models_options;
 
 /* Checks the names. With several models, also opens all files and closes them again, so that errors are found at the start. Borrows what the options

@@ -26,7 +26,8 @@ void serve_reload_block(void) {
 }
 
 /* Uses the log's queue: a reader of standard error that has stopped must not block this thread. */
-CLI_PRINTF(1, 2) static void reload_log(const char *format, ...) {
+CLI_PRINTF(1, 2)
+static void reload_log(const char *format, ...) {
     char line[sizeof(((rp_error *)NULL)->message) + 64];
     va_list args;
     va_start(args, format);

@@ -14,8 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define MOST_TEXT 256
 #define LITTLE_ROOM 20000
 
-static const char *const words[] = {"",   "a",    "b",   "ab", "0",    "12",   "\"",       "\":",          "{",                "}",
-                                    "[",  "]",    ",",   " ",  "\n",   "-",    "x",        "\\",           "u0",               "true",
+static const char *const words[] = {"", "a", "b", "ab", "0", "12", "\"", "\":", "{", "}",
+                                    "[", "]", ",", " ", "\n", "-", "x", "\\", "u0", "true",
                                     "<t>", "t>", "\xc3", "\xa9", "\xe2\x82", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xff"};
 
 static void check(bool ok) {

@@ -18,11 +18,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const generation_parser parsers[] = {openai_parse_chat,       openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
-                                            llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse,
+static const generation_parser parsers[] = {openai_parse_chat, openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
+                                            llamacpp_parse_messages, anthropic_parse, anthropic_parse_count, gemini_parse, responses_parse,
                                             openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse, gemini_parse_embed,
                                             gemini_parse_embed_batch,
-                                            ollama_parse_generate,   ollama_parse_chat,      llamacpp_parse_infill, interactions_parse};
+                                            ollama_parse_generate, ollama_parse_chat, llamacpp_parse_infill, interactions_parse};
 
 /* The corpus has first bytes below 240, from when there were 16 parsers. */
 static generation_parser parser_of(uint8_t first) {

@@ -27,7 +27,8 @@ static const tokenizer *vocabulary(uint8_t mode) {
     tiny_model_shape shape = tiny_model_defaults();
     size_t bytes;
     if (made[which]) return made[which];
-    shape.vocab = mode & 1 ? TINY_VOCAB_BPE : mode & 16 ? TINY_VOCAB_UNIGRAM : TINY_VOCAB_SPM;
+    shape.vocab = mode & 1 ? TINY_VOCAB_BPE : mode & 16 ? TINY_VOCAB_UNIGRAM
+                                                        : TINY_VOCAB_SPM;
     shape.pre = pres[which & 7];
     shape.control = control;
     if (tiny_model_write_memory(&images[which], &bytes, &shape, NULL) ||

@@ -15,9 +15,13 @@ static const struct {
     size_t n, n_reduced;
     bool with_text;
 } seeds[] = {
-    {"one", "cities/plan/miami", 0, 1, 0, false}, {"three", "cities", 0, 3, 0, false}, {"made-right", "cities/plan", 7, 2, 0, false},
-    {"with-a-text", "cities", 3, 2, 0, true},     {"another-module", "paris", 2, 1, 0, false},
-    {"with-reduced", "cities", 7, 3, 2, false},   {"reduced", "cities/plan", 0, 1, 1, false},
+    {"one", "cities/plan/miami", 0, 1, 0, false},
+    {"three", "cities", 0, 3, 0, false},
+    {"made-right", "cities/plan", 7, 2, 0, false},
+    {"with-a-text", "cities", 3, 2, 0, true},
+    {"another-module", "paris", 2, 1, 0, false},
+    {"with-reduced", "cities", 7, 3, 2, false},
+    {"reduced", "cities/plan", 0, 1, 1, false},
 };
 
 int main(int argc, char **argv) {

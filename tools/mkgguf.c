@@ -18,9 +18,9 @@ typedef struct shape {
     int layers, embd, ff, heads, kv_heads, head_dim, vocab, ctx;
     float rope_base;
     bool tied;
-    int window;            /* 0: none */
-    int experts, used;     /* 0: none; otherwise ff is an expert's */
-    const char *norms[4];  /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
+    int window;           /* 0: none */
+    int experts, used;    /* 0: none; otherwise ff is an expert's */
+    const char *norms[4]; /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
 } shape;
 
 static const shape shapes[] = {
@@ -29,8 +29,7 @@ static const shape shapes[] = {
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"smollm2-135m-mha", "llama", 30, 576, 1536, 9, 9, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"llama3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, true, 0, 0, 0, {0}},
-    {"gemma3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000.0f, true, 512, 0, 0,
-     {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"}},
+    {"gemma3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000.0f, true, 512, 0, 0, {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"}},
     {"qwen3moe-4b", "qwen3moe", 12, 2048, 768, 32, 4, 128, 151936, 40960, 1000000.0f, true, 0, 64, 8, {"attn_q_norm", "attn_k_norm"}},
 };
 static const kernel_type types[] = {
@@ -117,12 +116,15 @@ static void add_vocabulary(gguf_writer *w, const shape *s) {
     char *store = malloc(n * 16);
     for (size_t i = 0; i < n; i++) {
         char *text = store + i * 16;
-        if (i < 3) snprintf(text, 16, "%s", i == 0 ? "<unk>" : i == 1 ? "<s>" : "</s>");
+        if (i < 3) snprintf(text, 16, "%s", i == 0 ? "<unk>" : i == 1 ? "<s>"
+                                                                      : "</s>");
         else if (i < 259) snprintf(text, 16, "<0x%02X>", (unsigned)(i - 3));
         else if (i == 259) snprintf(text, 16, "\xe2\x96\x81");
         else snprintf(text, 16, "\xe2\x96\x81t%u", (unsigned)(i - 260) % 100000000u);
         texts[i] = text;
-        kinds[i] = i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1;
+        kinds[i] = i == 0 ? 2 : i < 3 ? 3
+                            : i < 259 ? 6
+                                      : 1;
         scores[i] = i < 259 ? 0.0f : -(float)(i - 259);
     }
     gguf_writer_string(w, "tokenizer.ggml.model", "llama");

@@ -36,7 +36,7 @@ typedef struct request {
     size_t n_body;
     struct bench_conversation *conversation;
     bool is_counted, said_done, has_failed;
-    bench_text text; /* the answer, if its conversation needs it; or the error */
+    bench_text text;      /* the answer, if its conversation needs it; or the error */
     struct request *next; /* in the queue */
 } request;
 
@@ -58,9 +58,9 @@ struct bench_clients {
     slot *all; /* options->connections; a slot's transfer is opened on first use */
     CURLM *multi;
     int epoll_fd;
-    double timer_ms; /* when libcurl wants to be called; INFINITY: not */
+    double timer_ms;       /* when libcurl wants to be called; INFINITY: not */
     request *first, *last; /* the queue */
-    int64_t n_open; /* requests, queued or in flight */
+    int64_t n_open;        /* requests, queued or in flight */
     bool last_failed;
     char message[192]; /* the reason */
 };

@@ -18,8 +18,8 @@
 #define LOOK_EVERY_MS 10
 #define MOST_TRIES 20
 #define PATH_BYTES 4096
-#define INDEX "index.db" /* prefix of the index's files: also its log and its shared memory */
-#define DEMAND 10        /* number of budgets that must have been written */
+#define INDEX "index.db"  /* prefix of the index's files: also its log and its shared memory */
+#define DEMAND 10         /* number of budgets that must have been written */
 #define INDEX_GROWTH 1.25 /* allowed growth of the index after it has settled, */
 #define INDEX_GROWTH_BYTES ((uint64_t)256 << 10)
 #define FILES_GROWTH 1.5 /* and of the number of records, which differ in size */

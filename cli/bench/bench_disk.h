@@ -21,8 +21,8 @@ typedef struct bench_disk_seen {
 } bench_disk_seen;
 
 typedef struct bench_disk_verdict {
-    bool watched;                /* a folder was watched; otherwise the fields below are unknown */
-    bool judged;                 /* enough written, and settled for the last quarter of the time; else `flat` is true */
+    bool watched; /* a folder was watched; otherwise the fields below are unknown */
+    bool judged;  /* enough written, and settled for the last quarter of the time; else `flat` is true */
     uint64_t budget_bytes, written_bytes;
     bench_disk_seen first, later;
     bool inside, flat;

@@ -21,20 +21,20 @@
 
 /* Requests of one kind. */
 typedef struct bench_kind {
-    const char *name; /* "short"; static */
-    bench_histogram ttft_ms;  /* from a request's scheduled arrival to its first token */
+    const char *name;        /* "short"; static */
+    bench_histogram ttft_ms; /* from a request's scheduled arrival to its first token */
     bench_histogram queue_ms;
-    bench_histogram tbt_ms;   /* inter-token latency */
+    bench_histogram tbt_ms; /* inter-token latency */
     uint64_t submitted, done, failed;
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
 } bench_kind;
 
 typedef struct bench_steps {
     bench_histogram ms;
-    bench_histogram alone_ms; /* of ms: steps that only decode, */
-    bench_histogram mixed_ms; /* and steps that decode and prefill */
-    bench_histogram miss; /* prediction error of predicted steps: 100 * |actual - predicted| / actual, as "ms" */
-    uint64_t rows[RP_N_STEP_KINDS];     /* by rp_step_kind */
+    bench_histogram alone_ms;       /* of ms: steps that only decode, */
+    bench_histogram mixed_ms;       /* and steps that decode and prefill */
+    bench_histogram miss;           /* prediction error of predicted steps: 100 * |actual - predicted| / actual, as "ms" */
+    uint64_t rows[RP_N_STEP_KINDS]; /* by rp_step_kind */
     int32_t most_running, most_waiting;
     uint64_t max_kv_bytes;
 } bench_steps;
@@ -58,13 +58,13 @@ typedef void (*bench_on_ended)(void *user, const bench_call *call, const rp_resu
 
 struct bench_driver {
     cli_loaded *loaded;
-    bench_trace *trace; /* borrowed; NULL: none */
+    bench_trace *trace;      /* borrowed; NULL: none */
     bench_on_ended on_ended; /* may be NULL */
     void *user;
-    uint32_t tolerated;   /* bits 1 << -code: errors that the load expects */
+    uint32_t tolerated; /* bits 1 << -code: errors that the load expects */
     bench_kind kinds[BENCH_KINDS_MAX];
     int n_kinds;
-    double start_ms, end_ms; /* of the measurement: bench_driver_restart, end of the last request */
+    double start_ms, end_ms;               /* of the measurement: bench_driver_restart, end of the last request */
     uint64_t errors[BENCH_ERRORS], faults; /* by -code; faults: those not tolerated */
     char fault[RP_ERROR_MESSAGE_BYTES];    /* the first fault */
     int32_t n_alive;
@@ -72,8 +72,8 @@ struct bench_driver {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bench_call *ended;  /* guarded by lock, */
-    bench_steps steps;  /* like steps, */
+    bench_call *ended; /* guarded by lock, */
+    bench_steps steps; /* like steps, */
     int32_t n_running, n_waiting;
     uint64_t kv_bytes;
 };

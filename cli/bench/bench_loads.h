@@ -8,7 +8,9 @@
 #include "bench/bench_requests.h"
 #include "bench/bench_words.h"
 
-typedef enum bench_load { BENCH_POISSON, BENCH_REPLAY, BENCH_SOAK } bench_load;
+typedef enum bench_load { BENCH_POISSON,
+                          BENCH_REPLAY,
+                          BENCH_SOAK } bench_load;
 
 typedef struct bench_options {
     const char *model, *trace, *requests;
@@ -24,11 +26,11 @@ typedef struct bench_options {
 
 /* Result of soak: memory flat and within its budgets. */
 typedef struct bench_verdict {
-    uint64_t first_bytes, later_bytes;  /* peak resident memory before usage settled, and after */
-    uint64_t allowed_bytes;             /* limit for later_bytes */
-    uint64_t budget_bytes;              /* limit for the whole process; 0: unknown */
-    uint64_t checked;                   /* answers compared with the expected ones */
-    bool judged;                        /* a quarter of the time or more came after settling; else flat is true */
+    uint64_t first_bytes, later_bytes; /* peak resident memory before usage settled, and after */
+    uint64_t allowed_bytes;            /* limit for later_bytes */
+    uint64_t budget_bytes;             /* limit for the whole process; 0: unknown */
+    uint64_t checked;                  /* answers compared with the expected ones */
+    bool judged;                       /* a quarter of the time or more came after settling; else flat is true */
     bool flat, inside;
     bench_disk_verdict disk;
 } bench_verdict;

@@ -14,7 +14,10 @@
 #define LONG 1
 
 /* Streams of random numbers: arrivals, lengths, the shared prefix, and one for each prompt from here on. */
-enum { ARRIVALS, LENGTHS, BEGINNING, FIRST_PROMPT };
+enum { ARRIVALS,
+       LENGTHS,
+       BEGINNING,
+       FIRST_PROMPT };
 
 typedef struct poisson {
     const bench_options *options;

@@ -18,7 +18,7 @@
 
 typedef struct bench_request {
     int32_t input_tokens, output_tokens;
-    double timestamp_ms; /* 0 if the file has none */
+    double timestamp_ms;    /* 0 if the file has none */
     size_t first_id, n_ids; /* in bench_requests.ids */
     uint64_t session;       /* a hash of its name; 0: none */
 } bench_request;

@@ -15,8 +15,13 @@
 #include "bench/bench_words.h"
 #include "common/http_client.h"
 
-typedef enum bench_workload_kind { BENCH_RANDOM, BENCH_CHAT, BENCH_RETRIEVAL, BENCH_TRACE } bench_workload_kind;
-typedef enum bench_reuse_kind { BENCH_REUSE_PREFIX, BENCH_REUSE_PARTS, BENCH_REUSE_MODULAR } bench_reuse_kind;
+typedef enum bench_workload_kind { BENCH_RANDOM,
+                                   BENCH_CHAT,
+                                   BENCH_RETRIEVAL,
+                                   BENCH_TRACE } bench_workload_kind;
+typedef enum bench_reuse_kind { BENCH_REUSE_PREFIX,
+                                BENCH_REUSE_PARTS,
+                                BENCH_REUSE_MODULAR } bench_reuse_kind;
 
 typedef struct bench_serve_options {
     const char *url, *unix_path, *ca_file, *model, *name, *requests, *salt;
@@ -55,29 +60,33 @@ void bench_workload_answered(bench_workload *w, struct bench_conversation *c, co
 /* ---- bench_tally.c ---- */
 
 /* Failures other than an HTTP status. */
-typedef enum bench_failure { BENCH_NO_CONNECTION, BENCH_CLOSED, BENCH_SILENT, BENCH_IN_STREAM, BENCH_FAILURES } bench_failure;
+typedef enum bench_failure { BENCH_NO_CONNECTION,
+                             BENCH_CLOSED,
+                             BENCH_SILENT,
+                             BENCH_IN_STREAM,
+                             BENCH_FAILURES } bench_failure;
 #define BENCH_STATUS_MAX 600
 
 typedef struct bench_tally {
-    bench_histogram ttft_ms;  /* from a request's arrival to the first text of its answer */
-    bench_histogram tbt_ms;   /* between two pieces of an answer */
-    bench_histogram mean_tbt_ms; /* an answer's mean inter-token latency: first to last piece, by its tokens */
-    bench_histogram total_ms; /* from arrival to the answer's end */
-    bench_histogram lag_ms;   /* from arrival to the sending: delay by this program or by --connections */
+    bench_histogram ttft_ms;             /* from a request's arrival to the first text of its answer */
+    bench_histogram tbt_ms;              /* between two pieces of an answer */
+    bench_histogram mean_tbt_ms;         /* an answer's mean inter-token latency: first to last piece, by its tokens */
+    bench_histogram total_ms;            /* from arrival to the answer's end */
+    bench_histogram lag_ms;              /* from arrival to the sending: delay by this program or by --connections */
     uint64_t sent, done, failed, waited; /* waited: requests that waited for one of --connections */
-    uint64_t in_limits;       /* of done */
+    uint64_t in_limits;                  /* of done */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
     uint64_t by_status[BENCH_STATUS_MAX], by_failure[BENCH_FAILURES]; /* of failed */
-    uint64_t faults;          /* of failed: neither 429 nor 503 */
-    char fault[256];          /* the first fault */
-    double start_ms, end_ms;  /* cli_now_ms: the load's start, the last answer's end */
+    uint64_t faults;                                                  /* of failed: neither 429 nor 503 */
+    char fault[256];                                                  /* the first fault */
+    double start_ms, end_ms;                                          /* cli_now_ms: the load's start, the last answer's end */
 } bench_tally;
 
 /* Outcome of one request. Times are cli_now_ms; 0: not reached. */
 typedef struct bench_outcome {
     double due_ms, sent_ms, first_ms, last_ms, end_ms;
-    int status;               /* of HTTP; 0: none */
-    bench_failure failure;    /* for a failure without a status, or after 200 */
+    int status;            /* of HTTP; 0: none */
+    bench_failure failure; /* for a failure without a status, or after 200 */
     bool is_done, has_waited;
     uint64_t pieces;
     int64_t prompt_tokens, cached_tokens, answer_tokens; /* as reported by the server; -1: unknown */

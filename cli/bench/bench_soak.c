@@ -18,16 +18,16 @@
 
 #define TELL_EVERY_MS 10000.0
 #define LOOK_EVERY_MS 250.0
-#define SCHEMA_EVERY 60  /* mean number of requests, like the next three */
+#define SCHEMA_EVERY 60 /* mean number of requests, like the next three */
 #define ENCODE_EVERY 300
 #define CANCEL_EVERY 12
 #define BURST_EVERY 500
-#define BURST_CALLS 400  /* exceeds the capacity of the engine and its queue */
-#define UNITS 16         /* of soak_source.unit in a context */
+#define BURST_CALLS 400 /* exceeds the capacity of the engine and its queue */
+#define UNITS 16        /* of soak_source.unit in a context */
 #define LARGEST_CONTEXT 2048
-#define LATEST_SETTLED 0.75 /* share of the time: after a later settling, the rest is too short to judge */
-#define GROWTH_SHARE 0.02 /* allowed growth of resident memory after it has settled, */
-#define GROWTH_BYTES ((uint64_t)8 << 20) /* the tokens of 4,096 evicted spans, and as much again */
+#define LATEST_SETTLED 0.75                /* share of the time: after a later settling, the rest is too short to judge */
+#define GROWTH_SHARE 0.02                  /* allowed growth of resident memory after it has settled, */
+#define GROWTH_BYTES ((uint64_t)8 << 20)   /* the tokens of 4,096 evicted spans, and as much again */
 #define PROGRAM_BYTES ((uint64_t)48 << 20) /* code, vocabulary, tokens and results of requests, the ghost list */
 
 typedef struct soak {
@@ -35,9 +35,9 @@ typedef struct soak {
     bench_driver *driver;
     soak_source source;
     double start_ms, end_ms, reported_ms, looked_ms;
-    double full_ms; /* time of the first eviction: from disk, if there is one */
+    double full_ms;         /* time of the first eviction: from disk, if there is one */
     bench_disk_watch *disk; /* NULL: there is none */
-    int32_t alive; /* target number of concurrent requests; changes */
+    int32_t alive;          /* target number of concurrent requests; changes */
     bool had_burst;
     int32_t *answers[SOAK_KNOWN], n_answers[SOAK_KNOWN];
 } soak;

@@ -5,19 +5,20 @@
 
 #include "bench/bench_loads.h"
 
-#define SOAK_SCHEMAS 4      /* the first one is never replaced */
-#define SOAK_MODULES 6      /* of a schema; the last two exclude each other, the first has a parameter */
-#define SOAK_BEGINNINGS 8   /* shared prefixes of texts */
-#define SOAK_KNOWN 8        /* recurring prompts: half of them texts, half with modules */
+#define SOAK_SCHEMAS 4    /* the first one is never replaced */
+#define SOAK_MODULES 6    /* of a schema; the last two exclude each other, the first has a parameter */
+#define SOAK_BEGINNINGS 8 /* shared prefixes of texts */
+#define SOAK_KNOWN 8      /* recurring prompts: half of them texts, half with modules */
 
-enum { SOAK_TEXT, SOAK_MODULAR }; /* kinds of requests */
+enum { SOAK_TEXT,
+       SOAK_MODULAR }; /* kinds of requests */
 
 /* A drawn request. Zero-initialise; soak_draft_free. */
 typedef struct soak_draft {
     rp_request request;
     int kind;
-    int known;           /* 1 + index of the recurring prompt; 0: none */
-    int32_t stop_after;  /* bench_call.stop_after */
+    int known;          /* 1 + index of the recurring prompt; 0: none */
+    int32_t stop_after; /* bench_call.stop_after */
     bench_text text;
     char *document;
 } soak_draft;

@@ -9,7 +9,7 @@
 #include "common/json_out.h"
 #include "common/text.h"
 
-static const char *const workload_names[] = {"random", "chat", "retrieval", "trace"}; /* in the order of bench_workload_kind */
+static const char *const workload_names[] = {"random", "chat", "retrieval", "trace"};          /* in the order of bench_workload_kind */
 static const char *const failure_names[] = {"no connection", "closed", "silent", "in stream"}; /* in the order of bench_failure */
 
 /* ---- totals ---- */

@@ -22,7 +22,12 @@
 #define MAX_PICK 256
 
 /* Streams of random numbers. */
-enum { ARRIVALS, LENGTHS, CHOICES, TEXTS, BEGINNING, DOCUMENTS };
+enum { ARRIVALS,
+       LENGTHS,
+       CHOICES,
+       TEXTS,
+       BEGINNING,
+       DOCUMENTS };
 
 typedef struct bench_conversation {
     json_t *messages;

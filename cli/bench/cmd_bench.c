@@ -17,42 +17,26 @@ static const char *const load_names[] = {"poisson", "replay", "soak", NULL}; /* 
 
 #define AT(field) offsetof(bench_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
-    {.name = "load", .kind = CLI_CHOICE, .value = "poisson|replay|soak", .offset = AT(load), .choices = load_names,
-     .help = "poisson: short requests with Poisson arrivals beside long prompts; replay: the requests of a file; "
-             "soak: all features at once, for a long time (poisson)"},
-    {.name = "seconds", .kind = CLI_REAL, .value = "S", .offset = AT(seconds), .min = 0.1, .max = 1e7,
-     .help = "duration of the load: poisson, soak (10)"},
-    {.name = "rate", .kind = CLI_REAL, .value = "N", .offset = AT(rate), .min = 0.001, .max = 1e5,
-     .help = "mean arrival rate of short requests, per second: poisson (2)"},
-    {.name = "prompt-tokens", .kind = CLI_INT, .value = "N", .offset = AT(prompt_tokens), .min = 1, .max = 1 << 24,
-     .help = "mean length of short prompts: poisson (64)"},
-    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = 1 << 24,
-     .help = "mean length of answers: poisson (32)"},
-    {.name = "long-tokens", .kind = CLI_INT, .value = "N", .offset = AT(long_tokens), .min = 1, .max = 1 << 24,
-     .help = "length of long prompts: poisson (2048)"},
-    {.name = "long-every", .kind = CLI_REAL, .value = "S", .offset = AT(long_every), .min = 0, .max = 1e7,
-     .help = "interval between long prompts; 0: no long prompts: poisson (5)"},
-    {.name = "shared-tokens", .kind = CLI_INT, .value = "N", .offset = AT(shared_tokens), .min = 0, .max = 1 << 24,
-     .help = "length of a prefix shared by all prompts; 0: none: poisson (0)"},
-    {.name = "requests", .kind = CLI_TEXT, .value = "FILE", .offset = AT(requests),
-     .help = "trace to replay: JSON lines with input_length, output_length, hash_ids: replay"},
-    {.name = "scale", .kind = CLI_INT, .value = "N", .offset = AT(scale), .min = 1, .max = BENCH_REQUEST_BLOCK,
-     .help = "divide all lengths by this power of two: replay (1)"},
-    {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX,
-     .help = "number of requests to take from the trace; 0: all: replay (0)"},
-    {.name = "parallel", .kind = CLI_INT, .value = "N", .offset = AT(parallel), .min = 1, .max = 65536,
-     .help = "number of concurrent requests: replay, soak (1; soak: 24)"},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
+    {.name = "load", .kind = CLI_CHOICE, .value = "poisson|replay|soak", .offset = AT(load), .choices = load_names, .help = "poisson: short requests with Poisson arrivals beside long prompts; replay: the requests of a file; "
+                                                                                                                            "soak: all features at once, for a long time (poisson)"},
+    {.name = "seconds", .kind = CLI_REAL, .value = "S", .offset = AT(seconds), .min = 0.1, .max = 1e7, .help = "duration of the load: poisson, soak (10)"},
+    {.name = "rate", .kind = CLI_REAL, .value = "N", .offset = AT(rate), .min = 0.001, .max = 1e5, .help = "mean arrival rate of short requests, per second: poisson (2)"},
+    {.name = "prompt-tokens", .kind = CLI_INT, .value = "N", .offset = AT(prompt_tokens), .min = 1, .max = 1 << 24, .help = "mean length of short prompts: poisson (64)"},
+    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = 1 << 24, .help = "mean length of answers: poisson (32)"},
+    {.name = "long-tokens", .kind = CLI_INT, .value = "N", .offset = AT(long_tokens), .min = 1, .max = 1 << 24, .help = "length of long prompts: poisson (2048)"},
+    {.name = "long-every", .kind = CLI_REAL, .value = "S", .offset = AT(long_every), .min = 0, .max = 1e7, .help = "interval between long prompts; 0: no long prompts: poisson (5)"},
+    {.name = "shared-tokens", .kind = CLI_INT, .value = "N", .offset = AT(shared_tokens), .min = 0, .max = 1 << 24, .help = "length of a prefix shared by all prompts; 0: none: poisson (0)"},
+    {.name = "requests", .kind = CLI_TEXT, .value = "FILE", .offset = AT(requests), .help = "trace to replay: JSON lines with input_length, output_length, hash_ids: replay"},
+    {.name = "scale", .kind = CLI_INT, .value = "N", .offset = AT(scale), .min = 1, .max = BENCH_REQUEST_BLOCK, .help = "divide all lengths by this power of two: replay (1)"},
+    {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX, .help = "number of requests to take from the trace; 0: all: replay (0)"},
+    {.name = "parallel", .kind = CLI_INT, .value = "N", .offset = AT(parallel), .min = 1, .max = 65536, .help = "number of concurrent requests: replay, soak (1; soak: 24)"},
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of arrivals, lengths and words (0)"},
-    {.name = "goal", .kind = CLI_REAL, .value = "MS", .offset = AT(goal_ms), .min = 0, .max = (double)INFINITY,
-     .help = "inter-token latency goal beside long prompts; inf: whole prefill chunks; 0: 1.75 times the latency without them (0)"},
-    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
-     .help = "maximum number of requests in a batch (16)"},
+    {.name = "goal", .kind = CLI_REAL, .value = "MS", .offset = AT(goal_ms), .min = 0, .max = (double)INFINITY, .help = "inter-token latency goal beside long prompts; inf: whole prefill chunks; 0: 1.75 times the latency without them (0)"},
+    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256, .help = "maximum number of requests in a batch (16)"},
     CLI_ENGINE_ROWS(bench_options, engine, 't'),
     CLI_STORE_ROWS(bench_options, engine),
-    {.name = "trace", .kind = CLI_TEXT, .value = "FILE", .offset = AT(trace),
-     .help = "write a timeline of the run as a Chrome trace, for ui.perfetto.dev"},
+    {.name = "trace", .kind = CLI_TEXT, .value = "FILE", .offset = AT(trace), .help = "write a timeline of the run as a Chrome trace, for ui.perfetto.dev"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON; with replay, one line per request before it"},
     {.name = NULL},
 };
@@ -145,8 +129,7 @@ static int bench_with(const bench_options *o) {
 }
 
 static int bench_main(int argc, char **argv) {
-    bench_options o = {.seconds = DEFAULT_SECONDS, .rate = 2, .prompt_tokens = 64, .max_tokens = 32, .long_tokens = 2048, .long_every = 5,
-                       .scale = 1, .sequences = 16};
+    bench_options o = {.seconds = DEFAULT_SECONDS, .rate = 2, .prompt_tokens = 64, .max_tokens = 32, .long_tokens = 2048, .long_every = 5, .scale = 1, .sequences = 16};
     if (argc > 1 && argv[1][0] != '-' && !cli_is_model_file(argv[1])) {
         const cli_command *part = cli_find_part(&cli_command_bench, argv[1]);
         return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;

@@ -10,7 +10,8 @@
 #include "common/text.h"
 #include "reprise_store.h"
 
-enum { NAME_CELLS = 28, WORST_PAIRS = 3 };
+enum { NAME_CELLS = 28,
+       WORST_PAIRS = 3 };
 #define LEAST_EXCESS 0.001 /* smaller values are not shown */
 
 /* ---- text ---- */
@@ -52,7 +53,8 @@ static void print_format(const rp_audit *a, size_t schema) {
         if (f->schema != schema) continue;
         snprintf(name, sizeof name, schema == RP_AUDIT_TEXT ? "text in %s, from f16" : "  modules in %s, from f16", f->format);
         print_figures(name, &f->figures);
-        puts(f->falls_back ? "   replaced by f16" : f->exceeds ? "   divergence above the limit" : "");
+        puts(f->falls_back ? "   replaced by f16" : f->exceeds ? "   divergence above the limit"
+                                                               : "");
     }
 }
 

@@ -15,8 +15,7 @@ typedef struct change_options {
     cache_select_args select;
 } change_options;
 
-static const cli_option select_table[] = {CACHE_SELECT_ROWS(change_options, select), CACHE_STORE_ROWS(change_options, store),
-                                          {.name = NULL}};
+static const cli_option select_table[] = {CACHE_SELECT_ROWS(change_options, select), CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
 static const cli_option plain_table[] = {CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
 
 #define NOTES "Several selections together select the records that match all of them. Refused while an engine has the store open.\n"

@@ -23,7 +23,7 @@
 #define LABEL_PX 64.0 /* minimum distance of two sizes' names */
 
 /* From the rearmost to the foremost; the first one is svg.h's curve 0. */
-static const rp_policy order[RP_N_POLICIES] = {RP_POLICY_REPRISE, RP_POLICY_LRU,      RP_POLICY_ARC,
+static const rp_policy order[RP_N_POLICIES] = {RP_POLICY_REPRISE, RP_POLICY_LRU, RP_POLICY_ARC,
                                                RP_POLICY_S3_FIFO, RP_POLICY_LFU, RP_POLICY_OPTIMUM};
 
 typedef struct plot {

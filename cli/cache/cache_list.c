@@ -27,15 +27,12 @@ static const char *const orders[] = {"name", "size", "use", NULL}; /* in the ord
 
 #define AT(field) offsetof(ls_options, field)
 static const cli_option ls_table[] = {
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(select.name), .positional = true,
-     .help = "list this module with its members, or this schema; default: everything"},
+    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(select.name), .positional = true, .help = "list this module with its members, or this schema; default: everything"},
     CACHE_STORE_ROWS(ls_options, store),
-    {.name = "model", .kind = CLI_TEXT, .value = "DIGITS", .offset = AT(select.model),
-     .help = "list one model, by fingerprint prefix of at least 4 digits"},
+    {.name = "model", .kind = CLI_TEXT, .value = "DIGITS", .offset = AT(select.model), .help = "list one model, by fingerprint prefix of at least 4 digits"},
     {.name = "expired", .kind = CLI_FLAG, .offset = AT(select.expired), .help = "list expired records only"},
     {.name = "all", .kind = CLI_FLAG, .offset = AT(all), .help = "list every record with its key"},
-    {.name = "sort", .kind = CLI_CHOICE, .value = "name|size|use", .offset = AT(order), .choices = orders,
-     .help = "sort order: by name, by size (largest first), by last use (latest first) (name)"},
+    {.name = "sort", .kind = CLI_CHOICE, .value = "name|size|use", .offset = AT(order), .choices = orders, .help = "sort order: by name, by size (largest first), by last use (latest first) (name)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
@@ -54,7 +51,11 @@ const cli_command cli_cache_ls = {
     .main = ls_main,
 };
 
-enum { NAME_LEAST = 12, KEY_SHOWN = 12, OTHER_CELLS = 9 + 11 + 6 + 5 + 6 + 9 + 8 + 4, ROW_CELLS = 80, TITLE_BYTES = 272 };
+enum { NAME_LEAST = 12,
+       KEY_SHOWN = 12,
+       OTHER_CELLS = 9 + 11 + 6 + 5 + 6 + 9 + 8 + 4,
+       ROW_CELLS = 80,
+       TITLE_BYTES = 272 };
 
 /* Width of the first column in cells: as the terminal allows, at most as needed. */
 /* The name of a row in the table: a module's reduced KV has the module's. */
@@ -90,10 +91,12 @@ static const char *used_text(const cache_row *r, int64_t now, char *out) {
 }
 
 static const char *ttl_text(const cache_row *r, int64_t now, char *out) {
-    return r->expires == 0 ? "-" : r->expires <= now ? "expired" : cache_span_text(r->expires - now, out);
+    return r->expires == 0 ? "-" : r->expires <= now ? "expired"
+                                                     : cache_span_text(r->expires - now, out);
 }
 
-static const char *pin_text(const cache_row *r) { return r->pinned == 0 ? "-" : r->pinned < r->records ? "some" : "yes"; }
+static const char *pin_text(const cache_row *r) { return r->pinned == 0 ? "-" : r->pinned < r->records ? "some"
+                                                                                                       : "yes"; }
 
 static void cache_row_print_row(const cache_row *r, int cells, int64_t now) {
     char size[CACHE_TEXT_BYTES], used[CACHE_TEXT_BYTES], ttl[CACHE_TEXT_BYTES], title[TITLE_BYTES];
@@ -337,7 +340,8 @@ static void print_stats(const stat_options *o, const rp_store_usage *s, const ca
     if (s->reduced > 0) cache_list_print_line("  reduced modules", s->reduced, s->reduced_bytes, "");
     cache_list_print_line("  prompts and answers", s->texts, s->text_bytes, "");
     if (s->states > 0) cache_list_print_line("  states of layers", s->states, s->state_bytes, "");
-    printf("%-22s %8s\n", "encrypted", s->encrypted == 0 ? "no" : s->encrypted == s->records ? "all" : "some");
+    printf("%-22s %8s\n", "encrypted", s->encrypted == 0 ? "no" : s->encrypted == s->records ? "all"
+                                                                                             : "some");
     cache_list_print_line("pinned", s->pinned, s->pinned_bytes, "");
     cache_list_print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
     cache_list_print_line("set aside in bad/", s->bad, s->bad_bytes, "'reprise cache gc' removes them");
@@ -377,13 +381,7 @@ static int print_stats_json(const stat_options *o, const rp_store_usage *s, cons
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"records", s->records}, {"record_bytes", s->record_bytes}, {"modules", s->modules}, {"module_bytes", s->module_bytes},
-                   {"reduced", s->reduced}, {"reduced_bytes", s->reduced_bytes}, {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"states", s->states}, {"state_bytes", s->state_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted},
-                   {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired},
-                   {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers},
-                   {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row},
-                   {"without_file", s->without_file}, {"index_bytes", s->index_bytes}, {"total_bytes", s->total_bytes},
-                   {"weights_files", w.n}, {"weights_bytes", w.bytes}};
+    } numbers[] = {{"records", s->records}, {"record_bytes", s->record_bytes}, {"modules", s->modules}, {"module_bytes", s->module_bytes}, {"reduced", s->reduced}, {"reduced_bytes", s->reduced_bytes}, {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"states", s->states}, {"state_bytes", s->state_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted}, {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired}, {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers}, {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row}, {"without_file", s->without_file}, {"index_bytes", s->index_bytes}, {"total_bytes", s->total_bytes}, {"weights_files", w.n}, {"weights_bytes", w.bytes}};
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "owner", json_integer(s->owner));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -17,7 +17,7 @@ typedef struct cache_size {
 } cache_size;
 
 typedef struct cache_curves {
-    const char *trace; /* its path */
+    const char *trace;                   /* its path */
     size_t n_requests, n_refs, n_blocks; /* n_refs: blocks of all requests; n_blocks: different ones */
     int32_t block_tokens, attention_tokens;
     cache_size sizes[CACHE_MAX_SIZES]; /* by rising blocks */

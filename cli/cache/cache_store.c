@@ -74,7 +74,8 @@ static const char *row_name(const rp_store_entry *e) {
 static int cache_store_sign(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 /* Sort order: modules first. */
-static int cache_entry_rank(const rp_store_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_STORE_TEXT && e->fault[0] == '\0' ? 1 : 2; }
+static int cache_entry_rank(const rp_store_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_STORE_TEXT && e->fault[0] == '\0' ? 1
+                                                                                                                                        : 2; }
 
 static int cache_store_compare_entries(const void *a, const void *b) {
     const rp_store_entry *x = *(const rp_store_entry *const *)a, *y = *(const rp_store_entry *const *)b;
@@ -97,7 +98,8 @@ static void cache_row_add_entry(cache_row *r, const rp_store_entry *e) {
     r->pinned += e->pinned;
     r->tokens += (uint64_t)e->n_tokens;
     r->bytes += e->bytes;
-    r->uses = cache_entry_rank(e) != 0 ? r->uses + e->uses : e->uses > r->uses ? e->uses : r->uses;
+    r->uses = cache_entry_rank(e) != 0 ? r->uses + e->uses : e->uses > r->uses ? e->uses
+                                                                               : r->uses;
     if (e->last_use > r->last_use) r->last_use = e->last_use;
     if (e->expires != 0 && (r->expires == 0 || e->expires < r->expires)) r->expires = e->expires;
 }
@@ -120,8 +122,7 @@ cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order ord
     for (size_t i = 0; i < l->n_entries; i++) {
         const rp_store_entry *e = sorted[i];
         if (each || i == 0 || !same_row(sorted[i - 1], e))
-            rows.items[rows.n++] = (cache_row){.name = each && cache_entry_rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model,
-                                               .kind = e->kind, .key = each ? e->key : NULL};
+            rows.items[rows.n++] = (cache_row){.name = each && cache_entry_rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model, .kind = e->kind, .key = each ? e->key : NULL};
         cache_row_add_entry(&rows.items[rows.n - 1], e);
     }
     if (order != CACHE_BY_NAME) qsort(rows.items, rows.n, sizeof *rows.items, order == CACHE_BY_SIZE ? by_size : by_use);

@@ -23,29 +23,18 @@ typedef struct verify_options {
 
 static const cli_option table[] = {
     CACHE_STORE_ROWS(verify_options, store),
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(verify_options, model),
-     .help = "recompute a sample of the records with this model (GGUF) and compare every byte of their KV"},
-    {.name = "sample", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, sample), .min = 0, .max = INT32_MAX,
-     .help = "with --model: number of records to recompute; 0: all (32)"},
-    {.name = "seed", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, seed), .min = 0, .max = INT32_MAX,
-     .help = "with --model: random seed of the sample (0)"},
-    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = offsetof(verify_options, schemas),
-     .help = "with --model: recompute the modules of this schema, too; may be repeated"},
-    {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, tenant),
-     .help = "with --model: tenant of the records to recompute (the shared ones)"},
-    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, ctx), .min = 0, .max = INT32_MAX,
-     .help = "with --model: context size in tokens; 0: the model's training context (0)"},
-    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024,
-     .help = "with --model: number of threads; 0: one per processor (0)"},
-    {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(verify_options, states), .choices = cli_kv_formats,
-     .help = "with --model: KV cache format of the recomputation (f16)"},
-    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(verify_options, kv_f16_layers),
-     .help = "with --model: " CLI_KV_F16_HELP},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(verify_options, model), .help = "recompute a sample of the records with this model (GGUF) and compare every byte of their KV"},
+    {.name = "sample", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, sample), .min = 0, .max = INT32_MAX, .help = "with --model: number of records to recompute; 0: all (32)"},
+    {.name = "seed", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, seed), .min = 0, .max = INT32_MAX, .help = "with --model: random seed of the sample (0)"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = offsetof(verify_options, schemas), .help = "with --model: recompute the modules of this schema, too; may be repeated"},
+    {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, tenant), .help = "with --model: tenant of the records to recompute (the shared ones)"},
+    {.name = "ctx", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, ctx), .min = 0, .max = INT32_MAX, .help = "with --model: context size in tokens; 0: the model's training context (0)"},
+    {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024, .help = "with --model: number of threads; 0: one per processor (0)"},
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(verify_options, states), .choices = cli_kv_formats, .help = "with --model: KV cache format of the recomputation (f16)"},
+    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(verify_options, kv_f16_layers), .help = "with --model: " CLI_KV_F16_HELP},
     {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = offsetof(verify_options, keep), .help = "with --model: " CLI_KEEP_HELP},
-    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(verify_options, keep_method),
-     .help = "with --model: " CLI_KEEP_METHOD_HELP},
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
-     .help = "with --model: chat template name (from the model's metadata)"},
+    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(verify_options, keep_method), .help = "with --model: " CLI_KEEP_METHOD_HELP},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format), .help = "with --model: chat template name (from the model's metadata)"},
     {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print JSON"},
     {.name = NULL},
 };
@@ -98,10 +87,7 @@ static json_t *recomputed_object(const rp_store_recomputed *r) {
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"candidates", r->candidates},         {"checked", r->checked},
-                   {"different", r->different},           {"unreadable", r->unreadable},
-                   {"unknown_module", r->unknown_module}, {"unknown_scope", r->unknown_scope},
-                   {"no_memory", r->no_memory}};
+    } numbers[] = {{"candidates", r->candidates}, {"checked", r->checked}, {"different", r->different}, {"unreadable", r->unreadable}, {"unknown_module", r->unknown_module}, {"unknown_scope", r->unknown_scope}, {"no_memory", r->no_memory}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) cli_json_set(o, numbers[i].name, json_integer((json_int_t)numbers[i].value));
     return o;
 }
@@ -147,8 +133,7 @@ static int cache_verify_recompute(const verify_options *o, rp_store *cache, veri
     cli_loaded l = {0};
     rp_error err;
     const char *fingerprint;
-    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states, .kv_f16_layers = o->kv_f16_layers,
-                            .keep = o->keep, .keep_method = o->keep_method};
+    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states, .kv_f16_layers = o->kv_f16_layers, .keep = o->keep, .keep_method = o->keep_method};
     rp_engine_options engine = cli_engine_options(&args);
     rp_store_recompute_options options = {.struct_size = sizeof(options), .sample = (size_t)o->sample, .seed = (uint64_t)o->seed, .tenant = o->tenant};
     int status = cli_load_model(&l, o->model, o->chat_format);

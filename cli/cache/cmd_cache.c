@@ -6,8 +6,8 @@
 
 static int cache_main(int argc, char **argv);
 
-static const cli_command *const parts[] = {&cli_cache_ls,     &cli_cache_stat,   &cli_cache_verify,   &cli_cache_rm,
-                                           &cli_cache_pin,    &cli_cache_unpin,  &cli_cache_gc,       &cli_cache_rebuild,
+static const cli_command *const parts[] = {&cli_cache_ls, &cli_cache_stat, &cli_cache_verify, &cli_cache_rm,
+                                           &cli_cache_pin, &cli_cache_unpin, &cli_cache_gc, &cli_cache_rebuild,
                                            &cli_cache_export, &cli_cache_import, &cli_cache_simulate,
                                            &cli_cache_weights, NULL};
 static const cli_option options[] = {{.name = NULL}};

@@ -16,11 +16,11 @@
 
 typedef struct cli_command {
     const char *name;
-    const char *summary;       /* one line */
-    const char *synopsis;      /* arguments after "reprise NAME" */
-    const char *notes;         /* printed after the options; ends with a newline, or is "" */
-    const cli_option *options; /* ends with a row without a name */
-    int (*main)(int argc, char **argv); /* argv[0] is the command's name */
+    const char *summary;                    /* one line */
+    const char *synopsis;                   /* arguments after "reprise NAME" */
+    const char *notes;                      /* printed after the options; ends with a newline, or is "" */
+    const cli_option *options;              /* ends with a row without a name */
+    int (*main)(int argc, char **argv);     /* argv[0] is the command's name */
     const struct cli_command *const *parts; /* its subcommands ("cache simulate"); ends with NULL. NULL: none */
 } cli_command;
 

@@ -155,7 +155,8 @@ static int console_read_all(FILE *from, char **data, size_t *n) {
         got = fread(buffer + used, 1, capacity - used - 1, from);
         used += got;
     } while (got > 0 && used <= CLI_INPUT_MAX_BYTES);
-    int rc = ferror(from) ? (errno != 0 ? errno : EIO) : used > CLI_INPUT_MAX_BYTES ? -1 : 0;
+    int rc = ferror(from) ? (errno != 0 ? errno : EIO) : used > CLI_INPUT_MAX_BYTES ? -1
+                                                                                    : 0;
     if (rc != 0) {
         free(buffer);
         return rc;

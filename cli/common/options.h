@@ -33,7 +33,16 @@
 #include <stdio.h>
 
 typedef enum cli_kind {
-    CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INT, CLI_U64, CLI_REAL, CLI_BYTES, CLI_LIMIT, CLI_CHOICE, CLI_CONFIG,
+    CLI_FLAG,
+    CLI_TEXT,
+    CLI_LIST,
+    CLI_INT,
+    CLI_U64,
+    CLI_REAL,
+    CLI_BYTES,
+    CLI_LIMIT,
+    CLI_CHOICE,
+    CLI_CONFIG,
 } cli_kind;
 
 #define CLI_LIST_MAX 256
@@ -50,8 +59,8 @@ typedef struct cli_config {
 } cli_config;
 
 typedef struct cli_option {
-    const char *name;  /* without its dashes; NULL ends the table */
-    char letter;       /* the short form, or 0 */
+    const char *name; /* without its dashes; NULL ends the table */
+    char letter;      /* the short form, or 0 */
     cli_kind kind;
     const char *value; /* the value's name in help; NULL for flags */
     const char *help;  /* NULL: not shown */
@@ -62,7 +71,9 @@ typedef struct cli_option {
     bool positional; /* CLI_TEXT, or as the last one CLI_LIST; its name is its `value` */
 } cli_option;
 
-typedef enum cli_parsed { CLI_PARSED, CLI_PARSED_HELP, CLI_PARSED_WRONG } cli_parsed;
+typedef enum cli_parsed { CLI_PARSED,
+                          CLI_PARSED_HELP,
+                          CLI_PARSED_WRONG } cli_parsed;
 
 struct cli_command;
 

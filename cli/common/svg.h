@@ -18,15 +18,15 @@
 #define SVG_MARGIN 40.0
 #define SVG_HEAD_HEIGHT 124.0 /* title, subtitle, legend */
 #define SVG_AXIS_HEIGHT 56.0
-#define SVG_LABEL_PX 12.0     /* font size of labels */
+#define SVG_LABEL_PX 12.0 /* font size of labels */
 
 /* Classes of the style sheet, for boxes and texts. */
 #define SVG_CACHED "cached"
 #define SVG_FRESH "fresh"
-#define SVG_EXTENT "extent"     /* light: a module with everything inside it */
-#define SVG_CHOICE "choice"     /* dashed: a union */
-#define SVG_GAP "gap"           /* dashed and hatched */
-#define SVG_INEXACT "inexact"   /* a hatch over a tile's lower edge */
+#define SVG_EXTENT "extent"   /* light: a module with everything inside it */
+#define SVG_CHOICE "choice"   /* dashed: a union */
+#define SVG_GAP "gap"         /* dashed and hatched */
+#define SVG_INEXACT "inexact" /* a hatch over a tile's lower edge */
 #define SVG_ON_CACHED "on-cached"
 #define SVG_ON_FRESH "on-fresh"
 #define SVG_INK "ink"

@@ -25,7 +25,8 @@ size_t cli_utf8_next(const char *s, size_t n, uint32_t *c) {
         *c = first;
         return 1;
     }
-    size_t len = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+    size_t len = first >= 0xF0 ? 4 : first >= 0xE0 ? 3
+                                                   : 2;
     if (first < 0xC2 || first > 0xF4 || len > n) return bad_byte(c);
     uint32_t v = first & (0x7Fu >> len);
     for (size_t i = 1; i < len; i++) {

@@ -21,7 +21,10 @@
 #include "common/svg.h"
 
 /* Series of svg.h. */
-enum { SERIES_PATH, SERIES_MODULE, SERIES_OTHER, N_SERIES };
+enum { SERIES_PATH,
+       SERIES_MODULE,
+       SERIES_OTHER,
+       N_SERIES };
 static const char *const series_names[N_SERIES] = {"scope path", "scope module", "others"};
 
 /* A mean and its interval. */
@@ -50,7 +53,8 @@ static bool has_word(const char *name, const char *word) {
 
 static int series_of(const char *name) {
     if (has_word(name, "fixed") || has_word(name, "scaffold") || has_word(name, "off")) return SERIES_OTHER;
-    return has_word(name, "path") ? SERIES_PATH : has_word(name, "module") ? SERIES_MODULE : SERIES_OTHER;
+    return has_word(name, "path") ? SERIES_PATH : has_word(name, "module") ? SERIES_MODULE
+                                                                           : SERIES_OTHER;
 }
 
 static int by_time(const void *a, const void *b) {

@@ -9,7 +9,8 @@
 
 /* ---- cells, shared by all text formats ---- */
 
-enum { COLUMNS = 10, CELL_BYTES = 64 };
+enum { COLUMNS = 10,
+       CELL_BYTES = 64 };
 static const char *const headings[COLUMNS] = {"task", "setting", "items", "score", "95 % interval",
                                               "agreement", "KL", "first token", "reused", "recomputed"};
 
@@ -104,7 +105,8 @@ static void csv_mean(FILE *to, eval_mean m) { fprintf(to, ",%.6g,%.6g,%.6g", m.m
 
 static void write_csv(const eval_report *r, FILE *to) {
     fputs("task,setting,metric,items,score,score_low,score_high,agreement,agreement_low,agreement_high,kl,kl_low,kl_high,ttft_ms,"
-          "cached_share,kv_bytes,kept_share,recomputed_tokens,probed_tokens,focused,quality_ms\n", to);
+          "cached_share,kv_bytes,kept_share,recomputed_tokens,probed_tokens,focused,quality_ms\n",
+          to);
     for (size_t i = 0; i < r->n_rows; i++) {
         const eval_row *row = &r->rows[i];
         csv_text(to, row->task);

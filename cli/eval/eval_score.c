@@ -90,7 +90,8 @@ static size_t longest_subsequence(const word_list *a, const word_list *b) {
         size_t corner = 0; /* row[k] of the previous row */
         for (size_t k = 0; k < b->n; k++) {
             size_t above = row[k + 1];
-            row[k + 1] = word_list_same(a, i, b, k) ? corner + 1 : above > row[k] ? above : row[k];
+            row[k + 1] = word_list_same(a, i, b, k) ? corner + 1 : above > row[k] ? above
+                                                                                  : row[k];
             corner = above;
         }
     }

@@ -19,12 +19,20 @@ typedef struct setting_word {
 } setting_word;
 
 static const setting_word words[] = {
-    {"exact", 0, {.reuse = RP_REUSE_EXACT}},     {"off", 0, {.reuse = RP_REUSE_OFF}},
-    {"path", 1, {.scope = RP_SCOPE_PATH}},       {"module", 1, {.scope = RP_SCOPE_MODULE}},
-    {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
-    {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
+    {"exact", 0, {.reuse = RP_REUSE_EXACT}},
+    {"off", 0, {.reuse = RP_REUSE_OFF}},
+    {"path", 1, {.scope = RP_SCOPE_PATH}},
+    {"module", 1, {.scope = RP_SCOPE_MODULE}},
+    {"packed", 2, {.layout = RP_LAYOUT_PACKED}},
+    {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
+    {"scaffold", 3, {.scaffold = true}},
+    {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
-enum { KV_FORMATS = 5, KEEP, METHOD, KV_KEEP, N_GROUPS };
+enum { KV_FORMATS = 5,
+       KEEP,
+       METHOD,
+       KV_KEEP,
+       N_GROUPS };
 #define KNOWN \
     "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format (one of" RP_KV_FORMAT_NAMES "), " \
     "keep:SHARE or its method, kv-keep:N or kv-keep:N:METHOD, joined by '+'; '*' for all methods"

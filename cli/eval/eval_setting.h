@@ -15,11 +15,11 @@ typedef struct eval_setting {
     rp_scope scope;
     rp_anchor anchor;
     rp_layout layout;
-    bool scaffold;    /* the modules that a prompt imports are prefilled jointly */
+    bool scaffold;      /* the modules that a prompt imports are prefilled jointly */
     bool has_kv_format; /* else --kv-format's */
     rp_kv_format kv_format;
-    char keep[8];            /* "25%": share of their KV that modules keep; "": --keep's */
-    const char *keep_method; /* NULL: --keep-method's */
+    char keep[8];                    /* "25%": share of their KV that modules keep; "": --keep's */
+    const char *keep_method;         /* NULL: --keep-method's */
     char kv_keep[16], kv_method[16]; /* rp_request; "": none */
 } eval_setting;
 

@@ -5,16 +5,21 @@
 
 #include <stddef.h>
 
-typedef enum eval_metric { EVAL_EXACT, EVAL_CONTAINS, EVAL_F1, EVAL_ROUGE_L, EVAL_PERPLEXITY, EVAL_METRIC_COUNT } eval_metric;
+typedef enum eval_metric { EVAL_EXACT,
+                           EVAL_CONTAINS,
+                           EVAL_F1,
+                           EVAL_ROUGE_L,
+                           EVAL_PERPLEXITY,
+                           EVAL_METRIC_COUNT } eval_metric;
 
 typedef struct eval_item {
-    int line;           /* in the file, from 1 */
-    const char *schema; /* a PML document; shared with other items */
+    int line;                /* in the file, from 1 */
+    const char *schema;      /* a PML document; shared with other items */
     const char *schema_name; /* its file, or NULL: the line contains the schema */
-    const char *dir;    /* folder of its src files; NULL if the line contains the schema */
-    const char *prompt; /* a PML document */
+    const char *dir;         /* folder of its src files; NULL if the line contains the schema */
+    const char *prompt;      /* a PML document */
     const char **answers;
-    size_t n_answers;   /* 1 or more */
+    size_t n_answers; /* 1 or more */
     eval_metric metric;
 } eval_item;
 

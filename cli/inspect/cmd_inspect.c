@@ -27,18 +27,12 @@ typedef struct inspect_options {
 
 #define AT(field) offsetof(inspect_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required; alone: describe the model"},
-    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
-     .help = "show this schema; of several, the one that the prompt names, or else the last"},
-    {.name = "pml", .kind = CLI_TEXT, .value = "FILE", .offset = AT(pml),
-     .help = "prompt file (PML), '-' for standard input: mark the modules it uses and list its plan"},
-    {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
-     .help = "draw the plan of the prompt, or without one the canonical layout of the schema, into this file"},
-    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
-     .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
-     .help = "chat template name (from the model's metadata)"},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required; alone: describe the model"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas), .help = "show this schema; of several, the one that the prompt names, or else the last"},
+    {.name = "pml", .kind = CLI_TEXT, .value = "FILE", .offset = AT(pml), .help = "prompt file (PML), '-' for standard input: mark the modules it uses and list its plan"},
+    {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw the plan of the prompt, or without one the canonical layout of the schema, into this file"},
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX, .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };

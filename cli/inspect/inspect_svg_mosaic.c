@@ -23,11 +23,11 @@
 #include "reprise_tools.h"
 
 #define LANE_HEIGHT 76.0
-#define HATCH_HEIGHT 9.0  /* marks inexact KV along a tile's lower edge */
-#define ROW_HEIGHT 18.0   /* of labels above a lane */
-#define LABEL_ROOM 170.0  /* to the right of the last tile, for its label */
+#define HATCH_HEIGHT 9.0 /* marks inexact KV along a tile's lower edge */
+#define ROW_HEIGHT 18.0  /* of labels above a lane */
+#define LABEL_ROOM 170.0 /* to the right of the last tile, for its label */
 #define TILE_LABEL_MIN 44.0
-#define TOKEN_WIDTH 3.5   /* minimum pixels per token, unless that needs more than MAX_LANES */
+#define TOKEN_WIDTH 3.5 /* minimum pixels per token, unless that needs more than MAX_LANES */
 #define MAX_LANES 8
 
 /* The part of a tile on one lane. */
@@ -35,7 +35,7 @@ typedef struct piece {
     const rp_inspect_tile *tile;
     int32_t from, to; /* positions */
     bool has_label;
-    int row;          /* of its label above the lane; -1: inside */
+    int row; /* of its label above the lane; -1: inside */
 } piece;
 
 typedef struct lane {
@@ -51,7 +51,7 @@ typedef struct mosaic {
     rp_inspect_tile *tiles; /* by position */
     lane lanes[MAX_LANES];
     int n_lanes;
-    int32_t end;            /* after the last tile */
+    int32_t end; /* after the last tile */
 } mosaic;
 
 static const char *tile_name(const rp_inspect_tile *t) { return t->path[0] != '\0' ? t->path : "anonymous text"; }
@@ -122,7 +122,8 @@ static void mosaic_cut_tiles(mosaic *m) {
 static void choose_lanes(mosaic *m) {
     double right = SVG_WIDTH - SVG_MARGIN;
     int32_t n = m->in->n_tiles, fit = (int32_t)((right - SVG_MARGIN) / TOKEN_WIDTH);
-    m->n_lanes = m->end <= fit ? 1 : (m->end + fit - 1) / fit < MAX_LANES ? (m->end + fit - 1) / fit : MAX_LANES;
+    m->n_lanes = m->end <= fit ? 1 : (m->end + fit - 1) / fit < MAX_LANES ? (m->end + fit - 1) / fit
+                                                                          : MAX_LANES;
     int32_t each = m->end > 0 ? (m->end + m->n_lanes - 1) / m->n_lanes : 1;
     svg_scale scale = svg_scale_make(each, SVG_MARGIN, right);
     if (n > 0 && (double)m->tiles[n - 1].n_tokens * scale.per_position < 2 * TILE_LABEL_MIN + 20)

@@ -23,18 +23,18 @@
 
 #define LANE_HEIGHT 30.0
 #define BOX_HEIGHT 24.0
-#define SIBLING_PX 8.0      /* between blocks in one lane */
-#define LABEL_CUT_PX 340.0  /* maximum width of a label to the right of its box */
-#define LABEL_ROOM 200.0    /* margin on the right for labels of the last boxes */
+#define SIBLING_PX 8.0     /* between blocks in one lane */
+#define LABEL_CUT_PX 340.0 /* maximum width of a label to the right of its box */
+#define LABEL_ROOM 200.0   /* margin on the right for labels of the last boxes */
 
 /* Geometry of a node. */
 typedef struct chart_box {
-    int32_t next;      /* index after the node's last descendant */
-    int32_t from, to;  /* positions of the node and its content; from > to: none */
-    int32_t lane;      /* from the top, relative to its parent's block until chart_place has run */
-    int32_t lanes;     /* of its block; 0: nothing is drawn */
+    int32_t next;       /* index after the node's last descendant */
+    int32_t from, to;   /* positions of the node and its content; from > to: none */
+    int32_t lane;       /* from the top, relative to its parent's block until chart_place has run */
+    int32_t lanes;      /* of its block; 0: nothing is drawn */
     double left, right; /* of its block, labels included */
-    bool shown;        /* has a box and a lane */
+    bool shown;         /* has a box and a lane */
 } chart_box;
 
 typedef struct chart {
@@ -103,7 +103,8 @@ static int32_t chart_tokens_after(const chart *c, int32_t i) {
 /* Text of the box: its name and number of own tokens. Freed by the caller. */
 static char *chart_node_label(const chart *c, int32_t i) {
     const rp_inspect_node *n = &c->in->nodes[i];
-    const char *name = is_kind(n, "union") ? "one of" : n->depth == 0 ? "anonymous text" : n->name;
+    const char *name = is_kind(n, "union") ? "one of" : n->depth == 0 ? "anonymous text"
+                                                                      : n->name;
     size_t bytes = strlen(name) + 80;
     int32_t behind = chart_tokens_after(c, i);
     char *label = cli_alloc(bytes), *cut;
@@ -131,7 +132,9 @@ static int32_t first_stretch_end(const chart *c, int32_t i) {
 }
 
 /* Place of a label: on the solid part of its box, on the light part after it, or to the right of the box. */
-typedef enum label_place { LABEL_ON_SOLID, LABEL_ON_LIGHT, LABEL_OUTSIDE } label_place;
+typedef enum label_place { LABEL_ON_SOLID,
+                           LABEL_ON_LIGHT,
+                           LABEL_OUTSIDE } label_place;
 
 static label_place place_label(const chart *c, int32_t i, double *x) {
     const chart_box *b = &c->boxes[i];

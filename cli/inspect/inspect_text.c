@@ -19,11 +19,11 @@
 #include "common/text.h"
 #include "reprise_tools.h"
 
-#define LINE_CELLS 120        /* if standard output is not a terminal */
-#define LABEL_CELLS_MAX 48    /* maximum width of the tree's column */
-#define PREVIEW_CELLS_MIN 8   /* a shorter preview is not printed */
-#define COLUMNS_CELLS 38      /* before the tree's column */
-#define DEPTH_MAX 512         /* limit; PML nests less deeply */
+#define LINE_CELLS 120      /* if standard output is not a terminal */
+#define LABEL_CELLS_MAX 48  /* maximum width of the tree's column */
+#define PREVIEW_CELLS_MIN 8 /* a shorter preview is not printed */
+#define COLUMNS_CELLS 38    /* before the tree's column */
+#define DEPTH_MAX 512       /* limit; PML nests less deeply */
 
 /* ---- Models ---- */
 
@@ -97,7 +97,8 @@ static tree_signs choose_signs(void) {
 }
 
 static int node_depth(const rp_inspect_node *n) {
-    return n->depth < 0 ? 0 : n->depth < DEPTH_MAX ? n->depth : DEPTH_MAX - 1;
+    return n->depth < 0 ? 0 : n->depth < DEPTH_MAX ? n->depth
+                                                   : DEPTH_MAX - 1;
 }
 
 /* is_last[i]: no later node has the same parent. Iterates backwards and records, for each depth, whether a sibling was
@@ -151,7 +152,8 @@ static void print_branch(const rp_inspect_node *n, bool is_last, bool *open, con
 
 static void print_columns(const rp_inspect_node *n, bool taken, const tree_signs *signs) {
     bool is_module = strcmp(n->kind, "module") == 0;
-    const char *key = n->key[0] != '\0' ? n->key : is_module && !n->cached ? "not cached" : "";
+    const char *key = n->key[0] != '\0' ? n->key : is_module && !n->cached ? "not cached"
+                                                                           : "";
     cli_print_fit(stdout, taken ? signs->taken : " ", 1, 1);
     if (n->n_tokens == 0 && key[0] == '\0') /* texts, roles and scaffolds have no numbers of their own */
         printf(" %8s  %8s  %-16s  ", "", "", key);

@@ -45,7 +45,8 @@ static int folder_fail_none(const rp_store *store, const gathering *g, rp_error 
         return base_fail_at(err, RP_ERR_NAME, dir, 0,
                             "no readable record of '%s'; %zu records are encrypted: give their key",
                             s->name, g->n_hidden);
-    const char *what = s->name ? s->name : s->key ? s->key : s->model;
+    const char *what = s->name ? s->name : s->key ? s->key
+                                                  : s->model;
     const char *text = s->name  ? "no record of '%s': see rp_store_list"
                        : s->key ? "no record with a key that begins with '%s': see rp_store_list"
                                 : "no record of a model with a fingerprint that begins with '%s': see rp_store_get_usage";

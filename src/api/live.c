@@ -19,7 +19,10 @@
 #include "store/record/record.h"
 #include "store/span_store.h"
 
-typedef enum live_action { LIVE_LIST, LIVE_PIN, LIVE_TTL, LIVE_REMOVE } live_action;
+typedef enum live_action { LIVE_LIST,
+                           LIVE_PIN,
+                           LIVE_TTL,
+                           LIVE_REMOVE } live_action;
 
 /* A command for the engine's thread. */
 typedef struct live_command {
@@ -33,7 +36,7 @@ typedef struct live_command {
     size_t n, cap;
     size_t n_selected; /* entries beyond the page included */
     size_t n_changed;
-    span_sync sync; /* of a change */
+    span_sync sync;  /* of a change */
     size_t n_unkept; /* pinned entries without a record on disk */
     int rc;
     rp_error err;
@@ -88,8 +91,7 @@ static int live_command_fill_listing(live_command *r) {
 
 static int live_command_fail_none(live_command *r) {
     const rp_store_selection *s = r->selection;
-    return base_fail(&r->err, RP_ERR_NAME, s->name ? "no entry of '%s'"
-                                                   : "no entry with a key that begins with '%s'", s->name ? s->name : s->key);
+    return base_fail(&r->err, RP_ERR_NAME, s->name ? "no entry of '%s'" : "no entry with a key that begins with '%s'", s->name ? s->name : s->key);
 }
 
 static bool live_command_change_one(rp_engine *e, const live_command *r, const base_key *key) {
@@ -157,7 +159,8 @@ static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out
     if (!rc && !r->rc && r->sync.rc) r->rc = live_command_fail_sync(r);
     if (!rc && !r->rc && r->n_unkept > 0)
         r->rc = base_fail(&r->err, RP_ERR_IO, "%zu of %zu entries are pinned until the engine ends only: their records could not be written to the store: "
-                                              "raise its disk limit, or see its log", r->n_unkept, r->n_changed);
+                                              "raise its disk limit, or see its log",
+                          r->n_unkept, r->n_changed);
     if (!rc && (rc = r->rc) != RP_OK && err) *err = r->err;
     if (rc) rp_store_listing_free(r->listing);
     else if (out) *out = r->listing;

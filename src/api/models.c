@@ -68,13 +68,12 @@ static int32_t count_windows(const rp_model *m) {
 
 static const char *name_positions(const rp_model *m) {
     if (!model_is_movable(m)) return "learned";
-    return m->net.alibi_slopes ? "ALiBi" : m->net.hp.rot_dim > 0 ? "rotary" : "none";
+    return m->net.alibi_slopes ? "ALiBi" : m->net.hp.rot_dim > 0 ? "rotary"
+                                                                 : "none";
 }
 
 static rp_model_info describe_vocabulary(const rp_model *m) {
-    return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
-                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->net.hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "",
-                           .chat_template = m->chat_template, .infills = tokenizer_infills(m->tokenizer)};
+    return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat), .chat_format_guessed = m->chat_guessed, .n_vocab = m->net.hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "", .chat_template = m->chat_template, .infills = tokenizer_infills(m->tokenizer)};
 }
 
 static rp_model_info describe_model(const rp_model *m) {

@@ -22,7 +22,7 @@ typedef struct model_row {
     int32_t token, pos;
     int32_t context; /* index into the step's contexts; rows of one context are adjacent */
     int32_t slot;
-    kv_span *span;   /* borrowed */
+    kv_span *span; /* borrowed */
     int32_t after; /* it sees so many positions after its own; 0 in causal models */
     int32_t type;  /* of the token, for models with token types */
     bool wants_logits, wants_hidden;
@@ -129,9 +129,9 @@ typedef struct backend_ops {
     void (*gate_rows)(backend *b, backend_buffer *dst, const backend_buffer *gates, int32_t rows);
     /* dst += scale * src */
     void (*add)(backend *b, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);
-    void (*clamp)(backend *b, backend_buffer *dst, float limit, int32_t rows);    /* to [-limit, limit] */
+    void (*clamp)(backend *b, backend_buffer *dst, float limit, int32_t rows); /* to [-limit, limit] */
     void (*scale)(backend *b, backend_buffer *dst, float factor, int32_t rows);
-    void (*soft_cap)(backend *b, backend_buffer *dst, float cap, int32_t rows);   /* cap * tanh(dst / cap) */
+    void (*soft_cap)(backend *b, backend_buffer *dst, float cap, int32_t rows); /* cap * tanh(dst / cap) */
     /* dst row i = src row indices[i] */
     void (*gather)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst);
 } backend_ops;
@@ -145,7 +145,7 @@ typedef struct backend_packed {
     uint32_t side, version; /* rows that are interleaved; version of the order of bytes */
     const uint64_t *bytes;  /* [n]: of each matrix, in order; multiples of BACKEND_PACKED_ALIGNMENT */
     size_t n;
-    uint64_t total;         /* their sum */
+    uint64_t total; /* their sum */
 } backend_packed;
 
 #define BACKEND_PACKED_ALIGNMENT 64

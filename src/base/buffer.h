@@ -25,9 +25,9 @@ int base_buffer_reserve(base_buffer *b, size_t n) BASE_NODISCARD; /* capacity fo
 int base_buffer_append(base_buffer *b, const void *bytes, size_t n) BASE_NODISCARD;
 int base_buffer_append_str(base_buffer *b, const char *s) BASE_NODISCARD;
 int base_buffer_printf(base_buffer *b, const char *fmt, ...) BASE_PRINTF(2, 3) BASE_NODISCARD;
-void base_buffer_clear(base_buffer *b); /* len = 0, keeps the memory */
+void base_buffer_clear(base_buffer *b);                /* len = 0, keeps the memory */
 void base_buffer_truncate(base_buffer *b, size_t len); /* to the first len <= b->len bytes, keeps the memory */
-char *base_buffer_take(base_buffer *b); /* moves data out (caller frees with base_free); the buffer is empty after */
+char *base_buffer_take(base_buffer *b);                /* moves data out (caller frees with base_free); the buffer is empty after */
 void base_buffer_free(base_buffer *b);
 
 #endif

@@ -31,7 +31,7 @@
 #define BASE_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 #define BASE_NODISCARD __attribute__((warn_unused_result))
-#define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 3) /* to be read soon */
+#define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 3)    /* to be read soon */
 #define BASE_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2) /* a little later */
 #define base_popcount64(x) __builtin_popcountll(x)
 #define base_ctz64(x) __builtin_ctzll(x)
@@ -76,7 +76,9 @@ static inline int base_ctz64(unsigned long long x) {
 #if defined(__x86_64__) && defined(__GNUC__)
 static inline unsigned base_x86_xcr0(void) {
     unsigned low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    __asm__ volatile("xgetbv"
+                     : "=a"(low), "=d"(high)
+                     : "c"(0));
     return low;
 }
 #endif

@@ -30,7 +30,7 @@ typedef enum base_cpu_level {
 #define X(NAME, name) BASE_CPU_##NAME,
     BASE_CPU_LEVELS(X)
 #undef X
-    BASE_CPU_LEVEL_COUNT
+        BASE_CPU_LEVEL_COUNT
 } base_cpu_level;
 
 /* Can this machine run what is compiled for a level? Asks Linux for leave to use AMX's registers, which holds for all threads of the

@@ -23,7 +23,9 @@ static void error_tidy(char *s, bool truncated) {
     while (start > 0 && ((unsigned char)s[start - 1] & 0xC0) == 0x80) start--;
     if (start == 0) return;
     unsigned char lead = (unsigned char)s[start - 1];
-    size_t want = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
+    size_t want = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2
+                                 : lead >= 0xC0   ? 1
+                                                  : 0;
     if (n - start < want) s[start - 1] = '\0';
 }
 

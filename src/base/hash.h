@@ -21,9 +21,9 @@ typedef struct base_hash {
     _Alignas(64) unsigned char state[384]; /* crypto_generichash_state; checked by a static assertion */
 } base_hash;
 
-void base_hash_init(base_hash *h, const char *domain);                   /* domain separates kinds of keys */
+void base_hash_init(base_hash *h, const char *domain);                            /* domain separates kinds of keys */
 void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key); /* nobody without the key can compute the result */
-void base_hash_bytes(base_hash *h, const void *bytes, size_t n);         /* framed by its length */
+void base_hash_bytes(base_hash *h, const void *bytes, size_t n);                  /* framed by its length */
 void base_hash_u64(base_hash *h, uint64_t v);
 void base_hash_key(base_hash *h, const base_key *key);
 void base_hash_final(base_hash *h, base_key *out);

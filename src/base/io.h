@@ -24,7 +24,7 @@
 #include "base/file.h"
 #include "reprise.h"
 
-#define BASE_IO_MAX_PIECES 16 /* of one transfer */
+#define BASE_IO_MAX_PIECES 16    /* of one transfer */
 #define BASE_IO_TEMPORARY ".tmp" /* the end of names that are renamed when they are whole */
 
 /* An open file. Zero-initialised it is a closed one. */
@@ -92,11 +92,13 @@ int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err);
 /* ---- Faults, for tests ---- */
 
 /* Which calls are counted. Changes: create, reserve, writev, touch, sync, sync_folder, rename, unlink, mkdir. */
-typedef enum base_io_set { BASE_IO_ALL, BASE_IO_CHANGES, BASE_IO_SET_COUNT } base_io_set;
+typedef enum base_io_set { BASE_IO_ALL,
+                           BASE_IO_CHANGES,
+                           BASE_IO_SET_COUNT } base_io_set;
 
 typedef enum base_io_fault {
     BASE_IO_NO_FAULT,
-    BASE_IO_EIO,       /* the call fails with this errno, and nothing was done */
+    BASE_IO_EIO, /* the call fails with this errno, and nothing was done */
     BASE_IO_ENOSPC,
     BASE_IO_EMFILE,
     BASE_IO_SHORT,     /* a read gets half, as at the end of the file; a write writes half, then ENOSPC; any other call: EIO */

@@ -33,9 +33,9 @@ static const char *const component_names[] = {
 
 /* Written under the once, read after it. */
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static bool has_level;          /* REPRISE_LOG sets one */
+static bool has_level;             /* REPRISE_LOG sets one */
 static _Atomic int max_level = -1; /* messages up to this level; -1: none */
-static uint32_t trace_mask = 0; /* bit c: component c is traced */
+static uint32_t trace_mask = 0;    /* bit c: component c is traced */
 
 /* The program's callback. The lock is held while it runs: it is never called after rp_log_set_callback has replaced it. */
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;

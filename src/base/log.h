@@ -13,7 +13,10 @@
 
 #include "base/compiler.h"
 
-typedef enum base_log_level { BASE_LOG_ERROR, BASE_LOG_WARN, BASE_LOG_INFO, BASE_LOG_DEBUG } base_log_level;
+typedef enum base_log_level { BASE_LOG_ERROR,
+                              BASE_LOG_WARN,
+                              BASE_LOG_INFO,
+                              BASE_LOG_DEBUG } base_log_level;
 
 /* The components that can be traced: one for each folder of src/. */
 #define BASE_COMPONENTS(X) X(BASE, "base") X(KERNELS, "kernels") X(KV, "kv") X(MODEL, "model") \
@@ -22,7 +25,7 @@ typedef enum base_component {
 #define X(id, name) BASE_COMPONENT_##id,
     BASE_COMPONENTS(X)
 #undef X
-    BASE_COMPONENT_COUNT
+        BASE_COMPONENT_COUNT
 } base_component;
 
 bool base_log_enabled(base_log_level level);

@@ -26,7 +26,7 @@ static struct {
     pthread_t thread;
     int fd;
     bool open, stopping, done;
-    size_t head, len; /* of the ring: bytes that wait */
+    size_t head, len;             /* of the ring: bytes that wait */
     uint64_t dropped, unreported; /* lines: ever, and since the last notice */
     char ring[LOG_QUEUE_BYTES];
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};

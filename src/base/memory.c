@@ -23,7 +23,7 @@
 
 /* n_allocs only rises, so the N-th allocation from now has a number that no other one has. */
 static _Atomic uint64_t n_allocs;
-static _Atomic uint64_t n_reported; /* n_allocs at the last base_alloc_count */
+static _Atomic uint64_t n_reported;  /* n_allocs at the last base_alloc_count */
 static _Atomic uint64_t fail_number; /* the allocation that fails; 0: none */
 static _Atomic int fail_sticky;
 

@@ -11,13 +11,13 @@
 
 #include "base/compiler.h"
 
-void *base_alloc(size_t bytes) BASE_NODISCARD;                /* uninitialised; bytes 0 gives a unique block */
-void *base_calloc(size_t n, size_t bytes) BASE_NODISCARD;     /* zeroed; NULL on overflow of n * bytes */
-void *base_realloc(void *p, size_t bytes) BASE_NODISCARD;     /* on failure p stays valid */
+void *base_alloc(size_t bytes) BASE_NODISCARD;                       /* uninitialised; bytes 0 gives a unique block */
+void *base_calloc(size_t n, size_t bytes) BASE_NODISCARD;            /* zeroed; NULL on overflow of n * bytes */
+void *base_realloc(void *p, size_t bytes) BASE_NODISCARD;            /* on failure p stays valid */
 void *base_alloc_aligned(size_t bytes, size_t align) BASE_NODISCARD; /* align: a power of two, >= sizeof(void *) */
 char *base_strdup(const char *s) BASE_NODISCARD;
-char *base_strndup(const char *s, size_t n) BASE_NODISCARD;   /* always NUL-terminated */
-void base_free(void *p);                                      /* NULL is fine */
+char *base_strndup(const char *s, size_t n) BASE_NODISCARD; /* always NUL-terminated */
+void base_free(void *p);                                    /* NULL is fine */
 
 /* Grows an array geometrically: to a capacity of at least `need` elements, at most `max` (the array's limit).
  * *items and *cap are updated together or not at all. Returns 0, RP_ERR_MEMORY or RP_ERR_LIMIT. */

@@ -59,11 +59,14 @@ int base_shown(const char *s) {
 int base_utf8_length(const unsigned char *s, size_t n) {
     BASE_DCHECK(n > 0);
     if (s[0] < 0x80) return 1;
-    int length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    int length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3
+                                                 : 2;
     if (s[0] < 0xc2 || s[0] > 0xf4) return -1;
     if (n > 1) {
-        unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-        unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+        unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90
+                                                               : 0x80;
+        unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f
+                                                                : 0xbf;
         if (s[1] < low || s[1] > high) return -1;
     }
     for (int i = 2; i < length && (size_t)i < n; i++)
@@ -80,7 +83,9 @@ uint32_t base_utf8_decode(const unsigned char *s, int length) {
 
 int base_utf8_encode(uint32_t c, unsigned char out[4]) {
     BASE_DCHECK(c <= 0x10ffff);
-    int length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    int length = c < 0x80 ? 1 : c < 0x800 ? 2
+                            : c < 0x10000 ? 3
+                                          : 4;
     for (int i = length - 1; i > 0; i--, c >>= 6) out[i] = (unsigned char)(0x80 | (c & 0x3f));
     out[0] = (unsigned char)(length == 1 ? c : (0xf00u >> length & 0xff) | c);
     return length;

@@ -31,7 +31,10 @@
 
 #define GRAMMAR_DONE 0 /* the empty unit: the character is complete */
 
-typedef enum grammar_node_kind { GRAMMAR_END, GRAMMAR_UNIT, GRAMMAR_SPLIT, GRAMMAR_CALL } grammar_node_kind;
+typedef enum grammar_node_kind { GRAMMAR_END,
+                                 GRAMMAR_UNIT,
+                                 GRAMMAR_SPLIT,
+                                 GRAMMAR_CALL } grammar_node_kind;
 
 typedef struct grammar_node {
     uint8_t kind;

@@ -19,10 +19,10 @@ typedef enum grammar_expr_kind {
 
 typedef struct grammar_expr {
     uint8_t kind;
-    uint16_t height; /* of the subtree */
+    uint16_t height;         /* of the subtree */
     uint32_t first, n, most; /* most: GRAMMAR_NONE: unbounded */
-    uint32_t next;   /* in its list; GRAMMAR_NONE: the last */
-    uint32_t at;     /* offset in the text */
+    uint32_t next;           /* in its list; GRAMMAR_NONE: the last */
+    uint32_t at;             /* offset in the text */
 } grammar_expr;
 
 /* A name in the text: a rule's definition (expr: its expression) or a use of it (expr: the rule). */

@@ -99,7 +99,8 @@ static uint32_t add_node(builder *b, grammar_node node, uint32_t at) {
     int rc = base_grow((void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, GRAMMAR_MAX_NODES, sizeof(*g->nodes));
     if (rc == RP_ERR_LIMIT)
         b->rc = grammar_fail(b->t, rc, at, "the grammar expands to more than %zu nodes here: use smaller repetition "
-                                           "counts, or an open end as in {1,}", GRAMMAR_MAX_NODES);
+                                           "counts, or an open end as in {1,}",
+                             GRAMMAR_MAX_NODES);
     else if (rc) b->rc = base_fail_memory(b->t->err, g->n_nodes * sizeof(*g->nodes), "a grammar");
     if (rc) return 0;
     g->nodes[g->n_nodes] = node;
@@ -311,7 +312,8 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
         const grammar_name *name = &b->t->rules[rule];
         rc = grammar_fail(b->t, RP_ERR_SYNTAX, name->at, "left recursion: the rule '%.*s' begins with itself, "
                                                          "directly or through other rules: begin it with an item, as "
-                                                         "in  list ::= item (\",\" item)*", grammar_name_shown(name), b->t->text + name->at);
+                                                         "in  list ::= item (\",\" item)*",
+                          grammar_name_shown(name), b->t->text + name->at);
     }
     base_free(w.stack);
     base_free(w.waiting);

@@ -26,7 +26,7 @@
 typedef struct parser {
     grammar_tree *t;
     size_t at;
-    int depth; /* of groups */
+    int depth;             /* of groups */
     grammar_range *ranges; /* of the current class */
     size_t cap_ranges;
 } parser;

@@ -19,8 +19,8 @@ typedef struct class_set {
     grammar *g;
     const grammar_range *ranges; /* sorted, disjoint */
     size_t n;
-    uint32_t min, max;           /* code points of the current UTF-8 length */
-    uint32_t whole[4];           /* units of whole blocks, of k bytes; 0: not added yet */
+    uint32_t min, max; /* code points of the current UTF-8 length */
+    uint32_t whole[4]; /* units of whole blocks, of k bytes; 0: not added yet */
     int rc;
 } class_set;
 

@@ -26,14 +26,14 @@
 #include "grammar/token_trie.h"
 
 #define MATCHER_MAX_NESTING 4096
-#define MATCHER_MAX_CONFIGS 16384              /* of a place */
-#define MATCHER_MAX_ITEMS 65536                /* nodes visited between two bytes */
-#define MATCHER_MAX_WORK ((uint64_t)1 << 18)   /* configs and nodes for one token; other sequences wait: about 25 ms */
+#define MATCHER_MAX_CONFIGS 16384            /* of a place */
+#define MATCHER_MAX_ITEMS 65536              /* nodes visited between two bytes */
+#define MATCHER_MAX_WORK ((uint64_t)1 << 18) /* configs and nodes for one token; other sequences wait: about 25 ms */
 /* Of a whole text: each token pays for MATCHER_TOKEN_WORK; the unpaid rest is at most MATCHER_MAX_DEBT. */
 #define MATCHER_TOKEN_WORK ((uint64_t)1 << 14)
 #define MATCHER_MAX_DEBT ((uint64_t)1 << 19)
 #define MATCHER_POOL_BYTES ((size_t)4 << 20)
-#define MATCHER_MASKS 16                       /* cached masks */
+#define MATCHER_MASKS 16 /* cached masks */
 
 typedef struct matcher_config {
     uint32_t node, unit, cell; /* MATCHER_TRIGGER: unit is the number of bytes of the trigger that the text ends with */
@@ -48,7 +48,7 @@ typedef struct matcher_cell {
 typedef struct matcher_place {
     uint32_t first, n; /* configs, sorted */
     bool may_end;
-    bool is_free;      /* the trigger has not matched yet */
+    bool is_free; /* the trigger has not matched yet */
 } matcher_place;
 
 typedef struct matcher_pool {
@@ -75,16 +75,16 @@ typedef struct matcher_item {
 } matcher_item;
 
 typedef struct matcher {
-    const grammar *g; /* borrowed */
+    const grammar *g;  /* borrowed */
     bool no_end;       /* tokens that end the answer are never allowed by the grammar */
     size_t pool_bytes; /* MATCHER_POOL_BYTES; less in tests */
-    char *trigger;    /* NULL: none */
+    char *trigger;     /* NULL: none */
     size_t n_trigger;
     uint32_t *borders; /* [n_trigger] [i]: length of the longest proper prefix that is a suffix of trigger[0..i] */
     uint8_t class_of[256];
     int32_t n_classes;
     matcher_pool pool;
-    int32_t place; /* after the text so far */
+    int32_t place;         /* after the text so far */
     uint64_t work, n_used; /* work: of the current or last matcher_walk or matcher_allowed */
     uint64_t debt;         /* of the whole text */
     matcher_mask masks[MATCHER_MASKS];

@@ -26,12 +26,12 @@ typedef struct token_trie {
     uint8_t *bytes;          /* [n_nodes] */
     uint16_t *depths;
     uint32_t *ends;
-    uint32_t *first;         /* [n_nodes + 1] a node's tokens are tokens[first[i]] to before tokens[first[i + 1]] */
+    uint32_t *first; /* [n_nodes + 1] a node's tokens are tokens[first[i]] to before tokens[first[i + 1]] */
     int32_t *tokens;
-    uint64_t *others;        /* [token_mask_words] mask of the tokens in no node */
-    int32_t *end_tokens;     /* tokens that end an answer */
+    uint64_t *others;    /* [token_mask_words] mask of the tokens in no node */
+    int32_t *end_tokens; /* tokens that end an answer */
     int32_t n_end_tokens;
-    size_t size_bytes;       /* memory of the trie */
+    size_t size_bytes; /* memory of the trie */
 } token_trie;
 
 /* The vocabulary that a trie is built from. */

@@ -43,7 +43,7 @@ typedef enum kernel_type {
 #define X(name, number, block, bytes) KERNEL_##name = number,
     KERNEL_TYPES(X)
 #undef X
-    KERNEL_TYPE_END = 64 /* greater than all type numbers */
+        KERNEL_TYPE_END = 64 /* greater than all type numbers */
 } kernel_type;
 
 bool kernel_type_known(uint32_t gguf_number);
@@ -74,7 +74,7 @@ float kernel_bf16_to_f32(uint16_t h);
  */
 #define KERNEL_Q8_BLOCK 32
 #define KERNEL_Q8_TINY 0x1p-110f /* a block with a smaller max |x| is stored as zeros: 127 / max stays finite, d normal */
-#define KERNEL_Q8_D(n) (n) /* offsets in a row of n */
+#define KERNEL_Q8_D(n) (n)       /* offsets in a row of n */
 #define KERNEL_Q8_S(n) ((n) + (n) / 8)
 #define KERNEL_Q8_H(n) ((n) + (n) / 4)
 #define KERNEL_Q8_C(n) ((n) + (n) / 2)
@@ -240,9 +240,9 @@ typedef enum kernel_act {
 typedef void (*kernel_act_fn)(const float *a, const float *up, float *y, int64_t n);
 
 typedef struct kernel_table {
-    const char *name; /* "generic", "avx2" */
-    int side;         /* interleaved rows of weights; 1: plain rows */
-    kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for unused numbers */
+    const char *name;                                          /* "generic", "avx2" */
+    int side;                                                  /* interleaved rows of weights; 1: plain rows */
+    kernel_linear_fn linear[KERNEL_TYPE_END];                  /* by kernel_type; NULL for unused numbers */
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
@@ -266,9 +266,9 @@ typedef struct kernel_table {
     kernel_act_fn act[KERNEL_ACT_COUNT];
     /* y[i] = a[i] + scale * b[i], rounded twice (a scale of 1 is a plain sum); y may be a or b */
     void (*add)(const float *a, const float *b, float scale, float *y, int64_t n);
-    void (*soft_cap)(float *x, float cap, int64_t n);  /* in place: x[i] = cap * tanh(x[i] / cap), cap > 0 */
-    void (*scale)(float *x, float factor, int64_t n);  /* in place */
-    void (*clamp)(float *x, float limit, int64_t n);   /* in place: to [-limit, limit] */
+    void (*soft_cap)(float *x, float cap, int64_t n); /* in place: x[i] = cap * tanh(x[i] / cap), cap > 0 */
+    void (*scale)(float *x, float factor, int64_t n); /* in place */
+    void (*clamp)(float *x, float limit, int64_t n);  /* in place: to [-limit, limit] */
     /* Rotates n_heads heads of `dim` (the first rot_dim of each; rot_dim even) by angles given as
      * cs[2*i] = cos, cs[2*i+1] = sin for pair i in [0, rot_dim/2).
      * neox false: pairs (2i, 2i+1); true: pairs (i, i + rot_dim/2). y may be x. */
@@ -297,7 +297,7 @@ typedef enum kernel_arithmetic {
 #define X(NAME, number, name) KERNEL_ARITHMETIC_##NAME = number,
     KERNEL_ARITHMETICS(X)
 #undef X
-    KERNEL_ARITHMETIC_END
+        KERNEL_ARITHMETIC_END
 } kernel_arithmetic;
 
 kernel_arithmetic kernel_arithmetic_of(base_cpu_level level);

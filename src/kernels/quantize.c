@@ -155,7 +155,8 @@ static float inverse_of(float step) { return step == 0.0f ? 0.0f : 1.0f / step; 
 /* The nearest integer to x * inverse within [low, high], both below 2^22: after 1.5 * 2^23 is added, a float's last bit
  * has the value 1. The result may differ from nearest() at a tie, in a tenth of the time. */
 static double nearly(float x, float inverse, float low, float high) {
-    const float v = x * inverse, q = v < low ? low : v > high ? high : v;
+    const float v = x * inverse, q = v < low ? low : v > high ? high
+                                                              : v;
     return (double)((q + 0x1.8p23f) - 0x1.8p23f);
 }
 

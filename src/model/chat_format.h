@@ -12,7 +12,11 @@
 #include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
 
-typedef enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL, CHAT_ROLE_COUNT } chat_role;
+typedef enum chat_role { CHAT_SYSTEM,
+                         CHAT_USER,
+                         CHAT_ASSISTANT,
+                         CHAT_TOOL,
+                         CHAT_ROLE_COUNT } chat_role;
 #define CHAT_ROLE_NONE (-1)
 
 typedef struct chat_text {
@@ -21,7 +25,7 @@ typedef struct chat_text {
 
 typedef struct chat_format chat_format;
 
-const chat_format *chat_format_at(int i);             /* NULL past the end */
+const chat_format *chat_format_at(int i);              /* NULL past the end */
 const chat_format *chat_format_find(const char *name); /* NULL if unknown */
 const char *chat_format_name(const chat_format *f);
 

@@ -7,21 +7,37 @@
 #include "base/memory.h"
 
 /* X: the residual stream. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
-enum { X, NORMED, Q, K, V, ATTENDED, PROJECTED, GATE, UP, MIXED, ROUTES, SHARED, GATES, HEAD, LOGITS, N_BUFFERS };
+enum { X,
+       NORMED,
+       Q,
+       K,
+       V,
+       ATTENDED,
+       PROJECTED,
+       GATE,
+       UP,
+       MIXED,
+       ROUTES,
+       SHARED,
+       GATES,
+       HEAD,
+       LOGITS,
+       N_BUFFERS };
 
 struct model_forward {
     const rp_model *model;
     backend *backend;
     int32_t max_rows, max_logits;
     backend_buffer *buffers[N_BUFFERS];
-    int32_t *wanted; /* [max_rows] */
+    int32_t *wanted;  /* [max_rows] */
     int32_t n_logits; /* rows of LOGITS, of the step that was submitted last */
 };
 
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->net.hp;
     const int32_t n_ff = BASE_MAX(hp->n_experts > 0 ? 0 : hp->n_ff, hp->n_ff_shared);
-    const int32_t widths[N_BUFFERS] = { /* 0: unused buffer */
+    const int32_t widths[N_BUFFERS] = {
+        /* 0: unused buffer */
         [X] = hp->n_embd,
         [NORMED] = hp->n_embd,
         [Q] = hp->n_heads * hp->key_dim,

@@ -45,21 +45,21 @@ enum {
     MODEL_POST_NORM = 1 << 4,        /* the outputs of attention and feed-forward are normed before they are added */
     MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
     MODEL_EMBED_NORM = 1 << 6,
-    MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows */
-    MODEL_ROPE = 1 << 8,             /* rotary positions */
-    MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
-    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window may have a separate base, and have no scaling */
+    MODEL_PARALLEL = 1 << 7,    /* attention and feed-forward read the same rows */
+    MODEL_ROPE = 1 << 8,        /* rotary positions */
+    MODEL_ROPE_HALVES = 1 << 9, /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
+    MODEL_ROPE_LOCAL = 1 << 10, /* layers with a window may have a separate base, and have no scaling */
     MODEL_ALIBI = 1 << 11,
-    MODEL_POSITIONS = 1 << 12,       /* always learned positions, added to the embedding: KV cannot be shifted */
+    MODEL_POSITIONS = 1 << 12, /* always learned positions, added to the embedding: KV cannot be shifted */
     MODEL_FFN_GATED = 1 << 13,
-    MODEL_EMBED_SQRT = 1 << 14,      /* embeddings times sqrt(n_embd) */
-    MODEL_LOGIT_DIVISOR = 1 << 15,   /* logit_scale divides */
-    MODEL_EXPERTS = 1 << 16,         /* always a mixture of experts */
-    MODEL_EXPERTS_SHARED = 1 << 17,  /* and a shared expert that every row passes, through a gate */
-    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the selected experts sum to 1, unless the metadata override it */
-    MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, without a token */
-    MODEL_PARALLEL_TOLD = 1 << 20,   /* the metadata decide whether they are parallel; by default they are */
-    MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel if the feed-forward has no separate norm */
+    MODEL_EMBED_SQRT = 1 << 14,     /* embeddings times sqrt(n_embd) */
+    MODEL_LOGIT_DIVISOR = 1 << 15,  /* logit_scale divides */
+    MODEL_EXPERTS = 1 << 16,        /* always a mixture of experts */
+    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes, through a gate */
+    MODEL_EXPERTS_SUM_1 = 1 << 18,  /* weights of the selected experts sum to 1, unless the metadata override it */
+    MODEL_SINKS = 1 << 19,          /* one more logit in each head's softmax, without a token */
+    MODEL_PARALLEL_TOLD = 1 << 20,  /* the metadata decide whether they are parallel; by default they are */
+    MODEL_PARALLEL_BARE = 1 << 21,  /* they are parallel if the feed-forward has no separate norm */
     /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
     MODEL_YARN_EXACT = 1 << 22,
     /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
@@ -75,8 +75,8 @@ typedef struct model_arch {
     int32_t no_rope_every; /* every n-th layer has no positions */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
-    double local_base;     /* of rotation in layers with a window; 0: that of the others */
-    int32_t window;        /* this and the caps: defaults for old files without these metadata */
+    double local_base; /* of rotation in layers with a window; 0: that of the others */
+    int32_t window;    /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -96,13 +96,13 @@ struct rp_model {
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
-    bool chat_guessed; /* the file's own template matches no known format */
-    rp_template *template;      /* the file's own, for conversations; NULL: none */
+    bool chat_guessed;                        /* the file's own template matches no known format */
+    rp_template *template;                    /* the file's own, for conversations; NULL: none */
     char *template_answers[MODEL_N_OPENINGS]; /* what an answer follows in what it writes (model_template.h); NULL: unknown */
     char *name;
-    char *chat_template; /* the file's own; NULL: none */
-    rp_sampling advice;  /* the file's own, of the fields in `advised` */
-    uint32_t advised;    /* RP_ADVISES_* */
+    char *chat_template;  /* the file's own; NULL: none */
+    rp_sampling advice;   /* the file's own, of the fields in `advised` */
+    uint32_t advised;     /* RP_ADVISES_* */
     backend_times times;  /* of a mock's steps */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
     bool has_shape;       /* of net.hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
@@ -115,7 +115,7 @@ struct rp_model {
     base_key digest;             /* of the contents of all files, the same for every chat format */
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
-    uint64_t hashed_bytes;       /* bytes of weights that were hashed for it; 0: the digest was cached */
+    uint64_t hashed_bytes; /* bytes of weights that were hashed for it; 0: the digest was cached */
 };
 
 /* see rp_model_open */

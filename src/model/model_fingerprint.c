@@ -78,9 +78,9 @@ int model_check_files(const rp_model *m, rp_error *err) {
 
 typedef struct hashing {
     const rp_model *m;
-    uint64_t *first;  /* [tensors + 1]: number of each tensor's first piece */
+    uint64_t *first; /* [tensors + 1]: number of each tensor's first piece */
     base_key *pieces;
-    uint64_t begin;   /* of the batch */
+    uint64_t begin; /* of the batch */
 } hashing;
 
 static uint64_t n_pieces(uint64_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES; }

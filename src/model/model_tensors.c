@@ -21,8 +21,24 @@ typedef struct file_layer {
     model_norm attn_norm_2;
 } file_layer;
 
-enum dim { D_NONE, D_EMBD, D_FF, D_Q, D_K, D_V, D_QKV, D_VALUE, D_HEADS, D_VOCAB, D_ROT_PAIRS, D_EXPERTS, D_FF_EXPERT, D_FF_SHARED,
-           D_POSITIONS, D_TYPES, D_RANK_HEAD, D_SCORES };
+enum dim { D_NONE,
+           D_EMBD,
+           D_FF,
+           D_Q,
+           D_K,
+           D_V,
+           D_QKV,
+           D_VALUE,
+           D_HEADS,
+           D_VOCAB,
+           D_ROT_PAIRS,
+           D_EXPERTS,
+           D_FF_EXPERT,
+           D_FF_SHARED,
+           D_POSITIONS,
+           D_TYPES,
+           D_RANK_HEAD,
+           D_SCORES };
 enum {
     REQUIRED = 1,
     VECTOR = 2,    /* F32, used elementwise */
@@ -35,8 +51,8 @@ enum {
 };
 
 typedef struct tensor_row {
-    const char *name;      /* of a layer's tensor: without "blk.N." */
-    size_t offset;         /* offset of the model_weight in rp_model or file_layer */
+    const char *name; /* of a layer's tensor: without "blk.N." */
+    size_t offset;    /* offset of the model_weight in rp_model or file_layer */
     enum dim in, out;
     unsigned flags;
     uint32_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */

@@ -102,7 +102,7 @@ int pml_role_of(const pml_document *d, int32_t module) {
 
 bool pml_contains_role(const pml_document *d, int32_t module) {
     const int32_t end = node_at(d, module)->next; /* of the module's nodes, which follow it; -1: the parent's */
-    BASE_ASSERT(end < 0 || end > module); /* nodes are in document order */
+    BASE_ASSERT(end < 0 || end > module);         /* nodes are in document order */
     for (int32_t i = module + 1; i < d->n_nodes && i != end; i++) {
         if (d->nodes[i].parent < module) break;
         if (d->nodes[i].kind == PML_ROLE) return true;
@@ -143,7 +143,8 @@ size_t pml_named_modules(const pml_storage *s, int32_t holder) {
 /* strcmp of the first n bytes of `name` with the whole of `other`. */
 static int compare_name(const char *name, size_t n, const char *other) {
     int order = strncmp(name, other, n);
-    return order != 0 ? order : other[n] != '\0' ? -1 : 0;
+    return order != 0 ? order : other[n] != '\0' ? -1
+                                                 : 0;
 }
 
 int32_t pml_find_module(const pml_document *d, int32_t holder, const char *name, size_t n) {

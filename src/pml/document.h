@@ -23,21 +23,34 @@
 #include "reprise.h"
 #include "reprise_pml.h"
 
-#define PML_MAX_BYTES ((size_t)64 << 20)     /* per document or src file */
+#define PML_MAX_BYTES ((size_t)64 << 20) /* per document or src file */
 #define PML_MAX_NODES ((size_t)1 << 18)
-#define PML_MAX_DEPTH 64                     /* nested elements */
+#define PML_MAX_DEPTH 64 /* nested elements */
 #define PML_MAX_PARAM_TOKENS 4096
 #define PML_MAX_TEXT_TOTAL ((size_t)256 << 20) /* all texts of a document, src files included */
 
 typedef enum pml_kind {
-    PML_SCHEMA, PML_PROMPT, PML_MODULE, PML_UNION, PML_PARAM, PML_SCAFFOLD, PML_ROLE, PML_TEXT,
+    PML_SCHEMA,
+    PML_PROMPT,
+    PML_MODULE,
+    PML_UNION,
+    PML_PARAM,
+    PML_SCAFFOLD,
+    PML_ROLE,
+    PML_TEXT,
     PML_IMPORT, /* in prompts: an element named like a module */
 } pml_kind;
 
-typedef enum pml_scope { PML_SCOPE_INHERIT, PML_SCOPE_PATH, PML_SCOPE_MODULE } pml_scope;
-typedef enum pml_anchor { PML_ANCHOR_INHERIT, PML_ANCHOR_NONE, PML_ANCHOR_BOS } pml_anchor;
+typedef enum pml_scope { PML_SCOPE_INHERIT,
+                         PML_SCOPE_PATH,
+                         PML_SCOPE_MODULE } pml_scope;
+typedef enum pml_anchor { PML_ANCHOR_INHERIT,
+                          PML_ANCHOR_NONE,
+                          PML_ANCHOR_BOS } pml_anchor;
 /* PML_LAYOUT_DEFAULT: packed where the model's positions can move, else fixed. */
-typedef enum pml_layout_kind { PML_LAYOUT_DEFAULT, PML_LAYOUT_PACKED, PML_LAYOUT_FIXED } pml_layout_kind;
+typedef enum pml_layout_kind { PML_LAYOUT_DEFAULT,
+                               PML_LAYOUT_PACKED,
+                               PML_LAYOUT_FIXED } pml_layout_kind;
 
 /* An argument: an attribute of an import. */
 typedef struct pml_argument {
@@ -56,24 +69,24 @@ typedef struct pml_node {
     size_t n_text;
     const tokenizer_range *trusted; /* TEXT of a prompt: ranges where control tokens are recognised; NULL: none */
     size_t n_trusted;
-    bool text_continues; /* TEXT: directly preceded by a parameter, text, module or union of the same role or
+    bool text_continues;    /* TEXT: directly preceded by a parameter, text, module or union of the same role or
                             document: no SentencePiece dummy space is inserted */
-    bool border_space;   /* white space at a border that is settled later (docs/pml.md, White space). PARAM: before
+    bool border_space;      /* white space at a border that is settled later (docs/pml.md, White space). PARAM: before
                             it, so its value begins with one space. TEXT of a prompt: between it and the import after
                             it */
-    pml_scope scope;     /* SCHEMA (never INHERIT; default: path), MODULE */
-    pml_anchor anchor;   /* SCHEMA (never INHERIT; default: none), MODULE */
+    pml_scope scope;        /* SCHEMA (never INHERIT; default: path), MODULE */
+    pml_anchor anchor;      /* SCHEMA (never INHERIT; default: none), MODULE */
     pml_layout_kind layout; /* SCHEMA */
-    rp_quality quality;  /* SCHEMA, MODULE, PROMPT */
-    bool cache;          /* MODULE */
-    bool pin;            /* MODULE */
-    bool has_kv;         /* SCHEMA, MODULE: it names a KV format, kv, for itself and the modules inside */
+    rp_quality quality;     /* SCHEMA, MODULE, PROMPT */
+    bool cache;             /* MODULE */
+    bool pin;               /* MODULE */
+    bool has_kv;            /* SCHEMA, MODULE: it names a KV format, kv, for itself and the modules inside */
     rp_kv_format kv;
-    int32_t keep;        /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules inside; 0: none named */
-    int64_t ttl_seconds; /* MODULE; 0: none */
-    int32_t param_len;   /* PARAM: tokens */
-    bool required;       /* PARAM: a prompt without an argument for it is refused */
-    const char *scaffold; /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member);
+    int32_t keep;                  /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules inside; 0: none named */
+    int64_t ttl_seconds;           /* MODULE; 0: none */
+    int32_t param_len;             /* PARAM: tokens */
+    bool required;                 /* PARAM: a prompt without an argument for it is refused */
+    const char *scaffold;          /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member);
                              SCAFFOLD: the modules attribute (checked: every path names a module, two or more) */
     const pml_argument *arguments; /* IMPORT */
     int32_t n_arguments;

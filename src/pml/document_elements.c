@@ -37,9 +37,9 @@ typedef struct attribute_rule {
 typedef struct element_rule {
     const char *name;
     pml_kind kind;
-    int role;                  /* or -1 */
-    const char *place;         /* allowed places: the advice if it is elsewhere */
-    const char *in_prompt;     /* advice if it is in a prompt; NULL: allowed in a prompt */
+    int role;              /* or -1 */
+    const char *place;     /* allowed places: the advice if it is elsewhere */
+    const char *in_prompt; /* advice if it is in a prompt; NULL: allowed in a prompt */
     attribute_rule attributes[MAX_ATTRIBUTES];
 } element_rule;
 
@@ -181,26 +181,19 @@ static int read_scaffold(reading *r, const char *value) { return reading_keep(r,
 #define PLACE_ROLE "roles belong to the schema or a module, and do not nest"
 #define IN_PROMPT_PARAM "parameters are declared in the schema: give arguments as attributes of the import, <MODULE NAME=\"...\"/>"
 #define PARAM_ATTRIBUTES \
-    {{"name", read_param_name, true}, {"len", reading_read_length, false}, {"length", reading_read_length, false}, {"scaffold", read_scaffold, false}, \
-     {"required", read_required, false}}
+    { \
+        {"name", read_param_name, true}, {"len", reading_read_length, false}, {"length", reading_read_length, false}, {"scaffold", read_scaffold, false}, \
+        { "required", read_required, false } \
+    }
 
 static const element_rule elements[] = {
-    {"schema", PML_SCHEMA, -1, "a document contains one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
-     {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false},
-      {"quality", reading_read_quality, false}, {"kv", read_kv, false}, {"keep", read_keep, false}}},
-    {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "a document contains one prompt: remove the tag",
-     {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
-    {"module", PML_MODULE, -1, "modules belong to the schema, modules, unions and roles",
-     "modules are declared in the schema: import one by its name, <NAME/>",
-     {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
-      {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false},
-      {"kv", read_kv, false}, {"keep", read_keep, false}}},
-    {"union", PML_UNION, -1, "unions belong to the schema, modules and roles",
-     "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
+    {"schema", PML_SCHEMA, -1, "a document contains one schema", "a prompt names its schema: <prompt schema=\"NAME\">", {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false}, {"quality", reading_read_quality, false}, {"kv", read_kv, false}, {"keep", read_keep, false}}},
+    {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "a document contains one prompt: remove the tag", {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
+    {"module", PML_MODULE, -1, "modules belong to the schema, modules, unions and roles", "modules are declared in the schema: import one by its name, <NAME/>", {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false}, {"kv", read_kv, false}, {"keep", read_keep, false}}},
+    {"union", PML_UNION, -1, "unions belong to the schema, modules and roles", "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
     {"parameter", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
-    {"scaffold", PML_SCAFFOLD, -1, "scaffolds belong directly to <schema>: move it there",
-     "scaffolds are declared in the schema: import its modules by their names", {{"modules", read_scaffold, true}}},
+    {"scaffold", PML_SCAFFOLD, -1, "scaffolds belong directly to <schema>: move it there", "scaffolds are declared in the schema: import its modules by their names", {{"modules", read_scaffold, true}}},
     {"system", PML_ROLE, 0, PLACE_ROLE, NULL, {{0}}},
     {"user", PML_ROLE, 1, PLACE_ROLE, NULL, {{0}}},
     {"assistant", PML_ROLE, 2, PLACE_ROLE, NULL, {{0}}},
@@ -242,7 +235,8 @@ static int pml_builder_fail_unknown(pml_builder *b, size_t offset, const char *n
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "unknown element <%.*s>: did you mean <%s>?", PML_SHOWN(name), guess.best);
     return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
                             "unknown element <%.*s>: a schema has module, union, param, scaffold, system, user, assistant and tool "
-                            "(write < in text as &lt;)", PML_SHOWN(name));
+                            "(write < in text as &lt;)",
+                            PML_SHOWN(name));
 }
 
 /* Refuses an element inside a parent that may contain nothing, or modules only. */
@@ -399,8 +393,10 @@ void pml_element_open(pml_builder *b, int32_t draft, bool takes_text) {
     BASE_ASSERT(b->depth < PML_MAX_DEPTH);
     b->frames[b->depth] = (pml_frame){
         .draft = draft,
-        .role = kind == PML_ROLE ? draft : outer ? outer->role : -1,
-        .module = kind == PML_MODULE ? draft : outer ? outer->module : -1,
+        .role = kind == PML_ROLE ? draft : outer ? outer->role
+                                                 : -1,
+        .module = kind == PML_MODULE ? draft : outer ? outer->module
+                                                     : -1,
         .takes_text = takes_text && (kind == PML_SCHEMA || kind == PML_PROMPT || kind == PML_MODULE || kind == PML_ROLE),
     };
     b->depth++;

@@ -62,20 +62,20 @@ typedef struct pml_draft {
 /* An element that is open. */
 typedef struct pml_frame {
     int32_t draft;
-    int32_t role;    /* draft of the enclosing role or itself, -1 */
-    int32_t module;  /* the same for modules */
+    int32_t role;   /* draft of the enclosing role or itself, -1 */
+    int32_t module; /* the same for modules */
     bool takes_text;
 } pml_frame;
 
 typedef struct pml_builder {
     XML_Parser parser;
     bool is_prompt;
-    bool by_parts; /* built from parts, without input: offsets are part numbers, 0 for the prompt itself */
-    size_t part;   /* by_parts: number of the part that is being added */
-    const char *bytes; /* the input after its byte order mark */
-    size_t n, mark;    /* mark: bytes of the byte order mark */
-    const char *name;  /* of the document */
-    const char *dir;   /* for src, or NULL */
+    bool by_parts;             /* built from parts, without input: offsets are part numbers, 0 for the prompt itself */
+    size_t part;               /* by_parts: number of the part that is being added */
+    const char *bytes;         /* the input after its byte order mark */
+    size_t n, mark;            /* mark: bytes of the byte order mark */
+    const char *name;          /* of the document */
+    const char *dir;           /* for src, or NULL */
     rp_schema_options options; /* schemas */
     rp_error *err;
     int rc; /* the first failure; handlers do nothing after it */
@@ -89,9 +89,9 @@ typedef struct pml_builder {
     pml_draft *drafts;
     size_t n_drafts, cap_drafts;
 
-    base_buffer pending;    /* text since the last tag */
-    size_t pending_offset;  /* its position in the input */
-    bool pending_solid;     /* it holds more than white space */
+    base_buffer pending;   /* text since the last tag */
+    size_t pending_offset; /* its position in the input */
+    bool pending_solid;    /* it holds more than white space */
     size_t text_total;
     pml_storage *storage;
 } pml_builder;
@@ -119,7 +119,7 @@ int pml_builder_graft(pml_builder *b, const char *bytes, size_t n);
  * frame. */
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes);
 int pml_element_end(pml_builder *b, size_t offset); /* offset: of its end tag */
-const char *pml_role_name(int role); /* "user"; static */
+const char *pml_role_name(int role);                /* "user"; static */
 void pml_element_open(pml_builder *b, int32_t draft, bool takes_text);
 /* Refuses text other than white space where none is allowed. */
 int pml_element_refuse_text(pml_builder *b, size_t offset);

@@ -24,7 +24,8 @@ static int ask_expat(const char *name, size_t n) {
     if (!parser) return RP_ERR_MEMORY;
     bool good = XML_Parse(parser, "<", 1, 0) == XML_STATUS_OK && XML_Parse(parser, name, (int)n, 0) == XML_STATUS_OK &&
                 XML_Parse(parser, "/>", 2, 1) == XML_STATUS_OK;
-    int rc = good ? 0 : XML_GetErrorCode(parser) == XML_ERROR_NO_MEMORY ? RP_ERR_MEMORY : RP_ERR_SYNTAX;
+    int rc = good ? 0 : XML_GetErrorCode(parser) == XML_ERROR_NO_MEMORY ? RP_ERR_MEMORY
+                                                                        : RP_ERR_SYNTAX;
     XML_ParserFree(parser);
     return rc;
 }

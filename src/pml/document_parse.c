@@ -131,7 +131,7 @@ static int fail_expat(pml_builder *b) {
     enum XML_Error code = XML_GetErrorCode(b->parser);
     size_t offset = event_offset(b);
     if (code == XML_ERROR_NO_MEMORY) return pml_builder_memory(b, offset, b->n, "parsing XML");
-    BASE_ASSERT(!b->by_parts); /* parts of PML were parsed once before */
+    BASE_ASSERT(!b->by_parts);                          /* parts of PML were parsed once before */
     if (code == XML_ERROR_TAG_MISMATCH && b->depth > 0) /* expat's offset is after "</" */
         return fail_open_element(b, offset >= 2 ? offset - 2 : 0, "the wrong element is closed here");
     if (code == XML_ERROR_NO_ELEMENTS && b->depth > 0) return fail_open_element(b, offset, "the document ends");

@@ -21,11 +21,13 @@ typedef struct import_path {
 } import_path;
 
 /* Where a part of a message belongs (parts.h); ordered: a part with several modules belongs where the last of theirs does. */
-typedef enum part_place { PLACE_INSIDE, PLACE_OUTSIDE, PLACE_BARE } part_place;
+typedef enum part_place { PLACE_INSIDE,
+                          PLACE_OUTSIDE,
+                          PLACE_BARE } part_place;
 
 typedef struct open_message {
-    int role;          /* -1: no message is open */
-    bool is_bare;      /* it is a role of the schema */
+    int role;     /* -1: no message is open */
+    bool is_bare; /* it is a role of the schema */
     bool role_is_open;
     bool has_content;
 } open_message;
@@ -35,7 +37,7 @@ typedef struct assembly {
     const pml_document *schema;
     import_path path;
     open_message message;
-    bool has_roles;    /* a role or a message began before */
+    bool has_roles; /* a role or a message began before */
 } assembly;
 
 size_t pml_text_check(const char *bytes, size_t n) {
@@ -312,7 +314,8 @@ static int assembly_build(assembly *a, int (*assemble)(assembly *a, const pml_pa
 
 int pml_parts_build(pml_document **out, const pml_document *schema, const pml_part *parts, size_t n, const char *name, rp_error *err) {
     assembly a = {.b = {.is_prompt = true, .by_parts = true, .bytes = "", .name = name, .err = err, .pending = BASE_BUFFER(PML_MAX_BYTES)},
-                  .schema = schema, .message = {.role = -1}};
+                  .schema = schema,
+                  .message = {.role = -1}};
     return assembly_build(&a, assembly_assemble, parts, n, out);
 }
 

@@ -41,8 +41,8 @@ typedef struct pml_formats {
     rp_kv_format text, modules;
     int32_t keep;            /* share of the slots of modules whose schema names none, in 1/1000; 0: all; */
     reduction_method method; /* that selects them */
-    bool falls_back; /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no module is reduced; */
-    rp_kv_format named; /* the salt covers this format; without falls_back that of text */
+    bool falls_back;         /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no module is reduced; */
+    rp_kv_format named;      /* the salt covers this format; without falls_back that of text */
 } pml_formats;
 
 static inline rp_kv_format pml_formats_named(const pml_formats *f) { return f->falls_back ? f->named : f->text; }
@@ -56,12 +56,12 @@ typedef struct pml_segment {
     bool at_edge;        /* a role begins or ends directly before its first text */
     int32_t last_role;   /* role of the last of its tokens that is in a role, or CHAT_ROLE_NONE */
     int32_t pos;         /* canonical position */
-    rp_kv_format format;    /* of its spans */
+    rp_kv_format format; /* of its spans */
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
     size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */
-    int32_t keep;        /* share of the slots that its reduced KV keeps, in 1/1000, or REDUCTION_AUTO; 0: it is not reduced */
-    base_key reduced;    /* names its reduced KV */
+    int32_t keep;                                           /* share of the slots that its reduced KV keeps, in 1/1000, or REDUCTION_AUTO; 0: it is not reduced */
+    base_key reduced;                                       /* names its reduced KV */
 } pml_segment;
 
 /* A <scaffold>: the modules that it names, and its joint segments (in document order). */
@@ -78,23 +78,23 @@ typedef struct pml_layout {
     bool fixed;
     pml_formats formats;
     pml_segment *segments;
-    int32_t n_segments;       /* joint twins included */
-    int32_t first_plain;      /* first segment of a prompt: 1 after an anchor, else 0 */
-    int32_t n_plain;          /* end of the plain segments */
-    token_list tokens;        /* of all segments */
-    int32_t *scopes;          /* segment indices */
+    int32_t n_segments;  /* joint twins included */
+    int32_t first_plain; /* first segment of a prompt: 1 after an anchor, else 0 */
+    int32_t n_plain;     /* end of the plain segments */
+    token_list tokens;   /* of all segments */
+    int32_t *scopes;     /* segment indices */
     size_t n_scopes, cap_scopes;
     pml_hole *holes;
     size_t n_holes, cap_holes;
-    base_key *keys;           /* of all spans of all segments */
+    base_key *keys; /* of all spans of all segments */
     size_t n_keys, cap_keys;
     pml_scaffold *scaffolds;
     int32_t n_scaffolds;
-    int32_t *sequence;        /* by node: a module's order in the document */
-    int32_t *position;        /* by node: the canonical position at which a module begins, with or without own text */
-    pml_scope *scope_of;      /* by node: a module's scope, inherited ones resolved */
-    pml_anchor *anchor_of;    /* by node: the same */
-    int32_t length;           /* positions of the whole document: the cursor of one walk */
+    int32_t *sequence;     /* by node: a module's order in the document */
+    int32_t *position;     /* by node: the canonical position at which a module begins, with or without own text */
+    pml_scope *scope_of;   /* by node: a module's scope, inherited ones resolved */
+    pml_anchor *anchor_of; /* by node: the same */
+    int32_t length;        /* positions of the whole document: the cursor of one walk */
     size_t cap_segments;
 } pml_layout;
 

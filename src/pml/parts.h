@@ -43,17 +43,17 @@ typedef enum pml_part_kind {
 
 typedef struct pml_part {
     pml_part_kind kind;
-    char *name;   /* MODULE: the path of non-empty names, at most PML_MAX_PATH_NAMES; DOCUMENT: an XML name; ARGUMENT: the parameter */
-    char *text;   /* TEXT, DOCUMENT, ARGUMENT: n bytes of UTF-8; PML: a document that pml_prompt_parse accepts, for the same schema */
+    char *name; /* MODULE: the path of non-empty names, at most PML_MAX_PATH_NAMES; DOCUMENT: an XML name; ARGUMENT: the parameter */
+    char *text; /* TEXT, DOCUMENT, ARGUMENT: n bytes of UTF-8; PML: a document that pml_prompt_parse accepts, for the same schema */
     size_t n;
     tokenizer_range *trusted; /* RENDERED: [n_trusted], in the text; owned */
     size_t n_trusted;
-    size_t cap;   /* allocated bytes; used by the builder of the part */
-    int role;     /* ROLE, MESSAGE: value of chat_role */
+    size_t cap;            /* allocated bytes; used by the builder of the part */
+    int role;              /* ROLE, MESSAGE: value of chat_role */
     pml_document *content; /* PML: what pml_prompt_parse made of the text */
 } pml_part;
 
-#define PML_PARTS_SCHEMA "parts" /* name of the schema of documents; their labels begin with it */
+#define PML_PARTS_SCHEMA "parts"               /* name of the schema of documents; their labels begin with it */
 #define PML_MAX_PATH_NAMES (PML_MAX_DEPTH - 2) /* an import may be inside a role of the prompt */
 
 /* Builds the document of a prompt for `schema`, which is borrowed during the call. Roles do not nest; a role without

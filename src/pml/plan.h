@@ -14,23 +14,23 @@
 
 typedef struct pml_item {
     bool is_view;
-    bool exact;       /* it is computed as in a full prefill of the whole prompt; its KV is the same bytes if ... */
-    bool has_format;  /* ... it and all views before it have the KV format of text */
+    bool exact;      /* it is computed as in a full prefill of the whole prompt; its KV is the same bytes if ... */
+    bool has_format; /* ... it and all views before it have the KV format of text */
     /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
     int32_t segment;
-    int32_t holder;   /* schema node that owns the text or argument; -1: the prompt's own */
-    int32_t node;     /* the prompt's own: its node in the prompt's document, a text or the role around it; else 0 */
-    int32_t pos;      /* of its first token in this prompt */
-    int32_t shift;    /* view: pos - canonical position */
-    int32_t n_tokens; /* run: tokens; view: slots from the segment's first on, holes included */
-    int32_t n_counted; /* without holes and recomputed tokens */
+    int32_t holder;     /* schema node that owns the text or argument; -1: the prompt's own */
+    int32_t node;       /* the prompt's own: its node in the prompt's document, a text or the role around it; else 0 */
+    int32_t pos;        /* of its first token in this prompt */
+    int32_t shift;      /* view: pos - canonical position */
+    int32_t n_tokens;   /* run: tokens; view: slots from the segment's first on, holes included */
+    int32_t n_counted;  /* without holes and recomputed tokens */
     size_t first_token; /* run: in the plan's tokens */
     rp_quality quality; /* view: its effective quality */
     const char *why;    /* run of a module that is recomputed for quality: "link", "blend", "focus", "exact"; else
                            NULL. Static */
     size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, ascending */
     int32_t n_again;
-    bool reduced;       /* view: the segment's reduced KV, as a whole: set by the engine, */
+    bool reduced;            /* view: the segment's reduced KV, as a whole: set by the engine, */
     const char *full_reason; /* as rp_plan_item.full_reason; NULL: "". Static */
 } pml_item;
 
@@ -58,20 +58,20 @@ typedef struct pml_plan {
     const pml_layout *layout; /* borrowed; NULL for a plan of plain text */
     pml_item *items;
     size_t n_items, cap_items;
-    token_list tokens;        /* of all runs */
-    int32_t *again;           /* of all views: see pml_item */
+    token_list tokens; /* of all runs */
+    int32_t *again;    /* of all views: see pml_item */
     size_t n_again, cap_again;
-    rp_quality asked;         /* the highest quality of its modules; reuse without any */
-    rp_quality raised;        /* the same with the requested minimum applied; as written, where that changed nothing */
-    bool is_flat;             /* all modules have quality exact: run the plan as pml_plan_flatten writes it */
-    pml_turn *turns;          /* of a conversation; else none */
+    rp_quality asked;  /* the highest quality of its modules; reuse without any */
+    rp_quality raised; /* the same with the requested minimum applied; as written, where that changed nothing */
+    bool is_flat;      /* all modules have quality exact: run the plan as pml_plan_flatten writes it */
+    pml_turn *turns;   /* of a conversation; else none */
     size_t n_turns;
-    pml_opened opened;        /* of a conversation that ends with a generation prompt */
-    pml_missing *missing;     /* in the order of the prompt */
+    pml_opened opened;    /* of a conversation that ends with a generation prompt */
+    pml_missing *missing; /* in the order of the prompt */
     size_t n_missing, cap_missing;
     int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
-    int32_t end;              /* the highest position + 1: where the answer continues */
-    bool *included;           /* by node of the schema: included in the prompt */
+    int32_t end;               /* the highest position + 1: where the answer continues */
+    bool *included;            /* by node of the schema: included in the prompt */
 } pml_plan;
 
 /* Plans a prompt over the layout of its schema; both are borrowed (the layout until the plan is freed). continues: the

@@ -14,13 +14,13 @@
 
 /* A segment, or a text of the prompt itself, in prompt order. */
 typedef struct plan_entry {
-    int32_t segment;    /* or -1; a joint twin where a scaffold applies */
-    int32_t node;       /* of the prompt, for errors */
-    int32_t import;     /* segments: the prompt's outermost import that includes it, -1 for anonymous text */
+    int32_t segment; /* or -1; a joint twin where a scaffold applies */
+    int32_t node;    /* of the prompt, for errors */
+    int32_t import;  /* segments: the prompt's outermost import that includes it, -1 for anonymous text */
     int32_t pos, n_tokens;
     size_t first_token; /* texts: in the plan's tokens */
     size_t order;
-    bool opens_answer;  /* the generation prompt of the chat format: after everything else */
+    bool opens_answer; /* the generation prompt of the chat format: after everything else */
 } plan_entry;
 
 typedef struct plan_build {
@@ -35,14 +35,14 @@ typedef struct plan_build {
     int32_t *taken_of;  /* the imported member of a union, or -1 */
     int32_t *first_own; /* the next own segment to emit of an imported module or the schema, or -1 */
     /* by segment */
-    int32_t *next_own;  /* the own segment after it, or -1 */
-    int32_t *instead;   /* the joint twin that replaces it, or itself */
+    int32_t *next_own; /* the own segment after it, or -1 */
+    int32_t *instead;  /* the joint twin that replaces it, or itself */
 
     plan_entry *entries;
     size_t n_entries, cap_entries;
     int previous_role;
-    int32_t open_role; /* the prompt's node of the role that the answer continues, or -1 */
-    int32_t import; /* the outermost import that is being emitted */
+    int32_t open_role;  /* the prompt's node of the role that the answer continues, or -1 */
+    int32_t import;     /* the outermost import that is being emitted */
     rp_quality quality; /* of the request */
     rp_quality least;   /* minimum for modules without a quality from request or prompt */
 } plan_build;

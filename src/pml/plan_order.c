@@ -23,8 +23,7 @@ static int plan_build_add_entry(plan_build *b, const plan_entry *e) {
 static int plan_build_add_tokens(plan_build *b, int32_t node, size_t first, bool opens_answer) {
     size_t n = b->plan->tokens.n - first;
     if (n == 0) return RP_OK;
-    return plan_build_add_entry(b, &(plan_entry){.segment = -1, .node = node, .import = -1, .n_tokens = (int32_t)n, .first_token = first,
-                                      .opens_answer = opens_answer});
+    return plan_build_add_entry(b, &(plan_entry){.segment = -1, .node = node, .import = -1, .n_tokens = (int32_t)n, .first_token = first, .opens_answer = opens_answer});
 }
 
 /* Emits the own segments of `holder` that precede `until` in the schema. */
@@ -61,7 +60,9 @@ static int emit_import(plan_build *b, int32_t holder, int32_t node) {
 
 /* The start of the content after a text: none (no text in this prompt), a character other than white space, or a
  * separator: white space, SentencePiece's dummy space, or the start or end of a role. */
-typedef enum beginning_kind { BEGINS_NOT, BEGINS_WITH_WORD, BEGINS_APART } beginning_kind;
+typedef enum beginning_kind { BEGINS_NOT,
+                              BEGINS_WITH_WORD,
+                              BEGINS_APART } beginning_kind;
 
 /* A parameter without an argument has no text in the prompt, so the text after it decides. */
 static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
@@ -70,7 +71,8 @@ static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
     if (s->at_edge) return BEGINS_APART;
     for (int32_t i = s->first_node; i >= 0; i = nodes[i].next) {
         const pml_argument *argument = nodes[i].kind == PML_PARAM ? plan_argument(b, s->holder, nodes[i].name) : NULL;
-        const char *value = nodes[i].kind == PML_TEXT ? nodes[i].text : argument ? argument->value : NULL;
+        const char *value = nodes[i].kind == PML_TEXT ? nodes[i].text : argument ? argument->value
+                                                                                 : NULL;
         bool is_empty = argument ? argument->n_value == 0 : !value || !*value;
         bool spaced = nodes[i].border_space ||
                       (nodes[i].kind == PML_TEXT && !nodes[i].text_continues && tokenizer_has_space_prefix(b->model->tokenizer));

@@ -12,8 +12,12 @@ static const struct {
     const char *name;
     int32_t most;
 } modes[] = {
-    [RP_QUALITY_AS_WRITTEN] = {"", 0}, [RP_QUALITY_REUSE] = {"reuse", 0},       [RP_QUALITY_LINK] = {"link", RP_MAX_LINK_TOKENS},
-    [RP_QUALITY_BLEND] = {"blend", 100}, [RP_QUALITY_SCAFFOLD] = {"scaffold", 0}, [RP_QUALITY_EXACT] = {"exact", 0},
+    [RP_QUALITY_AS_WRITTEN] = {"", 0},
+    [RP_QUALITY_REUSE] = {"reuse", 0},
+    [RP_QUALITY_LINK] = {"link", RP_MAX_LINK_TOKENS},
+    [RP_QUALITY_BLEND] = {"blend", 100},
+    [RP_QUALITY_SCAFFOLD] = {"scaffold", 0},
+    [RP_QUALITY_EXACT] = {"exact", 0},
     [RP_QUALITY_FOCUS] = {"focus", 100},
 };
 

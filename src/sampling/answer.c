@@ -56,8 +56,7 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
     a->result = result;
     a->memory = base_budget_ref(base_budget_current());
     a->over = a->most <= 0;
-    a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .on_stop = o->on_stop, .user = o->user,
-                              .events = o->stream, .tag = o->stream_tag};
+    a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .on_stop = o->on_stop, .user = o->user, .events = o->stream, .tag = o->stream_tag};
     result->finish_reason = "length";
     int64_t tokens = (int64_t)place->n_prompt + a->most;
     int rc;
@@ -149,7 +148,9 @@ static int answer_choose(answer *a, const float *logits, int32_t *token, rp_erro
 
 /* A token was reported, with its text. */
 static void answer_settle(answer *a, bool too_hard) {
-    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
+    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop"
+                                                         : too_hard         ? "grammar"
+                                                                            : NULL;
     if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";
     if (reason) a->result->finish_reason = reason;
     else a->over = a->result->n_tokens == a->most;

@@ -16,8 +16,8 @@
 typedef struct prompt_lookup {
     int32_t *history; /* [cap] tokens of prompt and answer, in the order of reading */
     int32_t n, cap;
-    int32_t most;     /* tokens of a draft */
-    int32_t length;   /* of the next one */
+    int32_t most;                 /* tokens of a draft */
+    int32_t length;               /* of the next one */
     int32_t tokens[RP_MAX_DRAFT]; /* the guess */
     int32_t n_guessed, n_tokens;  /* n_tokens: drafted in this step */
     int32_t matched;              /* tokens that led to the guess: 2 or 3 */

@@ -37,7 +37,7 @@ int32_t sampler_filter(const rp_sampling *o, const float *logits, int32_t n_voca
 /* ---- Drawing ---- */
 
 typedef struct sampler {
-    rp_sampling options;           /* its bias is borrowed */
+    rp_sampling options; /* its bias is borrowed */
     int32_t n_vocab;
     uint64_t random;               /* splitmix64 */
     bool adjusts;                  /* there are a bias or penalties */

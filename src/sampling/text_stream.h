@@ -49,16 +49,16 @@ typedef struct text_stream {
     base_buffer text; /* all text so far, without a stop string */
     size_t released;
     stop_matcher stops;
-    rp_on_stop on_stop;            /* NULL: every stop string counts */
-    const stop_string *undecided;  /* by on_stop; NULL: none */
-    size_t undecided_end;          /* of it, in the text */
+    rp_on_stop on_stop;           /* NULL: every stop string counts */
+    const stop_string *undecided; /* by on_stop; NULL: none */
+    size_t undecided_end;         /* of it, in the text */
     rp_on_text on_text;
     void *user;
     rp_stream *events; /* gets the same pieces, after on_text; NULL: none */
     uint64_t tag;      /* in them */
     bool incomplete;   /* events lost text: there was no memory */
-    const char *stop; /* the stop string that was complete: nothing more is taken; NULL: none was */
-    bool cancelled; /* on_text returned false */
+    const char *stop;  /* the stop string that was complete: nothing more is taken; NULL: none was */
+    bool cancelled;    /* on_text returned false */
 } text_stream;
 
 /* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held back.

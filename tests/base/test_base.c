@@ -210,9 +210,13 @@ static void the_cpu_can_be_masked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_has_a_name_and_a_text), cmocka_unit_test(messages_carry_their_place),
-        cmocka_unit_test(the_nth_allocation_fails),         cmocka_unit_test(arrays_and_buffers_keep_their_caps),
-        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all), cmocka_unit_test(keys_are_framed), cmocka_unit_test(a_short_hash_is_siphash),
+        cmocka_unit_test(every_code_has_a_name_and_a_text),
+        cmocka_unit_test(messages_carry_their_place),
+        cmocka_unit_test(the_nth_allocation_fails),
+        cmocka_unit_test(arrays_and_buffers_keep_their_caps),
+        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all),
+        cmocka_unit_test(keys_are_framed),
+        cmocka_unit_test(a_short_hash_is_siphash),
         cmocka_unit_test(a_key_is_read_back_from_its_digits),
         cmocka_unit_test(the_cpu_can_be_masked),
     };

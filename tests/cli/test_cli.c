@@ -297,12 +297,35 @@ static void test_wrong_values(void **state) {
     (void)state;
     NEEDS_PROGRAM();
     static const char *const wrong[][2] = {
-        {"-n", "0"},          {"-n", "-3"},        {"-n", "12x"},      {"-n", ""},          {"-n", "99999999999"},
-        {"--temp", "-1"},     {"--temp", "nan"},   {"--temp", "warm"}, {"--seed", "-1"},    {"--seed", "18446744073709551616"},
-        {"--chunk", "4097"},  {"--ram", "2X"},     {"--ram", "0"},     {"--ram", "K"},      {"--ram", "17179869184G"},
-        {"--reuse", "maybe"}, {"--kv-format", "f64"}, {"--repeat", "0"},  {"--threads", "-1"}, {"--ctx", "1e3"},
-        {"--top-k", "-1"},    {"--top-p", "1.1"},  {"--min-p", "-1"},  {"--typical", "2"},  {"--repeat-penalty", "0"},
-        {"--repeat-last", "-2"}, {"--presence-penalty", "101"}, {"--frequency-penalty", "x"}, {"--logprobs", "101"},
+        {"-n", "0"},
+        {"-n", "-3"},
+        {"-n", "12x"},
+        {"-n", ""},
+        {"-n", "99999999999"},
+        {"--temp", "-1"},
+        {"--temp", "nan"},
+        {"--temp", "warm"},
+        {"--seed", "-1"},
+        {"--seed", "18446744073709551616"},
+        {"--chunk", "4097"},
+        {"--ram", "2X"},
+        {"--ram", "0"},
+        {"--ram", "K"},
+        {"--ram", "17179869184G"},
+        {"--reuse", "maybe"},
+        {"--kv-format", "f64"},
+        {"--repeat", "0"},
+        {"--threads", "-1"},
+        {"--ctx", "1e3"},
+        {"--top-k", "-1"},
+        {"--top-p", "1.1"},
+        {"--min-p", "-1"},
+        {"--typical", "2"},
+        {"--repeat-penalty", "0"},
+        {"--repeat-last", "-2"},
+        {"--presence-penalty", "101"},
+        {"--frequency-penalty", "x"},
+        {"--logprobs", "101"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         expect_error(run("", "run", "-m", "x", "-p", "a", wrong[i][0], wrong[i][1], NULL), 2, "give ");
@@ -342,7 +365,8 @@ static void test_reduced_kv(void **state) {
     assert_non_null(strstr(off.out, "\"kv_reduction\":{\"method\":\"\""));
     outcome_free(&off);
     outcome o = run("", "run", "-m", model, "-p", "A ship sailed to the old harbour, and then it came back with forty barrels of fish and one letter for "
-                    "the mayor, who could not read.", "-n", "4", "--kv-keep", "3", "--kv-method", "sinks", "--json", "--ignore-eos", NULL);
+                                                  "the mayor, who could not read.",
+                    "-n", "4", "--kv-keep", "3", "--kv-method", "sinks", "--json", "--ignore-eos", NULL);
     expect_fine(&o);
     assert_non_null(strstr(o.out, "\"method\":\"sinks\""));
     outcome_free(&o);
@@ -847,8 +871,7 @@ static void test_families(void **state) {
     NEEDS_PROGRAM();
     static const struct {
         const char *name, *says;
-    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"}, {"gpt-oss", "4, 2 active per token"}, {"mpt", "128 positions, ALiBi\n"},
-                {"gpt2", "learned: modules cannot be shifted"}};
+    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"}, {"gpt-oss", "4, 2 active per token"}, {"mpt", "128 positions, ALiBi\n"}, {"gpt2", "learned: modules cannot be shifted"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         outcome o = run("", "inspect", "-m", golden_model(rows[i].name), NULL);
         expect_fine(&o);
@@ -998,17 +1021,34 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options),
-        cmocka_unit_test(test_warnings),     cmocka_unit_test(test_layers_in_f16),
+        cmocka_unit_test(test_wrong_use),
+        cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_llama_options),
+        cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_layers_in_f16),
         cmocka_unit_test(test_reduced_kv),
         cmocka_unit_test(test_tokenize_vocabularies),
-        cmocka_unit_test(test_help),         cmocka_unit_test(test_man_pages),     cmocka_unit_test(test_tokenize),
-        cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),
-        cmocka_unit_test(test_dump_logits),  cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_inspect_model), cmocka_unit_test(test_families), cmocka_unit_test(test_inspect_json), cmocka_unit_test(test_inspect_tree),
-        cmocka_unit_test(test_svg),          cmocka_unit_test(test_sampling_is_seeded), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_man_pages),
+        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_greedy_story),
+        cmocka_unit_test(test_run_json),
+        cmocka_unit_test(test_run_stdin),
+        cmocka_unit_test(test_dump_logits),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_inspect_model),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_inspect_json),
+        cmocka_unit_test(test_inspect_tree),
+        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_sampling_is_seeded),
+        cmocka_unit_test(test_stop),
         cmocka_unit_test(test_grammar),
-        cmocka_unit_test(test_logit_bias),   cmocka_unit_test(test_logprobs),      cmocka_unit_test(test_run_tenant),
+        cmocka_unit_test(test_logit_bias),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_run_tenant),
     };
     return cmocka_run_group_tests_name("cli", tests, set_up, tear_down);
 }

@@ -112,8 +112,13 @@ static void settings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_but_for_case_space_and_point), cmocka_unit_test(contains_whole_words), cmocka_unit_test(f1_counts_words),
-        cmocka_unit_test(rouge_l_wants_the_order), cmocka_unit_test(divergence), cmocka_unit_test(interval), cmocka_unit_test(settings),
+        cmocka_unit_test(equal_but_for_case_space_and_point),
+        cmocka_unit_test(contains_whole_words),
+        cmocka_unit_test(f1_counts_words),
+        cmocka_unit_test(rouge_l_wants_the_order),
+        cmocka_unit_test(divergence),
+        cmocka_unit_test(interval),
+        cmocka_unit_test(settings),
     };
     return cmocka_run_group_tests_name("cli/eval_score", tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static void test_asking_by_tcp(void **state) {
 
 typedef struct reply_case {
     const char *text;
-    int status;       /* 0: the reply is refused */
+    int status; /* 0: the reply is refused */
     const char *body;
 } reply_case;
 

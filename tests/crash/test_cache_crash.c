@@ -21,7 +21,11 @@
 #include "support/seed.h"
 #include "reprise_store.h"
 
-typedef enum work { IMPORT, GC, REBUILD, REMOVE, EXPORT } work;
+typedef enum work { IMPORT,
+                    GC,
+                    REBUILD,
+                    REMOVE,
+                    EXPORT } work;
 
 static const char *const names[] = {"import", "gc", "rebuild", "rm", "export"};
 static cache_world world;
@@ -62,7 +66,8 @@ static int close_all(void **state) {
 
 /* Adds files to clean to a filled store: leftover temporary files and files in bad/. */
 static void prepare(work w, const char *dir) {
-#define ZEROS "0000000000000000000000000000000" "00000000000000000000000000000000" /* and one more digit: a key */
+#define ZEROS "0000000000000000000000000000000" \
+              "00000000000000000000000000000000" /* and one more digit: a key */
     static const char *const places[] = {"%s/0", "%s/bad", "%s/0/0" ZEROS ".rps.1-1-1.tmp", "%s/0/0" ZEROS ".rps.1-1-2.tmp",
                                          "%s/bad/0" ZEROS ".rps", "%s/bad/1" ZEROS ".rps"};
     if (w == IMPORT) return;

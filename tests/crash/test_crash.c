@@ -39,8 +39,7 @@ static const char schema_text[] = "<schema name='s'>Once <module name='a'>the ri
 #define REDUCED "<prompt schema='s'><c/>Which?</prompt>"
 static const struct {
     const char *prompt, *text;
-} requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL}, {NULL, "the hills of the river"}, {NULL, "the hills of the city, and more of them"},
-                {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL}, {NULL, "the hills of the river, the hills of the city"}};
+} requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL}, {NULL, "the hills of the river"}, {NULL, "the hills of the city, and more of them"}, {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL}, {NULL, "the hills of the river, the hills of the city"}};
 #define N_REQUESTS ((int)BASE_ARRAY_LEN(requests))
 #define LOOSE ((uint64_t)64 << 20)
 #define TIGHT ((uint64_t)1200 << 10) /* the store's own files and two or three records */
@@ -53,8 +52,7 @@ static int rounds;
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_pml(requests[i].prompt);
-    q.prompt = rp_prompt_text(requests[i].text);
+    q.prompt = requests[i].prompt ? rp_prompt_pml(requests[i].prompt) : rp_prompt_text(requests[i].text);
     q.max_tokens = 4;
     q.ignore_eos = true;
     return q;
@@ -193,7 +191,8 @@ static void check_rest(const char *dir, rp_store_write write, uint64_t budget, c
     }
 }
 
-typedef enum moment { AT_CALL, AT_TIME } moment;
+typedef enum moment { AT_CALL,
+                      AT_TIME } moment;
 
 /* A child that is killed at its n-th call that changes the disk, or after n microseconds. Returns whether it was. */
 static bool kill_one(const char *dir, rp_store_write write, uint64_t budget, moment m, uint64_t n) {
@@ -290,8 +289,12 @@ static void at_random_moments(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_back), cmocka_unit_test(write_through), cmocka_unit_test(write_back_tight),
-        cmocka_unit_test(write_through_tight), cmocka_unit_test(in_every_format), cmocka_unit_test(at_random_moments),
+        cmocka_unit_test(write_back),
+        cmocka_unit_test(write_through),
+        cmocka_unit_test(write_back_tight),
+        cmocka_unit_test(write_through_tight),
+        cmocka_unit_test(in_every_format),
+        cmocka_unit_test(at_random_moments),
     };
     return cmocka_run_group_tests_name("crash", tests, open_all, close_all);
 }

@@ -43,7 +43,11 @@ static const char *const towns[N_TOWNS] = {"Vaskgate", "Norgen", "Rinholm", "Zor
 static const char *const rivers[N_TOWNS] = {"Quinbeck", "Yelpass", "Gilwater", "Ruskbank"};
 static const char *const mayors[N_TOWNS] = {"Olan", "Yonena", "Mirina", "Selda"};
 
-typedef enum kind { APART, WHOLE, FACTS, MIXED, N_KINDS } kind;
+typedef enum kind { APART,
+                    WHOLE,
+                    FACTS,
+                    MIXED,
+                    N_KINDS } kind;
 static const char *const kind_names[N_KINDS] = {"towns-apart", "towns-whole", "facts", "mixed"};
 
 static void append(char *out, size_t bytes, const char *format, ...) {
@@ -62,9 +66,10 @@ static void write_schema(kind k, char *out, size_t bytes) {
                    mayors[i]);
         else
             append(out, bytes, k == APART || k == MIXED ? "<module name=\"h%d\">This is about the town of %s.</module> <module name=\"t%d\">The river is %s. "
-                                            "The mayor is %s.</module> "
-                                          : "<module name=\"t%d\">This is about the town of %s. <!-- %d --> The river is %s. The mayor is %s."
-                                            "</module> ", i, towns[i], i, rivers[i], mayors[i]);
+                                                          "The mayor is %s.</module> "
+                                                        : "<module name=\"t%d\">This is about the town of %s. <!-- %d --> The river is %s. The mayor is %s."
+                                                          "</module> ",
+                   i, towns[i], i, rivers[i], mayors[i]);
     }
     append(out, bytes, "</system></schema>");
 }
@@ -186,13 +191,15 @@ static void a_schema_that_reuse_spoils_is_found_and_good_ones_are_not(void **sta
  * run. */
 static void the_pair_that_must_be_read_together_stands_out(void **state) {
     (void)state;
-    enum { T0 = 1 << 1, T1 = 1 << 3, H2 = 1 << 4, T2 = 1 << 5, T3 = 1 << 7 };
+    enum { T0 = 1 << 1,
+           T1 = 1 << 3,
+           H2 = 1 << 4,
+           T2 = 1 << 5,
+           T3 = 1 << 7 };
     static const struct {
         unsigned imports;
         int of;
-    } asked[] = {{T0 | H2 | T2, 2}, {T0 | H2 | T2 | T3, 2}, {T0 | T1 | H2 | T2, 2},
-                 {T0 | H2 | T3, 3}, {T0 | T1 | H2, 1},      {T0 | T1 | H2 | T3, 3}, {T0 | H2 | T3, 0},
-                 {T0 | T2 | T3, 3}, {T0 | T1 | T2 | T3, 3}, {T0 | T1 | T3, 3}};
+    } asked[] = {{T0 | H2 | T2, 2}, {T0 | H2 | T2 | T3, 2}, {T0 | T1 | H2 | T2, 2}, {T0 | H2 | T3, 3}, {T0 | T1 | H2, 1}, {T0 | T1 | H2 | T3, 3}, {T0 | H2 | T3, 0}, {T0 | T2 | T3, 3}, {T0 | T1 | T2 | T3, 3}, {T0 | T1 | T3, 3}};
     rp_engine_options o = options(1, false);
     rp_engine *e = open_engine(&o);
     for (int i = 0; i < 20; i++) ask_once(e, MIXED, asked[i % 10].imports, asked[i % 10].of, i / 10);

@@ -430,10 +430,10 @@ static void forged_lines_are_none(void **state) {
     (void)state;
     assert_int_equal(read_forged(""), RP_OK);
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_OK);
-    assert_int_equal(read_forged("pair\t" FIGURES "\ta\tb\n"), RP_ERR_FORMAT);                                           /* of no schema */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t5\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);          /* no such step */
+    assert_int_equal(read_forged("pair\t" FIGURES "\ta\tb\n"), RP_ERR_FORMAT);                                      /* of no schema */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t5\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT); /* no such step */
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t5\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t2\t0\t0\t0\t" FIGURES "\tname\n"), RP_ERR_FORMAT);        /* 2 of 1 agreed */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t2\t0\t0\t0\t" FIGURES "\tname\n"), RP_ERR_FORMAT);             /* 2 of 1 agreed */
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t1\t7ff8000000000000\t0\t0\t" FIGURES "\tn\n"), RP_ERR_FORMAT); /* NaN */
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\tmore\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\t\n"), RP_ERR_FORMAT);
@@ -459,7 +459,8 @@ static void a_format_falls_back_once_with_leave(void **state) {
         audit_format f = {.format = RP_KV_F16};
         const audit_distance far = {false, 0.2, 1}, near = {true, 0, 0};
         for (int i = 0; i < AUDIT_LEAST_SAMPLES - 1; i++) assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE);
-        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), k == 0 ? AUDIT_FINE : k == 1 ? AUDIT_EXCEEDS : AUDIT_RAISED);
+        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), k == 0 ? AUDIT_FINE : k == 1 ? AUDIT_EXCEEDS
+                                                                                                          : AUDIT_RAISED);
         assert_int_equal(f.exceeds, k == 1);
         assert_int_equal(f.falls_back, k == 2);
         assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE); /* logged once; planned before */
@@ -503,8 +504,8 @@ static void forged_formats_are_none(void **state) {
     (void)state;
 #define SCHEMA "schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\n" SCHEMA "kv\t5\t0\t" FIGURES "\n"), RP_OK);
-    assert_int_equal(read_forged("text\tff\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                             /* no such format */
-    assert_int_equal(read_forged("text\t7\t1\t" FIGURES "\n" SCHEMA "kv\t3\t0\t" FIGURES "\n"), RP_OK);     /* removed ones */
+    assert_int_equal(read_forged("text\tff\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                         /* no such format */
+    assert_int_equal(read_forged("text\t7\t1\t" FIGURES "\n" SCHEMA "kv\t3\t0\t" FIGURES "\n"), RP_OK); /* removed ones */
     assert_int_equal(read_forged("text\t2\t2\t" FIGURES "\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("text\t2\t1\t0\t0\t0\t0\t0\n"), RP_ERR_FORMAT);                           /* no samples */
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\ntext\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);    /* twice */

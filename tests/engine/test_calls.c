@@ -246,11 +246,13 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     q.max_tokens = 2;
     q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user></prompt>");
     rp_result *first = tiny_model_answer(e, &q);
-    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>Why?</user></prompt>");
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user>"
+                             "<assistant>Me.</assistant><user>Why?</user></prompt>");
     rp_result *second = tiny_model_answer(e, &q);
     q.prompt = rp_prompt_pml("<prompt schema='s'><b/><user>What is this about, and who wrote it?</user></prompt>");
     rp_result *third = tiny_model_answer(e, &q);
-    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user><assistant>Me.</assistant><user>When?</user></prompt>");
+    q.prompt = rp_prompt_pml("<prompt schema='s'><a/><user>What is this about, and who wrote it?</user>"
+                             "<assistant>Me.</assistant><user>When?</user></prompt>");
     rp_result *fourth = tiny_model_answer(e, &q);
     assert_string_equal(fourth->mismatch.message, "user 2");
     assert_string_equal(fourth->mismatch.module, "prompt");

@@ -128,7 +128,7 @@ typedef struct watch {
     const random_grammar *g;
     char text[RANDOM_GRAMMAR_MOST + 1];
     size_t n;
-    int32_t best;  /* of the tokens that the search allows; -1: none */
+    int32_t best; /* of the tokens that the search allows; -1: none */
     bool may_end, over;
     int n_seen;
 } watch;
@@ -210,8 +210,7 @@ static void drawing_is_as_with_a_bias_for_all_others(void **state) {
             rp_request q = request_of("root ::= [a-p]+");
             q.max_tokens = 5;
             q.ignore_eos = true;
-            q.sampling = (rp_sampling){.temperature = 1.3f, .top_k = i % 2 ? 20 : 0, .typical = 0.97f, .top_p = 0.9f, .min_p = 0.02f,
-                                       .repeat_penalty = 1.1f, .repeat_last = 10, .seed = i};
+            q.sampling = (rp_sampling){.temperature = 1.3f, .top_k = i % 2 ? 20 : 0, .typical = 0.97f, .top_p = 0.9f, .min_p = 0.02f, .repeat_penalty = 1.1f, .repeat_last = 10, .seed = i};
             rp_result *a = run(m, &q);
             q.grammar = NULL;
             q.sampling.bias = bias;
@@ -393,7 +392,7 @@ static void a_trigger_that_never_comes_changes_nothing(void **state) {
 static void calls_with_and_without_grammars_do_not_meet(void **state) {
     (void)state;
     static const char *const grammars[] = {NULL, "root ::= [a-z ]+", "root ::= \"{\" [0-9]+ (\",\" [0-9]+)* \"}\"",
-                                           NULL, ".",                "root ::= (\"ab\" | [^a])*"};
+                                           NULL, ".", "root ::= (\"ab\" | [^a])*"};
     rp_result *alone[LEN(grammars)] = {NULL}, *together[LEN(grammars)];
     rp_job *calls[LEN(grammars)], *cancelled;
     rp_request q[LEN(grammars)];

@@ -163,7 +163,7 @@ typedef struct watch {
     rp_engine *e;
     rp_job *calls[64];
     int32_t n_calls, n_background, tokens[40];
-    bool under_way; /* one of them */
+    bool under_way;             /* one of them */
     int32_t in_the_way, shared; /* background steps while a request ran; with other rows */
 } watch;
 

@@ -111,7 +111,8 @@ static void run(rp_engine *e, const rp_request *q, oracle_run *out) {
 static int32_t check_same(rp_engine *e, rp_request q, const oracle_run *expected, const char *where) {
     oracle_run again;
     run(e, &q, &again);
-    if (!oracle_run_same(&again, expected)) fail_msg("%s, %s, %s: other logits", where, q.kv_method, q.prompt.kind == RP_PROMPT_TEXT ? "text" : "modules");
+    const char *kind = q.prompt.kind == RP_PROMPT_TEXT ? "text" : "modules";
+    if (!oracle_run_same(&again, expected)) fail_msg("%s, %s, %s: other logits", where, q.kv_method, kind);
     /* the bytes of all KV depend on where it is cut into spans */
     if (drops(q.kv_method)) assert_int_equal(again.result->kv_reduction.bytes, expected->result->kv_reduction.bytes);
     const int32_t cached = again.result->cached_tokens;

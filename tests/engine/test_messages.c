@@ -16,7 +16,8 @@
 #include "support/oracle_run.h"
 #include "reprise_pml.h"
 
-#define MESSAGE(r, t) {.role = RP_ROLE_##r, .text = t, .n = sizeof(t) - 1}
+#define MESSAGE(r, t) \
+    { .role = RP_ROLE_##r, .text = t, .n = sizeof(t) - 1 }
 
 static const rp_message conversation[] = {MESSAGE(SYSTEM, "You are a guide."), MESSAGE(USER, "Where is the beach?"),
                                           MESSAGE(ASSISTANT, "In the south."), MESSAGE(USER, "And the tram?")};
@@ -176,10 +177,11 @@ static void test_schema_of_a_request(void **state) {
     q.prompt.schema = one;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID); /* and no prompt */
     q.prompt = rp_prompt_pml("<prompt schema='own'><user><a/><b/> When?</user></prompt>");
+    q.prompt.schema = one;
     rp_result *first = tiny_model_answer(e, &q);
     assert_true(first->cached_tokens < 5);
-    q.prompt.schema = other;
     q.prompt = rp_prompt_pml("<prompt schema='own'><user><b/><a/> Where?</user></prompt>");
+    q.prompt.schema = other;
     rp_result *second = tiny_model_answer(e, &q);
     for (int32_t i = 0; i < second->n_plan; i++)
         if (second->plan[i].is_view) assert_string_equal(second->plan[i].tier, "ram");
@@ -192,8 +194,8 @@ static void test_schema_of_a_request(void **state) {
         if (stranger->plan[i].is_view) assert_string_equal(stranger->plan[i].tier, "computed");
     rp_result_free(stranger);
     q.prompt = rp_prompt_pml("<prompt schema='s'><user>When?</user></prompt>"); /* not the schema's name */
+    q.prompt.schema = other;
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);
-    q.prompt.schema = NULL;
     q.prompt = rp_prompt_pml("<prompt schema='own'><user><b/></user></prompt>");
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_NAME);
     rp_engine_free(e);

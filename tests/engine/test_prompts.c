@@ -502,7 +502,7 @@ static void test_documents_are_modules(void **state) {
     rp_builder *p = prompt_of_documents((const int[]){2}, 1);
     rp_request built = request_of(p, NULL), pml = request_of(NULL, "<prompt schema='parts' xml:space='preserve'><user><a/>What is deep?</user></prompt>");
     pml.prompt.schema = "<schema name='parts' layout='packed' xml:space='preserve'><module name='first'>.</module>"
-                 "<module name='a'>A red ball lies in the yard, and nobody takes it.</module></schema>";
+                        "<module name='a'>A red ball lies in the yard, and nobody takes it.</module></schema>";
     rp_result *a, *b;
     assert_int_equal(rp_engine_run(w.engine, &built, &a, NULL), RP_OK);
     assert_int_equal(rp_engine_run(w.engine, &pml, &b, NULL), RP_OK);
@@ -573,8 +573,7 @@ static void test_used_by_many(void **state) {
         rp_job_free(calls[i]);
     }
     p = new_prompt("s");
-    const rp_prompt wrong[] = {{RP_PROMPT_NONE}, rp_prompt_text(NULL), rp_prompt_built(NULL), {(rp_prompt_kind)99, .content = "a", .n = 1},
-                               {RP_PROMPT_TEXT, .content = "a", .n = 1, .schema = "<schema name='s'/>"}};
+    const rp_prompt wrong[] = {{RP_PROMPT_NONE}, rp_prompt_text(NULL), rp_prompt_built(NULL), {(rp_prompt_kind)99, .content = "a", .n = 1}, {RP_PROMPT_TEXT, .content = "a", .n = 1, .schema = "<schema name='s'/>"}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(wrong); i++) {
         q.prompt = wrong[i];
         assert_int_equal(rp_engine_submit(w.engine, &q, &calls[0], &err), RP_ERR_INVALID);
@@ -630,9 +629,17 @@ static void test_failed_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_escaped),  cmocka_unit_test(test_text_is_text), cmocka_unit_test(test_errors_at_submission), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_messages_refused), cmocka_unit_test(test_errors_are_kept),  cmocka_unit_test(test_used_by_many), cmocka_unit_test(test_failed_allocations),
-        cmocka_unit_test(test_documents_are_reused_in_any_order), cmocka_unit_test(test_documents_are_modules), cmocka_unit_test(test_documents_have_rules),
+        cmocka_unit_test(test_same_as_escaped),
+        cmocka_unit_test(test_text_is_text),
+        cmocka_unit_test(test_errors_at_submission),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_messages_refused),
+        cmocka_unit_test(test_errors_are_kept),
+        cmocka_unit_test(test_used_by_many),
+        cmocka_unit_test(test_failed_allocations),
+        cmocka_unit_test(test_documents_are_reused_in_any_order),
+        cmocka_unit_test(test_documents_are_modules),
+        cmocka_unit_test(test_documents_have_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,13 @@ static double uniform(tiny_random *r) { return (double)(tiny_random_u64(r) >> 11
 
 /* ---- logits ---- */
 
-typedef enum logits_kind { SMOOTH, TIED, EQUAL, WIDE, ONE_LEFT, RULED_OUT, N_KINDS } logits_kind;
+typedef enum logits_kind { SMOOTH,
+                           TIED,
+                           EQUAL,
+                           WIDE,
+                           ONE_LEFT,
+                           RULED_OUT,
+                           N_KINDS } logits_kind;
 
 static void fill_logits(tiny_random *r, logits_kind kind, float *logits, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
@@ -202,9 +208,7 @@ static void compare_with_llama_cpp(void *user, vector_case *v) {
     sampler_candidate ours[MOST];
     (void)user;
     int32_t n_numbers = read_numbers(v->fields[0], numbers, MOST);
-    rp_sampling o = {.temperature = 1, .top_k = (int32_t)numbers[0], .typical = (float)numbers[1], .top_p = (float)numbers[2],
-                     .min_p = (float)numbers[3], .repeat_penalty = (float)numbers[4], .frequency_penalty = (float)numbers[5],
-                     .presence_penalty = (float)numbers[6], .repeat_last = (int32_t)numbers[7]};
+    rp_sampling o = {.temperature = 1, .top_k = (int32_t)numbers[0], .typical = (float)numbers[1], .top_p = (float)numbers[2], .min_p = (float)numbers[3], .repeat_penalty = (float)numbers[4], .frequency_penalty = (float)numbers[5], .presence_penalty = (float)numbers[6], .repeat_last = (int32_t)numbers[7]};
     int32_t n = read_numbers(v->fields[1], kept, MOST);
     for (int32_t i = 0; i < n; i++) logits[i] = (float)kept[i];
     int32_t n_kept = read_numbers(v->fields[2], kept, MOST);
@@ -242,9 +246,12 @@ static void a_large_vocabulary_is_no_different(void **state) {
         for (int32_t i = 0; i < n; i++) logits[i] = spread[s] * tiny_random_normal(&r);
         if (s == 1) logits[n / 2] = -1000;
         const rp_sampling options[] = {
-            {.typical = 0.95f, .top_p = 0.97f},                          {.typical = 1, .top_p = 0.9999f},
-            {.top_k = 40, .typical = 1, .top_p = 0.95f, .min_p = 0.05f}, {.typical = 1, .top_p = 0.9f},
-            {.typical = 0.2f, .top_p = 1},                               {.top_k = 20000, .typical = 1, .top_p = 1},
+            {.typical = 0.95f, .top_p = 0.97f},
+            {.typical = 1, .top_p = 0.9999f},
+            {.top_k = 40, .typical = 1, .top_p = 0.95f, .min_p = 0.05f},
+            {.typical = 1, .top_p = 0.9f},
+            {.typical = 0.2f, .top_p = 1},
+            {.top_k = 20000, .typical = 1, .top_p = 1},
         };
         for (size_t i = 0; i < BASE_ARRAY_LEN(options); i++) compare_filters(&options[i], logits, n, ours, theirs);
     }
@@ -401,7 +408,8 @@ static float slow_adjust(const rp_sampling *o, const int32_t *history, int32_t n
 
 static void penalties_look_back_on_their_window(void **state) {
     (void)state;
-    enum { vocabulary = 40, steps = 300 };
+    enum { vocabulary = 40,
+           steps = 300 };
     static const int32_t windows[] = {-1, 0, 1, 2, 7, 64, 1000};
     tiny_random r = {.state = seed + 5};
     for (int round = 0; round < 60; round++) {
@@ -478,12 +486,18 @@ static void logprobs_are_those_of_the_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_best_come_first_and_nothing_is_lost), cmocka_unit_test(filters_keep_what_the_slow_ones_keep),
-        cmocka_unit_test(a_large_vocabulary_is_no_different),      cmocka_unit_test(shares_of_none_and_of_all_leave_a_token),
-        cmocka_unit_test(what_is_left_alone_is_drawn),             cmocka_unit_test(the_first_of_equals_is_the_likeliest),
-        cmocka_unit_test(draws_follow_the_distribution),           cmocka_unit_test(penalties_look_back_on_their_window),
-        cmocka_unit_test(greedy_without_penalties_allocates_nothing), cmocka_unit_test(logprobs_are_those_of_the_model),
-        cmocka_unit_test(logits_that_are_no_numbers_do_no_harm),   cmocka_unit_test(filters_and_penalties_are_those_of_llama_cpp),
+        cmocka_unit_test(the_best_come_first_and_nothing_is_lost),
+        cmocka_unit_test(filters_keep_what_the_slow_ones_keep),
+        cmocka_unit_test(a_large_vocabulary_is_no_different),
+        cmocka_unit_test(shares_of_none_and_of_all_leave_a_token),
+        cmocka_unit_test(what_is_left_alone_is_drawn),
+        cmocka_unit_test(the_first_of_equals_is_the_likeliest),
+        cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(penalties_look_back_on_their_window),
+        cmocka_unit_test(greedy_without_penalties_allocates_nothing),
+        cmocka_unit_test(logprobs_are_those_of_the_model),
+        cmocka_unit_test(logits_that_are_no_numbers_do_no_harm),
+        cmocka_unit_test(filters_and_penalties_are_those_of_llama_cpp),
     };
     seed = test_seed("sampler", 20261123);
     return cmocka_run_group_tests_name("engine/sampler", tests, NULL, NULL);

@@ -67,9 +67,7 @@ static rp_request request_of(int32_t max_tokens) {
 /* All sampling steps are enabled. */
 static rp_sampling all_on(uint64_t seed) {
     static const rp_logit_bias bias[] = {{300, 1.5f}, {301, -INFINITY}};
-    return (rp_sampling){.temperature = 1.2f, .top_k = 100, .typical = 0.98f, .top_p = 0.97f, .min_p = 0.01f, .repeat_penalty = 1.2f,
-                         .presence_penalty = 0.1f, .frequency_penalty = 0.1f, .repeat_last = 20, .bias = bias, .n_bias = 2,
-                         .seed = seed};
+    return (rp_sampling){.temperature = 1.2f, .top_k = 100, .typical = 0.98f, .top_p = 0.97f, .min_p = 0.01f, .repeat_penalty = 1.2f, .presence_penalty = 0.1f, .frequency_penalty = 0.1f, .repeat_last = 20, .bias = bias, .n_bias = 2, .seed = seed};
 }
 
 /* ---- refused options ---- */
@@ -132,9 +130,12 @@ static void a_bias_that_has_no_token_or_no_number_is_refused(void **state) {
         rp_logit_bias bias;
         const char *says;
     } wrong[] = {
-        {{-1, 1}, "a bias is for token -1"},       {{n_vocab, 1}, "give an id from 0 to 511"},
-        {{1, NAN}, "the bias of token 1 is"},      {{1, INFINITY}, "the bias of token 1 is inf"},
-        {{1, 1001}, "from -1000 to 1000, or -inf"}, {{1, -1001}, "from -1000 to 1000, or -inf"},
+        {{-1, 1}, "a bias is for token -1"},
+        {{n_vocab, 1}, "give an id from 0 to 511"},
+        {{1, NAN}, "the bias of token 1 is"},
+        {{1, INFINITY}, "the bias of token 1 is inf"},
+        {{1, 1001}, "from -1000 to 1000, or -inf"},
+        {{1, -1001}, "from -1000 to 1000, or -inf"},
     };
     for (size_t i = 0; i < LEN(wrong); i++) {
         bias[1] = wrong[i].bias;

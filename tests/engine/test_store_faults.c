@@ -49,8 +49,7 @@ static int open_engine(rp_engine **e, const char *dir, rp_error *err) {
 
 static rp_request request_of(int i) {
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_pml(prompts[i]);
-    q.prompt = rp_prompt_text(texts[i]);
+    q.prompt = prompts[i] ? rp_prompt_pml(prompts[i]) : rp_prompt_text(texts[i]);
     q.max_tokens = 3;
     q.ignore_eos = true;
     return q;

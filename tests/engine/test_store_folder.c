@@ -173,10 +173,7 @@ static void selections(void **state) {
         rp_store_selection s;
         int rc;
     } wrong[] = {
-        {{.name = "citi"}, RP_ERR_NAME},     {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME},
-        {{.name = "/"}, RP_ERR_NAME},        {{.key = "zzzz"}, RP_ERR_INVALID},     {{.key = "abc"}, RP_ERR_INVALID},
-        {{.key = "ABCD"}, RP_ERR_INVALID},   {{.model = ""}, RP_ERR_INVALID},       {{.all = false}, RP_ERR_INVALID},
-        {{.key = "00000000"}, RP_ERR_NAME},  {{.model = "00000000"}, RP_ERR_NAME}};
+        {{.name = "citi"}, RP_ERR_NAME}, {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME}, {{.name = "/"}, RP_ERR_NAME}, {{.key = "zzzz"}, RP_ERR_INVALID}, {{.key = "abc"}, RP_ERR_INVALID}, {{.key = "ABCD"}, RP_ERR_INVALID}, {{.model = ""}, RP_ERR_INVALID}, {{.all = false}, RP_ERR_INVALID}, {{.key = "00000000"}, RP_ERR_NAME}, {{.model = "00000000"}, RP_ERR_NAME}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         rp_store_listing *none = l;
         rp_error err = {0};
@@ -760,9 +757,23 @@ static void ships_encrypted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folders, remove_folders)
-        TEST(is_listed),         TEST(selections),  TEST(opening_fails), TEST(one_changes_it), TEST(index_is_read_as_it_lies),
-        TEST(files_tell_of_themselves), TEST(damage_is_found), TEST(index_is_compared), TEST(removes), TEST(pins), TEST(expires), TEST(pages), TEST(cleans),
-        TEST(rebuilds), TEST(ships), TEST(ships_what_is_whole), TEST(ships_encrypted),
+        TEST(is_listed),
+        TEST(selections),
+        TEST(opening_fails),
+        TEST(one_changes_it),
+        TEST(index_is_read_as_it_lies),
+        TEST(files_tell_of_themselves),
+        TEST(damage_is_found),
+        TEST(index_is_compared),
+        TEST(removes),
+        TEST(pins),
+        TEST(expires),
+        TEST(pages),
+        TEST(cleans),
+        TEST(rebuilds),
+        TEST(ships),
+        TEST(ships_what_is_whole),
+        TEST(ships_encrypted),
     };
     return cmocka_run_group_tests_name("cache_store", tests, open_all, close_all);
 }

@@ -46,7 +46,12 @@ static int close_all(void **state) {
     return 0;
 }
 
-typedef enum work { IMPORT, EXPORT, GC, REBUILD, REMOVE, LOOK } work;
+typedef enum work { IMPORT,
+                    EXPORT,
+                    GC,
+                    REBUILD,
+                    REMOVE,
+                    LOOK } work;
 
 static const char *const names[] = {"import", "export", "gc", "rebuild", "rm", "ls"};
 
@@ -164,8 +169,14 @@ static void allocations_fail(work w) {
 }
 
 #define BOTH(name, work) \
-    static void name##_calls(void **state) { (void)state; calls_fail(work); } \
-    static void name##_allocations(void **state) { (void)state; allocations_fail(work); }
+    static void name##_calls(void **state) { \
+        (void)state; \
+        calls_fail(work); \
+    } \
+    static void name##_allocations(void **state) { \
+        (void)state; \
+        allocations_fail(work); \
+    }
 
 BOTH(import, IMPORT)
 BOTH(export, EXPORT)
@@ -176,10 +187,18 @@ BOTH(ls, LOOK)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(import_calls), cmocka_unit_test(import_allocations), cmocka_unit_test(export_calls),
-        cmocka_unit_test(export_allocations), cmocka_unit_test(gc_calls), cmocka_unit_test(gc_allocations),
-        cmocka_unit_test(rebuild_calls), cmocka_unit_test(rebuild_allocations), cmocka_unit_test(rm_calls),
-        cmocka_unit_test(rm_allocations), cmocka_unit_test(ls_calls), cmocka_unit_test(ls_allocations),
+        cmocka_unit_test(import_calls),
+        cmocka_unit_test(import_allocations),
+        cmocka_unit_test(export_calls),
+        cmocka_unit_test(export_allocations),
+        cmocka_unit_test(gc_calls),
+        cmocka_unit_test(gc_allocations),
+        cmocka_unit_test(rebuild_calls),
+        cmocka_unit_test(rebuild_allocations),
+        cmocka_unit_test(rm_calls),
+        cmocka_unit_test(rm_allocations),
+        cmocka_unit_test(ls_calls),
+        cmocka_unit_test(ls_allocations),
     };
     return cmocka_run_group_tests_name("cache_faults", tests, open_all, close_all);
 }

@@ -112,10 +112,7 @@ static void set_calls(bool failing) {
     const struct {
         const char *name;
         sqlite3_syscall_ptr call;
-    } calls[] = {{"open", (sqlite3_syscall_ptr)failing_open},           {"pread", (sqlite3_syscall_ptr)failing_pread},
-                 {"pread64", (sqlite3_syscall_ptr)failing_pread},       {"pwrite", (sqlite3_syscall_ptr)failing_pwrite},
-                 {"pwrite64", (sqlite3_syscall_ptr)failing_pwrite},     {"ftruncate", (sqlite3_syscall_ptr)failing_ftruncate},
-                 {"fallocate", (sqlite3_syscall_ptr)failing_fallocate}};
+    } calls[] = {{"open", (sqlite3_syscall_ptr)failing_open}, {"pread", (sqlite3_syscall_ptr)failing_pread}, {"pread64", (sqlite3_syscall_ptr)failing_pread}, {"pwrite", (sqlite3_syscall_ptr)failing_pwrite}, {"pwrite64", (sqlite3_syscall_ptr)failing_pwrite}, {"ftruncate", (sqlite3_syscall_ptr)failing_ftruncate}, {"fallocate", (sqlite3_syscall_ptr)failing_fallocate}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) (void)v->xSetSystemCall(v, calls[i].name, failing ? calls[i].call : NULL);
 }
 

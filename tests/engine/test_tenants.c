@@ -48,8 +48,8 @@ typedef struct watched {
     seen_step steps[MOST_STEPS]; /* the engine's thread while a call is under way */
     int32_t n_steps;
     int32_t rows[RP_N_STEP_KINDS]; /* by rp_step_kind */
-    uint64_t look_ups[3]; /* of the last request: hits, misses, inserts */
-    char dir[STORE_FOLDER_BYTES]; /* "": no disk */
+    uint64_t look_ups[3];          /* of the last request: hits, misses, inserts */
+    char dir[STORE_FOLDER_BYTES];  /* "": no disk */
 } watched;
 
 static void see_step(void *user, const rp_step *step) {
@@ -266,9 +266,7 @@ static void what_stands_behind_an_edit_is_moved_for_its_tenant_alone(void **stat
 
 static void modules_of_a_tenants_schema_are_its_own(void **state) {
     (void)state;
-    pair p = {.name = "modules of one's own", .request = request(NULL, "<prompt schema='own'><m/>" WORDS "</prompt>"),
-              .before = request(NULL, "<prompt schema='own'><m/></prompt>"),
-              .other = request(NULL, "<prompt schema='shared'><n/></prompt>")};
+    pair p = {.name = "modules of one's own", .request = request(NULL, "<prompt schema='own'><m/>" WORDS "</prompt>"), .before = request(NULL, "<prompt schema='own'><m/></prompt>"), .other = request(NULL, "<prompt schema='shared'><n/></prompt>")};
     check_pair(&p);
     p.name = "modules of one's own, and text behind them";
     p.before = p.request;
@@ -277,8 +275,7 @@ static void modules_of_a_tenants_schema_are_its_own(void **state) {
 
 static void text_behind_shared_modules_is_its_tenants_alone(void **state) {
     (void)state;
-    pair p = {.name = "behind shared modules", .request = request(NULL, "<prompt schema='shared'><m p='9'/><o/>" WORDS "</prompt>"),
-              .other = request(NULL, "<prompt schema='shared'><m p='7'/><o/>" OTHER "</prompt>")};
+    pair p = {.name = "behind shared modules", .request = request(NULL, "<prompt schema='shared'><m p='9'/><o/>" WORDS "</prompt>"), .other = request(NULL, "<prompt schema='shared'><m p='7'/><o/>" OTHER "</prompt>")};
     p.before = p.request;
     check_pair(&p);
     p.name = "shared modules, reuse exact";
@@ -289,9 +286,7 @@ static void text_behind_shared_modules_is_its_tenants_alone(void **state) {
 /* Regression: a request's report had "scope" if another tenant's request had the same text after other modules. */
 static void what_was_read_behind_other_modules_is_told_to_its_tenant_alone(void **state) {
     (void)state;
-    pair p = {.name = "behind other modules", .request = request(NULL, "<prompt schema='shared'><n/>" WORDS "</prompt>"),
-              .before = request(NULL, "<prompt schema='shared'><m/>" WORDS "</prompt>"),
-              .other = request(NULL, "<prompt schema='shared'><m/>" OTHER "</prompt>"), .keeps_work = true};
+    pair p = {.name = "behind other modules", .request = request(NULL, "<prompt schema='shared'><n/>" WORDS "</prompt>"), .before = request(NULL, "<prompt schema='shared'><m/>" WORDS "</prompt>"), .other = request(NULL, "<prompt schema='shared'><m/>" OTHER "</prompt>"), .keeps_work = true};
     check_pair(&p);
     watched w;
     watched_open(&w, 0);
@@ -353,7 +348,7 @@ static void shared_modules_are_computed_once_for_all(void **state) {
             assert_int_equal(w.rows[RP_STEP_MODULE], 0);
             assert_string_equal(r->plan[1].key, key);
             assert_string_equal(last_item(r)->reason, i == 3 ? "last" : "new"); /* "" and NULL are one */
-            if (i != 3) assert_int_equal(r->cached_tokens, modules - 4); /* without the parameter's slots */
+            if (i != 3) assert_int_equal(r->cached_tokens, modules - 4);        /* without the parameter's slots */
         }
         rp_result_free(r);
     }

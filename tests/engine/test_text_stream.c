@@ -215,10 +215,19 @@ static void bytes_that_are_no_text_are_replaced(void **state) {
     const char *const stops[] = {"b\xef\xbf\xbd"};
     listener l;
     listener_open(&l, NULL, 0);
-    add(&l, "a\xff" "b\xe2\x82" "c\xc3", 7);
-    check_end(&l, "a\xef\xbf\xbd" "b\xef\xbf\xbd" "c", 9, false);
+    add(&l, "a\xff"
+            "b\xe2\x82"
+            "c\xc3",
+        7);
+    check_end(&l, "a\xef\xbf\xbd"
+                  "b\xef\xbf\xbd"
+                  "c",
+              9, false);
     listener_open(&l, stops, 1);
-    add(&l, "a\xff" "b\xe2\x82" "c\xc3", 7);
+    add(&l, "a\xff"
+            "b\xe2\x82"
+            "c\xc3",
+        7);
     check_end(&l, "a\xef\xbf\xbd", 4, true);
 }
 
@@ -229,7 +238,8 @@ static rp_stop_verdict on_stop(void *user, const char *stop, const char *text, s
     int depth = 0;
     assert_memory_equal(text + begin, stop, strlen(stop));
     assert_true(l->stream.released <= begin);
-    for (size_t i = 0; i < begin; i++) depth += text[i] == '(' && i + 1 < n && text[i + 1] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    for (size_t i = 0; i < begin; i++) depth += text[i] == '(' && i + 1 < n && text[i + 1] == '(' ? 1 : text[i] == ')' ? -1
+                                                                                                                       : 0;
     if (depth > 0) return RP_STOP_IS_TEXT;
     if (text[begin] != '(') return RP_STOP_COUNTS;
     if (begin + 1 == n) return RP_STOP_UNDECIDED;
@@ -268,9 +278,12 @@ static void stop_strings_count_where_the_caller_says(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stop_string_is_found_across_every_border), cmocka_unit_test(no_more_is_held_back_than_must_be),
-        cmocka_unit_test(the_end_lets_go_what_was_held_back),         cmocka_unit_test(a_caller_who_stops_is_shown_nothing_more),
-        cmocka_unit_test(bytes_that_are_no_text_are_replaced),       cmocka_unit_test(stop_strings_count_where_the_caller_says),
+        cmocka_unit_test(a_stop_string_is_found_across_every_border),
+        cmocka_unit_test(no_more_is_held_back_than_must_be),
+        cmocka_unit_test(the_end_lets_go_what_was_held_back),
+        cmocka_unit_test(a_caller_who_stops_is_shown_nothing_more),
+        cmocka_unit_test(bytes_that_are_no_text_are_replaced),
+        cmocka_unit_test(stop_strings_count_where_the_caller_says),
     };
     seed = test_seed("text_stream", 20261123);
     return cmocka_run_group_tests_name("engine/text_stream", tests, NULL, NULL);

@@ -122,7 +122,8 @@ static int place_of_the_light_one(bool salted, int32_t sequences) {
         snprintf(tenant, sizeof(tenant), salted ? "heavy %d" : "heavy", i);
         char *text = light ? calls_text(i, 2) : calls_text(i, 100);
         rp_request q = tenant_request(light ? "light" : tenant, text, 1);
-        q.flow = light ? "light" : salted ? "heavy" : NULL;
+        q.flow = light ? "light" : salted ? "heavy"
+                                          : NULL;
         orders[i] = (calls_order){&next, 0};
         q.on_done = calls_note_order;
         q.user = &orders[i];
@@ -151,7 +152,7 @@ static void many_tenants_of_a_flow_have_one_turn(void **state) {
 /* ---- rows of steps ----------------------------------------------------------------------------------------------- */
 
 typedef struct rows_seen {
-    uint64_t heavy, light;              /* job numbers */
+    uint64_t heavy, light;                        /* job numbers */
     int32_t heavy_rows, light_rows, heavy_before; /* heavy_before: heavy's rows when light's prompt was done */
 } rows_seen;
 
@@ -196,7 +197,7 @@ static void a_long_prompt_does_not_hold_up_another_tenants_short_one(void **stat
 typedef struct reader {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    rp_job *call; /* NULL: not known yet */
+    rp_job *call;           /* NULL: not known yet */
     int pieces, most, wake; /* wake: paused at this piece; most: the maximum while paused */
     bool paused;
 } reader;

@@ -28,7 +28,9 @@ typedef struct opened {
 } opened;
 
 /* Formats of KV: all of it in f16, or in int8 with the layers that have windows in f16. */
-typedef enum formats { ALL_F16, WINDOWS_IN_F16, N_FORMATS } formats;
+typedef enum formats { ALL_F16,
+                       WINDOWS_IN_F16,
+                       N_FORMATS } formats;
 
 static opened open_model_within(const char *name, int32_t chunk, uint64_t budget, formats in) {
     rp_error err = {0};
@@ -122,7 +124,8 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
 static char *schema_of(const char *text) {
     char *s = malloc(strlen(text) * PARTS + 1024);
     sprintf(s, "<schema name='w'><module name='m'>%s <param name='a' len='6'/> %s<module name='inner'>%s</module>%s <param name='b' len='4'/>"
-               "</module></schema>", text, text, text, text);
+               "</module></schema>",
+            text, text, text, text);
     return s;
 }
 

@@ -314,10 +314,14 @@ static void bench_values(const kernel_table *t, int f16) { bench(t, f16 != 0, tr
 
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
-        {"attn_scores_f32", 0, check_scores, bench_scores}, {"attn_scores_f16", 1, check_scores, bench_scores},
-        {"attn_values_f32", 0, check_values, bench_values}, {"attn_values_f16", 1, check_values, bench_values},
-        {"store_key_f32", 0, check_store, NULL},            {"store_key_f16", 1, check_store, NULL},
-        {"store_value_f32", 2, check_store, NULL},          {"store_value_f16", 3, check_store, NULL},
+        {"attn_scores_f32", 0, check_scores, bench_scores},
+        {"attn_scores_f16", 1, check_scores, bench_scores},
+        {"attn_values_f32", 0, check_values, bench_values},
+        {"attn_values_f16", 1, check_values, bench_values},
+        {"store_key_f32", 0, check_store, NULL},
+        {"store_key_f16", 1, check_store, NULL},
+        {"store_value_f32", 2, check_store, NULL},
+        {"store_value_f16", 3, check_store, NULL},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -441,12 +441,24 @@ int main(int argc, char **argv) {
         {"types", 0, check_types, NULL},
         {"blocks_by_hand", 0, check_hand_blocks, NULL},
 #define X(name) {"dequantize_" #name, KERNEL_##name, check_dequantize, NULL}
-        X(Q4_0), X(Q4_1), X(Q5_0), X(Q5_1), X(Q8_0), X(Q2_K), X(Q3_K), X(Q4_K), X(Q5_K), X(Q6_K), X(IQ4_NL), X(IQ4_XS), X(MXFP4),
+        X(Q4_0),
+        X(Q4_1),
+        X(Q5_0),
+        X(Q5_1),
+        X(Q8_0),
+        X(Q2_K),
+        X(Q3_K),
+        X(Q4_K),
+        X(Q5_K),
+        X(Q6_K),
+        X(IQ4_NL),
+        X(IQ4_XS),
+        X(MXFP4),
 #undef X
 #define X(name, number, block, bytes) {"quantize_" #name, number, check_quantizer, NULL},
         KERNEL_TYPES(X)
 #undef X
-        {"halves", 0, check_halves, NULL},
+            {"halves", 0, check_halves, NULL},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

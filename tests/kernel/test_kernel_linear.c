@@ -33,7 +33,8 @@ static float read_float(const uint8_t *p) {
     return f;
 }
 
-static size_t elem_align(kernel_type t) { return t == KERNEL_F32 ? 4 : t == KERNEL_F16 || t == KERNEL_BF16 ? 2 : 1; }
+static size_t elem_align(kernel_type t) { return t == KERNEL_F32 ? 4 : t == KERNEL_F16 || t == KERNEL_BF16 ? 2
+                                                                                                           : 1; }
 
 /* ---- making problems --------------------------------------------------------------------------------------------- */
 
@@ -143,7 +144,8 @@ static void truth_quantized(const problem *p, const double *w, const double *min
     for (int64_t piece = 0; piece < n / 32; piece++) {
         const double d = read_float(x + KERNEL_Q8_D(n) + 4 * piece), s = read_float(x + KERNEL_Q8_S(n) + 4 * piece);
         for (int k = 0; k < 2; k++) {
-            const double h = p->type == KERNEL_Q2_K ? read_float(x + KERNEL_Q8_H(n) + 8 * piece + 4 * k) : k == 0 ? s : 0;
+            const double h = p->type == KERNEL_Q2_K ? read_float(x + KERNEL_Q8_H(n) + 8 * piece + 4 * k) : k == 0 ? s
+                                                                                                                  : 0;
             double half = 0;
             for (int64_t i = 32 * piece + 16 * k; i < 32 * piece + 16 * k + 16; i++) {
                 half += (w[i] + min[i]) * (double)(int8_t)x[i] * d;
@@ -244,7 +246,8 @@ static void check_gaps(const problem *p) {
 static void check_linear(const kernel_table *t, int type) {
     const int64_t block = BASE_MAX(kernel_type_block((kernel_type)type), 1);
     for (int round = 0; round < 60; round++) {
-        const int64_t most = block == 1 ? 600 : block == 32 ? 48 : 6;
+        const int64_t most = block == 1 ? 600 : block == 32 ? 48
+                                                            : 6;
         const int64_t n_in = block * check_random_in(round % 8 == 7 ? 0 : 1, round % 8 == 6 ? 3 : most);
         problem p = problem_new((kernel_type)type, n_in, check_random_in(1, 37), check_random_in(1, 14));
         random_weights(&p, (check_kind)(round % CHECK_KINDS), round % 7 == 6);
@@ -340,7 +343,8 @@ static void bench_linear(const kernel_table *t, int type) {
     const bool slow = strcmp(t->name, "generic") == 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         if (slow && rows[i] > 1 && rows[i] != 16) continue;
-        const int64_t n_in = 2048, n_out = rows[i] == 1 ? (slow ? 512 : 20480) : slow ? 64 : 1024;
+        const int64_t n_in = 2048, n_out = rows[i] == 1 ? (slow ? 512 : 20480) : slow ? 64
+                                                                                      : 1024;
         timing a = {t, problem_new((kernel_type)type, n_in, n_out, rows[i])};
         random_weights(&a.p, CHECK_NORMAL, false);
         random_activations(&a.p, CHECK_NORMAL, false);
@@ -378,7 +382,7 @@ int main(int argc, char **argv) {
 #define X(name, number, block, bytes) {"linear_" #name, number, check_type, bench_linear},
         KERNEL_TYPES(X)
 #undef X
-        {"quantize_row", 0, check_quantize_row, bench_quantize_row},
+            {"quantize_row", 0, check_quantize_row, bench_quantize_row},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -41,7 +41,8 @@ static void check_softmax_row(const float *before, const float *after, float fac
 
 static void softmax_inputs(float *x, int64_t n, int round) {
     check_fill(x, n, round % 5 == 4 ? CHECK_SUBNORMAL : CHECK_NORMAL);
-    const float scale = round % 5 == 0 ? 1.0f : round % 5 == 1 ? 30.0f : 200.0f;
+    const float scale = round % 5 == 0 ? 1.0f : round % 5 == 1 ? 30.0f
+                                                               : 200.0f;
     const float same = x[0] * 1e30f;
     for (int64_t i = 0; i < n; i++) x[i] = round % 7 == 6 ? same : x[i] * scale;
     if (round % 3 == 0 && n > 1) x[check_random_in(1, n - 1)] = -INFINITY; /* a masked slot; x[0] stays finite */
@@ -242,7 +243,8 @@ static void check_scale_and_clamp(const kernel_table *t, int arg) {
         t->scale(scaled, 1.7f, n);
         t->clamp(clamped, 0.5f, n);
         for (int64_t i = 0; i < n; i++) {
-            const float s = x[i] * 1.7f, c = x[i] > 0.5f ? 0.5f : x[i] < -0.5f ? -0.5f : x[i];
+            const float s = x[i] * 1.7f, c = x[i] > 0.5f ? 0.5f : x[i] < -0.5f ? -0.5f
+                                                                               : x[i];
             check_same_bytes(&scaled[i], &s, 4, "scaled");
             check_same_bytes(&clamped[i], &c, 4, "clamped");
         }
@@ -402,7 +404,8 @@ static void bench_rms_norm(const kernel_table *t, int arg) { (void)arg, bench(t,
 static void bench_layer_norm(const kernel_table *t, int arg) { (void)arg, bench(t, time_layer_norm); }
 static void bench_soft_cap(const kernel_table *t, int arg) { (void)arg, bench(t, time_soft_cap); }
 static void bench_act(const kernel_table *t, int act) {
-    bench(t, act == KERNEL_SILU ? time_silu : act == KERNEL_GELU ? time_gelu : time_gelu_tanh);
+    bench(t, act == KERNEL_SILU ? time_silu : act == KERNEL_GELU ? time_gelu
+                                                                 : time_gelu_tanh);
 }
 static void bench_add(const kernel_table *t, int arg) { (void)arg, bench(t, time_add); }
 static void bench_rope(const kernel_table *t, int neox) { bench(t, neox ? time_rope_neox : time_rope); }

@@ -156,8 +156,7 @@ static void arrays_of_every_fixed_type_are_read(void **state) {
     static const struct {
         gguf_value_type type;
         size_t size;
-    } kinds[] = {{GGUF_U8, 1}, {GGUF_I8, 1}, {GGUF_U16, 2}, {GGUF_I16, 2}, {GGUF_U32, 4}, {GGUF_I32, 4}, {GGUF_F32, 4},
-                 {GGUF_BOOL, 1}, {GGUF_U64, 8}, {GGUF_I64, 8}, {GGUF_F64, 8}};
+    } kinds[] = {{GGUF_U8, 1}, {GGUF_I8, 1}, {GGUF_U16, 2}, {GGUF_I16, 2}, {GGUF_U32, 4}, {GGUF_I32, 4}, {GGUF_F32, 4}, {GGUF_BOOL, 1}, {GGUF_U64, 8}, {GGUF_I64, 8}, {GGUF_F64, 8}};
     uint8_t bytes[8 * 100];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = i & 1; /* booleans as well as anything else */
     for (size_t k = 0; k < BASE_ARRAY_LEN(kinds); k++) {
@@ -198,9 +197,9 @@ static void arrays_of_strings_are_read(void **state) {
 /* [[1, 2], []] as an array of arrays of U8: skipped, and the next key is read. */
 static void nested_arrays_are_skipped(void **state) {
     (void)state;
-    static const uint8_t nested[] = {9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,        /* 2 arrays */
-                                     0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2,  /* of 2 U8 */
-                                     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};       /* of none */
+    static const uint8_t nested[] = {9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,       /* 2 arrays */
+                                     0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2, /* of 2 U8 */
+                                     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};      /* of none */
     gguf_writer *w = gguf_writer_new(3, 0);
     gguf_writer_raw(w, "nested", GGUF_ARRAY, nested, sizeof nested);
     gguf_writer_string(w, "after", "there");
@@ -254,7 +253,8 @@ static const kernel_type tensor_types[] = {
 
 static void every_tensor_type_round_trips(void **state) {
     (void)state;
-    enum { N = 512, ROWS = 3 };
+    enum { N = 512,
+           ROWS = 3 };
     static float data[N * ROWS];
     static uint8_t expected[N * ROWS * 4];
     tiny_random r = {1};
@@ -459,8 +459,7 @@ static void real_vocabularies_are_read(void **state) {
         const char *file;
         const char *model;
         uint64_t n, merges;
-    } vocabularies[] = {{"ggml-vocab-gpt-2.gguf", "gpt2", 50257, 50000}, {"ggml-vocab-falcon.gguf", "gpt2", 65024, 64784},
-                        {"ggml-vocab-llama-spm.gguf", "llama", 32000, 0}, {"ggml-vocab-phi-3.gguf", "llama", 32064, 0}};
+    } vocabularies[] = {{"ggml-vocab-gpt-2.gguf", "gpt2", 50257, 50000}, {"ggml-vocab-falcon.gguf", "gpt2", 65024, 64784}, {"ggml-vocab-llama-spm.gguf", "llama", 32000, 0}, {"ggml-vocab-phi-3.gguf", "llama", 32064, 0}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(vocabularies); i++) {
         char part[64];
         gguf_string model;

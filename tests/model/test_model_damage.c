@@ -64,7 +64,9 @@ static void try_file(const base_buffer *bytes, const char *name, tally *t) {
 static size_t extreme(gguf_value_type type, int i, unsigned char out[8]) {
     static const uint64_t integers[] = {0, 1, 2, 3, 7, 1000, 0x7fffffff, 0x80000000u, 0xffffffff, UINT64_MAX};
     const float floats[] = {0.0f, -1.0f, 1e-30f, 1e30f, INFINITY, NAN};
-    size_t n = type == GGUF_U32 || type == GGUF_I32 ? 4 : type == GGUF_U64 || type == GGUF_I64 ? 8 : type == GGUF_F32 ? 4 : type == GGUF_BOOL;
+    size_t n = type == GGUF_U32 || type == GGUF_I32 ? 4 : type == GGUF_U64 || type == GGUF_I64 ? 8
+                                                      : type == GGUF_F32                       ? 4
+                                                                                               : type == GGUF_BOOL;
     if (type == GGUF_F32) {
         if (i >= (int)(sizeof(floats) / sizeof(floats[0]))) return 0;
         memcpy(out, &floats[i], 4);

@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "support/gguf_variant.h"
 #include "support/golden.h"
+#include "reprise_test.h"
 
 #define MAX_FILE_BYTES ((size_t)16 << 20)
 

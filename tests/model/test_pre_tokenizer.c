@@ -105,28 +105,64 @@ static void cuts_by_hand(void **state) {
         const char *pre, *text, *cuts;
     } cases[] = {
         /* numbers: as one, three at a time, one by one; from the left */
-        {"gpt-2", " 12345", " 12345"}, {"llama-bpe", " 12345", " |123|45"}, {"qwen2", " 12", " |1|2"}, {"starcoder", " 12", " |1|2"},
-        {"falcon", " 12345", " |123|45"}, {"gpt-4o", "12345", "123|45"}, {"tekken", "123", "1|2|3"}, {"bloom", "12345", "12345"},
-        {"viking", "a12", "a|1|2"}, {"deepseek-v3", "1234", "123|4"}, {"deepseek-llm", "12", "1|2"}, {"default", " 1234", " |123|4"},
+        {"gpt-2", " 12345", " 12345"},
+        {"llama-bpe", " 12345", " |123|45"},
+        {"qwen2", " 12", " |1|2"},
+        {"starcoder", " 12", " |1|2"},
+        {"falcon", " 12345", " |123|45"},
+        {"gpt-4o", "12345", "123|45"},
+        {"tekken", "123", "1|2|3"},
+        {"bloom", "12345", "12345"},
+        {"viking", "a12", "a|1|2"},
+        {"deepseek-v3", "1234", "123|4"},
+        {"deepseek-llm", "12", "1|2"},
+        {"default", " 1234", " |123|4"},
         /* contractions: small only, any case, at the word's end */
-        {"gpt-2", "I'm I'M", "I|'m| I|'|M"}, {"llama-bpe", "I'm I'M", "I|'m| I|'M"}, {"gpt-4o", "I'm I'M", "I'm| I'M"},
-        {"tekken", "I'm", "I|'m"}, {"deepseek-v3", "I'm", "I|'m"}, {"bloom", "I'm,", "I'm|,"},
+        {"gpt-2", "I'm I'M", "I|'m| I|'|M"},
+        {"llama-bpe", "I'm I'M", "I|'m| I|'M"},
+        {"gpt-4o", "I'm I'M", "I'm| I'M"},
+        {"tekken", "I'm", "I|'m"},
+        {"deepseek-v3", "I'm", "I|'m"},
+        {"bloom", "I'm,", "I'm|,"},
         /* capitals begin a word */
-        {"gpt-4o", "camelCase HTTPServer", "camel|Case| HTTPServer"}, {"llama-bpe", "camelCase", "camelCase"}, {"tekken", "aB", "a|B"},
+        {"gpt-4o", "camelCase HTTPServer", "camel|Case| HTTPServer"},
+        {"llama-bpe", "camelCase", "camelCase"},
+        {"tekken", "aB", "a|B"},
         /* marks belong to letters, or not */
-        {"qwen2", "x\xcc\xb8y", "x|\xcc\xb8y"}, {"qwen35", "x\xcc\xb8y", "x\xcc\xb8y"}, {"gpt-2", "x\xcc\xb8y", "x|\xcc\xb8|y"},
+        {"qwen2", "x\xcc\xb8y", "x|\xcc\xb8y"},
+        {"qwen35", "x\xcc\xb8y", "x\xcc\xb8y"},
+        {"gpt-2", "x\xcc\xb8y", "x|\xcc\xb8|y"},
         /* composed first, or not */
-        {"qwen2", "e\xcc\x81", "\xc3\xa9"}, {"mpt", "e\xcc\x81", "\xc3\xa9"}, {"gpt-2", "e\xcc\x81", "e|\xcc\x81"},
+        {"qwen2", "e\xcc\x81", "\xc3\xa9"},
+        {"mpt", "e\xcc\x81", "\xc3\xa9"},
+        {"gpt-2", "e\xcc\x81", "e|\xcc\x81"},
         /* spaces and lines */
-        {"gpt-2", "a  b\n\nc", "a| | b|\\n|\\n|c"}, {"llama-bpe", "a  b\n\nc", "a| | b|\\n\\n|c"}, {"deepseek-coder", "a\r\nb", "a|\\r|\\n|b"},
-        {"bloom", "a  b, c", "a| | b|,| c"}, {"llama-bpe", "!\n\n x", "!\\n\\n| x"}, {"gpt-4o", "a/\n/", "a|/\\n/"},
+        {"gpt-2", "a  b\n\nc", "a| | b|\\n|\\n|c"},
+        {"llama-bpe", "a  b\n\nc", "a| | b|\\n\\n|c"},
+        {"deepseek-coder", "a\r\nb", "a|\\r|\\n|b"},
+        {"bloom", "a  b, c", "a| | b|,| c"},
+        {"llama-bpe", "!\n\n x", "!\\n\\n| x"},
+        {"gpt-4o", "a/\n/", "a|/\\n/"},
         /* Chinese and Japanese apart from the rest */
-        {"deepseek-v3", "a\xe6\x97\xa5" "b", "a|\xe6\x97\xa5|b"}, {"deepseek-llm", "a\xe6\x97\xa5" "b", "a|\xe6\x97\xa5|b"},
-        {"llama-bpe", "a\xe6\x97\xa5" "b", "a\xe6\x97\xa5" "b"},
+        {"deepseek-v3", "a\xe6\x97\xa5"
+                        "b",
+         "a|\xe6\x97\xa5|b"},
+        {"deepseek-llm", "a\xe6\x97\xa5"
+                         "b",
+         "a|\xe6\x97\xa5|b"},
+        {"llama-bpe", "a\xe6\x97\xa5"
+                      "b",
+         "a\xe6\x97\xa5"
+         "b"},
         /* punctuation */
-        {"falcon", "a`b", "a|`|b"}, {"default", "a`b", "a|`|b"}, {"falcon", "x =+= y", "x| |=+=| y"}, {"deepseek-llm", " \n  1  ", " |\\n|  |1|  "}, {"deepseek-v3", "-foo", "-foo"},
+        {"falcon", "a`b", "a|`|b"},
+        {"default", "a`b", "a|`|b"},
+        {"falcon", "x =+= y", "x| |=+=| y"},
+        {"deepseek-llm", " \n  1  ", " |\\n|  |1|  "},
+        {"deepseek-v3", "-foo", "-foo"},
         /* U+180E is no white space */
-        {"gpt-2", "a\xe1\xa0\x8e", "a|\xe1\xa0\x8e"}, {"llama-bpe", " \xe1\xa0\x8e", " \xe1\xa0\x8e"},
+        {"gpt-2", "a\xe1\xa0\x8e", "a|\xe1\xa0\x8e"},
+        {"llama-bpe", " \xe1\xa0\x8e", " \xe1\xa0\x8e"},
         /* bytes that are no UTF-8 are words of their own */
         {"gpt-2", "a\xff\xfe b", "a|\xff\xfe| b"},
     };
@@ -226,9 +262,12 @@ static void unknown_names_are_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_are_those_of_the_published_tokenizers), cmocka_unit_test(cuts_by_hand),
-        cmocka_unit_test(names_that_share_a_row_agree), cmocka_unit_test(words_that_are_tokens_are_taken_whole),
-        cmocka_unit_test(unknown_names_are_reported), cmocka_unit_test(long_runs_take_linear_time),
+        cmocka_unit_test(cuts_are_those_of_the_published_tokenizers),
+        cmocka_unit_test(cuts_by_hand),
+        cmocka_unit_test(names_that_share_a_row_agree),
+        cmocka_unit_test(words_that_are_tokens_are_taken_whole),
+        cmocka_unit_test(unknown_names_are_reported),
+        cmocka_unit_test(long_runs_take_linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,8 +59,7 @@ static void open_forward(world *w, int32_t threads) {
     rp_error err = {0};
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    backend_options o = {.shape = model_kv_shape(w->model, w->format), .level = level, .n_ctx = N_CTX,
-                             .n_threads = threads, .max_rows = MAX_ROWS};
+    backend_options o = {.shape = model_kv_shape(w->model, w->format), .level = level, .n_ctx = N_CTX, .n_threads = threads, .max_rows = MAX_ROWS};
     must(backend_open(&w->backend, "cpu", &w->model->net, &o, &err), &err);
     must(model_forward_new(&w->forward, w->model, w->backend, MAX_ROWS, MAX_ROWS, &err), &err);
 }
@@ -239,7 +238,8 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
                 .token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
         }
         must(model_forward_probe(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, out + done,
-                &err), &err);
+                                 &err),
+             &err);
     }
 }
 

@@ -45,10 +45,19 @@ static void compare_vocabulary(const char *vocabulary, const char *vectors) {
     gguf_close(f);
 }
 
-static void unigram_is_what_the_library_gives(void **state) { (void)state; compare_vocabulary("vocab/unigram.gguf", "vocab/unigram.txt"); }
-static void bpe_with_kept_spaces_is_what_the_library_gives(void **state) { (void)state; compare_vocabulary("vocab/bpe.gguf", "vocab/bpe.txt"); }
+static void unigram_is_what_the_library_gives(void **state) {
+    (void)state;
+    compare_vocabulary("vocab/unigram.gguf", "vocab/unigram.txt");
+}
+static void bpe_with_kept_spaces_is_what_the_library_gives(void **state) {
+    (void)state;
+    compare_vocabulary("vocab/bpe.gguf", "vocab/bpe.txt");
+}
 
-static void bpe_with_merged_spaces_is_what_the_library_gives(void **state) { (void)state; compare_vocabulary("vocab/merged.gguf", "vocab/merged.txt"); }
+static void bpe_with_merged_spaces_is_what_the_library_gives(void **state) {
+    (void)state;
+    compare_vocabulary("vocab/merged.gguf", "vocab/merged.txt");
+}
 
 /* ---- small vocabularies ---- */
 
@@ -117,8 +126,7 @@ static void expect(const tokenizer *t, const char *text, tokenizer_options o, co
 
 static const tokenizer_options whole = {.space_prefix = true}, goes_on = {0}, trusted = {.space_prefix = true, .parse_special = true};
 
-static const piece letters[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_CONTROL}, {LOW, -3, 1}, {"a", -3, 1},
-                                {"b", -3, 1}, {LOW "a", -2, 1}, {LOW "b", -2, 1}, {"ab", -2.5f, 1}, {NULL, 0, 0}};
+static const piece letters[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_CONTROL}, {LOW, -3, 1}, {"a", -3, 1}, {"b", -3, 1}, {LOW "a", -2, 1}, {LOW "b", -2, 1}, {"ab", -2.5f, 1}, {NULL, 0, 0}};
 
 static void spaces_are_kept_or_merged(void **state) {
     (void)state;
@@ -149,8 +157,7 @@ static void runs_of_spaces_are_tokens(void **state) {
     (void)state;
     /* as current converters write them, and as older ones did */
     static const piece plain[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"  ", 0, 4}, {"   ", 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
-    static const piece escaped[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {LOW LOW, 0, 4}, {LOW LOW LOW, 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1},
-                                    {NULL, 0, 0}};
+    static const piece escaped[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {LOW LOW, 0, 4}, {LOW LOW LOW, 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
     for (int i = 0; i < 2; i++) {
         vocabulary v;
         size_t n;
@@ -175,7 +182,9 @@ static void unknown_characters_become_one_token_or_bytes(void **state) {
     expect(v.t, "x", goes_on, "<unk>");
     close_pieces(&v);
     assert_int_equal(open_pieces(&v, bytes, &(settings){.model = "t5"}, NULL), RP_OK);
-    expect(v.t, "a\xc3\xa9" "b", goes_on, "a|<0xC3>|<0xA9>|<unk>");
+    expect(v.t, "a\xc3\xa9"
+                "b",
+           goes_on, "a|<0xC3>|<0xA9>|<unk>");
     close_pieces(&v);
 }
 
@@ -183,8 +192,7 @@ static void unknown_characters_become_one_token_or_bytes(void **state) {
  * merged. */
 static void names_of_tokens_are_text(void **state) {
     (void)state;
-    static const piece names[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<0x41>", 5, 6}, {"<c>", 5, 3}, {"<u>", -50, 4}, {"<", -1, 1}, {"c", -1, 1}, {"u", -1, 1},
-                                  {">", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"4", -1, 1}, {"1", -1, 1}, {NULL, 0, 0}};
+    static const piece names[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<0x41>", 5, 6}, {"<c>", 5, 3}, {"<u>", -50, 4}, {"<", -1, 1}, {"c", -1, 1}, {"u", -1, 1}, {">", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"4", -1, 1}, {"1", -1, 1}, {NULL, 0, 0}};
     vocabulary v;
     assert_int_equal(open_pieces(&v, names, &(settings){.model = "t5", .no_prefix = true}, NULL), RP_OK);
     expect(v.t, "<0x41>", trusted, "<|0|x|4|1|>");
@@ -192,9 +200,7 @@ static void names_of_tokens_are_text(void **state) {
     expect(v.t, "<c>", trusted, "<c>");
     expect(v.t, "<u>c", whole, "<u>|c");
     close_pieces(&v);
-    static const piece parts[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<c>", 5, 3}, {"<c", -1, 1}, {"c>", -2, 1}, {"<", -3, 1}, {"c", -3, 1}, {">", -3, 1},
-                                  {"<0x0A>", 5, 6}, {"<0x0A", -1, 1}, {"<0x", -1, 1}, {"<0", -1, 1}, {"0A", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"A", -1, 1},
-                                  {NULL, 0, 0}};
+    static const piece parts[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<c>", 5, 3}, {"<c", -1, 1}, {"c>", -2, 1}, {"<", -3, 1}, {"c", -3, 1}, {">", -3, 1}, {"<0x0A>", 5, 6}, {"<0x0A", -1, 1}, {"<0x", -1, 1}, {"<0", -1, 1}, {"0A", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"A", -1, 1}, {NULL, 0, 0}};
     assert_int_equal(open_pieces(&v, parts, &(settings){.model = "llama", .no_prefix = true}, NULL), RP_OK);
     expect(v.t, "<c>", whole, "<c|>");
     expect(v.t, "<c>", trusted, "<c>");
@@ -204,8 +210,7 @@ static void names_of_tokens_are_text(void **state) {
 
 static void phi_3_takes_the_space_behind_special_tokens(void **state) {
     (void)state;
-    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<s>", 0, 3}, {"</s>", 0, 4}, {"<|user|>", 0, 3}, {"<|endoftext|>", 0, 3}, {"\n", -1, 1},
-                                   {"a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<s>", 0, 3}, {"</s>", 0, 4}, {"<|user|>", 0, 3}, {"<|endoftext|>", 0, 3}, {"\n", -1, 1}, {"a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
     for (int phi = 0; phi < 2; phi++) {
         vocabulary v;
         assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = phi ? "phi3" : "llama"}, NULL), RP_OK);
@@ -221,8 +226,7 @@ static void phi_3_takes_the_space_behind_special_tokens(void **state) {
 /* Gemma keeps HTML tags whole, and "</s>" is one of them; its texts end with another token. */
 static void tags_of_html_end_no_turn(void **state) {
     (void)state;
-    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<bos>", 0, TOKEN_CONTROL}, {"<eos>", 0, TOKEN_CONTROL}, {"a", -1, 1}, {LOW, -2, 1},
-                                   {"</s>", 0, TOKEN_USER_DEFINED}, {"<end_of_turn>", 0, TOKEN_USER_DEFINED}, {NULL, 0, 0}};
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<bos>", 0, TOKEN_CONTROL}, {"<eos>", 0, TOKEN_CONTROL}, {"a", -1, 1}, {LOW, -2, 1}, {"</s>", 0, TOKEN_USER_DEFINED}, {"<end_of_turn>", 0, TOKEN_USER_DEFINED}, {NULL, 0, 0}};
     vocabulary v;
     assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = "gemma"}, NULL), RP_OK);
     int32_t tag = tokenizer_find(v.t, "</s>", 4), end = tokenizer_find(v.t, "<end_of_turn>", 13);
@@ -234,8 +238,7 @@ static void tags_of_html_end_no_turn(void **state) {
     expect(v.t, "a</s>a", whole, "a|</s>|a");
     close_pieces(&v);
     /* Phi-3 calls it user-defined, too, but its texts begin with "<s>": it ends a turn, and no text of a user's contains it */
-    static const piece phi[] = {{"<unk>", 0, TOKEN_CONTROL}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_USER_DEFINED}, {"a", -1, 1}, {LOW, -2, 1},
-                                {"<", -3, 1}, {"/", -3, 1}, {"s", -3, 1}, {">", -3, 1}, {"<|endoftext|>", 0, TOKEN_CONTROL}, {NULL, 0, 0}};
+    static const piece phi[] = {{"<unk>", 0, TOKEN_CONTROL}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_USER_DEFINED}, {"a", -1, 1}, {LOW, -2, 1}, {"<", -3, 1}, {"/", -3, 1}, {"s", -3, 1}, {">", -3, 1}, {"<|endoftext|>", 0, TOKEN_CONTROL}, {NULL, 0, 0}};
     assert_int_equal(open_pieces(&v, phi, &(settings){.model = "llama", .no_prefix = true, .arch = "phi3", .eos = 9}, NULL), RP_OK);
     assert_true(tokenizer_is_end(v.t, 2));
     assert_true(tokenizer_is_end(v.t, 9));
@@ -271,8 +274,7 @@ static map_image make_map(void) {
 }
 
 static int open_map(vocabulary *v, const map_image *m, size_t n, gguf_value_type type, rp_error *err) {
-    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"x", -1, 1}, {"y", -1, 1}, {"z", -1, 1}, {LOW, -1, 1}, {"\xef\xbf\xbd", -1, 1},
-                                   {NULL, 0, 0}};
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"x", -1, 1}, {"y", -1, 1}, {"z", -1, 1}, {LOW, -1, 1}, {"\xef\xbf\xbd", -1, 1}, {NULL, 0, 0}};
     return open_pieces(v, pieces, &(settings){.model = "t5", .no_prefix = true, .map = (const uint8_t *)m, .map_bytes = n, .map_type = type}, err);
 }
 
@@ -286,14 +288,28 @@ static void tables_replace_the_longest(void **state) {
         expect(v.t, "x", whole, "y|y");
         expect(v.t, "xzx", whole, "y|y");
         expect(v.t, "zxy", whole, "z|y|y|y");
-        expect(v.t, "\xff" "z\xe2\x82", whole, "\xef\xbf\xbd|z|\xef\xbf\xbd|\xef\xbf\xbd");
+        expect(v.t, "\xff"
+                    "z\xe2\x82",
+               whole, "\xef\xbf\xbd|z|\xef\xbf\xbd|\xef\xbf\xbd");
         close_pieces(&v);
     }
 }
 
 static void damaged_tables_are_refused(void **state) {
     (void)state;
-    enum { CUT_HEADER, CUT_UNITS, CUT_TEXTS, NO_UNITS, ODD_UNITS, HUGE_UNITS, NO_END, CYCLE, CYCLE_TO_ROOT, VALUE_OUTSIDE, VALUE_FAR, NUMBERS, N_DAMAGES };
+    enum { CUT_HEADER,
+           CUT_UNITS,
+           CUT_TEXTS,
+           NO_UNITS,
+           ODD_UNITS,
+           HUGE_UNITS,
+           NO_END,
+           CYCLE,
+           CYCLE_TO_ROOT,
+           VALUE_OUTSIDE,
+           VALUE_FAR,
+           NUMBERS,
+           N_DAMAGES };
     for (int d = 0; d < N_DAMAGES; d++) {
         map_image m = make_map();
         size_t n = sizeof m;
@@ -342,13 +358,18 @@ static void failed_allocations_are_clean(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unigram_is_what_the_library_gives), cmocka_unit_test(bpe_with_kept_spaces_is_what_the_library_gives),
+        cmocka_unit_test(unigram_is_what_the_library_gives),
+        cmocka_unit_test(bpe_with_kept_spaces_is_what_the_library_gives),
         cmocka_unit_test(bpe_with_merged_spaces_is_what_the_library_gives),
-        cmocka_unit_test(spaces_are_kept_or_merged), cmocka_unit_test(runs_of_spaces_are_tokens),
-        cmocka_unit_test(unknown_characters_become_one_token_or_bytes), cmocka_unit_test(names_of_tokens_are_text),
-        cmocka_unit_test(phi_3_takes_the_space_behind_special_tokens), cmocka_unit_test(tags_of_html_end_no_turn),
+        cmocka_unit_test(spaces_are_kept_or_merged),
+        cmocka_unit_test(runs_of_spaces_are_tokens),
+        cmocka_unit_test(unknown_characters_become_one_token_or_bytes),
+        cmocka_unit_test(names_of_tokens_are_text),
+        cmocka_unit_test(phi_3_takes_the_space_behind_special_tokens),
+        cmocka_unit_test(tags_of_html_end_no_turn),
         cmocka_unit_test(tables_replace_the_longest),
-        cmocka_unit_test(damaged_tables_are_refused), cmocka_unit_test(failed_allocations_are_clean),
+        cmocka_unit_test(damaged_tables_are_refused),
+        cmocka_unit_test(failed_allocations_are_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

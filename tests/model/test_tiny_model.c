@@ -165,8 +165,10 @@ static void text_becomes_words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_seed_gives_the_same_file),    cmocka_unit_test(tensors_do_not_depend_on_each_other),
-        cmocka_unit_test(a_shape_has_its_tensors),       cmocka_unit_test(impossible_shapes_are_refused),
+        cmocka_unit_test(a_seed_gives_the_same_file),
+        cmocka_unit_test(tensors_do_not_depend_on_each_other),
+        cmocka_unit_test(a_shape_has_its_tensors),
+        cmocka_unit_test(impossible_shapes_are_refused),
         cmocka_unit_test(text_becomes_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,10 +74,22 @@ static void run_vectors(const char *name) {
     gguf_close(f);
 }
 
-static void vectors_of_gpt_2(void **state) { (void)state; run_vectors("gpt-2"); }
-static void vectors_of_llama_spm(void **state) { (void)state; run_vectors("llama-spm"); }
-static void vectors_of_phi_3(void **state) { (void)state; run_vectors("phi-3"); }
-static void vectors_of_falcon(void **state) { (void)state; run_vectors("falcon"); }
+static void vectors_of_gpt_2(void **state) {
+    (void)state;
+    run_vectors("gpt-2");
+}
+static void vectors_of_llama_spm(void **state) {
+    (void)state;
+    run_vectors("llama-spm");
+}
+static void vectors_of_phi_3(void **state) {
+    (void)state;
+    run_vectors("phi-3");
+}
+static void vectors_of_falcon(void **state) {
+    (void)state;
+    run_vectors("falcon");
+}
 
 /* ---- small vocabularies ---- */
 
@@ -217,11 +229,26 @@ static const struct {
     tiny_vocab_kind kind;
     const char *pre;
 } every[] = {
-    {TINY_VOCAB_SPM, NULL},         {TINY_VOCAB_UNIGRAM, NULL},        {TINY_VOCAB_BPE, "gpt-2"},      {TINY_VOCAB_BPE, "mpt"},
-    {TINY_VOCAB_BPE, "llama-bpe"},  {TINY_VOCAB_BPE, "dbrx"},          {TINY_VOCAB_BPE, "qwen2"},      {TINY_VOCAB_BPE, "grok-2"},
-    {TINY_VOCAB_BPE, "qwen35"},     {TINY_VOCAB_BPE, "gpt-4o"},        {TINY_VOCAB_BPE, "tekken"},     {TINY_VOCAB_BPE, "smollm"},
-    {TINY_VOCAB_BPE, "command-r"},  {TINY_VOCAB_BPE, "falcon"},        {TINY_VOCAB_BPE, "bloom"},      {TINY_VOCAB_BPE, "viking"},
-    {TINY_VOCAB_BPE, "deepseek-llm"}, {TINY_VOCAB_BPE, "deepseek-coder"}, {TINY_VOCAB_BPE, "deepseek-v3"}, {TINY_VOCAB_BPE, "default"},
+    {TINY_VOCAB_SPM, NULL},
+    {TINY_VOCAB_UNIGRAM, NULL},
+    {TINY_VOCAB_BPE, "gpt-2"},
+    {TINY_VOCAB_BPE, "mpt"},
+    {TINY_VOCAB_BPE, "llama-bpe"},
+    {TINY_VOCAB_BPE, "dbrx"},
+    {TINY_VOCAB_BPE, "qwen2"},
+    {TINY_VOCAB_BPE, "grok-2"},
+    {TINY_VOCAB_BPE, "qwen35"},
+    {TINY_VOCAB_BPE, "gpt-4o"},
+    {TINY_VOCAB_BPE, "tekken"},
+    {TINY_VOCAB_BPE, "smollm"},
+    {TINY_VOCAB_BPE, "command-r"},
+    {TINY_VOCAB_BPE, "falcon"},
+    {TINY_VOCAB_BPE, "bloom"},
+    {TINY_VOCAB_BPE, "viking"},
+    {TINY_VOCAB_BPE, "deepseek-llm"},
+    {TINY_VOCAB_BPE, "deepseek-coder"},
+    {TINY_VOCAB_BPE, "deepseek-v3"},
+    {TINY_VOCAB_BPE, "default"},
 };
 
 static void any_bytes_come_back(void **state) {
@@ -249,8 +276,7 @@ static void difficult_unicode_comes_back(void **state) {
     (void)state;
     static const struct {
         unsigned low, high;
-    } ranges[] = {{0x20, 0x7e}, {0x300, 0x36f}, {0xa0, 0x24f}, {0x1100, 0x11ff}, {0xac00, 0xd7a3}, {0x900, 0x97f}, {0x2000, 0x206f},
-                  {0x1f300, 0x1f9ff}, {0xe000, 0x10ffff}, {0x4e00, 0x9fff}, {0x1f00, 0x1fff}, {0x9, 0xd}};
+    } ranges[] = {{0x20, 0x7e}, {0x300, 0x36f}, {0xa0, 0x24f}, {0x1100, 0x11ff}, {0xac00, 0xd7a3}, {0x900, 0x97f}, {0x2000, 0x206f}, {0x1f300, 0x1f9ff}, {0xe000, 0x10ffff}, {0x4e00, 0x9fff}, {0x1f00, 0x1fff}, {0x9, 0xd}};
     tiny_random r = {20260105};
     for (size_t p = 0; p < BASE_ARRAY_LEN(every); p++) {
         vocabulary v = open_vocabulary(every[p].kind, every[p].pre);
@@ -261,9 +287,13 @@ static void difficult_unicode_comes_back(void **state) {
                 size_t which = (size_t)tiny_random_below(&r, BASE_ARRAY_LEN(ranges));
                 unsigned c = ranges[which].low + (unsigned)tiny_random_below(&r, ranges[which].high - ranges[which].low + 1);
                 if ((c >= 0xd800 && c <= 0xdfff) || c == 0x2581) continue;
-                size_t k = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+                size_t k = c < 0x80 ? 1 : c < 0x800 ? 2
+                                      : c < 0x10000 ? 3
+                                                    : 4;
                 for (size_t b = k; b-- > 1; c >>= 6) text[n + b] = (char)(0x80 | (c & 0x3f));
-                text[n] = (char)(k == 1 ? c : (k == 2 ? 0xc0u : k == 3 ? 0xe0u : 0xf0u) | c);
+                text[n] = (char)(k == 1 ? c : (k == 2 ? 0xc0u : k == 3 ? 0xe0u
+                                                                       : 0xf0u) |
+                                                  c);
                 n += k;
             }
             round_trip(v.t, text, n - cut);
@@ -279,15 +309,20 @@ static void text_is_composed(void **state) {
     static const char *const cases[][2] = {
         {"plain", "plain"},
         {"e\xcc\x81", "\xc3\xa9"},
-        {"a\xcc\x83\xcc\xa3", "\xe1\xba\xa1\xcc\x83"},             /* the mark below comes first */
+        {"a\xcc\x83\xcc\xa3", "\xe1\xba\xa1\xcc\x83"},            /* the mark below comes first */
         {"\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "\xea\xb0\x81"}, /* L V T */
         {"\xea\xb0\x80\xe1\x86\xa8", "\xea\xb0\x81"},             /* LV T */
-        {"\xe2\x84\xab", "\xc3\x85"},                               /* U+212B */
-        {"\xe2\x84\xa6", "\xce\xa9"},                               /* U+2126 */
+        {"\xe2\x84\xab", "\xc3\x85"},                             /* U+212B */
+        {"\xe2\x84\xa6", "\xce\xa9"},                             /* U+2126 */
         {"\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"},             /* U+0958 is excluded from composition */
         {"\xef\xac\x81 \xc2\xbd", "\xef\xac\x81 \xc2\xbd"},       /* compatibility is not touched */
-        {"a\xcc\x95\xcc\x80\xd6\xae\xcc\x80" "b", "\xc3\xa0\xd6\xae\xcc\x80\xcc\x95" "b"}, /* NormalizationTest.txt */
-        {"\xff" "e\xcc\x81\xcc", "\xff\xc3\xa9\xcc"},              /* bytes that are no UTF-8 stay */
+        {"a\xcc\x95\xcc\x80\xd6\xae\xcc\x80"
+         "b",
+         "\xc3\xa0\xd6\xae\xcc\x80\xcc\x95"
+         "b"}, /* NormalizationTest.txt */
+        {"\xff"
+         "e\xcc\x81\xcc",
+         "\xff\xc3\xa9\xcc"}, /* bytes that are no UTF-8 stay */
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         base_buffer out = BASE_BUFFER(1 << 10);
@@ -348,13 +383,19 @@ static void failed_allocations_are_clean(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors_of_gpt_2),          cmocka_unit_test(vectors_of_llama_spm),
-        cmocka_unit_test(vectors_of_phi_3),          cmocka_unit_test(vectors_of_falcon),
-        cmocka_unit_test(special_tokens_need_trust), cmocka_unit_test(ends_of_turns_are_known),
+        cmocka_unit_test(vectors_of_gpt_2),
+        cmocka_unit_test(vectors_of_llama_spm),
+        cmocka_unit_test(vectors_of_phi_3),
+        cmocka_unit_test(vectors_of_falcon),
+        cmocka_unit_test(special_tokens_need_trust),
+        cmocka_unit_test(ends_of_turns_are_known),
         cmocka_unit_test(users_cannot_write_ends),
-        cmocka_unit_test(any_bytes_come_back),       cmocka_unit_test(difficult_unicode_comes_back),
-        cmocka_unit_test(text_is_composed),          cmocka_unit_test(a_megabyte_without_spaces_is_tokenized),
-        cmocka_unit_test(a_megabyte_of_marks_is_composed), cmocka_unit_test(failed_allocations_are_clean),
+        cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(difficult_unicode_comes_back),
+        cmocka_unit_test(text_is_composed),
+        cmocka_unit_test(a_megabyte_without_spaces_is_tokenized),
+        cmocka_unit_test(a_megabyte_of_marks_is_composed),
+        cmocka_unit_test(failed_allocations_are_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

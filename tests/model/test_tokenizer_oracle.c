@@ -25,11 +25,26 @@ static const char *const pieces[N_PIECES] = {"ab", "cd", "bc", "aa", "abcd", "aa
 static const char *const merges[N_PIECES] = {"a b", "c d", "b c", "a a", "ab cd", "a ab", "d a", "d ab", "cd cd", "b cd"};
 static const char *const letters[4] = {"a", "b", "c", "d"};
 
-typedef enum family { BPE, SPM, UNIGRAM } family;
+typedef enum family { BPE,
+                      SPM,
+                      UNIGRAM } family;
 
 typedef enum damage {
-    NO_DAMAGE, NO_MODEL, OTHER_MODEL, NO_TOKENS, TOKENS_ARE_NUMBERS, EMPTY_TOKENS, SHORT_TYPES, SHORT_SCORES, NO_SCORES, SCORES_ARE_IDS,
-    SCORE_IS_NAN, NO_MERGES, MERGE_WITHOUT_SPACE, OTHER_PRE, IDS_OUT_OF_RANGE
+    NO_DAMAGE,
+    NO_MODEL,
+    OTHER_MODEL,
+    NO_TOKENS,
+    TOKENS_ARE_NUMBERS,
+    EMPTY_TOKENS,
+    SHORT_TYPES,
+    SHORT_SCORES,
+    NO_SCORES,
+    SCORES_ARE_IDS,
+    SCORE_IS_NAN,
+    NO_MERGES,
+    MERGE_WITHOUT_SPACE,
+    OTHER_PRE,
+    IDS_OUT_OF_RANGE
 } damage;
 
 typedef struct vocabulary {
@@ -42,7 +57,8 @@ static void write_attributes(gguf_writer *w, family k, damage d, int n) {
     float scores[4 + N_PIECES] = {0};
     int32_t types[4 + N_PIECES];
     for (int i = 0; i < n; i++) types[i] = 1;
-    for (int i = 0; i < n; i++) scores[i] = i >= 4 ? (float)(4 - i) : k == UNIGRAM ? -7.5f : 0.0f;
+    for (int i = 0; i < n; i++) scores[i] = i >= 4 ? (float)(4 - i) : k == UNIGRAM ? -7.5f
+                                                                                   : 0.0f;
     if (d == SCORE_IS_NAN) memset(&scores[5], 0xff, sizeof(scores[5]));
     gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (size_t)(d == SHORT_TYPES ? n - 1 : n));
     if (k == BPE || d == NO_SCORES) return;
@@ -143,7 +159,8 @@ static void merging_is_what_the_quadratic_way_gives(void **state) {
 
 /* Tokens of words in a long text are those of each word alone. Most come again, some have no room in the memory, and several share a place of it. */
 static void long_texts_are_their_words(void **state) {
-    enum { WORDS = 20000, WORD_BYTES = 24 };
+    enum { WORDS = 20000,
+           WORD_BYTES = 24 };
     (void)state;
     tiny_random r = {test_seed("tokenizer_words", 20261126)};
     const tokenizer_options plain = {0};
@@ -239,11 +256,26 @@ static void patterns_cut_where_they_should(void **state) {
     static const struct {
         const char *pre, *text, *cuts; /* "|" between the words */
     } cases[] = {
-        {"gpt-2", "1234", "1234"},      {"llama-bpe", "1234", "123|4"}, {"qwen2", "1234", "1|2|3|4"},   {"smollm", "1234", "1|2|3|4"},
-        {"gpt-2", "'LL", "'|LL"},       {"llama-bpe", "'LL", "'LL"},    {"qwen2", "'LL", "'LL"},        {"smollm", "'LL", "'|LL"},
-        {"gpt-2", "\n\na", "\n|\n|a"},  {"llama-bpe", "\n\na", "\n\n|a"}, {"qwen2", "\n\na", "\n\n|a"}, {"smollm", "\n\na", "\n|\n|a"},
-        {"gpt-2", ".a", ".|a"},         {"llama-bpe", ".a", ".a"},      {"qwen2", ".a", ".a"},          {"smollm", ".a", ".|a"},
-        {"falcon", "1234", "123|4"},    {"falcon", ".a", ".|a"},        {"gpt-2", "'$$1", "'$$|1"},     {"qwen2", "'$$12", "'$$|1|2"},
+        {"gpt-2", "1234", "1234"},
+        {"llama-bpe", "1234", "123|4"},
+        {"qwen2", "1234", "1|2|3|4"},
+        {"smollm", "1234", "1|2|3|4"},
+        {"gpt-2", "'LL", "'|LL"},
+        {"llama-bpe", "'LL", "'LL"},
+        {"qwen2", "'LL", "'LL"},
+        {"smollm", "'LL", "'|LL"},
+        {"gpt-2", "\n\na", "\n|\n|a"},
+        {"llama-bpe", "\n\na", "\n\n|a"},
+        {"qwen2", "\n\na", "\n\n|a"},
+        {"smollm", "\n\na", "\n|\n|a"},
+        {"gpt-2", ".a", ".|a"},
+        {"llama-bpe", ".a", ".a"},
+        {"qwen2", ".a", ".a"},
+        {"smollm", ".a", ".|a"},
+        {"falcon", "1234", "123|4"},
+        {"falcon", ".a", ".|a"},
+        {"gpt-2", "'$$1", "'$$|1"},
+        {"qwen2", "'$$12", "'$$|1|2"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         vocabulary v = open_cuts(cases[i].pre);
@@ -312,12 +344,23 @@ static void damaged_vocabularies_are_refused(void **state) {
         damage d;
         int code;
     } cases[] = {
-        {SPM, NO_MODEL, RP_ERR_FORMAT},      {SPM, OTHER_MODEL, RP_ERR_UNSUPPORTED}, {SPM, NO_TOKENS, RP_ERR_FORMAT},
-        {SPM, TOKENS_ARE_NUMBERS, RP_ERR_FORMAT}, {SPM, EMPTY_TOKENS, RP_ERR_FORMAT}, {SPM, SHORT_TYPES, RP_ERR_FORMAT},
-        {SPM, SHORT_SCORES, RP_ERR_FORMAT},  {SPM, NO_SCORES, RP_ERR_FORMAT},        {SPM, SCORES_ARE_IDS, RP_ERR_FORMAT},
-        {SPM, SCORE_IS_NAN, RP_ERR_FORMAT},  {BPE, NO_MERGES, RP_ERR_FORMAT},       {BPE, MERGE_WITHOUT_SPACE, RP_ERR_FORMAT},
-        {BPE, OTHER_PRE, RP_ERR_UNSUPPORTED}, {UNIGRAM, NO_SCORES, RP_ERR_FORMAT},     {UNIGRAM, SHORT_SCORES, RP_ERR_FORMAT},
-        {UNIGRAM, SCORE_IS_NAN, RP_ERR_FORMAT}, {UNIGRAM, SHORT_TYPES, RP_ERR_FORMAT},
+        {SPM, NO_MODEL, RP_ERR_FORMAT},
+        {SPM, OTHER_MODEL, RP_ERR_UNSUPPORTED},
+        {SPM, NO_TOKENS, RP_ERR_FORMAT},
+        {SPM, TOKENS_ARE_NUMBERS, RP_ERR_FORMAT},
+        {SPM, EMPTY_TOKENS, RP_ERR_FORMAT},
+        {SPM, SHORT_TYPES, RP_ERR_FORMAT},
+        {SPM, SHORT_SCORES, RP_ERR_FORMAT},
+        {SPM, NO_SCORES, RP_ERR_FORMAT},
+        {SPM, SCORES_ARE_IDS, RP_ERR_FORMAT},
+        {SPM, SCORE_IS_NAN, RP_ERR_FORMAT},
+        {BPE, NO_MERGES, RP_ERR_FORMAT},
+        {BPE, MERGE_WITHOUT_SPACE, RP_ERR_FORMAT},
+        {BPE, OTHER_PRE, RP_ERR_UNSUPPORTED},
+        {UNIGRAM, NO_SCORES, RP_ERR_FORMAT},
+        {UNIGRAM, SHORT_SCORES, RP_ERR_FORMAT},
+        {UNIGRAM, SCORE_IS_NAN, RP_ERR_FORMAT},
+        {UNIGRAM, SHORT_TYPES, RP_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         vocabulary v;
@@ -344,7 +387,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_is_what_the_quadratic_way_gives),
         cmocka_unit_test(long_texts_are_their_words),
-        cmocka_unit_test(no_other_pieces_are_more_probable), cmocka_unit_test(long_tokens_are_merged_and_taken_whole),
+        cmocka_unit_test(no_other_pieces_are_more_probable),
+        cmocka_unit_test(long_tokens_are_merged_and_taken_whole),
         cmocka_unit_test(patterns_cut_where_they_should),
         cmocka_unit_test(damaged_vocabularies_are_refused),
         cmocka_unit_test(ids_out_of_range_are_none),

@@ -42,7 +42,10 @@ static int rounds;
 
 /* ---- models and engines ---------------------------------------------------------------------------------------- */
 
-enum { MODEL_F32, MODEL_Q8_0, MODEL_NO_BOS, N_MODELS };
+enum { MODEL_F32,
+       MODEL_Q8_0,
+       MODEL_NO_BOS,
+       N_MODELS };
 static oracle_model models[N_MODELS];
 
 static int open_models(void **state) {
@@ -296,7 +299,8 @@ static void nested_modules_give_the_bytes_of_exact(void **state) {
         const oracle_model *m = &models[i % N_MODELS];
         base_buffer schema = BASE_BUFFER(1 << 20), prompt = BASE_BUFFER(1 << 20);
         settings s = usual;
-        s.format = i % 5 == 0 ? RP_KV_F32 : i % 5 < 3 ? RP_KV_INT8 : RP_KV_F16;
+        s.format = i % 5 == 0 ? RP_KV_F32 : i % 5 < 3 ? RP_KV_INT8
+                                                      : RP_KV_F16;
         nested_documents(&schema, &prompt, &r, m, i % 2 == 1, 1 + i % 4);
         check_plain(m, s, schema.data, prompt.data);
         base_buffer_free(&schema);

@@ -37,13 +37,13 @@
 
 #define STEPS 2
 #define PROMPTS_PER_SCHEMA 2
-#define N_CTX 4096         /* long-rope's long factors hold */
-#define WINDOW 24          /* of the golden models that have one */
+#define N_CTX 4096 /* long-rope's long factors hold */
+#define WINDOW 24  /* of the golden models that have one */
 /* Relative to the largest logit. 7e-6 (gpt-oss, which has large gates) is the worst of some six thousand prompts; other
  * models stay below 5e-6. */
 #define LIMIT 2e-5
-#define LEAST_MARGIN 1e-5  /* closer choices of experts may go either way */
-#define MOST_TRIES 400     /* rounds in which a model of few positions may look for a prompt that fits */
+#define LEAST_MARGIN 1e-5     /* closer choices of experts may go either way */
+#define MOST_TRIES 400        /* rounds in which a model of few positions may look for a prompt that fits */
 #define SEEDS_OF_A_MODEL 1000 /* so that each has other documents */
 
 /* Copies of golden models. Quantized ones are tested as F32: the engine would quantize the activations as well. */

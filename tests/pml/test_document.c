@@ -262,9 +262,13 @@ static void failing_allocations_are_clean(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_have_code_place_and_advice), cmocka_unit_test(white_space), cmocka_unit_test(random_documents_say_what_the_page_says), cmocka_unit_test(src_files_come_from_their_folder),
+        cmocka_unit_test(errors_have_code_place_and_advice),
+        cmocka_unit_test(white_space),
+        cmocka_unit_test(random_documents_say_what_the_page_says),
+        cmocka_unit_test(src_files_come_from_their_folder),
         cmocka_unit_test(a_scaffold_of_the_options_stands_at_the_end_tag),
-        cmocka_unit_test(depth_is_bounded), cmocka_unit_test(failing_allocations_are_clean),
+        cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(failing_allocations_are_clean),
     };
     return cmocka_run_group_tests_name("pml/document", tests, NULL, NULL);
 }

@@ -59,10 +59,8 @@ static const lint_case cases[] = {
     {"a prompt that is no XML", BEGIN MODULE("a") "</schema>", {"<prompt schema='s'><a></prompt>"}, 0, 0, "prompt:"},
     {"a prompt of another schema", BEGIN MODULE("a") "</schema>", {"<prompt schema='t'><nothing/></prompt>"}, 0, 0, ""},
 
-    {"an argument too long", BEGIN "<module name='a'>" LONG " For <param name='p' len='2'/>.</module></schema>",
-     {AND("<a p='three long days and a week'/>")}, 0, 0, "argument:a"},
-    {"an argument that fits", BEGIN "<module name='a'>" LONG " For <param name='p' len='20'/>.</module></schema>",
-     {AND("<a p='three long days and a week and one day more'/>")}, 0, 0, ""},
+    {"an argument too long", BEGIN "<module name='a'>" LONG " For <param name='p' len='2'/>.</module></schema>", {AND("<a p='three long days and a week'/>")}, 0, 0, "argument:a"},
+    {"an argument that fits", BEGIN "<module name='a'>" LONG " For <param name='p' len='20'/>.</module></schema>", {AND("<a p='three long days and a week and one day more'/>")}, 0, 0, ""},
 
     {"a module beyond the context", BEGIN MODULE("a") "</schema>", {NULL}, 0, 40, "context:a"},
     {"a prompt beyond the context", BEGIN MODULE("a") MODULE("b") "</schema>", {AND("<a/><b/>"), AND("<a/>")}, 0, 110, "crowded: context:"},
@@ -71,27 +69,33 @@ static const lint_case cases[] = {
     {"a word before a parameter", BEGIN "<module name='a'>" LONG " It was for<param name='p' len='4'/>.</module></schema>", {NULL}, 0, 0, "glued:a"},
     {"a word behind a parameter", BEGIN "<module name='a'>" LONG " For <param name='p' len='4'/>days.</module></schema>", {NULL}, 0, 0, "glued:a"},
     {"space on both sides", BEGIN "<module name='a'>" LONG " For <param name='p' len='4'/> days.</module></schema>", {NULL}, 0, 0, ""},
-    {"an argument that is no word", BEGIN "<module name='a'>" LONG " It was for<param name='p' len='5'/>.</module></schema>",
-     {AND("<a p=', we say,'/>")}, 0, 0, ""},
-    {"a word before a module", "<schema name='s'>We answer from the texts that follow here, in a few plain words as" MODULE("a") "</schema>", {NULL}, 0, 0,
-     "glued:a"},
-    {"a word before a member of a union", "<schema name='s'>We answer from the texts that follow here, in plain words as<union>" MODULE("a") MODULE("b")
-     "</union></schema>", {NULL}, 0, 0, "glued:a glued:b"},
-    {"a module left out", "<schema name='s'>We answer from the texts that follow here, in plain words each<module name='a'>, " LONG "</module>or not.</schema>",
-     {NULL}, 0, 0, "glued:"},
+    {"an argument that is no word", BEGIN "<module name='a'>" LONG " It was for<param name='p' len='5'/>.</module></schema>", {AND("<a p=', we say,'/>")}, 0, 0, ""},
+    {"a word before a module", "<schema name='s'>We answer from the texts that follow here, in a few plain words as" MODULE("a") "</schema>", {NULL}, 0, 0, "glued:a"},
+    {"a word before a member of a union", "<schema name='s'>We answer from the texts that follow here, in plain words as<union>" MODULE("a") MODULE("b") "</union></schema>", {NULL}, 0, 0, "glued:a glued:b"},
+    {"a module left out", "<schema name='s'>We answer from the texts that follow here, in plain words each<module name='a'>, " LONG "</module>or not.</schema>", {NULL}, 0, 0, "glued:"},
 
-    {"a space that stays behind", BEGIN "<module name='a' xml:space='preserve'>" LONG " Here is </module><module name='b'>the " LONG "</module></schema>",
-     {NULL}, 0, 0, "border:b"},
+    {"a space that stays behind", BEGIN "<module name='a' xml:space='preserve'>" LONG " Here is </module><module name='b'>the " LONG "</module></schema>", {NULL}, 0, 0, "border:b"},
     {"a space that goes on", BEGIN "<module name='a'>" LONG " Here is </module><module name='b'>the " LONG "</module></schema>", {NULL}, 0, 0, ""},
-    {"a space before an argument", BEGIN "<module name='a' xml:space='preserve'>" LONG " Here is <param name='p' len='4'/>.</module></schema>",
-     {AND("<a p='the day'/>")}, 0, 0, "border:a"},
+    {"a space before an argument", BEGIN "<module name='a' xml:space='preserve'>" LONG " Here is <param name='p' len='4'/>.</module></schema>", {AND("<a p='the day'/>")}, 0, 0, "border:a"},
 
     {"lines that are indented", BEGIN "\n    <module name='a'>\n        It was a long day\n        and many people\n        came to see it\n        in the years.\n"
-     "    </module></schema>", {NULL}, 0, 0, "indent:a"},
+                                      "    </module></schema>",
+     {NULL},
+     0,
+     0,
+     "indent:a"},
     {"lines at the margin", BEGIN "\n    <module name='a'>\nIt was a long day\nand many people\ncame to see it\nin the years.\n"
-     "    </module></schema>", {NULL}, 0, 0, ""},
+                                  "    </module></schema>",
+     {NULL},
+     0,
+     0,
+     ""},
     {"code that begins behind its tag", BEGIN "<module name='a'>def move(speed):\n        # it was a long day\n        # and many came\n        # to see what had been built\n"
-     "        return speed</module></schema>", {NULL}, 0, 0, ""},
+                                              "        return speed</module></schema>",
+     {NULL},
+     0,
+     0,
+     ""},
 
     {"the above, unseen", BEGIN MODULE("a") "<module name='b'>The above is what we know. " LONG "</module></schema>", {NULL}, 0, 0, "reference:b"},
     {"the above, seen", BEGIN "<module name='a'>" LONG "<module name='b'>The above is what we know. " LONG "</module></module></schema>", {NULL}, 0, 0, ""},
@@ -112,13 +116,11 @@ static const lint_case cases[] = {
 
     {"a small module", BEGIN "<module name='a'>It was so.</module></schema>", {NULL}, 0, 0, "small:a"},
     {"a small module, computed anew", BEGIN "<module name='a' cache='false'>It was so.</module></schema>", {NULL}, 0, 0, ""},
-    {"a small module of an exact schema", "<schema name='s' quality='exact'>We answer from the texts that follow here. <module name='a'>It was so.</module></schema>",
-     {NULL}, 0, 0, ""},
+    {"a small module of an exact schema", "<schema name='s' quality='exact'>We answer from the texts that follow here. <module name='a'>It was so.</module></schema>", {NULL}, 0, 0, ""},
     {"small text around modules", BEGIN "<module name='a'>It was so.<union>" MODULE("b") MODULE("c") "</union></module></schema>", {NULL}, 0, 0, ""},
 
     {"small modules side by side", BEGIN "<module name='a'>It was so.</module> <module name='b'>It was here.</module></schema>", {NULL}, 0, 0, "together:a"},
-    {"small ones that prompts do not join", BEGIN "<module name='a'>It was so.</module> <module name='b'>It was here.</module></schema>",
-     {AND("<a/>"), AND("<b/>")}, 5, 0, "small:a small:b"},
+    {"small ones that prompts do not join", BEGIN "<module name='a'>It was so.</module> <module name='b'>It was here.</module></schema>", {AND("<a/>"), AND("<b/>")}, 5, 0, "small:a small:b"},
     {"modules that prompts always join", BEGIN MODULE("a") MODULE("b") MODULE("c") "</schema>", {AND("<a/><b/>"), AND("<c/>")}, 5, 0, "together:a"},
     {"modules joined in another order", BEGIN MODULE("a") MODULE("b") MODULE("c") "</schema>", {AND("<b/><a/>"), AND("<c/>")}, 5, 0, ""},
     {"modules joined but once not", BEGIN MODULE("a") MODULE("b") MODULE("c") "</schema>", {AND("<a/><b/>"), AND("<a/><b/>"), AND("<a/>"), AND("<c/>")}, 3, 0, ""},
@@ -126,40 +128,26 @@ static const lint_case cases[] = {
     {"modules joined by a scaffold", BEGIN MODULE("a") MODULE("b") MODULE("c") "<scaffold modules='a b'/></schema>", {AND("<a/><b/>"), AND("<c/>")}, 5, 0, ""},
 
     {"a module in all prompts", BEGIN MODULE("a") MODULE("b") "</schema>", {AND("<a/>"), AND("<a/><b/>")}, 5, 0, "always:a"},
-    {"a module whenever another is there", BEGIN "<module name='a'>" LONG MODULE("b") "</module>" MODULE("c") "</schema>", {AND("<a><b/></a>"), AND("<c/>")}, 5, 0,
-     "always:a/b"},
+    {"a module whenever another is there", BEGIN "<module name='a'>" LONG MODULE("b") "</module>" MODULE("c") "</schema>", {AND("<a><b/></a>"), AND("<c/>")}, 5, 0, "always:a/b"},
     {"a template in all prompts", BEGIN "<module name='a'>" LONG " For <param name='p' len='2'/>.</module></schema>", {AND("<a p='one'/>")}, 5, 0, ""},
 
-    {"a union that wastes", "<schema name='s' layout='fixed'>We answer from them. <union><module name='a'>" LONG LONG LONG LONG LONG "</module>" MODULE("b")
-     MODULE("c") "</union></schema>", {NULL}, 0, 0, "union:"},
+    {"a union that wastes", "<schema name='s' layout='fixed'>We answer from them. <union><module name='a'>" LONG LONG LONG LONG LONG "</module>" MODULE("b") MODULE("c") "</union></schema>", {NULL}, 0, 0, "union:"},
     {"a packed union", BEGIN "<union><module name='a'>" LONG LONG LONG LONG LONG "</module>" MODULE("b") MODULE("c") "</union></schema>", {NULL}, 0, 0, ""},
     {"a union of equals", "<schema name='s' layout='fixed'>We answer from them. <union>" MODULE("a") MODULE("b") "</union></schema>", {NULL}, 0, 0, ""},
 
-    {"a name of another module", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG " It is in Ormoor.</module></schema>",
-     {NULL}, 0, 0, "name:b"},
-    {"the module's own name", BEGIN "<module name='or-moor'>Here is OrMoor. " LONG "</module>\n<module name='b'>" LONG " It is in OrMoor.</module></schema>",
-     {NULL}, 0, 0, "name:b"},
-    {"a term in quotes", BEGIN "<module name='a'>A \"state tax\" is one. " LONG "</module>\n<module name='b'>" LONG " It is a state tax.</module></schema>",
-     {NULL}, 0, 0, "name:b"},
-    {"a function", BEGIN "<module name='a'>def kes_load(path):\n    return path # " LONG "</module>\n<module name='b'>def mon(path):\n    " LONG
-     " kes_load(path)</module></schema>", {NULL}, 0, 0, "name:b"},
-    {"prose that begins like code", BEGIN "<module name='a'>class teachers are here. " LONG "</module>\n<module name='b'>" LONG " The teachers are not.</module></schema>",
-     {NULL}, 0, 0, ""},
-    {"a name that both introduce", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>We know Ormoor. " LONG
-     " It is in Ormoor.</module></schema>", {NULL}, 0, 0, ""},
-    {"a name that has been seen", BEGIN "Ormoor is here. <module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG
-     " It is in Ormoor.</module></schema>", {NULL}, 0, 0, ""},
-    {"a name of what is around", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.<module name='b'> " LONG " It is in Ormoor.</module></module></schema>",
-     {NULL}, 0, 0, ""},
-    {"a name of another member", BEGIN "<union><module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG
-     " It is in Ormoor.</module></union></schema>", {NULL}, 0, 0, ""},
-    {"a name in a scaffold", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG
-     " It is in Ormoor.</module><scaffold modules='a b'/></schema>", {NULL}, 0, 0, ""},
-    {"a word that begins a sentence", BEGIN "<module name='a'>Towns are many. " LONG " Towns and more towns.</module>\n<module name='b'>" LONG
-     " Towns again.</module></schema>", {NULL}, 0, 0, ""},
+    {"a name of another module", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG " It is in Ormoor.</module></schema>", {NULL}, 0, 0, "name:b"},
+    {"the module's own name", BEGIN "<module name='or-moor'>Here is OrMoor. " LONG "</module>\n<module name='b'>" LONG " It is in OrMoor.</module></schema>", {NULL}, 0, 0, "name:b"},
+    {"a term in quotes", BEGIN "<module name='a'>A \"state tax\" is one. " LONG "</module>\n<module name='b'>" LONG " It is a state tax.</module></schema>", {NULL}, 0, 0, "name:b"},
+    {"a function", BEGIN "<module name='a'>def kes_load(path):\n    return path # " LONG "</module>\n<module name='b'>def mon(path):\n    " LONG " kes_load(path)</module></schema>", {NULL}, 0, 0, "name:b"},
+    {"prose that begins like code", BEGIN "<module name='a'>class teachers are here. " LONG "</module>\n<module name='b'>" LONG " The teachers are not.</module></schema>", {NULL}, 0, 0, ""},
+    {"a name that both introduce", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>We know Ormoor. " LONG " It is in Ormoor.</module></schema>", {NULL}, 0, 0, ""},
+    {"a name that has been seen", BEGIN "Ormoor is here. <module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG " It is in Ormoor.</module></schema>", {NULL}, 0, 0, ""},
+    {"a name of what is around", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.<module name='b'> " LONG " It is in Ormoor.</module></module></schema>", {NULL}, 0, 0, ""},
+    {"a name of another member", BEGIN "<union><module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG " It is in Ormoor.</module></union></schema>", {NULL}, 0, 0, ""},
+    {"a name in a scaffold", BEGIN "<module name='a'>Ormoor is a town. " LONG " So is Ormoor.</module>\n<module name='b'>" LONG " It is in Ormoor.</module><scaffold modules='a b'/></schema>", {NULL}, 0, 0, ""},
+    {"a word that begins a sentence", BEGIN "<module name='a'>Towns are many. " LONG " Towns and more towns.</module>\n<module name='b'>" LONG " Towns again.</module></schema>", {NULL}, 0, 0, ""},
 
-    {"a parameter longer than its arguments", BEGIN "<module name='a'>" LONG " For <param name='p' len='40'/>.</module></schema>",
-     {AND("<a p='a day'/>"), AND("<a p='one'/>")}, 0, 0, "hole:a"},
+    {"a parameter longer than its arguments", BEGIN "<module name='a'>" LONG " For <param name='p' len='40'/>.</module></schema>", {AND("<a p='a day'/>"), AND("<a p='one'/>")}, 0, 0, "hole:a"},
     {"a parameter without arguments", BEGIN "<module name='a'>" LONG " For <param name='p' len='2'/>.</module></schema>", {AND("<a/>"), AND("")}, 5, 0, "hole:a"},
 
     {"text behind a parameter", BEGIN "<module name='a'>For <param name='p' len='2'/>: " LONG LONG "</module></schema>", {NULL}, 0, 0, "behind:a"},
@@ -366,8 +354,9 @@ static void random_documents(void **state) {
 static void memory_fails(void **state) {
     (void)state;
     lint_case c = {.schema = BEGIN "<module name='a'>Ormoor is a town of<param name='p' len='9' scaffold='three'/>. So is Ormoor.</module>\n<module name='b'>The above "
-                   "is\n        in Ormoor.</module>" MODULE("c") MODULE("d") "<scaffold modules='c d'/></schema>",
-                   .prompts = {AND("<a p='one'/><b/>"), AND("<nothing/>")}, .copies = 5};
+                                   "is\n        in Ormoor.</module>" MODULE("c") MODULE("d") "<scaffold modules='c d'/></schema>",
+                   .prompts = {AND("<a p='one'/><b/>"), AND("<nothing/>")},
+                   .copies = 5};
     int rc = RP_ERR_MEMORY, n = 0;
     while (rc) {
         rp_lint *lint;
@@ -383,9 +372,13 @@ static void memory_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_what_is_there), cmocka_unit_test(every_finding_is_tried), cmocka_unit_test(templates_that_change),
+        cmocka_unit_test(finds_what_is_there),
+        cmocka_unit_test(every_finding_is_tried),
+        cmocka_unit_test(templates_that_change),
         cmocka_unit_test(messages_have_numbers),
-        cmocka_unit_test(a_wrong_schema_is_an_error), cmocka_unit_test(the_prototypes_documents), cmocka_unit_test(random_documents),
+        cmocka_unit_test(a_wrong_schema_is_an_error),
+        cmocka_unit_test(the_prototypes_documents),
+        cmocka_unit_test(random_documents),
         cmocka_unit_test(memory_fails),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

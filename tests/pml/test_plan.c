@@ -173,7 +173,8 @@ static void expect_positions(const char *attributes, const char *expected) {
     rp_inspection *x;
     rp_error err;
     snprintf(schema, sizeof schema, "<schema name='s'%s><module name='a'>xyz</module><module name='b'><module name='c'>C</module></module><module name='d'/>"
-             "<union><module name='e'/><module name='f'>F</module></union></schema>", attributes);
+                                    "<union><module name='e'/><module name='f'>F</module></union></schema>",
+             attributes);
     load_schema(e, schema, "s.xml");
     must(rp_engine_inspect(e, NULL, "s", NULL, NULL, &x, &err), &err);
     for (int32_t i = 0; i < x->n_nodes; i++)
@@ -195,9 +196,12 @@ static void modules_without_own_text_have_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_around_modules_that_end_with_roles), cmocka_unit_test(texts_before_imports),
-        cmocka_unit_test(texts_without_a_gap_come_after_the_schema), cmocka_unit_test(a_text_that_does_not_fit_its_gap_is_told_what_helps),
-        cmocka_unit_test(a_placeholder_longer_than_its_parameter_is_an_error), cmocka_unit_test(modules_without_own_text_have_positions),
+        cmocka_unit_test(texts_around_modules_that_end_with_roles),
+        cmocka_unit_test(texts_before_imports),
+        cmocka_unit_test(texts_without_a_gap_come_after_the_schema),
+        cmocka_unit_test(a_text_that_does_not_fit_its_gap_is_told_what_helps),
+        cmocka_unit_test(a_placeholder_longer_than_its_parameter_is_an_error),
+        cmocka_unit_test(modules_without_own_text_have_positions),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -60,7 +60,8 @@ static void load_code_generation(void) {
     const char *at = strstr(text.data, cut);
     assert_non_null(at);
     assert_int_equal(base_buffer_append(&mended, text.data, (size_t)(at - text.data)) | base_buffer_append_str(&mended, fits) |
-                     base_buffer_append_str(&mended, at + strlen(cut)), 0);
+                         base_buffer_append_str(&mended, at + strlen(cut)),
+                     0);
     if (rp_schema_parse(engine, mended.data, mended.len, path, NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
     base_buffer_free(&text);
     base_buffer_free(&mended);

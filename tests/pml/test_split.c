@@ -288,8 +288,7 @@ static void hostile_input_gets_one_line(void **state) {
         const char *text;
         size_t n;
         const char *says;
-    } bad[] = {{"a\0b", 3, "p: byte 1 (0x00)"}, {"abc\xFF", 4, "byte 3 (0xFF) is not UTF-8"}, {"\xED\xA0\x80", 3, "is not UTF-8"},
-               {"\xC3", 1, "is not UTF-8"},     {"\x1B[0m", 4, "XML does not allow"},            {"\xEF\xBF\xBF", 3, "XML does not allow"}};
+    } bad[] = {{"a\0b", 3, "p: byte 1 (0x00)"}, {"abc\xFF", 4, "byte 3 (0xFF) is not UTF-8"}, {"\xED\xA0\x80", 3, "is not UTF-8"}, {"\xC3", 1, "is not UTF-8"}, {"\x1B[0m", 4, "XML does not allow"}, {"\xEF\xBF\xBF", 3, "XML does not allow"}};
     rp_split_options o = rp_split_options_defaults();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         corpus c = {0};
@@ -358,7 +357,10 @@ static void put(base_buffer *to, const char *text) { assert_int_equal(base_buffe
 static void put_words(world *w, base_buffer *to, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint64_t word = tiny_random_below(&w->r, 3000), kind = tiny_random_below(&w->r, 40);
-        if (i > 0) put(to, kind == 0 ? ".\n" : kind == 1 ? ". " : kind == 2 ? " <&> " : kind == 3 ? ", " : " ");
+        if (i > 0) put(to, kind == 0 ? ".\n" : kind == 1 ? ". "
+                                           : kind == 2   ? " <&> "
+                                           : kind == 3   ? ", "
+                                                         : " ");
         for (uint64_t k = 0; k < 3; k++, word /= 15) {
             static const char *const syllables[] = {"ba", "re", "ti", "mo", "lu", "ka", "ne", "si",
                                                     "vo", "du", "ga", "he", "\xC3\xA9l", "po", "ru"};
@@ -428,7 +430,9 @@ static void add_random_prompt(world *w, corpus *c, bool plain) {
         put(&text, "\n\n");
     }
     put_words(w, &text, 1 + tiny_random_below(&w->r, 20));
-    add_text(c, plain ? FLAT_NO_ROLE : alone ? RP_ROLE_USER : RP_ROLE_SYSTEM, text.data, text.len);
+    add_text(c, plain ? FLAT_NO_ROLE : alone ? RP_ROLE_USER
+                                             : RP_ROLE_SYSTEM,
+             text.data, text.len);
     if (!plain && tiny_random_below(&w->r, 3) == 0) {
         base_buffer_clear(&text);
         put_words(w, &text, 8);
@@ -476,7 +480,6 @@ static void what_was_planted_is_found(void **state) {
 }
 
 /* ---- Bundled examples ---- */
-
 
 /* Appends random imports from `holder` to `to`: about two thirds of its modules in any order, one of each union. */
 static void put_imports(tiny_random *r, const pml_document *schema, int32_t holder, base_buffer *to);

@@ -79,28 +79,28 @@ __attribute__((destructor)) static void count_write(void) {
 }
 
 /* The C library's function of the same name. */
-#define NEXT(result, name, ...)                                     \
-    static result (*next)(__VA_ARGS__);                             \
+#define NEXT(result, name, ...) \
+    static result (*next)(__VA_ARGS__); \
     if (!next) *(void **)&next = dlsym(RTLD_NEXT, #name)
 
 static int mode_of(int flags, va_list more) { return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, int) : 0; }
 
-#define OPEN(name)                                                  \
-    int name(const char *path, int flags, ...) {                    \
-        NEXT(int, name, const char *, int, ...);                    \
-        va_list more;                                               \
-        va_start(more, flags);                                      \
-        int mode = mode_of(flags, more);                            \
-        va_end(more);                                               \
+#define OPEN(name) \
+    int name(const char *path, int flags, ...) { \
+        NEXT(int, name, const char *, int, ...); \
+        va_list more; \
+        va_start(more, flags); \
+        int mode = mode_of(flags, more); \
+        va_end(more); \
         return fails(AT_FDCWD, path) ? -1 : next(path, flags, mode); \
     }
-#define OPENAT(name)                                                \
-    int name(int dirfd, const char *path, int flags, ...) {         \
-        NEXT(int, name, int, const char *, int, ...);               \
-        va_list more;                                               \
-        va_start(more, flags);                                      \
-        int mode = mode_of(flags, more);                            \
-        va_end(more);                                               \
+#define OPENAT(name) \
+    int name(int dirfd, const char *path, int flags, ...) { \
+        NEXT(int, name, int, const char *, int, ...); \
+        va_list more; \
+        va_start(more, flags); \
+        int mode = mode_of(flags, more); \
+        va_end(more); \
         return fails(dirfd, path) ? -1 : next(dirfd, path, flags, mode); \
     }
 OPEN(open)
@@ -108,15 +108,15 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-#define FD3(result, name, A, B)                                     \
-    result name(int fd, A a, B b) {                                 \
-        NEXT(result, name, int, A, B);                              \
-        return fails(fd, NULL) ? -1 : next(fd, a, b);               \
+#define FD3(result, name, A, B) \
+    result name(int fd, A a, B b) { \
+        NEXT(result, name, int, A, B); \
+        return fails(fd, NULL) ? -1 : next(fd, a, b); \
     }
-#define FD4(result, name, A, B, C)                                  \
-    result name(int fd, A a, B b, C c) {                            \
-        NEXT(result, name, int, A, B, C);                           \
-        return fails(fd, NULL) ? -1 : next(fd, a, b, c);            \
+#define FD4(result, name, A, B, C) \
+    result name(int fd, A a, B b, C c) { \
+        NEXT(result, name, int, A, B, C); \
+        return fails(fd, NULL) ? -1 : next(fd, a, b, c); \
     }
 FD3(ssize_t, read, void *, size_t)
 FD3(ssize_t, write, const void *, size_t)
@@ -131,21 +131,21 @@ FD4(ssize_t, preadv64, const struct iovec *, int, off64_t)
 FD4(ssize_t, pwritev, const struct iovec *, int, off_t)
 FD4(ssize_t, pwritev64, const struct iovec *, int, off64_t)
 
-#define FD2(name, A)                                                \
-    int name(int fd, A a) {                                         \
-        NEXT(int, name, int, A);                                    \
-        return fails(fd, NULL) ? -1 : next(fd, a);                  \
+#define FD2(name, A) \
+    int name(int fd, A a) { \
+        NEXT(int, name, int, A); \
+        return fails(fd, NULL) ? -1 : next(fd, a); \
     }
 FD2(ftruncate, off_t)
 FD2(ftruncate64, off64_t)
 FD2(flock, int)
 FD2(fchmod, mode_t)
 
-#define SYNC(name)                                                  \
-    int name(int fd) {                                              \
-        NEXT(int, name, int);                                       \
-        delay_sync(fd);                                             \
-        return fails(fd, NULL) ? -1 : next(fd);                     \
+#define SYNC(name) \
+    int name(int fd) { \
+        NEXT(int, name, int); \
+        delay_sync(fd); \
+        return fails(fd, NULL) ? -1 : next(fd); \
     }
 SYNC(fsync)
 SYNC(fdatasync)

@@ -72,7 +72,7 @@ static void test_a_program_with_a_smaller_request_runs(void **state) {
     rp_request now = rp_request_defaults();
     now.prompt = rp_prompt_text("Once upon a time");
     now.max_tokens = 4;
-    const uint32_t sizes[] = {(uint32_t)offsetof(rp_request, priority), (uint32_t)offsetof(rp_request, n_draft), (uint32_t)offsetof(rp_request, stops),
+    const uint32_t sizes[] = {(uint32_t)offsetof(rp_request, n_draft), (uint32_t)offsetof(rp_request, session), (uint32_t)offsetof(rp_request, pooling),
                               (uint32_t)offsetof(rp_request, on_text)};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         rp_request *older = request_of(sizes[i]);

@@ -67,7 +67,7 @@ static void has_its_bytes(void **state) {
     assert_memory_equal(whole.bytes, first, sizeof first);
     assert_int_equal(whole.bytes[24], 6);
     assert_memory_equal(whole.bytes + 64 + 3 * 40, "cities", 6);
-    assert_memory_equal(whole.bytes + 64 + 3 * 40 + 6, "\x89RPS", 4); /* the first record */
+    assert_memory_equal(whole.bytes + 64 + 3 * 40 + 6, "\x89RPS", 4);                   /* the first record */
     assert_memory_equal(whole.bytes + 64 + 3 * 40 + 6 + 64 + 32, whole.bytes + 64, 32); /* its key */
 }
 
@@ -106,14 +106,7 @@ static void numbers_are_checked(void **state) {
         uint64_t value;
         int rc;
     } lies[] = {
-        {8, 4, 2, RP_ERR_FORMAT},           {8, 4, 0, RP_ERR_FORMAT},           {12, 4, 0, RP_ERR_FORMAT},
-        {12, 4, 2, RP_ERR_FORMAT},          {12, 4, 65537, RP_ERR_LIMIT},       {12, 4, 65536, RP_ERR_FORMAT},
-        {12, 4, UINT32_MAX, RP_ERR_LIMIT},  {16, 8, 0, RP_ERR_FORMAT},          {16, 8, UINT64_MAX, RP_ERR_FORMAT},
-        {24, 4, 0, RP_ERR_FORMAT},          {24, 4, 256, RP_ERR_FORMAT},        {24, 4, 5, RP_ERR_FORMAT},
-        {28, 4, 1, RP_ERR_FORMAT},          {44, 4, 1, RP_ERR_FORMAT},          {96, 8, 0, RP_ERR_FORMAT},
-        {96, 8, UINT64_MAX, RP_ERR_FORMAT}, {96, 8, INT64_MAX, RP_ERR_FORMAT},  {64, 8, UINT64_MAX, RP_ERR_FORMAT},
-        {184, 1, 0, RP_ERR_FORMAT},         {184, 1, '/', RP_ERR_FORMAT},       {189, 1, '/', RP_ERR_FORMAT},
-        {184, 1, 'C', RP_ERR_FORMAT}};
+        {8, 4, 2, RP_ERR_FORMAT}, {8, 4, 0, RP_ERR_FORMAT}, {12, 4, 0, RP_ERR_FORMAT}, {12, 4, 2, RP_ERR_FORMAT}, {12, 4, 65537, RP_ERR_LIMIT}, {12, 4, 65536, RP_ERR_FORMAT}, {12, 4, UINT32_MAX, RP_ERR_LIMIT}, {16, 8, 0, RP_ERR_FORMAT}, {16, 8, UINT64_MAX, RP_ERR_FORMAT}, {24, 4, 0, RP_ERR_FORMAT}, {24, 4, 256, RP_ERR_FORMAT}, {24, 4, 5, RP_ERR_FORMAT}, {28, 4, 1, RP_ERR_FORMAT}, {44, 4, 1, RP_ERR_FORMAT}, {96, 8, 0, RP_ERR_FORMAT}, {96, 8, UINT64_MAX, RP_ERR_FORMAT}, {96, 8, INT64_MAX, RP_ERR_FORMAT}, {64, 8, UINT64_MAX, RP_ERR_FORMAT}, {184, 1, 0, RP_ERR_FORMAT}, {184, 1, '/', RP_ERR_FORMAT}, {189, 1, '/', RP_ERR_FORMAT}, {184, 1, 'C', RP_ERR_FORMAT}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(lies); i++) {
         forged f = {test_malloc(whole.n), whole.n};
         rp_error err;
@@ -154,8 +147,12 @@ static void labels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_read), cmocka_unit_test(has_its_bytes), cmocka_unit_test(every_cut_is_refused),
-        cmocka_unit_test(every_byte_counts), cmocka_unit_test(numbers_are_checked), cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(is_read),
+        cmocka_unit_test(has_its_bytes),
+        cmocka_unit_test(every_cut_is_refused),
+        cmocka_unit_test(every_byte_counts),
+        cmocka_unit_test(numbers_are_checked),
+        cmocka_unit_test(others_are_refused),
         cmocka_unit_test(labels),
     };
     return cmocka_run_group_tests_name("bundle", tests, make, end);

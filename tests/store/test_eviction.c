@@ -161,8 +161,7 @@ static uint32_t naive_victim(naive *n, uint32_t group, uint64_t held) {
 static bool may_go(void *user, uint32_t i) { return !(*(const uint64_t *)user >> i & 1); }
 
 static eviction_item random_item(tiny_random *r, const naive *n, uint32_t i) {
-    eviction_item about = {.name = tiny_random_below(r, N_NAMES), .bytes = 1 + tiny_random_below(r, 5), .cost_us = tiny_random_below(r, 50),
-                           .parent = (uint32_t)tiny_random_below(r, N_ITEMS), .group = (uint32_t)tiny_random_below(r, N_GROUPS)};
+    eviction_item about = {.name = tiny_random_below(r, N_NAMES), .bytes = 1 + tiny_random_below(r, 5), .cost_us = tiny_random_below(r, 50), .parent = (uint32_t)tiny_random_below(r, N_ITEMS), .group = (uint32_t)tiny_random_below(r, N_GROUPS)};
     if (about.parent == i || n->items[about.parent].uses == 0 || tiny_random_below(r, 3) == 0) about.parent = EVICTION_NONE;
     if (tiny_random_below(r, 3) == 0) about.uses = 1 + (float)tiny_random_below(r, 20);
     if (tiny_random_below(r, 3) == 0) about.idle = (float)tiny_random_below(r, 5) / 4;
@@ -571,13 +570,21 @@ static void ghost_list_are_kept_when_there_is_more_room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations_agree_with_a_naive_policy), cmocka_unit_test(only_what_is_kept_longer_outranks_a_victim), cmocka_unit_test(a_scan_does_not_push_out_what_comes_again),
-        cmocka_unit_test(uses_of_one_session_count_once),              cmocka_unit_test(sessions_outlive_one_off_prompts),
-        cmocka_unit_test(what_a_session_alone_has_used_goes_when_it_ends), cmocka_unit_test(kept_items_are_evicted_after_all_others),
-        cmocka_unit_test(what_was_used_often_ages),                    cmocka_unit_test(parents_go_after_their_children),
-        cmocka_unit_test(what_costs_more_or_returned_is_kept_longer),  cmocka_unit_test(pins_and_times_to_live),
-        cmocka_unit_test(what_is_refused_is_not_offered_each_time),    cmocka_unit_test(groups_have_bytes_and_victims_of_their_own),
-        cmocka_unit_test(failing_allocations_leave_it_as_it_was),      cmocka_unit_test(ghost_list_are_kept_when_there_is_more_room),
+        cmocka_unit_test(random_operations_agree_with_a_naive_policy),
+        cmocka_unit_test(only_what_is_kept_longer_outranks_a_victim),
+        cmocka_unit_test(a_scan_does_not_push_out_what_comes_again),
+        cmocka_unit_test(uses_of_one_session_count_once),
+        cmocka_unit_test(sessions_outlive_one_off_prompts),
+        cmocka_unit_test(what_a_session_alone_has_used_goes_when_it_ends),
+        cmocka_unit_test(kept_items_are_evicted_after_all_others),
+        cmocka_unit_test(what_was_used_often_ages),
+        cmocka_unit_test(parents_go_after_their_children),
+        cmocka_unit_test(what_costs_more_or_returned_is_kept_longer),
+        cmocka_unit_test(pins_and_times_to_live),
+        cmocka_unit_test(what_is_refused_is_not_offered_each_time),
+        cmocka_unit_test(groups_have_bytes_and_victims_of_their_own),
+        cmocka_unit_test(failing_allocations_leave_it_as_it_was),
+        cmocka_unit_test(ghost_list_are_kept_when_there_is_more_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,7 +299,9 @@ static void wrong_requests_are_refused(void **state) {
     assert_non_null(strstr(err.message, "request 1: block 2 follows another block"));
     assert_null(s);
     for (int i = 0; i < 3; i++) {
-        rp_simulate_request wrong = {a, i == 0 ? 0 : 2, i == 1 ? 512 : i == 2 ? 1025 : 0, 0};
+        rp_simulate_request wrong = {a, i == 0 ? 0 : 2, i == 1 ? 512 : i == 2 ? 1025
+                                                                              : 0,
+                                     0};
         assert_int_equal(rp_simulator_new(&s, &wrong, 1, NULL, &err), RP_ERR_INVALID);
         assert_non_null(strstr(err.message, "request 0"));
     }
@@ -349,10 +351,14 @@ static void failing_allocations_are_said(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_small_trace_worked_out_by_hand), cmocka_unit_test(costs_grow_with_the_position),
-        cmocka_unit_test(scans),                            cmocka_unit_test(lru_and_lfu_agree_with_lists),
-        cmocka_unit_test(nothing_beats_the_optimum),        cmocka_unit_test(no_cache_is_ever_too_full),
-        cmocka_unit_test(sessions_that_end_make_room),      cmocka_unit_test(wrong_requests_are_refused),
+        cmocka_unit_test(a_small_trace_worked_out_by_hand),
+        cmocka_unit_test(costs_grow_with_the_position),
+        cmocka_unit_test(scans),
+        cmocka_unit_test(lru_and_lfu_agree_with_lists),
+        cmocka_unit_test(nothing_beats_the_optimum),
+        cmocka_unit_test(no_cache_is_ever_too_full),
+        cmocka_unit_test(sessions_that_end_make_room),
+        cmocka_unit_test(wrong_requests_are_refused),
         cmocka_unit_test(failing_allocations_are_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

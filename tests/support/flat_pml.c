@@ -13,7 +13,10 @@
 #include "base/memory.h"
 #include "reprise_tools.h"
 
-typedef enum event_kind { OPEN, CLOSE, TEXT, PARAM } event_kind;
+typedef enum event_kind { OPEN,
+                          CLOSE,
+                          TEXT,
+                          PARAM } event_kind;
 
 typedef struct event {
     event_kind kind;

@@ -16,7 +16,8 @@
 
 #define MAX_PATH 4096
 
-BASE_PRINTF(1, 2) static _Noreturn void fail(const char *format, ...) {
+BASE_PRINTF(1, 2)
+static _Noreturn void fail(const char *format, ...) {
     va_list args;
     va_start(args, format);
     fputs("golden: ", stderr);

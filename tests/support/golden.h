@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 typedef struct golden_prompt {
-    char *name;                 /* "one", "short", "long", "past" */
-    int32_t *tokens, n_tokens;  /* nothing is put before them, no beginning-of-text token either */
-    int32_t rows, offset;       /* rows of logits that are stored, and the number of the first in golden_model.logits */
-    int32_t *greedy, n_greedy;  /* each the best of a full prompt before it */
-    double peer_error;          /* llama.cpp: largest difference of a logit over the largest logit */
-    int32_t peer_same;          /* of its greedy tokens, how many are the same */
+    char *name;                          /* "one", "short", "long", "past" */
+    int32_t *tokens, n_tokens;           /* nothing is put before them, no beginning-of-text token either */
+    int32_t rows, offset;                /* rows of logits that are stored, and the number of the first in golden_model.logits */
+    int32_t *greedy, n_greedy;           /* each the best of a full prompt before it */
+    double peer_error;                   /* llama.cpp: largest difference of a logit over the largest logit */
+    int32_t peer_same;                   /* of its greedy tokens, how many are the same */
     int32_t *peer_greedy, n_peer_greedy; /* its own; NULL, 0 where all are the same */
 } golden_prompt;
 
@@ -28,7 +28,7 @@ typedef struct golden_model {
     int32_t vocabulary;        /* values in a row of logits */
     golden_prompt *prompts;
     int32_t n_prompts;
-    float *logits;             /* [n_rows][vocabulary] */
+    float *logits; /* [n_rows][vocabulary] */
     int32_t n_rows;
 } golden_model;
 
@@ -40,8 +40,8 @@ typedef struct golden {
 golden *golden_open(void);
 void golden_close(golden *g); /* NULL does nothing */
 
-const golden_model *golden_find(const golden *g, const char *name);                /* NULL: there is none */
-const golden_prompt *golden_find_prompt(const golden_model *m, const char *name);  /* NULL: there is none */
+const golden_model *golden_find(const golden *g, const char *name);               /* NULL: there is none */
+const golden_prompt *golden_find_prompt(const golden_model *m, const char *name); /* NULL: there is none */
 
 /* Row i of a prompt's rows, 0 <= i < rows: `vocabulary` logits after token number golden_row_token. */
 const float *golden_row(const golden_model *m, const golden_prompt *p, int32_t i);

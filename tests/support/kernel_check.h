@@ -44,7 +44,12 @@ uint64_t check_random(void);
 int64_t check_random_in(int64_t low, int64_t high); /* both included */
 
 /* The kinds of input, used in turn. */
-typedef enum check_kind { CHECK_NORMAL, CHECK_ZERO, CHECK_SUBNORMAL, CHECK_HUGE, CHECK_MIXED, CHECK_KINDS } check_kind;
+typedef enum check_kind { CHECK_NORMAL,
+                          CHECK_ZERO,
+                          CHECK_SUBNORMAL,
+                          CHECK_HUGE,
+                          CHECK_MIXED,
+                          CHECK_KINDS } check_kind;
 float check_float(check_kind kind);
 void check_fill(float *x, int64_t n, check_kind kind);
 

@@ -26,8 +26,15 @@ static void set_heads(tiny_model_shape *s, int32_t embd, int32_t heads, int32_t 
 tiny_model_shape oracle_shape(int i, const char **chat) {
     static const char *const chats[ORACLE_SHAPES] = {"chatml", "llama-2", "plain", "gemma", "llama-3", "mistral", "phi-3", "zephyr", "chatml"};
     static const int32_t heads[ORACLE_SHAPES][4] = {
-        {32, 4, 4, 8}, {64, 4, 2, 16}, {64, 4, 1, 16}, {64, 2, 2, 32}, {96, 3, 1, 32},
-        {64, 4, 2, 64}, {128, 1, 1, 128}, {40, 5, 5, 8}, {48, 2, 1, 80},
+        {32, 4, 4, 8},
+        {64, 4, 2, 16},
+        {64, 4, 1, 16},
+        {64, 2, 2, 32},
+        {96, 3, 1, 32},
+        {64, 4, 2, 64},
+        {128, 1, 1, 128},
+        {40, 5, 5, 8},
+        {48, 2, 1, 80},
     };
     tiny_model_shape s = tiny_model_defaults();
     set_heads(&s, heads[i][0], heads[i][1], heads[i][2], heads[i][3]);
@@ -189,5 +196,6 @@ double oracle_deviation(const float *a, const float *b, int32_t n) {
         difference = fmax(difference, fabs((double)a[i] - b[i]));
         largest = fmax(largest, fabs((double)b[i]));
     }
-    return largest > 0 ? difference / largest : difference > 0 ? INFINITY : 0;
+    return largest > 0 ? difference / largest : difference > 0 ? INFINITY
+                                                               : 0;
 }

@@ -21,7 +21,7 @@ typedef struct oracle_model {
     tiny_model_shape shape;
     const char *chat;
     rp_model *model;
-    reference *ref; /* or NULL */
+    reference *ref;  /* or NULL */
     gguf_file *file; /* borrowed by `tokenizer` */
     tokenizer *tokenizer;
     char path[64];

@@ -7,7 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLASS, LITERAL, RULE, SEQUENCE, CHOICE, REPEAT };
+enum { CLASS,
+       LITERAL,
+       RULE,
+       SEQUENCE,
+       CHOICE,
+       REPEAT };
 
 const char *const random_grammar_letters[RANDOM_GRAMMAR_LETTERS] = {"a", "b", "\"", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
 static const char *const written[RANDOM_GRAMMAR_LETTERS] = {"a", "\\x62", "\\\"", "\xc3\xa9", "\\u20AC", "\\U0001F600"};
@@ -81,7 +86,9 @@ static void say_class(random_grammar *g, uint32_t letters, bool negated, tiny_ra
 }
 
 static void say_repeat(random_grammar *g, const random_expr *e) {
-    if (e->most < 0) say(g, e->least == 0 ? "*" : e->least == 1 ? "+" : "{%d,}", e->least);
+    if (e->most < 0) say(g, e->least == 0 ? "*" : e->least == 1 ? "+"
+                                                                : "{%d,}",
+                         e->least);
     else if (e->least == 0 && e->most == 1) say(g, "?");
     else say(g, e->least == e->most ? "{%d}" : "{%d,%d}", e->least, e->most);
 }
@@ -131,7 +138,7 @@ typedef struct search {
     const random_grammar *g;
     const char *text;
     size_t n;
-    bool wants_more; /* some parse reached the end of the text and expects more */
+    bool wants_more;                                               /* some parse reached the end of the text and expects more */
     uint32_t known[RANDOM_GRAMMAR_EXPRS][RANDOM_GRAMMAR_MOST + 1]; /* results of read_expr; UNKNOWN: not computed */
 } search;
 

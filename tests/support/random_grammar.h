@@ -24,11 +24,11 @@ extern const char *const random_grammar_letters[RANDOM_GRAMMAR_LETTERS];
 
 typedef struct random_expr {
     int kind;
-    uint32_t letters;   /* of a class: a bit each; of a literal: the letters, 3 bits each */
-    int n;              /* of a literal */
-    bool negated;       /* a negated class: it also has characters other than letters */
-    int first, second;  /* expressions; a rule */
-    int least, most;    /* of a repeat; most -1: no end */
+    uint32_t letters;  /* of a class: a bit each; of a literal: the letters, 3 bits each */
+    int n;             /* of a literal */
+    bool negated;      /* a negated class: it also has characters other than letters */
+    int first, second; /* expressions; a rule */
+    int least, most;   /* of a repeat; most -1: no end */
 } random_expr;
 
 typedef struct random_grammar {

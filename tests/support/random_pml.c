@@ -14,8 +14,32 @@
 #define MAX_DEPTH 4
 
 static const char *const words[] = {
-    "the", "quick", "river", "Lisbon", "and", "of", "a", "seven", "hills", "is", "42", "question,", "don't", "x", "na\xc3\xafve",
-    "\xe6\x97\xa5\xe6\x9c\xac", "tea &amp; milk", "&lt;b&gt;", "surf", "answer.", "who?", "In", "I", "planning", "to", "\xf0\x9f\x8c\x8a",
+    "the",
+    "quick",
+    "river",
+    "Lisbon",
+    "and",
+    "of",
+    "a",
+    "seven",
+    "hills",
+    "is",
+    "42",
+    "question,",
+    "don't",
+    "x",
+    "na\xc3\xafve",
+    "\xe6\x97\xa5\xe6\x9c\xac",
+    "tea &amp; milk",
+    "&lt;b&gt;",
+    "surf",
+    "answer.",
+    "who?",
+    "In",
+    "I",
+    "planning",
+    "to",
+    "\xf0\x9f\x8c\x8a",
 };
 static const char *const roles[] = {"system", "user", "assistant", "tool"};
 
@@ -44,7 +68,10 @@ static void put_text(random_pml *p, base_buffer *b) {
     put_white(p, b);
     if (chance(p, 25)) put(b, "<![CDATA[ <&> ]]>");
     if (chance(p, 40)) put(b, "<!-- nothing -->");
-    put_words(p, b, (p->longer && chance(p, 3) ? 120 : chance(p, 60) ? 100 : chance(p, 10) ? 40 : 7) / p->shorter);
+    put_words(p, b, (p->longer && chance(p, 3) ? 120 : chance(p, 60) ? 100
+                                                   : chance(p, 10)   ? 40
+                                                                     : 7) /
+                        p->shorter);
     put_white(p, b);
 }
 

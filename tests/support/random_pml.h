@@ -24,7 +24,9 @@
 #define RANDOM_PML_SCAFFOLDS 3
 #define RANDOM_PML_NAMED 4
 
-typedef enum random_pml_layout { RANDOM_PML_ANY, RANDOM_PML_PACKED, RANDOM_PML_FIXED } random_pml_layout;
+typedef enum random_pml_layout { RANDOM_PML_ANY,
+                                 RANDOM_PML_PACKED,
+                                 RANDOM_PML_FIXED } random_pml_layout;
 
 typedef struct random_pml_module {
     char name[16];

@@ -26,11 +26,11 @@ struct reference {
 };
 
 typedef struct item {
-    int32_t segment;  /* -1: a text of the prompt */
+    int32_t segment; /* -1: a text of the prompt */
     token_list text;
-    int32_t node;     /* texts: the prompt's node, -1: control tokens */
-    bool at_role;     /* a role of the prompt begins or ends before it */
-    int32_t after;    /* texts: the item that is its predecessor, -1 for none */
+    int32_t node;  /* texts: the prompt's node, -1: control tokens */
+    bool at_role;  /* a role of the prompt begins or ends before it */
+    int32_t after; /* texts: the item that is its predecessor, -1 for none */
     int32_t position, n;
 } item;
 
@@ -38,9 +38,9 @@ typedef struct entry {
     int32_t position, id;
     int32_t segment, offset; /* the segment's token, or segment -1 */
     bool fresh;
-    int32_t token;           /* its number in reference_kv */
-    bool again;              /* recomputed, as quality requires */
-    bool later;              /* will be, for an uncertain prediction */
+    int32_t token; /* its number in reference_kv */
+    bool again;    /* recomputed, as quality requires */
+    bool later;    /* will be, for an uncertain prediction */
 } entry;
 
 /* The attention list of a segment's token. */
@@ -53,7 +53,7 @@ typedef struct sights {
 typedef struct joint_run {
     bool *named, *taken; /* [node]: the scaffold's modules; modules with their own text in its prompt */
     int32_t n_named;
-    int32_t *first;      /* [segment]: number of its first token in reference_kv; -1: not computed */
+    int32_t *first; /* [segment]: number of its first token in reference_kv; -1: not computed */
 } joint_run;
 
 struct reference_prompt {
@@ -80,12 +80,12 @@ struct reference_prompt {
     int32_t end;
     joint_run *joints;
     int32_t n_joints;
-    int32_t *canonical;  /* [segment]: number of its first token in reference_kv, -1: not computed */
-    int32_t *joint_of;   /* [segment]: index in joints, -1 */
+    int32_t *canonical; /* [segment]: number of its first token in reference_kv, -1: not computed */
+    int32_t *joint_of;  /* [segment]: index in joints, -1 */
     reference_kv *states;
-    sights *seen;        /* [token of reference_kv]; those of segments */
+    sights *seen; /* [token of reference_kv]; those of segments */
     int32_t n_seen;
-    rp_quality quality;  /* the request's */
+    rp_quality quality;      /* the request's */
     const rp_result *choice; /* of blend and focus, or NULL */
     int64_t n_predicted;     /* tokens of the answer */
     float *logits;

@@ -118,7 +118,8 @@ static double choose(const reference_model *m, double *p) {
         least = p[best];
     }
     for (int32_t e = 0; e < m->n_experts; e++) other = chosen[e] ? other : fmax(other, p[e]);
-    for (int32_t e = 0; e < m->n_experts; e++) p[e] = !chosen[e] ? 0 : m->family->renormalised ? p[e] / sum : p[e];
+    for (int32_t e = 0; e < m->n_experts; e++) p[e] = !chosen[e] ? 0 : m->family->renormalised ? p[e] / sum
+                                                                                               : p[e];
     free(chosen);
     return least - other;
 }

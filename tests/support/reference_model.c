@@ -237,7 +237,7 @@ static void unembed(const reference_model *m, double *x, float *logits) {
 }
 
 void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
-                          float *logits) {
+                      float *logits) {
     const reference_model *m = s->m;
     reference_sight *all = reference_alloc(n_sights + 1, sizeof *all);
     double *x = doubles(m->n_embd);

@@ -78,9 +78,9 @@ typedef struct walk {
 /* The own text of one module (or the schema) while it is walked. */
 typedef struct own_text {
     int32_t holder;
-    int32_t open;     /* the segment that receives its text; -1: the next token begins one */
-    int role;         /* the role around it, of its own or of an enclosing module */
-    bool at_role;     /* a role began or ended, and no token came since */
+    int32_t open; /* the segment that receives its text; -1: the next token begins one */
+    int role;     /* the role around it, of its own or of an enclosing module */
+    bool at_role; /* a role began or ended, and no token came since */
 } own_text;
 
 static void own_tokens(walk *k, own_text *own, int32_t node, const token_list *l) {

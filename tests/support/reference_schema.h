@@ -47,10 +47,10 @@ typedef struct reference_segment {
     token_list tokens;
     reference_hole *holes;
     int32_t n_holes;
-    int last_role;         /* of the last message that opens in it, CHAT_ROLE_NONE */
-    int32_t fixed;         /* position in the walk of layout="fixed" */
-    int32_t position;      /* canonical */
-    bool anchored;         /* it sees the beginning-of-text token before its scope, at position 0 */
+    int last_role;          /* of the last message that opens in it, CHAT_ROLE_NONE */
+    int32_t fixed;          /* position in the walk of layout="fixed" */
+    int32_t position;       /* canonical */
+    bool anchored;          /* it sees the beginning-of-text token before its scope, at position 0 */
     reference_place *scope; /* in document order */
     int32_t n_scope;
 } reference_segment;
@@ -59,8 +59,8 @@ typedef struct reference_schema {
     const pml_document *d;
     reference_segment *segments; /* in document order */
     int32_t n_segments;
-    int32_t *order;   /* [node]: where modules and unions begin in the document, comparable with segments' */
-    int32_t length;   /* positions, in layout="fixed" */
+    int32_t *order; /* [node]: where modules and unions begin in the document, comparable with segments' */
+    int32_t length; /* positions, in layout="fixed" */
     bool fixed;
 } reference_schema;
 

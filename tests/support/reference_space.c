@@ -13,7 +13,16 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-typedef enum event_kind { TEXT, PARAM, IMPORT, OPEN_MODULE, CLOSE_MODULE, OPEN_UNION, CLOSE_UNION, OPEN_ROLE, CLOSE_ROLE, NOTHING } event_kind;
+typedef enum event_kind { TEXT,
+                          PARAM,
+                          IMPORT,
+                          OPEN_MODULE,
+                          CLOSE_MODULE,
+                          OPEN_UNION,
+                          CLOSE_UNION,
+                          OPEN_ROLE,
+                          CLOSE_ROLE,
+                          NOTHING } event_kind;
 
 typedef struct event {
     event_kind kind;
@@ -26,9 +35,9 @@ typedef struct event {
 typedef struct space {
     event *events;
     size_t n, cap;
-    int32_t open;      /* the innermost open element's event, -1 */
-    int in_import;     /* nested imports, which hold no text */
-    base_buffer text;  /* since the last tag */
+    int32_t open;     /* the innermost open element's event, -1 */
+    int in_import;    /* nested imports, which hold no text */
+    base_buffer text; /* since the last tag */
     bool preserve;
 } space;
 
@@ -67,8 +76,7 @@ static event_kind kind_of(const char *name) {
     static const struct {
         const char *name;
         event_kind kind;
-    } kinds[] = {{"schema", NOTHING}, {"prompt", NOTHING}, {"scaffold", NOTHING}, {"module", OPEN_MODULE}, {"union", OPEN_UNION}, {"param", PARAM},
-                 {"parameter", PARAM}, {"system", OPEN_ROLE}, {"user", OPEN_ROLE}, {"assistant", OPEN_ROLE}, {"tool", OPEN_ROLE}};
+    } kinds[] = {{"schema", NOTHING}, {"prompt", NOTHING}, {"scaffold", NOTHING}, {"module", OPEN_MODULE}, {"union", OPEN_UNION}, {"param", PARAM}, {"parameter", PARAM}, {"system", OPEN_ROLE}, {"user", OPEN_ROLE}, {"assistant", OPEN_ROLE}, {"tool", OPEN_ROLE}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].name, name) == 0) return kinds[i].kind;
     return IMPORT;
@@ -94,7 +102,8 @@ static void XMLCALL on_end(void *user, const XML_Char *name) {
     s->open = s->events[begin].parent;
     s->preserve = s->events[begin].preserve;
     if (kind != OPEN_MODULE && kind != OPEN_UNION && kind != OPEN_ROLE) return;
-    int32_t i = add(s, kind == OPEN_MODULE ? CLOSE_MODULE : kind == OPEN_UNION ? CLOSE_UNION : CLOSE_ROLE);
+    int32_t i = add(s, kind == OPEN_MODULE ? CLOSE_MODULE : kind == OPEN_UNION ? CLOSE_UNION
+                                                                               : CLOSE_ROLE);
     s->events[i].begin = begin;
 }
 

@@ -200,7 +200,9 @@ static void read_norms(reference_opening *o, reference_layer *l, int32_t i) {
     const char *mlp_norm = m->family->mlp_norm;
     const bool two = exists(o, i, "attn_norm_2"); /* falcon 40B: then the first is the mlp's */
     l->attn_norm = read_norm(o, i, two ? "attn_norm_2" : "attn_norm", m->n_embd, false);
-    l->mlp_norm = read_norm(o, i, two ? "attn_norm" : mlp_norm ? mlp_norm : "ffn_norm", m->n_embd, false);
+    l->mlp_norm = read_norm(o, i, two ? "attn_norm" : mlp_norm ? mlp_norm
+                                                               : "ffn_norm",
+                            m->n_embd, false);
     if (!mlp_norm) l->post_attn_norm = read_norm(o, i, "post_attention_norm", m->n_embd, false);
     l->post_mlp_norm = read_norm(o, i, "post_ffw_norm", m->n_embd, false);
     l->parallel = m->parallel || (m->family->parallel_without_norm && !l->mlp_norm.w);

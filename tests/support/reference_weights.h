@@ -17,27 +17,35 @@
 #include "reference_model.h"
 #include "reference_rope.h"
 
-typedef enum reference_activation { REFERENCE_SILU, REFERENCE_GELU_ERF, REFERENCE_GELU_TANH, REFERENCE_CLAMPED } reference_activation;
-typedef enum reference_rotation { REFERENCE_HALVES, REFERENCE_ADJACENT, REFERENCE_UNROTATED } reference_rotation;
+typedef enum reference_activation { REFERENCE_SILU,
+                                    REFERENCE_GELU_ERF,
+                                    REFERENCE_GELU_TANH,
+                                    REFERENCE_CLAMPED } reference_activation;
+typedef enum reference_rotation { REFERENCE_HALVES,
+                                  REFERENCE_ADJACENT,
+                                  REFERENCE_UNROTATED } reference_rotation;
 /* Which layers the window holds for, counted from 0: all; 0, 2, 4, ...; all but 5, 11, 17, ... */
-typedef enum reference_locality { REFERENCE_LOCAL_ALL, REFERENCE_LOCAL_EVEN, REFERENCE_LOCAL_FIVE_OF_SIX, REFERENCE_LOCAL_THREE_OF_FOUR } reference_locality;
+typedef enum reference_locality { REFERENCE_LOCAL_ALL,
+                                  REFERENCE_LOCAL_EVEN,
+                                  REFERENCE_LOCAL_FIVE_OF_SIX,
+                                  REFERENCE_LOCAL_THREE_OF_FOUR } reference_locality;
 
 /* Properties without a key in the file. */
 typedef struct reference_family {
-    const char *name;                /* general.architecture */
+    const char *name; /* general.architecture */
     reference_activation activation;
     reference_rotation rotation;
     reference_locality locality;
-    bool parallel;                   /* x + attention(x) + mlp(x); else one after the other */
-    bool parallel_without_norm;      /* parallel are the layers that have no norm before their mlp */
-    bool renormalised;               /* the chosen experts' weights sum to 1 */
-    bool root_embedding;             /* embeddings times sqrt(n_embd) */
-    bool divided_logits;             /* logit_scale divides */
-    bool yarn_unrounded;             /* default if rope.scaling.yarn_truncate is absent */
-    int32_t unrotated_every;         /* n: layers n - 1, 2n - 1, ... have no positions; 0: all have */
-    int32_t wide_layers;             /* a model of so many layers scales scores by 1 / sqrt(n_embd / heads) */
-    double alibi;                    /* the largest bias, where no key gives it; 0: no bias */
-    const char *mlp_norm;            /* the tensor; NULL: "ffn_norm" */
+    bool parallel;              /* x + attention(x) + mlp(x); else one after the other */
+    bool parallel_without_norm; /* parallel are the layers that have no norm before their mlp */
+    bool renormalised;          /* the chosen experts' weights sum to 1 */
+    bool root_embedding;        /* embeddings times sqrt(n_embd) */
+    bool divided_logits;        /* logit_scale divides */
+    bool yarn_unrounded;        /* default if rope.scaling.yarn_truncate is absent */
+    int32_t unrotated_every;    /* n: layers n - 1, 2n - 1, ... have no positions; 0: all have */
+    int32_t wide_layers;        /* a model of so many layers scales scores by 1 / sqrt(n_embd / heads) */
+    double alibi;               /* the largest bias, where no key gives it; 0: no bias */
+    const char *mlp_norm;       /* the tensor; NULL: "ffn_norm" */
 } reference_family;
 
 typedef struct reference_linear {
@@ -61,32 +69,32 @@ typedef struct reference_layer {
     reference_norm attn_norm, mlp_norm;           /* pre-norms; without mlp_norm, a parallel mlp uses attn_norm's */
     reference_norm post_attn_norm, post_mlp_norm; /* after, before the result is added */
     reference_norm q_norm, k_norm;
-    reference_linear q, k, v, o;   /* k, v: none where the layer shares another's states */
-    const float *sinks;            /* [n_heads], or NULL */
-    reference_mlp mlp, shared;     /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
+    reference_linear q, k, v, o; /* k, v: none where the layer shares another's states */
+    const float *sinks;          /* [n_heads], or NULL */
+    reference_mlp mlp, shared;   /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
-    int32_t window;                /* it sees distances below; 0: all */
-    int32_t states_of;             /* the layer with the keys and values that it attends to */
-    const reference_rope *rope;    /* NULL: not rotated */
+    int32_t window;             /* it sees distances below; 0: all */
+    int32_t states_of;          /* the layer with the keys and values that it attends to */
+    const reference_rope *rope; /* NULL: not rotated */
     bool parallel;
 } reference_layer;
 
 struct reference_model {
     const reference_family *family;
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab;
-    int32_t n_ctx, n_trained;      /* positions that may occur, and that occurred in training */
+    int32_t n_ctx, n_trained; /* positions that may occur, and that occurred in training */
     int32_t n_experts, n_used, n_shared_layers, window;
-    bool layer_norm, parallel;     /* layer_norm: subtracts the mean, else RMS */
-    double eps, clamp, alibi, score_scale, score_cap, logit_cap;      /* clamp, alibi, caps: 0 none */
+    bool layer_norm, parallel;                                   /* layer_norm: subtracts the mean, else RMS */
+    double eps, clamp, alibi, score_scale, score_cap, logit_cap; /* clamp, alibi, caps: 0 none */
     double embedding_scale, residual_scale, logit_scale;
-    reference_rope ropes[2];       /* of global layers and, where they have a base of their own, of local ones */
+    reference_rope ropes[2]; /* of global layers and, where they have a base of their own, of local ones */
     reference_norm embedding_norm, output_norm;
     reference_linear output;
-    const float *embedding;        /* [n_vocab][n_embd] */
-    const float *positions;        /* [n_positions][n_embd], or NULL */
+    const float *embedding; /* [n_vocab][n_embd] */
+    const float *positions; /* [n_positions][n_embd], or NULL */
     int32_t n_positions;
     reference_layer *layers;
-    float **owned;                 /* [n_owned]: every tensor that was read */
+    float **owned; /* [n_owned]: every tensor that was read */
     size_t n_owned, cap_owned;
 };
 

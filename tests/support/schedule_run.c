@@ -31,17 +31,23 @@
 #define MOST_ACTS (5 * MOST_SLOTS)
 #define MOST_PASSES 3
 #define NEVER INT32_MAX
-#define MOST_WAIT_US 20000000 /* for a busy machine's disk */
+#define MOST_WAIT_US 20000000             /* for a busy machine's disk */
 #define LEAST_DISK ((uint64_t)1600 << 10) /* the store's own files and some records */
 
 typedef struct schedule schedule;
 
 /* OWNER has the schema for itself besides the shared one. A NEWCOMER's name is unique. */
-typedef enum tenant { OPERATOR, GUEST, OWNER, NEWCOMER } tenant;
+typedef enum tenant { OPERATOR,
+                      GUEST,
+                      OWNER,
+                      NEWCOMER } tenant;
 static const char *const tenants[] = {NULL, "guest", "owner"};
 
 /* What a call's modules may have been when it was planned: all of full KV, all of reduced KV; or some of each, which no run alone has. */
-typedef enum form { FORM_FULL, FORM_REDUCED, N_FORMS, FORM_MIXED = N_FORMS } form;
+typedef enum form { FORM_FULL,
+                    FORM_REDUCED,
+                    N_FORMS,
+                    FORM_MIXED = N_FORMS } form;
 
 /* A job under way. */
 typedef struct slot {
@@ -51,30 +57,35 @@ typedef struct slot {
     rp_request_experiment experiment; /* of the request */
     tenant tenant;
     char newcomer[24];
-    bool has_schema;       /* for itself */
-    bool may_end_early;    /* somebody may cancel it, or its deadline comes */
-    int32_t stops_at;      /* its own callback ends it at this token */
-    struct slot *victim;   /* another that is cancelled */
-    int32_t victim_at;     /* when this one is at this token */
-    bool by_callback;      /* is submitted on the engine's thread */
-    rp_job *handle;       /* under the schedule's lock until all have ended */
+    bool has_schema;     /* for itself */
+    bool may_end_early;  /* somebody may cancel it, or its deadline comes */
+    int32_t stops_at;    /* its own callback ends it at this token */
+    struct slot *victim; /* another that is cancelled */
+    int32_t victim_at;   /* when this one is at this token */
+    bool by_callback;    /* is submitted on the engine's thread */
+    rp_job *handle;      /* under the schedule's lock until all have ended */
     int submit_rc;
     rp_error submit_err;
     /* the engine's thread, until it has ended */
     int32_t n_steps, n_tokens, n_done;
     int32_t bad_step[N_FORMS], bad_token[N_FORMS]; /* the first that differs; -1 */
-    char *text; /* n_text bytes and a NUL; not allocated by base/, where allocations may fail */
+    char *text;                                    /* n_text bytes and a NUL; not allocated by base/, where allocations may fail */
     size_t n_text;
 } slot;
 
-typedef enum act_kind { ACT_SUBMIT, ACT_CANCEL, ACT_ENCODE, ACT_REPLACE, ACT_STATUS, ACT_FAIL } act_kind;
+typedef enum act_kind { ACT_SUBMIT,
+                        ACT_CANCEL,
+                        ACT_ENCODE,
+                        ACT_REPLACE,
+                        ACT_STATUS,
+                        ACT_FAIL } act_kind;
 
 /* The action of a client thread after `gate` events. */
 typedef struct act {
     act_kind kind;
     uint64_t gate;
     slot *slot;
-    uint64_t n; /* ACT_FAIL: so many allocations from then */
+    uint64_t n;    /* ACT_FAIL: so many allocations from then */
     tenant tenant; /* of the schema that is prefilled or replaced */
 } act;
 
@@ -94,10 +105,10 @@ struct schedule {
     rp_engine *engine;
     rp_engine_options engine_options;
     rp_engine_experiment engine_experiment;
-    bool is_tight; /* the small budget */
-    char dir[STORE_FOLDER_BYTES]; /* of the store on disk; "": none */
-    char key[2][STORE_FOLDER_BYTES]; /* its key, and a wrong one */
-    int32_t n_tenants; /* 1: the operator alone */
+    bool is_tight;                                      /* the small budget */
+    char dir[STORE_FOLDER_BYTES];                       /* of the store on disk; "": none */
+    char key[2][STORE_FOLDER_BYTES];                    /* its key, and a wrong one */
+    int32_t n_tenants;                                  /* 1: the operator alone */
     int32_t n_asked, n_asked_by[NEWCOMER], n_newcomers; /* calls of all passes, and modules encoded */
     slot slots[MOST_SLOTS];
     int32_t n_slots, n_by_callback;
@@ -294,7 +305,8 @@ static void vary(schedule *s, slot *c) {
     c->experiment.no_prefix = chance(s, 6);
     q->experiment = &c->experiment;
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
-    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */
+    /* without modules all compute the same */
+    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0};
     if (q->prompt.kind == RP_PROMPT_PML && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
     if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer only */
     if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);
@@ -382,7 +394,8 @@ static void draw_clients(schedule *s) {
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format, ...) {
+BASE_PRINTF(2, 3)
+static _Noreturn void refuse(const slot *c, const char *format, ...) {
     const schedule *s = c->run;
     const rp_request *q = &c->request;
     const rp_engine_options *o = &s->engine_options;
@@ -395,7 +408,8 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
     printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
            (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
     printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, kv_keep %s %s, context_shift %d, "
-           "temperature %g\n%s\n", q->tenant ? q->tenant : "", (int)q->reuse, q->experiment->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
+           "temperature %g\n%s\n",
+           q->tenant ? q->tenant : "", (int)q->reuse, q->experiment->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
            q->experiment->forced ? q->experiment->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", q->context_shift,
            (double)q->sampling.temperature,
            (const char *)q->prompt.content);
@@ -483,7 +497,8 @@ static form form_of(const slot *c, const rp_result *r) {
         all = all && k < reduced->n_plan && strcmp(reduced->plan[k++].key, r->plan[i].key) == 0;
     }
     while (all && k < reduced->n_plan && reduced->plan[k].kept >= 1) k++;
-    return !any ? FORM_FULL : all && k == reduced->n_plan ? FORM_REDUCED : FORM_MIXED;
+    return !any ? FORM_FULL : all && k == reduced->n_plan ? FORM_REDUCED
+                                                          : FORM_MIXED;
 }
 
 static void check_answer(schedule *s, const slot *c, const rp_result *r) {
@@ -690,14 +705,31 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         const char *name;
         uint64_t n;
     } counts[] = {
-        {"schedules", t->schedules}, {"calls", t->calls}, {"whole", t->compared}, {"cancelled", t->cancelled}, {"expired", t->expired},
-        {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
-        {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
-        {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts}, {"with reduced KV", t->reduced},
+        {"schedules", t->schedules},
+        {"calls", t->calls},
+        {"whole", t->compared},
+        {"cancelled", t->cancelled},
+        {"expired", t->expired},
+        {"refused", t->full},
+        {"without memory", t->failed},
+        {"rows of logits", t->logits},
+        {"tokens found by prefix", t->prefix_tokens},
+        {"tokens found in modules", t->module_tokens},
+        {"evictions", t->evictions},
+        {"drafts right", t->accepted},
+        {"of drafts", t->drafted},
+        {"answers with an edit", t->shifted},
+        {"first answers of tenants", t->firsts},
+        {"with reduced KV", t->reduced},
         {"beyond the context", t->beyond},
-        {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
-        {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
-        {"damaged records", t->disk_faults}, {"rows over reduced modules", t->reduced_logits}, {"answers over some of them", t->mixed},
+        {"steps with a wait", t->waits},
+        {"shared steps", t->shared_steps},
+        {"restarts", t->restarts},
+        {"tokens from disk", t->disk_tokens},
+        {"evictions from disk", t->disk_evictions},
+        {"damaged records", t->disk_faults},
+        {"rows over reduced modules", t->reduced_logits},
+        {"answers over some of them", t->mixed},
     };
     printf("%s:", test);
     for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);

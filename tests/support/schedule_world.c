@@ -18,7 +18,7 @@
 #define ALONE_BUDGET ((uint64_t)256 << 20)
 #define MOST_TOKENS 40
 #define SMALL_CTX 256 /* of some worlds: long answers reach its end */
-#define TRIES 40 /* at prompts, because some exceed the context */
+#define TRIES 40      /* at prompts, because some exceed the context */
 
 static int32_t below(schedule_world *w, int32_t n) { return (int32_t)tiny_random_below(&w->r, (uint64_t)n); }
 static bool chance(schedule_world *w, int32_t one_in) { return below(w, one_in) == 0; }
@@ -32,8 +32,16 @@ static const struct {
     kernel_type type;
     bool is_recurrent;
 } kinds[SCHEDULE_MODELS] = {
-    {.shape = 1, .type = KERNEL_F32}, {.shape = 1, .type = KERNEL_Q8_0}, {.golden = "gemma3"}, {.golden = "gpt-oss"}, {.golden = "mpt"},
-    {.golden = "gpt2"}, {.golden = "falcon-40b"}, {.golden = "qwen2moe"}, {.shape = 4, .type = KERNEL_F32}, {.golden = "mistral"},
+    {.shape = 1, .type = KERNEL_F32},
+    {.shape = 1, .type = KERNEL_Q8_0},
+    {.golden = "gemma3"},
+    {.golden = "gpt-oss"},
+    {.golden = "mpt"},
+    {.golden = "gpt2"},
+    {.golden = "falcon-40b"},
+    {.golden = "qwen2moe"},
+    {.shape = 4, .type = KERNEL_F32},
+    {.golden = "mistral"},
     {.shape = 1, .type = KERNEL_F32, .is_recurrent = true},
 };
 
@@ -172,7 +180,8 @@ static void put_words(schedule_world *w, base_buffer *b, int32_t n) {
 
 /* Few words, or enough for several blocks and now and then for several spans; where there are windows, for them to forget some. */
 static int32_t some_words(schedule_world *w) {
-    int32_t n = 1 + below(w, chance(w, 4) ? 160 : chance(w, 2) ? 60 : 12);
+    int32_t n = 1 + below(w, chance(w, 4) ? 160 : chance(w, 2) ? 60
+                                                               : 12);
     if (w->model->has_windows && chance(w, 2)) n += 200;
     return 1 + n / (w->model->is_movable ? w->model->shorter : 3 * w->model->shorter);
 }
@@ -279,7 +288,8 @@ static void random_reduction(schedule_world *w, rp_request *q) {
 static rp_request random_request(schedule_world *w) {
     rp_request q = rp_request_defaults();
     q.max_tokens = chance(w, 12) ? 0 : 1 + below(w, chance(w, 3) ? MOST_TOKENS : 12);
-    q.reuse = chance(w, 4) ? RP_REUSE_EXACT : chance(w, 3) ? RP_REUSE_OFF : RP_REUSE_ON;
+    q.reuse = chance(w, 4) ? RP_REUSE_EXACT : chance(w, 3) ? RP_REUSE_OFF
+                                                           : RP_REUSE_ON;
     if (q.reuse != RP_REUSE_EXACT && chance(w, 3)) q.quality = random_quality(w);
     q.ignore_eos = !chance(w, 3);
     q.n_logprobs = chance(w, 6) ? 3 : 0;

@@ -37,8 +37,8 @@ void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
 
 /* A request and its result in an engine of its own: one thread, no cache hit, no drafts. */
 typedef struct schedule_call {
-    rp_request request; /* borrows from here */
-    char *text, *prompt; /* one of them */
+    rp_request request;               /* borrows from here */
+    char *text, *prompt;              /* one of them */
     rp_request_experiment experiment; /* with forced */
     int32_t *forced;
     char stop[4];
@@ -54,10 +54,10 @@ typedef struct schedule_world {
     random_pml pml;
     schedule_call calls[SCHEDULE_CALLS];
     int32_t n_calls;
-    int prefill_rc;         /* expected of rp_schema_prefill: a module may be longer than the context */
-    uint64_t small_budget; /* each job alone fits in it, with little to spare, in chunks of up to */
-    rp_kv_format format; /* of all engines */
-    char f16_layers[16]; /* likewise: rp_engine_options.kv_f16_layers; empty: none */
+    int prefill_rc;                 /* expected of rp_schema_prefill: a module may be longer than the context */
+    uint64_t small_budget;          /* each job alone fits in it, with little to spare, in chunks of up to */
+    rp_kv_format format;            /* of all engines */
+    char f16_layers[16];            /* likewise: rp_engine_options.kv_f16_layers; empty: none */
     const char *keep, *keep_method; /* likewise: rp_engine_options.keep_share; NULL: all */
     int32_t most_chunk;
     int32_t n_ctx; /* the model's, or small */

@@ -16,12 +16,12 @@
 
 typedef struct tiny_model_shape {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, n_ff;
-    int32_t head_dim;        /* may differ from n_embd / n_heads: then the file has key_length and value_length */
-    int32_t n_vocab;         /* 0: as many as the vocabulary has */
-    int32_t n_ctx;           /* llama.context_length */
-    bool tied_output;        /* no output.weight */
-    bool attention_bias;     /* attn_{q,k,v,output}.bias */
-    bool ffn_bias;           /* ffn_{gate,up,down}.bias */
+    int32_t head_dim;    /* may differ from n_embd / n_heads: then the file has key_length and value_length */
+    int32_t n_vocab;     /* 0: as many as the vocabulary has */
+    int32_t n_ctx;       /* llama.context_length */
+    bool tied_output;    /* no output.weight */
+    bool attention_bias; /* attn_{q,k,v,output}.bias */
+    bool ffn_bias;       /* ffn_{gate,up,down}.bias */
     float norm_eps;
     float rope_base;
     int32_t rope_dim;        /* llama.rope.dimension_count; 0: head_dim */
@@ -35,7 +35,7 @@ typedef struct tiny_model_shape {
     const char *chat_template;  /* or NULL */
     const char *const *control; /* further control tokens, NULL at the end; or NULL */
     bool no_bos;
-    const char *name;           /* general.name */
+    const char *name; /* general.name */
     uint64_t seed;
 } tiny_model_shape;
 

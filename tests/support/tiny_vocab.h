@@ -8,8 +8,8 @@
 #include "model/gguf/gguf_writer.h"
 
 typedef enum tiny_vocab_kind {
-    TINY_VOCAB_SPM, /* tokenizer.ggml.model "llama": <unk> <s> </s>, 256 bytes, characters, pieces with scores */
-    TINY_VOCAB_BPE, /* "gpt2": <|endoftext|>, 256 bytes, merged pieces with their merges */
+    TINY_VOCAB_SPM,     /* tokenizer.ggml.model "llama": <unk> <s> </s>, 256 bytes, characters, pieces with scores */
+    TINY_VOCAB_BPE,     /* "gpt2": <|endoftext|>, 256 bytes, merged pieces with their merges */
     TINY_VOCAB_UNIGRAM, /* "t5": tokens as TINY_VOCAB_SPM's */
 } tiny_vocab_kind;
 

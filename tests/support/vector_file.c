@@ -19,9 +19,12 @@
 
 static size_t put_utf8(char *out, unsigned long c) {
     if (c < 0x80) return out[0] = (char)c, 1;
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3
+                                           : 4;
     for (size_t i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
+    out[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0
+                                            : 0xf0) |
+                    c);
     return n;
 }
 
@@ -38,7 +41,10 @@ size_t vector_unescape(char *s) {
             p = end + 1;
             continue;
         }
-        *out++ = c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c == 'p' ? '|' : c;
+        *out++ = c == 'n' ? '\n' : c == 'r' ? '\r'
+                               : c == 't'   ? '\t'
+                               : c == 'p'   ? '|'
+                                            : c;
         p += 2;
     }
     *out = '\0';

@@ -90,7 +90,7 @@ void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend
 typedef struct attend_job {
     cpu_backend *b;
     const model_layer *layer;
-    const cpu_angles *angles; /* NULL: queries are not rotated */
+    const cpu_angles *angles;                  /* NULL: queries are not rotated */
     int32_t group, head_tiles, heads_per_tile; /* group: heads that share a KV head, in head_tiles tiles */
     int32_t n_splits;                          /* threads of a task */
     bool sees_ints;                            /* the layer has spans of integers */
@@ -116,7 +116,7 @@ typedef struct cpu_tile {
     int32_t kv_head, first_head, n_heads, n_rows, n_parts;
     int32_t n_splits, split, n_visited; /* n_visited: blocks in this pass, those of other splits included */
     tile_part parts[CPU_TILE_QUERIES];
-    int32_t rows[CPU_TILE_QUERIES];            /* of the step */
+    int32_t rows[CPU_TILE_QUERIES];             /* of the step */
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
@@ -211,7 +211,7 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
         v->values = kv_format_values(format);
         v->first = v->end = part->first;
     }
-    BASE_DCHECK(v->span == view->span && v->end <= part->first); /* parts join in the order of their rows */
+    BASE_DCHECK(v->span == view->span && v->end <= part->first);       /* parts join in the order of their rows */
     for (int32_t r = v->end; r < part->first; r++) v->views[r] = NULL; /* in between */
     for (int32_t r = part->first; r < part->end; r++) v->views[r] = view;
     v->end = part->end;
@@ -382,7 +382,7 @@ static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end
     if (kv_element_is_encoded(v->keys)) score_folded(t, q, n, scores, stride, next);
     else if (kv_element_is_int(v->keys))
         b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next);
-    else cpu_element_rows[v->keys]->scores(&b->kernels)(k, dim, queries, dim, n, scale, scores, stride, next);
+    else cpu_element_rows[v->keys]->scores (&b->kernels)(k, dim, queries, dim, n, scale, scores, stride, next);
 }
 
 /* Rows [first, end), all of them with visible slots in the block; k: its keys; next: keys to prefetch from memory. */

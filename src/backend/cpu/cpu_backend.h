@@ -63,15 +63,15 @@ typedef struct cpu_scratch {
     float *angles;  /* [rot_dim], of one row and shift */
     struct cpu_tile *tile;
     /* KV of integers; else NULL */
-    float *transformed;    /* [CPU_TILE_QUERIES][key_dim]: rotated queries of one row (kernel_hadamard) */
-    int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
-    int16_t *folded;       /* [CPU_TILE_QUERIES][key_dim]: queries by the scales of a block's keys */
-    kernel_ranges ranges;  /* of a block's keys */
-    float *value_scales;   /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
-    int16_t *weights;      /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
-    kernel_heavy *heavy;   /* [CPU_TILE_QUERIES][kernel_int8_max_heavy(slots)]: weights of more than 16 bits */
-    int32_t *int_sums;     /* [CPU_TILE_QUERIES][value_dim] */
-    void *unpacked;        /* keys or values of one head of a block: encoded KV as int8 */
+    float *transformed;   /* [CPU_TILE_QUERIES][key_dim]: rotated queries of one row (kernel_hadamard) */
+    int16_t *int_queries; /* [CPU_TILE_QUERIES][key_dim] */
+    int16_t *folded;      /* [CPU_TILE_QUERIES][key_dim]: queries by the scales of a block's keys */
+    kernel_ranges ranges; /* of a block's keys */
+    float *value_scales;  /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
+    int16_t *weights;     /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
+    kernel_heavy *heavy;  /* [CPU_TILE_QUERIES][kernel_int8_max_heavy(slots)]: weights of more than 16 bits */
+    int32_t *int_sums;    /* [CPU_TILE_QUERIES][value_dim] */
+    void *unpacked;       /* keys or values of one head of a block: encoded KV as int8 */
 } cpu_scratch;
 
 /* Rows of one context in a tile: rows [row, row + n_rows) of the step. */
@@ -91,7 +91,7 @@ typedef struct cpu_row_tile {
     int32_t first_tile, n_tiles; /* of the group */
 } cpu_row_tile;
 
-typedef struct cpu_run cpu_run;     /* private to cpu_attention_plan.c */
+typedef struct cpu_run cpu_run; /* private to cpu_attention_plan.c */
 typedef struct cpu_found cpu_found;
 
 /* The tiles of a step's rows. */
@@ -131,7 +131,7 @@ typedef struct cpu_linear_part {
 
 typedef struct cpu_experts cpu_experts;
 typedef struct cpu_adapters cpu_adapters; /* private to cpu_adapters.c */
-typedef struct cpu_choices cpu_choices; /* private to cpu_slot_bounds.c */
+typedef struct cpu_choices cpu_choices;   /* private to cpu_slot_bounds.c */
 
 typedef struct cpu_backend {
     backend base;
@@ -139,12 +139,12 @@ typedef struct cpu_backend {
     kv_shape shape;
     kernel_table kernels;
     base_threads *threads;
-    char *q8;     /* activations of the current linear, quantized once for all of its weights */
-    float *row;   /* [n_embd]: one row of embeddings, in floats or in the file's type */
+    char *q8;   /* activations of the current linear, quantized once for all of its weights */
+    float *row; /* [n_embd]: one row of embeddings, in floats or in the file's type */
     int32_t heads_per_tile, rows_per_tile;
-    cpu_experts *experts; /* NULL: the model has none */
-    model_weight *packed; /* [n_matrices]: repacked matrices; the others have no data */
-    char *packed_data;    /* NULL: not yet repacked, or mapped, or no matrix is */
+    cpu_experts *experts;           /* NULL: the model has none */
+    model_weight *packed;           /* [n_matrices]: repacked matrices; the others have no data */
+    char *packed_data;              /* NULL: not yet repacked, or mapped, or no matrix is */
     const backend_weights *weights; /* NULL: repacked weights are not kept */
     bool prepared, is_mapped;       /* is_mapped: repacked weights come from `weights` */
     uint64_t activation_bytes;
@@ -157,7 +157,7 @@ typedef struct cpu_backend {
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* capacity of the scratch */
     bool has_int_scratch;
-    bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
+    bool sees_ints, sees_floats;   /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
     bool is_observed, is_recorded; /* rows of the step have observers; records of queries */
     bool is_relative;              /* observers of relative weights */
     float *inverse_norms;          /* [max_rows]: 1 / norm of each row's input of the current layer's attention, for them */
@@ -165,7 +165,7 @@ typedef struct cpu_backend {
     cpu_choices *choices;          /* NULL: none ever did */
     bool is_adapted;               /* rows of the step have adapters; */
     cpu_adapters *adapters;        /* NULL: none ever had */
-    uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
+    uint64_t n_divided;            /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
 extern const backend_recurrence cpu_recurrence;

@@ -28,12 +28,12 @@ typedef struct choice {
 } choice;
 
 struct cpu_experts {
-    int32_t n_used;              /* of each row */
-    choice *choices;             /* [max_rows][n_used], in ascending order of experts */
-    int32_t *first_slot;         /* [n_experts + 1] */
-    int32_t *slot_rows;          /* [max_rows * n_used] */
+    int32_t n_used;                             /* of each row */
+    choice *choices;                            /* [max_rows][n_used], in ascending order of experts */
+    int32_t *first_slot;                        /* [n_experts + 1] */
+    int32_t *slot_rows;                         /* [max_rows * n_used] */
     backend_buffer *gathered, *gate, *up, *out; /* [max_rows * n_used][...] */
-    cpu_linear_part *parts;      /* [2 * n_experts] */
+    cpu_linear_part *parts;                     /* [2 * n_experts] */
 };
 
 /* ---- choosing ---- */
@@ -49,7 +49,7 @@ static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *o
         for (; i > 0 && scores[e] > scores[out[i - 1].expert]; i--) out[i] = out[i - 1];
         out[i] = (choice){.expert = e};
     }
-    BASE_DCHECK(n == n_used); /* at most n_experts are used */
+    BASE_DCHECK(n == n_used);            /* at most n_experts are used */
     for (int32_t i = 1; i < n_used; i++) /* few: sorted by insertion */
         for (int32_t k = i; k > 0 && out[k - 1].expert > out[k].expert; k--) {
             choice swap = out[k];

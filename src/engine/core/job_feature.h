@@ -96,7 +96,7 @@ struct job_feature {
 
     void (*options)(rp_request *o);
     int (*ask)(rp_job *c, const rp_request *o, rp_error *err);
-    int (*plan_text)(rp_job *c, const char *text, size_t n, rp_error *err); /* of a request with a text alone: makes the plan, instead of pml_plan_text */
+    int (*plan_text)(rp_job *c, const char *text, size_t n, rp_error *err); /* of a text alone: instead of pml_plan_text */
     int (*plan)(rp_job *c, rp_error *err);
     void (*count)(rp_job *c); /* of all rows of the table, whether the job has them or not */
     int (*open)(rp_job *c, rp_error *err);

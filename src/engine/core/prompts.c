@@ -281,7 +281,7 @@ int rp_builder_end_role(rp_builder *p) {
 const char *builder_schema(const rp_builder *p) { return p->schema; }
 
 int builder_make_schema(const rp_builder *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
-                              rp_error *err) {
+                        rp_error *err) {
     return engine_make_parts_schema(e, salt, p->parts, p->n, name, modules_in, out, err);
 }
 

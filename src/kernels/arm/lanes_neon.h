@@ -29,7 +29,8 @@
 #define LANES 4
 #define LANES_GROUPS 4
 #define LANES_SUMS 16
-#define LANES_KEEP(v) __asm__("" : "+w"(v))
+#define LANES_KEEP(v) __asm__("" \
+                              : "+w"(v))
 
 typedef uint8x16_t lanes_bytes;
 typedef int32x4_t lanes_ints;

@@ -15,7 +15,8 @@ static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
 /* Number of products with a sum that fits in 16 bits: 2, 4 or 8. */
 static BASE_ALWAYS_INLINE int products_that_fit(const format_traits *f) {
     const int n = INT16_MAX / (127 * BASE_MAX(-f->lowest, f->highest));
-    return n >= 8 ? 8 : n >= 4 ? 4 : 2;
+    return n >= 8 ? 8 : n >= 4 ? 4
+                               : 2;
 }
 
 /* A row's dword in all lanes. */

@@ -18,7 +18,8 @@
 #define LANES_GROUPS 2
 #define LANES_SUMS 8
 #if !defined(LANES_KEEP) /* tests emulate levels that use this */
-#define LANES_KEEP(v) __asm__("" : "+x"(v))
+#define LANES_KEEP(v) __asm__("" \
+                              : "+x"(v))
 #endif
 
 typedef __m256i lanes_bytes;

@@ -18,7 +18,8 @@
 #define LANES_GROUPS 2
 #define LANES_SUMS 16
 #if !defined(LANES_KEEP) /* tests emulate the set without its registers */
-#define LANES_KEEP(v) __asm__("" : "+v"(v))
+#define LANES_KEEP(v) __asm__("" \
+                              : "+v"(v))
 #endif
 
 typedef __m512i lanes_bytes;

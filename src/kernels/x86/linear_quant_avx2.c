@@ -23,7 +23,9 @@ static BASE_ALWAYS_INLINE int pairs_that_fit(const format_traits *f) {
     const int highest = BASE_MAX(f->highest - lanes_zero_point(f), is_signed(f) ? -f->lowest : 0);
     BASE_DCHECK(highest > 0 && highest <= 128);
     const int n = INT16_MAX / (2 * 127 * highest);
-    return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
+    return n >= 8 ? 8 : n >= 4 ? 4
+                    : n >= 2   ? 2
+                               : 1;
 }
 
 /* Pairs of dword g of a piece with v. */
@@ -51,7 +53,8 @@ static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, in
                 __m256i more = pairs(f, q[p], g, v);
                 if (step == 2) more = _mm256_add_epi16(more, pairs(f, q[p], g + 1, after));
                 if (fit <= 2) more = _mm256_madd_epi16(more, ones);
-                *s = g == begin ? more : fit <= 2 ? _mm256_add_epi32(*s, more) : _mm256_add_epi16(*s, more);
+                *s = g == begin ? more : fit <= 2 ? _mm256_add_epi32(*s, more)
+                                                  : _mm256_add_epi16(*s, more);
                 LANES_KEEP(*s);
             }
         }

@@ -30,13 +30,13 @@
 #include "base/memory.h"
 
 #define DEFAULT_ALIGNMENT 32
-#define MIN_ALIGNMENT 8               /* the specification's; enough for every element type */
+#define MIN_ALIGNMENT 8                   /* the specification's; enough for every element type */
 #define MAX_ALIGNMENT ((uint64_t)1 << 24) /* larger than any page; keeps sums of sizes far from overflow */
-#define MAX_ARRAY_DEPTH 4             /* arrays of arrays are skipped, but walked to find their end */
-#define MIN_METADATA_BYTES 14         /* key of one byte, type, one byte */
-#define MIN_TENSOR_BYTES 33           /* name of one byte, one dimension */
-#define SHOWN_NAME_BYTES 80           /* of a name in a message */
-#define SHOWN_PATH_BYTES 120          /* of the path in a message; its end is kept */
+#define MAX_ARRAY_DEPTH 4                 /* arrays of arrays are skipped, but walked to find their end */
+#define MIN_METADATA_BYTES 14             /* key of one byte, type, one byte */
+#define MIN_TENSOR_BYTES 33               /* name of one byte, one dimension */
+#define SHOWN_NAME_BYTES 80               /* of a name in a message */
+#define SHOWN_PATH_BYTES 120              /* of the path in a message; its end is kept */
 
 /* The position of the reader, and the part of the file that it is in (for messages). */
 typedef struct cursor {
@@ -48,8 +48,17 @@ typedef struct cursor {
 } cursor;
 
 static const uint8_t value_bytes[GGUF_VALUE_TYPE_COUNT] = {
-    [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
-    [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
+    [GGUF_U8] = 1,
+    [GGUF_I8] = 1,
+    [GGUF_U16] = 2,
+    [GGUF_I16] = 2,
+    [GGUF_U32] = 4,
+    [GGUF_I32] = 4,
+    [GGUF_F32] = 4,
+    [GGUF_BOOL] = 1,
+    [GGUF_U64] = 8,
+    [GGUF_I64] = 8,
+    [GGUF_F64] = 8,
 };
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -99,8 +108,8 @@ static size_t cursor_left(const cursor *c) {
 static int cursor_take_bytes(cursor *c, uint64_t n, const uint8_t **out, const char *what) {
     if (n > cursor_left(c))
         return cursor_fail(c, RP_ERR_FORMAT, c->pos,
-                    "%s at byte %zu needs %" PRIu64 " bytes, but the file ends at byte %zu: it is truncated or corrupt", what,
-                    c->pos, n, c->file->bytes);
+                           "%s at byte %zu needs %" PRIu64 " bytes, but the file ends at byte %zu: it is truncated or corrupt", what,
+                           c->pos, n, c->file->bytes);
     *out = c->file->data + c->pos;
     c->pos += (size_t)n;
     return RP_OK;
@@ -146,7 +155,7 @@ static int cursor_take_name(cursor *c, gguf_string *out, const char *part) {
     if (rc) return rc;
     if (out->n == 0 || out->n > GGUF_MAX_NAME)
         return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu is %" PRIu64 " bytes long, expected 1 to %d", begin,
-                    out->n, GGUF_MAX_NAME);
+                           out->n, GGUF_MAX_NAME);
     c->part_name = *out;
     return RP_OK;
 }
@@ -160,7 +169,7 @@ static int take_value_type(cursor *c, gguf_value_type *out) {
     if (rc) return rc;
     if (type >= GGUF_VALUE_TYPE_COUNT)
         return cursor_fail(c, RP_ERR_FORMAT, begin, "unknown value type %" PRIu32 " at byte %zu, expected 0 to %d", type, begin,
-                    GGUF_VALUE_TYPE_COUNT - 1);
+                           GGUF_VALUE_TYPE_COUNT - 1);
     *out = (gguf_value_type)type;
     return RP_OK;
 }
@@ -169,7 +178,7 @@ static int check_bools(const cursor *c, const uint8_t *p, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         if (p[i] > 1)
             return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)(p - c->file->data) + i, "a boolean is %u, expected 0 or 1",
-                        (unsigned)p[i]);
+                               (unsigned)p[i]);
     }
     return RP_OK;
 }
@@ -179,7 +188,7 @@ static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t
     BASE_ASSERT(size > 0); /* neither a string nor an array */
     if (n > cursor_left(c) / size)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos, "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes",
-                    n, size, c->pos, c->file->bytes);
+                           n, size, c->pos, c->file->bytes);
     int rc = cursor_take_bytes(c, n * size, out, "a value");
     return rc || type != GGUF_BOOL ? rc : check_bools(c, *out, n);
 }
@@ -195,7 +204,7 @@ static int read_array(cursor *c, int depth, gguf_value_type *type, uint64_t *n, 
     size_t smallest = *type == GGUF_STRING ? 8 : 12; /* an empty string or array */
     if (*n > cursor_left(c) / smallest)
         return cursor_fail(c, RP_ERR_FORMAT, begin, "an array of %" PRIu64 " entries at byte %zu does not fit into a file of %zu bytes",
-                    *n, begin, c->file->bytes);
+                           *n, begin, c->file->bytes);
     if (*type == GGUF_ARRAY && depth == MAX_ARRAY_DEPTH)
         return cursor_fail(c, RP_ERR_FORMAT, begin, "arrays are nested more than %d deep at byte %zu", MAX_ARRAY_DEPTH, begin);
     *data = c->file->data + c->pos;
@@ -262,7 +271,7 @@ static int cursor_sort_names(cursor *c, gguf_name_entry *index, size_t n, const 
     c->part = part;
     c->part_name = index[i].name;
     return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)index[i].name.bytes - c->file->data),
-                "is duplicate (entries %zu and %zu)", index[i - 1].index, index[i].index);
+                       "is duplicate (entries %zu and %zu)", index[i - 1].index, index[i].index);
 }
 
 /* Returns the entry's index, or SIZE_MAX. */
@@ -289,10 +298,46 @@ static const gguf_item *find_metadata(const gguf_file *f, const char *key) {
 /* GGML's names by type number, for messages about unsupported types. */
 static const char *ggml_type_name(uint32_t number) {
     static const char *const names[] = {
-        "F32",   "F16",     "Q4_0",     "Q4_1",   "Q4_2",    "Q4_3",   "Q5_0",     "Q5_1",    "Q8_0",     "Q8_1",
-        "Q2_K",  "Q3_K",    "Q4_K",     "Q5_K",   "Q6_K",    "Q8_K",   "IQ2_XXS",  "IQ2_XS",  "IQ3_XXS",  "IQ1_S",
-        "IQ4_NL", "IQ3_S",  "IQ2_S",    "IQ4_XS", "I8",      "I16",    "I32",      "I64",     "F64",      "IQ1_M",
-        "BF16",  "Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "TQ1_0", "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4",
+        "F32",
+        "F16",
+        "Q4_0",
+        "Q4_1",
+        "Q4_2",
+        "Q4_3",
+        "Q5_0",
+        "Q5_1",
+        "Q8_0",
+        "Q8_1",
+        "Q2_K",
+        "Q3_K",
+        "Q4_K",
+        "Q5_K",
+        "Q6_K",
+        "Q8_K",
+        "IQ2_XXS",
+        "IQ2_XS",
+        "IQ3_XXS",
+        "IQ1_S",
+        "IQ4_NL",
+        "IQ3_S",
+        "IQ2_S",
+        "IQ4_XS",
+        "I8",
+        "I16",
+        "I32",
+        "I64",
+        "F64",
+        "IQ1_M",
+        "BF16",
+        "Q4_0_4_4",
+        "Q4_0_4_8",
+        "Q4_0_8_8",
+        "TQ1_0",
+        "TQ2_0",
+        "IQ4_NL_4_4",
+        "IQ4_NL_4_8",
+        "IQ4_NL_8_8",
+        "MXFP4",
     };
     return number < BASE_ARRAY_LEN(names) ? names[number] : "unknown to this version";
 }
@@ -305,8 +350,8 @@ static int fail_tensor_type(const cursor *c, uint32_t number, size_t offset) {
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", kernel_type_name((kernel_type)t));
     }
     return cursor_fail(c, RP_ERR_UNSUPPORTED, offset,
-                "tensor type %" PRIu32 " (%s) is not supported: use a model with tensors of the types %s", number,
-                ggml_type_name(number), list);
+                       "tensor type %" PRIu32 " (%s) is not supported: use a model with tensors of the types %s", number,
+                       ggml_type_name(number), list);
 }
 
 static int read_dims(cursor *c, gguf_tensor *t) {
@@ -337,7 +382,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     uint64_t n = (uint64_t)t->dims[0];
     if (n % block)
         return cursor_fail(c, RP_ERR_FORMAT, at, "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
-                    kernel_type_name(t->type));
+                           kernel_type_name(t->type));
     uint64_t limit = c->file->room / block_bytes;
     uint64_t blocks = n / block;
     for (int i = 1; blocks <= limit && i < GGUF_MAX_DIMS; i++) {
@@ -346,8 +391,8 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     }
     if (blocks > limit)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                    "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %" PRIu64 " bytes",
-                    t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->room);
+                           "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %" PRIu64 " bytes",
+                           t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->room);
     t->bytes = blocks * block_bytes;
     BASE_ASSERT(t->bytes > 0 && t->bytes <= c->file->room);
     return RP_OK;
@@ -378,7 +423,7 @@ static int read_alignment(cursor *c, uint64_t *out) {
         return cursor_fail(c, RP_ERR_FORMAT, at, "is not an unsigned integer");
     if (*out < MIN_ALIGNMENT || *out > MAX_ALIGNMENT || (*out & (*out - 1)))
         return cursor_fail(c, RP_ERR_FORMAT, at, "is %" PRIu64 ", expected a power of two from %d to %" PRIu64, *out, MIN_ALIGNMENT,
-                    (uint64_t)MAX_ALIGNMENT);
+                           (uint64_t)MAX_ALIGNMENT);
     return RP_OK;
 }
 
@@ -387,11 +432,11 @@ static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64
     uint64_t room = c->file->room > data_begin ? c->file->room - data_begin : 0;
     if (offset % alignment)
         return cursor_fail(c, RP_ERR_FORMAT, at, "data offset %" PRIu64 " is not a multiple of the alignment %" PRIu64, offset,
-                    alignment);
+                           alignment);
     if (offset > room || t->bytes > room - offset)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                    "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64 "): it is truncated or corrupt",
-                    t->bytes, offset, c->file->room);
+                           "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64 "): it is truncated or corrupt",
+                           t->bytes, offset, c->file->room);
     BASE_ASSERT(data_begin + offset + t->bytes <= c->file->room); /* invariant 1 of src/model */
     if (c->file->room == c->file->bytes) t->data = c->file->data + data_begin + offset;
     return RP_OK;
@@ -415,7 +460,7 @@ static int check_overlap(cursor *c, const gguf_tensor **order) {
         show_name(before->name, name);
         c->part_name = t->name;
         return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)((const uint8_t *)t->data - f->data),
-                    "its data overlaps that of tensor '%s'", name);
+                           "its data overlaps that of tensor '%s'", name);
     }
     return RP_OK;
 }
@@ -426,10 +471,10 @@ static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smalles
     BASE_ASSERT(c->pos >= sizeof(uint64_t)); /* the count was read */
     if (n > max)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "the file declares %" PRIu64 " %s, more than the limit of %" PRIu64, n,
-                    what, max);
+                           what, max);
     if (n > cursor_left(c) / smallest)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "%" PRIu64 " %s do not fit into a file of %zu bytes", n, what,
-                    c->file->bytes);
+                           c->file->bytes);
     return RP_OK;
 }
 

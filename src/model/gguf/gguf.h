@@ -28,12 +28,23 @@
 #define GGUF_MAX_TENSORS 65536
 #define GGUF_MAX_METADATA 65536
 #define GGUF_MAX_DIMS 4
-#define GGUF_MAX_NAME 256 /* bytes of a tensor's or key's name */
+#define GGUF_MAX_NAME 256   /* bytes of a tensor's or key's name */
 #define GGUF_MAX_PARTS 1024 /* files of a split model */
 
 typedef enum gguf_value_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
-    GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
     GGUF_VALUE_TYPE_COUNT
 } gguf_value_type;
 
@@ -46,7 +57,7 @@ static inline bool gguf_string_is(gguf_string s, const char *text) { return s.n 
 
 typedef struct gguf_tensor {
     gguf_string name;
-    kernel_type type;      /* as kernels know it */
+    kernel_type type; /* as kernels know it */
     int32_t n_dims;
     int64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused ones are 1 */
     const void *data;

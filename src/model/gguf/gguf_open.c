@@ -133,7 +133,8 @@ static int open_part(gguf_file **out, const source *s, const gguf_file *f, uint6
     if (!stem)
         return base_fail_at(err, RP_ERR_IO, f->name, 0,
                             "is the first of the %" PRIu64 " files of a model; the others can be found only if its name ends "
-                            "in '%s'", count, suffix);
+                            "in '%s'",
+                            count, suffix);
     char *path = path_of_part(s->path, stem, no, count);
     if (!path) return base_fail_memory(err, stem, "a file's name");
     rp_error why = {0};

@@ -98,10 +98,17 @@ static void put_key(gguf_writer *w, const char *key, uint32_t type) {
 
 static size_t value_size(gguf_value_type type) {
     switch (type) {
-    case GGUF_U8: case GGUF_I8: case GGUF_BOOL: return 1;
-    case GGUF_U16: case GGUF_I16: return 2;
-    case GGUF_U32: case GGUF_I32: case GGUF_F32: return 4;
-    case GGUF_U64: case GGUF_I64: case GGUF_F64: return 8;
+    case GGUF_U8:
+    case GGUF_I8:
+    case GGUF_BOOL: return 1;
+    case GGUF_U16:
+    case GGUF_I16: return 2;
+    case GGUF_U32:
+    case GGUF_I32:
+    case GGUF_F32: return 4;
+    case GGUF_U64:
+    case GGUF_I64:
+    case GGUF_F64: return 8;
     default: return 0;
     }
 }

@@ -52,7 +52,8 @@ size_t bpe_text_to_bytes(const char *text, size_t n, char *out) {
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)text[i];
         bool two = (c & 0xe0) == 0xc0 && i + 1 < n;
-        int byte = two ? byte_of((c & 0x1f) << 6 | (text[i + 1] & 0x3f)) : c < 0x80 ? byte_of(c) : -1;
+        int byte = two ? byte_of((c & 0x1f) << 6 | (text[i + 1] & 0x3f)) : c < 0x80 ? byte_of(c)
+                                                                                    : -1;
         if (byte >= 0) out[used++] = (char)byte;
         else
             /* no stand-in: copied unchanged */

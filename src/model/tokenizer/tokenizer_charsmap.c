@@ -44,7 +44,9 @@ typedef struct step {
     uint32_t node, byte;
 } step;
 
-enum { NEW, ON_PATH, DONE };
+enum { NEW,
+       ON_PATH,
+       DONE };
 
 static bool leads_to_text(const charsmap *m, uint32_t node) {
     uint32_t unit = m->units[node], base = base_of(node, unit);

@@ -33,14 +33,27 @@
 #define TOKENIZER_MAX_NORMAL_BYTES (TOKENIZER_MAX_TOKENS * 4) /* of a text after normalisation */
 #define PRE_MAX_PATTERNS 6
 
-typedef enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_UNIGRAM, TOKENIZER_BPE, TOKENIZER_WORDPIECE } tokenizer_kind;
+typedef enum tokenizer_kind { TOKENIZER_SPM,
+                              TOKENIZER_UNIGRAM,
+                              TOKENIZER_BPE,
+                              TOKENIZER_WORDPIECE } tokenizer_kind;
 
 /* Fill-in-the-middle tokens; the last three are ends of an infill. */
-enum { TOKENIZER_INFILL_PREFIX, TOKENIZER_INFILL_SUFFIX, TOKENIZER_INFILL_MIDDLE, TOKENIZER_INFILL_PAD, TOKENIZER_INFILL_REPOSITORY,
-       TOKENIZER_INFILL_FILE, TOKENIZER_N_INFILL };
+enum { TOKENIZER_INFILL_PREFIX,
+       TOKENIZER_INFILL_SUFFIX,
+       TOKENIZER_INFILL_MIDDLE,
+       TOKENIZER_INFILL_PAD,
+       TOKENIZER_INFILL_REPOSITORY,
+       TOKENIZER_INFILL_FILE,
+       TOKENIZER_N_INFILL };
 
 typedef enum token_type {
-    TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5, TOKEN_BYTE = 6
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6
 } token_type;
 
 /* Open addressing, filled once. Strings: by bytes in the file's map. Pairs: two ids. */
@@ -58,8 +71,8 @@ typedef struct pre_tokenizer {
     const char *names;
     /* applied in order, each to the pieces of the previous one; NULL ends them */
     const char *patterns[PRE_MAX_PATTERNS];
-    bool nfc;                               /* the text is normalised to NFC first */
-    bool ignore_merges;                     /* a word that is a token is not split and merged */
+    bool nfc;           /* the text is normalised to NFC first */
+    bool ignore_merges; /* a word that is a token is not split and merged */
     bool adds_bos;
 } pre_tokenizer;
 
@@ -82,25 +95,25 @@ typedef struct prefix_walk {
 
 /* See tokenizer_charsmap.c. */
 typedef struct charsmap {
-    uint32_t *units;    /* owned; NULL: no normalisation */
+    uint32_t *units; /* owned; NULL: no normalisation */
     size_t n_units;
-    const char *texts;  /* in the file's map; each ends with a NUL */
+    const char *texts; /* in the file's map; each ends with a NUL */
     size_t texts_bytes;
 } charsmap;
 
 struct tokenizer {
     tokenizer_kind kind;
-    bool space_prefix;  /* SentencePiece's dummy space */
-    bool merges_spaces; /* SentencePiece: runs of spaces become one space; spaces at both ends are removed */
-    bool strips_right;  /* white space after a special token belongs to it */
+    bool space_prefix;                 /* SentencePiece's dummy space */
+    bool merges_spaces;                /* SentencePiece: runs of spaces become one space; spaces at both ends are removed */
+    bool strips_right;                 /* white space after a special token belongs to it */
     bool adds_bos, adds_eos, adds_sep; /* eos and sep: to texts for embeddings */
     int32_t n_vocab, bos, eos, eot, unk, pad, sep;
     int32_t infill[TOKENIZER_N_INFILL]; /* -1: none */
-    bool suffix_first;  /* in an infill */
-    gguf_string *texts; /* [n_vocab], in the file's map */
-    uint8_t *types;     /* [n_vocab] token_type */
-    float *scores;      /* [n_vocab], SentencePiece */
-    bool *ends;         /* [n_vocab] */
+    bool suffix_first;                  /* in an infill */
+    gguf_string *texts;                 /* [n_vocab], in the file's map */
+    uint8_t *types;                     /* [n_vocab] token_type */
+    float *scores;                      /* [n_vocab], SentencePiece */
+    bool *ends;                         /* [n_vocab] */
     token_map by_text;
 
     char *bytes;        /* the bytes of all tokens, NUL-terminated, concatenated */
@@ -115,7 +128,7 @@ struct tokenizer {
     prefix_list pieces; /* of a unigram vocabulary */
     float unknown_score;
 
-    bool has_case;      /* WordPiece: capital letters and accents stay */
+    bool has_case; /* WordPiece: capital letters and accents stay */
 
     /* byte-level BPE */
     size_t longest; /* bytes of the longest token's text */
@@ -126,7 +139,7 @@ struct tokenizer {
     int n_codes;
     token_pair *merges; /* by rank */
     int32_t n_merges;
-    token_map by_pair;  /* -> rank */
+    token_map by_pair; /* -> rank */
 };
 
 /* The bytes of a token, of a control token its name. Borrowed. */
@@ -135,7 +148,7 @@ static inline gguf_string token_bytes(const tokenizer *t, int32_t id) {
     return (gguf_string){t->bytes + t->byte_start[id], t->byte_start[id + 1] - t->byte_start[id] - 1};
 }
 
-int token_map_init(token_map *m, size_t n_entries); /* RP_ERR_MEMORY */
+int token_map_init(token_map *m, size_t n_entries);                         /* RP_ERR_MEMORY */
 int32_t tokenizer_map_find(const tokenizer *t, const char *text, size_t n); /* id or -1 */
 /* Adds ids in order; of equal texts the first is kept. */
 void tokenizer_map_fill(tokenizer *t);

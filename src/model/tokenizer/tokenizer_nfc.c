@@ -75,7 +75,8 @@ int nfc_append(base_buffer *out, const char *text, size_t n) {
     int rc = RP_OK;
     for (size_t i = 0, used; i < n && !rc; i += used) {
         size_t plain = ascii_bytes(text + i, n - i), piece = plain > 0 ? 0 : piece_bytes(text + i, n - i);
-        used = plain > 0 ? plain : piece > 0 ? piece : 1; /* 1: an invalid byte */
+        used = plain > 0 ? plain : piece > 0 ? piece
+                                             : 1; /* 1: an invalid byte */
         BASE_ASSERT(used <= n - i);
         rc = piece > 0 ? append_piece(out, text + i, piece) : base_buffer_append(out, text + i, used);
     }

@@ -9,7 +9,7 @@
 #include "model/tokenizer/tokenizer_internal.h"
 
 #define UNKNOWN_PENALTY 10.0f /* as SentencePiece */
-#define MAX_PIECE_BYTES 1024 /* longer pieces are ignored: the limit bounds the walk from each character */
+#define MAX_PIECE_BYTES 1024  /* longer pieces are ignored: the limit bounds the walk from each character */
 
 int unigram_open(tokenizer *t, rp_error *err) {
     prefix_list *l = &t->pieces;

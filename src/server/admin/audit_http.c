@@ -194,8 +194,6 @@ void handle_audit(server_request *x) {
         return;
     }
     if (a->n_pairs > 0) qsort(a->pairs, a->n_pairs, sizeof(*a->pairs), compare_pairs);
-    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
-                                          (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting,
-                                          "schemas", audit_schemas(a), "formats", audit_formats(a)));
+    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited", (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting, "schemas", audit_schemas(a), "formats", audit_formats(a)));
     rp_audit_free(a);
 }

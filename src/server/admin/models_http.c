@@ -85,8 +85,8 @@ void handle_models(server_request *x) {
     const char *first = json_string_value(json_object_get(json_array_get(list, 0), "id"));
     const char *last = json_string_value(json_object_get(json_array_get(list, json_array_size(list) - 1), "id"));
     server_request_reply_json(x, 200,
-                        json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", first ? first : "",
-                                  "last_id", last ? last : ""));
+                              json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", first ? first : "",
+                                        "last_id", last ? last : ""));
 }
 
 void handle_model(server_request *x) { reply_model(x, openai_model); }

@@ -15,7 +15,7 @@
 #include "server/http/server_internal.h"
 
 #define METRICS_BYTES ((size_t)4 << 20) /* mostly the auditor's tables, or nodes of a router, when full */
-#define DEFAULT_LISTED 20 /* reports */
+#define DEFAULT_LISTED 20               /* reports */
 
 static void reply_word(server_request *x, int status, const char *word) {
     base_buffer text = BASE_BUFFER(256);
@@ -39,7 +39,7 @@ void handle_readyz(server_request *x) {
     rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
     bool is_degraded = state == SERVER_STATE_READY && model_pool_visit(x->server->models, find_degraded, &t); /* it answers all the same */
-    if (state == SERVER_STATE_READY && server_is_draining(x->server)) state = SERVER_STATE_DRAINING; /* an operator's wish */
+    if (state == SERVER_STATE_READY && server_is_draining(x->server)) state = SERVER_STATE_DRAINING;          /* an operator's wish */
     snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
              is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
     reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
@@ -88,10 +88,10 @@ static int append_tiers(base_buffer *b, server_counts *c) {
                               "# TYPE reprise_tokens_total counter\n"
                               "reprise_tokens_total{source=\"computed\"} %" PRIu64 "\nreprise_tokens_total{source=\"ram\"} %" PRIu64
                               "\nreprise_tokens_total{source=\"disk\"} %" PRIu64 "\n"
-                                  "# HELP reprise_hit_ratio Hit rate: share of all prompt tokens served by a tier of the store.\n"
-                                  "# TYPE reprise_hit_ratio gauge\n"
-                                  "reprise_hit_ratio{tier=\"ram\"} %.6f\n"
-                                  "reprise_hit_ratio{tier=\"disk\"} %.6f\n",
+                              "# HELP reprise_hit_ratio Hit rate: share of all prompt tokens served by a tier of the store.\n"
+                              "# TYPE reprise_hit_ratio gauge\n"
+                              "reprise_hit_ratio{tier=\"ram\"} %.6f\n"
+                              "reprise_hit_ratio{tier=\"disk\"} %.6f\n",
                               all - BASE_MIN(ram + disk, all), ram, disk, (double)ram / of, (double)disk / of);
 }
 
@@ -155,12 +155,12 @@ void handle_cache(server_request *x) {
     rp_store_stats t = {.struct_size = sizeof(t)};
     rp_engine_store_stats(x->model->engine, &t);
     server_request_reply_json(x, 200,
-                        json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",
-                                  (json_int_t)t.spans, "bytes", (json_int_t)t.bytes, "used_bytes", (json_int_t)t.used_bytes, "budget_bytes",
-                                  (json_int_t)t.budget_bytes, "disk", "records", (json_int_t)t.disk_spans, "bytes",
-                                  (json_int_t)t.disk_bytes, "budget_bytes", (json_int_t)t.disk_budget_bytes, "unwritten",
-                                  (json_int_t)t.disk_unwritten, "faults", (json_int_t)t.disk_faults, "hits", (json_int_t)t.hits, "misses",
-                                  (json_int_t)t.misses));
+                              json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",
+                                        (json_int_t)t.spans, "bytes", (json_int_t)t.bytes, "used_bytes", (json_int_t)t.used_bytes, "budget_bytes",
+                                        (json_int_t)t.budget_bytes, "disk", "records", (json_int_t)t.disk_spans, "bytes",
+                                        (json_int_t)t.disk_bytes, "budget_bytes", (json_int_t)t.disk_budget_bytes, "unwritten",
+                                        (json_int_t)t.disk_unwritten, "faults", (json_int_t)t.disk_faults, "hits", (json_int_t)t.hits, "misses",
+                                        (json_int_t)t.misses));
 }
 
 void handle_explain(server_request *x) {

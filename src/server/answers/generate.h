@@ -64,30 +64,30 @@ typedef struct server_choice {
 
     /* shared, under the request's lock */
     base_buffer text, tokens, sampled; /* sampled: int32_t, for marks (stream_marks.h) */
-    size_t pending; /* their bytes, as counted by the server */
+    size_t pending;                    /* their bytes, as counted by the server */
     bool done, paused;
 
     /* the engine's thread */
-    uint64_t token_us; /* time of the last token; 0: none yet */
+    uint64_t token_us;       /* time of the last token; 0: none yet */
     tool_finder stop_finder; /* of stop strings in the answer's text; empty before the first one */
     size_t n_stop_finder;    /* bytes of the answer that it has read */
-    int32_t n_resumed; /* tokens that were reported, of those that were sampled before */
+    int32_t n_resumed;       /* tokens that were reported, of those that were sampled before */
 
     /* owned by the I/O thread for a stream, else by the worker that has the request */
     base_buffer taken_text, taken_tokens, taken_sampled;
     bool ended, collected;
     server_piece piece; /* input of the finder */
     tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text (generate_is_parsed) */
-    int32_t n_blocks;    /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not ended */
+    int32_t n_blocks;   /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not ended */
     bool block_is_open, block_is_reasoning;
-    int32_t n_progress;  /* tokens of its prompt that were last reported as done; -1: none yet */
-    bool is_prompt_done; /* nothing more is to be reported of its prompt */
-    int32_t n_events;    /* events sent, if the dialect numbers them */
-    size_t reported_bytes; /* bytes of tokens with reported log-probabilities: text may arrive after its token */
-    base_buffer listed;    /* server_token of the whole answer, if the dialect lists them item by item (responses_logprobs.c) */
+    int32_t n_progress;      /* tokens of its prompt that were last reported as done; -1: none yet */
+    bool is_prompt_done;     /* nothing more is to be reported of its prompt */
+    int32_t n_events;        /* events sent, if the dialect numbers them */
+    size_t reported_bytes;   /* bytes of tokens with reported log-probabilities: text may arrive after its token */
+    base_buffer listed;      /* server_token of the whole answer, if the dialect lists them item by item (responses_logprobs.c) */
     token_place next_listed; /* of a stream: after those that were sent */
-    size_t n_shown;        /* bytes of the answer's text that were sent, if it is not parsed */
-    rp_result *result; /* or NULL and a problem */
+    size_t n_shown;          /* bytes of the answer's text that were sent, if it is not parsed */
+    rp_result *result;       /* or NULL and a problem */
     server_problem problem;
 } server_choice;
 
@@ -116,7 +116,7 @@ typedef struct server_form {
     int (*end)(server_request *x);
     int (*fail)(server_request *x, const server_problem *p); /* within a stream, which ends */
     int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
-    int (*reasoning)(server_request *x, server_choice *c, const server_piece *piece); /* NULL: reasoning is part of the text */
+    int (*reasoning)(server_request *x, server_choice *c, const server_piece *piece);             /* NULL: reasoning is part of the text */
     int (*progress)(server_request *x, server_choice *c, const server_prompt_progress *progress); /* NULL: it has none */
 } server_form;
 

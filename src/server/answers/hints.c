@@ -22,7 +22,7 @@ static const char advice[] = "remove it, or move it after the constant text: int
 /* The volatile piece that contains the first mismatch, or that begins right after it. */
 typedef struct divergent {
     bool is_there;
-    size_t message;  /* index of the message that contains it, or SIZE_MAX: only the text around the mismatch is known */
+    size_t message; /* index of the message that contains it, or SIZE_MAX: only the text around the mismatch is known */
     char text[AROUND_BYTES];
     volatile_piece piece; /* in the message, or in `text` */
 } divergent;

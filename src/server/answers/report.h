@@ -23,7 +23,8 @@ json_t *report_reprise(const server_request *x);
  * fields. Takes ownership of the reply; NULL: out of memory. */
 json_t *report_unknown(const server_request *x, json_t *reply);
 /* Why an answer ended. */
-typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
+typedef enum server_finish { SERVER_FINISH_STOP,
+                             SERVER_FINISH_LENGTH } server_finish;
 server_finish report_finish(const rp_result *r);
 
 /* "openai", "anthropic", ...: the request's dialect. Static. */

@@ -5,7 +5,7 @@
 
 #include "server/http/server_request.h"
 
-#define REPORT_MAX_MESSAGES 64  /* listed one by one */
+#define REPORT_MAX_MESSAGES 64 /* listed one by one */
 #define REPORT_FIRST_CHUNK_BYTES 64
 #define REPORT_CHUNKS_OF_A_SIZE 64  /* the next ones are four times as long */
 #define REPORT_MAX_CHUNKS 256       /* 340 KiB; text after them is not compared */

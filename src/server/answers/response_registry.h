@@ -13,7 +13,7 @@
 #define SERVER_MAX_TENANT_RESPONSES 128
 #define SERVER_MAX_RESPONSE_BYTES ((size_t)4 << 20) /* of one response; a longer one is not stored */
 #define SERVER_MAX_TENANT_RESPONSES_BYTES ((size_t)16 << 20)
-#define SERVER_MAX_RESPONSES_BYTES ((size_t)64 << 20)   /* of all */
+#define SERVER_MAX_RESPONSES_BYTES ((size_t)64 << 20) /* of all */
 
 typedef struct response_registry response_registry;
 

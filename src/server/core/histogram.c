@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-static const uint64_t bounds_us[SERVER_HISTOGRAM_BOUNDS] = {100,    200,    500,     1000,    2000,    5000,     10000,    20000,    50000,    100000,
+static const uint64_t bounds_us[SERVER_HISTOGRAM_BOUNDS] = {100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000,
                                                             200000, 500000, 1000000, 2000000, 5000000, 10000000, 20000000, 50000000, 100000000};
 
 void histogram_add_us(server_histogram *h, uint64_t us) {
@@ -25,6 +25,6 @@ int histogram_append(base_buffer *b, const char *name, const char *help, server_
     count += atomic_load(&h->buckets[SERVER_HISTOGRAM_BOUNDS]);
     if (rc) return rc;
     return base_buffer_printf(b, "reprise_%s_seconds_bucket{le=\"+Inf\"} %" PRIu64 "\nreprise_%s_seconds_sum %.6f\n"
-                              "reprise_%s_seconds_count %" PRIu64 "\n",
+                                 "reprise_%s_seconds_count %" PRIu64 "\n",
                               name, count, name, (double)atomic_load(&h->sum_us) / 1e6, name, count);
 }

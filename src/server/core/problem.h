@@ -40,14 +40,14 @@ typedef enum server_problem_kind {
 #define X(kind, status, type, code, anthropic, gemini) SERVER_##kind,
     SERVER_PROBLEMS(X)
 #undef X
-    SERVER_N_PROBLEMS
+        SERVER_N_PROBLEMS
 } server_problem_kind;
 
 typedef struct server_problem {
     server_problem_kind kind; /* SERVER_FINE: none */
     char field[96];           /* name of the field in the request; "": none */
     char message[RP_ERROR_MESSAGE_BYTES];
-    uint32_t retry_after_ms;  /* 0: no Retry-After */
+    uint32_t retry_after_ms;               /* 0: no Retry-After */
     int64_t prompt_tokens, context_tokens; /* CONTEXT, if the prompt was counted; else 0 */
 } server_problem;
 

@@ -71,7 +71,8 @@ static int anthropic_parse_message(generation *gen, const json_t *message, size_
     server_field_text(&f, "role", &role);
     if (p->kind) return 0;
     /* Claude Code sends its reminders as messages of the system's within the conversation. */
-    rp_role as = strcmp(role, "user") == 0 ? RP_ROLE_USER : strcmp(role, "system") == 0 ? RP_ROLE_SYSTEM : RP_ROLE_ASSISTANT;
+    rp_role as = strcmp(role, "user") == 0 ? RP_ROLE_USER : strcmp(role, "system") == 0 ? RP_ROLE_SYSTEM
+                                                                                        : RP_ROLE_ASSISTANT;
     if (as == RP_ROLE_ASSISTANT && strcmp(role, "assistant") != 0)
         server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user, assistant or system", prefix, role);
     else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
@@ -192,9 +193,8 @@ int anthropic_parse(generation *gen, server_problem *p) {
     gen->has_seed = server_field_seed(&f, "seed", &gen->sampling.seed);
     parse_diagnostics(gen, &f);
     generation_extras(gen, &f);
-    generation_known(gen, &f, SERVER_EXTRA_FIELDS
-                     "model messages diagnostics system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
-                     "cache_control metadata service_tier output_config context_management container inference_geo");
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS "model messages diagnostics system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
+                                                  "cache_control metadata service_tier output_config context_management container inference_geo");
     return (int)p->kind;
 }
 
@@ -237,10 +237,7 @@ static void message_id(const server_request *x, char id[MESSAGE_ID_BYTES]) { snp
 
 /* Where the prompt begins to differ from that of the message before it, whatever was cached. null: nowhere, or that was not asked. */
 static json_t *anthropic_diagnostics(const server_request *x, int64_t n_prompt) {
-    static const char *const names[] = {[FINGERPRINT_MODEL] = "model_changed",      [FINGERPRINT_SYSTEM] = "system_changed",
-                                        [FINGERPRINT_TOOLS] = "tools_changed",      [FINGERPRINT_MESSAGES] = "messages_changed",
-                                        [FINGERPRINT_EFFORT] = "unavailable",       [FINGERPRINT_OTHERS] = "unavailable",
-                                        [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
+    static const char *const names[] = {[FINGERPRINT_MODEL] = "model_changed", [FINGERPRINT_SYSTEM] = "system_changed", [FINGERPRINT_TOOLS] = "tools_changed", [FINGERPRINT_MESSAGES] = "messages_changed", [FINGERPRINT_EFFORT] = "unavailable", [FINGERPRINT_OTHERS] = "unavailable", [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
     if (!x->gen->compared_id) return json_null();
     const fingerprint_comparison found = request_fingerprint_compare(x, x->gen->compared_id, n_prompt);
     BASE_ASSERT((size_t)found.difference < BASE_ARRAY_LEN(names));
@@ -292,8 +289,8 @@ static int anthropic_report_piece(server_request *x, server_choice *c, const ser
     if (rc) return rc;
     BASE_ASSERT(c->block_is_open && !c->block_is_reasoning && c->n_blocks > 0);
     return server_request_frame(x, "content_block_delta",
-                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                    "text_delta", "text", base_json_string(piece->text, piece->n)));
+                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                          "text_delta", "text", base_json_string(piece->text, piece->n)));
 }
 
 static int anthropic_close_choice(server_request *x, server_choice *c) {

@@ -61,7 +61,7 @@ static bool is_thinking(const json_t *block) { return is_block(block, "thinking"
 
 /* The blocks of one type. */
 static void anthropic_tools_each(generation *gen, const json_t *content, const char *type, const char *name,
-                 void (*add)(generation *gen, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
+                                 void (*add)(generation *gen, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
     for (size_t i = 0; i < json_array_size(content) && !p->kind; i++) {
         char prefix[96];
         snprintf(prefix, sizeof(prefix), "%.64s.%zu.", name, i);
@@ -70,7 +70,8 @@ static void anthropic_tools_each(generation *gen, const json_t *content, const c
 }
 
 void anthropic_add_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
-    const char *other = role == RP_ROLE_ASSISTANT ? "tool_use" : role == RP_ROLE_USER ? "tool_result" : "";
+    const char *other = role == RP_ROLE_ASSISTANT ? "tool_use" : role == RP_ROLE_USER ? "tool_result"
+                                                                                      : "";
     json_t *texts = json_is_array(content) ? json_array() : NULL;
     size_t before = gen->n_messages, n = json_array_size(content);
     if (!texts) {
@@ -183,7 +184,7 @@ static int begin_block(server_request *x, server_choice *c, json_t *block) {
     BASE_ASSERT(!c->block_is_open && !c->block_is_reasoning);
     c->block_is_open = true;
     return server_request_frame(x, "content_block_start",
-                          json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", (int)c->n_blocks++, "content_block", block));
+                                json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", (int)c->n_blocks++, "content_block", block));
 }
 
 int anthropic_begin_text(server_request *x, server_choice *c) { return begin_block(x, c, text_block(json_string(""))); }
@@ -228,6 +229,6 @@ int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, c
     }
     BASE_ASSERT(event == TOOL_ARGUMENTS && c->block_is_open && !c->block_is_reasoning);
     return server_request_frame(x, "content_block_delta",
-                          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                    "input_json_delta", "partial_json", base_json_string(bytes, n)));
+                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                          "input_json_delta", "partial_json", base_json_string(bytes, n)));
 }

@@ -13,18 +13,18 @@
 #include "base/buffer.h"
 #include "server/http/routing.h"
 
-#define SERVER_MAX_CONTENTS 4096                        /* of all tenants */
+#define SERVER_MAX_CONTENTS 4096 /* of all tenants */
 #define SERVER_MAX_TENANT_CONTENTS 256
 #define SERVER_MAX_TENANT_CONTENTS_BYTES ((size_t)64 << 20)
-#define SERVER_MAX_CONTENTS_BYTES ((size_t)256 << 20)   /* of their JSON */
+#define SERVER_MAX_CONTENTS_BYTES ((size_t)256 << 20) /* of their JSON */
 #define SERVER_CONTENT_ID_BYTES 56
-#define SERVER_CONTENT_NAME_BYTES 520                   /* displayName: 128 characters */
+#define SERVER_CONTENT_NAME_BYTES 520 /* displayName: 128 characters */
 
 typedef struct registry_content {
-    uint64_t number;                        /* rising: the order of creation */
+    uint64_t number; /* rising: the order of creation */
     char id[SERVER_CONTENT_ID_BYTES];
     char display_name[SERVER_CONTENT_NAME_BYTES]; /* "" none */
-    char model[SERVER_MODEL_NAME_BYTES];    /* that computed it */
+    char model[SERVER_MODEL_NAME_BYTES];          /* that computed it */
     int64_t created, updated, expires;
     int64_t n_tokens;
 } registry_content;

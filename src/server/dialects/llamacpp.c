@@ -24,7 +24,7 @@ static void parse_length(generation *gen, const server_fields *f, const char *na
 
 #define COMPLETION_FIELDS \
     SERVER_EXTRA_FIELDS "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias " \
-    "json_schema n_cmpl cache_prompt n_cache_reuse model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
+                        "json_schema n_cmpl cache_prompt n_cache_reuse model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
 
 /* Tokens that are computed again after an edit: some quality for little time (docs/scheduling.md). */
 #define RECOMPUTED_AFTER_EDIT 32
@@ -144,7 +144,8 @@ static json_t *llamacpp_probabilities(const server_request *x, const rp_result *
 /* content: the content of this message; takes ownership. */
 static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, json_t *content) {
     const rp_result *r = c->result;
-    const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";
+    const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word"
+                                                                                    : "eos";
     json_t *word = json_string(r->stop ? r->stop : "");
     json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
                             "id_slot", 0, "stop", 1, "model", server_request_model(x), "tokens_predicted", (int)r->n_tokens,
@@ -179,8 +180,8 @@ static json_t *llamacpp_whole(server_request *x) {
 static int llamacpp_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     if (piece->n == 0) return 0;
     return server_request_frame(x, NULL,
-                          json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", base_json_string(piece->text, piece->n),
-                                    "stop", 0, "id_slot", 0));
+                                json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", base_json_string(piece->text, piece->n),
+                                          "stop", 0, "id_slot", 0));
 }
 
 static int llamacpp_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
@@ -195,8 +196,8 @@ static int llamacpp_close_choice(server_request *x, server_choice *c) { return s
 static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
 
 #define LLAMACPP_FORM(parser) \
-    {.parse = (parser), .whole = llamacpp_whole, .piece = llamacpp_report_piece, .close = llamacpp_close_choice, .fail = llamacpp_fail_stream, \
-     .progress = llamacpp_report_progress}
+    { .parse = (parser), .whole = llamacpp_whole, .piece = llamacpp_report_piece, .close = llamacpp_close_choice, .fail = llamacpp_fail_stream, \
+      .progress = llamacpp_report_progress }
 
 static const server_form form = LLAMACPP_FORM(llamacpp_parse_completion), infill_form = LLAMACPP_FORM(llamacpp_parse_infill);
 

@@ -15,7 +15,8 @@ int openai_parse_text(generation *gen, server_problem *p);
 
 /* The dialects nest differently: chat has {"type": "function", "function": {...}}, responses has {"type":
  * "function", ...}. */
-typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
+typedef enum openai_nesting { OPENAI_NESTED,
+                              OPENAI_FLAT } openai_nesting;
 
 /* Tools of this namespace have no prefix. */
 #define OPENAI_DEFAULT_NAMESPACE "functions"

@@ -125,7 +125,7 @@ int openai_parse_chat(generation *gen, server_problem *p) {
     llamacpp_parse_cache(gen, &f);
     openai_refuse(&f, unknown);
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
-                              "parallel_tool_calls response_format json_schema return_progress n_cache_reuse functions function_call audio modalities verbosity");
+                                                   "parallel_tool_calls response_format json_schema return_progress n_cache_reuse functions function_call audio modalities verbosity");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     BASE_ASSERT(p->kind || gen->n_messages > 0); /* each of them was added, or refused */
     if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)

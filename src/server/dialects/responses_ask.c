@@ -185,10 +185,9 @@ int responses_parse(generation *gen, server_problem *p) {
     if (text) openai_parse_format(gen, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);
-    generation_known(gen, &f, SERVER_EXTRA_FIELDS
-                     "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
-                     "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
-                     "prompt_cache_retention prompt_cache_options include reasoning max_tool_calls top_logprobs client_metadata");
+    generation_known(gen, &f, SERVER_EXTRA_FIELDS "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
+                                                  "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
+                                                  "prompt_cache_retention prompt_cache_options include reasoning max_tool_calls top_logprobs client_metadata");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }

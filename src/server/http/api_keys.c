@@ -56,8 +56,7 @@ static bool parse_rights(char *text, unsigned *out) {
     static const struct {
         const char *name;
         unsigned right;
-    } names[] = {{"request", SERVER_REQUEST}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE},
-                 {"priority", SERVER_PRIORITY}};
+    } names[] = {{"request", SERVER_REQUEST}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE}, {"priority", SERVER_PRIORITY}};
     char *rest = text;
     *out = 0;
     for (char *word; (word = strtok_r(rest, ",", &rest));) {
@@ -96,7 +95,8 @@ static bool parse_kv_format(const char *text, const char **out) {
 }
 
 static bool parse_reuse(const char *text, const char **out) {
-    *out = strcmp(text, "on") == 0 ? "on" : strcmp(text, "modular") == 0 ? "modular" : NULL;
+    *out = strcmp(text, "on") == 0 ? "on" : strcmp(text, "modular") == 0 ? "modular"
+                                                                         : NULL;
     return *out != NULL;
 }
 

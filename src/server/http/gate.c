@@ -28,10 +28,10 @@
 #include "server/http/http_stream.h"
 
 #define EVENTS 64
-#define ACCEPTS 16      /* at most, before others are looked at */
-#define TICK_MS 100     /* how often deadlines are looked at, while there are some */
-#define LINGER_MS 1000  /* for a client to read the end of an answer and to close, after we have */
-#define STOP_MS 2000    /* the same, of all of them, when the server ends */
+#define ACCEPTS 16              /* at most, before others are looked at */
+#define TICK_MS 100             /* how often deadlines are looked at, while there are some */
+#define LINGER_MS 1000          /* for a client to read the end of an answer and to close, after we have */
+#define STOP_MS 2000            /* the same, of all of them, when the server ends */
 #define PAIR_BYTES (64 << 10)   /* of the kernel, in a socketpair */
 #define CLIENT_BYTES (64 << 10) /* the kernel's send buffer per client: further bytes wait, counted, in the server */
 
@@ -41,36 +41,38 @@ typedef struct gate_link gate_link;
 typedef struct gate_end {
     gate_link *link; /* NULL: no link's: the listening socket, the daemon, or the wake */
     int fd;
-    uint32_t events; /* asked for */
+    uint32_t events;   /* asked for */
     bool is_unwatched; /* epoll does not have it: the other side has closed, which epoll would report without end */
 } gate_end;
 
 struct gate_link {
-    BASE_LINKS(gate_link) links; /* in `links` or `dead` */
+    BASE_LINKS(gate_link)
+    links; /* in `links` or `dead` */
     gate_end client, inner;
     http_stream stream;
-    base_buffer in;   /* bytes from the client, not passed on yet */
-    size_t in_at;     /* bytes of it already passed on */
-    size_t in_good;   /* bytes after in_at that may be passed on */
-    base_buffer out;  /* bytes from the daemon, not sent to the client yet */
+    base_buffer in;  /* bytes from the client, not passed on yet */
+    size_t in_at;    /* bytes of it already passed on */
+    size_t in_good;  /* bytes after in_at that may be passed on */
+    base_buffer out; /* bytes from the daemon, not sent to the client yet */
     size_t out_at;
     uint64_t linger_until_us; /* lingers until then after the daemon's close; 0: open */
     int unread;               /* bytes in the kernel that the client had not read when that was set */
-    bool client_ended; /* it sends no more */
-    bool refused;      /* no further bytes of the client are passed on */
-    bool inner_ended;  /* the daemon has closed it, or the gate has passed on the client's end */
-    bool daemon_done;  /* the daemon has closed it */
-    bool dead;         /* closed; freed when this round's events are over */
+    bool client_ended;        /* it sends no more */
+    bool refused;             /* no further bytes of the client are passed on */
+    bool inner_ended;         /* the daemon has closed it, or the gate has passed on the client's end */
+    bool daemon_done;         /* the daemon has closed it */
+    bool dead;                /* closed; freed when this round's events are over */
 };
 
 struct server_gate {
     int epoll;
     gate_end listener, daemon_end, wake;
-    struct MHD_Daemon *daemon; /* NULL: it is stopped */
+    struct MHD_Daemon *daemon;      /* NULL: it is stopped */
     const struct MHD_Daemon *is_of; /* the same, for comparing, for ever */
     int max_connections, n_links, n_lingering;
     bool paused; /* nobody is accepted: there are as many as may be, or no descriptors */
-    BASE_LIST(gate_link) links, dead;
+    BASE_LIST(gate_link)
+    links, dead;
     pthread_t thread;
     bool has_thread;
     _Atomic bool stopping, woken; /* woken: `wake` has been written to since it was read */
@@ -202,7 +204,9 @@ static void link_forward(server_gate *g, gate_link *l) {
     }
     BASE_ASSERT(l->in_at == 0 && l->in_good <= l->in.len);
     if (l->client_ended && !blocked) inner_end(l);
-    server_gate_end_change(g, &l->client, (l->client_ended ? 0 : blocked ? (uint32_t)EPOLLRDHUP : (uint32_t)EPOLLIN) | (l->out.len > 0 ? (uint32_t)EPOLLOUT : 0));
+    server_gate_end_change(g, &l->client, (l->client_ended ? 0 : blocked ? (uint32_t)EPOLLRDHUP
+                                                                         : (uint32_t)EPOLLIN) |
+                                              (l->out.len > 0 ? (uint32_t)EPOLLOUT : 0));
     server_gate_end_change(g, &l->inner, (l->out.len > 0 || l->daemon_done ? 0 : (uint32_t)EPOLLIN) | (blocked ? (uint32_t)EPOLLOUT : 0));
 }
 
@@ -406,11 +410,9 @@ int gate_new(server_gate **out, int listen_fd, struct MHD_Daemon *daemon, int ma
         MHD_stop_daemon(daemon);
         return base_fail_memory(err, sizeof(*g), "a listening socket");
     }
-    *g = (server_gate){.epoll = epoll_create1(EPOLL_CLOEXEC), .listener = {NULL, listen_fd, 0, false}, .daemon_end = {NULL, info ? info->epoll_fd : -1, 0, false},
-                       .wake = {NULL, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0, false}, .daemon = daemon, .is_of = daemon, .max_connections = max_connections};
+    *g = (server_gate){.epoll = epoll_create1(EPOLL_CLOEXEC), .listener = {NULL, listen_fd, 0, false}, .daemon_end = {NULL, info ? info->epoll_fd : -1, 0, false}, .wake = {NULL, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0, false}, .daemon = daemon, .is_of = daemon, .max_connections = max_connections};
     if (g->epoll >= 0 && g->wake.fd >= 0 && end_watch(g, &g->listener, EPOLLIN) && end_watch(g, &g->daemon_end, EPOLLIN) &&
-        end_watch(g, &g->wake, EPOLLIN))
-    {
+        end_watch(g, &g->wake, EPOLLIN)) {
         *out = g; /* the first request may come, and be resumed, before this function returns */
         g->has_thread = pthread_create(&g->thread, NULL, gate_main, g) == 0;
     }

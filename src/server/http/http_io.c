@@ -69,7 +69,8 @@ static bool asks_options(const server_request *x) { return strcmp(x->method, "OP
 
 static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
-    const char *streamed = x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream";
+    const char *streamed = x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson"
+                                                                       : "text/event-stream";
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? streamed : x->content_type);
     if (x->is_stream && x->relay && x->relay->has_marks) add_header(r, CLUSTER_MARKS_HEADER, "1");
     if (x->relay && relay_refusal(x)) add_header(r, CLUSTER_REFUSAL_HEADER, cluster_refusal_value(relay_refusal(x)));
@@ -355,7 +356,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
 }
 
 static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
-                               const char *upload_data, size_t *upload_data_size, void **request) {
+                                      const char *upload_data, size_t *upload_data_size, void **request) {
     server_request *x = *request;
     (void)version;
     if (!x) return begin_exchange(cls, connection, url, method, request);

@@ -28,10 +28,15 @@
 #define HTTP_MAX_FIELDS 128              /* of a head; browsers send 20 */
 #define HTTP_MAX_ARGUMENTS 128           /* of a query: libmicrohttpd has no memory, and no reply, for thousands */
 #define HTTP_MAX_TRAILER ((size_t)8 << 10)
-#define HTTP_MAX_AUTHORITY 320 /* of an absolute target: a name, and a port */
+#define HTTP_MAX_AUTHORITY 320           /* of an absolute target: a name, and a port */
 #define HTTP_REFUSED "x-reprise-refused" /* a field that no client may send: carries a refusal to the handler that replies (gate.h) */
 
-typedef enum http_state { HTTP_HEAD, HTTP_BODY, HTTP_SIZE, HTTP_DATA, HTTP_DATA_END, HTTP_TRAILER } http_state;
+typedef enum http_state { HTTP_HEAD,
+                          HTTP_BODY,
+                          HTTP_SIZE,
+                          HTTP_DATA,
+                          HTTP_DATA_END,
+                          HTTP_TRAILER } http_state;
 
 typedef struct http_stream {
     http_state state;

@@ -24,10 +24,10 @@
 #include "server/http/server_internal.h"
 
 #define BACKLOG 1024
-#define FIRST_INHERITED 3         /* the first that LISTEN_FDS counts */
+#define FIRST_INHERITED 3             /* the first that LISTEN_FDS counts */
 #define HEAD_BYTES ((size_t)64 << 10) /* libmicrohttpd's memory per connection: a head, and its receive and send buffers */
 #define CLUSTER_STALL_S 900u          /* a router takes nothing of a stream while its client has 256 KiB to read: it watches its clients itself */
-#define FULL_CONNECTIONS 64       /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
+#define FULL_CONNECTIONS 64           /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
 
 static server_listener *next_listener(server_listeners *l, rp_error *err) {
     BASE_ASSERT(l->n >= 0 && l->n <= SERVER_MAX_LISTENERS);
@@ -131,7 +131,8 @@ static int count_inherited(void) {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
     if (!pid || !n || strtol(pid, NULL, 10) != (long)getpid()) return 0;
     long count = strtol(n, NULL, 10);
-    return count > 0 && count <= SERVER_MAX_LISTENERS ? (int)count : count > 0 ? SERVER_MAX_LISTENERS + 1 : 0;
+    return count > 0 && count <= SERVER_MAX_LISTENERS ? (int)count : count > 0 ? SERVER_MAX_LISTENERS + 1
+                                                                               : 0;
 }
 
 static int open_inherited(server_listeners *l, int n, rp_error *err) {

@@ -8,7 +8,6 @@
 
 #include "reprise_server.h"
 
-
 #define SERVER_MAX_LISTENERS 8
 #define SERVER_ADDRESS_BYTES 160
 

@@ -135,7 +135,8 @@ void request_check_host(server_request *x) {
     const char *host = server_request_header(x, MHD_HTTP_HEADER_HOST);
     if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host)) return; /* HTTP/1.0 may have none; browsers send one */
     server_fail(&x->problem, SERVER_HOST, NULL, "unknown host name '%.100s': if it is correct, add it to the server's "
-                                                "host_names (reprise serve --host-name %.*s)", host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
+                                                "host_names (reprise serve --host-name %.*s)",
+                host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
 }
 
 void request_check_origin(server_request *x) {
@@ -146,7 +147,8 @@ void request_check_origin(server_request *x) {
     if (origin)
         server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of the origin '%.100s' are not allowed: to allow "
                                                       "them, set the server's cors_origin (reprise serve --cors "
-                                                      "%.100s)", origin, strcmp(origin, "null") == 0 ? "'*'" : origin);
+                                                      "%.100s)",
+                    origin, strcmp(origin, "null") == 0 ? "'*'" : origin);
     else server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of other sites are not allowed (Sec-Fetch-Site: %.20s)", site);
 }
 

@@ -30,7 +30,7 @@
 #include "server/http/watchdog.h"
 #include "server/http/work_queue.h"
 
-#define SERVER_NAME_BYTES 128      /* of the {name} in a path */
+#define SERVER_NAME_BYTES 128 /* of the {name} in a path */
 #define SERVER_ID_BYTES 40
 #define SERVER_PAGE_TAG_BYTES 24
 #define SERVER_TRACEPARENT_BYTES 56
@@ -39,7 +39,14 @@
 typedef struct rp_server rp_server;
 
 typedef enum server_stage {
-    SERVER_READING, SERVER_QUEUED, SERVER_HANDLING, SERVER_RUNNING, SERVER_FINISHING, SERVER_REPLYING, SERVER_STREAMING, SERVER_CLOSED,
+    SERVER_READING,
+    SERVER_QUEUED,
+    SERVER_HANDLING,
+    SERVER_RUNNING,
+    SERVER_FINISHING,
+    SERVER_REPLYING,
+    SERVER_STREAMING,
+    SERVER_CLOSED,
 } server_stage;
 
 /* Progress of a worker that works while its stream is sent. */
@@ -53,25 +60,25 @@ struct server_request;
 /* Operations of the part that answers: an engine's jobs (generation/generate.c), or nodes (route/route_answers.c). Those after the first do
  * nothing for a request without an answer. */
 typedef struct server_answer_ops {
-    int (*begin)(struct server_request *x);   /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
+    int (*begin)(struct server_request *x);                                  /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
                                                  answers are under way, and the request is no longer the worker's; else a problem's kind */
-    void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
-    void (*assist)(struct server_request *x); /* worker, while the request streams: what the stream needs before it goes on
+    void (*finish)(struct server_request *x);                                /* worker, FINISHING: all jobs have ended: their results become the reply */
+    void (*assist)(struct server_request *x);                                /* worker, while the request streams: what the stream needs before it goes on
                                                  (server_request_ask_worker). NULL: it never asks */
-    void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
-    void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
-    void (*free)(struct server_request *x);   /* frees the choices, jobs first */
+    void (*look)(struct server_request *x, uint64_t keep_alive_us);          /* the watchdog's thread: resumes or keeps alive a stream */
+    void (*cancel)(struct server_request *x);                                /* any thread, locked: cancels the jobs */
+    void (*free)(struct server_request *x);                                  /* frees the choices, jobs first */
     int (*pin)(struct server_request *x, const char *id, const char *field); /* worker: what the request names with this id, in that field (or
                                                  NULL), is on another server, which alone gets the request. A problem's kind. NULL: all is here */
 } server_answer_ops;
 
 /* What http/ asks of the layers above it; server.c has the table. */
 typedef struct server_layers {
-    int (*open)(struct server_request *x);   /* I/O thread: makes the parts of a new request that they own. RP_ERR_MEMORY */
-    void (*close)(struct server_request *x); /* frees them, jobs first */
-    bool (*head)(struct server_request *x);  /* I/O thread: its head is there: is it a router's, and signed? false: no memory */
-    void (*body)(struct server_request *x);  /* I/O thread: its body is complete: is the signature right? */
-    void (*changed)(rp_server *s);           /* any thread: tells routers that the state or the uploaded schemas have changed */
+    int (*open)(struct server_request *x);        /* I/O thread: makes the parts of a new request that they own. RP_ERR_MEMORY */
+    void (*close)(struct server_request *x);      /* frees them, jobs first */
+    bool (*head)(struct server_request *x);       /* I/O thread: its head is there: is it a router's, and signed? false: no memory */
+    void (*body)(struct server_request *x);       /* I/O thread: its body is complete: is the signature right? */
+    void (*changed)(rp_server *s);                /* any thread: tells routers that the state or the uploaded schemas have changed */
     int (*metrics)(base_buffer *b, rp_server *s); /* worker: appends the metrics of models and nodes. Not 0: no memory */
 } server_layers;
 
@@ -80,28 +87,28 @@ typedef struct server_request {
     struct MHD_Connection *connection;
     server_peer *peer;
     server_work work;
-    const server_route *route; /* NULL: none */
+    const server_route *route;               /* NULL: none */
     json_t *(*say)(const server_problem *p); /* the dialect of its errors */
-    server_key *key;           /* of the client; NULL: an open route, or an invalid key */
-    char id[SERVER_ID_BYTES]; /* unique */
-    char method[16], path[256]; /* for the log; cut */
-    char name[SERVER_NAME_BYTES]; /* the {name} of the route */
+    server_key *key;                         /* of the client; NULL: an open route, or an invalid key */
+    char id[SERVER_ID_BYTES];                /* unique */
+    char method[16], path[256];              /* for the log; cut */
+    char name[SERVER_NAME_BYTES];            /* the {name} of the route */
     uint64_t start_us;
     uint64_t arrived_us, handled_us; /* arrival of its last byte; start of its handling */
 
     base_budget *memory; /* of the request (request_memory.h); NULL: no key was needed, or none was valid */
     base_buffer body;
-    uint64_t body_bytes; /* received, stored or not */
+    uint64_t body_bytes;     /* received, stored or not */
     content_codings codings; /* of the body, until a worker decodes it */
-    bool is_active;      /* does it hold up a shutdown? */
+    bool is_active;          /* does it hold up a shutdown? */
 
     server_problem problem;
     int status; /* of the reply */
     const char *content_type;
     char page_tag[SERVER_PAGE_TAG_BYTES]; /* ETag of the page's file in the reply; "": none */
-    char allow[SERVER_ALLOW_BYTES]; /* allowed methods of the path, for 405; or "" */
-    base_buffer reply; /* complete, or frames that the client has not read */
-    size_t reply_at;   /* bytes of reply already sent */
+    char allow[SERVER_ALLOW_BYTES];       /* allowed methods of the path, for 405; or "" */
+    base_buffer reply;                    /* complete, or frames that the client has not read */
+    size_t reply_at;                      /* bytes of reply already sent */
     bool is_stream, stream_began, stream_ended;
     bool is_lines; /* the stream is lines of JSON (NDJSON), not server-sent events */
     bool is_bytes; /* it is of content_type, neither of them */
@@ -114,22 +121,22 @@ typedef struct server_request {
         int64_t prompt_tokens, cached_tokens, answer_tokens;
     } answer; /* of a finished answer, for on_request */
 
-    bool has_parted;            /* it is no user of its model any more (model_pool_part) */
-    struct server_model *model; /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
+    bool has_parted;                      /* it is no user of its model any more (model_pool_part) */
+    struct server_model *model;           /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;
     struct server_request *next_waiting; /* of those that wait for the model */
-    struct server_model *turn; /* of which its worker has a turn (model_pool.h); NULL: none */
-    json_t *root;              /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
-    struct generation *gen;     /* what it asks for (prompt/generation.h); owned by request_work.c */
-    struct server_answers *answers; /* its jobs and what they have written (answers/generate.h); likewise */
+    struct server_model *turn;           /* of which its worker has a turn (model_pool.h); NULL: none */
+    json_t *root;                        /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
+    struct generation *gen;              /* what it asks for (prompt/generation.h); owned by request_work.c */
+    struct server_answers *answers;      /* its jobs and what they have written (answers/generate.h); likewise */
 
-    struct server_relay *relay; /* of a request on the cluster's port (request_relay.h); NULL: it came on another one */
+    struct server_relay *relay;   /* of a request on the cluster's port (request_relay.h); NULL: it came on another one */
     struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
     int (*take_piece)(struct server_request *x);
-    void *taken;                  /* what `take` appends from, of a reply in pieces (server_request_reply_pieces), owned; NULL: none */
+    void *taken; /* what `take` appends from, of a reply in pieces (server_request_reply_pieces), owned; NULL: none */
 
     struct route_request *routed; /* of a router: what nodes do for it (route/route_internal.h); NULL: nothing */
     int32_t only_node;            /* the node that has what the request names; -1: any */
@@ -140,14 +147,14 @@ typedef struct server_request {
     server_stage stage;
     uint64_t stage_us; /* since when it is QUEUED, HANDLING, RUNNING or FINISHING */
     bool suspended;
-    bool gone;       /* the client has disconnected, or the server is stopping */
-    bool has_news;   /* a stream has something to send */
-    bool is_idle;    /* no output for the keep-alive interval: a comment is due */
-    uint64_t reported_us; /* time of the last frame of a stream */
-    bool has_jobs;   /* some may run: a worker frees the request */
-    bool held;       /* a worker continues while the request streams, or will, until server_request_release */
+    bool gone;                /* the client has disconnected, or the server is stopping */
+    bool has_news;            /* a stream has something to send */
+    bool is_idle;             /* no output for the keep-alive interval: a comment is due */
+    uint64_t reported_us;     /* time of the last frame of a stream */
+    bool has_jobs;            /* some may run: a worker frees the request */
+    bool held;                /* a worker continues while the request streams, or will, until server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */
-    rp_job *encoding;        /* the job that a worker waits for; NULL: none. Cancelled with the request */
+    rp_job *encoding;         /* the job that a worker waits for; NULL: none. Cancelled with the request */
 } server_request;
 
 /* Locked. */

@@ -18,10 +18,10 @@
  * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
 #define SERVER_UNLIMITED_TOKENS 16384
 
-#define SERVER_MAX_CHOICES 128  /* answers to one request, of all prompts together */
+#define SERVER_MAX_CHOICES 128     /* answers to one request, of all prompts together */
 #define SERVER_MAX_EMBEDDINGS 2048 /* texts to embed of one request */
 #define SERVER_MAX_BIAS 1024
-#define SERVER_MAX_PARTS 65536  /* of a message's content */
+#define SERVER_MAX_PARTS 65536                     /* of a message's content */
 #define SERVER_MAX_JOINED_BYTES ((size_t)64 << 20) /* of a content's parts together */
 #define SERVER_MAX_PROMPT_TOKENS ((size_t)1 << 24) /* given as ids */
 
@@ -57,20 +57,20 @@ typedef struct server_prompt {
 
 /* A form of the answer in vLLM's fields (guided.h): at most one of schema, grammar, form.regex and form.choices. */
 typedef struct server_guided {
-    const char *field;        /* that asks for it: "guided_regex", "structured_outputs.regex"; NULL: none */
-    bool json_object;         /* any JSON object */
-    const json_t *schema;     /* of JSON */
+    const char *field;    /* that asks for it: "guided_regex", "structured_outputs.regex"; NULL: none */
+    bool json_object;     /* any JSON object */
+    const json_t *schema; /* of JSON */
     const char *grammar;
-    json_t *owned;            /* a schema that was given as text; a reference */
+    json_t *owned; /* a schema that was given as text; a reference */
 } server_guided;
 
 /* What an infill is made of, beside the prompts, which are the texts before the gap. */
 typedef struct server_infill {
     bool wanted;
-    const char *suffix;       /* after the gap; not NULL if it is wanted */
+    const char *suffix; /* after the gap; not NULL if it is wanted */
     size_t n_suffix;
-    const char *begun;        /* the beginning of the answer */
-    const json_t *files;      /* an array of {"filename", "text"}; NULL: none */
+    const char *begun;   /* the beginning of the answer */
+    const json_t *files; /* an array of {"filename", "text"}; NULL: none */
 } server_infill;
 
 /* Content of a message that is not plain text, or that is a part of its own: input of prompt/conversation_prompt.h. */
@@ -83,9 +83,9 @@ typedef enum server_part_kind {
 
 typedef struct server_part {
     server_part_kind kind;
-    size_t message;    /* its index */
-    size_t begin, end; /* in its text */
-    size_t order;      /* among parts at one place (tools.c) */
+    size_t message;            /* its index */
+    size_t begin, end;         /* in its text */
+    size_t order;              /* among parts at one place (tools.c) */
     const char *pml;           /* PML: the document */
     const char *schema, *name; /* MODULE: and the module's path, "plan/miami" */
     const json_t *args;        /* MODULE: an object, or NULL */
@@ -93,12 +93,12 @@ typedef struct server_part {
 
 /* What a request for embeddings, or for the order of documents, asks for (embedding_request.h). */
 typedef struct generation_embedding {
-    rp_pooling pooling;   /* OFF: the request is for answers */
-    int32_t dimensions;   /* 0: all */
-    bool raw;             /* not scaled to length 1 */
-    bool cuts;            /* texts that are too long lose their end */
+    rp_pooling pooling; /* OFF: the request is for answers */
+    int32_t dimensions; /* 0: all */
+    bool raw;           /* not scaled to length 1 */
+    bool cuts;          /* texts that are too long lose their end */
     bool base64;
-    const char *query;    /* of a rerank; NULL: none */
+    const char *query; /* of a rerank; NULL: none */
     const json_t *documents;
     int32_t top_n;
     bool returns_documents, raw_scores; /* raw_scores: as the rank head gives them, not from 0 to 1 */
@@ -116,7 +116,9 @@ typedef struct generation_noise {
 } generation_noise;
 
 /* What of a conversation is marked for the cache: everything up to the last mark. */
-typedef enum server_mark { SERVER_MARK_ANY, SERVER_MARK_LONG /* kept for an hour */, SERVER_N_MARKS } server_mark;
+typedef enum server_mark { SERVER_MARK_ANY,
+                           SERVER_MARK_LONG /* kept for an hour */,
+                           SERVER_N_MARKS } server_mark;
 typedef struct generation_marked {
     size_t n_messages; /* up to the last one with a mark; 0: none */
     bool has_tools;    /* the tool definitions have one */
@@ -132,27 +134,27 @@ typedef struct generation {
     rp_message *messages;
     size_t n_messages, cap_messages;
     bool continues_last;
-    size_t stable_bytes;    /* of the first message: text moved to its end starts here (agent_noise.h); 0: none */
+    size_t stable_bytes; /* of the first message: text moved to its end starts here (agent_noise.h); 0: none */
     bool noise_settled;
     generation_noise noise[SERVER_MAX_NOISE]; /* what agent_noise.h moved or left out */
     size_t n_noise;
     generation_marked marked[SERVER_N_MARKS]; /* what cache_control marks (Anthropic) */
-    server_part *parts;     /* by message, then by place */
+    server_part *parts;                       /* by message, then by place */
     size_t n_parts, cap_parts;
-    int32_t n_split;        /* of them: between separators (document_split.h) */
-    bool has_markup;        /* some parts are PML or modules */
-    uint64_t steps_left;        /* of the model's template, for all renderings of the request */
-    rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
-    chat_style rendered_style;  /* of `rendered` */
-    size_t rendered_first;      /* the first message in it, besides leading system messages */
-    json_t *template_hint;      /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
-    uint32_t *rendered_sources; /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */
+    int32_t n_split;                  /* of them: between separators (document_split.h) */
+    bool has_markup;                  /* some parts are PML or modules */
+    uint64_t steps_left;              /* of the model's template, for all renderings of the request */
+    rp_template_text *rendered;       /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
+    chat_style rendered_style;        /* of `rendered` */
+    size_t rendered_first;            /* the first message in it, besides leading system messages */
+    json_t *template_hint;            /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
+    uint32_t *rendered_sources;       /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */
     rp_rendered_turn *rendered_turns; /* [n_rendered_turns] its messages; owned */
     size_t n_rendered_turns;
     server_prompt *prompts; /* of completions: each gets n answers */
     size_t n_prompts, cap_prompts;
     const char *pml;
-    rp_builder *built;       /* built from parts; owned */
+    rp_builder *built;        /* built from parts; owned */
     const char *built_schema; /* the name of its schema; NULL: its modules are its documents */
 
     answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server before the prompt is made */
@@ -168,26 +170,26 @@ typedef struct generation {
     bool special_text; /* the model's marks are control tokens: rp_request.special_text; set with the form's convention */
 
     /* Reasoning, for the template. */
-    const char *reasoning_effort; /* NULL: not given */
-    int32_t thinking_tokens;      /* budget; -1: not given */
+    const char *reasoning_effort;  /* NULL: not given */
+    int32_t thinking_tokens;       /* budget; -1: not given */
     const json_t *template_kwargs; /* chat_template_kwargs, an object; NULL: none */
-    bool hides_reasoning;         /* the client wants no reasoning in the answer; it is counted in any case */
-    chat_reasoning *reasonings; /* by rising message */
+    bool hides_reasoning;          /* the client wants no reasoning in the answer; it is counted in any case */
+    chat_reasoning *reasonings;    /* by rising message */
     size_t n_reasonings, cap_reasonings;
 
     generation_embedding embedding;
 
     const char *unknown[SERVER_MAX_UNKNOWN]; /* names of unknown fields: "stream_options.x" */
-    size_t n_unknown;       /* may exceed the array */
+    size_t n_unknown;                        /* may exceed the array */
     const char *ignored[SERVER_MAX_UNKNOWN]; /* known things that are left out: "tools[3] of type 'web_search'" */
-    size_t n_ignored;       /* likewise */
+    size_t n_ignored;                        /* likewise */
 
-    const char *model;      /* NULL: any */
-    size_t n_earlier;       /* items of the input that come from the answer before it (kept_answers.h) */
-    const char *cache_salt; /* NULL: none */
-    bool is_diagnosed;          /* its fingerprint is kept for later requests (request_fingerprint.h) */
-    const char *compared_id;    /* the answer whose request it is compared with; NULL: none */
-    struct request_fingerprint *fingerprint; /* NULL: not made; owned */
+    const char *model;                                                      /* NULL: any */
+    size_t n_earlier;                                                       /* items of the input that come from the answer before it (kept_answers.h) */
+    const char *cache_salt;                                                 /* NULL: none */
+    bool is_diagnosed;                                                      /* its fingerprint is kept for later requests (request_fingerprint.h) */
+    const char *compared_id;                                                /* the answer whose request it is compared with; NULL: none */
+    struct request_fingerprint *fingerprint;                                /* NULL: not made; owned */
     char session[SERVER_SESSION_NAME], parent_session[SERVER_SESSION_NAME]; /* hashes of their names (client_session.h); "": none */
     bool ends_session;
     bool adds_nothing;      /* reuse: read */
@@ -203,8 +205,8 @@ typedef struct generation {
     bool has_seed;
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
-    bool stop_in_reasoning; /* they count in all that the model writes, reasoning and tool calls included */
-    int32_t n_logprobs;     /* -1: none; 0: of the sampled token only */
+    bool stop_in_reasoning;    /* they count in all that the model writes, reasoning and tool calls included */
+    int32_t n_logprobs;        /* -1: none; 0: of the sampled token only */
     int32_t n_prompt_logprobs; /* -1: none; 0: of the prompt's tokens only */
     int32_t priority, n_draft, shifted_reuse, reuse, deadline_ms;
     rp_quality quality;
@@ -213,8 +215,8 @@ typedef struct generation {
     bool ignore_eos, truncates, context_shift;
     bool names_reuse, names_shifted, modular; /* the request has the field `reuse`, `shifted_reuse`; documents are modules */
     bool stream, include_usage, echo;
-    bool returns_tokens; /* the answer's token ids, beside its text (llama.cpp) */
-    bool returns_progress; /* a stream also reports how much of the prompt is computed (llama.cpp) */
+    bool returns_tokens;     /* the answer's token ids, beside its text (llama.cpp) */
+    bool returns_progress;   /* a stream also reports how much of the prompt is computed (llama.cpp) */
     bool overflow_in_stream; /* a stream whose prompt is too long begins, and fails in its last event (Responses) */
 } generation;
 

@@ -23,7 +23,8 @@ static bool volatile_text_is_word(char c) { return volatile_text_is_digit(c) || 
 static size_t volatile_text_pattern(const char *s, size_t n, const char *p) {
     size_t i = 0;
     for (; p[i]; i++)
-        if (i == n || (p[i] == 'd' ? !volatile_text_is_digit(s[i]) : p[i] == 'h' ? !is_hex(s[i]) : s[i] != p[i])) return 0;
+        if (i == n || (p[i] == 'd' ? !volatile_text_is_digit(s[i]) : p[i] == 'h' ? !is_hex(s[i])
+                                                                                 : s[i] != p[i])) return 0;
     return i;
 }
 
@@ -51,8 +52,8 @@ static size_t clock_time(const char *s, size_t n) {
 }
 
 static size_t volatile_text_month(const char *s, size_t n) {
-    static const char *const names[] = {"january", "february", "march",     "april",   "may",      "june",
-                                        "july",    "august",   "september", "october", "november", "december"};
+    static const char *const names[] = {"january", "february", "march", "april", "may", "june",
+                                        "july", "august", "september", "october", "november", "december"};
     size_t letters = volatile_text_count(s, n, volatile_text_is_letter);
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
         if ((letters == 3 || letters == strlen(names[i])) && strncasecmp(s, names[i], letters) == 0) return letters;
@@ -151,8 +152,7 @@ static size_t volatile_text_counter(const char *s, size_t n) {
 static const struct {
     volatile_kind kind;
     size_t (*match)(const char *s, size_t n);
-} matchers[] = {{VOLATILE_DATE, volatile_text_date}, {VOLATILE_TIME, time_of_day}, {VOLATILE_UUID, volatile_text_uuid},
-                {VOLATILE_HEX, long_hex}, {VOLATILE_TIMESTAMP, volatile_text_timestamp}, {VOLATILE_COUNTER, volatile_text_counter}};
+} matchers[] = {{VOLATILE_DATE, volatile_text_date}, {VOLATILE_TIME, time_of_day}, {VOLATILE_UUID, volatile_text_uuid}, {VOLATILE_HEX, long_hex}, {VOLATILE_TIMESTAMP, volatile_text_timestamp}, {VOLATILE_COUNTER, volatile_text_counter}};
 
 static bool match(const char *text, size_t n, size_t at, volatile_piece *out) {
     bool begins_line = at == 0 || text[at - 1] == '\n';

@@ -13,9 +13,9 @@
     X(TIME, "time")           /* 10:04:59 */ \
     X(TIMESTAMP, "timestamp") /* seconds or milliseconds since 1970 */ \
     X(UUID, "uuid") \
-    X(HEX, "hex")             /* 16 hexadecimal digits or more */ \
-    X(HEADER, "header")       /* a line like "x-request-id: ..." */ \
-    X(COUNTER, "counter")     /* "Request #17", "turn: 3" */
+    X(HEX, "hex")         /* 16 hexadecimal digits or more */ \
+    X(HEADER, "header")   /* a line like "x-request-id: ..." */ \
+    X(COUNTER, "counter") /* "Request #17", "turn: 3" */
 
 typedef enum volatile_kind {
 #define X(name, word) VOLATILE_##name,
