@@ -220,10 +220,11 @@ def test_other_errors(engine: Engine, tmp_path: pathlib.Path) -> None:
     ):
         with pytest.raises(errors.InvalidError, match="out of range"):  # ctypes would take the low bits
             engine.run("x", **{name: value})  # type: ignore[arg-type]
-    for prompt in ([2**32 + 1], [1, "x"], "NUL \0", Prompt().text(5), Prompt(CITIES).module("plan", duration=3)):  # type: ignore[arg-type]
+    for prompt in ([2**32 + 1], [1, "x"], Prompt().text(5), Prompt(CITIES).module("plan", duration=3)):  # type: ignore[arg-type]
         with pytest.raises(errors.InvalidError):
             engine.run(prompt, max_tokens=1)  # type: ignore[arg-type]
-    assert engine.run(Prompt().text("NUL \0 in a text"), max_tokens=1).usage.prompt_tokens > 5
+    for text in (Prompt().text("NUL \0 in a text"), "NUL \0 in a text"):
+        assert engine.run(text, max_tokens=1).usage.prompt_tokens > 5
     for name, value in (("n_ctx", 2**32 + 64), ("kv_budget_bytes", -1)):
         with pytest.raises(errors.InvalidError, match=name):
             Engine(engine.model, **{name: value})  # type: ignore[arg-type]
