@@ -88,7 +88,7 @@ void base_json_real_text(double value, char out[BASE_JSON_REAL_BYTES]) {
     char *comma = strchr(out, ','); /* of a locale */
     if (comma) *comma = '.';
     const size_t n = strlen(out);
-    BASE_DCHECK(n + sizeof(".0") <= BASE_JSON_REAL_BYTES);
+    BASE_DCHECK(n + strlen(".0") < BASE_JSON_REAL_BYTES);
     if (!strpbrk(out, ".e")) memcpy(out + n, ".0", sizeof(".0")); /* else it would read as an integer */
 }
 
