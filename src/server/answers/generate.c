@@ -250,7 +250,7 @@ static rp_reuse generate_reuse(const server_request *x) {
 
 /* Of a request with several prompts: none yet (set_prompt). */
 static rp_prompt generate_prompt(const generation *a) {
-    rp_prompt p = {RP_PROMPT_NONE};
+    rp_prompt p = {.kind = RP_PROMPT_NONE};
     if (a->built) p = rp_prompt_built(a->built); /* of a rendered conversation, too, if its documents are modules */
     else if (a->pml) p = rp_prompt_pml(a->pml);
     else if (a->rendered) p = rp_prompt_rendered(a->rendered, a->rendered_turns, a->n_rendered_turns);
