@@ -9,6 +9,7 @@
 #include "common/json_out.h"
 #include "common/loader.h"
 #include "common/text.h"
+#include "reprise_embedding.h"
 
 typedef struct embed_options {
     const char *model, *pooling, *query;

@@ -1,32 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reprise.h: the public interface of Reprise, an LLM inference library that never prefills the same text twice.
  *
- * rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.
- * rp_engine   runs prompts with one model. Owns threads, the store (KV cache, the attention states of the paper)
+ *   rp_model    an immutable model: weights (mapped), vocabulary, chat format. Any number of engines may share it.
+ *   rp_engine   runs prompts with one model. Owns threads, the store (KV cache, the attention states of the paper)
  *               and schemas.
- * rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`. rp_builder
- * builds a prompt part by part, for user input: its text is never parsed. rp_prompt   what a request runs: text,
- * tokens, a conversation, a PML document, or a prompt built part by part. rp_result   a request's output: text, token
- * counts, timings, and the plan, which lists the reused KV.
+ *   rp_schema   a PML document of reusable prompt modules, loaded into an engine and named by its `name`.
+ *   rp_builder  builds a prompt part by part, for user input: its text is never parsed.
+ *   rp_prompt   what a request runs: text, tokens, a conversation, a PML document, or a prompt built part by part.
+ *   rp_result   a request's output: text, token counts, timings, and the plan, which lists the reused KV.
  *
- * reprise.h           models, engines, requests, jobs, results; it includes reprise_error.h, reprise_quality.h,
- *                       reprise_sampling.h and reprise_report.h
- * reprise_pml.h       schemas, and prompts built part by part reprise_chat.h      conversations with tools, reasoning
- * and forms of answers; chat templates; infill reprise_store.h     the entries of a store, and its totals
- * reprise_cluster.h   several machines reprise_server.h    the HTTP server reprise_tools.h     quantization, lint and
- * other instruments reprise_test.h      mock models, and settings of tests and measurements
+ *   reprise.h           models, engines, requests, jobs, results; it includes reprise_error.h, reprise_quality.h,
+ *                       reprise_sampling.h and reprise_report.h; the log is in reprise_error.h
+ *   reprise_pml.h       schemas, and prompts built part by part
+ *   reprise_chat.h      conversations with tools, reasoning and forms of answers; chat templates; infill
+ *   reprise_adapter.h   LoRA adapters
+ *   reprise_embedding.h embeddings of many texts
+ *   reprise_store.h     the entries of a store, and its totals
+ *   reprise_cluster.h   several machines
+ *   reprise_server.h    the HTTP server
+ *   reprise_tools.h     quantization, lint and other instruments
+ *   reprise_test.h      mock models, and settings of tests and measurements
  *
- * A whole program:
+ * A whole program, with reprise_pml.h for its schema:
  *
- * rp_error err; rp_model *model = NULL; rp_engine *engine = NULL; rp_result *result = NULL; rp_request req =
- * rp_request_defaults(); req.prompt = rp_prompt_pml("<prompt schema='cities'><plan duration='3 days'><miami/></plan>
- * Surf spots?</prompt>"); if (rp_model_open(&model, "model.gguf", NULL, &err) || rp_engine_new(&engine, model, NULL,
- * &err) ||
+ *   rp_error err;
+ *   rp_model *model = NULL;
+ *   rp_engine *engine = NULL;
+ *   rp_result *result = NULL;
+ *   rp_request req = rp_request_defaults();
+ *   req.prompt = rp_prompt_pml("<prompt schema='cities'><plan duration='3 days'><miami/></plan> Surf spots?</prompt>");
+ *   if (rp_model_open(&model, "model.gguf", NULL, &err) || rp_engine_new(&engine, model, NULL, &err) ||
  *       rp_schema_load(engine, "cities.xml", NULL, NULL, &err) || rp_engine_run(engine, &req, &result, &err))
  *       fprintf(stderr, "%s\n", err.message);
- * else
+ *   else
  *       puts(result->text);
- * rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
+ *   rp_result_free(result); rp_engine_free(engine); rp_model_close(model);
  *
  * Errors. Functions that can fail return 0 or a negative rp_code and fill in an rp_error. Strings are UTF-8 and
  * NUL-terminated. The library never exits, and prints only if the environment variables REPRISE_LOG and REPRISE_TRACE
@@ -143,7 +151,9 @@ typedef struct rp_adapter rp_adapter;
 /* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
-/* A message of a conversation. */
+/* ---- Messages --------------------------------------------------------------------------------------------------- */
+
+/* Who says a message. */
 typedef enum rp_role { RP_ROLE_SYSTEM,
                        RP_ROLE_USER,
                        RP_ROLE_ASSISTANT,
@@ -155,15 +165,16 @@ RP_API const char *rp_role_name(rp_role role);
 /* false: no role has this name (NULL: none has); *out is as it was. */
 RP_API bool rp_role_parse(const char *name, rp_role *out);
 
+/* A message of a conversation. */
 typedef struct rp_message {
     rp_role role;
     const char *text; /* n bytes of UTF-8, never parsed for control tokens */
     size_t n;
 } rp_message;
 
-/* A chat template (reprise_chat.h), */
+/* A chat template (reprise_chat.h). */
 typedef struct rp_template rp_template;
-/* and a conversation as one rendered it: its text, and a message in that text. */
+/* A conversation as a chat template rendered it: its text, and a message in that text (reprise_chat.h). */
 typedef struct rp_template_text rp_template_text;
 typedef struct rp_rendered_turn rp_rendered_turn;
 
@@ -182,15 +193,13 @@ RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool p
  * 0: no limit *tokens: owned by the caller, rp_free; NULL if there are none. RP_ERR_LENGTH (the query alone exceeds
  * max_tokens), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_embedding(const rp_model *model, const char *text, size_t n, const char *second,
-                                 size_t n_second, size_t max_tokens,
-                                 int32_t **tokens, size_t *n_tokens, rp_error *err);
+                                 size_t n_second, size_t max_tokens, int32_t **tokens, size_t *n_tokens, rp_error *err);
 /* Converts messages as RP_PROMPT_MESSAGES does: the beginning-of-text token (if the model wants one), each message in
  * the model's chat format, and the generation prompt. continues: the last message is the beginning of the answer and
  * is not closed.
  * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues,
-                                int32_t **tokens,
-                                size_t *n_tokens, rp_error *err);
+                                int32_t **tokens, size_t *n_tokens, rp_error *err);
 
 /* Returns the bytes of a token (not always whole UTF-8 characters). special: control tokens return their name, else
  * nothing. Belongs to the model. NULL for an id outside the vocabulary. */
@@ -463,10 +472,12 @@ typedef enum rp_reuse {
                            and requests that automatic modules do not support, run as with RP_REUSE_ON */
 } rp_reuse;
 
-/* Callbacks are called on the engine's thread and block all its jobs: copy the data and return. They may submit and
- * cancel, and must not wait, run, free or load.
+/* ---- Callbacks --------------------------------------------------------------------------------------------------
  *
- * Called for each piece of the answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may begin a
+ * They are called on the engine's thread and block all its jobs: copy the data and return. They may submit and cancel,
+ * and must not wait, run, free or load. */
+
+/* Called for each piece of the answer, in whole UTF-8 characters (n bytes, also NUL-terminated). Text that may begin a
  * stop string is held back until that is decided or the answer ends. Return false to stop. */
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
 /* Called before each generated token with the logits it is sampled from (n_vocab floats, borrowed). */
@@ -682,6 +693,8 @@ static inline rp_request rp_request_defaults(void) {
     return o;
 }
 
+/* ---- Jobs ------------------------------------------------------------------------------------------------------- */
+
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */
 typedef struct rp_job rp_job;
 
@@ -728,19 +741,30 @@ typedef struct rp_job_status {
 RP_API int rp_job_get_status(rp_job *job, rp_job_status *out);
 RP_API uint64_t rp_job_number(const rp_job *job); /* from 1, in order of submission */
 
+/* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
+ * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long;
+ * log-probabilities; the tenant; a grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with
+ * "grammar:line:column"), RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members
+ * of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_BUDGET,
+ * RP_ERR_MEMORY. */
+RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
+RP_API void rp_result_free(rp_result *result);
+
 /* ---- Streams ---- */
 
 /* A queue of events of any number of jobs (rp_request.stream), for programs that must not be called on the engine's
  * thread: bindings of other languages, event loops. The engine appends and never waits for the reader. Thread-safe,
  * but one thread at a time may read.
  *
- * rp_stream_new(&stream, &err); request.stream = stream; rp_engine_submit(engine, &request, &job, &err); for (bool
- * ended = false; !ended;)
+ *   rp_stream_new(&stream, &err);
+ *   request.stream = stream;
+ *   rp_engine_submit(engine, &request, &job, &err);
+ *   for (bool ended = false; !ended;)
  *       for (int32_t i = 0, n = rp_stream_read(stream, -1, &events); i < n; i++) {
  *           fwrite(events[i].text, 1, events[i].n_bytes, stdout);
  *           ended = events[i].ended;
  *       }
- * rp_job_result(job, &result, &err);
+ *   rp_job_result(job, &result, &err);
  */
 typedef struct rp_stream_event {
     uint64_t tag;         /* rp_request.stream_tag */
@@ -764,34 +788,6 @@ RP_API int rp_stream_fd(rp_stream *stream);
  * waits gets text at most once a millisecond, and the end of a job at once. Returns the number of events; 0: none
  * came, or there is no memory to take them now. *events and their texts are borrowed until the next call. */
 RP_API int32_t rp_stream_read(rp_stream *stream, int64_t timeout_ms, const rp_stream_event **events);
-
-/* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
- * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long;
- * log-probabilities; the tenant; a grammar that is too large), RP_ERR_SYNTAX (the prompt; the grammar, with
- * "grammar:line:column"), RP_ERR_NAME (schema, module, argument; with the nearest name), RP_ERR_CONFLICT (two members
- * of a union), RP_ERR_LENGTH (argument, or text in a fixed layout; with both lengths), RP_ERR_CONTEXT, RP_ERR_BUDGET,
- * RP_ERR_MEMORY. */
-RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
-RP_API void rp_result_free(rp_result *result);
-
-/* A text to embed, or the token ids of one. */
-typedef struct rp_embedding_input {
-    const char *text; /* n_bytes of UTF-8; NULL: tokens */
-    size_t n_bytes;
-    const char *second; /* rank: n_second bytes, the document; NULL: none */
-    size_t n_second;
-    const int32_t *tokens; /* n_tokens ids, with nothing added to them */
-    size_t n_tokens;
-    uint64_t reserved[2]; /* 0 */
-} rp_embedding_input;
-
-/* Embeds n texts: submits a job for each, several at a time, and waits for all. request: pooling (OFF counts as
- * MODEL), raw_embedding, tenant, flow, reuse, priority, deadline_ms; its prompt and callbacks are not used. NULL: the
- * defaults. results: [n], the caller's (rp_result_free). On error all of them are NULL. Errors as rp_engine_run;
- * those of one text begin with its number, from 1 ("text 3: ..."). */
-RP_API int rp_engine_embed(rp_engine *engine, const rp_request *request, const rp_embedding_input *inputs, size_t n,
-                           rp_result **results,
-                           rp_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reprise_chat.h: conversations with tools, reasoning and forms of answers. Conventions are those of reprise.h.
  *
- * rp_chat_options --rp_chat_new--> rp_chat --rp_chat_run--> rp_result --rp_chat_parse--> text, reasoning, calls
+ *   rp_chat_options --rp_chat_new--> rp_chat --rp_chat_run--> rp_result --rp_chat_parse--> text, reasoning, calls
  *                                      |
  *                                      +--rp_chat_submit--> pieces of text --rp_chat_reader--> the same, as it arrives
  *
@@ -55,8 +55,7 @@ typedef struct rp_chat_message {
  * renders a conversation as Python's Jinja2 does in transformers, byte for byte, errors included. It sees its input
  * only, and its time and memory are limited: templates of foreign files are safe. Immutable: any number of threads
  * may render it. */
-typedef struct rp_template rp_template;
-/* The variables of a rendering, as values (reprise_chat.h). */
+/* The variables of a rendering, as values ('Input of chat templates', below). */
 typedef struct rp_template_input rp_template_input;
 
 /* Where bytes of a rendered text are from. Control tokens are recognised in trusted text only. A larger value is the
@@ -141,8 +140,7 @@ RP_API bool rp_template_uses(const rp_template *t, const char *variable);
  * "name:line": the template takes too many steps or too much memory), RP_ERR_CANCELLED, RP_ERR_MEMORY. *out:
  * rp_template_text_free; NULL on failure. */
 RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options,
-                              rp_template_text **out,
-                              rp_error *err);
+                              rp_template_text **out, rp_error *err);
 RP_API void rp_template_text_free(rp_template_text *text);
 /* rp_template_render with the model's template and, unless the JSON has them, its bos_token, eos_token, unk_token and
  * pad_token. If the model wants a beginning-of-text token and the template writes none, the text is preceded by it.
@@ -158,21 +156,21 @@ RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *t
  * its content included; turns in the order of the text. Errors as above, and RP_ERR_LIMIT for more than
  * RP_MAX_MESSAGES turns. */
 RP_API int rp_count_rendered(const rp_model *model, const rp_template_text *text, const rp_rendered_turn *turns,
-                             size_t n_turns, size_t *ends,
-                             size_t *n_tokens, rp_error *err);
+                             size_t n_turns, size_t *ends, size_t *n_tokens, rp_error *err);
 
 /* ---- Input of chat templates ------------------------------------------------------------------------------------- */
 
-/* The variables of a template (rp_template) without JSON in between: a builder, to which values are added in their
- * order:
+/* The variables of a template without JSON in between: a builder, to which values are added in their order:
  *
- * rp_template_input_key(in, "messages"); rp_template_input_begin_list(in);
+ *   rp_template_input_key(in, "messages");
+ *   rp_template_input_begin_list(in);
  *     rp_template_input_begin_dict(in);
  *       rp_template_input_key(in, "role");     rp_template_input_text(in, "user", 4);
  *       rp_template_input_key(in, "content");  const uint32_t content = rp_template_input_text(in, text, n);
  *     rp_template_input_end(in);
- * rp_template_input_end(in); rp_template_input_key(in, "add_generation_prompt"); rp_template_input_json(in, "true",
- * 4);
+ *   rp_template_input_end(in);
+ *   rp_template_input_key(in, "add_generation_prompt");
+ *   rp_template_input_json(in, "true", 4);
  *
  * Errors are kept, and reported by the rendering: RP_ERR_INVALID (a text is not UTF-8; values, keys and ends do not
  * match), RP_ERR_LIMIT (more than 128 MiB of texts, or 128 levels), RP_ERR_MEMORY. One thread adds; then any number
@@ -193,11 +191,9 @@ RP_API void rp_template_input_end(rp_template_input *in); /* of the last list or
 
 /* rp_template_render and rp_model_render of values. */
 RP_API int rp_template_render_input(const rp_template *t, const rp_template_input *in,
-                                    const rp_template_options *options, rp_template_text **out,
-                                    rp_error *err);
+                                    const rp_template_options *options, rp_template_text **out, rp_error *err);
 RP_API int rp_model_render_input(const rp_model *model, const rp_template_input *in,
-                                 const rp_template_options *options, rp_template_text **out,
-                                 rp_error *err);
+                                 const rp_template_options *options, rp_template_text **out, rp_error *err);
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 

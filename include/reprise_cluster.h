@@ -6,9 +6,9 @@
  * the tokens from the beginning of a text. Who lacks the secret can neither compute names nor ask whether a text is
  * cached somewhere.
  *
- * node     an engine with rp_cluster_options.on_spans: it reports the names of what its store holds router   an
- * engine with rp_cluster_options.plans_only over a model with its vocabulary only: rp_plan_names gives the names of a
- * request's KV, as
+ *   node     an engine with rp_cluster_options.on_spans: it reports the names of what its store holds
+ *   router   an engine with rp_cluster_options.plans_only over a model with its vocabulary only: rp_plan_names_of gives
+ *            the names of a request's KV, as
  *            a node with the same identity would plan it
  */
 #ifndef REPRISE_CLUSTER_H
@@ -38,9 +38,8 @@ typedef struct rp_span_change {
     uint32_t tiers; /* RP_TIER_*: where it is now; 0: nowhere */
 } rp_span_change;
 
-/* Called with changes in their order, some hundred at a time, at the end of a step,
- * on the engine's thread or, for what is on disk at the start, within rp_engine_new. It must not wait. changes is
- * borrowed meanwhile. */
+/* Called with changes in their order, some hundred at a time, at the end of a step, on the engine's thread or, for what
+ * is on disk at the start, within rp_engine_new. It must not wait. changes is borrowed meanwhile. */
 typedef void (*rp_on_spans)(void *user, const rp_span_change *changes, size_t n);
 
 /* A block: RP_NAME_TOKENS (64) consecutive tokens of plain text, whose KV is in other tiers than before. */
@@ -106,14 +105,16 @@ typedef struct rp_plan_names {
 
 /* Plans a request as rp_engine_submit does, and names the KV that it can reuse. Nothing is queued. Any thread.
  * Answers of earlier turns are text here: where a node remembers their sampled tokens, names after them may differ.
- * With RP_REUSE_OFF there are none; with no_prefix, those of modules; text names end before the last token, which is
- * always computed. RP_ERR_UNSUPPORTED (the engine has no cluster_key), errors of rp_engine_submit about the request,
- * except those about its answer's grammar. *out: rp_plan_names_free. */
+ * With RP_REUSE_OFF there are none; with rp_request_experiment.no_prefix, those of modules; text names end
+ * before the last token, which is always computed.
+ * RP_ERR_UNSUPPORTED (the engine has no cluster key), errors of rp_engine_submit about the request,
+ * except those about its answer's grammar.
+ * *out: rp_plan_names_free. */
 RP_API int rp_plan_names_of(rp_engine *engine, const rp_request *request, rp_plan_names **out, rp_error *err);
 RP_API void rp_plan_names_free(rp_plan_names *names);
 
 /* The identity of an engine's KV: 64 hexadecimal digits of a hash of model, KV format and arithmetic
- * (docs/format.md). Engines with the same identity and cluster_key give equal names to equal bytes. Immutable;
+ * (docs/format.md). Engines with the same identity and cluster key give equal names to equal bytes. Immutable;
  * belongs to the engine. Any thread. */
 RP_API const char *rp_engine_identity(const rp_engine *engine);
 

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* ---- Schemas */
+/* ---- Schemas ---- */
 
 /* Owned by its engine; valid until replaced by one of the same name and tenant, or rp_engine_free. Jobs keep their own
  * references to its parts. */
@@ -74,13 +74,11 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
  * that a request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_CONTEXT,
  * RP_ERR_BUSY. */
 RP_API int rp_schema_prefill(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress,
-                             void *user,
-                             rp_error *err);
+                             void *user, rp_error *err);
 /* Like rp_schema_prefill, as a job to wait for or cancel. It has no result: rp_job_result gives NULL, and its error.
  * Modules prefilled before cancellation stay cached. The schema may be replaced meanwhile. */
 RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *schema, rp_on_progress on_progress,
-                            void *user,
-                            rp_job **out, rp_error *err);
+                            void *user, rp_job **out, rp_error *err);
 
 /* ---- Prompts built part by part ---- */
 
@@ -96,10 +94,10 @@ RP_API int rp_schema_submit(rp_engine *engine, const char *tenant, const char *s
  *   rp_builder_end_role(b);
  *   request.prompt = rp_prompt_built(b);
  *
- * Errors. Each function that adds a part returns a code, and the prompt keeps the first error: a program may ignore the
- * codes, and rp_engine_submit and rp_engine_run fail with that error. After an error, a prompt accepts no more parts.
+ * Errors. Each function that adds a part returns a code, and the builder keeps the first one: a program may ignore the
+ * codes, and rp_engine_submit and rp_engine_run fail with that error. After an error, a builder accepts no more parts.
  * Errors name a part by its number, from 1, in the order of imports, texts and roles ("prompt, part 3: ...").
- * Threads. One thread at a time may add parts. Any number of requests may share a prompt that is no longer changed; it
+ * Threads. One thread at a time may add parts. Any number of requests may share a builder that is no longer changed; it
  * is borrowed during submission, and may be changed or freed afterwards. It belongs to no engine. Names and texts are
  * copied. */
 

@@ -14,16 +14,17 @@ extern "C" {
 /* Accuracy level: which module tokens are recomputed in the context of the prompt, from none to all. docs/quality.md
  * gives the cost and the accuracy of each.
  *
- * reuse      KV as cached link:K     recompute the first K tokens of each module in the prompt (EPIC; Hu et al.,
- * 2025) blend:R    recompute R per cent of the modules' tokens: their beginnings, and the tokens with the largest KV
+ *   reuse      KV as cached
+ *   link:K     recompute the first K tokens of each module in the prompt (EPIC; Hu et al., 2025)
+ *   blend:R    recompute R per cent of the modules' tokens: their beginnings, and the tokens with the largest KV
  *              deviation in the second layer (CacheBlend; Yao et al., 2025)
- * focus:R    decode over the cached modules; where the answer is uncertain for the first time, recompute the R per
- * cent
+ *   focus:R    decode over the cached modules; where the answer is uncertain for the first time, recompute the R per
+ *   cent
  *              of the modules' tokens that this prediction attends to most, and predict again. Certain answers cost one
  *              pass over their logits
- * scaffold   prefill the combined modules jointly when idle: the next prompt with the same beginning is exact; until
+ *   scaffold   prefill the combined modules jointly when idle: the next prompt with the same beginning is exact; until
  *              then reuse
- * exact      every token attends to all tokens before it
+ *   exact      every token attends to all tokens before it
  *
  * Modules that already have the KV of a full prefill, because the tokens before them are those of their scope, are
  * not recomputed. */

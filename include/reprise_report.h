@@ -35,36 +35,39 @@ typedef struct rp_plan_item {
     int32_t shift;            /* of the view, in positions; 0 for a run */
     const char *tier;         /* "ram": hit in RAM; "disk": loaded from disk; "computed": miss, computed now; ""
                                  for a run */
-    const char *reason;       /* miss reason (a run, or tier "computed"); "" for a hit. Static: "new"      never
-                                 cached, as far as is known and visible to the request's tenant "evicted"  was
-                                 cached, and was evicted or has expired "scope"    is cached after other modules
+    const char *reason;       /* miss reason (a run, or tier "computed"); "" for a hit. Static:
+                                 "new"      never cached, as far as is known and visible to the request's tenant
+                                 "evicted"  was cached, and was evicted or has expired
+                                 "scope"    is cached after other modules
                                  "adapter"  is cached with another adapter, or without one (rp_request.adapter)
-                                 "memory"   is on disk, but RAM had no capacity to load it "window"   is cached,
-                                 but without the KV that sliding-window layers need "checkpoint" is cached, but
-                                 recurrent layers have no state there "uncached" the module has cache="false", or
-                                 it is an argument "shifted"  first tokens after an edit
-                                 (rp_request.shifted_reuse) "link", "blend", "focus", "exact": module tokens
-                                 recomputed for quality "last"     the last token, for its logits "pooling"  an
-                                 embedding that needs the states of all tokens (rp_request.pooling) "kv_keep"
-                                 the last tokens, for their attention (rp_request.kv_keep) "logprobs" the whole
-                                 prompt, for its logits (rp_request.n_prompt_logprobs) "off"      the request
-                                 disabled the lookup */
+                                 "memory"   is on disk, but RAM had no capacity to load it
+                                 "window"   is cached, but without the KV that sliding-window layers need
+                                 "checkpoint" is cached, but recurrent layers have no state there
+                                 "uncached" the module has cache="false", or it is an argument
+                                 "shifted"  first tokens after an edit (rp_request.shifted_reuse)
+                                 "link", "blend", "focus", "exact": module tokens recomputed for quality
+                                 "last"     the last token, for its logits
+                                 "pooling"  an embedding that needs the states of all tokens (rp_request.pooling)
+                                 "kv_keep"  the last tokens, for their attention (rp_request.kv_keep)
+                                 "logprobs" the whole prompt, for its logits (rp_request.n_prompt_logprobs)
+                                 "off"      the request disabled the lookup */
     char key[17];             /* first 16 digits of the key of its last span, of reduced KV of its first one; ""
                                  for a run */
     float kept;               /* share of the module's slots in its reduced KV (rp_engine_options.keep_share); 1: all */
     const char *kept_by;      /* the method that chose them; "" for all. Static */
     const char *full_reason;  /* why a module with keep has full KV; "" for reduced KV and without keep. Static:
-                                 "new"      its reduced KV was not computed yet "short"    it has at most 64
-                                 tokens "quality"  link, blend, focus and exact use full KV "last"     the prompt
-                                 ends with it "scaffold" its KV is that of a joint prefill "memory"   the KV
-                                 budget cannot hold the computation of the plan's reduced KV "context"  the
-                                 context has no positions left to repeat it "context_shift" its KV may have to be
-                                 moved while the answer is decoded "audit"    the auditor raised the schema
-                                 (rp_engine_options.audit_raises) "f16"      the auditor replaced the KV format
-                                 of the schema's modules */
-    int32_t first_kept_share; /* its numbers in rp_result.kept_shares: n_kept_shares from this one on. 0 of them if
-                                 the module is not reduced, or */
-    int32_t n_kept_shares;    /* the request did not ask for any (rp_request.n_kept_shares) */
+                                 "new"      its reduced KV was not computed yet
+                                 "short"    it has at most 64 tokens
+                                 "quality"  link, blend, focus and exact use full KV
+                                 "last"     the prompt ends with it
+                                 "scaffold" its KV is that of a joint prefill
+                                 "memory"   the KV budget cannot hold the computation of the plan's reduced KV
+                                 "context"  the context has no positions left to repeat it
+                                 "context_shift" its KV may have to be moved while the answer is decoded
+                                 "audit"    the auditor raised the schema (rp_engine_options.audit_raises)
+                                 "f16"      the auditor replaced the KV format of the schema's modules */
+    int32_t first_kept_share; /* its numbers in rp_result.kept_shares: n_kept_shares from this one on */
+    int32_t n_kept_shares;    /* 0: the module is not reduced, or the request did not ask (rp_request.n_kept_shares) */
     uint64_t reserved[1];     /* 0 */
 } rp_plan_item;
 
@@ -84,12 +87,14 @@ typedef struct rp_mismatch {
 typedef struct rp_quality_report {
     rp_quality asked; /* by the request, its prompt or its schema; the highest level if modules differ */
     rp_quality used;
-    const char *reason;        /* why `used` differs from `asked`; "" if it does not. Static: "new"   scaffold:
-                                  this combination is not prefilled jointly yet "plain" all modules have the KV of
-                                  a full prefill "audit" the schema's level was raised
-                                  (rp_engine_options.audit_raises) "model" not supported by the model (blend: only
-                                  one layer has KV) "window" blend, focus: sliding-window layers lack KV that
-                                  tokens inside the modules need "certain" focus: no prediction was uncertain */
+    const char *reason;        /* why `used` differs from `asked`; "" if it does not. Static:
+                                  "new"     scaffold: this combination is not prefilled jointly yet
+                                  "plain"   all modules have the KV of a full prefill
+                                  "audit"   the schema's level was raised (rp_engine_options.audit_raises)
+                                  "model"   not supported by the model (blend: only one layer has KV)
+                                  "window"  blend, focus: sliding-window layers lack KV that tokens inside the
+                                            modules need
+                                  "certain" focus: no prediction was uncertain */
     int32_t recomputed_tokens; /* recomputed module tokens */
     int32_t probed_tokens;     /* blend: tokens compared to choose them */
     double ms;                 /* estimated cost: the comparison, and those tokens' share of prompt_prefill_ms;

@@ -20,18 +20,18 @@ typedef struct rp_logit_bias {
 
 /* How the next token is sampled from its logits. The steps, in this order:
  *
- * 0. grammar      tokens that rp_request.grammar does not allow get a logit of -infinity 1. bias         is added to
- * a token's logit 2. penalties    for a token that occurs c > 0 times in the last `repeat_last` tokens of prompt and
- * answer: a logit
+ *   0. grammar      tokens that rp_request.grammar does not allow get a logit of -infinity
+ *   1. bias         is added to a token's logit
+ *   2. penalties    for a token that occurs c > 0 times in the last `repeat_last` tokens of prompt and answer: a logit
  *                   above 0 is divided by repeat_penalty, any other is multiplied by it (Keskar et al., 2019); then
  *                   presence_penalty and c * frequency_penalty are subtracted. Temperature 0 picks the most likely
  *                   token here.
- * 3. top_k        keeps the k most likely tokens (Fan et al., 2018) 4. typical      keeps the tokens with the
- * surprise nearest to the entropy, up to this cumulative probability
+ *   3. top_k        keeps the k most likely tokens (Fan et al., 2018)
+ *   4. typical      keeps the tokens with the surprise nearest to the entropy, up to this cumulative probability
  *                   (Meister et al., 2022)
- * 5. top_p        keeps the most likely tokens up to this cumulative probability (Holtzman et al., 2020) 6. min_p
- * keeps tokens with at least this fraction of the top token's probability (Nguyen et al., 2024) 7. temperature  draws
- * one of the remaining tokens from softmax(logits / temperature)
+ *   5. top_p        keeps the most likely tokens up to this cumulative probability (Holtzman et al., 2020)
+ *   6. min_p        keeps tokens with at least this fraction of the top token's probability (Nguyen et al., 2024)
+ *   7. temperature  draws one of the remaining tokens from softmax(logits / temperature)
  *
  * Steps 4 to 6 use the probabilities, at temperature 1, of the tokens that the previous steps kept. Each step keeps
  * at least one token; ties are broken by the lowest id. The order is llama.cpp's default, so its values have the same

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reprise_server.h: an HTTP server for an engine: established APIs, and PML (docs/server.md).
  *
- * rp_server *server; rp_server_new(&server, &options, &err);           listens: /livez answers, every other path gets
- * 503 with Retry-After ... open a model, create an engine ... rp_server_ready(server, model, engine, &err);
- * accepts requests; rp_server_ready_models for several models rp_server_run(server);                            until
- * rp_server_stop; then running requests may finish rp_server_free(server);                           then
- * rp_engine_close, which completes writes to the store
+ *   rp_server *server;
+ *   rp_server_new(&server, &options, &err);           listens: /livez answers, every other path gets 503 with
+ *   Retry-After
+ *   ... open a model, create an engine ...
+ *   rp_server_ready(server, model, engine, &err);     accepts requests; rp_server_ready_models for several models
+ *   rp_server_run(server);                            until rp_server_stop; then running requests may finish
+ *   rp_server_free(server);                           then rp_engine_close, which completes writes to the store
  *
  * libreprise-server is libreprise-tools with this server: a program links one of the libraries. Conventions are those
  * of reprise.h. The server handles no signals; a program must ignore SIGPIPE.

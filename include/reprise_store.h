@@ -2,16 +2,19 @@
 /* reprise_store.h: entries of a store: listing, pins, expiry and removal, of a folder or of a running engine;
  * maintenance of folders.
  *
- * rp_store *store; rp_store_listing *list; rp_store_open(&store, "kv", NULL, &err);      a folder
- * (rp_engine_options.store_dir) without a model, or rp_store_attach(&store, engine, &err);        the RAM tier and
- * the disk tier of a running engine rp_store_list(store, NULL, NULL, &list, &err);
+ *   rp_store *store;
+ *   rp_store_listing *list;
+ *   rp_store_open(&store, "kv", NULL, &err);      a folder (rp_engine_options.store_dir) without a model, or
+ *   rp_store_attach(&store, engine, &err);        the RAM tier and the disk tier of a running engine
+ *   rp_store_list(store, NULL, NULL, &list, &err);
  *
  * Words:
  *
- * entry    the KV of one span, of up to 256 tokens; its name is its key record   the file of an entry on disk label
- * name of a module's entries: "cities/plan/miami"; entries of prompts and answers have none model    hash of model
- * file and KV format; engines ignore records of other models index    metadata of records; the only place of uses,
- * last use, expiry and pin
+ *   entry    the KV of one span, of up to 256 tokens; its name is its key
+ *   record   the file of an entry on disk
+ *   label    name of a module's entries: "cities/plan/miami"; entries of prompts and answers have none
+ *   model    hash of model file and KV format; engines ignore records of other models
+ *   index    metadata of records; the only place of uses, last use, expiry and pin
  *
  * Only one process can change a folder: while an engine has it open, others can open it read-only, and changes fail
  * with RP_ERR_CONFLICT. Every listing compares files and index; every change repairs the leftovers of a crash, as an
@@ -230,8 +233,7 @@ typedef struct rp_store_verification {
  * counts as bad, because it cannot be verified. on_progress (bytes) and on_finding may be NULL; both are called on
  * the calling thread. Findings are not errors. RP_ERR_IO (the folder cannot be read), RP_ERR_MEMORY. */
 RP_API int rp_store_verify(rp_store *store, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user,
-                           rp_store_verification *out,
-                           rp_error *err);
+                           rp_store_verification *out, rp_error *err);
 
 /* Result of rp_store_gc and rp_store_rebuild. */
 typedef struct rp_store_cleaning {
@@ -274,8 +276,7 @@ typedef struct rp_store_transfer {
  * on_progress (bytes) may be NULL. RP_ERR_NAME (no such module; labels of encrypted records need the key),
  * RP_ERR_FORMAT (a record is corrupt), RP_ERR_LIMIT (65,536 records), RP_ERR_IO, RP_ERR_MEMORY. */
 RP_API int rp_store_export(rp_store *store, const char *name, const char *path, rp_on_progress on_progress,
-                           void *user, rp_store_transfer *out,
-                           rp_error *err);
+                           void *user, rp_store_transfer *out, rp_error *err);
 /* Imports the records of a bundle, encrypted if the store has a key. The whole bundle is verified before anything is
  * written; then each record is written atomically, and existing records stay. The KV is whatever the bundle's author
  * put there: import only from somebody from whom you would accept a model. RP_ERR_FORMAT (not a bundle, corrupt, or

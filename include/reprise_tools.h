@@ -54,8 +54,7 @@ static inline rp_quantize_options rp_quantize_options_defaults(void) {
 RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
                              rp_error *err);
 
-/* ---- Summary of a file
- * --------------------------------------------------------------------------------------------- */
+/* ---- Summary of a file --------------------------------------------------------------------------------------- */
 
 typedef struct rp_model_summary {
     uint32_t struct_size;
@@ -76,8 +75,9 @@ RP_API int rp_model_summarize(const char *path, rp_model_summary *out, rp_error 
 /* The size of a GGUF file as its header gives it, of a split model that of one of its files. The file may be
  * incomplete, as while it is being downloaded, and may be longer.
  * bytes         receives the end of the last tensor
- * padded_bytes  receives the end of the padding that writers may add after it RP_ERR_IO, RP_ERR_FORMAT (also: the
- * header is not complete yet), RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
+ * padded_bytes  receives the end of the padding that writers may add after it
+ * RP_ERR_IO, RP_ERR_FORMAT (also: the header is not complete yet), RP_ERR_UNSUPPORTED (version, tensor type),
+ * RP_ERR_MEMORY. */
 RP_API int rp_model_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err);
 
 /* ---- Inspection -------------------------------------------------------------------------------------------------- */
@@ -127,12 +127,10 @@ typedef struct rp_inspection {
  * *out      rp_inspection_free
  * Errors of rp_engine_run. */
 RP_API int rp_engine_inspect(rp_engine *engine, const char *tenant, const char *schema, const char *prompt,
-                             const char *prompt_name,
-                             rp_inspection **out, rp_error *err);
+                             const char *prompt_name, rp_inspection **out, rp_error *err);
 /* The same for a prompt made of parts, which has to name a schema or to have documents (rp_builder_append_document). */
 RP_API int rp_engine_inspect_prompt(rp_engine *engine, const char *tenant, const rp_builder *prompt,
-                                    const char *prompt_name,
-                                    rp_inspection **out, rp_error *err);
+                                    const char *prompt_name, rp_inspection **out, rp_error *err);
 RP_API void rp_inspection_free(rp_inspection *inspection);
 
 /* ---- Lint -------------------------------------------------------------------------------------------------------- */
@@ -210,12 +208,10 @@ typedef struct rp_lint {
  * prompt and its answer; 0: as in training.
  * Findings are not errors. *out: owned by the caller, rp_lint_free. Errors of rp_schema_parse; RP_ERR_MEMORY. */
 RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir,
-                          const rp_lint_prompt *prompts,
-                          size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
+                          const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
 /* The same of a schema file, with its own directory for `src`. RP_ERR_IO. */
 RP_API int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_prompt *prompts,
-                               size_t n_prompts, int32_t n_ctx,
-                               rp_lint **out, rp_error *err);
+                               size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
 RP_API void rp_lint_free(rp_lint *lint);
 
 /* Checks a model's chat template alone, with a few conversations of its own: finding `unstable`, whose document is
@@ -246,7 +242,7 @@ typedef struct rp_template_change {
 typedef struct rp_template_check_options {
     uint32_t struct_size;
     bool last_turn;     /* compare the whole conversation, as the input asks for it, with the prompt of its last
-                           answer and with the conversation up * to this answer. false: compare the beginnings of
+                           answer and with the conversation up to this answer. false: compare the beginnings of
                            the conversation, each with the next one that the template renders */
     bool has_time;      /* false (default): now */
     int64_t time;       /* as in rp_template_options */
@@ -276,12 +272,10 @@ typedef struct rp_template_report {
  * RP_ERR_LIMIT (also: the template takes too many steps). What the template refuses is not compared. *out:
  * rp_template_report_free; NULL on failure. */
 RP_API int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n,
-                             const rp_template_check_options *options,
-                             rp_template_report **out, rp_error *err);
+                             const rp_template_check_options *options, rp_template_report **out, rp_error *err);
 /* The same for a conversation as values (reprise_chat.h). */
 RP_API int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in,
-                                   const rp_template_check_options *options,
-                                   rp_template_report **out, rp_error *err);
+                                   const rp_template_check_options *options, rp_template_report **out, rp_error *err);
 RP_API void rp_template_report_free(rp_template_report *report);
 /* What to do about a change of this template: a phrase for messages. Static. */
 RP_API const char *rp_template_advice(const rp_template *t, const rp_template_change *change);
@@ -393,7 +387,7 @@ typedef struct rp_simulate_options {
     uint32_t struct_size;
     int32_t block_tokens;          /* default 512 */
     int32_t attention_tokens;      /* position at which attention takes half of a token's time: the i-th token,
-                                      from 0, * costs 1 + i / attention_tokens. Default 16384 */
+                                      from 0, costs 1 + i / attention_tokens. Default 16384 */
     rp_simulate_sessions sessions; /* default RP_SESSIONS_KNOWN */
 } rp_simulate_options;
 
@@ -410,8 +404,7 @@ typedef struct rp_simulator rp_simulator;
 /* Copies what it needs. options NULL: the defaults. Memory is about 60 bytes for each block of each request.
  * RP_ERR_INVALID (the message says which request), RP_ERR_LIMIT (2^24 requests, 2^26 blocks), RP_ERR_MEMORY. */
 RP_API int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, size_t n,
-                            const rp_simulate_options *options,
-                            rp_error *err);
+                            const rp_simulate_options *options, rp_error *err);
 RP_API void rp_simulator_free(rp_simulator *simulator);
 /* The working set: the number of distinct blocks. */
 RP_API size_t rp_simulator_blocks(const rp_simulator *simulator);
@@ -524,8 +517,7 @@ typedef struct rp_cluster_simulation {
 /* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a
  * request; the message says which), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_cluster_simulate(const rp_cluster_simulate_options *options, const rp_cluster_trace_request *trace,
-                               size_t n,
-                               rp_cluster_simulation *out, rp_error *err);
+                               size_t n, rp_cluster_simulation *out, rp_error *err);
 
 /* ---- Records computed again -------------------------------------------------------------------------------------- */
 
@@ -562,8 +554,8 @@ typedef struct rp_store_recomputed {
  * RP_ERR_CONFLICT (the engine has a store, or its model's fingerprint was unknown when it was created), RP_ERR_IO,
  * RP_ERR_MEMORY. */
 RP_API int rp_store_recompute(rp_store *store, rp_engine *engine, const rp_store_recompute_options *options,
-                              rp_on_progress on_progress,
-                              rp_on_store_finding on_finding, void *user, rp_store_recomputed *out, rp_error *err);
+                              rp_on_progress on_progress, rp_on_store_finding on_finding, void *user,
+                              rp_store_recomputed *out, rp_error *err);
 
 #ifdef __cplusplus
 }

@@ -955,25 +955,6 @@ class rp_stream_event(Structure):
     ]
 
 
-class rp_embedding_input(Structure):
-    text: Bytes | None
-    n_bytes: int
-    second: Bytes | None
-    n_second: int
-    tokens: Any
-    n_tokens: int
-    reserved: Any
-    _fields_ = [
-        ("text", c_char_p),
-        ("n_bytes", c_size_t),
-        ("second", c_char_p),
-        ("n_second", c_size_t),
-        ("tokens", POINTER(c_int32)),
-        ("n_tokens", c_size_t),
-        ("reserved", c_uint64 * 2),
-    ]
-
-
 class rp_adapter_info(Structure):
     struct_size: int
     name: Bytes | None
@@ -994,6 +975,25 @@ class rp_adapter_info(Structure):
         ("bytes", c_uint64),
         ("invocation_tokens", POINTER(c_int32)),
         ("n_invocation_tokens", c_int32),
+    ]
+
+
+class rp_embedding_input(Structure):
+    text: Bytes | None
+    n_bytes: int
+    second: Bytes | None
+    n_second: int
+    tokens: Any
+    n_tokens: int
+    reserved: Any
+    _fields_ = [
+        ("text", c_char_p),
+        ("n_bytes", c_size_t),
+        ("second", c_char_p),
+        ("n_second", c_size_t),
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_size_t),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -2476,16 +2476,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_job_free": (None, [c_void_p]),
     "rp_job_get_status": (c_int, [c_void_p, POINTER(rp_job_status)]),
     "rp_job_number": (c_uint64, [c_void_p]),
+    "rp_engine_run": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_result)), POINTER(rp_error)]),
+    "rp_result_free": (None, [POINTER(rp_result)]),
     "rp_stream_new": (c_int, [POINTER(c_void_p), POINTER(rp_error)]),
     "rp_stream_free": (None, [c_void_p]),
     "rp_stream_fd": (c_int, [c_void_p]),
     "rp_stream_read": (c_int32, [c_void_p, c_int64, POINTER(POINTER(rp_stream_event))]),
-    "rp_engine_run": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_result)), POINTER(rp_error)]),
-    "rp_result_free": (None, [POINTER(rp_result)]),
-    "rp_engine_embed": (c_int, [c_void_p, POINTER(rp_request), POINTER(rp_embedding_input), c_size_t, POINTER(POINTER(rp_result)), POINTER(rp_error)]),
     "rp_adapter_open": (c_int, [POINTER(c_void_p), c_void_p, c_char_p, POINTER(rp_error)]),
     "rp_adapter_close": (None, [c_void_p]),
     "rp_adapter_describe": (c_int, [c_void_p, POINTER(rp_adapter_info)]),
+    "rp_engine_embed": (c_int, [c_void_p, POINTER(rp_request), POINTER(rp_embedding_input), c_size_t, POINTER(POINTER(rp_result)), POINTER(rp_error)]),
     "rp_schema_options_init": (None, [POINTER(rp_schema_options), c_uint32]),
     "rp_schema_load": (c_int, [c_void_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
     "rp_schema_parse": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),

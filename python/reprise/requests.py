@@ -236,7 +236,7 @@ def _bytes(value: object, what: str) -> bytes:
 
 
 def _add_parts(built: Any, parts: Iterable[Part]) -> None:
-    """Adds parts. The prompt keeps its first error, which submission reports with the part's number."""
+    """Adds parts. The builder keeps its first error, which submission reports with the part's number."""
     for part in parts:
         if isinstance(part, Text):
             data = _bytes(part.text, "a prompt's text")

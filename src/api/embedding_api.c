@@ -8,6 +8,7 @@
 #include "base/sized.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
+#include "reprise_embedding.h"
 
 /* Jobs of rp_engine_embed: texts [first, next) are under way. */
 typedef struct embedding_run {

@@ -179,7 +179,7 @@ static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor 
         if (first < 0) continue;
         if (w->n_slices != 1) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
         adapter_matrix *m = &a->weights.matrices[i];
-        BASE_ASSERT(!m->a.data); /* tensors do not overlap: no other one has the matrix */
+        if (m->a.data) return fail_tensor(o, ta, RP_ERR_FORMAT, "changes a matrix that another tensor changes, too");
         int rc = shared.data ? RP_OK : pack_rows(o, ta, 0, ta->dims[1], &shared);
         if (!rc) rc = pack_rows(o, tb, first, w->n_out, &m->b);
         if (rc) return rc;

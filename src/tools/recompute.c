@@ -266,10 +266,22 @@ static void recompute_submit(rp_engine *e, void *arg) {
     s->rc = background_submit(e, &s->task);
 }
 
+/* What a record says is computed as it is: a forged one may name tokens that the model lacks. */
+static verdict check_way(const recomputation *r, const way *w) {
+    const int32_t n_vocab = r->e->model->net.hp.n_vocab;
+    verdict v = w->n == 0 ? UNREADABLE : w->n > (size_t)r->e->n_ctx ? NO_MEMORY
+                                                                    : SAME;
+    for (size_t i = 0; i < w->n && v == SAME; i++) {
+        if (w->tokens[i] < 0 || w->tokens[i] >= n_vocab || w->positions[i] < 0) v = UNREADABLE;
+        else if (w->positions[i] >= r->e->n_ctx) v = NO_MEMORY;
+    }
+    return v;
+}
+
 static int recomputation_check_text(recomputation *r, rp_error *err) {
     way w = {0};
     r->verdict = find_way(r, &w);
-    if (r->verdict == SAME && w.n > (size_t)r->e->n_ctx) r->verdict = NO_MEMORY;
+    if (r->verdict == SAME) r->verdict = check_way(r, &w);
     r->n_way = (int64_t)w.n;
     submission s = {.task = {.salt = r->salt,
                              .format = r->format,

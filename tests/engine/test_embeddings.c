@@ -21,6 +21,7 @@
 #include "support/vector_file.h"
 #include "reprise_pml.h"
 #include "reprise_test.h"
+#include "reprise_embedding.h"
 
 #define LIMIT 1e-4
 #define MAX_TOKENS 512

@@ -573,7 +573,13 @@ static void test_used_by_many(void **state) {
         rp_job_free(calls[i]);
     }
     p = new_prompt("s");
-    const rp_prompt wrong[] = {{.kind = RP_PROMPT_NONE}, rp_prompt_text(NULL), rp_prompt_built(NULL), {.kind = (rp_prompt_kind)99, .content = "a", .n = 1}, {.kind = RP_PROMPT_TEXT, .content = "a", .n = 1, .schema = "<schema name='s'/>"}};
+    const rp_prompt wrong[] = {
+        {.kind = RP_PROMPT_NONE},
+        rp_prompt_text(NULL),
+        rp_prompt_built(NULL),
+        {.kind = (rp_prompt_kind)99, .content = "a", .n = 1},
+        {.kind = RP_PROMPT_TEXT, .content = "a", .n = 1, .schema = "<schema name='s'/>"},
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(wrong); i++) {
         q.prompt = wrong[i];
         assert_int_equal(rp_engine_submit(w.engine, &q, &calls[0], &err), RP_ERR_INVALID);

@@ -275,6 +275,22 @@ static void check_order(void *user, const rp_step *step) {
     o->n_checked++;
 }
 
+/* A program may fill in the struct itself. */
+static void a_quality_of_options_is_checked(void **state) {
+    static const rp_quality wrong[] = {{RP_QUALITY_BLEND, 0}, {RP_QUALITY_FOCUS, 101}, {RP_QUALITY_LINK, -1}, {(rp_quality_mode)99, 0}};
+    static const char text[] = "<schema name='q'><module name='m'>A text.</module></schema>";
+    rp_engine *e = open_engine(NULL);
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        rp_schema_options o = rp_schema_options_defaults();
+        rp_error err = {0};
+        o.quality = wrong[i];
+        assert_int_equal(rp_schema_parse(e, text, strlen(text), NULL, NULL, &o, NULL, &err), RP_ERR_INVALID);
+        assert_non_null(strstr(err.message, "quality"));
+    }
+    rp_engine_free(e);
+}
+
 static void run_edited(rp_engine *e, const char *old, oracle_run *run) {
     rp_builder *p;
     assert_int_equal(rp_builder_new(&p, NULL, NULL), RP_OK);
@@ -314,6 +330,7 @@ static void moved_text_is_in_its_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_quality_of_options_is_checked),
         cmocka_unit_test(text_before_a_change_of_modules_is_cached),
         cmocka_unit_test(plain_prompts_and_prompts_with_modules_share_text),
         cmocka_unit_test(recomputed_tokens_are_named_like_text),

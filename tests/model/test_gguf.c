@@ -243,6 +243,24 @@ static void a_name_may_have_256_bytes(void **state) {
     close_opened(&o);
 }
 
+static void a_name_with_a_nul_is_refused(void **state) {
+    (void)state;
+    gguf_writer *w = gguf_writer_new(3, 0);
+    gguf_writer_u32(w, "a.key", 1);
+    uint8_t *data;
+    size_t bytes;
+    gguf_file *f = NULL;
+    rp_error err = {0};
+    assert_int_equal(gguf_writer_save_memory(w, &data, &bytes, &err), 0);
+    gguf_writer_free(w);
+    assert_memory_equal(data + 24 + 8, "a.key", 5);
+    data[24 + 8 + 1] = '\0';
+    assert_int_equal(gguf_open_memory(&f, data, bytes, "memory.gguf", &err), RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "NUL"));
+    assert_null(f);
+    base_free(data);
+}
+
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
 
 static const kernel_type tensor_types[] = {
@@ -490,6 +508,7 @@ int main(void) {
         cmocka_unit_test(nested_arrays_are_skipped),
         cmocka_unit_test(keys_keep_the_order_of_the_file),
         cmocka_unit_test(a_name_may_have_256_bytes),
+        cmocka_unit_test(a_name_with_a_nul_is_refused),
         cmocka_unit_test(every_tensor_type_round_trips),
         cmocka_unit_test(tensors_have_one_to_four_dimensions),
         cmocka_unit_test(data_starts_at_the_files_alignment),

@@ -160,7 +160,7 @@ int rp_plan_names_of(rp_engine *e, const rp_request *request, rp_plan_names **ou
     rp_job *c = NULL;
     if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_plan_names_of: engine, request and out are needed");
     *out = NULL;
-    if (!e->cluster_key) return base_fail(err, RP_ERR_UNSUPPORTED, "the engine has no cluster_key: names need one");
+    if (!e->cluster_key) return base_fail(err, RP_ERR_UNSUPPORTED, "the engine has no cluster key (rp_cluster_options.key): names need one");
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
     job_features_options(e, &o);
     if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);

@@ -298,17 +298,17 @@ static int describe_plan(rp_job *c, rp_error *err) {
     if (!r->plan || !owner->paths) return base_fail_memory(err, p->n_items * JOB_PATH_BYTES, "a result");
     int rc = open_kept_shares(c, err);
     if (rc || (rc = list_stretches(c, &stretches, err))) return rc;
-    const segment_need *need = c->needs.items; /* one for each view, in their order */
+    int32_t n_needs = 0; /* one for each view, in their order */
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
         char *path = owner->paths + i * JOB_PATH_BYTES;
         if (item->holder < 0) memcpy(path, "prompt", sizeof("prompt"));
         else pml_path(p->layout->schema, item->holder, path, JOB_PATH_BYTES);
-        if (item->is_view && !c->exact) describe_view(c, item, path, need++);
+        if (item->is_view && !c->exact) describe_view(c, item, path, &c->needs.items[n_needs++]);
         else describe_run(c, item, path, &stretches);
     }
     base_free(stretches.items);
-    BASE_ASSERT(c->exact || need == c->needs.items + c->needs.n);
+    BASE_ASSERT(c->exact || n_needs == c->needs.n);
     BASE_ASSERT((size_t)r->n_plan <= most_stretches(c) * p->n_items);
     r->prompt_tokens = p->n_cached + p->n_fresh;
     r->fresh_tokens = r->prompt_tokens - r->cached_tokens;

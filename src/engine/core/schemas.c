@@ -24,6 +24,7 @@
 #include "pml/document.h"
 #include "pml/layout.h"
 #include "pml/parts.h"
+#include "pml/quality.h"
 
 /* The name of a schema's content for the auditor: its modules' keys and quality attributes. */
 static base_key schema_version(const rp_schema *s) {
@@ -277,6 +278,8 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     if (out) *out = NULL;
     if (!e || (!pml && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_schema_parse: engine and pml are needed");
     int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_schema_options", err) : RP_OK;
+    if (!rc && !pml_quality_is_valid(o.quality))
+        rc = base_fail(err, RP_ERR_INVALID, "rp_schema_options.quality %d:%d: " PML_QUALITY_ADVICE, (int)o.quality.mode, o.quality.amount);
     if (!rc) rc = engine_salt(e, o.tenant, &salt, err);
     if (!rc) rc = engine_make_schema(e, &salt, pml ? pml : "", n, name ? name : "schema", dir, &o, &s, err);
     if (!rc) s->version = schema_version(s);

@@ -382,6 +382,11 @@ static bool look_up_reduced(rp_engine *e, const pml_segment *s, segment_need *ne
 }
 
 /* Takes references to all spans of a segment from the store, or to none. */
+/* Does the span have as many tokens as the segment's i-th one? A forged record may have others than its key is of. */
+static bool fits_segment(const pml_segment *s, int32_t i, const kv_span *span) {
+    return kv_span_tokens(span) == BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
+}
+
 static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
     if (need->view.reduced) return look_up_reduced(e, s, need);
     for (int32_t i = 0; i < s->n_spans; i++) {
@@ -389,7 +394,7 @@ static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pm
         span_found found;
         need->spans[i] = span_store_get(e->store, key, &found);
         need->from_disk |= found == SPAN_FOUND_DISK;
-        if (need->spans[i] && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
+        if (need->spans[i] && fits_segment(s, i, need->spans[i]) && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
         need->reason = reason_of_miss(e, key, found);
         return false;
     }

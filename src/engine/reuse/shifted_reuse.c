@@ -151,7 +151,7 @@ static bool take_piece(const new_text *x, const old_text *o, const common_piece 
     const int32_t skipped = links - same_before(x, o, p->first, p->from, links), n = p->n - skipped;
     if (n < LEAST_MOVED || n <= best->n || !moves_as_one(&o->path, p->from, p->n)) return false;
     if (x->positions[p->first + p->n - 1] - x->positions[p->first] != p->n - 1) return false;
-    *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped};
+    *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped, .path = best->path};
     best->pos = x->positions[best->first];
     best->shift = best->pos - position_in(&o->path, best->from);
     BASE_ASSERT(best->first >= x->begin && best->first + best->n <= x->end && best->from + best->n <= o->n);

@@ -156,6 +156,7 @@ static int cursor_take_name(cursor *c, gguf_string *out, const char *part) {
     if (out->n == 0 || out->n > GGUF_MAX_NAME)
         return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu is %" PRIu64 " bytes long, expected 1 to %d", begin,
                            out->n, GGUF_MAX_NAME);
+    if (memchr(out->bytes, '\0', (size_t)out->n)) return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu has a NUL character", begin);
     c->part_name = *out;
     return RP_OK;
 }
