@@ -237,7 +237,8 @@ RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *mod
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
 /* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free, like the
  * strings of options. Engines that plan requests are made for it, for the identity, KV format and context length of
- * most nodes. options: kv_f16_layers, keep_share, keep_method and kv_keep of the nodes; NULL: the defaults. */
+ * most nodes. options: kv_f16_layers, keep_share, keep_method and kv_keep of the nodes; NULL: the defaults. Once for a
+ * server, whatever it returns. */
 RP_API int rp_server_ready_router(rp_server *server, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* Reads nodes_file of a router again, and looks nodes_dns up. Any thread. */
 RP_API void rp_server_reload_nodes(rp_server *server);

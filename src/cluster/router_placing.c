@@ -174,7 +174,7 @@ static double decoding_rows(const cluster_router *t, const cluster_candidate *c,
 static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decision *d, uint64_t now_us) {
     bool strict = r->attempts == 0 && cluster_admission_checks_itl(t->options.admission), any = strict;
     bool excludes = t->options.admission != CLUSTER_ADMISSION_OFF;
-    double slots = r->prompt_tokens + r->answer_tokens;
+    double slots = (double)r->prompt_tokens + r->answer_tokens;
     uint64_t retry_ms = UINT64_MAX;
     for (int32_t i = 0; i < r->n_candidates; i++) {
         cluster_candidate *c = &r->candidates[i];

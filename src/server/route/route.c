@@ -131,12 +131,16 @@ void route_free(route *t) {
 int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_error *err) {
     const char *name = t->server->model_name[0] ? t->server->model_name : NULL;
     rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name};
+    if (t->server->models)
+        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router was called before: make a new server, after an error, too");
     models.load = route_planner_load;
     models.unload = route_planner_unload;
     models.user = t;
     t->model = model;
     t->engine = rp_engine_options_defaults();
     int rc = options ? base_sized_read(&t->engine, sizeof(t->engine), options, "rp_engine_options", err) : RP_OK;
+    t->engine.cluster = NULL; /* route_planner_load's own */
+    t->engine.experiment = NULL;
     if (!rc) rc = model_pool_new(&t->server->models, t->server, &models, err);
     if (rc) return rc;
     rc = route_network_start(t, err);

@@ -111,7 +111,7 @@ static void plan(route_request *rr) {
     }
     atomic_fetch_add(&rr->t->unplanned, 1);
     rr->names = NULL;
-    rr->r.prompt_tokens = (int32_t)(x->body.len / BYTES_PER_TOKEN) + 1;
+    rr->r.prompt_tokens = (int32_t)BASE_MIN(x->body.len / BYTES_PER_TOKEN, (size_t)INT32_MAX - 1) + 1;
     rr->r.max_tokens = q.max_tokens;
 }
 
