@@ -147,6 +147,18 @@ class Modular(unittest.TestCase):
         messages = server.post("/v1/messages", {"model": "default", "max_tokens": 2, "messages": [{"role": "user", "content": text((0, 2), "Who?")}]})
         self.assertEqual([part["reused"] for part in modules(messages)], [True, True])
 
+    def test_split_beside_moved_text(self):
+        """The environment of an agent moves to the end of the system message, and definitions of tools come before it: it is part of no document."""
+        server = Server("--reuse", "modular", "--split-documents", r"\n\n", "--chat-format", "chatml").wait_ready()
+        self.addCleanup(server.stop)
+        environment = "<env>\nWorking directory: /home/user/project\nIs directory a git repo: yes\nPlatform: linux\nToday's date: 2026-11-29\n" \
+                      "OS Version: Linux 6.1.0 with a name that is long\n</env>"
+        tools = [{"type": "function", "function": {"name": "look", "description": DOCUMENTS[1], "parameters": {"type": "object", "properties": {}}}}]
+        for text in (f"Intro.\n\n{DOCUMENTS[0]}\n{environment}\nmore", f"Intro.\n\n{DOCUMENTS[0]}\n\n{environment}\nmore"):
+            messages = [{"role": "system", "content": text}, {"role": "user", "content": "Who?"}]
+            reply = server.post("/v1/chat/completions", {"messages": messages, "tools": tools, "max_tokens": 2})
+            self.assertEqual(reply.status, 200, reply.body)
+
     def test_split_limits(self):
         for regex, line in (("(", "byte 2 of '('"), ("a*", "'a*' matches the empty text"), ("x" * 5000, "more than 4096 bytes")):
             done = subprocess.run([PROGRAM, "serve", "-m", "none.gguf", "--port", "0", "--split-documents", regex], capture_output=True, text=True, check=False)
