@@ -380,6 +380,7 @@ static void times_change_no_answer(void **state) {
     answer_log_free(&b);
     rp_engine_free(fast);
     rp_engine_free(slow);
+    rp_model_close(slow_model);
 }
 
 int main(void) {
