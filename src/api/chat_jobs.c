@@ -83,7 +83,9 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     j->own = *q;
     j->chat = chat_ref(c);
     q->struct_size = (uint32_t)sizeof(*q);
+    const bool continues_last = q->prompt.continues_last;
     q->prompt = c->rendered ? rp_prompt_rendered(c->rendered, c->turns, c->n_turns) : rp_prompt_messages(c->messages, c->n_messages);
+    q->prompt.continues_last = continues_last;
     q->grammar = c->grammar.text;
     q->grammar_trigger = c->grammar.trigger;
     q->special_text = c->special_text;

@@ -94,14 +94,14 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* Copies what the job needs after it is queued. prompt, tenant, flow, kv_keep, kv_method, resumed, adapter, session and
- * parent_session are used before. */
+/* Copies what the job needs after it is queued. prompt, tenant, flow, kv_format, kv_keep, kv_method, resumed, adapter,
+ * session and parent_session are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
     own->session = own->parent_session = NULL;
     own->prompt = (rp_prompt){.continues_last = o->prompt.continues_last};
-    own->tenant = own->flow = own->kv_keep = own->kv_method = NULL;
+    own->tenant = own->flow = own->kv_format = own->kv_keep = own->kv_method = NULL;
     own->resumed = NULL;
     own->stops = NULL;
     own->adapter = NULL;
