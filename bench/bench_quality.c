@@ -160,7 +160,12 @@ int main(int argc, char **argv) {
     static double reuse[MAX_ROUNDS], exact[MAX_ROUNDS];
     bench_name = "bench_quality";
     if (argc < 2) bench_die("usage: bench_quality MODEL.gguf [--modules N] [--tokens N] [--rounds N] [--threads N] [--clock wall|processor]", NULL);
-    bench b = {.modules = option(argc, argv, "--modules", 8, MAX_MODULES), .tokens = option(argc, argv, "--tokens", 250, 100000), .rounds = option(argc, argv, "--rounds", 9, MAX_ROUNDS), .threads = option(argc, argv, "--threads", 2, BENCH_MAX_THREADS)};
+    bench b = {
+        .modules = option(argc, argv, "--modules", 8, MAX_MODULES),
+        .tokens = option(argc, argv, "--tokens", 250, 100000),
+        .rounds = option(argc, argv, "--rounds", 9, MAX_ROUNDS),
+        .threads = option(argc, argv, "--threads", 2, BENCH_MAX_THREADS),
+    };
     for (int i = 2; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--clock") == 0) b.processor = strcmp(argv[i + 1], "processor") == 0;
     open_bench(&b, argv[1]);

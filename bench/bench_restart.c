@@ -294,7 +294,9 @@ static void report(bench *b) {
            bench_median(b->alone_ms, (size_t)b->n_alone), bench_median(b->open_ms, n));
     printf("Reading the records, not in memory, in pieces of %zu KiB, by threads:", PIECE_BYTES >> 10);
     for (int i = 0; i < N_DEPTHS; i++) printf(" %d: %.2f GB/s%s", depths[i], gbs[i], i + 1 < N_DEPTHS ? "," : ".\n");
-    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more" : "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
+    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more"
+
+                                                  : "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
 }
 

@@ -106,7 +106,14 @@ static double measure(bench *b, subject s, const char *text, const char *other_t
 }
 
 static void run_round(bench *b, int round) {
-    static const subject orders[6][SUBJECTS] = {{NOBODY, OTHER, OWN}, {OTHER, NOBODY, OWN}, {OWN, NOBODY, OTHER}, {OWN, OTHER, NOBODY}, {NOBODY, OWN, OTHER}, {OTHER, OWN, NOBODY}};
+    static const subject orders[6][SUBJECTS] = {
+        {NOBODY, OTHER, OWN},
+        {OTHER, NOBODY, OWN},
+        {OWN, NOBODY, OTHER},
+        {OWN, OTHER, NOBODY},
+        {NOBODY, OWN, OTHER},
+        {OTHER, OWN, NOBODY},
+    };
     bench_text text = {0}, other = {0};
     make_text(b, (unsigned)(4 * round + 2 * b->modules + 1), &text);
     make_text(b, (unsigned)(4 * round + 2 * b->modules + 2), &other);

@@ -13,7 +13,14 @@ typedef struct explain_options {
 
 #define AT(field) offsetof(explain_options, field)
 static const cli_option explain_table[] = {
-    {.name = "id", .kind = CLI_TEXT, .value = "ID", .offset = AT(first), .positional = true, .help = "request id, from the x-request-id of the reply; without it the last requests are listed"},
+    {
+        .name = "id",
+        .kind = CLI_TEXT,
+        .value = "ID",
+        .offset = AT(first),
+        .positional = true,
+        .help = "request id, from the x-request-id of the reply; without it the last requests are listed",
+    },
     REPORTS_ROWS(explain_options, server),
     {.name = NULL},
 };

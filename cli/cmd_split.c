@@ -22,10 +22,31 @@ typedef struct split_options {
 
 #define AT(field) offsetof(split_options, field)
 static const cli_option options[] = {
-    {.name = "file", .kind = CLI_LIST, .value = "FILE", .offset = AT(files), .required = true, .positional = true, .help = "a prompt as text, or JSON Lines of {\"prompt\": TEXT} or {\"messages\": [...]}, one per line; '-': standard input"},
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .help = "count tokens of this model (GGUF); without it count bytes and estimate parameter lengths"},
+    {
+        .name = "file",
+        .kind = CLI_LIST,
+        .value = "FILE",
+        .offset = AT(files),
+        .required = true,
+        .positional = true,
+        .help = "a prompt as text, or JSON Lines of {\"prompt\": TEXT} or {\"messages\": [...]}, one per line; '-': standard input",
+    },
+    {
+        .name = "model",
+        .letter = 'm',
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(model),
+        .help = "count tokens of this model (GGUF); without it count bytes and estimate parameter lengths",
+    },
     {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output), .help = "file for the schema (standard output)"},
-    {.name = "pml", .kind = CLI_TEXT, .value = "FILE", .offset = AT(prompts), .help = "write the prompts over the schema: JSON Lines of {\"name\": ..., \"prompt\": PML}"},
+    {
+        .name = "pml",
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(prompts),
+        .help = "write the prompts over the schema: JSON Lines of {\"name\": ..., \"prompt\": PML}",
+    },
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "name of the schema (proposed)"},
     {.name = "min", .kind = CLI_INT, .value = "BYTES", .offset = AT(min), .min = 1, .max = 65536, .help = "minimum size of a module (64)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON instead of the summary"},

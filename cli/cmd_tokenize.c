@@ -16,8 +16,23 @@ typedef struct tokenize_options {
 
 #define AT(field) offsetof(tokenize_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF), or one with the vocabulary only; required"},
-    {.name = "text", .kind = CLI_TEXT, .value = "TEXT", .offset = AT(text), .positional = true, .help = "text; '-', or no text at all: standard input to its end"},
+    {
+        .name = "model",
+        .letter = 'm',
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(model),
+        .required = true,
+        .help = "model file (GGUF), or one with the vocabulary only; required",
+    },
+    {
+        .name = "text",
+        .kind = CLI_TEXT,
+        .value = "TEXT",
+        .offset = AT(text),
+        .positional = true,
+        .help = "text; '-', or no text at all: standard input to its end",
+    },
     {.name = "prompt", .letter = 'p', .kind = CLI_TEXT, .value = "TEXT", .offset = AT(prompt), .help = "text, as with TEXT"},
     {.name = "file", .letter = 'f', .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .help = "file of the text, all of its bytes"},
     {.name = "special", .kind = CLI_FLAG, .offset = AT(special), .help = "parse special tokens in the text; only for trusted text"},

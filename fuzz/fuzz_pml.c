@@ -82,7 +82,13 @@ static void build(const pml_document *schema, const pml_layout *layout, const ui
 
 /* A prompt as the only part of another gives the same tree. In a message between texts it gives a tree, or is refused. */
 static void graft(const pml_document *schema, const pml_layout *layout, pml_document *content, const uint8_t *bytes, size_t n) {
-    pml_part parts[] = {{.kind = PML_PART_MESSAGE, .role = 1}, {.kind = PML_PART_TEXT, .text = (char *)"a ", .n = 2}, {.kind = PML_PART_PML, .text = (char *)bytes, .n = n, .content = content}, {.kind = PML_PART_TEXT, .text = (char *)"b", .n = 1}, {.kind = PML_PART_END}};
+    pml_part parts[] = {
+        {.kind = PML_PART_MESSAGE, .role = 1},
+        {.kind = PML_PART_TEXT, .text = (char *)"a ", .n = 2},
+        {.kind = PML_PART_PML, .text = (char *)bytes, .n = n, .content = content},
+        {.kind = PML_PART_TEXT, .text = (char *)"b", .n = 1},
+        {.kind = PML_PART_END},
+    };
     pml_document *prompt;
     rp_error err = {0};
     if (pml_parts_build(&prompt, schema, &parts[2], 1, "prompt", &err)) abort();

@@ -15,13 +15,37 @@ typedef struct ship_options {
 
 #define AT(field) offsetof(ship_options, field)
 static const cli_option export_table[] = {
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .required = true, .positional = true, .help = "module with its members, as 'ls' prints it"},
-    {.name = "file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .required = true, .positional = true, .help = "bundle file to write; an existing one is replaced"},
+    {
+        .name = "name",
+        .kind = CLI_TEXT,
+        .value = "NAME",
+        .offset = AT(name),
+        .required = true,
+        .positional = true,
+        .help = "module with its members, as 'ls' prints it",
+    },
+    {
+        .name = "file",
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(file),
+        .required = true,
+        .positional = true,
+        .help = "bundle file to write; an existing one is replaced",
+    },
     CACHE_STORE_ROWS(ship_options, store),
     {.name = NULL},
 };
 static const cli_option import_table[] = {
-    {.name = "file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .required = true, .positional = true, .help = "bundle file, written by 'reprise cache export'"},
+    {
+        .name = "file",
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(file),
+        .required = true,
+        .positional = true,
+        .help = "bundle file, written by 'reprise cache export'",
+    },
     CACHE_STORE_ROWS(ship_options, store),
     {.name = NULL},
 };

@@ -27,12 +27,56 @@ typedef struct simulate_options {
 
 #define AT(field) offsetof(simulate_options, field)
 static const cli_option options[] = {
-    {.name = "trace", .kind = CLI_TEXT, .value = "TRACE", .offset = AT(trace), .required = true, .positional = true, .help = "trace: JSON lines with input_length, output_length, hash_ids (Mooncake traces) or hash_ranges, session; -: standard input"},
-    {.name = "sizes", .kind = CLI_TEXT, .value = "LIST", .offset = AT(sizes), .help = "cache sizes, separated by commas: fractions of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")"},
-    {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX, .help = "number of requests to take from the trace; 0: all (0)"},
-    {.name = "block", .kind = CLI_INT, .value = "TOKENS", .offset = AT(block), .min = 1, .max = 1 << 20, .help = "tokens in a block of the trace (512)"},
-    {.name = "attention", .kind = CLI_INT, .value = "TOKENS", .offset = AT(attention_tokens), .min = 1, .max = 1 << 30, .help = "context length at which attention costs as much as the rest of a token's computation (16384)"},
-    {.name = "sessions", .kind = CLI_TEXT, .value = "WHAT", .offset = AT(sessions), .help = "what Reprise's policy knows of sessions: known, ignored, or ended: also which request is the last of its session (known)"},
+    {
+        .name = "trace",
+        .kind = CLI_TEXT,
+        .value = "TRACE",
+        .offset = AT(trace),
+        .required = true,
+        .positional = true,
+        .help = "trace: JSON lines with input_length, output_length, hash_ids (Mooncake traces) or hash_ranges, session; -: standard input",
+    },
+    {
+        .name = "sizes",
+        .kind = CLI_TEXT,
+        .value = "LIST",
+        .offset = AT(sizes),
+        .help = "cache sizes, separated by commas: fractions of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")",
+    },
+    {
+        .name = "count",
+        .kind = CLI_INT,
+        .value = "N",
+        .offset = AT(count),
+        .min = 0,
+        .max = INT32_MAX,
+        .help = "number of requests to take from the trace; 0: all (0)",
+    },
+    {
+        .name = "block",
+        .kind = CLI_INT,
+        .value = "TOKENS",
+        .offset = AT(block),
+        .min = 1,
+        .max = 1 << 20,
+        .help = "tokens in a block of the trace (512)",
+    },
+    {
+        .name = "attention",
+        .kind = CLI_INT,
+        .value = "TOKENS",
+        .offset = AT(attention_tokens),
+        .min = 1,
+        .max = 1 << 30,
+        .help = "context length at which attention costs as much as the rest of a token's computation (16384)",
+    },
+    {
+        .name = "sessions",
+        .kind = CLI_TEXT,
+        .value = "WHAT",
+        .offset = AT(sessions),
+        .help = "what Reprise's policy knows of sessions: known, ignored, or ended: also which request is the last of its session (known)",
+    },
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw the curves into this SVG file"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
@@ -95,7 +139,12 @@ static int read_sizes(cache_curves *c, const char *list) {
 /* ---- Simulation ---- */
 
 static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_simulate_sessions sessions, rp_error *err) {
-    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = c->block_tokens, .attention_tokens = c->attention_tokens, .sessions = sessions};
+    rp_simulate_options o = {
+        .struct_size = sizeof(o),
+        .block_tokens = c->block_tokens,
+        .attention_tokens = c->attention_tokens,
+        .sessions = sessions,
+    };
     rp_simulate_request *requests = cli_alloc(r->n * sizeof *requests);
     rp_simulator *simulator = NULL;
     for (size_t i = 0; i < r->n; i++) {
@@ -215,7 +264,12 @@ static int cache_simulate_simulate(const simulate_options *o, cache_curves *c) {
 }
 
 static int simulate_main(int argc, char **argv) {
-    simulate_options o = {.sizes = DEFAULT_SIZES, .sessions = "known", .block = BENCH_REQUEST_BLOCK, .attention_tokens = rp_simulate_options_defaults().attention_tokens};
+    simulate_options o = {
+        .sizes = DEFAULT_SIZES,
+        .sessions = "known",
+        .block = BENCH_REQUEST_BLOCK,
+        .attention_tokens = rp_simulate_options_defaults().attention_tokens,
+    };
     cli_parsed parsed = cli_options_parse(&cli_cache_simulate, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -122,7 +122,12 @@ cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order ord
     for (size_t i = 0; i < l->n_entries; i++) {
         const rp_store_entry *e = sorted[i];
         if (each || i == 0 || !same_row(sorted[i - 1], e))
-            rows.items[rows.n++] = (cache_row){.name = each && cache_entry_rank(e) == 1 ? "(prompt or answer)" : row_name(e), .model = e->model, .kind = e->kind, .key = each ? e->key : NULL};
+            rows.items[rows.n++] = (cache_row){
+                .name = each && cache_entry_rank(e) == 1 ? "(prompt or answer)" : row_name(e),
+                .model = e->model,
+                .kind = e->kind,
+                .key = each ? e->key : NULL,
+            };
         cache_row_add_entry(&rows.items[rows.n - 1], e);
     }
     if (order != CACHE_BY_NAME) qsort(rows.items, rows.n, sizeof *rows.items, order == CACHE_BY_SIZE ? by_size : by_use);

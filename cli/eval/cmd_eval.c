@@ -38,21 +38,81 @@ static const char *const default_settings[] = {"exact", "path", "module", "scaff
 
 #define AT(field) offsetof(eval_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
-    {.name = "tasks", .letter = 't', .kind = CLI_LIST, .value = "FILE", .offset = AT(tasks), .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
-    {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings), .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; packed or "
-                                                                                                           "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; '*' for all methods; may be repeated "
-                                                                                                           "(exact, path, module, scaffold, path+fixed, module+fixed)"},
-    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX, .help = "maximum number of tokens to generate (32)"},
-    {.name = "limit", .kind = CLI_INT, .value = "N", .offset = AT(limit), .min = 0, .max = INT32_MAX, .help = "number of items to take from each file; 0: all (0)"},
+    {
+        .name = "model",
+        .letter = 'm',
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(model),
+        .required = true,
+        .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required",
+    },
+    {
+        .name = "tasks",
+        .letter = 't',
+        .kind = CLI_LIST,
+        .value = "FILE",
+        .offset = AT(tasks),
+        .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated",
+    },
+    {
+        .name = "setting",
+        .letter = 's',
+        .kind = CLI_LIST,
+        .value = "WORDS",
+        .offset = AT(settings),
+        .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; packed or "
+                "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; '*' for all methods; may be repeated "
+                "(exact, path, module, scaffold, path+fixed, module+fixed)",
+    },
+    {
+        .name = "max-tokens",
+        .letter = 'n',
+        .kind = CLI_INT,
+        .value = "N",
+        .offset = AT(max_tokens),
+        .min = 1,
+        .max = INT32_MAX,
+        .help = "maximum number of tokens to generate (32)",
+    },
+    {
+        .name = "limit",
+        .kind = CLI_INT,
+        .value = "N",
+        .offset = AT(limit),
+        .min = 0,
+        .max = INT32_MAX,
+        .help = "number of items to take from each file; 0: all (0)",
+    },
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "write the table as JSON"},
     {.name = "csv", .kind = CLI_FLAG, .offset = AT(csv), .help = "write the table as CSV"},
     {.name = "markdown", .kind = CLI_FLAG, .offset = AT(markdown), .help = "write the table as Markdown"},
-    {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output), .help = "file for --json, --csv or --markdown; the plain table is then printed, too (standard output)"},
+    {
+        .name = "output",
+        .letter = 'o',
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(output),
+        .help = "file for --json, --csv or --markdown; the plain table is then printed, too (standard output)",
+    },
     {.name = "items", .kind = CLI_TEXT, .value = "FILE", .offset = AT(items), .help = "write each answer with its scores, as JSON lines"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw scores and divergences against the time to first token"},
-    {.name = "svg-kv", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg_kv), .help = "draw scores of reduced KV and of KV formats against bytes, relative to the first setting with all KV in f16, reused"},
-    {.name = "resamples", .kind = CLI_INT, .value = "N", .offset = AT(resamples), .min = 0, .max = 1000000, .help = "number of bootstrap resamples for the intervals (1000)"},
+    {
+        .name = "svg-kv",
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(svg_kv),
+        .help = "draw scores of reduced KV and of KV formats against bytes, relative to the first setting with all KV in f16, reused",
+    },
+    {
+        .name = "resamples",
+        .kind = CLI_INT,
+        .value = "N",
+        .offset = AT(resamples),
+        .min = 0,
+        .max = 1000000,
+        .help = "number of bootstrap resamples for the intervals (1000)",
+    },
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of the bootstrap (1)"},
     CLI_ENGINE_ROWS(eval_options, engine, 0),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
@@ -146,7 +206,14 @@ static int modules_of(rp_engine *engine, const eval_item *item, char **paths, rp
 }
 
 static int eval_load_schema(rp_engine *engine, const eval_item *item, const eval_setting *setting, rp_error *err) {
-    rp_schema_options o = {.struct_size = sizeof(o), .scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout, .keep_share = setting->keep[0] != '\0' ? setting->keep : NULL, .keep_method = setting->keep_method};
+    rp_schema_options o = {
+        .struct_size = sizeof(o),
+        .scope = setting->scope,
+        .anchor = setting->anchor,
+        .layout = setting->layout,
+        .keep_share = setting->keep[0] != '\0' ? setting->keep : NULL,
+        .keep_method = setting->keep_method,
+    };
     const char *name = item->schema_name != NULL ? item->schema_name : "schema";
     int rc = rp_schema_parse(engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     if (rc != RP_OK || !setting->scaffold) return rc;
@@ -214,7 +281,14 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
 static outcome eval_judge(const eval_state *s, const eval_item *item, const eval_setting *setting, const rp_result *r, double likelihood) {
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
-    outcome o = {.ttft_ms = r->timings.ttft_ms, .kept_share = r->kv_reduction.share, .recomputed_tokens = r->quality.recomputed_tokens, .probed_tokens = r->quality.probed_tokens, .focused = r->quality.focus_token > 0, .quality_ms = r->quality.ms};
+    outcome o = {
+        .ttft_ms = r->timings.ttft_ms,
+        .kept_share = r->kv_reduction.share,
+        .recomputed_tokens = r->quality.recomputed_tokens,
+        .probed_tokens = r->quality.probed_tokens,
+        .focused = r->quality.focus_token > 0,
+        .quality_ms = r->quality.ms,
+    };
     o.score = item->metric == EVAL_PERPLEXITY ? likelihood : eval_score(item->metric, r->text, item->answers, item->n_answers);
     for (int32_t i = 0; i < n; i++) {
         const float *a = p->values + (size_t)i * (size_t)p->n_vocab, *b = q->values + (size_t)i * (size_t)q->n_vocab;
@@ -414,7 +488,14 @@ static int open_for_writing(const char *path, const char *option, FILE **file) {
 
 static int report(const eval_state *s, FILE *output, FILE *svg, FILE *svg_kv, size_t n_rows) {
     const eval_options *o = s->options;
-    eval_report r = {.model = o->model, .fingerprint = s->info.fingerprint, .resamples = o->resamples, .seed = o->seed, .rows = s->rows, .n_rows = n_rows};
+    eval_report r = {
+        .model = o->model,
+        .fingerprint = s->info.fingerprint,
+        .resamples = o->resamples,
+        .seed = o->seed,
+        .rows = s->rows,
+        .n_rows = n_rows,
+    };
     eval_format format = o->json ? EVAL_JSON : o->csv    ? EVAL_CSV
                                            : o->markdown ? EVAL_MARKDOWN
                                                          : EVAL_TABLE;

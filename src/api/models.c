@@ -73,7 +73,19 @@ static const char *name_positions(const rp_model *m) {
 }
 
 static rp_model_info describe_vocabulary(const rp_model *m) {
-    return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat), .chat_format_guessed = m->chat_guessed, .n_vocab = m->net.hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "", .chat_template = m->chat_template, .infills = tokenizer_infills(m->tokenizer)};
+    return (rp_model_info){
+        .name = m->name,
+        .architecture = m->arch ? m->arch->name : "",
+        .weights = "",
+        .chat_format = chat_format_name(m->chat),
+        .chat_format_guessed = m->chat_guessed,
+        .n_vocab = m->net.hp.n_vocab,
+        .positions = "",
+        .fingerprint = "",
+        .pooling = "",
+        .chat_template = m->chat_template,
+        .infills = tokenizer_infills(m->tokenizer),
+    };
 }
 
 static rp_model_info describe_model(const rp_model *m) {

@@ -86,7 +86,15 @@ int rp_store_remove(rp_store *s, const rp_store_selection *selection, rp_store_l
 
 const char *rp_store_flaw_name(rp_store_flaw flaw) {
     static const char *const names[RP_N_STORE_FLAWS] = {
-        [RP_STORE_BAD_RECORD] = "record", [RP_STORE_BAD_ROW] = "row", [RP_STORE_BAD_INDEX] = "index", [RP_STORE_WITHOUT_FILE] = "without_file", [RP_STORE_WITHOUT_ROW] = "without_row", [RP_STORE_LEFTOVER] = "leftover", [RP_STORE_OTHER_KV] = "other_kv", [RP_STORE_OLD_ROW] = "old_row"};
+        [RP_STORE_BAD_RECORD] = "record",
+        [RP_STORE_BAD_ROW] = "row",
+        [RP_STORE_BAD_INDEX] = "index",
+        [RP_STORE_WITHOUT_FILE] = "without_file",
+        [RP_STORE_WITHOUT_ROW] = "without_row",
+        [RP_STORE_LEFTOVER] = "leftover",
+        [RP_STORE_OTHER_KV] = "other_kv",
+        [RP_STORE_OLD_ROW] = "old_row",
+    };
     return (unsigned)flaw < RP_N_STORE_FLAWS ? names[flaw] : NULL;
 }
 

@@ -60,7 +60,18 @@ static int32_t walk_next_position(const walk *w, int32_t holder) {
 /* Opens the holder's next segment: sets its scope and its position. */
 static int open_segment(walk *w, frame *f) {
     pml_layout *l = w->l;
-    pml_segment s = {.holder = f->node, .sequence = w->sequence++, .joint_of = -1, .scaffold = -1, .first_node = w->node, .at_edge = f->at_edge, .last_role = CHAT_ROLE_NONE, .first_token = l->tokens.n, .first_scope = l->n_scopes, .first_hole = l->n_holes};
+    pml_segment s = {
+        .holder = f->node,
+        .sequence = w->sequence++,
+        .joint_of = -1,
+        .scaffold = -1,
+        .first_node = w->node,
+        .at_edge = f->at_edge,
+        .last_role = CHAT_ROLE_NONE,
+        .first_token = l->tokens.n,
+        .first_scope = l->n_scopes,
+        .first_hole = l->n_holes,
+    };
     if (pml_is_anchored(l, f->node)) {
         int rc = pml_layout_add_scope(l, PML_ANCHOR_SEGMENT, w->err);
         if (rc) return rc;

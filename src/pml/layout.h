@@ -60,7 +60,8 @@ typedef struct pml_segment {
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
     size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */
-    int32_t keep;                                           /* share of the slots that its reduced KV keeps, in 1/1000, or REDUCTION_AUTO; 0: it is not reduced */
+    int32_t keep;                                           /* share of the slots that its reduced KV keeps, in 1/1000, or REDUCTION_AUTO; 0:
+                                                               it is not reduced */
     base_key reduced;                                       /* names its reduced KV */
 } pml_segment;
 

@@ -45,7 +45,15 @@ static int plan_build_add_argument(plan_build *b, int32_t segment, const pml_hol
                         "argument '%s' of '%s' has %zu tokens, but its parameter takes at most %d: shorten it, or raise len in the schema",
                         param->name, b->schema->nodes[holder].name, n, hole->len);
     if (n == 0) return RP_OK;
-    return plan_add_item(p, &(pml_item){.segment = segment, .holder = holder, .pos = base + hole->offset, .n_tokens = (int32_t)n, .n_counted = (int32_t)n, .first_token = first}, b->err);
+    return plan_add_item(p, &(pml_item){
+                                .segment = segment,
+                                .holder = holder,
+                                .pos = base + hole->offset,
+                                .n_tokens = (int32_t)n,
+                                .n_counted = (int32_t)n,
+                                .first_token = first,
+                            },
+                         b->err);
 }
 
 /* ---- entries to items ---- */
@@ -53,7 +61,16 @@ static int plan_build_add_argument(plan_build *b, int32_t segment, const pml_hol
 static int plan_build_add_view(plan_build *b, const plan_entry *e) {
     const pml_segment *s = &b->layout->segments[e->segment];
     const pml_hole *holes = pml_segment_holes(b->layout, s);
-    pml_item item = {.is_view = true, .segment = e->segment, .holder = s->holder, .pos = e->pos, .shift = e->pos - s->pos, .n_tokens = s->n_tokens, .n_counted = s->n_tokens, .quality = plan_quality_of(b, s->holder)};
+    pml_item item = {
+        .is_view = true,
+        .segment = e->segment,
+        .holder = s->holder,
+        .pos = e->pos,
+        .shift = e->pos - s->pos,
+        .n_tokens = s->n_tokens,
+        .n_counted = s->n_tokens,
+        .quality = plan_quality_of(b, s->holder),
+    };
     for (int32_t i = 0; i < s->n_holes; i++) item.n_counted -= holes[i].len;
     BASE_ASSERT(item.n_counted >= 0);
     int rc = item.n_counted > 0 ? plan_add_item(b->plan, &item, b->err) : RP_OK;
@@ -69,7 +86,15 @@ static int plan_build_add_piece(plan_build *b, const plan_entry *e, int32_t begi
     BASE_ASSERT(begin >= 0 && end <= s->n_tokens);
     if (token_list_append(&b->plan->tokens, pml_segment_tokens(b->layout, s) + begin, (size_t)(end - begin)))
         return base_fail_memory(b->err, first * 4, "tokens");
-    return plan_add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin, .n_counted = end - begin, .first_token = first}, b->err);
+    return plan_add_item(b->plan, &(pml_item){
+                                      .segment = e->segment,
+                                      .holder = s->holder,
+                                      .pos = e->pos + begin,
+                                      .n_tokens = end - begin,
+                                      .n_counted = end - begin,
+                                      .first_token = first,
+                                  },
+                         b->err);
 }
 
 static int add_uncached(plan_build *b, const plan_entry *e) {
@@ -95,7 +120,16 @@ static bool opens_text(const plan_build *b, const plan_entry *e) {
 
 static int add_entry_items(plan_build *b, const plan_entry *e) {
     if (e->segment < 0)
-        return plan_add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .node = e->node, .pos = e->pos, .n_tokens = e->n_tokens, .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
+        return plan_add_item(b->plan, &(pml_item){
+                                          .segment = -1,
+                                          .holder = -1,
+                                          .node = e->node,
+                                          .pos = e->pos,
+                                          .n_tokens = e->n_tokens,
+                                          .n_counted = e->n_tokens,
+                                          .first_token = e->first_token,
+                                      },
+                             b->err);
     int32_t holder = b->layout->segments[e->segment].holder;
     bool cached = holder == 0 || b->schema->nodes[holder].cache;
     return cached && !opens_text(b, e) ? plan_build_add_view(b, e) : add_uncached(b, e);
@@ -232,7 +266,18 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->layout = layout;
-    plan_build b = {.plan = p, .layout = layout, .schema = layout->schema, .prompt = prompt, .model = layout->model, .err = err, .previous_role = CHAT_ROLE_NONE, .open_role = -1, .quality = quality, .least = least};
+    plan_build b = {
+        .plan = p,
+        .layout = layout,
+        .schema = layout->schema,
+        .prompt = prompt,
+        .model = layout->model,
+        .err = err,
+        .previous_role = CHAT_ROLE_NONE,
+        .open_role = -1,
+        .quality = quality,
+        .least = least,
+    };
     int rc = continues ? plan_leave_open(&b) : RP_OK;
     if (!rc) rc = plan_build_build(&b);
     base_free(b.import_of);

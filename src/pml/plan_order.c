@@ -23,7 +23,14 @@ static int plan_build_add_entry(plan_build *b, const plan_entry *e) {
 static int plan_build_add_tokens(plan_build *b, int32_t node, size_t first, bool opens_answer) {
     size_t n = b->plan->tokens.n - first;
     if (n == 0) return RP_OK;
-    return plan_build_add_entry(b, &(plan_entry){.segment = -1, .node = node, .import = -1, .n_tokens = (int32_t)n, .first_token = first, .opens_answer = opens_answer});
+    return plan_build_add_entry(b, &(plan_entry){
+                                       .segment = -1,
+                                       .node = node,
+                                       .import = -1,
+                                       .n_tokens = (int32_t)n,
+                                       .first_token = first,
+                                       .opens_answer = opens_answer,
+                                   });
 }
 
 /* Emits the own segments of `holder` that precede `until` in the schema. */

@@ -56,7 +56,14 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
     a->result = result;
     a->memory = base_budget_ref(base_budget_current());
     a->over = a->most <= 0;
-    a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .on_stop = o->on_stop, .user = o->user, .events = o->stream, .tag = o->stream_tag};
+    a->stream = (text_stream){
+        .text = BASE_BUFFER(MAX_ANSWER_BYTES),
+        .on_text = o->on_text,
+        .on_stop = o->on_stop,
+        .user = o->user,
+        .events = o->stream,
+        .tag = o->stream_tag,
+    };
     result->finish_reason = "length";
     int64_t tokens = (int64_t)place->n_prompt + a->most;
     int rc;

@@ -133,7 +133,10 @@ static void open_turn(turn *t) {
     rp_error err;
     shape.n_ctx = 1024;
     o.n_threads = 1;
-    *t = (turn){.model = tiny_model_open(&shape, "chatml"), .messages = {{RP_ROLE_USER, "Where is it?", 12}, {.role = RP_ROLE_ASSISTANT}, {RP_ROLE_USER, "Why?", 4}}};
+    *t = (turn){
+        .model = tiny_model_open(&shape, "chatml"),
+        .messages = {{RP_ROLE_USER, "Where is it?", 12}, {.role = RP_ROLE_ASSISTANT}, {RP_ROLE_USER, "Why?", 4}},
+    };
     if (rp_engine_new(&t->engine, t->model, &o, &err)) fail_msg("%s", err.message);
     for (uint64_t seed = 1; !t->first && seed < 100; seed++) {
         rp_request q = ask(t, 1);
@@ -176,7 +179,13 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     rp_result *goes_on = tiny_model_answer(t.engine, &q);
     assert_true(goes_on->cached_tokens >= earlier_tokens(&t));
     /* another turn: both answers are in it as they were sampled */
-    rp_message messages[5] = {t.messages[0], t.messages[1], t.messages[2], {RP_ROLE_ASSISTANT, goes_on->text, strlen(goes_on->text)}, {RP_ROLE_USER, "Where?", 6}};
+    rp_message messages[5] = {
+        t.messages[0],
+        t.messages[1],
+        t.messages[2],
+        {RP_ROLE_ASSISTANT, goes_on->text, strlen(goes_on->text)},
+        {RP_ROLE_USER, "Where?", 6},
+    };
     q.prompt = rp_prompt_messages(messages, 5);
     rp_result *third = tiny_model_answer(t.engine, &q);
     if (is_text(&t, goes_on)) assert_true(third->cached_tokens >= goes_on->prompt_tokens + goes_on->n_tokens - 1);

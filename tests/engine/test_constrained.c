@@ -210,7 +210,16 @@ static void drawing_is_as_with_a_bias_for_all_others(void **state) {
             rp_request q = request_of("root ::= [a-p]+");
             q.max_tokens = 5;
             q.ignore_eos = true;
-            q.sampling = (rp_sampling){.temperature = 1.3f, .top_k = i % 2 ? 20 : 0, .typical = 0.97f, .top_p = 0.9f, .min_p = 0.02f, .repeat_penalty = 1.1f, .repeat_last = 10, .seed = i};
+            q.sampling = (rp_sampling){
+                .temperature = 1.3f,
+                .top_k = i % 2 ? 20 : 0,
+                .typical = 0.97f,
+                .top_p = 0.9f,
+                .min_p = 0.02f,
+                .repeat_penalty = 1.1f,
+                .repeat_last = 10,
+                .seed = i,
+            };
             rp_result *a = run(m, &q);
             q.grammar = NULL;
             q.sampling.bias = bias;

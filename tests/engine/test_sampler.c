@@ -208,7 +208,17 @@ static void compare_with_llama_cpp(void *user, vector_case *v) {
     sampler_candidate ours[MOST];
     (void)user;
     int32_t n_numbers = read_numbers(v->fields[0], numbers, MOST);
-    rp_sampling o = {.temperature = 1, .top_k = (int32_t)numbers[0], .typical = (float)numbers[1], .top_p = (float)numbers[2], .min_p = (float)numbers[3], .repeat_penalty = (float)numbers[4], .frequency_penalty = (float)numbers[5], .presence_penalty = (float)numbers[6], .repeat_last = (int32_t)numbers[7]};
+    rp_sampling o = {
+        .temperature = 1,
+        .top_k = (int32_t)numbers[0],
+        .typical = (float)numbers[1],
+        .top_p = (float)numbers[2],
+        .min_p = (float)numbers[3],
+        .repeat_penalty = (float)numbers[4],
+        .frequency_penalty = (float)numbers[5],
+        .presence_penalty = (float)numbers[6],
+        .repeat_last = (int32_t)numbers[7],
+    };
     int32_t n = read_numbers(v->fields[1], kept, MOST);
     for (int32_t i = 0; i < n; i++) logits[i] = (float)kept[i];
     int32_t n_kept = read_numbers(v->fields[2], kept, MOST);

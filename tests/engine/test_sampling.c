@@ -67,7 +67,20 @@ static rp_request request_of(int32_t max_tokens) {
 /* All sampling steps are enabled. */
 static rp_sampling all_on(uint64_t seed) {
     static const rp_logit_bias bias[] = {{300, 1.5f}, {301, -INFINITY}};
-    return (rp_sampling){.temperature = 1.2f, .top_k = 100, .typical = 0.98f, .top_p = 0.97f, .min_p = 0.01f, .repeat_penalty = 1.2f, .presence_penalty = 0.1f, .frequency_penalty = 0.1f, .repeat_last = 20, .bias = bias, .n_bias = 2, .seed = seed};
+    return (rp_sampling){
+        .temperature = 1.2f,
+        .top_k = 100,
+        .typical = 0.98f,
+        .top_p = 0.97f,
+        .min_p = 0.01f,
+        .repeat_penalty = 1.2f,
+        .presence_penalty = 0.1f,
+        .frequency_penalty = 0.1f,
+        .repeat_last = 20,
+        .bias = bias,
+        .n_bias = 2,
+        .seed = seed,
+    };
 }
 
 /* ---- refused options ---- */

@@ -156,7 +156,19 @@ static void arrays_of_every_fixed_type_are_read(void **state) {
     static const struct {
         gguf_value_type type;
         size_t size;
-    } kinds[] = {{GGUF_U8, 1}, {GGUF_I8, 1}, {GGUF_U16, 2}, {GGUF_I16, 2}, {GGUF_U32, 4}, {GGUF_I32, 4}, {GGUF_F32, 4}, {GGUF_BOOL, 1}, {GGUF_U64, 8}, {GGUF_I64, 8}, {GGUF_F64, 8}};
+    } kinds[] = {
+        {GGUF_U8, 1},
+        {GGUF_I8, 1},
+        {GGUF_U16, 2},
+        {GGUF_I16, 2},
+        {GGUF_U32, 4},
+        {GGUF_I32, 4},
+        {GGUF_F32, 4},
+        {GGUF_BOOL, 1},
+        {GGUF_U64, 8},
+        {GGUF_I64, 8},
+        {GGUF_F64, 8},
+    };
     uint8_t bytes[8 * 100];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = i & 1; /* booleans as well as anything else */
     for (size_t k = 0; k < BASE_ARRAY_LEN(kinds); k++) {
@@ -477,7 +489,12 @@ static void real_vocabularies_are_read(void **state) {
         const char *file;
         const char *model;
         uint64_t n, merges;
-    } vocabularies[] = {{"ggml-vocab-gpt-2.gguf", "gpt2", 50257, 50000}, {"ggml-vocab-falcon.gguf", "gpt2", 65024, 64784}, {"ggml-vocab-llama-spm.gguf", "llama", 32000, 0}, {"ggml-vocab-phi-3.gguf", "llama", 32064, 0}};
+    } vocabularies[] = {
+        {"ggml-vocab-gpt-2.gguf", "gpt2", 50257, 50000},
+        {"ggml-vocab-falcon.gguf", "gpt2", 65024, 64784},
+        {"ggml-vocab-llama-spm.gguf", "llama", 32000, 0},
+        {"ggml-vocab-phi-3.gguf", "llama", 32064, 0},
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(vocabularies); i++) {
         char part[64];
         gguf_string model;

@@ -288,7 +288,14 @@ static void hostile_input_gets_one_line(void **state) {
         const char *text;
         size_t n;
         const char *says;
-    } bad[] = {{"a\0b", 3, "p: byte 1 (0x00)"}, {"abc\xFF", 4, "byte 3 (0xFF) is not UTF-8"}, {"\xED\xA0\x80", 3, "is not UTF-8"}, {"\xC3", 1, "is not UTF-8"}, {"\x1B[0m", 4, "XML does not allow"}, {"\xEF\xBF\xBF", 3, "XML does not allow"}};
+    } bad[] = {
+        {"a\0b", 3, "p: byte 1 (0x00)"},
+        {"abc\xFF", 4, "byte 3 (0xFF) is not UTF-8"},
+        {"\xED\xA0\x80", 3, "is not UTF-8"},
+        {"\xC3", 1, "is not UTF-8"},
+        {"\x1B[0m", 4, "XML does not allow"},
+        {"\xEF\xBF\xBF", 3, "XML does not allow"},
+    };
     rp_split_options o = rp_split_options_defaults();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         corpus c = {0};

@@ -106,7 +106,29 @@ static void numbers_are_checked(void **state) {
         uint64_t value;
         int rc;
     } lies[] = {
-        {8, 4, 2, RP_ERR_FORMAT}, {8, 4, 0, RP_ERR_FORMAT}, {12, 4, 0, RP_ERR_FORMAT}, {12, 4, 2, RP_ERR_FORMAT}, {12, 4, 65537, RP_ERR_LIMIT}, {12, 4, 65536, RP_ERR_FORMAT}, {12, 4, UINT32_MAX, RP_ERR_LIMIT}, {16, 8, 0, RP_ERR_FORMAT}, {16, 8, UINT64_MAX, RP_ERR_FORMAT}, {24, 4, 0, RP_ERR_FORMAT}, {24, 4, 256, RP_ERR_FORMAT}, {24, 4, 5, RP_ERR_FORMAT}, {28, 4, 1, RP_ERR_FORMAT}, {44, 4, 1, RP_ERR_FORMAT}, {96, 8, 0, RP_ERR_FORMAT}, {96, 8, UINT64_MAX, RP_ERR_FORMAT}, {96, 8, INT64_MAX, RP_ERR_FORMAT}, {64, 8, UINT64_MAX, RP_ERR_FORMAT}, {184, 1, 0, RP_ERR_FORMAT}, {184, 1, '/', RP_ERR_FORMAT}, {189, 1, '/', RP_ERR_FORMAT}, {184, 1, 'C', RP_ERR_FORMAT}};
+        {8, 4, 2, RP_ERR_FORMAT},
+        {8, 4, 0, RP_ERR_FORMAT},
+        {12, 4, 0, RP_ERR_FORMAT},
+        {12, 4, 2, RP_ERR_FORMAT},
+        {12, 4, 65537, RP_ERR_LIMIT},
+        {12, 4, 65536, RP_ERR_FORMAT},
+        {12, 4, UINT32_MAX, RP_ERR_LIMIT},
+        {16, 8, 0, RP_ERR_FORMAT},
+        {16, 8, UINT64_MAX, RP_ERR_FORMAT},
+        {24, 4, 0, RP_ERR_FORMAT},
+        {24, 4, 256, RP_ERR_FORMAT},
+        {24, 4, 5, RP_ERR_FORMAT},
+        {28, 4, 1, RP_ERR_FORMAT},
+        {44, 4, 1, RP_ERR_FORMAT},
+        {96, 8, 0, RP_ERR_FORMAT},
+        {96, 8, UINT64_MAX, RP_ERR_FORMAT},
+        {96, 8, INT64_MAX, RP_ERR_FORMAT},
+        {64, 8, UINT64_MAX, RP_ERR_FORMAT},
+        {184, 1, 0, RP_ERR_FORMAT},
+        {184, 1, '/', RP_ERR_FORMAT},
+        {189, 1, '/', RP_ERR_FORMAT},
+        {184, 1, 'C', RP_ERR_FORMAT},
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(lies); i++) {
         forged f = {test_malloc(whole.n), whole.n};
         rp_error err;

@@ -76,7 +76,19 @@ static event_kind kind_of(const char *name) {
     static const struct {
         const char *name;
         event_kind kind;
-    } kinds[] = {{"schema", NOTHING}, {"prompt", NOTHING}, {"scaffold", NOTHING}, {"module", OPEN_MODULE}, {"union", OPEN_UNION}, {"param", PARAM}, {"parameter", PARAM}, {"system", OPEN_ROLE}, {"user", OPEN_ROLE}, {"assistant", OPEN_ROLE}, {"tool", OPEN_ROLE}};
+    } kinds[] = {
+        {"schema", NOTHING},
+        {"prompt", NOTHING},
+        {"scaffold", NOTHING},
+        {"module", OPEN_MODULE},
+        {"union", OPEN_UNION},
+        {"param", PARAM},
+        {"parameter", PARAM},
+        {"system", OPEN_ROLE},
+        {"user", OPEN_ROLE},
+        {"assistant", OPEN_ROLE},
+        {"tool", OPEN_ROLE},
+    };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].name, name) == 0) return kinds[i].kind;
     return IMPORT;

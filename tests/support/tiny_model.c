@@ -189,7 +189,14 @@ static int check_shape(const tiny_model_shape *s, rp_error *err) {
 
 static int build(builder *b, rp_error *err) {
     const tiny_model_shape *s = b->shape;
-    tiny_vocab_options vocab = {.kind = s->vocab, .n_vocab = s->n_vocab, .pre = s->pre, .control = s->control, .chat_template = s->chat_template, .no_bos = s->no_bos};
+    tiny_vocab_options vocab = {
+        .kind = s->vocab,
+        .n_vocab = s->n_vocab,
+        .pre = s->pre,
+        .control = s->control,
+        .chat_template = s->chat_template,
+        .no_bos = s->no_bos,
+    };
     int32_t n_vocab;
     int rc = check_shape(s, err);
     if (rc) return rc;

@@ -174,7 +174,13 @@ static int collect_runs(cpu_backend *b, rp_error *err) {
         for (; context < step->rows[r].context; context++) first_view += step->contexts[context]->n_views;
         while (end < step->n_rows && step->rows[end].context == context) end++;
         BASE_ASSERT(p->n_runs < need); /* rows of a context are adjacent */
-        p->runs[p->n_runs] = (cpu_run){.part = {r, end - r, context, first_view, CPU_LEADS}, .leader = (int32_t)p->n_runs, .next = NONE, .last = (int32_t)p->n_runs, .n_rows = end - r};
+        p->runs[p->n_runs] = (cpu_run){
+            .part = {r, end - r, context, first_view, CPU_LEADS},
+            .leader = (int32_t)p->n_runs,
+            .next = NONE,
+            .last = (int32_t)p->n_runs,
+            .n_rows = end - r,
+        };
         p->n_runs++;
         r = end;
     }

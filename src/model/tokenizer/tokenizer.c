@@ -73,7 +73,12 @@ static int32_t read_id(const tokenizer *t, const gguf_file *f, const char *key, 
 static void tokenizer_read_ids(tokenizer *t, const gguf_file *f) {
     static const struct {
         int32_t bos, eos, unk, pad, sep;
-    } defaults[] = {[TOKENIZER_SPM] = {1, 2, 0, -1, -1}, [TOKENIZER_UNIGRAM] = {-1, 1, 2, 0, -1}, [TOKENIZER_BPE] = {-1, -1, -1, -1, -1}, [TOKENIZER_WORDPIECE] = {101, -1, 100, 0, 102}};
+    } defaults[] = {
+        [TOKENIZER_SPM] = {1, 2, 0, -1, -1},
+        [TOKENIZER_UNIGRAM] = {-1, 1, 2, 0, -1},
+        [TOKENIZER_BPE] = {-1, -1, -1, -1, -1},
+        [TOKENIZER_WORDPIECE] = {101, -1, 100, 0, 102},
+    };
     t->bos = read_id(t, f, "tokenizer.ggml.bos_token_id", defaults[t->kind].bos);
     t->eos = read_id(t, f, "tokenizer.ggml.eos_token_id", defaults[t->kind].eos);
     t->unk = read_id(t, f, "tokenizer.ggml.unknown_token_id", defaults[t->kind].unk);
@@ -146,7 +151,12 @@ static void map_byte_tokens(tokenizer *t) {
 /* ---- opening ---- */
 
 static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
-    static const char *const names[] = {[TOKENIZER_SPM] = "llama", [TOKENIZER_UNIGRAM] = "t5", [TOKENIZER_BPE] = "gpt2", [TOKENIZER_WORDPIECE] = "bert"};
+    static const char *const names[] = {
+        [TOKENIZER_SPM] = "llama",
+        [TOKENIZER_UNIGRAM] = "t5",
+        [TOKENIZER_BPE] = "gpt2",
+        [TOKENIZER_WORDPIECE] = "bert",
+    };
     gguf_string model;
     if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {

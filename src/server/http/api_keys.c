@@ -56,7 +56,13 @@ static bool parse_rights(char *text, unsigned *out) {
     static const struct {
         const char *name;
         unsigned right;
-    } names[] = {{"request", SERVER_REQUEST}, {"schemas", SERVER_SCHEMAS}, {"share", SERVER_SHARE}, {"operate", SERVER_OPERATE}, {"priority", SERVER_PRIORITY}};
+    } names[] = {
+        {"request", SERVER_REQUEST},
+        {"schemas", SERVER_SCHEMAS},
+        {"share", SERVER_SHARE},
+        {"operate", SERVER_OPERATE},
+        {"priority", SERVER_PRIORITY},
+    };
     char *rest = text;
     *out = 0;
     for (char *word; (word = strtok_r(rest, ",", &rest));) {

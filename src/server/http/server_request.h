@@ -61,7 +61,7 @@ struct server_request;
  * nothing for a request without an answer. */
 typedef struct server_answer_ops {
     int (*begin)(struct server_request *x);                                  /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
-                                                 answers are under way, and the request is no longer the worker's; else a problem's kind */
+                                               answers are under way, and the request is no longer the worker's; else a problem's kind */
     void (*finish)(struct server_request *x);                                /* worker, FINISHING: all jobs have ended: their results become the reply */
     void (*assist)(struct server_request *x);                                /* worker, while the request streams: what the stream needs before it goes on
                                                  (server_request_ask_worker). NULL: it never asks */

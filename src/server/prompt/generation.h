@@ -144,7 +144,8 @@ typedef struct generation {
     int32_t n_split;                  /* of them: between separators (document_split.h) */
     bool has_markup;                  /* some parts are PML or modules */
     uint64_t steps_left;              /* of the model's template, for all renderings of the request */
-    rp_template_text *rendered;       /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
+    rp_template_text *rendered;       /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in
+                                         format. Owned */
     chat_style rendered_style;        /* of `rendered` */
     size_t rendered_first;            /* the first message in it, besides leading system messages */
     json_t *template_hint;            /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
