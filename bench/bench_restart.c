@@ -296,7 +296,8 @@ static void report(bench *b) {
     for (int i = 0; i < N_DEPTHS; i++) printf(" %d: %.2f GB/s%s", depths[i], gbs[i], i + 1 < N_DEPTHS ? "," : ".\n");
     printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more"
 
-                                                  : "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
+                                                  : "within 10 % of reading, with what computing it does not hide, "
+                                                    "since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
 }
 

@@ -71,10 +71,23 @@ static const cli_option options[] = {
         .required = true,
         .help = "file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which others may not read",
     },
-    {.name = "policy", .kind = CLI_TEXT, .value = "NAME", .offset = AT(policy), .help = "choice of a node: cost, the least predicted time to first token; for comparison prefix-cost, longest-match, session, least-loaded, "
-                                                                                        "round-robin, random (cost)"},
-    {.name = "admission", .kind = CLI_TEXT, .value = "NAME", .offset = AT(admission), .help = "when a request that will miss a goal gets status 429: predicted, by the load at the end of its prefill; at-arrival; after-prefill; off "
-                                                                                              "(predicted)"},
+    {
+        .name = "policy",
+        .kind = CLI_TEXT,
+        .value = "NAME",
+        .offset = AT(policy),
+        .help = "choice of a node: cost, the least predicted time to first token; for comparison prefix-cost, longest-match, session, least-loaded, "
+                "round-robin, random (cost)",
+    },
+    {
+        .name = "admission",
+        .kind = CLI_TEXT,
+        .value = "NAME",
+        .offset = AT(admission),
+        .help = "when a request that will miss a goal gets status 429: predicted, by the load at the end of its prefill; at-arrival; "
+                "after-prefill; off "
+                "(predicted)",
+    },
     {
         .name = "ttft-goal",
         .kind = CLI_REAL,
@@ -102,8 +115,16 @@ static const cli_option options[] = {
         .max = 65536,
         .help = "maximum number of requests that wait for a node; further ones get status 429 with Retry-After (4096)",
     },
-    {.name = "node-timeout", .kind = CLI_INT, .value = "MS", .offset = AT(node_timeout), .min = 0, .max = 86400000, .help = "a request whose node gives no sign of life of it for so long moves to another node, or ends with status 502; at least 100; 0: never "
-                                                                                                                            "(60000)"},
+    {
+        .name = "node-timeout",
+        .kind = CLI_INT,
+        .value = "MS",
+        .offset = AT(node_timeout),
+        .min = 0,
+        .max = 86400000,
+        .help = "a request whose node gives no sign of life of it for so long moves to another node, or ends with status 502; at least 100; 0: never "
+                "(60000)",
+    },
     {
         .name = "index-ram",
         .kind = CLI_BYTES,

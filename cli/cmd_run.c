@@ -95,8 +95,14 @@ static const cli_option options[] = {
                 "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
                 "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or the schema",
     },
-    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep), .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
-                                                                                             "answer (all)"},
+    {
+        .name = "kv-keep",
+        .kind = CLI_TEXT,
+        .value = "N|SHARE",
+        .offset = AT(kv_keep),
+        .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
+                "answer (all)",
+    },
     {
         .name = "kv-method",
         .kind = CLI_TEXT,
@@ -110,8 +116,16 @@ static const cli_option options[] = {
         .offset = AT(context_shift),
         .help = "an answer that reaches the end of the context continues without the oldest tokens, up to --max-tokens",
     },
-    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT, .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
-                                                                                                                             "not change (0)"},
+    {
+        .name = "draft",
+        .kind = CLI_INT,
+        .value = "N",
+        .offset = AT(draft),
+        .min = RP_DRAFT_AUTO,
+        .max = RP_MAX_DRAFT,
+        .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
+                "not change (0)",
+    },
     {
         .name = "shifted-reuse",
         .kind = CLI_INT,

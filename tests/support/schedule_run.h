@@ -28,14 +28,22 @@ typedef struct schedule_tally {
     uint64_t logits_in[RP_N_KV_FORMATS];   /* by the engine's KV format; modules may have others */
     uint64_t prefix_tokens, module_tokens; /* hits in the prefix cache; in modules */
     uint64_t evictions, drafted, accepted;
-    uint64_t waits;                                                                     /* steps in which an admissible job waited for another with the same prompt */
-    uint64_t shared_steps;                                                              /* steps with rows of several requests */
-    uint64_t cancelled, expired, full;                                                  /* requests: cancelled, ended by their deadline, refused by a full queue */
+
+    uint64_t waits; /* steps in which an admissible job waited for another with the same prompt */
+
+    uint64_t shared_steps; /* steps with rows of several requests */
+
+    uint64_t cancelled, expired, full; /* requests: cancelled, ended by their deadline, refused by a full queue */
+
     uint64_t failed;                                                                    /* requests that failed for lack of memory */
     uint64_t restarts, disk_tokens, disk_evictions, disk_faults, reduced_logits, mixed; /* engines with an earlier store; hits in it; ... */
-    uint64_t shifted;                                                                   /* requests that may differ: they shifted the KV after an edit */
-    uint64_t reduced, beyond;                                                           /* compared requests whose KV was reduced for their answer; whose answer was longer than the context */
-    uint64_t firsts;                                                                    /* answers to a tenant's first request, after those of other tenants */
+
+    uint64_t shifted; /* requests that may differ: they shifted the KV after an edit */
+
+    uint64_t reduced, beyond; /* compared requests whose KV was reduced for their answer; whose answer was longer than the
+                                           context */
+
+    uint64_t firsts; /* answers to a tenant's first request, after those of other tenants */
 } schedule_tally;
 
 /* Runs one random schedule. may_fail: some allocations fail, in all passes except the last, and requests may end with

@@ -436,7 +436,8 @@ static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64
                            alignment);
     if (offset > room || t->bytes > room - offset)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                           "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64 "): it is truncated or corrupt",
+                           "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64
+                           "): it is truncated or corrupt",
                            t->bytes, offset, c->file->room);
     BASE_ASSERT(data_begin + offset + t->bytes <= c->file->room); /* invariant 1 of src/model */
     if (c->file->room == c->file->bytes) t->data = c->file->data + data_begin + offset;

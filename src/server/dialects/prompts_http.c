@@ -61,7 +61,8 @@ static int prompts_http_report_piece(server_request *x, server_choice *c, const 
     bool has_tokens = piece->tokens != piece->tokens_end;
     if (piece->n == 0 && !has_tokens) return 0;
     json_t *logprobs = has_tokens ? openai_piece_logprobs(x, piece) : NULL;
-    return server_request_frame(x, "text", json_pack("{s:i, s:o, s:o*}", "index", (int)c->index, "text", base_json_string(piece->text, piece->n), "logprobs", logprobs));
+    json_t *text = base_json_string(piece->text, piece->n);
+    return server_request_frame(x, "text", json_pack("{s:i, s:o, s:o*}", "index", (int)c->index, "text", text, "logprobs", logprobs));
 }
 
 static int prompts_http_end_stream(server_request *x) { return server_request_frame(x, "done", prompts_http_report(x)); }

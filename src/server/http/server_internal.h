@@ -43,7 +43,9 @@ typedef struct server_counts {
     _Atomic uint64_t refused;                            /* connections over a limit */
     _Atomic uint64_t overflows;                          /* answers ended because the client reads too slowly */
     _Atomic uint64_t prompt_tokens, cached_tokens, inexact_tokens, answer_tokens;
-    _Atomic uint64_t ram_tokens, disk_tokens;                                                        /* prompt tokens with KV from the RAM tier, from the disk tier */
+
+    _Atomic uint64_t ram_tokens, disk_tokens; /* prompt tokens with KV from the RAM tier, from the disk tier */
+
     _Atomic uint64_t rejections[SERVER_N_PROBLEMS];                                                  /* requests that ended with a problem */
     server_histogram queue, module_prefill, plan, prompt_prefill, first_token, between_tokens, step; /* times */
 } server_counts;

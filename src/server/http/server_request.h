@@ -60,11 +60,15 @@ struct server_request;
 /* Operations of the part that answers: an engine's jobs (generation/generate.c), or nodes (route/route_answers.c). Those after the first do
  * nothing for a request without an answer. */
 typedef struct server_answer_ops {
-    int (*begin)(struct server_request *x);                                  /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
-                                               answers are under way, and the request is no longer the worker's; else a problem's kind */
-    void (*finish)(struct server_request *x);                                /* worker, FINISHING: all jobs have ended: their results become the reply */
-    void (*assist)(struct server_request *x);                                /* worker, while the request streams: what the stream needs before it goes on
+    int (*begin)(struct server_request *x); /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE:
+                                               the answers are under way, and the request is no longer the worker's; else a problem's
+                                               kind */
+
+    void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
+
+    void (*assist)(struct server_request *x); /* worker, while the request streams: what the stream needs before it goes on
                                                  (server_request_ask_worker). NULL: it never asks */
+
     void (*look)(struct server_request *x, uint64_t keep_alive_us);          /* the watchdog's thread: resumes or keeps alive a stream */
     void (*cancel)(struct server_request *x);                                /* any thread, locked: cancels the jobs */
     void (*free)(struct server_request *x);                                  /* frees the choices, jobs first */

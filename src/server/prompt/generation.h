@@ -185,8 +185,10 @@ typedef struct generation {
     const char *ignored[SERVER_MAX_UNKNOWN]; /* known things that are left out: "tools[3] of type 'web_search'" */
     size_t n_ignored;                        /* likewise */
 
-    const char *model;                                                      /* NULL: any */
-    size_t n_earlier;                                                       /* items of the input that come from the answer before it (kept_answers.h) */
+    const char *model; /* NULL: any */
+
+    size_t n_earlier; /* items of the input that come from the answer before it (kept_answers.h) */
+
     const char *cache_salt;                                                 /* NULL: none */
     bool is_diagnosed;                                                      /* its fingerprint is kept for later requests (request_fingerprint.h) */
     const char *compared_id;                                                /* the answer whose request it is compared with; NULL: none */
