@@ -75,7 +75,7 @@ static bool chat_job_on_meaning(void *user, const char *opening, const char *tex
 /* The request with the chat's prompt and grammar. Then chat_job_end is due. */
 static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *request, rp_request *q, rp_error *err) {
     *q = rp_request_defaults();
-    const int rc = request ? base_sized_read(q, sizeof(*q), request, "rp_request", err) : RP_OK;
+    const int rc = base_sized_read(q, sizeof(*q), request, "rp_request", err);
     if (rc) return rc;
     if (!c) return base_fail(err, RP_ERR_INVALID, "a chat is needed");
     if (q->prompt.kind != RP_PROMPT_NONE || q->grammar)

@@ -69,7 +69,7 @@ static int embedding_run_all(embedding_run *run, rp_error *err) {
 int rp_engine_embed(rp_engine *e, const rp_request *request, const rp_embedding_input *inputs, size_t n, rp_result **results, rp_error *err) {
     if (!e || (n > 0 && (!inputs || !results))) return base_fail(err, RP_ERR_INVALID, "rp_engine_embed: engine, inputs and results are needed");
     rp_request o = rp_request_defaults();
-    int rc = request ? base_sized_read(&o, sizeof(o), request, "rp_request", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
     if (rc || n == 0) return rc;
     rp_request plain = rp_request_defaults();
     plain.tenant = o.tenant;

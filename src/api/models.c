@@ -28,7 +28,7 @@ int rp_model_open(rp_model **out, const char *path, const rp_model_options *opti
     if (!out || !path) return base_fail(err, RP_ERR_INVALID, "rp_model_open: out and path are needed");
     *out = NULL;
     rp_model_options o = rp_model_options_defaults();
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_model_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_model_options", err);
     return rc ? rc : model_open(out, path, &o, err);
 }
 
@@ -36,7 +36,7 @@ int rp_model_open_mock(rp_model **out, const char *path, const rp_mock_options *
     if (!out || !path) return base_fail(err, RP_ERR_INVALID, "rp_model_open_mock: out and path are needed");
     *out = NULL;
     rp_mock_options o = {.struct_size = sizeof(o)};
-    const int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_mock_options", err) : RP_OK;
+    const int rc = base_sized_read(&o, sizeof(o), options, "rp_mock_options", err);
     if (rc) return rc;
     if (!(o.step_us >= 0 && o.row_us >= 0 && o.row_slot_us >= 0) || o.step_us + o.row_us + o.row_slot_us > 1e9)
         return base_fail(err, RP_ERR_INVALID, "step_us, row_us and row_slot_us: give 0 or more, up to 1e9 together");

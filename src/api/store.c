@@ -17,7 +17,7 @@ int rp_store_open(rp_store **out, const char *dir, const rp_store_options *optio
     rp_store_options o = rp_store_options_defaults();
     if (!out || !dir) return base_fail(err, RP_ERR_INVALID, "rp_store_open: out and dir are needed");
     *out = NULL;
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_store_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_store_options", err);
     if (rc) return rc;
     rp_store *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a store");

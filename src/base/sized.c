@@ -18,8 +18,9 @@ static int sized_fail_unset(const char *type, const char *how, rp_error *err) {
 }
 
 int base_sized_read(void *own, size_t own_bytes, const void *theirs, const char *type, rp_error *err) {
+    if (!theirs) return RP_OK;
     size_t n = sized_bytes(theirs), common = BASE_MIN(n, own_bytes);
-    if (n < sizeof(uint32_t)) return sized_fail_unset(type, "begin with the defaults function of the struct", err);
+    if (n < sizeof(uint32_t)) return sized_fail_unset(type, "begin with the struct's defaults function, or with its sizeof", err);
     for (size_t i = own_bytes; i < n; i++)
         if (((const char *)theirs)[i])
             return base_fail(err, RP_ERR_UNSUPPORTED, "%s: byte %zu is set, but this library knows %zu bytes: it is older than the program", type, i,

@@ -9,7 +9,8 @@
 
 #include "reprise.h"
 
-/* Reads options: copies the fields that the program knows over `own`, which has the defaults and own_bytes. type: its name in messages.
+/* Reads options: copies the fields that the program knows over `own`, which has the defaults and own_bytes. theirs: NULL: all have their
+ * defaults. type: the struct's name in messages.
  * RP_ERR_INVALID (struct_size is not set), RP_ERR_UNSUPPORTED (the program set a field that this library does not have). */
 int base_sized_read(void *own, size_t own_bytes, const void *theirs, const char *type, rp_error *err);
 

@@ -206,7 +206,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     if (!out) return base_fail(err, RP_ERR_INVALID, "rp_server_new: out is needed");
     *out = NULL;
     rp_server_options o = rp_server_options_defaults();
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_server_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_server_options", err);
     if (rc) return rc;
     rp_server *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a server");

@@ -146,7 +146,7 @@ int template_render_edited(const rp_template *t, const rp_template_input *in, co
     builder text = {0};
     if (!t || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, input and out are needed");
     *out = NULL;
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_template_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_template_options", err);
     if (rc) return rc;
     if (o.failure) *o.failure = RP_TEMPLATE_FAILED;
     if ((rc = template_input_check(in, err))) return rc;

@@ -234,7 +234,7 @@ int rp_model_quantize(const char *in, const char *out, const char *type, const r
     rp_quantize_options o = rp_quantize_options_defaults();
     job j = {.options = &o};
     if (!in || !out || !type) return base_fail(err, RP_ERR_INVALID, "rp_model_quantize: in, out and type are needed");
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_quantize_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_quantize_options", err);
     if (!rc) rc = base_threads_check(o.n_threads, err);
     if (!rc) rc = find_target(&j.target, type, err);
     if (!rc) rc = gguf_open(&j.in, in, err);

@@ -370,7 +370,7 @@ int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_optio
     if (!e) return base_fail(err, RP_ERR_INVALID, "rp_store_recompute: engine is needed");
     int rc = store_check_folder(s, "rp_store_recompute", err);
     if (!rc) rc = base_sized_check(out, "rp_store_recomputed", err);
-    if (!rc && options) rc = base_sized_read(&o, sizeof(o), options, "rp_store_recompute_options", err);
+    if (!rc) rc = base_sized_read(&o, sizeof(o), options, "rp_store_recompute_options", err);
     if (rc) return rc;
     recomputation r = {.admin = s->admin, .e = e};
     rc = check_engine(e, err);

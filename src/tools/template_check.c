@@ -335,7 +335,7 @@ int rp_template_check_input(const rp_template *t, const rp_model *model, const r
     template_tokens tokens = {.items = items};
     if (!t || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, input and out are needed");
     *out = NULL;
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_template_check_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_template_check_options", err);
     if (!rc) rc = template_input_check(in, err);
     if (rc) return rc;
     if (model) model_template_tokens(model, items, &tokens.n);

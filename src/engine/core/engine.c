@@ -414,20 +414,15 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     cost_model_init(&e->steps->probe_cost);
 }
 
-/* Reads a struct to which the options point, over its defaults; they then point to `own`. theirs: NULL: the defaults. */
-static int read_part(void *own, size_t own_bytes, const void *theirs, const char *type, rp_error *err) {
-    return theirs ? base_sized_read(own, own_bytes, theirs, type, err) : RP_OK;
-}
-
 int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *options, rp_error *err) {
     if (!out || !model) return base_fail(err, RP_ERR_INVALID, "rp_engine_new: out and model are needed");
     rp_engine_options o = rp_engine_options_defaults();
     *out = NULL;
     rp_cluster_options cluster = {.struct_size = sizeof(cluster)};
     rp_engine_experiment experiment = {.struct_size = sizeof(experiment)};
-    int rc = read_part(&o, sizeof(o), options, "rp_engine_options", err);
-    if (!rc) rc = read_part(&cluster, sizeof(cluster), o.cluster, "rp_cluster_options", err);
-    if (!rc) rc = read_part(&experiment, sizeof(experiment), o.experiment, "rp_engine_experiment", err);
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_engine_options", err);
+    if (!rc) rc = base_sized_read(&cluster, sizeof(cluster), o.cluster, "rp_cluster_options", err);
+    if (!rc) rc = base_sized_read(&experiment, sizeof(experiment), o.experiment, "rp_engine_experiment", err);
     o.cluster = &cluster;
     o.experiment = &experiment;
     if (!rc) rc = engine_check_options(&o, err);

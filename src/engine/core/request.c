@@ -362,7 +362,7 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
 int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     rp_request plain = *o;
     rp_request_experiment experiment = {.struct_size = sizeof(experiment)};
-    int rc = o->experiment ? base_sized_read(&experiment, sizeof(experiment), o->experiment, "rp_request_experiment", err) : RP_OK;
+    int rc = base_sized_read(&experiment, sizeof(experiment), o->experiment, "rp_request_experiment", err);
     if (rc) return rc;
     if (o->pooling != RP_POOLING_OFF) experiment.forced = NULL; /* an embedding has no answer */
     plain.experiment = &experiment;

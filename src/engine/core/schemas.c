@@ -277,7 +277,7 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     base_key salt;
     if (out) *out = NULL;
     if (!e || (!pml && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_schema_parse: engine and pml are needed");
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_schema_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_schema_options", err);
     if (!rc && !pml_quality_is_valid(o.quality))
         rc = base_fail(err, RP_ERR_INVALID, "rp_schema_options.quality %d:%d: " PML_QUALITY_ADVICE, (int)o.quality.mode, o.quality.amount);
     if (!rc) rc = engine_salt(e, o.tenant, &salt, err);

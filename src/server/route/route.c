@@ -138,7 +138,7 @@ int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_
     models.user = t;
     t->model = model;
     t->engine = rp_engine_options_defaults();
-    int rc = options ? base_sized_read(&t->engine, sizeof(t->engine), options, "rp_engine_options", err) : RP_OK;
+    int rc = base_sized_read(&t->engine, sizeof(t->engine), options, "rp_engine_options", err);
     t->engine.cluster = NULL; /* route_planner_load's own */
     t->engine.experiment = NULL;
     if (!rc) rc = model_pool_new(&t->server->models, t->server, &models, err);

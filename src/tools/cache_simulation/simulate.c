@@ -206,7 +206,7 @@ int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, si
     if (!out || (!requests && n > 0))
         return base_fail(err, RP_ERR_INVALID, "rp_simulator_new: out and requests are needed");
     *out = NULL;
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_simulate_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_simulate_options", err);
     if (rc) return rc;
     if (o.block_tokens < 1 || o.attention_tokens < 1)
         return base_fail(err, RP_ERR_INVALID, "block_tokens %d and attention_tokens %d must be 1 or more",

@@ -267,7 +267,7 @@ int rp_cluster_simulate(const rp_cluster_simulate_options *options, const rp_clu
     cluster_router_options router;
     sim_cluster *s = NULL;
     int rc = base_sized_check(out, "rp_cluster_simulation", err);
-    if (!rc && options) rc = base_sized_read(&o, sizeof(o), options, "rp_cluster_simulate_options", err);
+    if (!rc) rc = base_sized_read(&o, sizeof(o), options, "rp_cluster_simulate_options", err);
     if (!rc && o.faults) sim_chaos_draw(&o);
     if (!rc && o.workload != RP_CLUSTER_TRACE && o.requests == 0) o.requests = 1000;
     if (!rc && o.workload != RP_CLUSTER_TRACE && o.answer_tokens == 0) o.answer_tokens = 1000;

@@ -196,7 +196,7 @@ int rp_split(const rp_split_prompt *prompts, size_t n, const rp_split_options *o
     rp_split_options o = rp_split_options_defaults();
     if (!out) return base_fail(err, RP_ERR_INVALID, "rp_split: out is needed");
     *out = NULL;
-    int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_split_options", err) : RP_OK;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_split_options", err);
     if (!o.name) o.name = DEFAULT_NAME;
     if (!rc) rc = split_prompt_check(prompts, n, &o, err);
     if (rc) return rc;
