@@ -60,7 +60,8 @@ typedef struct bench {
     double rate;
     request list[MAX_REQUESTS];
     double first[SUBJECTS][MAX_ROUNDS * MAX_REQUESTS], whole[SUBJECTS][MAX_ROUNDS * MAX_REQUESTS];
-    double waits[MAX_ROUNDS * MAX_REQUESTS], first_without[MAX_ROUNDS * MAX_REQUESTS], whole_without[MAX_ROUNDS * MAX_REQUESTS];
+    double waits[MAX_ROUNDS * MAX_REQUESTS], first_without[MAX_ROUNDS * MAX_REQUESTS],
+        whole_without[MAX_ROUNDS * MAX_REQUESTS];
     size_t n;
     struct {
         double start_s, end_s;
@@ -184,17 +185,20 @@ static double at(const double *sorted, size_t n, double part) { return sorted[(s
 static void report(bench *b) {
     double first[SUBJECTS], whole[SUBJECTS];
     printf("%d rounds of %d requests, %.0f a second, %d threads; ms\n\n", b->rounds, b->requests, b->rate, b->threads);
-    printf("| audit | first token, median | p99 | p99 / off | answer, median | p99 | p99 / off | compared | dropped |\n");
+    printf(
+        "| audit | first token, median | p99 | p99 / off | answer, median | p99 | p99 / off | compared | dropped |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int s = 0; s < SUBJECTS; s++) {
-        double first_median = bench_median(b->first[s], b->n), whole_median = bench_median(b->whole[s], b->n); /* sorts */
+        double first_median = bench_median(b->first[s], b->n),
+               whole_median = bench_median(b->whole[s], b->n); /* sorts */
         rp_audit *a;
         rp_error err;
         if (rp_engine_audit(b->engines[s], &a, &err)) bench_die("audit", &err);
         first[s] = at(b->first[s], b->n, 0.99);
         whole[s] = at(b->whole[s], b->n, 0.99);
-        printf("| %s | %.2f | %.2f | %.3f | %.2f | %.2f | %.3f | %llu | %llu |\n", names[s], first_median, first[s], first[s] / first[OFF],
-               whole_median, whole[s], whole[s] / whole[OFF], (unsigned long long)a->audited, (unsigned long long)a->dropped);
+        printf("| %s | %.2f | %.2f | %.3f | %.2f | %.2f | %.3f | %llu | %llu |\n", names[s], first_median, first[s],
+               first[s] / first[OFF], whole_median, whole[s], whole[s] / whole[OFF], (unsigned long long)a->audited,
+               (unsigned long long)a->dropped);
         rp_audit_free(a);
     }
     size_t held = 0;
@@ -203,13 +207,15 @@ static void report(bench *b) {
     bench_median(b->first_without, b->n);
     bench_median(b->whole_without, b->n);
     double first_less = at(b->first_without, b->n, 0.99), whole_less = at(b->whole_without, b->n, 0.99);
-    printf("\nOf the requests of every %.1f %% were held up by a step of the background, or behind one that was; p99 of that wait %.2f ms, longest %.2f. Without these\n"
+    printf("\nOf the requests of every %.1f %% were held up by a step of the background, or behind one that was; p99 "
+           "of that wait %.2f ms, longest %.2f. Without these\n"
            "waits p99 would be %.2f and %.2f: they add %.1f %% and %.1f %%.\n",
-           100.0 * (double)held / (double)b->n, at(b->waits, b->n, 0.99),
-           b->waits[b->n - 1], first_less, whole_less, (first[EVERY] / first_less - 1) * 100, (whole[EVERY] / whole_less - 1) * 100);
+           100.0 * (double)held / (double)b->n, at(b->waits, b->n, 0.99), b->waits[b->n - 1], first_less, whole_less,
+           (first[EVERY] / first_less - 1) * 100, (whole[EVERY] / whole_less - 1) * 100);
     bool reached = first[EVERY] <= 1.05 * first[OFF] && whole[EVERY] <= 1.05 * whole[OFF];
-    printf("\nTarget: p99 of every within 5 %% of off: %s (again: %+.1f %% and %+.1f %%).\n", reached ? "reached" : "missed",
-           (first[AGAIN] / first[OFF] - 1) * 100, (whole[AGAIN] / whole[OFF] - 1) * 100);
+    printf("\nTarget: p99 of every within 5 %% of off: %s (again: %+.1f %% and %+.1f %%).\n",
+           reached ? "reached" : "missed", (first[AGAIN] / first[OFF] - 1) * 100,
+           (whole[AGAIN] / whole[OFF] - 1) * 100);
 }
 
 /* ---- main ---- */
@@ -224,7 +230,8 @@ static void open_engine(bench *b, subject s, const char *schema) {
     o.step_user = b;
     if (rp_engine_new(&b->engines[s], b->model, &o, &err)) bench_die("engine", &err);
     if (rp_engine_prepare(b->engines[s], NULL, NULL, &err)) bench_die("prepare", &err);
-    if (rp_schema_parse(b->engines[s], schema, strlen(schema), "load", NULL, NULL, NULL, &err)) bench_die("schema", &err);
+    if (rp_schema_parse(b->engines[s], schema, strlen(schema), "load", NULL, NULL, NULL, &err))
+        bench_die("schema", &err);
 }
 
 static void open_all(bench *b, const char *path) {
@@ -244,7 +251,14 @@ static void open_all(bench *b, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    static const subject orders[6][SUBJECTS] = {{OFF, EVERY, AGAIN}, {EVERY, AGAIN, OFF}, {AGAIN, OFF, EVERY}, {AGAIN, EVERY, OFF}, {EVERY, OFF, AGAIN}, {OFF, AGAIN, EVERY}};
+    static const subject orders[6][SUBJECTS] = {
+        {OFF, EVERY, AGAIN},
+        {EVERY, AGAIN, OFF},
+        {AGAIN, OFF, EVERY},
+        {AGAIN, EVERY, OFF},
+        {EVERY, OFF, AGAIN},
+        {OFF, AGAIN, EVERY},
+    };
     static bench b;
     bench_name = "bench_audit";
     const char *rate = bench_text_after(argc, argv, "--rate", NULL);
@@ -253,9 +267,11 @@ int main(int argc, char **argv) {
     b.requests = bench_number_after(argc, argv, "--requests", 200);
     b.threads = bench_number_after(argc, argv, "--threads", 2);
     b.answer = bench_number_after(argc, argv, "--answer", 16);
-    if (argc < 2 || argv[1][0] == '-' || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.requests < 1 || b.requests > MAX_REQUESTS ||
-        b.threads < 1 || b.answer < 1 || !(b.rate > 0)) {
-        fprintf(stderr, "usage: bench_audit MODEL.gguf [--rate R] [--requests N, up to %d] [--rounds N, up to %d] [--threads N] [--answer N]\n",
+    if (argc < 2 || argv[1][0] == '-' || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.requests < 1 ||
+        b.requests > MAX_REQUESTS || b.threads < 1 || b.answer < 1 || !(b.rate > 0)) {
+        fprintf(stderr,
+                "usage: bench_audit MODEL.gguf [--rate R] [--requests N, up to %d] [--rounds N, up to %d] [--threads "
+                "N] [--answer N]\n",
                 MAX_REQUESTS, MAX_ROUNDS);
         return 2;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_cluster_index.c: memory and time of a router's index of names, and of a snapshot of a node.
  *
- *   bench_cluster_index [NAMES [SNAPSHOT]]     names in the index, default 10 million; names of a node's snapshot, default 1 million
+ *   bench_cluster_index [NAMES [SNAPSHOT]]     names in the index, default 10 million; names of a node's snapshot,
+ *         default 1 million
  *
  * Each name is held by 1 to 3 of 100 nodes. Times are processor time, of one thread: of match, clear and snapshot the
  * medians of several rounds.
@@ -63,11 +64,12 @@ static void fill(cluster_index *x, uint64_t n) {
     }
     const double seconds = cpu_now_s() - begin;
     printf("names                      %12zu\n", cluster_index_count(x));
-    printf("bytes                      %12.1f MB, %.1f a name; at most %.1f on the way\n", (double)cluster_index_bytes(x) / 1e6,
-           (double)cluster_index_bytes(x) / (double)n, most);
+    printf("bytes                      %12.1f MB, %.1f a name; at most %.1f on the way\n",
+           (double)cluster_index_bytes(x) / 1e6, (double)cluster_index_bytes(x) / (double)n, most);
     printf("resident memory            %12.1f MB more; the process's peak %.1f MB\n",
            (status_bytes("VmRSS") - before) / 1e6, status_bytes("VmHWM") / 1e6);
-    printf("set                        %12.1f ns, the longest 200 %.2f ms\n", seconds / (double)sets * 1e9, longest * 1e3);
+    printf("set                        %12.1f ns, the longest 200 %.2f ms\n", seconds / (double)sets * 1e9,
+           longest * 1e3);
 }
 
 static void time_get(const cluster_index *x, uint64_t n) {
@@ -167,15 +169,16 @@ static void time_snapshot(uint64_t n) {
         cluster_view_free(v);
         cluster_index_free(x);
     }
-    printf("snapshot, %9llu names  %12.1f ms, of it the node's part %.1f ms; %.1f MB\n", (unsigned long long)n, bench_median(seconds, TIMES) * 1e3,
-           bench_median(writing, TIMES) * 1e3, (double)bytes / 1e6);
+    printf("snapshot, %9llu names  %12.1f ms, of it the node's part %.1f ms; %.1f MB\n", (unsigned long long)n,
+           bench_median(seconds, TIMES) * 1e3, bench_median(writing, TIMES) * 1e3, (double)bytes / 1e6);
     cluster_journal_free(j);
 }
 
 int main(int argc, char **argv) {
     cluster_index *x;
     bench_name = "bench_cluster_index";
-    const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000, snapshot = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000;
+    const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000,
+                   snapshot = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000;
     if (n == 0 || snapshot == 0) return fprintf(stderr, "usage: bench_cluster_index [NAMES [SNAPSHOT]]\n"), 2;
     if (cluster_index_new(&x, &err)) bench_die("index", &err);
     fill(x, n);

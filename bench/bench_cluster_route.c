@@ -3,9 +3,10 @@
  *
  *   bench_cluster_route [NODES [TOKENS]]     default 100 nodes, 100,000 tokens (1,563 names)
  *
- * Processor time of one thread: of cluster_router_submit, choice and all (the median of many requests, and their 99th percentile), when no node,
- * one of three nodes, or every node holds the whole prompt; of a tick at which nothing is due; and the share of a core that streams of nodes with a
- * report every 100 ms take. Names are served from a real index, over real streams.
+ * Processor time of one thread: of cluster_router_submit, choice and all (the median of many requests, and their 99th
+ * percentile), when no node, one of three nodes, or every node holds the whole prompt; of a tick at which nothing is
+ * due; and the share of a core that streams of nodes with a report every 100 ms take. Names are served from a real
+ * index, over real streams.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <stdio.h>

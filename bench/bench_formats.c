@@ -131,10 +131,12 @@ static void make_cached(bench *b, subject *s) {
         kv_span *span = s->cached.views[v].span;
         for (int32_t block = 0; block * KV_BLOCK_SLOTS < kv_span_tokens(span); block++)
             for (int32_t l = 0; l < shape->n_layers; l++)
-                memcpy(kv_span_in_place(span, l, block), samples + tiny_random_below(&b->random, SAMPLES) * bytes, bytes);
+                memcpy(kv_span_in_place(span, l, block), samples + tiny_random_below(&b->random, SAMPLES) * bytes,
+                       bytes);
     }
     encode_views(s);
-    for (size_t v = 0; v < s->cached.n_views; v++) kv_span_seal(s->cached.views[v].span, &(base_key){{(uint8_t)v, (uint8_t)s->format}});
+    for (size_t v = 0; v < s->cached.n_views; v++)
+        kv_span_seal(s->cached.views[v].span, &(base_key){{(uint8_t)v, (uint8_t)s->format}});
     base_free(samples);
 }
 
@@ -145,7 +147,8 @@ static void open_subject(bench *b, subject *s, rp_kv_format format) {
     base_cpu_level level;
     s->format = format;
     must(base_cpu_detect(&level, &err), &err);
-    backend_options o = {.shape = shape, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
+    backend_options o = {
+        .shape = shape, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
     must(backend_open(&s->backend, "cpu", &b->model->net, &o, &err), &err);
     must(s->backend->ops->prepare(s->backend, NULL, NULL, &err), &err);
     s->ops = *s->backend->ops;
@@ -195,8 +198,10 @@ static void run_step(bench *b, subject *s, const cell *c, int32_t n) {
         }
     }
     s->pos += n;
-    must(model_forward_step(s->forward, &(model_step){.rows = rows, .n_rows = n_rows, .contexts = contexts, .n_contexts = c->n_contexts},
-                            b->logits, &err),
+    must(model_forward_step(
+             s->forward,
+             &(model_step){.rows = rows, .n_rows = n_rows, .contexts = contexts, .n_contexts = c->n_contexts},
+             b->logits, &err),
          &err);
 }
 
@@ -220,7 +225,8 @@ static double median_of_ratios(const double *base, const double *x, int n) {
 
 static void run_cell(bench *b, const cell *c) {
     for (int round = -1; round < b->rounds; round++) /* the first is a warm-up */
-        for (int i = 0; i < b->n_subjects; i++) run_round(b, &b->subjects[(i + BASE_MAX(round, 0)) % b->n_subjects], c, round);
+        for (int i = 0; i < b->n_subjects; i++)
+            run_round(b, &b->subjects[(i + BASE_MAX(round, 0)) % b->n_subjects], c, round);
     double ratio[RP_N_KV_FORMATS], attend_ratio[RP_N_KV_FORMATS];
     for (int i = 0; i < b->n_subjects; i++) {
         ratio[i] = median_of_ratios(b->subjects[0].step_ms, b->subjects[i].step_ms, b->rounds);
@@ -229,7 +235,8 @@ static void run_cell(bench *b, const cell *c) {
     for (int i = 0; i < b->n_subjects; i++) {
         subject *s = &b->subjects[i];
         printf("| %s | %s | %.1f | %.2f x | %.1f | %.2f x |\n", i == 0 ? c->text : "", kv_format_name(s->format),
-               bench_median(s->step_ms, (size_t)b->rounds), ratio[i], bench_median(s->attend_ms, (size_t)b->rounds), attend_ratio[i]);
+               bench_median(s->step_ms, (size_t)b->rounds), ratio[i], bench_median(s->attend_ms, (size_t)b->rounds),
+               attend_ratio[i]);
     }
     fflush(stdout);
 }
@@ -275,7 +282,9 @@ int main(int argc, char **argv) {
     b.logits = base_alloc(sizeof(float) * MAX_CONTEXTS * (size_t)b.model->net.hp.n_vocab);
     if (!b.logits) bench_die("out of memory", NULL);
     open_formats(&b, formats);
-    printf("| cell, %d threads | KV | ms a step | speed | attention, ms | speed |\n| --- | --- | ---: | ---: | ---: | ---: |\n", b.threads);
+    printf("| cell, %d threads | KV | ms a step | speed | attention, ms | speed |\n| --- | --- | ---: | ---: | ---: | "
+           "---: |\n",
+           b.threads);
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
         if (!only || strcmp(only, cells[i].name) == 0) run_cell(&b, &cells[i]);
     for (int i = 0; i < b.n_subjects; i++) close_subject(&b.subjects[i]);

@@ -38,8 +38,10 @@ static const char json_grammar[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
 
 static const char json_text[] =
-    "{\n  \"name\": \"A red ball\",\n  \"price\": 12.50,\n  \"tags\": [\"toy\", \"round\", \"for the garden and the house\"],\n"
-    "  \"seller\": {\"name\": \"Tom \\u0026 Sons\", \"address\": {\"street\": \"14 Long Road\", \"city\": \"Lisbon\", \"zip\": null}},\n"
+    "{\n  \"name\": \"A red ball\",\n  \"price\": 12.50,\n  \"tags\": [\"toy\", \"round\", \"for the garden and the "
+    "house\"],\n"
+    "  \"seller\": {\"name\": \"Tom \\u0026 Sons\", \"address\": {\"street\": \"14 Long Road\", \"city\": \"Lisbon\", "
+    "\"zip\": null}},\n"
     "  \"reviews\": [{\"stars\": 5, \"text\": \"My children play with it every day, and it still looks like new.\"},\n"
     "    {\"stars\": 2, \"text\": \"It came late.\", \"helpful\": [1, 17, 204]}],\n  \"in stock\": true\n}";
 
@@ -84,9 +86,11 @@ static bool is_end(const void *user, int32_t token) {
 
 /* Bytes, then words of syllables, every other one after a space, a few with punctuation around them. */
 static vocabulary make_vocabulary(int32_t n) {
-    static const char *const syllables[] = {"a", "e", "i", "o", "u", "ba", "co", "de", "fi", "gu", "la", "me", "ni", "po", "ra", "se", "ti",
-                                            "ter", "ing", "ion", "ent", "th", "st", "An", "Re", "In", "0", "1", "20", "\xc3\xa9"};
-    static const char *const signs[] = {"\":", "\",", "{\"", "\"}", "[", "],", "()", ");", "\n", "\n\n", "  ", "    ", ". ", "'s", "-", "_"};
+    static const char *const syllables[] = {"a", "e", "i", "o", "u", "ba", "co", "de", "fi", "gu",
+                                            "la", "me", "ni", "po", "ra", "se", "ti", "ter", "ing", "ion",
+                                            "ent", "th", "st", "An", "Re", "In", "0", "1", "20", "\xc3\xa9"};
+    static const char *const signs[] = {"\":", "\",", "{\"", "\"}", "[", "],", "()", ");",
+                                        "\n", "\n\n", "  ", "    ", ". ", "'s", "-", "_"};
     vocabulary v = {0};
     tiny_random r = {.state = 1};
     add_token(&v, "", 0);
@@ -137,7 +141,9 @@ static int by_value(const void *a, const void *b) {
 static int32_t longest_at(const vocabulary *v, const char *text) {
     int32_t best = -1;
     for (int32_t i = 0; i < v->n; i++)
-        if (v->lengths[i] > 0 && (best < 0 || v->lengths[i] > v->lengths[best]) && strncmp(text, v->bytes[i], v->lengths[i]) == 0) best = i;
+        if (v->lengths[i] > 0 && (best < 0 || v->lengths[i] > v->lengths[best]) &&
+            strncmp(text, v->bytes[i], v->lengths[i]) == 0)
+            best = i;
     return best;
 }
 
@@ -185,9 +191,10 @@ static void measure(const char *name, const vocabulary *v) {
     qsort(tried, ROUNDS, sizeof *tried, by_value);
     qsort(all, ROUNDS, sizeof *all, by_value);
     qsort(longest, ROUNDS, sizeof *longest, by_value);
-    printf("%-24s %7d tokens, %8u nodes, %5.1f MB   tree %6.1f ms   text of %3d tokens: try %6.2f us, all %7.1f us, at most %7.1f us\n",
-           name, (int)v->n, t->n_nodes, (double)t->size_bytes / 1e6, tree / 1e3, (int)n, tried[ROUNDS / 2], all[ROUNDS / 2],
-           longest[ROUNDS / 2]);
+    printf("%-24s %7d tokens, %8u nodes, %5.1f MB   tree %6.1f ms   text of %3d tokens: try %6.2f us, all %7.1f us, at "
+           "most %7.1f us\n",
+           name, (int)v->n, t->n_nodes, (double)t->size_bytes / 1e6, tree / 1e3, (int)n, tried[ROUNDS / 2],
+           all[ROUNDS / 2], longest[ROUNDS / 2]);
     token_trie_free(t);
     grammar_free(g);
 }

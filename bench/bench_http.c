@@ -109,15 +109,17 @@ static bool on_body(void *user, const char *bytes, size_t n) {
 static void ask_http(caller *c, const char *text) {
     bench_text body = {0};
     if (c->transfer.handle == NULL) http_transfer_open(&c->transfer, &c->b->target, on_body, c);
-    bench_text_add(&body, "{\"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0, \"ignore_eos\": true, \"stream\": %s}", text,
-                   c->answer, c->b->whole ? "false" : "true");
+    bench_text_add(&body,
+                   "{\"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0, \"ignore_eos\": true, \"stream\": %s}",
+                   text, c->answer, c->b->whole ? "false" : "true");
     http_request q = {.method = "POST", .path = "/v1/completions", .body = body.bytes, .n_body = body.n};
     http_transfer_set(&c->transfer, &c->b->target, &q);
     sse_reader_begin(&c->events, on_event, c);
     c->said_done = false;
     CURLcode rc = curl_easy_perform(c->transfer.handle);
     bench_text_free(&body);
-    if (rc != CURLE_OK || http_transfer_status(&c->transfer) != 200 || !c->said_done) bench_die("no answer over HTTP", NULL);
+    if (rc != CURLE_OK || http_transfer_status(&c->transfer) != 200 || !c->said_done)
+        bench_die("no answer over HTTP", NULL);
     c->tokens += c->answer;
 }
 
@@ -182,7 +184,8 @@ static void *ask_again(void *user) {
 static double processor_ms(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
 }
 
 /* Returns tokens/s. */
@@ -208,8 +211,8 @@ static void run_rounds(bench *b) {
         for (int k = 0; k < WAYS; k++) {
             way w = (way)((i + k) & 1);
             b->rate[w][i] = run_round(all, b->parallel, w, &b->used_ms[w][i]);
-            fprintf(stderr, "bench_http: round %d, %s: %.1f tokens/s, %.2f ms of processors a request\n", i + 1, way_names[w], b->rate[w][i],
-                    b->used_ms[w][i]);
+            fprintf(stderr, "bench_http: round %d, %s: %.1f tokens/s, %.2f ms of processors a request\n", i + 1,
+                    way_names[w], b->rate[w][i], b->used_ms[w][i]);
         }
     callers_free(all, b->parallel);
 }
@@ -229,16 +232,16 @@ static void report(bench *b) {
     for (int i = 0; i < b->requests; i++) more[i] = b->total_ms[HTTP][i] - b->total_ms[LIBRARY][i];
     for (int i = 0; i < b->rounds; i++) ratio[i] = b->rate[HTTP][i] / b->rate[LIBRARY][i];
     double a_request = bench_median(more, (size_t)b->requests), throughput = bench_median(ratio, (size_t)b->rounds);
-    printf("%d tokens of prompt, %d of answer, %s; %d threads; %d pairs, %d rounds of %d callers\n\n", b->prompt, b->answer,
-           b->whole ? "whole" : "streamed", b->threads, b->requests, b->rounds, b->parallel);
+    printf("%d tokens of prompt, %d of answer, %s; %d threads; %d pairs, %d rounds of %d callers\n\n", b->prompt,
+           b->answer, b->whole ? "whole" : "streamed", b->threads, b->requests, b->rounds, b->parallel);
     printf("| | library | HTTP | HTTP / library | median of differences |\n| --- | --- | --- | --- | --- |\n");
     if (!b->whole) print_times("first text", b->first_ms, b->requests);
     print_times("answer", b->total_ms, b->requests);
     printf("| together, tokens/s | %.1f | %.1f | %.3f | |\n", bench_median(b->rate[LIBRARY], (size_t)b->rounds),
            bench_median(b->rate[HTTP], (size_t)b->rounds), throughput);
     print_times("together, processors' time a request", b->used_ms, b->rounds);
-    fprintf(stderr, "less than 2 ms a request: %s; less than 3 %% of throughput: %s\n", a_request < 2 ? "reached" : "MISSED",
-            throughput > 0.97 ? "reached" : "MISSED");
+    fprintf(stderr, "less than 2 ms a request: %s; less than 3 %% of throughput: %s\n",
+            a_request < 2 ? "reached" : "MISSED", throughput > 0.97 ? "reached" : "MISSED");
 }
 
 /* ---- setup and teardown ---- */
@@ -277,8 +280,8 @@ static bool read_arguments(bench *b, int argc, char **argv) {
     b->answer = number_after(argc, argv, "--answer", 16, 100000);
     b->threads = number_after(argc, argv, "--threads", 2, BENCH_MAX_THREADS);
     for (int i = 2; i < argc; i++) b->whole |= strcmp(argv[i], "--whole") == 0;
-    return argc >= 2 && argv[1][0] != '-' && b->requests > 0 && b->rounds > 0 && b->parallel > 0 && b->prompt > 0 && b->answer > 0 &&
-           b->threads > 0;
+    return argc >= 2 && argv[1][0] != '-' && b->requests > 0 && b->rounds > 0 && b->parallel > 0 && b->prompt > 0 &&
+           b->answer > 0 && b->threads > 0;
 }
 
 int main(int argc, char **argv) {
@@ -286,7 +289,8 @@ int main(int argc, char **argv) {
     pthread_t running;
     bench_name = "bench_http";
     if (!read_arguments(&b, argc, argv)) {
-        fprintf(stderr, "usage: bench_http MODEL.gguf [--requests N] [--rounds N] [--parallel N] [--prompt N] [--answer N] [--threads N] "
+        fprintf(stderr, "usage: bench_http MODEL.gguf [--requests N] [--rounds N] [--parallel N] [--prompt N] "
+                        "[--answer N] [--threads N] "
                         "[--whole]\n");
         return 2;
     }

@@ -113,8 +113,8 @@ static void run(bench *b, bool busy, int requests) {
 static void print(const char *name, times *t) {
     double first = bench_median(t->first_ms, t->n), all = bench_median(t->all_ms, t->n); /* bench_median sorted them */
     size_t p99 = t->n * 99 / 100;
-    printf("%-10s %zu requests: first token %.2f ms at the median, %.2f at p99; all of it %.2f and %.2f\n", name, t->n, first,
-           t->first_ms[p99], all, t->all_ms[p99]);
+    printf("%-10s %zu requests: first token %.2f ms at the median, %.2f at p99; all of it %.2f and %.2f\n", name, t->n,
+           first, t->first_ms[p99], all, t->all_ms[p99]);
 }
 
 int main(int argc, char **argv) {
@@ -131,7 +131,8 @@ int main(int argc, char **argv) {
     o.on_step = on_step;
     o.step_user = &b;
     if (rp_model_open(&b.model, argv[1], NULL, &err)) bench_die("model", &err);
-    if (rp_engine_new(&b.engine, b.model, &o, &err) || rp_engine_prepare(b.engine, NULL, NULL, &err)) bench_die("engine", &err);
+    if (rp_engine_new(&b.engine, b.model, &o, &err) || rp_engine_prepare(b.engine, NULL, NULL, &err))
+        bench_die("engine", &err);
     for (int i = 0; i < 2; i++) {
         b.times[i].first_ms = calloc((size_t)(ROUNDS * requests), sizeof(double));
         b.times[i].all_ms = calloc((size_t)(ROUNDS * requests), sizeof(double));

@@ -17,7 +17,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_limits [--threads N]   (1 to %d)\n", BENCH_MAX_THREADS);
         return 2;
     }
-    printf("{\"threads\":%d,\"read_gbs_1\":%.2f,\"read_gbs\":%.2f,", threads, bench_read_bandwidth(1), bench_read_bandwidth(threads));
+    printf("{\"threads\":%d,\"read_gbs_1\":%.2f,\"read_gbs\":%.2f,", threads, bench_read_bandwidth(1),
+           bench_read_bandwidth(threads));
     printf("\"int8_gops\":%.1f,\"int16_gops\":%.1f,\"f32_gops\":%.1f}\n", bench_multiply_peak(BENCH_INT8, threads),
            bench_multiply_peak(BENCH_INT16, threads), bench_multiply_peak(BENCH_F32, threads));
     return 0;

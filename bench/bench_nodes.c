@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_nodes.c: many nodes in one process that compute nothing, for measurements of routers (tests/lab/costs.py): the real span stream, from the
- * library's journal, and an answer of one token to every request.
+/* bench_nodes.c: many nodes in one process that compute nothing, for measurements of routers (tests/lab/costs.py): the
+ * real span stream, from the library's journal, and an answer of one token to every request.
  *
  *   bench_nodes MODEL.gguf SECRET_FILE NODES NAMES CHANGES PROMPT_FILE
  *
- * Each node holds NAMES random names, and the names of the prompt in the file, the first half of the nodes all, the others a random part from its
- * beginning; each changes CHANGES names a second. Lines "node NAME URL", then "ready"; ends when standard input does. One thread, which polls.
+ * Each node holds NAMES random names, and the names of the prompt in the file, the first half of the nodes all, the
+ * others a random part from its beginning; each changes CHANGES names a second. Lines "node NAME URL", then "ready";
+ * ends when standard input does. One thread, which polls.
  */
 #define _GNU_SOURCE /* accept4, memmem */
 #include <arpa/inet.h>
@@ -87,7 +88,8 @@ static rp_plan_names *names_of(const char *model, const char *prompt_file) {
     mo.vocabulary_only = true;
     need(rp_model_open(&m, model, &mo, &err) == RP_OK, err.message);
     rp_engine_options o = rp_engine_options_defaults();
-    const rp_cluster_options cluster = {.struct_size = sizeof(cluster), .key = secret, .plans_only = true, .identity = IDENTITY};
+    const rp_cluster_options cluster = {
+        .struct_size = sizeof(cluster), .key = secret, .plans_only = true, .identity = IDENTITY};
     o.cluster = &cluster;
     o.n_ctx = CONTEXT;
     need(rp_engine_new(&e, m, &o, &err) == RP_OK, err.message);
@@ -108,7 +110,8 @@ static rp_plan_names *names_of(const char *model, const char *prompt_file) {
         plan_ms = fmin(plan_ms, processor_ms() - middle);
         rp_free(ids);
     }
-    printf("prompt %d tokens %d names, %.3f ms tokenizing, %.3f ms planning\n", names->prompt_tokens, names->n_items, tokenize_ms, plan_ms);
+    printf("prompt %d tokens %d names, %.3f ms tokenizing, %.3f ms planning\n", names->prompt_tokens, names->n_items,
+           tokenize_ms, plan_ms);
     base_buffer_free(&text);
     rp_engine_free(e); /* names are the caller's own */
     rp_model_close(m);
@@ -140,7 +143,8 @@ static cluster_load load_of(int i, uint64_t now_us) {
 
 static void make_node(int i, size_t n_names, const rp_plan_names *prompt) {
     fake_node *n = &nodes[i];
-    cluster_hello hello = {.kv_format = "f16", .weights = "f16", .n_ctx = CONTEXT, .max_sequences = 64, .max_queue = 256};
+    cluster_hello hello = {
+        .kv_format = "f16", .weights = "f16", .n_ctx = CONTEXT, .max_sequences = 64, .max_queue = 256};
     rp_error err = {0};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(at);
@@ -160,8 +164,8 @@ static void make_node(int i, size_t n_names, const rp_plan_names *prompt) {
     const cluster_load load = load_of(i, base_clock_us());
     cluster_journal_set_load(n->journal, &load);
     n->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    need(n->listener >= 0 && bind(n->listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(n->listener, 64) == 0 &&
-             getsockname(n->listener, (struct sockaddr *)&at, &length) == 0,
+    need(n->listener >= 0 && bind(n->listener, (struct sockaddr *)&at, sizeof(at)) == 0 &&
+             listen(n->listener, 64) == 0 && getsockname(n->listener, (struct sockaddr *)&at, &length) == 0,
          "socket");
     printf("node fake-%d http://127.0.0.1:%d\n", i, ntohs(at.sin_port));
 }
@@ -196,7 +200,8 @@ static void accept_all(int node) {
         const int one = 1;
         need(c && n_connections < MAX_CONNECTIONS, "too many connections");
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        *c = (connection){.fd = fd, .node = node, .in = BASE_BUFFER((size_t)64 << 20), .out = BASE_BUFFER((size_t)64 << 20)};
+        *c = (connection){
+            .fd = fd, .node = node, .in = BASE_BUFFER((size_t)64 << 20), .out = BASE_BUFFER((size_t)64 << 20)};
         connections[n_connections++] = c;
     }
 }
@@ -234,12 +239,14 @@ static bool answer_schemas(connection *c, const char *head) {
     if (!field_of(head, "\r\n" CLUSTER_SIGNATURE_HEADER ": ", signature, sizeof(signature))) return false;
     if (!cluster_signature_parse(signature, nonce)) return false;
     cluster_reply_tag(tag, secret, nonce, list, sizeof(list) - 1);
-    return !base_buffer_printf(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n%s\n%s",
+    return !base_buffer_printf(&c->out,
+                               "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n%s\n%s",
                                sizeof(list) - 1 + sizeof(tag), list, tag);
 }
 
 static bool answer_request(connection *c) {
-    return !base_buffer_printf(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+    return !base_buffer_printf(&c->out,
+                               "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                                sizeof(answer) - 1, answer);
 }
 
@@ -279,8 +286,8 @@ static bool pump(connection *c, uint64_t now_us) {
         base_buffer frames = BASE_BUFFER((size_t)16 << 20);
         need(cluster_journal_read(c->reader, now_us, (size_t)256 << 10, &frames, &c->next_us) == RP_OK, "memory");
         if (frames.len > 0) {
-            need(!base_buffer_printf(&c->out, "%zx\r\n", frames.len) && !base_buffer_append(&c->out, frames.data, frames.len) &&
-                     !base_buffer_append(&c->out, "\r\n", 2),
+            need(!base_buffer_printf(&c->out, "%zx\r\n", frames.len) &&
+                     !base_buffer_append(&c->out, frames.data, frames.len) && !base_buffer_append(&c->out, "\r\n", 2),
                  "memory");
         }
         base_buffer_free(&frames);
@@ -312,7 +319,8 @@ static void turn(uint64_t wake_us) {
     const int known = n_connections;
     poll(polled, (nfds_t)n, wake_us > start ? (int)((wake_us - start + 999) / 1000) : 0);
     for (int k = known - 1; k >= 0; k--) { /* backwards: closing moves the last one here */
-        if ((polled[1 + n_nodes + k].revents && !receive(connections[k])) || !pump(connections[k], base_clock_us())) close_connection(k);
+        if ((polled[1 + n_nodes + k].revents && !receive(connections[k])) || !pump(connections[k], base_clock_us()))
+            close_connection(k);
     }
     for (int i = 0; i < n_nodes; i++)
         if (polled[1 + i].revents) accept_all(i);

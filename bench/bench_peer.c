@@ -14,7 +14,8 @@
  *   tokens TEXT                the token ids of the rest of the line
  *   memory                     peak resident memory of this process
  *
- * With --keep, cells with modules are those of reduced KV; module_s is the time of their prefill, reduction_s that of their reduction.
+ * With --keep, cells with modules are those of reduced KV; module_s is the time of their prefill, reduction_s that of
+ * their reduction.
  *
  * No cell is warm by accident: every text is new; a cell without reuse fails if a token was cached, and a cell with
  * reuse fails if a module was not.
@@ -62,7 +63,8 @@ static rp_result *run(const bench *b, const rp_request *request) {
 
 static void load_schema(const bench *b, const bench_text *schema) {
     rp_error err;
-    if (rp_schema_parse(b->engine, schema->bytes, schema->n, "schema", NULL, NULL, NULL, &err)) bench_die("schema", &err);
+    if (rp_schema_parse(b->engine, schema->bytes, schema->n, "schema", NULL, NULL, NULL, &err))
+        bench_die("schema", &err);
 }
 
 /* Computes the modules of a prompt, and their reduced KV, if it is asked for. */
@@ -109,10 +111,11 @@ static void print_runs(const bench *b, int n_runs) {
 
 static void print_result(const bench *b, int n_runs, const rp_result *r) {
     print_runs(b, n_runs);
-    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"module_s\":%.3f,\"reduction_s\":%.3f,"
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"module_s\":%.3f,"
+           "\"reduction_s\":%.3f,"
            "\"reduction_ms\":%.2f}\n",
-           r->cached_tokens, r->fresh_tokens, r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes, b->module_s,
-           b->reduction_s, r->kv_reduction.ms);
+           r->cached_tokens, r->fresh_tokens, r->timings.plan_ms, (unsigned long long)r->bytes_copied,
+           (unsigned long long)r->kv_bytes, b->module_s, b->reduction_s, r->kv_reduction.ms);
 }
 
 /* ---- cells ---- */
@@ -150,8 +153,8 @@ static bool prefill(bench *b, const char *line) {
 static bool decode(bench *b, const char *line) {
     int depth, n, n_runs;
     char keep[16] = "", method[16] = "snapkv";
-    if (sscanf(line, "decode %d %d %d %15s %15s", &depth, &n, &n_runs, keep, method) < 3 || depth < 0 || depth % DEPTH_TOKENS ||
-        depth > DEPTH_TOKENS * DEPTH_MODULES || n < 2 || n_runs < 1 || n_runs > MAX_RUNS)
+    if (sscanf(line, "decode %d %d %d %15s %15s", &depth, &n, &n_runs, keep, method) < 3 || depth < 0 ||
+        depth % DEPTH_TOKENS || depth > DEPTH_TOKENS * DEPTH_MODULES || n < 2 || n_runs < 1 || n_runs > MAX_RUNS)
         return false;
     bench_text prompt = {0};
     rp_request q = plain_request();
@@ -185,9 +188,12 @@ static bool documents(bench *b, const char *line) {
     int cached, n, n_runs;
     char order[16] = "forward";
     bool full = strncmp(line, "full", 4) == 0;
-    if (full ? sscanf(line, "full %d %d %d", &cached, &n, &n_runs) != 3 : sscanf(line, "fresh %d %d %d %15s", &cached, &n, &n_runs, order) != 4)
+    if (full ? sscanf(line, "full %d %d %d", &cached, &n, &n_runs) != 3
+             : sscanf(line, "fresh %d %d %d %15s", &cached, &n, &n_runs, order) != 4)
         return false;
-    if (cached < 0 || cached % DOCUMENT_TOKENS || cached > DOCUMENTS * DOCUMENT_TOKENS || n < 1 || n_runs < 1 || n_runs > MAX_RUNS) return false;
+    if (cached < 0 || cached % DOCUMENT_TOKENS || cached > DOCUMENTS * DOCUMENT_TOKENS || n < 1 || n_runs < 1 ||
+        n_runs > MAX_RUNS)
+        return false;
     if (!b->has_documents) add_schema(b, "documents", DOCUMENTS, DOCUMENT_TOKENS);
     b->has_documents = true;
     rp_result *r = NULL;
@@ -204,8 +210,10 @@ static bool documents(bench *b, const char *line) {
         bench_text_free(&prompt);
         if (i < 0) continue;
         if (r->timings.module_prefill_ms > 0) refuse("fresh: a module was computed anew");
-        if (llabs((long long)(r->fresh_tokens + r->cached_tokens - cached - n)) > 1) refuse("fresh: not as many tokens as asked for");
-        if (full ? r->cached_tokens > 0 : r->cached_tokens < cached) refuse("fresh: what is cached is not what should be");
+        if (llabs((long long)(r->fresh_tokens + r->cached_tokens - cached - n)) > 1)
+            refuse("fresh: not as many tokens as asked for");
+        if (full ? r->cached_tokens > 0 : r->cached_tokens < cached)
+            refuse("fresh: what is cached is not what should be");
         b->runs[i] = r->timings.ttft_ms;
     }
     print_result(b, n_runs, r);
@@ -255,9 +263,10 @@ static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_f
     if (rp_engine_new(&b->engine, b->model, &o, &err)) bench_die("engine", &err);
     rp_model_describe(b->model, &info);
     b->lead = (int)bench_count_tokens(b->model, "k") - 1;
-    printf("{\"version\":\"%s\",\"open_ms\":%.2f,\"engine_ms\":%.2f,\"weights\":\"%s\",\"weight_bytes\":%llu,\"kv_bytes_per_token\":%llu}\n",
-           rp_version(), (opened - start) * 1e3, (bench_now_s() - opened) * 1e3, info.weights, (unsigned long long)info.weight_bytes,
-           (unsigned long long)info.kv_bytes_per_token);
+    printf("{\"version\":\"%s\",\"open_ms\":%.2f,\"engine_ms\":%.2f,\"weights\":\"%s\",\"weight_bytes\":%llu,\"kv_"
+           "bytes_per_token\":%llu}\n",
+           rp_version(), (opened - start) * 1e3, (bench_now_s() - opened) * 1e3, info.weights,
+           (unsigned long long)info.weight_bytes, (unsigned long long)info.kv_bytes_per_token);
     fflush(stdout);
 }
 
@@ -265,11 +274,14 @@ int main(int argc, char **argv) {
     static char line[LINE_BYTES];
     bench b = {.seed = 7};
     bench_name = "bench_peer";
-    const int threads = bench_number_after(argc, argv, "--threads", 2), ctx = bench_number_after(argc, argv, "--ctx", 0);
+    const int threads = bench_number_after(argc, argv, "--threads", 2),
+              ctx = bench_number_after(argc, argv, "--ctx", 0);
     const char *format_name = bench_text_after(argc, argv, "--kv-format", "f16");
     rp_kv_format format;
-    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 || !bench_kv_format_parse(format_name, strlen(format_name), &format)) {
-        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE]   (cells on standard input: see "
+    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 ||
+        !bench_kv_format_parse(format_name, strlen(format_name), &format)) {
+        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE]   "
+                        "(cells on standard input: see "
                         "bench/README.md)\n");
         return 2;
     }

@@ -3,8 +3,8 @@
  *
  *   bench_plan_names [TOKENS [ROUNDS]]      default: 100000 tokens, 101 rounds
  *
- * An engine with plans_only over a made-up model's vocabulary; the prompt is given as tokens. Processor time of one thread, medians: of all of it,
- * and of a prompt of two tokens, for what does not depend on length.
+ * An engine with plans_only over a made-up model's vocabulary; the prompt is given as tokens. Processor time of one
+ * thread, medians: of all of it, and of a prompt of two tokens, for what does not depend on length.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>

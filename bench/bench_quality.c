@@ -7,7 +7,8 @@
  * was prefilled in, and ends with FRESH tokens of its own. In each of --rounds (9) rounds, in turns:
  *
  *   QUALITY    the prompt with that quality, which recomputes k module tokens
- *   control    the prompt with plain reuse and k more tokens of its own: as many rows over as many slots; for focus, whose first
+ *   control    the prompt with plain reuse and k more tokens of its own: as many rows over as many slots; for focus,
+ *         whose first
  *              token is uncertain with random weights, 2 more: its last row is computed three times
  *   exact      no reuse
  *
@@ -112,7 +113,8 @@ static void open_bench(bench *b, const char *path) {
     write_prompt(b, &b->prompt, FRESH);
     o.n_threads = b->threads;
     must(rp_engine_new(&b->engine, b->model, &o, &err), "an engine", &err);
-    must(rp_schema_parse(b->engine, b->schema.bytes, b->schema.n, "schema", NULL, NULL, NULL, &err), "the schema", &err);
+    must(rp_schema_parse(b->engine, b->schema.bytes, b->schema.n, "schema", NULL, NULL, NULL, &err), "the schema",
+         &err);
     must(rp_engine_prepare(b->engine, NULL, NULL, &err), "the weights", &err);
 }
 
@@ -140,12 +142,14 @@ static void measure(const bench *b, subject *s, int round, double layer_ms) {
 static void report(bench *b, subject *s, double *reuse, double *exact) {
     size_t n = (size_t)b->rounds;
     double layer = bench_median(exact, n) / b->model->net.hp.n_layers;
-    printf("%d modules of %d tokens, %d threads: reuse %.1f ms, exact %.1f ms, a layer of it %.2f ms\n\n", b->modules, b->tokens, b->threads,
-           bench_median(reuse, n), bench_median(exact, n), layer);
-    printf("| quality | looked at | computed again | ms | its tokens, ms | ratio | told, ms |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    printf("%d modules of %d tokens, %d threads: reuse %.1f ms, exact %.1f ms, a layer of it %.2f ms\n\n", b->modules,
+           b->tokens, b->threads, bench_median(reuse, n), bench_median(exact, n), layer);
+    printf("| quality | looked at | computed again | ms | its tokens, ms | ratio | told, ms |\n| --- | ---: | ---: | "
+           "---: | ---: | ---: | ---: |\n");
     for (int i = 0; i < N_QUALITIES; i++)
-        printf("| %s | %d | %d | %.1f | %.1f | %.2f | %.1f |\n", qualities[i], s[i].probed, s[i].again, bench_median(s[i].ms, n),
-               bench_median(s[i].control_ms, n) + (s[i].probed > 0 ? layer : 0), bench_median(s[i].ratios, n), bench_median(s[i].reported_ms, n));
+        printf("| %s | %d | %d | %.1f | %.1f | %.2f | %.1f |\n", qualities[i], s[i].probed, s[i].again,
+               bench_median(s[i].ms, n), bench_median(s[i].control_ms, n) + (s[i].probed > 0 ? layer : 0),
+               bench_median(s[i].ratios, n), bench_median(s[i].reported_ms, n));
 }
 
 static int option(int argc, char **argv, const char *name, int otherwise, int most) {
@@ -159,7 +163,10 @@ int main(int argc, char **argv) {
     static subject subjects[N_QUALITIES];
     static double reuse[MAX_ROUNDS], exact[MAX_ROUNDS];
     bench_name = "bench_quality";
-    if (argc < 2) bench_die("usage: bench_quality MODEL.gguf [--modules N] [--tokens N] [--rounds N] [--threads N] [--clock wall|processor]", NULL);
+    if (argc < 2)
+        bench_die("usage: bench_quality MODEL.gguf [--modules N] [--tokens N] [--rounds N] [--threads N] [--clock "
+                  "wall|processor]",
+                  NULL);
     bench b = {
         .modules = option(argc, argv, "--modules", 8, MAX_MODULES),
         .tokens = option(argc, argv, "--tokens", 250, 100000),

@@ -29,11 +29,13 @@ typedef struct bench {
 } bench;
 
 static void write_plain(bench *b) {
-    if (record_write(b->w.path, &b->w.format, &b->w.record, b->w.span, NULL, NULL, &b->err)) bench_die("write", &b->err);
+    if (record_write(b->w.path, &b->w.format, &b->w.record, b->w.span, NULL, NULL, &b->err))
+        bench_die("write", &b->err);
 }
 
 static void write_encrypted(bench *b) {
-    if (record_write(b->w.other, &b->w.format, &b->w.record, b->w.span, b->cipher, NULL, &b->err)) bench_die("write", &b->err);
+    if (record_write(b->w.other, &b->w.format, &b->w.record, b->w.span, b->cipher, NULL, &b->err))
+        bench_die("write", &b->err);
 }
 
 /* Reads into the same blocks every time, as from a pool. */
@@ -93,7 +95,8 @@ int main(int argc, char **argv) {
     write_plain(&b);
     record_reader *r;
     if (record_reader_open(&r, b.w.path, NULL, NULL, NULL, &b.err)) bench_die("open", &b.err);
-    if (kv_span_restore(&b.copy, b.w.pool, &record_reader_record(r)->form, &b.w.record.key, &b.err)) bench_die("restore", &b.err);
+    if (kv_span_restore(&b.copy, b.w.pool, &record_reader_record(r)->form, &b.w.record.key, &b.err))
+        bench_die("restore", &b.err);
     record_reader_close(r);
     for (int i = 0; i < rounds; i++)
         for (size_t k = 0; k < N_SUBJECTS; k++) {
@@ -107,8 +110,8 @@ int main(int argc, char **argv) {
     printf("%.2f MB, median of %d\n", bytes * 1e-6, rounds);
     for (size_t k = 0; k < N_SUBJECTS; k++) {
         double s = bench_median(wall[k], (size_t)rounds), c = bench_median(cpu[k], (size_t)rounds);
-        printf("%-18s %8.2f ms %7.0f MB/s   processor %8.2f ms %7.0f MB/s\n", subjects[k].name, s * 1e3, bytes / s * 1e-6, c * 1e3,
-               bytes / c * 1e-6);
+        printf("%-18s %8.2f ms %7.0f MB/s   processor %8.2f ms %7.0f MB/s\n", subjects[k].name, s * 1e3,
+               bytes / s * 1e-6, c * 1e3, bytes / c * 1e-6);
     }
     kv_span_unref(b.copy);
     record_world_close(&b.w);

@@ -5,8 +5,8 @@
  *                 [--only modules|prefix] [--kv-format f16,int8,...]
  *
  * A folder (DIR, or a temporary one; of several formats: DIR-int8 and so on) is filled once with --tokens (5,000)
- * tokens: --modules (5) modules of a schema, and one long prompt. In each of --rounds (5) rounds an engine is opened for
- * each KV format, in turn, and each of
+ * tokens: --modules (5) modules of a schema, and one long prompt. In each of --rounds (5) rounds an engine is opened
+ * for each KV format, in turn, and each of
  *
  *   modules or prefix   the cached part of its prompts; --fresh (20) new tokens follow it
  *   layers or whole     reads layer by layer of all spans, or span by span (rp_engine_experiment.store_whole_reads)
@@ -39,7 +39,8 @@ typedef enum mode { MODULES,
 typedef enum reading { LAYERS,
                        WHOLE,
                        READINGS } reading;
-static const char *const mode_names[] = {"modules", "prefix"}, *const reading_names[] = {"layer by layer", "span by span"};
+static const char *const mode_names[] = {"modules", "prefix"}, *const reading_names[] = {"layer by layer",
+                                                                                         "span by span"};
 enum { TAILS = 2 }; /* different new texts: for an engine's first request and its second, swapped in the next round */
 static const int depths[] = {1, 2, 4, 8};
 enum { N_DEPTHS = sizeof depths / sizeof depths[0] };
@@ -68,7 +69,8 @@ typedef struct bench {
     float *logits[MODES][TAILS];
     int n_vocab, n_compared, n_different;
     double afresh_ms[MODES];
-    double disk_ms[MODES][READINGS][MAX_ROUNDS], ram_ms[MODES][READINGS][MAX_ROUNDS], alone_ms[MAX_ROUNDS], open_ms[MAX_ROUNDS];
+    double disk_ms[MODES][READINGS][MAX_ROUNDS], ram_ms[MODES][READINGS][MAX_ROUNDS], alone_ms[MAX_ROUNDS],
+        open_ms[MAX_ROUNDS];
     double ratio[MODES][READINGS][MAX_ROUNDS];
     double gbs[N_DEPTHS][MAX_ROUNDS];
     int n_alone, n_gbs;
@@ -197,8 +199,8 @@ static void fill(bench *b) {
 static void forget(const bench_files *f) {
     uint64_t left = bench_files_forget(f);
     if (left * 100 <= f->bytes) return;
-    fprintf(stderr, "bench_restart: the system holds %.1f of %.1f MB in memory all the same: not measured\n", (double)left / 1e6,
-            (double)f->bytes / 1e6);
+    fprintf(stderr, "bench_restart: the system holds %.1f of %.1f MB in memory all the same: not measured\n",
+            (double)left / 1e6, (double)f->bytes / 1e6);
     exit(1);
 }
 
@@ -231,8 +233,8 @@ static void run_cell(bench *b, const bench_files *f, int m, int how, int round) 
         bench_text_free(&t);
     }
     rp_engine_free(e);
-    fprintf(stderr, "bench_restart: round %d, %s, %s, %s: disk %.0f ms, ram %.0f ms (%d cached, %d fresh)\n", round + 1, bench_kv_formats[b->format],
-            mode_names[m], reading_names[how], disk.ms, ram.ms, disk.cached, disk.fresh);
+    fprintf(stderr, "bench_restart: round %d, %s, %s, %s: disk %.0f ms, ram %.0f ms (%d cached, %d fresh)\n", round + 1,
+            bench_kv_formats[b->format], mode_names[m], reading_names[how], disk.ms, ram.ms, disk.cached, disk.fresh);
 }
 
 static void run_round(bench *b, const bench_files *f, int round) {
@@ -285,7 +287,8 @@ static void report(bench *b) {
     }
     printf("First token of %d new tokens after %d in %s, ms; %d threads; medians of %d rounds\n\n", b->fresh, b->tokens,
            bench_kv_formats[b->format], b->threads, b->rounds);
-    printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | ");
+    printf(
+        "| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | ");
     printf("against their sum | computed | gain |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int m = 0; m < MODES; m++)
@@ -294,10 +297,11 @@ static void report(bench *b) {
            bench_median(b->alone_ms, (size_t)b->n_alone), bench_median(b->open_ms, n));
     printf("Reading the records, not in memory, in pieces of %zu KiB, by threads:", PIECE_BYTES >> 10);
     for (int i = 0; i < N_DEPTHS; i++) printf(" %d: %.2f GB/s%s", depths[i], gbs[i], i + 1 < N_DEPTHS ? "," : ".\n");
-    printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more"
+    printf("Target: %s.\n", used >= FAST_DISK_GBS
+                                ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more"
 
-                                                  : "within 10 % of reading, with what computing it does not hide, "
-                                                    "since two threads read less than 1 GB/s");
+                                : "within 10 % of reading, with what computing it does not hide, "
+                                  "since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
 }
 
@@ -315,7 +319,8 @@ static void compare(const bench *all, int n) {
                 printf("%s against %s, %s, layer by layer: TTFT from disk %.2f x, from RAM %.2f x; bytes read %.2f x\n",
                        bench_kv_formats[all[i].format], bench_kv_formats[all[0].format], mode_names[m],
                        median_of_ratios(all[i].disk_ms[m][LAYERS], all[0].disk_ms[m][LAYERS], all[0].rounds),
-                       median_of_ratios(all[i].ram_ms[m][LAYERS], all[0].ram_ms[m][LAYERS], all[0].rounds), all[i].bytes[m] / all[0].bytes[m]);
+                       median_of_ratios(all[i].ram_ms[m][LAYERS], all[0].ram_ms[m][LAYERS], all[0].rounds),
+                       all[i].bytes[m] / all[0].bytes[m]);
     if (n > 1) printf("\n");
 }
 
@@ -329,8 +334,8 @@ static bool read_arguments(bench *b, int argc, char **argv) {
     b->rounds = bench_number_after(argc, argv, "--rounds", 5);
     b->threads = bench_number_after(argc, argv, "--threads", 2);
     for (int m = 0; m < MODES; m++) b->has[m] = strcmp(only, mode_names[1 - m]) != 0;
-    return argc >= 2 && argv[1][0] != '-' && b->modules > 0 && b->tokens >= 64 * b->modules && b->fresh > 1 && b->rounds > 0 &&
-           b->rounds <= MAX_ROUNDS && b->threads > 0;
+    return argc >= 2 && argv[1][0] != '-' && b->modules > 0 && b->tokens >= 64 * b->modules && b->fresh > 1 &&
+           b->rounds > 0 && b->rounds <= MAX_ROUNDS && b->threads > 0;
 }
 
 /* Formats of a list with commas. Returns their number; 0: an unknown one. */
@@ -375,8 +380,10 @@ int main(int argc, char **argv) {
     rp_error err;
     bench_name = "bench_restart";
     if (!read_arguments(&options, argc, argv) || n == 0) {
-        fprintf(stderr, "usage: bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N, up to %d] [--threads N] "
-                        "[--dir DIR] [--only modules|prefix] [--kv-format f16,int8,...]\n",
+        fprintf(stderr,
+                "usage: bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N, up to %d] "
+                "[--threads N] "
+                "[--dir DIR] [--only modules|prefix] [--kv-format f16,int8,...]\n",
                 MAX_ROUNDS);
         return 2;
     }

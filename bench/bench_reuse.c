@@ -21,7 +21,8 @@ typedef struct settings {
 
 /* A schema of n modules of about `tokens` tokens each, and a prompt with all of them, the last first, and fresh
  * text. */
-static void make_documents(const rp_model *m, const settings *s, int n, int tokens, bench_text *schema, bench_text *prompt) {
+static void make_documents(const rp_model *m, const settings *s, int n, int tokens, bench_text *schema,
+                           bench_text *prompt) {
     unsigned seed = 7;
     bench_text_add(schema, "<schema name=\"bench\">");
     bench_text_add(prompt, "<prompt schema=\"bench\">");
@@ -125,11 +126,15 @@ static void measure_decode(rp_model *m, const settings *s) {
 int main(int argc, char **argv) {
     bench_name = "bench_reuse";
     if (argc < 2 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]\n");
+        fprintf(stderr,
+                "usage: bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]\n");
         return 2;
     }
-    settings s = {argv[1], bench_number_after(argc, argv, "--tokens", 1000), bench_number_after(argc, argv, "--modules", 5),
-                  bench_number_after(argc, argv, "--fresh", 20), bench_number_after(argc, argv, "--threads", 2),
+    settings s = {argv[1],
+                  bench_number_after(argc, argv, "--tokens", 1000),
+                  bench_number_after(argc, argv, "--modules", 5),
+                  bench_number_after(argc, argv, "--fresh", 20),
+                  bench_number_after(argc, argv, "--threads", 2),
                   bench_number_after(argc, argv, "--runs", 5)};
     if (s.tokens < 1 || s.modules < 1 || s.fresh < 1 || s.threads < 1 || s.threads > 64 || s.runs < 1 || s.runs > 64) {
         fprintf(stderr, "bench_reuse: numbers are 1 or more; threads and runs at most 64\n");
@@ -140,8 +145,8 @@ int main(int argc, char **argv) {
     if (rp_model_open(&m, s.model, NULL, &err)) bench_die("model", &err);
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(m, &info);
-    printf("%s: %s, %.2f G parameters, %s, %.2f GB; %d threads; medians of %d\n\n", s.model, info.name, (double)info.parameters / 1e9,
-           info.weights, (double)info.weight_bytes / 1e9, s.threads, s.runs);
+    printf("%s: %s, %.2f G parameters, %s, %.2f GB; %d threads; medians of %d\n\n", s.model, info.name,
+           (double)info.parameters / 1e9, info.weights, (double)info.weight_bytes / 1e9, s.threads, s.runs);
     measure_decode(m, &s);
     fflush(stdout);
     reuse_times plan = measure_reuse(m, &s, 40, 8, NULL);
@@ -150,10 +155,11 @@ int main(int argc, char **argv) {
     fflush(stdout);
     double full_ms;
     reuse_times t = measure_reuse(m, &s, s.modules, s.tokens, &full_ms);
-    printf("first token with reuse       %10.1f ms         %d tokens cached in %d modules, %d fresh; planned in %.3f ms, %llu bytes copied\n",
+    printf("first token with reuse       %10.1f ms         %d tokens cached in %d modules, %d fresh; planned in %.3f "
+           "ms, %llu bytes copied\n",
            t.ttft_ms, t.cached, s.modules, t.fresh, t.plan_ms, (unsigned long long)t.bytes_copied);
-    printf("first token without reuse    %10.1f ms         a full prefill (--reuse exact) of the same %d tokens\n", full_ms,
-           t.cached + t.fresh);
+    printf("first token without reuse    %10.1f ms         a full prefill (--reuse exact) of the same %d tokens\n",
+           full_ms, t.cached + t.fresh);
     printf("ratio                        %10.1f\n", full_ms / t.ttft_ms);
     printf("computing the modules once   %10.1f ms\n", t.module_prefill_ms);
     rp_model_close(m);

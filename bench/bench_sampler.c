@@ -31,7 +31,9 @@ static const way ways[] = {
     {"typical 0.95", {.temperature = 1, .typical = 0.95f, .top_p = 1, .repeat_penalty = 1}, 0},
     {"top-p 0.95", {.temperature = 1, .typical = 1, .top_p = 0.95f, .repeat_penalty = 1}, 0},
     {"min-p 0.05", {.temperature = 1, .typical = 1, .top_p = 1, .min_p = 0.05f, .repeat_penalty = 1}, 0},
-    {"llama.cpp's defaults", {.temperature = 0.8f, .top_k = 40, .typical = 1, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1}, 0},
+    {"llama.cpp's defaults",
+     {.temperature = 0.8f, .top_k = 40, .typical = 1, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1},
+     0},
     {"5 log-probabilities", {.typical = 1}, 5},
     {"100 log-probabilities", {.typical = 1}, 100},
 };
@@ -59,7 +61,8 @@ static void measure(const char *name, float spread, int32_t n) {
     if (!logits) exit(1);
     for (int32_t i = 0; i < n; i++) logits[i] = spread * tiny_random_normal(&r);
     for (int w = 0; w < n_ways; w++)
-        if (sampler_open(&samplers[w], &ways[w].options, n, ROUNDS, NULL) || logprobs_open(&measures[w], ways[w].n_logprobs, n, NULL))
+        if (sampler_open(&samplers[w], &ways[w].options, n, ROUNDS, NULL) ||
+            logprobs_open(&measures[w], ways[w].n_logprobs, n, NULL))
             exit(1);
     for (int i = 0; i < ROUNDS; i++)
         for (int w = 0; w < n_ways; w++) us[w][i] = run(&ways[w], &samplers[w], &measures[w], logits);

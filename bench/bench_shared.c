@@ -83,7 +83,8 @@ static void make_modules(bench *b, kv_context *c) {
         span = c->views[v].span;
         int32_t n_blocks = (kv_span_tokens(span) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
         for (int32_t block = 0; block < n_blocks; block++)
-            for (int32_t l = 0; l < kv_pool_shape(b->pool)->n_layers; l++) fill_block(b, kv_span_in_place(span, l, block));
+            for (int32_t l = 0; l < kv_pool_shape(b->pool)->n_layers; l++)
+                fill_block(b, kv_span_in_place(span, l, block));
         kv_span_seal(span, &key);
     }
 }
@@ -101,7 +102,8 @@ static void open_subject(bench *b, subject *s, int n, bool shared) {
         kv_context *modules = &b->modules[shared ? 0 : 1 + i];
         if (modules->n_views == 0) make_modules(b, modules);
         kv_context_init(&s->contexts[i], b->pool);
-        for (size_t v = 0; v < modules->n_views; v++) must(kv_context_add(&s->contexts[i], modules->views[v].span, 0, NULL, &err), &err);
+        for (size_t v = 0; v < modules->n_views; v++)
+            must(kv_context_add(&s->contexts[i], modules->views[v].span, 0, NULL, &err), &err);
     }
 }
 
@@ -124,7 +126,10 @@ static double decode(bench *b, subject *s, int n, int n_steps) {
             must(kv_context_append(&s->contexts[i], s->pos, &rows[i].span, &rows[i].slot, &err), &err);
             contexts[i] = &s->contexts[i];
         }
-        must(model_forward_step(b->forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n}, b->logits, &err), &err);
+        must(model_forward_step(b->forward,
+                                &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n},
+                                b->logits, &err),
+             &err);
     }
     return n * n_steps / (bench_now_s() - begin);
 }
@@ -180,7 +185,8 @@ static void report(bench *b, const limits *l, subject *shared, subject *copies, 
     printf("| %d | %.1f | ", n, speed);
     if (copies) {
         double with_copies = bench_median(copies->speed, (size_t)b->rounds);
-        printf("%.1f | %.2f x | %.0f, %.0f", with_copies, speed / with_copies, (one + n * own) / 1e6, n * (one + own) / 1e6);
+        printf("%.1f | %.2f x | %.0f, %.0f", with_copies, speed / with_copies, (one + n * own) / 1e6,
+               n * (one + own) / 1e6);
     } else printf(" | | %.0f, %.0f", (one + n * own) / 1e6, n * (one + own) / 1e6);
     printf(" | %.1f, %.1f | %.2f x | %.0f %% | %.1f, %.0f, %.0f |\n", least, least_copies, least_copies / least,
            100 * least * speed / n / 1e3, l->read_gbs, l->int8_gops, l->f32_gops);
@@ -195,7 +201,11 @@ static void open_bench(bench *b, const char *path) {
     kv_shape shape = model_kv_shape(b->model, RP_KV_F16);
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    backend_options o = {.shape = shape, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads, .max_rows = MAX_SEQUENCES};
+    backend_options o = {.shape = shape,
+                         .level = level,
+                         .n_ctx = b->tokens + OWN_TOKENS,
+                         .n_threads = b->threads,
+                         .max_rows = MAX_SEQUENCES};
     must(backend_open(&b->backend, "cpu", &b->model->net, &o, &err), &err);
     must(b->backend->ops->prepare(b->backend, NULL, NULL, &err), &err);
     must(model_forward_new(&b->forward, b->model, b->backend, MAX_SEQUENCES, MAX_SEQUENCES, &err), &err);
@@ -229,17 +239,19 @@ int main(int argc, char **argv) {
     b.least = (int)number_after(argc, argv, "--least", 1);
     b.most = (int)number_after(argc, argv, "--most", MAX_SEQUENCES);
     b.memory_gb = number_after(argc, argv, "--memory", 8);
-    if (argc < 2 || argv[1][0] == '-' || b.threads < 1 || b.threads > BENCH_MAX_THREADS || b.tokens < 1 || b.rounds < 1 ||
-        b.rounds > MAX_ROUNDS || b.least < 1 || b.most < b.least || b.most > MAX_SEQUENCES) {
-        fprintf(stderr, "usage: bench_shared MODEL.gguf [--threads N] [--tokens N] [--rounds N] [--least N] [--most N] [--memory GB]\n");
+    if (argc < 2 || argv[1][0] == '-' || b.threads < 1 || b.threads > BENCH_MAX_THREADS || b.tokens < 1 ||
+        b.rounds < 1 || b.rounds > MAX_ROUNDS || b.least < 1 || b.most < b.least || b.most > MAX_SEQUENCES) {
+        fprintf(stderr, "usage: bench_shared MODEL.gguf [--threads N] [--tokens N] [--rounds N] [--least N] [--most N] "
+                        "[--memory GB]\n");
         return 2;
     }
     open_bench(&b, argv[1]);
     limits l = weigh_model(&b);
     double token_bytes = (double)kv_shape_token_bytes(kv_pool_shape(b.pool));
-    printf("%d threads; weights %.0f MB, %.2f Gop a row; states %.1f KB a token\n\n", b.threads, l.weight_bytes / 1e6, l.products / 1e9,
-           token_bytes / 1e3);
-    printf("| sequences | shared, tokens/s | copies | ratio | states, MB | least of a step, ms | its ratio | shared: share of it | "
+    printf("%d threads; weights %.0f MB, %.2f Gop a row; states %.1f KB a token\n\n", b.threads, l.weight_bytes / 1e6,
+           l.products / 1e9, token_bytes / 1e3);
+    printf("| sequences | shared, tokens/s | copies | ratio | states, MB | least of a step, ms | its ratio | shared: "
+           "share of it | "
            "GB/s, Gop/s of int8, f32 |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int n = b.least; n <= b.most; n *= 2) {

@@ -142,8 +142,9 @@ static void run_cell(bench *b, const char *name) {
     differences(b, OWN, own);
     double medians[SUBJECTS];
     for (int s = 0; s < SUBJECTS; s++) medians[s] = bench_median(b->ms[s], (size_t)b->rounds);
-    printf("| %s | %.3f | %.3f | %+.1f (%+.1f to %+.1f) | %+.2f %% | %.3f | %+.0f (%+.0f to %+.0f) |\n", name, medians[NOBODY],
-           medians[OTHER], other[1], other[0], other[2], other[1] / medians[NOBODY] / 10, medians[OWN], own[1], own[0], own[2]);
+    printf("| %s | %.3f | %.3f | %+.1f (%+.1f to %+.1f) | %+.2f %% | %.3f | %+.0f (%+.0f to %+.0f) |\n", name,
+           medians[NOBODY], medians[OTHER], other[1], other[0], other[2], other[1] / medians[NOBODY] / 10, medians[OWN],
+           own[1], own[0], own[2]);
     fflush(stdout);
 }
 
@@ -158,8 +159,11 @@ int main(int argc, char **argv) {
     b.options.n_threads = bench_number_after(argc, argv, "--threads", 1);
     b.options.kv_budget_bytes = BUDGET_BYTES;
     b.options.store_budget_bytes = DISK_BYTES;
-    if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.options.n_threads < 1) {
-        fprintf(stderr, "usage: bench_tenants MODEL.gguf [--tokens N] [--rounds N, up to %d] [--threads N] [--disk yes]\n", MAX_ROUNDS);
+    if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS ||
+        b.options.n_threads < 1) {
+        fprintf(stderr,
+                "usage: bench_tenants MODEL.gguf [--tokens N] [--rounds N, up to %d] [--threads N] [--disk yes]\n",
+                MAX_ROUNDS);
         return 2;
     }
     for (int i = 2; i + 1 < argc; i++)
@@ -167,9 +171,11 @@ int main(int argc, char **argv) {
             bench_die("a folder", NULL);
     if (rp_model_open(&b.model, argv[1], NULL, &err)) bench_die("model", &err);
     open_engine(&b);
-    printf("First token after %d tokens%s, ms, %d rounds, %d threads; differences in microseconds, medians with intervals of 95 %%\n\n",
+    printf("First token after %d tokens%s, ms, %d rounds, %d threads; differences in microseconds, medians with "
+           "intervals of 95 %%\n\n",
            b.tokens, b.options.store_dir ? " and a restart, from disk" : "", b.rounds, (int)b.options.n_threads);
-    printf("| asked for | nobody has it | another tenant has it | difference | of it | the tenant has it | difference |\n");
+    printf("| asked for | nobody has it | another tenant has it | difference | of it | the tenant has it | difference "
+           "|\n");
     printf("| --- | --- | --- | --- | --- | --- | --- |\n");
     run_cell(&b, "text");
     b.modules = true;

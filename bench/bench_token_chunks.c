@@ -55,7 +55,8 @@ int main(int argc, char **argv) {
         cut_us[round] = (double)(middle - begin);
         count_us[round] = (double)(base_clock_us() - middle);
     }
-    printf("%d tokens, %d chunks: borders %.0f us, keys and counts %.0f us\n", n, n_ends, median(cut_us), median(count_us));
+    printf("%d tokens, %d chunks: borders %.0f us, keys and counts %.0f us\n", n, n_ends, median(cut_us),
+           median(count_us));
     chunk_index_free(index);
     free(classes);
     free(tokens);

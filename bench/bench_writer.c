@@ -160,7 +160,8 @@ static void open_writer(writer *w, const char *dir, const char *name, const kv_s
     for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w->pool, shape, i);
     w->format = (record_format){.fingerprint = key_of(-1), .shape = *shape};
     const disk_tier_options o = {.dir = w->dir};
-    const tier_terms terms = {.adds = true, .budget_bytes = UINT64_C(1) << 40, .format = &w->format, .notify = nothing, .fn = no_row};
+    const tier_terms terms = {
+        .adds = true, .budget_bytes = UINT64_C(1) << 40, .format = &w->format, .notify = nothing, .fn = no_row};
     must(disk_tier_open(&w->tier, &o, &terms, &err), "a store", &err);
     w->rests = rests;
     pthread_mutex_init(&w->lock, NULL);
@@ -236,7 +237,8 @@ static double at(const double *sorted, size_t n, double share) { return sorted[(
 static void report(bench *b) {
     double median[SUBJECTS], p99[SUBJECTS];
     printf("Time between tokens, ms, %d tokens a round, %d rounds, %d threads\n\n", b->tokens, b->rounds, b->threads);
-    printf("| writer | median | p99 | longest | median / quiet | median of the rounds' ratios | p99 / quiet | written |\n");
+    printf("| writer | median | p99 | longest | median / quiet | median of the rounds' ratios | p99 / quiet | written "
+           "|\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int s = 0; s < SUBJECTS; s++) {
         size_t n = b->n_gaps[s];
@@ -280,9 +282,12 @@ int main(int argc, char **argv) {
     b.tokens = bench_number_after(argc, argv, "--tokens", 64);
     b.rounds = bench_number_after(argc, argv, "--rounds", 20);
     b.threads = bench_number_after(argc, argv, "--threads", 2);
-    if (argc < 2 || argv[1][0] == '-' || b.tokens < 2 || b.tokens > MAX_TOKENS || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.threads < 1) {
-        fprintf(stderr, "usage: bench_writer MODEL.gguf [--tokens N, up to %d] [--rounds N, up to %d] [--threads N] [--dir DIR]\n",
-                MAX_TOKENS, MAX_ROUNDS);
+    if (argc < 2 || argv[1][0] == '-' || b.tokens < 2 || b.tokens > MAX_TOKENS || b.rounds < 1 ||
+        b.rounds > MAX_ROUNDS || b.threads < 1) {
+        fprintf(
+            stderr,
+            "usage: bench_writer MODEL.gguf [--tokens N, up to %d] [--rounds N, up to %d] [--threads N] [--dir DIR]\n",
+            MAX_TOKENS, MAX_ROUNDS);
         return 2;
     }
     const char *dir = bench_text_after(argc, argv, "--dir", NULL);

@@ -22,7 +22,14 @@ typedef struct completion_options {
 static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 static const cli_option options[] = {
-    {.name = "shell", .kind = CLI_TEXT, .value = "bash|zsh|fish", .offset = offsetof(completion_options, shell), .choices = shells, .required = true, .positional = true, .help = "shell of the script"},
+    {.name = "shell",
+     .kind = CLI_TEXT,
+     .value = "bash|zsh|fish",
+     .offset = offsetof(completion_options, shell),
+     .choices = shells,
+     .required = true,
+     .positional = true,
+     .help = "shell of the script"},
     {.name = NULL},
 };
 
@@ -93,12 +100,14 @@ static void bash_value(const cli_option *o) {
 static void bash_command(const cli_command *c) {
     const cli_option *first = positional_of(c);
     printf("    '%s')\n        words='", c->name);
-    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) printf("%s ", completion_part_name(*part));
+    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++)
+        printf("%s ", completion_part_name(*part));
     if (first != NULL && first->choices != NULL) print_words(first->choices, " ");
     printf("'\n        options='");
     for (const cli_option *o = c->options; o->name != NULL; o++)
         if (is_shown(o)) printf("--%s ", o->name);
-    printf("--help'\n        files=%s\n        case $before in\n", first != NULL && first->choices == NULL ? "yes" : "");
+    printf("--help'\n        files=%s\n        case $before in\n",
+           first != NULL && first->choices == NULL ? "yes" : "");
     for (const cli_option *o = c->options; o->name != NULL; o++)
         if (is_shown(o)) bash_value(o);
     printf("        esac ;;\n");
@@ -116,7 +125,8 @@ static void print_bash(void) {
            "    COMPREPLY=()\n"
            "    if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
            "    if ((COMP_CWORD == 1)); then command=; fi\n"
-           "    if [[ $command == help ]]; then\n        ((COMP_CWORD == 2)) && command= || command=\"${COMP_WORDS[2]}\"\n    fi\n"
+           "    if [[ $command == help ]]; then\n        ((COMP_CWORD == 2)) && command= || "
+           "command=\"${COMP_WORDS[2]}\"\n    fi\n"
            "    if ((COMP_CWORD > 2)); then\n        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n",
            rp_version());
     each_command(bash_part);
@@ -132,7 +142,8 @@ static void print_bash(void) {
            "    ?*) mapfile -t COMPREPLY < <(compgen -W \"$values\" -- \"$word\") ;;\n"
            "    '')\n"
            "        if [[ $word == -* ]]; then mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$word\")\n"
-           "        elif [[ $files ]]; then compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+           "        elif [[ $files ]]; then compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
+           "\"$word\")\n"
            "        else mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\"); fi ;;\n"
            "    esac\n"
            "}\n"
@@ -209,7 +220,8 @@ static void zsh_choice(const char *function, const cli_command *whole, const cli
     printf("    )\n    _arguments -C ");
     if (whole != NULL) zsh_options(whole);
     else printf("'--help[print help]' '--version[print the version]'");
-    printf(" '1:command:->command' '*::argument:->argument'\n    case $state in\n    command) _describe command commands ;;\n    argument)\n        case $line[1] in\n");
+    printf(" '1:command:->command' '*::argument:->argument'\n    case $state in\n    command) _describe command "
+           "commands ;;\n    argument)\n        case $line[1] in\n");
     for (const cli_command *const *c = list; *c != NULL; c++) zsh_call(*c, completion_name_of(*c));
     if (whole == NULL) printf("        help) _describe command commands ;;\n");
     printf("        esac ;;\n    esac\n}\n\n");
@@ -255,7 +267,8 @@ static void fish_text(const char *text) {
 /* The command is already on the line, and none of its parts is. */
 static void fish_condition(const cli_command *c) {
     printf("complete -c reprise -n '__reprise_at %s", c->name);
-    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++) printf("; and not __reprise_at %s", (*part)->name);
+    for (const cli_command *const *part = c->parts; part != NULL && *part != NULL; part++)
+        printf("; and not __reprise_at %s", (*part)->name);
     putchar('\'');
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_embed.c: `reprise embed`: embeddings of texts, or their scores for a query, as lines of JSON. Owns nothing. The library's threads compute. */
+/* cmd_embed.c: `reprise embed`: embeddings of texts, or their scores for a query, as lines of JSON. Owns nothing. The
+   library's threads compute. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,8 +128,9 @@ const cli_command cli_command_embed = {
     .name = "embed",
     .summary = "print embeddings of texts",
     .synopsis = "-m MODEL [OPTIONS] [TEXT...]",
-    .notes = "Prints a JSON object for each text: its index, its number of tokens, and its embedding; with --query its\n"
-             "score instead.\n",
+    .notes =
+        "Prints a JSON object for each text: its index, its number of tokens, and its embedding; with --query its\n"
+        "score instead.\n",
     .options = options,
     .main = embed_main,
 };
@@ -190,7 +192,8 @@ static json_t *embed_values(const embed_options *o, const rp_result *r) {
     const int32_t n = o->dimensions > 0 && o->dimensions < r->n_embedding ? o->dimensions : r->n_embedding;
     const double length = n < r->n_embedding && !o->raw ? sqrt(dot(r->embedding, r->embedding, n)) : 1;
     json_t *list = json_array();
-    for (int32_t i = 0; i < n; i++) cli_json_append(list, json_real((double)r->embedding[i] / (length > 0 ? length : 1)));
+    for (int32_t i = 0; i < n; i++)
+        cli_json_append(list, json_real((double)r->embedding[i] / (length > 0 ? length : 1)));
     return list;
 }
 
@@ -222,14 +225,15 @@ static int embed_cut(const cli_loaded *l, const embed_options *o, rp_embedding_i
     size_t n = 0;
     if (!o->truncate) return CLI_OK;
     rp_engine_describe(l->engine, &info);
-    if (rp_tokenize_embedding(l->model, in->text, in->n_bytes, in->second, in->n_second, (size_t)info.n_ctx, tokens, &n, &err) != RP_OK)
+    if (rp_tokenize_embedding(l->model, in->text, in->n_bytes, in->second, in->n_second, (size_t)info.n_ctx, tokens, &n,
+                              &err) != RP_OK)
         return cli_fail_library(&err);
     *in = (rp_embedding_input){.tokens = *tokens, .n_tokens = n};
     return CLI_OK;
 }
 
-static int embed_run(const cli_loaded *l, const embed_options *o, const embed_texts *t, rp_embedding_input *inputs, int32_t **tokens,
-                     rp_result **results) {
+static int embed_run(const cli_loaded *l, const embed_options *o, const embed_texts *t, rp_embedding_input *inputs,
+                     int32_t **tokens, rp_result **results) {
     rp_request request = rp_request_defaults();
     rp_error err;
     request.raw_embedding = o->raw && o->query == NULL;
@@ -251,7 +255,8 @@ static int embed_texts_run(const cli_loaded *l, const embed_options *o, const em
     rp_embedding_input *inputs = calloc(t->n + 1, sizeof(*inputs));
     int32_t **tokens = calloc(t->n + 1, sizeof(*tokens));
     rp_result **results = calloc(t->n + 1, sizeof(*results));
-    int status = inputs && tokens && results ? embed_run(l, o, t, inputs, tokens, results) : cli_fail(CLI_FAILED, "out of memory");
+    int status = inputs && tokens && results ? embed_run(l, o, t, inputs, tokens, results)
+                                             : cli_fail(CLI_FAILED, "out of memory");
     for (size_t i = 0; i < t->n && results; i++) rp_result_free(results[i]);
     for (size_t i = 0; i < t->n && tokens; i++) rp_free(tokens[i]);
     free(inputs);
@@ -265,7 +270,8 @@ static int embed_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_embed, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    if (o.texts.n > 0 && o.file != NULL) return cli_fail(CLI_WRONG_USE, "--file and texts (TEXT, --prompt) exclude each other: give one of them");
+    if (o.texts.n > 0 && o.file != NULL)
+        return cli_fail(CLI_WRONG_USE, "--file and texts (TEXT, --prompt) exclude each other: give one of them");
     cli_loaded loaded = {0};
     embed_texts texts = {0};
     const cli_list no_schemas = {.n = 0};

@@ -25,8 +25,20 @@ static const cli_option explain_table[] = {
     {.name = NULL},
 };
 static const cli_option diff_table[] = {
-    {.name = "a", .kind = CLI_TEXT, .value = "A", .offset = AT(first), .required = true, .positional = true, .help = "request id"},
-    {.name = "b", .kind = CLI_TEXT, .value = "B", .offset = AT(second), .required = true, .positional = true, .help = "id of a later request"},
+    {.name = "a",
+     .kind = CLI_TEXT,
+     .value = "A",
+     .offset = AT(first),
+     .required = true,
+     .positional = true,
+     .help = "request id"},
+    {.name = "b",
+     .kind = CLI_TEXT,
+     .value = "B",
+     .offset = AT(second),
+     .required = true,
+     .positional = true,
+     .help = "id of a later request"},
     REPORTS_ROWS(explain_options, server),
     {.name = NULL},
 };
@@ -56,7 +68,8 @@ const cli_command cli_command_diff = {
 
 static int explain_explain(const explain_options *o) {
     json_t *report = NULL;
-    int status = o->first != NULL ? reports_get_one(&o->server, o->first, &report) : reports_get(&o->server, "/v1/requests?limit=50", &report);
+    int status = o->first != NULL ? reports_get_one(&o->server, o->first, &report)
+                                  : reports_get(&o->server, "/v1/requests?limit=50", &report);
     if (status != CLI_OK) return status;
     if (o->server.json) return cli_json_print(report);
     if (o->first != NULL) report_print(report);

@@ -42,7 +42,8 @@ static const cli_option options[] = {
         .kind = CLI_LIST,
         .value = "FILE",
         .offset = AT(prompts),
-        .help = "sample prompts over the schema: concatenated PML documents, or JSON lines with \"prompt\"; '-' for standard input; may be repeated",
+        .help = "sample prompts over the schema: concatenated PML documents, or JSON lines with \"prompt\"; '-' for "
+                "standard input; may be repeated",
     },
     {
         .name = "ctx",
@@ -54,7 +55,11 @@ static const cli_option options[] = {
         .max = INT32_MAX,
         .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)",
     },
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "chat-format",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict), .help = "treat warnings as errors in the exit status"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
@@ -146,7 +151,8 @@ static int lint_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_lint, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    if (!o.schema && o.prompts.n > 0) return cli_fail(CLI_WRONG_USE, "--pml needs the schema of the prompts: give reprise lint SCHEMA --pml FILE");
+    if (!o.schema && o.prompts.n > 0)
+        return cli_fail(CLI_WRONG_USE, "--pml needs the schema of the prompts: give reprise lint SCHEMA --pml FILE");
     cli_loaded loaded = {0};
     lint_prompts prompts = {0};
     int status = lint_prompts_read(&prompts, &o.prompts);

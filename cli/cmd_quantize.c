@@ -18,10 +18,35 @@ typedef struct quantize_options {
 
 #define AT(field) offsetof(quantize_options, field)
 static const cli_option options[] = {
-    {.name = "in", .kind = CLI_TEXT, .value = "IN", .offset = AT(in), .required = true, .positional = true, .help = "model file (GGUF) in F32, F16 or BF16"},
-    {.name = "out", .kind = CLI_TEXT, .value = "OUT", .offset = AT(out), .required = true, .positional = true, .help = "file to write; it appears only when complete"},
-    {.name = "type", .kind = CLI_TEXT, .value = "TYPE", .offset = AT(type), .required = true, .positional = true, .help = "type of the weights: Q8_0 (8.5 bits per weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
-    {.name = "threads", .letter = 't', .kind = CLI_INT, .value = "N", .offset = AT(threads), .min = 0, .max = 256, .help = "number of threads; 0: one per processor (0)"},
+    {.name = "in",
+     .kind = CLI_TEXT,
+     .value = "IN",
+     .offset = AT(in),
+     .required = true,
+     .positional = true,
+     .help = "model file (GGUF) in F32, F16 or BF16"},
+    {.name = "out",
+     .kind = CLI_TEXT,
+     .value = "OUT",
+     .offset = AT(out),
+     .required = true,
+     .positional = true,
+     .help = "file to write; it appears only when complete"},
+    {.name = "type",
+     .kind = CLI_TEXT,
+     .value = "TYPE",
+     .offset = AT(type),
+     .required = true,
+     .positional = true,
+     .help = "type of the weights: Q8_0 (8.5 bits per weight), Q6_K (6.6), Q4_K or Q4_0 (4.5)"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CLI_INT,
+     .value = "N",
+     .offset = AT(threads),
+     .min = 0,
+     .max = 256,
+     .help = "number of threads; 0: one per processor (0)"},
     {.name = NULL},
 };
 #undef AT
@@ -83,7 +108,8 @@ static void quantize_print_summary(const session *s, const quantize_options *o, 
     for (int i = 0; i < FALLBACKS_MAX && s->fallbacks[i].n > 0; i++)
         fprintf(stderr, "reprise: note: %llu of %llu tensors are %s: their rows are not whole blocks of %s\n",
                 (unsigned long long)s->fallbacks[i].n, (unsigned long long)s->n_tensors, s->fallbacks[i].type, type);
-    fprintf(stderr, "%s: %.1f MiB, from %.1f MiB of weights\n", type, quantize_mebibytes(quantize_size_of(o->out)), quantize_mebibytes(s->read_bytes));
+    fprintf(stderr, "%s: %.1f MiB, from %.1f MiB of weights\n", type, quantize_mebibytes(quantize_size_of(o->out)),
+            quantize_mebibytes(s->read_bytes));
 }
 
 static int quantize_main(int argc, char **argv) {

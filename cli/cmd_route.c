@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_route.c: `reprise route`: a router in front of servers of a cluster (docs/cluster.md).
  *
- * Owns the command's options and the thread that waits for SIGHUP. The router itself belongs to the server (reprise_server.h), what it has in
- * common with `reprise serve` to serve_common.h.
+ * Owns the command's options and the thread that waits for SIGHUP. The router itself belongs to the server
+ * (reprise_server.h), what it has in common with `reprise serve` to serve_common.h.
  */
 #define _POSIX_C_SOURCE 200809L /* sigwait */
 
@@ -54,7 +54,8 @@ static const cli_option options[] = {
         .kind = CLI_TEXT,
         .value = "FILE",
         .offset = AT(nodes_file),
-        .help = "file with a node as for --node in each line, comments after '#'; it is read again when it changes and on SIGHUP",
+        .help = "file with a node as for --node in each line, comments after '#'; it is read again when it changes and "
+                "on SIGHUP",
     },
     {
         .name = "nodes-dns",
@@ -76,7 +77,8 @@ static const cli_option options[] = {
         .kind = CLI_TEXT,
         .value = "NAME",
         .offset = AT(policy),
-        .help = "choice of a node: cost, the least predicted time to first token; for comparison prefix-cost, longest-match, session, least-loaded, "
+        .help = "choice of a node: cost, the least predicted time to first token; for comparison prefix-cost, "
+                "longest-match, session, least-loaded, "
                 "round-robin, random (cost)",
     },
     {
@@ -84,7 +86,8 @@ static const cli_option options[] = {
         .kind = CLI_TEXT,
         .value = "NAME",
         .offset = AT(admission),
-        .help = "when a request that will miss a goal gets status 429: predicted, by the load at the end of its prefill; at-arrival; "
+        .help = "when a request that will miss a goal gets status 429: predicted, by the load at the end of its "
+                "prefill; at-arrival; "
                 "after-prefill; off "
                 "(predicted)",
     },
@@ -122,7 +125,8 @@ static const cli_option options[] = {
         .offset = AT(node_timeout),
         .min = 0,
         .max = 86400000,
-        .help = "a request whose node gives no sign of life of it for so long moves to another node, or ends with status 502; at least 100; 0: never "
+        .help = "a request whose node gives no sign of life of it for so long moves to another node, or ends with "
+                "status 502; at least 100; 0: never "
                 "(60000)",
     },
     {
@@ -132,7 +136,8 @@ static const cli_option options[] = {
         .offset = AT(index_ram),
         .min = 1 << 20,
         .max = (double)((uint64_t)1 << 40),
-        .help = "memory of the index of names, 48 bytes each; nodes share it equally, and names beyond that are ignored (512M)",
+        .help = "memory of the index of names, 48 bytes each; nodes share it equally, and names beyond that are "
+                "ignored (512M)",
     },
     {
         .name = "schema",
@@ -141,9 +146,21 @@ static const cli_option options[] = {
         .offset = AT(schemas),
         .help = "schema file (PML) that the nodes have, too, with their own --schema; may be repeated",
     },
-    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = AT(engine.kv_f16_layers), .help = "of the nodes: " CLI_KV_F16_HELP},
-    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = AT(engine.keep), .help = "of the nodes: " CLI_KEEP_HELP},
-    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = AT(engine.keep_method), .help = "of the nodes: " CLI_KEEP_METHOD_HELP},
+    {.name = "kv-f16-layers",
+     .kind = CLI_TEXT,
+     .value = "LIST",
+     .offset = AT(engine.kv_f16_layers),
+     .help = "of the nodes: " CLI_KV_F16_HELP},
+    {.name = "keep",
+     .kind = CLI_TEXT,
+     .value = "SHARE|auto",
+     .offset = AT(engine.keep),
+     .help = "of the nodes: " CLI_KEEP_HELP},
+    {.name = "keep-method",
+     .kind = CLI_TEXT,
+     .value = "METHOD",
+     .offset = AT(engine.keep_method),
+     .help = "of the nodes: " CLI_KEEP_METHOD_HELP},
     {
         .name = "kv-keep",
         .kind = CLI_TEXT,
@@ -165,8 +182,10 @@ const cli_command cli_command_route = {
     .name = "route",
     .summary = "send requests to the node of a cluster that will answer first",
     .synopsis = "-m MODEL --cluster-secret FILE --node URL... [OPTIONS]",
-    .notes = "Options of prompts (--agent-noise, --reuse, --split-documents, --max-tokens) should be those of the nodes, so that plans are exact.\n"
-             "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads the nodes and the\n"
+    .notes = "Options of prompts (--agent-noise, --reuse, --split-documents, --max-tokens) should be those of the "
+             "nodes, so that plans are exact.\n"
+             "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads "
+             "the nodes and the\n"
              "--schema files again.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
     .options = options,
@@ -230,7 +249,8 @@ static int route_parsed(const route_options *o) {
     int status = serve_common_check(&o->common);
     serve_common_set_memory();
     if (status == CLI_OK && o->nodes.n == 0 && o->nodes_file == NULL && o->nodes_dns == NULL)
-        status = cli_fail(CLI_WRONG_USE, "'reprise route' needs nodes: give --node URL, --nodes FILE or --nodes-dns NAME:PORT");
+        status = cli_fail(CLI_WRONG_USE,
+                          "'reprise route' needs nodes: give --node URL, --nodes FILE or --nodes-dns NAME:PORT");
     if (status == CLI_OK) status = cli_load_vocabulary(&run.loaded, o->model);
     if (status != CLI_OK) return status;
     router.nodes = o->nodes.items;
@@ -255,7 +275,8 @@ static int route_parsed(const route_options *o) {
 }
 
 static int route_main(int argc, char **argv) {
-    route_options o = {.common = SERVE_COMMON_DEFAULTS, .max_queue = 4096, .node_timeout = 60000, .index_ram = (uint64_t)512 << 20};
+    route_options o = {
+        .common = SERVE_COMMON_DEFAULTS, .max_queue = 4096, .node_timeout = 60000, .index_ram = (uint64_t)512 << 20};
     cli_parsed parsed = cli_options_parse(&cli_command_route, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

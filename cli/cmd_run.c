@@ -20,7 +20,8 @@
 #include "reprise_adapter.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method, *lora;
+    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method,
+        *lora;
     cli_list schemas;
     run_prompts prompts;
     run_form_args form;
@@ -46,7 +47,11 @@ static const cli_option options[] = {
         .required = true,
         .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required",
     },
-    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas), .help = "schema file (PML) of prompt modules; may be repeated"},
+    {.name = "schema",
+     .kind = CLI_LIST,
+     .value = "FILE",
+     .offset = AT(schemas),
+     .help = "schema file (PML) of prompt modules; may be repeated"},
     RUN_PROMPTS_ROWS(run_options, prompts),
     {
         .name = "max-tokens",
@@ -83,7 +88,8 @@ static const cli_option options[] = {
         .value = "on|off|exact|auto",
         .offset = AT(reuse),
         .choices = reuse_names,
-        .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens; auto: on, and text that was "
+        .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens; "
+                "auto: on, and text that was "
                 "computed before at other places, approximately (on)",
     },
     {
@@ -91,16 +97,19 @@ static const cli_option options[] = {
         .kind = CLI_TEXT,
         .value = "Q",
         .offset = AT(quality),
-        .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
-                "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
-                "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or the schema",
+        .help =
+            "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
+            "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
+            "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or "
+            "the schema",
     },
     {
         .name = "kv-keep",
         .kind = CLI_TEXT,
         .value = "N|SHARE",
         .offset = AT(kv_keep),
-        .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
+        .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a "
+                "share (12.5%), for its "
                 "answer (all)",
     },
     {
@@ -123,7 +132,8 @@ static const cli_option options[] = {
         .offset = AT(draft),
         .min = RP_DRAFT_AUTO,
         .max = RP_MAX_DRAFT,
-        .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
+        .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to "
+                "save time; the answer does "
                 "not change (0)",
     },
     {
@@ -157,11 +167,16 @@ static const cli_option options[] = {
         .kind = CLI_TEXT,
         .value = "NAME",
         .offset = AT(tenant),
-        .help = "tenant of the prompts: no other tenant can hit the KV of their text and answers; schemas are shared (the operator)",
+        .help = "tenant of the prompts: no other tenant can hit the KV of their text and answers; schemas are shared "
+                "(the operator)",
     },
     CLI_ENGINE_ROWS(run_options, engine, 't'),
     CLI_STORE_ROWS(run_options, engine),
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "chat-format",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {
         .name = "repeat",
         .kind = CLI_INT,
@@ -202,7 +217,8 @@ const cli_command cli_command_run = {
     .name = "run",
     .summary = "run prompts and stream their answers",
     .synopsis = "-m MODEL (TEXT | -p TEXT... | -f FILE... | [--schema FILE]... --pml FILE...) [OPTIONS]",
-    .notes = "A text is a user's message to a model with a chat template, and else, or with --raw, what the model continues.\n"
+    .notes = "A text is a user's message to a model with a chat template, and else, or with --raw, what the model "
+             "continues.\n"
              "Without any prompt the program reads one from standard input.\n"
              "Ctrl-C ends the answer; a second Ctrl-C ends the program at once.\n"
              "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
@@ -305,18 +321,25 @@ static void run_on_progress(void *user, uint64_t done, uint64_t total) {
 static int run_check_options(const run_options *o) {
     int status = run_prompts_check(&o->prompts);
     if (status != CLI_OK) return status;
-    if (o->lora_scale != 1 && o->lora == NULL) return cli_fail(CLI_WRONG_USE, "--lora-scale needs an adapter: give --lora FILE, too");
-    const char *of_chats = run_form_of_chats(&o->form), *form = o->form.json_schema != NULL ? "--json-schema" : of_chats;
-    if (o->grammar != NULL && form != NULL) return cli_fail(CLI_WRONG_USE, "--grammar and %s exclude each other: give one of them", form);
+    if (o->lora_scale != 1 && o->lora == NULL)
+        return cli_fail(CLI_WRONG_USE, "--lora-scale needs an adapter: give --lora FILE, too");
+    const char *of_chats = run_form_of_chats(&o->form),
+               *form = o->form.json_schema != NULL ? "--json-schema" : of_chats;
+    if (o->grammar != NULL && form != NULL)
+        return cli_fail(CLI_WRONG_USE, "--grammar and %s exclude each other: give one of them", form);
     if (of_chats != NULL && (o->prompts.raw || o->prompts.documents.n > 0))
-        return cli_fail(CLI_WRONG_USE, "%s is for messages in the model's chat template: leave out %s", of_chats, o->prompts.raw ? "--raw" : "--pml");
-    if (o->form.tool_choice != NULL && o->form.tools == NULL) return cli_fail(CLI_WRONG_USE, "--tool-choice needs tools: give --tools FILE, too");
+        return cli_fail(CLI_WRONG_USE, "%s is for messages in the model's chat template: leave out %s", of_chats,
+                        o->prompts.raw ? "--raw" : "--pml");
+    if (o->form.tool_choice != NULL && o->form.tools == NULL)
+        return cli_fail(CLI_WRONG_USE, "--tool-choice needs tools: give --tools FILE, too");
     if (o->grammar_trigger != NULL && o->grammar == NULL)
         return cli_fail(CLI_WRONG_USE, "--grammar-trigger needs a grammar: give --grammar FILE, too");
     if (o->tenant != NULL && strlen(o->tenant) > RP_MAX_TENANT_BYTES)
-        return cli_fail(CLI_WRONG_USE, "--tenant has %zu bytes: give at most %d", strlen(o->tenant), RP_MAX_TENANT_BYTES);
+        return cli_fail(CLI_WRONG_USE, "--tenant has %zu bytes: give at most %d", strlen(o->tenant),
+                        RP_MAX_TENANT_BYTES);
     if (o->sampling.logprobs > 0 && !o->json)
-        return cli_fail(CLI_WRONG_USE, "--logprobs %d: log-probabilities are printed as JSON, give --json too", (int)o->sampling.logprobs);
+        return cli_fail(CLI_WRONG_USE, "--logprobs %d: log-probabilities are printed as JSON, give --json too",
+                        (int)o->sampling.logprobs);
     return cli_sampling_check(&o->sampling);
 }
 
@@ -333,12 +356,14 @@ static int load(run_state *s) {
     double start = cli_now_ms();
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_sampling_bias(&o->sampling, s->loaded.model, &s->bias, &s->n_bias);
-    if (status == CLI_OK) status = run_inputs_render(&s->inputs, &o->prompts, &s->form, s->loaded.model, o->chat_format);
+    if (status == CLI_OK)
+        status = run_inputs_render(&s->inputs, &o->prompts, &s->form, s->loaded.model, o->chat_format);
     if (status != CLI_OK) return status;
     s->sampling = o->sampling;
     cli_sampling_settle(&s->sampling, s->loaded.model);
     rp_error err;
-    if (o->lora != NULL && rp_adapter_open(&s->adapter, s->loaded.model, o->lora, &err) != RP_OK) return cli_fail_library(&err);
+    if (o->lora != NULL && rp_adapter_open(&s->adapter, s->loaded.model, o->lora, &err) != RP_OK)
+        return cli_fail_library(&err);
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &o->schemas);
     if (status == CLI_OK) status = cli_prepare_engine(&s->loaded, &engine);
@@ -390,9 +415,11 @@ static int print_result(run_state *s, const run_input *in, rp_result *result, co
     if (o->json) return run_report_json(in->name, s->loaded.model, s->loaded.engine, s->load_ms, result, answer);
     end_line(s, last);
     int status = cli_finish_output();
-    for (int32_t i = 0; i < result->n_warnings && status == CLI_OK; i++) cli_warn("%s: %s", in->name, result->warnings[i]);
+    for (int32_t i = 0; i < result->n_warnings && status == CLI_OK; i++)
+        cli_warn("%s: %s", in->name, result->warnings[i]);
     if (status == CLI_OK && o->explain) run_report_explain(stderr, result);
-    if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr))) run_report_summary(stderr, result);
+    if (status == CLI_OK && (o->verbose || o->repeat > 1 || cli_is_terminal(stderr)))
+        run_report_summary(stderr, result);
     return status;
 }
 
@@ -404,11 +431,16 @@ static int check_form(const run_state *s, const run_input *in, const rp_result *
     const char *name = in->name;
     const int n = (int)r->n_tokens;
     if (call != NULL && !call->is_whole)
-        return cli_fail(CLI_FAILED, "%s: the answer ended after %d tokens, within a call of '%s': give a larger --max-tokens", name, n, call->name);
+        return cli_fail(CLI_FAILED,
+                        "%s: the answer ended after %d tokens, within a call of '%s': give a larger --max-tokens", name,
+                        n, call->name);
     if (call == NULL && s->form.schema != NULL)
-        return cli_fail(CLI_FAILED, "%s: the answer ended after %d tokens, before its JSON did: give a larger --max-tokens", name, n);
+        return cli_fail(CLI_FAILED,
+                        "%s: the answer ended after %d tokens, before its JSON did: give a larger --max-tokens", name,
+                        n);
     if (call == NULL && s->form.choice == RP_TOOL_CHOICE_REQUIRED)
-        return cli_fail(CLI_FAILED, "%s: the answer ended after %d tokens, before its call: give a larger --max-tokens", name, n);
+        return cli_fail(CLI_FAILED, "%s: the answer ended after %d tokens, before its call: give a larger --max-tokens",
+                        name, n);
     return CLI_OK;
 }
 
@@ -467,7 +499,8 @@ static int open_dump(run_state *s) {
     const char *path = s->options->dump_logits;
     if (path == NULL) return CLI_OK;
     s->dump = fopen(path, "wb");
-    return s->dump != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a writable path", path);
+    return s->dump != NULL ? CLI_OK
+                           : cli_fail(CLI_FAILED, "cannot write '%s': give --dump-logits a writable path", path);
 }
 
 static int run_read_quality(run_state *s) {
@@ -477,7 +510,8 @@ static int run_read_quality(run_state *s) {
 }
 
 static int run_with(const run_options *o) {
-    run_state s = {.options = o, .to_terminal = cli_is_terminal(stdout), .shows_reasoning = o->verbose || cli_is_terminal(stderr)};
+    run_state s = {
+        .options = o, .to_terminal = cli_is_terminal(stdout), .shows_reasoning = o->verbose || cli_is_terminal(stderr)};
     int status = run_read_quality(&s);
     if (status == CLI_OK) status = read_inputs(&s);
     if (status == CLI_OK) status = load(&s);

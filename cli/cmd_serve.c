@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_serve.c: `reprise serve`: an engine with an HTTP server.
  *
- * Owns the command's options and the order of startup and shutdown. HTTP belongs to the server (reprise_server.h), signals and the server's
- * options to serve_common.h. SIGHUP reloads schemas (serve_reload.h).
+ * Owns the command's options and the order of startup and shutdown. HTTP belongs to the server (reprise_server.h),
+ * signals and the server's options to serve_common.h. SIGHUP reloads schemas (serve_reload.h).
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@
 #include "serve_reload.h"
 
 typedef struct serve_options {
-    const char *chat_format, *kv_keep, *kv_method, *cluster_listen, *cluster_secret, *cluster_name, *kv_events, *kv_events_name, *kv_events_tenant;
+    const char *chat_format, *kv_keep, *kv_method, *cluster_listen, *cluster_secret, *cluster_name, *kv_events,
+        *kv_events_name, *kv_events_tenant;
     cli_list models, schemas, loras;
     cli_engine_args engine;
     serve_common common;
@@ -33,41 +34,158 @@ typedef struct serve_options {
 
 #define AT(field) offsetof(serve_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_LIST, .value = "[NAME=]FILE", .offset = AT(models), .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required. Several, each as NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
-                                                                                                             "the least recently used one unloaded when --ram is full"},
-    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas), .help = "schema file (PML), shared by all tenants; may be repeated"},
+    {.name = "model",
+     .letter = 'm',
+     .kind = CLI_LIST,
+     .value = "[NAME=]FILE",
+     .offset = AT(models),
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required. Several, each as "
+             "NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
+             "the least recently used one unloaded when --ram is full"},
+    {.name = "schema",
+     .kind = CLI_LIST,
+     .value = "FILE",
+     .offset = AT(schemas),
+     .help = "schema file (PML), shared by all tenants; may be repeated"},
     SERVE_LISTEN_ROWS(serve_options, common),
-    {.name = "cluster-listen", .kind = CLI_TEXT, .value = "ADDRESS", .offset = AT(cluster_listen), .help = "node of a cluster: listen for its routers (reprise route) on ADDRESS:PORT or unix:PATH; each request there needs a signature with the "
-                                                                                                           "secret"},
-    {.name = "cluster-secret", .kind = CLI_TEXT, .value = "FILE", .offset = AT(cluster_secret), .help = "with --cluster-listen: file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which others may not read"},
-    {.name = "cluster-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(cluster_name), .help = "with --cluster-listen: name of this node (the address of --cluster-listen)"},
-    {.name = "kv-events", .kind = CLI_TEXT, .value = "ENDPOINT", .offset = AT(kv_events), .help = "publish KV events in vLLM's form, for gateways of Kubernetes, on tcp://ADDRESS:PORT or ipc://PATH (ZeroMQ): every subscriber receives the "
-                                                                                                  "token ids of cached text; for trusted networks"},
-    {.name = "kv-events-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(kv_events_name), .help = "with --kv-events: name of this node in their topic kv@NAME@MODEL (--cluster-name, or the first address)"},
-    {.name = "kv-events-tenant", .kind = CLI_TEXT, .value = "TENANT", .offset = AT(kv_events_tenant), .help = "with --kv-events and --api-keys: tenant of the gateway's key; only its text is published"},
-    {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key), .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
+    {.name = "cluster-listen",
+     .kind = CLI_TEXT,
+     .value = "ADDRESS",
+     .offset = AT(cluster_listen),
+     .help = "node of a cluster: listen for its routers (reprise route) on ADDRESS:PORT or unix:PATH; each request "
+             "there needs a signature with the "
+             "secret"},
+    {.name = "cluster-secret",
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(cluster_secret),
+     .help = "with --cluster-listen: file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which others may "
+             "not read"},
+    {.name = "cluster-name",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(cluster_name),
+     .help = "with --cluster-listen: name of this node (the address of --cluster-listen)"},
+    {.name = "kv-events",
+     .kind = CLI_TEXT,
+     .value = "ENDPOINT",
+     .offset = AT(kv_events),
+     .help = "publish KV events in vLLM's form, for gateways of Kubernetes, on tcp://ADDRESS:PORT or ipc://PATH "
+             "(ZeroMQ): every subscriber receives the "
+             "token ids of cached text; for trusted networks"},
+    {.name = "kv-events-name",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(kv_events_name),
+     .help = "with --kv-events: name of this node in their topic kv@NAME@MODEL (--cluster-name, or the first address)"},
+    {.name = "kv-events-tenant",
+     .kind = CLI_TEXT,
+     .value = "TENANT",
+     .offset = AT(kv_events_tenant),
+     .help = "with --kv-events and --api-keys: tenant of the gateway's key; only its text is published"},
+    {.name = "hash-key",
+     .kind = CLI_FLAG,
+     .offset = AT(hash_key),
+     .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
     SERVE_API_ROWS(serve_options, common),
-    {.name = "lora", .kind = CLI_LIST, .value = "NAME[@MODEL]=FILE", .offset = AT(loras), .help = "LoRA adapter (GGUF) of a model, of the first one by default: requests for the model NAME use it; may be repeated"},
+    {.name = "lora",
+     .kind = CLI_LIST,
+     .value = "NAME[@MODEL]=FILE",
+     .offset = AT(loras),
+     .help = "LoRA adapter (GGUF) of a model, of the first one by default: requests for the model NAME use it; may be "
+             "repeated"},
     SERVE_PROMPT_ROWS(serve_options, common),
-    {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX, .help = "of requests without the field shifted_reuse: after an edit inside a cached prompt, reuse the suffix at its new positions and recompute "
-                                                                                                                               "its first K tokens; approximate, and reported; -1: off (-1)"},
-    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep), .help = "KV reduction of requests without the field kv_keep: when the prompt is complete, keep N slots of its KV in the mean of all heads, or "
-                                                                                             "a share (12.5%), for its answer (all)"},
-    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method), .help = "with --kv-keep: which slots, for requests without the field kv_method: " CLI_KV_METHODS " (snapkv)"},
-    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256, .help = "maximum number of requests in a batch (16)"},
-    {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536, .help = "maximum queue depth; further requests get status 503 with Retry-After (256)"},
+    {.name = "shifted-reuse",
+     .kind = CLI_INT,
+     .value = "K",
+     .offset = AT(shifted_reuse),
+     .min = -1,
+     .max = INT32_MAX,
+     .help = "of requests without the field shifted_reuse: after an edit inside a cached prompt, reuse the suffix at "
+             "its new positions and recompute "
+             "its first K tokens; approximate, and reported; -1: off (-1)"},
+    {.name = "kv-keep",
+     .kind = CLI_TEXT,
+     .value = "N|SHARE",
+     .offset = AT(kv_keep),
+     .help = "KV reduction of requests without the field kv_keep: when the prompt is complete, keep N slots of its KV "
+             "in the mean of all heads, or "
+             "a share (12.5%), for its answer (all)"},
+    {.name = "kv-method",
+     .kind = CLI_TEXT,
+     .value = "M",
+     .offset = AT(kv_method),
+     .help = "with --kv-keep: which slots, for requests without the field kv_method: " CLI_KV_METHODS " (snapkv)"},
+    {.name = "sequences",
+     .kind = CLI_INT,
+     .value = "N",
+     .offset = AT(sequences),
+     .min = 1,
+     .max = 256,
+     .help = "maximum number of requests in a batch (16)"},
+    {.name = "queue",
+     .kind = CLI_INT,
+     .value = "N",
+     .offset = AT(queue),
+     .min = 1,
+     .max = 65536,
+     .help = "maximum queue depth; further requests get status 503 with Retry-After (256)"},
     SERVE_LIMIT_ROWS(serve_options, common),
     CLI_ENGINE_ROWS(serve_options, engine, 't'),
     CLI_STORE_ROWS(serve_options, engine),
-    {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram), .help = "memory limit of learned scaffolds (quality scaffold), which are prefilled in the background (a quarter of the KV cache)"},
-    {.name = "audit", .kind = CLI_INT, .value = "N", .offset = AT(audit), .min = 0, .max = INT32_MAX, .help = "quality audit: when idle, recompute one in N requests with modules, or with KV below 16 bits, by a full prefill and record the divergence; 0: off (0)"},
-    {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000, .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
-    {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise), .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
-    {.name = "mock", .kind = CLI_FLAG, .offset = AT(mock), .help = "test servers and routers without a model's arithmetic: answers are words without a meaning, and take the time of --mock-speed; only the "
-                                                                   "vocabulary, the chat template and the context length of the model file are used"},
-    {.name = "mock-speed", .kind = CLI_REAL, .value = "TOKENS/S", .offset = AT(mock_speed), .min = 0, .max = 1e9, .help = "with --mock: prefill speed; 0: as fast as possible (2000)"},
-    {.name = "mock-step", .kind = CLI_REAL, .value = "MS", .offset = AT(mock_step), .min = 0, .max = 10000, .help = "with --mock: time of a step besides its tokens, and so about the inter-token latency (the time of 20 tokens' prefill)"},
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "scaffold-ram",
+     .kind = CLI_BYTES,
+     .value = "BYTES",
+     .offset = AT(scaffold_ram),
+     .help = "memory limit of learned scaffolds (quality scaffold), which are prefilled in the background (a quarter "
+             "of the KV cache)"},
+    {.name = "audit",
+     .kind = CLI_INT,
+     .value = "N",
+     .offset = AT(audit),
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "quality audit: when idle, recompute one in N requests with modules, or with KV below 16 bits, by a full "
+             "prefill and record the divergence; 0: off (0)"},
+    {.name = "max-divergence",
+     .kind = CLI_REAL,
+     .value = "NATS",
+     .offset = AT(max_divergence),
+     .min = 0,
+     .max = 1000,
+     .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above "
+             "this; 0: off (0)"},
+    {.name = "audit-raise",
+     .kind = CLI_FLAG,
+     .offset = AT(audit_raise),
+     .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, "
+             "link:8, blend:15, exact), and replace these KV formats by f16"},
+    {.name = "mock",
+     .kind = CLI_FLAG,
+     .offset = AT(mock),
+     .help = "test servers and routers without a model's arithmetic: answers are words without a meaning, and take the "
+             "time of --mock-speed; only the "
+             "vocabulary, the chat template and the context length of the model file are used"},
+    {.name = "mock-speed",
+     .kind = CLI_REAL,
+     .value = "TOKENS/S",
+     .offset = AT(mock_speed),
+     .min = 0,
+     .max = 1e9,
+     .help = "with --mock: prefill speed; 0: as fast as possible (2000)"},
+    {.name = "mock-step",
+     .kind = CLI_REAL,
+     .value = "MS",
+     .offset = AT(mock_step),
+     .min = 0,
+     .max = 10000,
+     .help = "with --mock: time of a step besides its tokens, and so about the inter-token latency (the time of 20 "
+             "tokens' prefill)"},
+    {.name = "chat-format",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
 };
 #undef AT
@@ -78,7 +196,8 @@ const cli_command cli_command_serve = {
     .name = "serve",
     .summary = "serve the APIs of OpenAI, Anthropic, Gemini, Ollama and llama.cpp over HTTP",
     .synopsis = "-m [NAME=]MODEL... [--store DIR] [OPTIONS]",
-    .notes = "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reloads the --schema files.\n"
+    .notes = "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reloads "
+             "the --schema files.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
     .options = options,
     .main = serve_serve_main,
@@ -145,7 +264,8 @@ static serve_models_options models_options(const serve_options *o, rp_mock_optio
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;
     *mock = mock_options(o);
-    return (serve_models_options){&o->models, o->common.name, o->chat_format, &o->schemas, o->mock ? mock : NULL, engine};
+    return (serve_models_options){&o->models, o->common.name, o->chat_format,
+                                  &o->schemas, o->mock ? mock : NULL, engine};
 }
 
 typedef struct serve_run {
@@ -155,7 +275,9 @@ typedef struct serve_run {
 
 static int serve_run_models(void *user, rp_server *server) {
     const serve_run *run = user;
-    if (run->options->mock) cli_warn("--mock: answers are not a model's: they are words without a meaning, for tests of servers and routers");
+    if (run->options->mock)
+        cli_warn(
+            "--mock: answers are not a model's: they are words without a meaning, for tests of servers and routers");
     serve_reload reload = {0};
     count_steps(server);
     int status = serve_models_ready(run->models, server);
@@ -190,16 +312,21 @@ static int serve_parsed(serve_options *o) {
     if (status == CLI_OK) status = serve_common_share_ram(&o->common, &o->engine.ram);
     if (status != CLI_OK) return status;
     if (o->cluster_listen == NULL && (o->cluster_secret != NULL || o->cluster_name != NULL))
-        return cli_fail(CLI_WRONG_USE, "--cluster-secret and --cluster-name need --cluster-listen ADDRESS, where routers connect");
+        return cli_fail(CLI_WRONG_USE,
+                        "--cluster-secret and --cluster-name need --cluster-listen ADDRESS, where routers connect");
     if (o->cluster_listen != NULL && o->cluster_secret == NULL)
         return cli_fail(CLI_WRONG_USE, "--cluster-listen needs --cluster-secret FILE, the secret of the cluster");
     if (o->cluster_listen != NULL && o->models.n > 1)
-        return cli_fail(CLI_WRONG_USE, "--cluster-listen is for a single model: start a server for each of the %zu models", o->models.n);
+        return cli_fail(CLI_WRONG_USE,
+                        "--cluster-listen is for a single model: start a server for each of the %zu models",
+                        o->models.n);
     if (o->kv_events == NULL && (o->kv_events_name != NULL || o->kv_events_tenant != NULL))
         return cli_fail(CLI_WRONG_USE, "--kv-events-name and --kv-events-tenant need --kv-events ENDPOINT");
     if (o->kv_events != NULL && o->models.n > 1)
-        return cli_fail(CLI_WRONG_USE, "--kv-events is for a single model: start a server for each of the %zu models", o->models.n);
-    if (!o->mock && (o->mock_speed != MOCK_SPEED || o->mock_step >= 0)) return cli_fail(CLI_WRONG_USE, "--mock-speed and --mock-step: need --mock");
+        return cli_fail(CLI_WRONG_USE, "--kv-events is for a single model: start a server for each of the %zu models",
+                        o->models.n);
+    if (!o->mock && (o->mock_speed != MOCK_SPEED || o->mock_step >= 0))
+        return cli_fail(CLI_WRONG_USE, "--mock-speed and --mock-step: need --mock");
     rp_mock_options mock;
     serve_models_options of_models = models_options(o, &mock);
     serve_models *models;
@@ -212,7 +339,12 @@ static int serve_parsed(serve_options *o) {
 }
 
 static int serve_serve_main(int argc, char **argv) {
-    serve_options o = {.common = SERVE_COMMON_DEFAULTS, .sequences = 16, .queue = 256, .mock_speed = MOCK_SPEED, .mock_step = -1, .shifted_reuse = -1};
+    serve_options o = {.common = SERVE_COMMON_DEFAULTS,
+                       .sequences = 16,
+                       .queue = 256,
+                       .mock_speed = MOCK_SPEED,
+                       .mock_step = -1,
+                       .shifted_reuse = -1};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

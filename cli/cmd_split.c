@@ -29,7 +29,8 @@ static const cli_option options[] = {
         .offset = AT(files),
         .required = true,
         .positional = true,
-        .help = "a prompt as text, or JSON Lines of {\"prompt\": TEXT} or {\"messages\": [...]}, one per line; '-': standard input",
+        .help = "a prompt as text, or JSON Lines of {\"prompt\": TEXT} or {\"messages\": [...]}, one per line; '-': "
+                "standard input",
     },
     {
         .name = "model",
@@ -39,7 +40,12 @@ static const cli_option options[] = {
         .offset = AT(model),
         .help = "count tokens of this model (GGUF); without it count bytes and estimate parameter lengths",
     },
-    {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output), .help = "file for the schema (standard output)"},
+    {.name = "output",
+     .letter = 'o',
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(output),
+     .help = "file for the schema (standard output)"},
     {
         .name = "pml",
         .kind = CLI_TEXT,
@@ -48,7 +54,13 @@ static const cli_option options[] = {
         .help = "write the prompts over the schema: JSON Lines of {\"name\": ..., \"prompt\": PML}",
     },
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "name of the schema (proposed)"},
-    {.name = "min", .kind = CLI_INT, .value = "BYTES", .offset = AT(min), .min = 1, .max = 65536, .help = "minimum size of a module (64)"},
+    {.name = "min",
+     .kind = CLI_INT,
+     .value = "BYTES",
+     .offset = AT(min),
+     .min = 1,
+     .max = 65536,
+     .help = "minimum size of a module (64)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON instead of the summary"},
     {.name = NULL},
 };
@@ -60,8 +72,10 @@ const cli_command cli_command_split = {
     .name = "split",
     .summary = "propose a schema for plain prompts",
     .synopsis = "FILE... [-m MODEL] [-o SCHEMA] [--pml OUT] [--json]",
-    .notes = "The common prefix of all prompts becomes the schema's own text, passages that two or more share become modules,\n"
-             "variations within a passage become parameters, alternatives at one position become unions. Each prompt over the\n"
+    .notes = "The common prefix of all prompts becomes the schema's own text, passages that two or more share become "
+             "modules,\n"
+             "variations within a passage become parameters, alternatives at one position become unions. Each prompt "
+             "over the\n"
              "schema has its original text. docs/split.md explains the summary.\n",
     .options = options,
     .main = split_main,
@@ -95,7 +109,8 @@ static void print_figure(FILE *to, const char *what, uint64_t n, uint64_t whole)
 static void split_print_summary(FILE *to, const rp_split_result *r) {
     totals t = add_up(r);
     const char *unit = r->counts_tokens ? "tokens" : "bytes";
-    fprintf(to, "%zu prompts, %zu modules; all prompts begin with the same %zu bytes\n", r->n_prompts, r->n_modules, r->anonymous_bytes);
+    fprintf(to, "%zu prompts, %zu modules; all prompts begin with the same %zu bytes\n", r->n_prompts, r->n_modules,
+            r->anonymous_bytes);
     if (r->n_modules > 0) fprintf(to, "\n%-40s %8s %8s %10s\n", "module", "bytes", "prompts", "parameters");
     for (size_t i = 0; i < r->n_modules; i++) {
         const rp_split_module *m = &r->modules[i];
@@ -106,7 +121,8 @@ static void split_print_summary(FILE *to, const rp_split_result *r) {
     print_figure(to, "cached, with the schema prefilled before", t.cached, t.total);
     print_figure(to, "cached, each part prefilled by its first prompt", t.cached - t.first, t.total);
     print_figure(to, "cached by a prefix cache, in this order", t.prefix, t.total);
-    fprintf(to, "%-52s %10.1f %s\n", "cached per prompt", r->n_prompts > 0 ? (double)t.cached / (double)r->n_prompts : 0, unit);
+    fprintf(to, "%-52s %10.1f %s\n", "cached per prompt",
+            r->n_prompts > 0 ? (double)t.cached / (double)r->n_prompts : 0, unit);
 }
 
 static json_t *split_figures(uint64_t total, uint64_t cached, uint64_t first, uint64_t prefix) {

@@ -19,12 +19,27 @@ typedef struct template_options {
 
 #define AT(field) offsetof(template_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .help = "model file (GGUF): use its template"},
-    {.name = "template", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .help = "template file (Jinja), in place of the model's own"},
+    {.name = "model",
+     .letter = 'm',
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(model),
+     .help = "model file (GGUF): use its template"},
+    {.name = "template",
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(file),
+     .help = "template file (Jinja), in place of the model's own"},
     {.name = "source", .kind = CLI_FLAG, .offset = AT(source), .help = "print the template itself; reads no input"},
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print the text and the origin of its parts as JSON"},
+    {.name = "json",
+     .kind = CLI_FLAG,
+     .offset = AT(json),
+     .help = "print the text and the origin of its parts as JSON"},
     {.name = "tokens", .kind = CLI_FLAG, .offset = AT(tokens), .help = "print token ids; needs --model"},
-    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report text of earlier messages that more messages, or the date, change"},
+    {.name = "check",
+     .kind = CLI_FLAG,
+     .offset = AT(check),
+     .help = "report text of earlier messages that more messages, or the date, change"},
     {.name = NULL},
 };
 #undef AT
@@ -73,8 +88,10 @@ static int use_model(template_use *use, const template_options *o) {
     rp_model_describe(use->loaded.model, &info);
     if (o->source && info.chat_template) return template_print(info.chat_template, strlen(info.chat_template));
     if (use->t) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%s: the model has no chat template that can be used, but the built-in format '%s': give --template FILE",
-                    o->model, info.chat_format);
+    return cli_fail(
+        CLI_FAILED,
+        "%s: the model has no chat template that can be used, but the built-in format '%s': give --template FILE",
+        o->model, info.chat_format);
 }
 
 /* ---- Rendering ---- */
@@ -82,7 +99,8 @@ static int use_model(template_use *use, const template_options *o) {
 static int template_render(const template_use *use, const char *json, size_t n, rp_template_text **out) {
     rp_error err;
     const bool of_model = use->loaded.model && !use->own;
-    int rc = of_model ? rp_model_render(use->loaded.model, json, n, NULL, out, &err) : rp_template_render(use->t, json, n, NULL, out, &err);
+    int rc = of_model ? rp_model_render(use->loaded.model, json, n, NULL, out, &err)
+                      : rp_template_render(use->t, json, n, NULL, out, &err);
     return rc ? cli_fail_library(&err) : CLI_OK;
 }
 
@@ -96,10 +114,12 @@ static int template_print_json(const rp_template_text *text) {
     size_t begin = 0;
     for (size_t i = 0; i < text->n_runs && all; begin = text->runs[i++].end) {
         const rp_template_run *run = &text->runs[i];
-        json_t *object = json_pack("{s:I, s:I, s:s}", "begin", (json_int_t)begin, "end", (json_int_t)run->end, "origin", origin_name(run->origin));
-        if (run->origin >= RP_TEMPLATE_FIRST_STRING) json_object_set_new(object, "string", json_integer(run->origin - RP_TEMPLATE_FIRST_STRING));
-        if (run->origin >= RP_TEMPLATE_FIRST_STRING && run->offset != SIZE_MAX) json_object_set_new(object, "offset",
-                                                                                                    json_integer((json_int_t)run->offset));
+        json_t *object = json_pack("{s:I, s:I, s:s}", "begin", (json_int_t)begin, "end", (json_int_t)run->end, "origin",
+                                   origin_name(run->origin));
+        if (run->origin >= RP_TEMPLATE_FIRST_STRING)
+            json_object_set_new(object, "string", json_integer(run->origin - RP_TEMPLATE_FIRST_STRING));
+        if (run->origin >= RP_TEMPLATE_FIRST_STRING && run->offset != SIZE_MAX)
+            json_object_set_new(object, "offset", json_integer((json_int_t)run->offset));
         json_array_append_new(runs, object);
     }
     char *line = all ? json_dumps(all, 0) : NULL;
@@ -136,13 +156,15 @@ static void print_change(const rp_template *t, const rp_template_change *c) {
     const char *const place = c->opens_answer ? "in the generation prompt" : "";
     if (c->by_time) printf("%d message%s: the date or the time", (int)c->n_before, c->n_before == 1 ? "" : "s");
     else {
-        printf("%d and %d messages differ %s%sin message %d", (int)c->n_before, (int)c->n_after, place, place[0] ? ", " : "", (int)c->message + 1);
+        printf("%d and %d messages differ %s%sin message %d", (int)c->n_before, (int)c->n_after, place,
+               place[0] ? ", " : "", (int)c->message + 1);
         snprintf(first, sizeof(first), c->n_before == 1 ? "1 message:" : "%d messages:", (int)c->n_before);
         snprintf(second, sizeof(second), "%d messages:", (int)c->n_after);
     }
     printf(", at byte %zu, line %zu", c->byte, c->text_line);
     if (c->line_before > 0) printf(", by line %d of the template", (int)c->line_before);
-    if (c->line_after > 0 && c->line_after != c->line_before) printf("%s line %d", c->line_before > 0 ? ", then" : ", by", (int)c->line_after);
+    if (c->line_after > 0 && c->line_after != c->line_before)
+        printf("%s line %d", c->line_before > 0 ? ", then" : ", by", (int)c->line_after);
     puts(":");
     print_excerpt(first, c->before);
     print_excerpt(second, c->after);
@@ -152,13 +174,14 @@ static void print_change(const rp_template *t, const rp_template_change *c) {
 static int template_check(const template_use *use, const char *json, size_t n) {
     rp_template_report *report;
     rp_error err;
-    if (rp_template_check(use->t, use->own ? NULL : use->loaded.model, json, n, NULL, &report, &err)) return cli_fail_library(&err);
+    if (rp_template_check(use->t, use->own ? NULL : use->loaded.model, json, n, NULL, &report, &err))
+        return cli_fail_library(&err);
     const bool failed = report->n_changes > 0 || report->n_rendered == 0;
     for (size_t i = 0; i < report->n_changes; i++) print_change(use->t, &report->changes[i]);
     if (report->n_left_out > 0) printf("%zu more\n", report->n_left_out);
     const size_t n_changes = report->n_changes + report->n_left_out;
-    printf("%zu of %zu beginnings of the conversation render, %zu change%s\n", report->n_rendered, report->n_messages, n_changes,
-           n_changes == 1 ? "" : "s");
+    printf("%zu of %zu beginnings of the conversation render, %zu change%s\n", report->n_rendered, report->n_messages,
+           n_changes, n_changes == 1 ? "" : "s");
     rp_template_report_free(report);
     const int status = cli_finish_output();
     return status == CLI_OK && failed ? CLI_FAILED : status;
@@ -185,7 +208,8 @@ static int template_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     if (!o.model && !o.file) return cli_fail(CLI_WRONG_USE, "give --model FILE or --template FILE");
-    if (o.json + o.tokens + o.check + o.source > 1) return cli_fail(CLI_WRONG_USE, "give one of --json, --tokens, --check and --source");
+    if (o.json + o.tokens + o.check + o.source > 1)
+        return cli_fail(CLI_WRONG_USE, "give one of --json, --tokens, --check and --source");
     if (o.tokens && !o.model) return cli_fail(CLI_WRONG_USE, "--tokens needs --model");
     int status = o.model ? cli_load_vocabulary(&use.loaded, o.model) : CLI_OK;
     if (status == CLI_OK) status = o.file ? use_file(&use, &o) : use_model(&use, &o);

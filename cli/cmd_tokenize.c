@@ -33,10 +33,26 @@ static const cli_option options[] = {
         .positional = true,
         .help = "text; '-', or no text at all: standard input to its end",
     },
-    {.name = "prompt", .letter = 'p', .kind = CLI_TEXT, .value = "TEXT", .offset = AT(prompt), .help = "text, as with TEXT"},
-    {.name = "file", .letter = 'f', .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .help = "file of the text, all of its bytes"},
-    {.name = "special", .kind = CLI_FLAG, .offset = AT(special), .help = "parse special tokens in the text; only for trusted text"},
-    {.name = "bos", .kind = CLI_FLAG, .offset = AT(bos), .help = "add the beginning-of-text token if the model uses one"},
+    {.name = "prompt",
+     .letter = 'p',
+     .kind = CLI_TEXT,
+     .value = "TEXT",
+     .offset = AT(prompt),
+     .help = "text, as with TEXT"},
+    {.name = "file",
+     .letter = 'f',
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(file),
+     .help = "file of the text, all of its bytes"},
+    {.name = "special",
+     .kind = CLI_FLAG,
+     .offset = AT(special),
+     .help = "parse special tokens in the text; only for trusted text"},
+    {.name = "bos",
+     .kind = CLI_FLAG,
+     .offset = AT(bos),
+     .help = "add the beginning-of-text token if the model uses one"},
     {.name = "ids", .kind = CLI_FLAG, .offset = AT(ids), .help = "print the ids only, on one line"},
     {.name = NULL},
 };
@@ -48,7 +64,8 @@ const cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "show the tokens of a text",
     .synopsis = "-m MODEL (TEXT | -p TEXT | -f FILE | < FILE) [--special] [--bos] [--ids]",
-    .notes = "Prints a line 'id<TAB>text' for each token. Non-printable bytes are written as \\n, \\t, \\r, \\\\ or \\xNN.\n",
+    .notes = "Prints a line 'id<TAB>text' for each token. Non-printable bytes are written as \\n, \\t, \\r, \\\\ or "
+             "\\xNN.\n",
     .options = options,
     .main = tokenize_main,
 };
@@ -88,7 +105,8 @@ static int tokenize_tokenize(const tokenize_options *o, const rp_model *model, c
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
     rp_error err;
-    if (rp_tokenize(model, text, n, o->special, o->bos, &tokens, &n_tokens, &err) != RP_OK) return cli_fail_library(&err);
+    if (rp_tokenize(model, text, n, o->special, o->bos, &tokens, &n_tokens, &err) != RP_OK)
+        return cli_fail_library(&err);
     if (o->ids)
         print_ids(tokens, n_tokens);
     else
@@ -116,7 +134,9 @@ static int tokenize_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     if ((o.text != NULL) + (o.prompt != NULL) + (o.file != NULL) > 1)
-        return cli_fail(CLI_WRONG_USE, "more than one text: give one of TEXT, --prompt and --file, and put a text of several words in quotes");
+        return cli_fail(
+            CLI_WRONG_USE,
+            "more than one text: give one of TEXT, --prompt and --file, and put a text of several words in quotes");
     cli_loaded loaded = {0};
     const char *text = NULL;
     char *owned = NULL;

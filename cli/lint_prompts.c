@@ -16,7 +16,8 @@ static char *lint_prompts_keep(lint_prompts *p, char *text) {
 }
 
 static int lint_prompts_add(lint_prompts *p, const char *path, size_t number, const char *pml, size_t n) {
-    if (p->n == LINT_MOST_PROMPTS) return cli_fail(CLI_FAILED, "%s: more than %d prompts: give fewer", path, LINT_MOST_PROMPTS);
+    if (p->n == LINT_MOST_PROMPTS)
+        return cli_fail(CLI_FAILED, "%s: more than %d prompts: give fewer", path, LINT_MOST_PROMPTS);
     size_t bytes = strlen(path) + 24;
     char *name = lint_prompts_keep(p, cli_alloc(bytes));
     snprintf(name, bytes, "%s#%zu", path, number);
@@ -106,10 +107,13 @@ static int read_documents(lint_prompts *p, const char *path, const char *s, cons
 static int lint_prompts_read_line(lint_prompts *p, const char *path, size_t line, const char *s, size_t n) {
     json_error_t e;
     json_t *value = json_loadb(s, n, JSON_DECODE_ANY, &e);
-    if (value == NULL) return cli_fail(CLI_FAILED, "%s:%zu:%d: %s (expected a string, or an object with \"prompt\")", path, line, e.column, e.text);
+    if (value == NULL)
+        return cli_fail(CLI_FAILED, "%s:%zu:%d: %s (expected a string, or an object with \"prompt\")", path, line,
+                        e.column, e.text);
     const json_t *prompt = json_is_object(value) ? json_object_get(value, "prompt") : value;
     int status = CLI_OK;
-    if (!json_is_string(prompt)) status = cli_fail(CLI_FAILED, "%s:%zu: no prompt: expected a string, or an object with \"prompt\"", path, line);
+    if (!json_is_string(prompt))
+        status = cli_fail(CLI_FAILED, "%s:%zu: no prompt: expected a string, or an object with \"prompt\"", path, line);
     else {
         size_t bytes = json_string_length(prompt);
         char *text = lint_prompts_keep(p, cli_alloc(bytes + 1));
@@ -140,7 +144,8 @@ static int lint_prompts_read_file(lint_prompts *p, const char *path) {
     const char *s = lint_prompts_keep(p, bytes), *end = s + n, *name = strcmp(path, "-") == 0 ? "stdin" : path;
     const char *first = s + strspn(s, " \t\r\n");
     status = *first == '{' || *first == '"' ? read_lines(p, name, s, end) : read_documents(p, name, s, end);
-    if (status == CLI_OK && p->n == before) return cli_fail(CLI_FAILED, "%s: no prompts: expected PML documents, or JSON lines with \"prompt\"", name);
+    if (status == CLI_OK && p->n == before)
+        return cli_fail(CLI_FAILED, "%s: no prompts: expected PML documents, or JSON lines with \"prompt\"", name);
     return status;
 }
 

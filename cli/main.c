@@ -23,10 +23,14 @@ static int missing_command(const char *name) {
     cli_nearest nearest = cli_nearest_start(name);
     cli_nearest_try(&nearest, "--help");
     cli_nearest_try(&nearest, "--version");
-    if (nearest.best != NULL) return cli_fail(CLI_WRONG_USE, "unknown option '%s': did you mean '%s'?", name, nearest.best);
-    if (name[0] == '-') return cli_fail(CLI_WRONG_USE, "'%s' before a command: give the command first, as in reprise run -m MODEL \"TEXT\"", name);
-    return cli_fail(CLI_WRONG_USE, "no command before '%s': give reprise chat %s, reprise run %s \"TEXT\" or reprise serve %s", name, name, name,
-                    name);
+    if (nearest.best != NULL)
+        return cli_fail(CLI_WRONG_USE, "unknown option '%s': did you mean '%s'?", name, nearest.best);
+    if (name[0] == '-')
+        return cli_fail(CLI_WRONG_USE,
+                        "'%s' before a command: give the command first, as in reprise run -m MODEL \"TEXT\"", name);
+    return cli_fail(CLI_WRONG_USE,
+                    "no command before '%s': give reprise chat %s, reprise run %s \"TEXT\" or reprise serve %s", name,
+                    name, name, name);
 }
 
 static int unknown_command(const char *name) {
@@ -40,7 +44,8 @@ static int unknown_command(const char *name) {
 }
 
 static void print_help(void) {
-    printf("usage: reprise COMMAND [OPTIONS]\n\nReprise runs prompts composed of modules and reuses their KV cache.\n\ncommands:\n");
+    printf("usage: reprise COMMAND [OPTIONS]\n\nReprise runs prompts composed of modules and reuses their KV "
+           "cache.\n\ncommands:\n");
     for (const cli_command *const *c = cli_commands; *c != NULL; c++) printf("  %-10s %s\n", (*c)->name, (*c)->summary);
     printf("  %-10s %s\n", "help", "print the help of a command: reprise help COMMAND");
     printf("\n"
@@ -64,7 +69,8 @@ static int main_help(int argc, char **argv) {
         command = cli_find_part(command, argv[words++]);
         if (command == NULL) return CLI_WRONG_USE;
     }
-    if (argc > words) return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise help' takes one command", argv[words]);
+    if (argc > words)
+        return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise help' takes one command", argv[words]);
     cli_options_help(command, stdout);
     return cli_finish_output();
 }

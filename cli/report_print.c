@@ -33,7 +33,9 @@ static double report_print_share(double part, double whole) { return whole > 0 ?
 
 /* ---- one report ---- */
 
-static const char *report_print_how(const json_t *part) { return report_flag(part, "reused") ? "reused from" : "computed:"; }
+static const char *report_print_how(const json_t *part) {
+    return report_flag(part, "reused") ? "reused from" : "computed:";
+}
 
 static const char *report_print_why(const json_t *part) {
     if (report_flag(part, "reused")) return report_text(part, "tier");
@@ -74,7 +76,8 @@ static void print_parts(const json_t *parts) {
         const char *module = report_text(part, "module");
         printf("  %8.0f %8.0f  ", report_number(part, "position"), report_number(part, "tokens"));
         cli_print_fit(stdout, module[0] != '\0' ? module : "(text of the schema)", 24, 24);
-        printf("  %s %s%s", report_print_how(part), report_print_why(part), report_flag(part, "exact") ? "" : ", not exact");
+        printf("  %s %s%s", report_print_how(part), report_print_why(part),
+               report_flag(part, "exact") ? "" : ", not exact");
         const double kept = report_number(part, "kept");
         if (kept < 1) printf(", %.3g%% of its KV (%s)", 100 * kept, report_text(part, "kept_by"));
         if (report_text(part, "full_reason")[0] != '\0') printf(", full KV (%s)", report_text(part, "full_reason"));
@@ -87,8 +90,8 @@ static void print_parts(const json_t *parts) {
 static void print_reduction(const json_t *r) {
     const char *method = report_text(r, "method");
     if (!json_is_object(r) || method[0] == '\0') return;
-    printf("answered     with %.1f%% of the slots (%s): %.1f of %.1f KiB\n", 100 * report_number(r, "share"), method, report_number(r, "bytes") / 1024,
-           report_number(r, "bytes_before") / 1024);
+    printf("answered     with %.1f%% of the slots (%s): %.1f of %.1f KiB\n", 100 * report_number(r, "share"), method,
+           report_number(r, "bytes") / 1024, report_number(r, "bytes_before") / 1024);
 }
 
 static void print_mismatch(const json_t *d) {
@@ -142,24 +145,28 @@ static void print_attempts(const json_t *report) {
         const json_t *one = json_array_get(attempts, i);
         const char *failure = report_text(one, "failure");
         if (failure[0] != '\0') printf("%s%s failed: %s", i > 0 ? ", " : " (", report_text(one, "node"), failure);
-        else if (i > 0) printf(", %s %s)", report_text(one, "node"), report_flag(one, "continues") ? "continued" : "answered");
+        else if (i > 0)
+            printf(", %s %s)", report_text(one, "node"), report_flag(one, "continues") ? "continued" : "answered");
     }
-    printf("\noutcome      %s, predicted TTFT %.1f ms, first byte %.1f ms after the arrival\n", report_text(report, "outcome"),
-           report_number(report, "predicted_ttft_ms"), report_number(json_object_get(report, "ms"), "first_byte"));
+    printf("\noutcome      %s, predicted TTFT %.1f ms, first byte %.1f ms after the arrival\n",
+           report_text(report, "outcome"), report_number(report, "predicted_ttft_ms"),
+           report_number(json_object_get(report, "ms"), "first_byte"));
 }
 
 /* Why a node was chosen, and the others not. */
 static void print_decision(const json_t *report) {
     const json_t *candidates = json_object_get(report, "candidates");
-    printf("prompt       %.0f tokens: %.0f held by the node, as far as the router knew\n\n", report_number(report, "prompt_tokens"),
-           report_number(report, "held_tokens"));
-    printf("  %-24s %8s %8s %10s %10s %10s %10s  %s\n", "node", "held", "on disk", "drain ms", "compute ms", "read ms", "ttft ms", "not because");
+    printf("prompt       %.0f tokens: %.0f held by the node, as far as the router knew\n\n",
+           report_number(report, "prompt_tokens"), report_number(report, "held_tokens"));
+    printf("  %-24s %8s %8s %10s %10s %10s %10s  %s\n", "node", "held", "on disk", "drain ms", "compute ms", "read ms",
+           "ttft ms", "not because");
     for (size_t i = 0; i < json_array_size(candidates); i++) {
         const json_t *c = json_array_get(candidates, i);
         printf("  ");
         cli_print_fit(stdout, report_text(c, "node"), 24, 24);
-        printf(" %8.0f %8.0f %10.2f %10.2f %10.2f %10.2f  %s\n", report_number(c, "held_tokens"), report_number(c, "disk_tokens"),
-               report_number(c, "drain_ms"), report_number(c, "compute_ms"), report_number(c, "read_ms"), report_number(c, "ttft_ms"), report_text(c, "excluded"));
+        printf(" %8.0f %8.0f %10.2f %10.2f %10.2f %10.2f  %s\n", report_number(c, "held_tokens"),
+               report_number(c, "disk_tokens"), report_number(c, "drain_ms"), report_number(c, "compute_ms"),
+               report_number(c, "read_ms"), report_number(c, "ttft_ms"), report_text(c, "excluded"));
     }
 }
 
@@ -188,12 +195,15 @@ void report_print(const json_t *report) {
     printf("request      %s  ", report_text(report, "request"));
     print_time(report);
     printf("  %s\n", report_text(report, "route"));
-    printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached, report_print_share(cached, tokens), tokens - cached);
-    printf("first token  %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)\n", report_number(ms, "first_token"),
-           report_number(ms, "queue"), report_number(ms, "module_prefill"), report_number(ms, "plan"), report_number(ms, "prompt_prefill"));
+    printf("prompt       %.0f tokens: %.0f reused (%.0f %%), %.0f computed\n", tokens, cached,
+           report_print_share(cached, tokens), tokens - cached);
+    printf("first token  %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)\n",
+           report_number(ms, "first_token"), report_number(ms, "queue"), report_number(ms, "module_prefill"),
+           report_number(ms, "plan"), report_number(ms, "prompt_prefill"));
     if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
     print_reduction(json_object_get(report, "kv_reduction"));
-    if (report_number(report, "split_parts") > 0) printf("split        %.0f parts between separators\n", report_number(report, "split_parts"));
+    if (report_number(report, "split_parts") > 0)
+        printf("split        %.0f parts between separators\n", report_number(report, "split_parts"));
     putchar('\n');
     print_mosaic(parts, tokens);
     print_parts(parts);
@@ -211,8 +221,8 @@ void report_print_list(const json_t *list) {
         const json_t *one = json_array_get(data, i);
         printf("%-24s  ", report_text(one, "id"));
         print_time(one);
-        printf("  %-9s  %8.0f  %8.0f  %9.1f\n", report_text(one, "dialect"), report_number(one, "prompt_tokens"), report_number(one, "cached_tokens"),
-               report_number(one, "first_token_ms"));
+        printf("  %-9s  %8.0f  %8.0f  %9.1f\n", report_text(one, "dialect"), report_number(one, "prompt_tokens"),
+               report_number(one, "cached_tokens"), report_number(one, "first_token_ms"));
     }
 }
 
@@ -269,7 +279,8 @@ static void print_side(const char *side, const json_t *message) {
 
 static void print_first_difference(const json_t *a, const json_t *b, const common_beginning *c) {
     const json_t *of_a = json_object_get(a, "messages"), *of_b = json_object_get(b, "messages");
-    size_t same = same_messages(of_a, of_b), n = json_array_size(of_a) > json_array_size(of_b) ? json_array_size(of_a) : json_array_size(of_b);
+    size_t same = same_messages(of_a, of_b),
+           n = json_array_size(of_a) > json_array_size(of_b) ? json_array_size(of_a) : json_array_size(of_b);
     if (c->all) {
         printf("\nthe prompts are identical\n");
         return;
@@ -351,17 +362,19 @@ static void report_print_head(const char *side, const json_t *r) {
     double tokens = report_number(r, "prompt_tokens"), cached = report_number(r, "cached_tokens");
     printf("%s  %s  ", side, report_text(r, "request"));
     print_time(r);
-    printf("  %.0f tokens, %.0f reused (%.0f %%), first token %.1f ms\n", tokens, cached, report_print_share(cached, tokens),
-           report_number(json_object_get(r, "ms"), "first_token"));
+    printf("  %.0f tokens, %.0f reused (%.0f %%), first token %.1f ms\n", tokens, cached,
+           report_print_share(cached, tokens), report_number(json_object_get(r, "ms"), "first_token"));
 }
 
 /* Tokens of the common prefix, estimated from bytes by B's average. If A came first, B's mismatch with the cached
  * prefix is an upper bound. */
 static void print_beginning(const json_t *a, const json_t *b, const common_beginning *c) {
-    double bytes = report_number(json_object_get(b, "prompt"), "bytes"), each = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
+    double bytes = report_number(json_object_get(b, "prompt"), "bytes"),
+           each = bytes > 0 ? report_number(b, "prompt_tokens") / bytes : 0;
     double least = floor(each * c->begin), most = c->all ? least : ceil(each * c->end);
     const json_t *left = json_object_get(b, "mismatch");
-    if (json_is_object(left) && report_number(a, "time") <= report_number(b, "time")) most = fmin(most, report_number(left, "token"));
+    if (json_is_object(left) && report_number(a, "time") <= report_number(b, "time"))
+        most = fmin(most, report_number(left, "token"));
     least = fmin(least, most);
     if (most - least < 2) printf("a prefix of about %.0f tokens", most);
     else printf("a prefix of about %.0f to %.0f tokens", least, most);

@@ -15,7 +15,8 @@
 static int reports_refused(const http_target *target, const http_reply *reply) {
     json_t *said = json_loadb(reply->body, reply->n_body, 0, NULL);
     const char *message = json_string_value(json_object_get(json_object_get(said, "error"), "message"));
-    int status = cli_fail(CLI_FAILED, "%s: %s", target->name, message != NULL ? message : "the server refused the request without a message");
+    int status = cli_fail(CLI_FAILED, "%s: %s", target->name,
+                          message != NULL ? message : "the server refused the request without a message");
     json_decref(said);
     return status;
 }
@@ -43,7 +44,9 @@ int reports_get_one(const reports_args *args, const char *id, json_t **out) {
     size_t n = strlen(id);
     *out = NULL;
     if (n == 0 || n > MAX_ID_BYTES || strspn(id, "0123456789abcdef") != n)
-        return cli_fail(CLI_WRONG_USE, "unknown request id '%s': replies carry it as x-request-id, and 'reprise explain' lists the last ones", id);
+        return cli_fail(
+            CLI_WRONG_USE,
+            "unknown request id '%s': replies carry it as x-request-id, and 'reprise explain' lists the last ones", id);
     snprintf(path, sizeof path, "/v1/requests/%s/explain", id);
     return reports_get(args, path, out);
 }
@@ -53,6 +56,8 @@ const char *report_text(const json_t *object, const char *field) {
     return text != NULL ? text : "";
 }
 
-double report_number(const json_t *object, const char *field) { return json_number_value(json_object_get(object, field)); }
+double report_number(const json_t *object, const char *field) {
+    return json_number_value(json_object_get(object, field));
+}
 
 bool report_flag(const json_t *object, const char *field) { return json_is_true(json_object_get(object, field)); }

@@ -16,11 +16,29 @@ typedef struct reports_args {
 
 /* Rows of a command's table; `field` is the reports_args in its struct. */
 #define REPORTS_ROWS(type, field) \
-    {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = offsetof(type, field.url), .help = "URL of the server (" HTTP_DEFAULT_URL ")"}, \
-        {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = offsetof(type, field.unix_path), .help = "Unix socket of the server, instead of a URL"}, \
-        {.name = "ca-file", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.ca_file), .help = HTTP_CA_FILE_HELP}, \
-        {.name = "key-file", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.key_file), .help = "file with the API key, if the server requires one; '-': standard input"}, \
-    { .name = "json", .kind = CLI_FLAG, .offset = offsetof(type, field.json), .help = "print the server's JSON" }
+    {.name = "url", \
+     .kind = CLI_TEXT, \
+     .value = "URL", \
+     .offset = offsetof(type, field.url), \
+     .help = "URL of the server (" HTTP_DEFAULT_URL ")"}, \
+        {.name = "unix", \
+         .kind = CLI_TEXT, \
+         .value = "PATH", \
+         .offset = offsetof(type, field.unix_path), \
+         .help = "Unix socket of the server, instead of a URL"}, \
+        {.name = "ca-file", \
+         .kind = CLI_TEXT, \
+         .value = "FILE", \
+         .offset = offsetof(type, field.ca_file), \
+         .help = HTTP_CA_FILE_HELP}, \
+        {.name = "key-file", \
+         .kind = CLI_TEXT, \
+         .value = "FILE", \
+         .offset = offsetof(type, field.key_file), \
+         .help = "file with the API key, if the server requires one; '-': standard input"}, \
+    { \
+        .name = "json", .kind = CLI_FLAG, .offset = offsetof(type, field.json), .help = "print the server's JSON" \
+    }
 
 /* GET of a path: an object, owned by the caller (json_decref). Returns an exit status; an error reply of the server is
  * printed as one line. */

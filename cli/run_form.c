@@ -60,13 +60,16 @@ static int read_tool(run_form *f, const json_t *definition, size_t i) {
     const json_t *function = json_object_get(definition, "function");
     const char *type = json_string_value(json_object_get(definition, "type"));
     if (!json_is_object(definition) || (function != NULL && !json_is_object(function)))
-        return cli_fail(CLI_FAILED, "%s: tools[%zu] is no function: give {\"type\": \"function\", \"function\": {\"name\": ...}}", f->tools_name, i);
+        return cli_fail(CLI_FAILED,
+                        "%s: tools[%zu] is no function: give {\"type\": \"function\", \"function\": {\"name\": ...}}",
+                        f->tools_name, i);
     if (type != NULL && strcmp(type, "function") != 0)
         return cli_fail(CLI_FAILED, "%s: tools[%zu] is of type '%.40s': give functions only", f->tools_name, i, type);
     if (function == NULL) function = definition;
     const json_t *name = json_object_get(function, "name"), *description = json_object_get(function, "description"),
                  *parameters = json_object_get(function, "parameters"), *strict = json_object_get(function, "strict");
-    if (!json_is_string(name)) return cli_fail(CLI_FAILED, "%s: tools[%zu] has no name: give \"name\", a string", f->tools_name, i);
+    if (!json_is_string(name))
+        return cli_fail(CLI_FAILED, "%s: tools[%zu] has no name: give \"name\", a string", f->tools_name, i);
     if (description != NULL && !json_is_string(description) && !json_is_null(description))
         return cli_fail(CLI_FAILED, "%s: tools[%zu].description: give a string", f->tools_name, i);
     if (parameters != NULL && !json_is_object(parameters) && !json_is_null(parameters))
@@ -74,7 +77,8 @@ static int read_tool(run_form *f, const json_t *definition, size_t i) {
     if (strict != NULL && !json_is_boolean(strict) && !json_is_null(strict))
         return cli_fail(CLI_FAILED, "%s: tools[%zu].strict: give true or false", f->tools_name, i);
     rp_tool *tool = &f->tools[f->n_tools++];
-    *tool = (rp_tool){.name = json_string_value(name), .description = json_string_value(description), .strict = json_is_true(strict)};
+    *tool = (rp_tool){
+        .name = json_string_value(name), .description = json_string_value(description), .strict = json_is_true(strict)};
     if (!json_is_object(parameters)) return CLI_OK;
     tool->parameters = json_dumps(parameters, JSON_COMPACT | JSON_REAL_PRECISION(REAL_DIGITS));
     return tool->parameters != NULL ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
@@ -91,9 +95,12 @@ static int read_tools(run_form *f, const char *path) {
     if (f->definitions == NULL) return CLI_FAILED;
     const json_t *list = json_is_object(f->definitions) ? json_object_get(f->definitions, "tools") : f->definitions;
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return cli_fail(CLI_FAILED, "%s: it has no tools: give an array of {\"type\": \"function\", \"function\": {\"name\": ...}}", f->tools_name);
+        return cli_fail(CLI_FAILED,
+                        "%s: it has no tools: give an array of {\"type\": \"function\", \"function\": {\"name\": ...}}",
+                        f->tools_name);
     f->tools = cli_alloc(json_array_size(list) * sizeof *f->tools);
-    for (size_t i = 0; i < json_array_size(list) && status == CLI_OK; i++) status = read_tool(f, json_array_get(list, i), i);
+    for (size_t i = 0; i < json_array_size(list) && status == CLI_OK; i++)
+        status = read_tool(f, json_array_get(list, i), i);
     return status;
 }
 
@@ -108,7 +115,8 @@ static int read_choice(run_form *f, const char *word) {
     f->tool_name = word;
     for (size_t i = 0; i < f->n_tools; i++)
         if (strcmp(f->tools[i].name, word) == 0) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE, "--tool-choice '%s': give auto, required, none, or the name of a tool in %s", word, f->tools_name);
+    return cli_fail(CLI_WRONG_USE, "--tool-choice '%s': give auto, required, none, or the name of a tool in %s", word,
+                    f->tools_name);
 }
 
 int run_form_read(run_form *f, const run_form_args *args) {
@@ -133,12 +141,14 @@ static int fail_chat(const run_form *f, const rp_error *err) {
     return cli_fail(CLI_FAILED, "%s: %s", in_tools ? f->tools_name : f->schema_name, err->message);
 }
 
-int run_form_chat(const run_form *f, const rp_model *model, const char *system, const char *text, bool warns, rp_chat **out) {
+int run_form_chat(const run_form *f, const rp_model *model, const char *system, const char *text, bool warns,
+                  rp_chat **out) {
     rp_chat_message messages[2];
     rp_chat_options o = rp_chat_options_defaults();
     rp_error err;
     const char *line;
-    if (system != NULL && *system != '\0') messages[o.n_messages++] = (rp_chat_message){.role = RP_ROLE_SYSTEM, .text = system};
+    if (system != NULL && *system != '\0')
+        messages[o.n_messages++] = (rp_chat_message){.role = RP_ROLE_SYSTEM, .text = system};
     messages[o.n_messages++] = (rp_chat_message){.role = RP_ROLE_USER, .text = text};
     o.messages = messages;
     o.tools = f->tools;

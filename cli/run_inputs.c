@@ -27,8 +27,11 @@ int run_prompts_check(const run_prompts *p) {
                         p->prompts.n > 0 ? "--prompt" : p->files.n > 0 ? "--file"
                                                                        : "an argument");
     if (p->documents.n > 0 && p->system != NULL)
-        return cli_fail(CLI_WRONG_USE, "--system is for prompts of text: write a <system> element in the schema or the prompt");
-    if (p->raw && p->system != NULL) return cli_fail(CLI_WRONG_USE, "--raw and --system exclude each other: a system prompt needs the chat template");
+        return cli_fail(CLI_WRONG_USE,
+                        "--system is for prompts of text: write a <system> element in the schema or the prompt");
+    if (p->raw && p->system != NULL)
+        return cli_fail(CLI_WRONG_USE,
+                        "--raw and --system exclude each other: a system prompt needs the chat template");
     if (count_dashes(&p->files) + count_dashes(&p->documents) > 1)
         return cli_fail(CLI_WRONG_USE, "standard input ('-') is given twice: it can be read only once");
     return CLI_OK;
@@ -57,7 +60,8 @@ static int run_inputs_read_file(run_inputs *in, const char *path) {
 static int run_inputs_read_standard(run_inputs *in) {
     int status = cli_is_terminal(stdin) ? CLI_OK : run_inputs_read_file(in, "-");
     if (status == CLI_OK && (in->n == 0 || *in->items[0].text == '\0'))
-        return cli_fail(CLI_WRONG_USE, "'reprise run' needs a prompt: give -p TEXT, -f FILE or --pml FILE, or text on standard input");
+        return cli_fail(CLI_WRONG_USE,
+                        "'reprise run' needs a prompt: give -p TEXT, -f FILE or --pml FILE, or text on standard input");
     return status;
 }
 
@@ -71,7 +75,8 @@ int run_inputs_read(run_inputs *in, const run_prompts *p) {
         cli_warn_of_file("-p ", p->prompts.items[i]);
     }
     for (size_t i = 0; i < p->files.n && status == CLI_OK; i++) status = run_inputs_read_file(in, p->files.items[i]);
-    for (size_t i = 0; i < p->documents.n && status == CLI_OK; i++) status = run_inputs_read_document(in, p->documents.items[i]);
+    for (size_t i = 0; i < p->documents.n && status == CLI_OK; i++)
+        status = run_inputs_read_document(in, p->documents.items[i]);
     return status == CLI_OK && in->n == 0 ? run_inputs_read_standard(in) : status;
 }
 
@@ -97,7 +102,8 @@ static int run_input_render(run_input *item, const char *system, const rp_model 
     rp_error err;
     if (system != NULL && *system != '\0')
         item->messages[item->n_messages++] = (rp_message){.role = RP_ROLE_SYSTEM, .text = system, .n = strlen(system)};
-    item->messages[item->n_messages++] = (rp_message){.role = RP_ROLE_USER, .text = item->text, .n = strlen(item->text)};
+    item->messages[item->n_messages++] =
+        (rp_message){.role = RP_ROLE_USER, .text = item->text, .n = strlen(item->text)};
     if (rp_model_template(model) == NULL) return CLI_OK;
     char *json = run_input_json(item);
     if (json == NULL) return cli_fail(CLI_FAILED, "out of memory");
@@ -106,13 +112,15 @@ static int run_input_render(run_input *item, const char *system, const rp_model 
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
-int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form, const rp_model *model, const char *chat_format) {
+int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form, const rp_model *model,
+                      const char *chat_format) {
     rp_model_info info = {.struct_size = sizeof(info)};
     int status = CLI_OK;
     rp_model_describe(model, &info);
     if (p->raw || info.is_encoder || (info.chat_template == NULL && chat_format == NULL)) {
         const char *needs = p->system != NULL ? "--system" : form->of_chats;
-        if (needs != NULL) return cli_fail(CLI_WRONG_USE, "%s: the model has no chat template: give --chat-format NAME, too", needs);
+        if (needs != NULL)
+            return cli_fail(CLI_WRONG_USE, "%s: the model has no chat template: give --chat-format NAME, too", needs);
         return CLI_OK;
     }
     for (size_t i = 0; i < in->n && status == CLI_OK; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_inputs.h: the prompts of `reprise run`: text of the command line, of files and of standard input, and PML documents. */
+/* run_inputs.h: the prompts of `reprise run`: text of the command line, of files and of standard input, and PML
+   documents. */
 #ifndef CLI_RUN_INPUTS_H
 #define CLI_RUN_INPUTS_H
 
@@ -28,7 +29,8 @@ typedef struct run_prompts {
     {.name = "system", .kind = CLI_TEXT, .value = "STRING", .offset = offsetof(type, field.system), \
      .help = "system prompt before the text, in the model's chat template (none)"}, \
     {.name = "raw", .kind = CLI_FLAG, .offset = offsetof(type, field.raw), \
-     .help = "continue the text itself, '' being the beginning-of-text token alone; without it, a model with a chat template answers " \
+     .help = "continue the text itself, '' being the beginning-of-text token alone; without it, a model with a chat " \
+             "template answers " \
              "the text as a user's message"}
 /* clang-format on */
 
@@ -40,7 +42,8 @@ typedef struct run_input {
     char *bytes;      /* owned: where `text` is from a file; or NULL */
     rp_message messages[2];
     int32_t n_messages;
-    rp_template_text *rendered; /* owned: the messages in the model's own template; NULL: it has none, or the prompt is a chat */
+    rp_template_text *rendered; /* owned: the messages in the model's own template; NULL: it has none, or the prompt is
+                                   a chat */
     rp_chat *chat;              /* owned: the text as a turn whose answer has a form; NULL: it has none */
 } run_input;
 
@@ -51,11 +54,13 @@ typedef struct run_inputs {
 
 /* Checks what the table cannot. Returns an exit status. */
 int run_prompts_check(const run_prompts *p);
-/* Reads the prompts. Returns an exit status; without any prompt it is CLI_WRONG_USE. Warns of a text that names a file. */
+/* Reads the prompts. Returns an exit status; without any prompt it is CLI_WRONG_USE. Warns of a text that names a
+   file. */
 int run_inputs_read(run_inputs *in, const run_prompts *p);
-/* Puts texts into the model's chat template, with the form of their answers, unless --raw is given or it has none. chat_format: of --chat-format;
- * NULL: not given. */
-int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form, const rp_model *model, const char *chat_format);
+/* Puts texts into the model's chat template, with the form of their answers, unless --raw is given or it has none.
+ * chat_format: of --chat-format; NULL: not given. */
+int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form, const rp_model *model,
+                      const char *chat_format);
 /* Sets the prompt of a request; not of a chat, which has its own. */
 void run_input_apply(const run_input *in, rp_request *r);
 void run_inputs_free(run_inputs *in);

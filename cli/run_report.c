@@ -33,7 +33,8 @@ static json_t *logprob_list(const rp_model *model, const rp_result *r) {
     for (int32_t i = 0; i < r->n_tokens; i++) {
         json_t *object = logprob_object(model, r->tokens[i], r->logprobs[i]), *top = json_array();
         const rp_token_logprob *row = r->top_logprobs + (size_t)i * (size_t)r->n_top;
-        for (int32_t k = 0; k < r->n_top; k++) cli_json_append(top, logprob_object(model, row[k].token, row[k].logprob));
+        for (int32_t k = 0; k < r->n_top; k++)
+            cli_json_append(top, logprob_object(model, row[k].token, row[k].logprob));
         cli_json_set(object, "top", top);
         cli_json_append(list, object);
     }
@@ -82,7 +83,8 @@ static json_t *run_report_memory_object(rp_engine *engine) {
 
 static json_t *kept_share_list(const rp_result *r, const rp_plan_item *p) {
     json_t *list = json_array();
-    for (int32_t i = 0; i < p->n_kept_shares; i++) cli_json_append(list, json_real(round((double)r->kept_shares[p->first_kept_share + i] * 1e3) / 1e3));
+    for (int32_t i = 0; i < p->n_kept_shares; i++)
+        cli_json_append(list, json_real(round((double)r->kept_shares[p->first_kept_share + i] * 1e3) / 1e3));
     return list;
 }
 
@@ -148,7 +150,8 @@ static json_t *call_list(const rp_chat_answer *answer) {
     return list;
 }
 
-int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *r, const rp_chat_answer *answer) {
+int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *r,
+                    const rp_chat_answer *answer) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
     cli_json_set(object, "text", cli_json_text(answer != NULL ? answer->text : r->text));
@@ -185,24 +188,27 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
     if (q->asked.mode == RP_QUALITY_REUSE && q->used.mode == RP_QUALITY_REUSE) return;
     fprintf(to, "quality %s", rp_quality_text(q->used, used));
     if (q->reason[0] != '\0') fprintf(to, " instead of %s (%s)", rp_quality_text(q->asked, asked), q->reason);
-    fprintf(to, ": %d module tokens recomputed, %d compared, %.1f ms", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
+    fprintf(to, ": %d module tokens recomputed, %d compared, %.1f ms", (int)q->recomputed_tokens, (int)q->probed_tokens,
+            q->ms);
     if (q->focus_token > 0) fprintf(to, ", for token %lld of the answer", (long long)q->focus_token);
     fputc('\n', to);
 }
 
 static void print_reduction(FILE *to, const rp_kv_reduction *k) {
     if (k->method[0] == '\0') return;
-    fprintf(to, "kv-keep %s: %.1f%% of the slots, %.1f of %.1f KiB, %.1f ms\n", k->method, 100 * k->share, (double)k->bytes / 1024, (double)k->bytes_before / 1024, k->ms);
+    fprintf(to, "kv-keep %s: %.1f%% of the slots, %.1f of %.1f KiB, %.1f ms\n", k->method, 100 * k->share,
+            (double)k->bytes / 1024, (double)k->bytes_before / 1024, k->ms);
 }
 
 static void print_first_token(FILE *to, const rp_timings *t) {
-    fprintf(to, "first token %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)", t->ttft_ms, t->queue_ms, t->module_prefill_ms,
-            t->plan_ms, t->prompt_prefill_ms);
+    fprintf(to, "first token %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)", t->ttft_ms,
+            t->queue_ms, t->module_prefill_ms, t->plan_ms, t->prompt_prefill_ms);
 }
 
 void run_report_summary(FILE *to, const rp_result *r) {
     const rp_timings *t = &r->timings;
-    fprintf(to, "prompt %d tokens (%d cached, %d fresh); ", (int)r->prompt_tokens, (int)r->cached_tokens, (int)r->fresh_tokens);
+    fprintf(to, "prompt %d tokens (%d cached, %d fresh); ", (int)r->prompt_tokens, (int)r->cached_tokens,
+            (int)r->fresh_tokens);
     print_first_token(to, t);
     fprintf(to, "; answer %d tokens, %.1f tokens/s\n", (int)r->n_tokens, t->decode_tokens_per_second);
     print_quality(to, &r->quality);
@@ -241,8 +247,8 @@ void run_report_explain(FILE *to, const rp_result *r) {
     fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "source", "reason", "exact", "module");
     for (int32_t i = 0; i < r->n_plan; i++) {
         const rp_plan_item *p = &r->plan[i];
-        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason, p->exact ? "yes" : "no",
-                p->module[0] ? p->module : "(anonymous)");
+        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason,
+                p->exact ? "yes" : "no", p->module[0] ? p->module : "(anonymous)");
         if (p->kept < 1) fprintf(to, " (%.3g%% of its KV, %s)", 100 * (double)p->kept, p->kept_by);
         if (p->full_reason[0]) fprintf(to, " (full KV: %s)", p->full_reason);
         fputc('\n', to);

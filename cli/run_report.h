@@ -9,8 +9,8 @@
 
 /* One JSON object on one line of standard output. prompt: name of the input; model: vocabulary of the tokens;
  * load_ms: time to open model and engine; answer: the parts of the text, NULL: it has none. Returns an exit status. */
-int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *result,
-                    const rp_chat_answer *answer);
+int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms,
+                    const rp_result *result, const rp_chat_answer *answer);
 
 /* One line: tokens, TTFT, speed, and the time for modules. */
 void run_report_summary(FILE *to, const rp_result *result);

@@ -45,7 +45,8 @@ int cli_sampling_check(const cli_sampling_args *args) {
         size_t n = strlen(stops->items[i]);
         if (n == 0) return cli_fail(CLI_WRONG_USE, "--stop '' is empty: give at least one character, or leave it out");
         if (n > RP_MAX_STOP_BYTES)
-            return cli_fail(CLI_WRONG_USE, "--stop '%.20s...' has %zu bytes: give at most %d", stops->items[i], n, RP_MAX_STOP_BYTES);
+            return cli_fail(CLI_WRONG_USE, "--stop '%.20s...' has %zu bytes: give at most %d", stops->items[i], n,
+                            RP_MAX_STOP_BYTES);
     }
     return CLI_OK;
 }
@@ -94,15 +95,17 @@ static int push_entry(bias_list *l, const rp_model *model, const char *entry) {
         return CLI_OK;
     }
     if (push_text(l, model, info.n_vocab, entry, n, bias)) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE,
-                    "--logit-bias '%s': the model has no token '%.*s': see 'reprise tokenize'; many word tokens begin with a space",
-                    entry, (int)n, entry);
+    return cli_fail(
+        CLI_WRONG_USE,
+        "--logit-bias '%s': the model has no token '%.*s': see 'reprise tokenize'; many word tokens begin with a space",
+        entry, (int)n, entry);
 }
 
 int cli_sampling_bias(const cli_sampling_args *args, const rp_model *model, rp_logit_bias **bias, int32_t *n) {
     bias_list list = {0};
     int status = CLI_OK;
-    for (size_t i = 0; i < args->bias.n && status == CLI_OK; i++) status = push_entry(&list, model, args->bias.items[i]);
+    for (size_t i = 0; i < args->bias.n && status == CLI_OK; i++)
+        status = push_entry(&list, model, args->bias.items[i]);
     *bias = list.items;
     *n = list.n;
     return status;

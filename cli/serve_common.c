@@ -27,7 +27,8 @@
 
 const char *const serve_log_names[] = {"requests", "off", NULL};
 const char *const serve_reuse_names[] = {"on", "modular", NULL};
-const char *const serve_noise_names[] = {[RP_AGENT_NOISE_MOVE] = "move", [RP_AGENT_NOISE_ALL] = "all", [RP_AGENT_NOISE_KEEP] = "keep", NULL};
+const char *const serve_noise_names[] = {
+    [RP_AGENT_NOISE_MOVE] = "move", [RP_AGENT_NOISE_ALL] = "all", [RP_AGENT_NOISE_KEEP] = "keep", NULL};
 const char *const serve_auto_names[] = {"off", "ask", "on", NULL}; /* in the order of rp_auto_reuse */
 
 /* ---- signals ---- */
@@ -55,7 +56,8 @@ static void on_log(void *user, const char *line) {
 }
 
 int serve_common_check(const serve_common *c) {
-    if (c->otlp == NULL && c->otlp_sample != 1) return cli_fail(CLI_WRONG_USE, "--otlp-sample: needs --otlp URL, the collector");
+    if (c->otlp == NULL && c->otlp_sample != 1)
+        return cli_fail(CLI_WRONG_USE, "--otlp-sample: needs --otlp URL, the collector");
     return CLI_OK;
 }
 
@@ -96,8 +98,10 @@ rp_server_options serve_common_options(const serve_common *c) {
 
 /* ---- memory ---- */
 
-#define ARENAS 2              /* each keeps memory that threads have freed: large requests would leave some in each of a dozen arenas */
-#define KEPT_BYTES (16 << 20) /* beyond that, freed memory goes back to the system; below it, requests find pages that are there */
+#define ARENAS \
+    2 /* each keeps memory that threads have freed: large requests would leave some in each of a dozen arenas */
+#define KEPT_BYTES \
+    (16 << 20) /* beyond that, freed memory goes back to the system; below it, requests find pages that are there */
 
 void serve_common_set_memory(void) {
 #ifdef __GLIBC__
@@ -116,7 +120,8 @@ int serve_common_share_ram(serve_common *c, uint64_t *ram) {
     if (share < LEAST_REQUEST_RAM) share = LEAST_REQUEST_RAM < *ram / 2 ? LEAST_REQUEST_RAM : *ram / 2;
     if (share > MOST_REQUEST_RAM) share = MOST_REQUEST_RAM;
     if (c->request_ram == 0) c->request_ram = share;
-    if (c->request_ram >= *ram) return cli_fail(CLI_WRONG_USE, "--request-ram is part of --ram: give it less than --ram");
+    if (c->request_ram >= *ram)
+        return cli_fail(CLI_WRONG_USE, "--request-ram is part of --ram: give it less than --ram");
     *ram -= c->request_ram;
     return CLI_OK;
 }
@@ -130,7 +135,8 @@ static int serve_print(const char *line, const char *what) {
 }
 
 /* A connection takes three descriptors (docs/decisions/0021-http-gate.md): more than most soft limits allow for
- * --connections. Connections above the hard limit wait in the backlog. Of a router: one more to a node, and one to a node that it had before. */
+ * --connections. Connections above the hard limit wait in the backlog. Of a router: one more to a node, and one to a
+ * node that it had before. */
 static void raise_descriptors(const serve_common *c, bool routes) {
     struct rlimit limit;
     rlim_t wanted = (routes ? 5 : 3) * (rlim_t)c->connections + OTHER_DESCRIPTORS;
@@ -147,7 +153,9 @@ static int check_descriptors(void) {
     for (int fd = 0; (rlim_t)fd < limit.rlim_cur && n_free < LEAST_FREE_DESCRIPTORS; fd++)
         n_free += fcntl(fd, F_GETFD) < 0 && errno == EBADF;
     if (n_free == LEAST_FREE_DESCRIPTORS) return CLI_OK;
-    return cli_fail(CLI_FAILED, "too few file descriptors: %d are left of %llu, and connections need %d: raise the limit (ulimit -n) to %llu or more",
+    return cli_fail(CLI_FAILED,
+                    "too few file descriptors: %d are left of %llu, and connections need %d: raise the limit (ulimit "
+                    "-n) to %llu or more",
                     n_free, (unsigned long long)limit.rlim_cur, LEAST_FREE_DESCRIPTORS,
                     (unsigned long long)limit.rlim_cur + (unsigned long long)(LEAST_FREE_DESCRIPTORS - n_free));
 }
@@ -162,7 +170,8 @@ int serve_common_serve(rp_server *server) {
     return CLI_OK;
 }
 
-int serve_common_run(const serve_common *c, const rp_server_options *options, int (*run)(void *user, rp_server *server), void *user) {
+int serve_common_run(const serve_common *c, const rp_server_options *options, int (*run)(void *user, rp_server *server),
+                     void *user) {
     rp_server_options s = *options;
     rp_server *server = NULL;
     serve_otlp *otlp = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_models.c: see serve_models.h. Owns the loaded models. The server calls models_load and models_unload on one thread at a time; the lock is
- * for serve_models_visit. */
+/* serve_models.c: see serve_models.h. Owns the loaded models. The server calls models_load and models_unload on one
+ * thread at a time; the lock is for serve_models_visit. */
 #include "serve_models.h"
 
 #include <ctype.h>
@@ -52,14 +52,18 @@ static int add_model(serve_models *s, const char *text) {
     const size_t n = name_length(text);
     const bool is_only = s->options.models->n == 1;
     const char *given = n > 0 ? text + n + 1 : text;
-    if (n == 0 && !is_only) return cli_fail(CLI_WRONG_USE, "--model %s: give each of several models a name: --model NAME=FILE", text);
-    if (n > NAME_BYTES) return cli_fail(CLI_WRONG_USE, "--model %s: the name has more than %d characters", text, NAME_BYTES);
+    if (n == 0 && !is_only)
+        return cli_fail(CLI_WRONG_USE, "--model %s: give each of several models a name: --model NAME=FILE", text);
+    if (n > NAME_BYTES)
+        return cli_fail(CLI_WRONG_USE, "--model %s: the name has more than %d characters", text, NAME_BYTES);
     if (given[0] == '\0') return cli_fail(CLI_WRONG_USE, "--model %s: the file's path is missing", text);
     memcpy(m->name, text, n);
     if (!is_only && strcmp(m->name, "weights") == 0)
-        return cli_fail(CLI_WRONG_USE, "--model %s: the store's folder has a folder 'weights': give another name", text);
+        return cli_fail(CLI_WRONG_USE, "--model %s: the store's folder has a folder 'weights': give another name",
+                        text);
     for (size_t i = 0; i < s->n; i++)
-        if (strcmp(s->items[i].name, m->name) == 0) return cli_fail(CLI_WRONG_USE, "two models have the name '%s': give each its own", m->name);
+        if (strcmp(s->items[i].name, m->name) == 0)
+            return cli_fail(CLI_WRONG_USE, "two models have the name '%s': give each its own", m->name);
     int status = model_path_find(given, &m->path);
     s->n += status == CLI_OK;
     return status;
@@ -68,11 +72,14 @@ static int add_model(serve_models *s, const char *text) {
 static int add_models(serve_models *s) {
     const serve_models_options *o = &s->options;
     int status = CLI_OK;
-    if (o->models->n > RP_SERVER_MAX_MODELS) return cli_fail(CLI_WRONG_USE, "--model: give at most %d models", RP_SERVER_MAX_MODELS);
+    if (o->models->n > RP_SERVER_MAX_MODELS)
+        return cli_fail(CLI_WRONG_USE, "--model: give at most %d models", RP_SERVER_MAX_MODELS);
     for (size_t i = 0; i < o->models->n && status == CLI_OK; i++) status = add_model(s, o->models->items[i]);
     if (status != CLI_OK || s->n == 1) return status;
-    if (o->name != NULL) return cli_fail(CLI_WRONG_USE, "--name is for a single model: with several use --model NAME=FILE");
-    if (o->chat_format != NULL) return cli_fail(CLI_WRONG_USE, "--chat-format is for a single model: each model file has its own");
+    if (o->name != NULL)
+        return cli_fail(CLI_WRONG_USE, "--name is for a single model: with several use --model NAME=FILE");
+    if (o->chat_format != NULL)
+        return cli_fail(CLI_WRONG_USE, "--chat-format is for a single model: each model file has its own");
     return CLI_OK;
 }
 
@@ -86,13 +93,14 @@ static uint64_t loaded_bytes(const serve_models *s) {
 
 static int fail_budget(const serve_models *s, const serve_model *m, uint64_t used, rp_error *err) {
     *err = (rp_error){.code = RP_ERR_BUDGET};
-    snprintf(err->message, sizeof(err->message), "model '%s': loaded models take %llu of %llu MiB: raise --ram", m->name,
-             (unsigned long long)used >> 20, (unsigned long long)s->options.engine.ram_bytes >> 20);
+    snprintf(err->message, sizeof(err->message), "model '%s': loaded models take %llu of %llu MiB: raise --ram",
+             m->name, (unsigned long long)used >> 20, (unsigned long long)s->options.engine.ram_bytes >> 20);
     return RP_ERR_BUDGET;
 }
 
 /* The share of one of several models. dir: receives the path of its store. */
-static int set_share(const serve_models *s, const serve_model *m, rp_engine_options *o, char dir[DIR_BYTES], rp_error *err) {
+static int set_share(const serve_models *s, const serve_model *m, rp_engine_options *o, char dir[DIR_BYTES],
+                     rp_error *err) {
     const uint64_t used = loaded_bytes(s);
     if (o->ram_bytes > 0 && used >= o->ram_bytes) return fail_budget(s, m, used, err);
     if (o->ram_bytes > 0) o->ram_bytes -= used;
@@ -139,7 +147,8 @@ static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     char dir[DIR_BYTES];
     const double begin = now_seconds();
     int rc = s->n > 1 ? set_share(s, m, &o, dir, err) : RP_OK;
-    if (rc == RP_OK) rc = cli_open(&loaded, m->path, s->options.chat_format, &o, s->options.schemas, s->is_starting, err);
+    if (rc == RP_OK)
+        rc = cli_open(&loaded, m->path, s->options.chat_format, &o, s->options.schemas, s->is_starting, err);
     s->is_starting = false;
     if (rc == RP_ERR_BUDGET) name_request_ram(err);
     if (rc != RP_OK) return rc;
@@ -151,7 +160,8 @@ static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     pthread_mutex_unlock(&s->lock);
     *model = loaded.model;
     *engine = loaded.engine;
-    models_log(s, "loaded model '%s' in %.2f s: %llu MiB", m->name, now_seconds() - begin, (unsigned long long)memory.most >> 20);
+    models_log(s, "loaded model '%s' in %.2f s: %llu MiB", m->name, now_seconds() - begin,
+               (unsigned long long)memory.most >> 20);
     return RP_OK;
 }
 
@@ -210,7 +220,8 @@ static int models_start(serve_models *s, const rp_model_info *infos) {
 
 /* The folder of the stores' folders. The engines warn if it cannot be used. */
 static void make_store_folder(const serve_models *s) {
-    if (s->n > 1 && s->options.engine.store_dir != NULL && !s->options.engine.store_read_only) (void)mkdir(s->options.engine.store_dir, S_IRWXU);
+    if (s->n > 1 && s->options.engine.store_dir != NULL && !s->options.engine.store_read_only)
+        (void)mkdir(s->options.engine.store_dir, S_IRWXU);
 }
 
 int serve_models_ready(serve_models *s, rp_server *server) {

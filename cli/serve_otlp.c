@@ -201,7 +201,8 @@ static void otlp_add_spans(json_t *spans, const otlp_record *r) {
         uint64_t at = start + (uint64_t)(at_ms * 1e6);
         at_ms += r->part_ms[i];
         otlp_random_id(id, 8);
-        json_array_append_new(spans, otlp_span(r->trace, id, root, part_names[i], 1, at, start + (uint64_t)(at_ms * 1e6)));
+        json_array_append_new(spans,
+                              otlp_span(r->trace, id, root, part_names[i], 1, at, start + (uint64_t)(at_ms * 1e6)));
     }
 }
 

@@ -79,10 +79,12 @@ static int split_input_add_messages(split_input *in, const char *name, const jso
     rp_message *messages = split_input_add(in, name, n, false);
     json_array_foreach(list, i, m) {
         if (!role_of(json_string_value(json_object_get(m, "role")), &messages[i].role))
-            return cli_fail(CLI_FAILED, "%s: message %zu needs a \"role\" of system, developer, user, assistant or tool", name, i);
+            return cli_fail(CLI_FAILED,
+                            "%s: message %zu needs a \"role\" of system, developer, user, assistant or tool", name, i);
         messages[i].text = content_of(json_object_get(m, "content"), &messages[i].n);
         if (messages[i].text == NULL)
-            return cli_fail(CLI_FAILED, "%s: message %zu needs a \"content\": give a string, or a list of texts", name, i);
+            return cli_fail(CLI_FAILED, "%s: message %zu needs a \"content\": give a string, or a list of texts", name,
+                            i);
     }
     return CLI_OK;
 }
@@ -90,7 +92,8 @@ static int split_input_add_messages(split_input *in, const char *name, const jso
 static int add_object(split_input *in, const char *name, const json_t *object) {
     const json_t *prompt = json_object_get(object, "prompt"), *messages = json_object_get(object, "messages");
     if (messages != NULL) return split_input_add_messages(in, name, messages);
-    if (!json_is_string(prompt)) return cli_fail(CLI_FAILED, "%s: give an object with \"prompt\", a string, or \"messages\"", name);
+    if (!json_is_string(prompt))
+        return cli_fail(CLI_FAILED, "%s: give an object with \"prompt\", a string, or \"messages\"", name);
     add_plain(in, name, json_string_value(prompt), json_string_length(prompt));
     return CLI_OK;
 }
@@ -125,7 +128,8 @@ static int add_lines(split_input *in, const char *file, const char *data, size_t
         if (split_input_is_blank(data + i, length)) continue;
         snprintf(name, sizeof name, "%s:%zu", file, line);
         json_t *object = json_loadb(data + i, length, JSON_ALLOW_NUL, &wrong);
-        status = object == NULL ? cli_fail(CLI_FAILED, "%s: not JSON: %s", name, wrong.text) : add_object(in, name, object);
+        status =
+            object == NULL ? cli_fail(CLI_FAILED, "%s: not JSON: %s", name, wrong.text) : add_object(in, name, object);
         json_decref(object);
     }
     return status;

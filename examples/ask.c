@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask.c: loads a model and a schema, asks a question about a module twice, and shows what was reused. Whatever the question holds is text.
+/* ask.c: loads a model and a schema, asks a question about a module twice, and shows what was reused. Whatever the
+ * question holds is text.
  *
  *   cc ask.c $(pkg-config --cflags --libs reprise) -o ask
  *   ./ask model.gguf cities.xml plan/miami "Is it < 30 degrees?"
@@ -16,7 +17,8 @@ static bool print_text(void *user, const char *text, size_t n) {
 }
 
 /* rp_engine_run reports errors of the three functions that add to it. */
-static int make_prompt(rp_builder **prompt, const rp_schema *schema, const char *module, const char *question, rp_error *err) {
+static int make_prompt(rp_builder **prompt, const rp_schema *schema, const char *module, const char *question,
+                       rp_error *err) {
     int rc = rp_builder_new(prompt, rp_schema_name(schema), err);
     if (rc) return rc;
     rp_builder_import(*prompt, module);
@@ -32,8 +34,10 @@ static int ask(rp_engine *engine, const rp_builder *prompt, rp_error *err) {
     rp_result *result = NULL;
     int rc = rp_engine_run(engine, &request, &result, err);
     if (rc == RP_OK)
-        printf("\n[%d of %d prompt tokens reused, first token after %.1f ms, %.1f of them for modules that were missing]\n", result->cached_tokens,
-               result->prompt_tokens, result->timings.ttft_ms, result->timings.module_prefill_ms);
+        printf("\n[%d of %d prompt tokens reused, first token after %.1f ms, %.1f of them for modules that were "
+               "missing]\n",
+               result->cached_tokens, result->prompt_tokens, result->timings.ttft_ms,
+               result->timings.module_prefill_ms);
     rp_result_free(result);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools.c: a tool call, its result, and an answer in a JSON Schema, without a server. The weather is always the same here.
+/* tools.c: a tool call, its result, and an answer in a JSON Schema, without a server. The weather is always the same
+ * here.
  *
  *   cc tools.c $(pkg-config --cflags --libs reprise) -o tools
  *   ./tools model.gguf "What is the weather in Miami?"
@@ -11,14 +12,17 @@
 static const rp_tool weather = {
     .name = "weather",
     .description = "The weather in a city.",
-    .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"maxLength\": 20}}, \"required\": [\"city\"]}",
+    .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"maxLength\": 20}}, "
+                  "\"required\": [\"city\"]}",
     .strict = true,
 };
-static const char forecast[] = "{\"type\": \"object\", \"properties\": {\"sky\": {\"enum\": [\"sunny\", \"rainy\"]}, "
-                               "\"degrees\": {\"type\": \"integer\", \"minimum\": -50, \"maximum\": 60}}, \"required\": [\"sky\", \"degrees\"]}";
+static const char forecast[] =
+    "{\"type\": \"object\", \"properties\": {\"sky\": {\"enum\": [\"sunny\", \"rainy\"]}, "
+    "\"degrees\": {\"type\": \"integer\", \"minimum\": -50, \"maximum\": 60}}, \"required\": [\"sky\", \"degrees\"]}";
 
 /* One turn: the options' messages, and the answer to them. *answer: rp_chat_answer_free. */
-static int turn(rp_engine *engine, const rp_model *model, const rp_chat_options *options, rp_chat_answer **answer, rp_error *err) {
+static int turn(rp_engine *engine, const rp_model *model, const rp_chat_options *options, rp_chat_answer **answer,
+                rp_error *err) {
     rp_chat *chat = NULL;
     rp_result *result = NULL;
     int rc = rp_chat_new(&chat, model, options, err);
@@ -41,9 +45,12 @@ static int converse(rp_engine *engine, const rp_model *model, const char *questi
     options.one_call = true;
     int rc = turn(engine, model, &options, &call, err);
     if (!rc) {
-        for (size_t i = 0; i < call->n_calls; i++) printf("call %s: %s %s\n", call->calls[i].id, call->calls[i].name, call->calls[i].arguments);
-        messages[1] = (rp_chat_message){.role = RP_ROLE_ASSISTANT, .text = call->text, .calls = call->calls, .n_calls = call->n_calls};
-        messages[2] = (rp_chat_message){.role = RP_ROLE_TOOL, .text = "sunny, 28 degrees", .call_id = call->n_calls ? call->calls[0].id : NULL};
+        for (size_t i = 0; i < call->n_calls; i++)
+            printf("call %s: %s %s\n", call->calls[i].id, call->calls[i].name, call->calls[i].arguments);
+        messages[1] = (rp_chat_message){
+            .role = RP_ROLE_ASSISTANT, .text = call->text, .calls = call->calls, .n_calls = call->n_calls};
+        messages[2] = (rp_chat_message){
+            .role = RP_ROLE_TOOL, .text = "sunny, 28 degrees", .call_id = call->n_calls ? call->calls[0].id : NULL};
         options.n_messages = 3;
         options.tool_choice = RP_TOOL_CHOICE_NONE;
         options.json_schema = forecast;

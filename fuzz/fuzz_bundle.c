@@ -27,7 +27,9 @@ static void check_front(const record_bundle *b, size_t n) {
     uint64_t end = 0;
     if (b->n == 0 || b->n > RECORD_BUNDLE_MAX || b->file_bytes != n || !record_bundle_may_name(b->name)) abort();
     for (size_t i = 0; i < b->n; i++) {
-        if (i > 0 && (b->items[i].at != end || memcmp(b->items[i - 1].key.bytes, b->items[i].key.bytes, BASE_KEY_BYTES) >= 0)) abort();
+        if (i > 0 &&
+            (b->items[i].at != end || memcmp(b->items[i - 1].key.bytes, b->items[i].key.bytes, BASE_KEY_BYTES) >= 0))
+            abort();
         if (b->items[i].at > n || b->items[i].bytes > n - b->items[i].at) abort();
         end = b->items[i].at + b->items[i].bytes;
     }
@@ -45,7 +47,9 @@ static void check_item(const record_bundle *b, size_t i) {
     if (rc != loaded) abort();
     if (loaded) return;
     const record *r = record_reader_record(l.reader);
-    if (!record_is_of_module(r->kind) || !record_label_is_below(r->label, b->name) || !base_key_equal(&r->key, &b->items[i].key)) abort();
+    if (!record_is_of_module(r->kind) || !record_label_is_below(r->label, b->name) ||
+        !base_key_equal(&r->key, &b->items[i].key))
+        abort();
     record_loaded_free(&l);
 }
 

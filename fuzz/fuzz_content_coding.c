@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_content_coding.c: arbitrary bytes as a compressed body: decoded, refused with one line, or ended by the sink, with a memory that does not
- * depend on them; and what zlib and zstd compress of them decodes to them. The first byte is the coding. */
+/* fuzz_content_coding.c: arbitrary bytes as a compressed body: decoded, refused with one line, or ended by the sink,
+ * with a memory that does not depend on them; and what zlib and zstd compress of them decodes to them. The first byte
+ * is the coding. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +50,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     decoded d = {NULL, 0, MOST_BYTES};
     int rc = content_decode(coding, data + 1, n - 1, take, &d, &err);
     if (rc != RP_OK && rc != RP_ERR_FORMAT && rc != RP_ERR_LIMIT) abort();
-    if (rc == RP_ERR_FORMAT && (!strstr(err.message, content_coding_name(coding)) || strpbrk(err.message, "\r\n"))) abort();
+    if (rc == RP_ERR_FORMAT && (!strstr(err.message, content_coding_name(coding)) || strpbrk(err.message, "\r\n")))
+        abort();
     d = (decoded){data + 1, 0, n - 1};
-    if (content_decode(coding, packed, pack(coding, data + 1, n - 1, packed), take, &d, &err) != RP_OK || d.n != n - 1) abort();
+    if (content_decode(coding, packed, pack(coding, data + 1, n - 1, packed), take, &d, &err) != RP_OK || d.n != n - 1)
+        abort();
     content_codings codings;
     char value[128] = "";
     memcpy(value, data, n < sizeof(value) ? n : sizeof(value) - 1);

@@ -14,9 +14,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define MOST_TEXT 256
 #define LITTLE_ROOM 20000
 
-static const char *const words[] = {"", "a", "b", "ab", "0", "12", "\"", "\":", "{", "}",
-                                    "[", "]", ",", " ", "\n", "-", "x", "\\", "u0", "true",
-                                    "<t>", "t>", "\xc3", "\xa9", "\xe2\x82", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xff"};
+static const char *const words[] = {"",
+                                    "a",
+                                    "b",
+                                    "ab",
+                                    "0",
+                                    "12",
+                                    "\"",
+                                    "\":",
+                                    "{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    ",",
+                                    " ",
+                                    "\n",
+                                    "-",
+                                    "x",
+                                    "\\",
+                                    "u0",
+                                    "true",
+                                    "<t>",
+                                    "t>",
+                                    "\xc3",
+                                    "\xa9",
+                                    "\xe2\x82",
+                                    "\xe2\x82\xac",
+                                    "\xf0\x9f\x98\x80",
+                                    "\xff"};
 
 static void check(bool ok) {
     if (!ok) abort();
@@ -62,7 +87,9 @@ static void follow(const grammar *g, const char *trigger, const char *text, size
         if (matcher_walk(&much, &much.place, text + i, 1, &fits)) break;
         if (matcher_walk(&little, &little.place, text + i, 1, &fits_little)) break;
         check(fits == fits_little);
-        if (fits) check(matcher_may_end(&much) == matcher_may_end(&little) && matcher_must_end(&much) == matcher_must_end(&little));
+        if (fits)
+            check(matcher_may_end(&much) == matcher_may_end(&little) &&
+                  matcher_must_end(&much) == matcher_must_end(&little));
         if (i % 16 == 0) check_tokens(&much);
     }
     matcher_close(&much);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_http_stream.c: arbitrary bytes from a client. In one piece, in two, and byte by byte they are split into the
- * same requests; no byte is forwarded twice; and a forwarded head is canonical: it contains nothing that another parser could interpret
- * differently, and parses to itself and to the same framing. The first byte is where the input is split. */
+ * same requests; no byte is forwarded twice; and a forwarded head is canonical: it contains nothing that another parser
+ * could interpret differently, and parses to itself and to the same framing. The first byte is where the input is
+ * split. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,13 +64,15 @@ static void cut(outcome *o, char *bytes, size_t n, size_t first, size_t step) {
             size_t used, dropped;
             http_state before = s.state;
             http_verdict v = http_stream_next(&s, bytes + at, there - at, &used, &dropped, &why);
-            if ((v == HTTP_REFUSE || v == HTTP_TOO_LARGE) != (why != NULL) || used > there - at || dropped > used) abort();
+            if ((v == HTTP_REFUSE || v == HTTP_TOO_LARGE) != (why != NULL) || used > there - at || dropped > used)
+                abort();
             if ((v == HTTP_PASS) != (used > 0)) abort();
             o->end = v == HTTP_REFUSE || v == HTTP_TOO_LARGE ? v : HTTP_WAIT;
             if (o->end != HTTP_WAIT) return;
             if (v == HTTP_WAIT) break;
             if (before == HTTP_HEAD && used > dropped) check_canonical(bytes + at + dropped, used - dropped, &s);
-            if (before == HTTP_TRAILER && (used - dropped != 2 || memcmp(bytes + at + dropped, "\r\n", 2) != 0)) abort();
+            if (before == HTTP_TRAILER && (used - dropped != 2 || memcmp(bytes + at + dropped, "\r\n", 2) != 0))
+                abort();
             if (before != HTTP_HEAD && before != HTTP_TRAILER && dropped > 0) abort();
             memcpy(o->passed + o->n_passed, bytes + at + dropped, used - dropped);
             o->n_passed += used - dropped;
@@ -90,7 +93,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         memcpy(bytes, data + 1, n - 1);
         if (way == 0) cut(&other, bytes, n - 1, data[0] + 1u, n - 1);
         else cut(&other, bytes, n - 1, 1, 1);
-        if (other.end != whole.end || other.n_passed != whole.n_passed || memcmp(other.passed, whole.passed, whole.n_passed) != 0) abort();
+        if (other.end != whole.end || other.n_passed != whole.n_passed ||
+            memcmp(other.passed, whole.passed, whole.n_passed) != 0)
+            abort();
     }
     return 0;
 }

@@ -75,13 +75,17 @@ static void build(const pml_document *schema, const pml_layout *layout, const ui
     if (pml_text_check((const char *)bytes, n) < n) return;
     if (pml_parts_build(&prompt, schema, &part, 1, "prompt", &err)) abort();
     if (prompt->n_nodes != (n > 0 ? 2 : 1)) abort();
-    if (n > 0 && (prompt->nodes[1].kind != PML_TEXT || prompt->nodes[1].n_text != n || memcmp(prompt->nodes[1].text, bytes, n) != 0)) abort();
+    if (n > 0 && (prompt->nodes[1].kind != PML_TEXT || prompt->nodes[1].n_text != n ||
+                  memcmp(prompt->nodes[1].text, bytes, n) != 0))
+        abort();
     plan_any(layout, prompt);
     pml_document_free(prompt);
 }
 
-/* A prompt as the only part of another gives the same tree. In a message between texts it gives a tree, or is refused. */
-static void graft(const pml_document *schema, const pml_layout *layout, pml_document *content, const uint8_t *bytes, size_t n) {
+/* A prompt as the only part of another gives the same tree. In a message between texts it gives a tree, or is
+   refused. */
+static void graft(const pml_document *schema, const pml_layout *layout, pml_document *content, const uint8_t *bytes,
+                  size_t n) {
     pml_part parts[] = {
         {.kind = PML_PART_MESSAGE, .role = 1},
         {.kind = PML_PART_TEXT, .text = (char *)"a ", .n = 2},
@@ -95,7 +99,8 @@ static void graft(const pml_document *schema, const pml_layout *layout, pml_docu
     if (prompt->n_nodes != content->n_nodes) abort();
     for (int32_t i = 1; i < prompt->n_nodes; i++) {
         const pml_node *a = &prompt->nodes[i], *b = &content->nodes[i];
-        if (a->kind != b->kind || a->parent != b->parent || a->n_text != b->n_text || strcmp(a->name, b->name) != 0) abort();
+        if (a->kind != b->kind || a->parent != b->parent || a->n_text != b->n_text || strcmp(a->name, b->name) != 0)
+            abort();
         if (a->n_text > 0 && memcmp(a->text, b->text, a->n_text) != 0) abort();
         if (a->border_space != b->border_space || a->n_arguments != b->n_arguments || a->role != b->role) abort();
     }

@@ -32,7 +32,8 @@ static void check_record(const record *r, const kv_shape *shape) {
     if ((r->kind == RECORD_REDUCED) != (f->slots != NULL) || !kv_form_is_possible(f, shape)) abort();
     if (f->slots && (r->at >= f->n_parts || r->n_tokens != 0)) abort();
     if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || r->n_tokens < 0 || r->first_slot < 0 ||
-        r->first_slot + r->n_tokens > f->n_tokens || strlen(r->label) > RECORD_MAX_LABEL || r->kind >= RECORD_KIND_COUNT)
+        r->first_slot + r->n_tokens > f->n_tokens || strlen(r->label) > RECORD_MAX_LABEL ||
+        r->kind >= RECORD_KIND_COUNT)
         abort();
     for (int32_t i = 0; i < r->n_tokens; i++)
         if (r->tokens[i] < 0) abort();
@@ -48,7 +49,8 @@ static record_fault read_all(const char *path, const record_reader *seen, const 
     if (record_reader_open(&r, path, format, &record_reader_record(seen)->key, cipher, &err)) abort();
     const kv_shape shape = record_pool_shape(&format->shape);
     if (kv_pool_new(&pool, &shape, 0, NULL, NULL)) abort();
-    kv_pool_set_budget(pool, (uint64_t)kv_form_blocks(pool, &record_reader_record(r)->form) * kv_pool_block_bytes(pool));
+    kv_pool_set_budget(pool,
+                       (uint64_t)kv_form_blocks(pool, &record_reader_record(r)->form) * kv_pool_block_bytes(pool));
     if (kv_span_restore(&span, pool, &record_reader_record(r)->form, &record_reader_record(r)->key, &err)) abort();
     record_fault fault = RECORD_FAULT_NONE;
     for (int32_t i = 0; i < format->shape.n_layers && !fault; i++) fault = record_read_layer(r, i, span, &err);
@@ -69,7 +71,8 @@ static void read_record(const char *path, const record_cipher *cipher) {
     check_record(record_reader_record(r), &format->shape);
     fault = record_verify(path, NULL, cipher, &err);
     check_fault(fault, &err);
-    bool is_small = kv_shape_most_block_bytes(&format->shape) <= MOST_BLOCK_BYTES && format->shape.n_layers <= MOST_LAYERS;
+    bool is_small =
+        kv_shape_most_block_bytes(&format->shape) <= MOST_BLOCK_BYTES && format->shape.n_layers <= MOST_LAYERS;
     if (is_small && read_all(path, r, cipher) != fault) abort();
     record_reader_close(r);
 }

@@ -18,11 +18,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const generation_parser parsers[] = {openai_parse_chat, openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
-                                            llamacpp_parse_messages, anthropic_parse, anthropic_parse_count, gemini_parse, responses_parse,
-                                            openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse, gemini_parse_embed,
-                                            gemini_parse_embed_batch,
-                                            ollama_parse_generate, ollama_parse_chat, llamacpp_parse_infill, interactions_parse};
+static const generation_parser parsers[] = {
+    openai_parse_chat, openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
+    llamacpp_parse_messages, anthropic_parse, anthropic_parse_count, gemini_parse,
+    responses_parse, openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse,
+    gemini_parse_embed, gemini_parse_embed_batch, ollama_parse_generate, ollama_parse_chat,
+    llamacpp_parse_infill, interactions_parse};
 
 /* The corpus has first bytes below 240, from when there were 16 parsers. */
 static generation_parser parser_of(uint8_t first) {
@@ -34,8 +35,8 @@ static void check(bool ok) {
 }
 
 static void check_problem(const server_problem *p) {
-    json_t *(*const say[])(const server_problem *) = {server_problem_openai, server_problem_anthropic, server_problem_gemini,
-                                                      server_problem_llamacpp};
+    json_t *(*const say[])(const server_problem *) = {server_problem_openai, server_problem_anthropic,
+                                                      server_problem_gemini, server_problem_llamacpp};
     check(p->message[0] && !strchr(p->message, '\n'));
     check(server_problem_status(p->kind) >= 400);
     for (size_t i = 0; i < BASE_ARRAY_LEN(say); i++) {
@@ -48,10 +49,13 @@ static void check_problem(const server_problem *p) {
 /* Of embeddings: texts or ids, and a query that is the first text of a rerank. */
 static void check_embedding(const generation *a) {
     const generation_embedding *e = &a->embedding;
-    check(a->n_prompts > 0 && a->n_prompts <= SERVER_MAX_EMBEDDINGS + 1 && a->n_messages == 0 && a->max_tokens == 0 && a->n == 1);
-    for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1 && !a->prompts[i].second);
+    check(a->n_prompts > 0 && a->n_prompts <= SERVER_MAX_EMBEDDINGS + 1 && a->n_messages == 0 && a->max_tokens == 0 &&
+          a->n == 1);
+    for (size_t i = 0; i < a->n_prompts; i++)
+        check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1 && !a->prompts[i].second);
     check((unsigned)e->pooling < RP_N_POOLINGS && e->pooling != RP_POOLING_OFF && e->dimensions >= 0);
-    check(!e->query || (json_array_size(e->documents) + 1 == a->n_prompts && e->top_n >= 1 && strcmp(e->query, a->prompts[0].text) == 0));
+    check(!e->query || (json_array_size(e->documents) + 1 == a->n_prompts && e->top_n >= 1 &&
+                        strcmp(e->query, a->prompts[0].text) == 0));
 }
 
 static void check_ask(const generation *a) {
@@ -65,7 +69,8 @@ static void check_ask(const generation *a) {
     for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1);
     check(a->max_tokens >= -1 && a->n_prompt_logprobs >= -1 && a->n_prompt_logprobs <= RP_MAX_LOGPROBS);
     check(!a->infill.wanted || a->infill.suffix);
-    check(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1);
+    check(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 &&
+          s->min_p <= 1);
     check(a->n_stops >= 0 && a->n_stops <= RP_MAX_STOPS && a->n_logprobs >= -1 && a->n_logprobs <= RP_MAX_LOGPROBS);
     for (int32_t i = 0; i < a->n_stops; i++) check(a->stops[i][0] != '\0');
     for (int32_t i = 0; i < a->n_bias; i++)
@@ -122,7 +127,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     json_decref(root);
     if (!p.kind) generation_settle_sampling(&ask, NULL);
     if (!p.kind) check_ask(&ask);
-    if (!p.kind && !tools_check(&ask, &p) && !tools_write(&ask, n % 2 ? "chatml" : "plain", &p) && !tools_constrain(&ask, &p)) check_prepared(&ask);
+    if (!p.kind && !tools_check(&ask, &p) && !tools_write(&ask, n % 2 ? "chatml" : "plain", &p) &&
+        !tools_constrain(&ask, &p))
+        check_prepared(&ask);
     if (p.kind) check_problem(&p);
     else check_finder(&ask, data, n);
     generation_free(&ask);

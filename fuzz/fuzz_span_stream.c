@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_span_stream.c: hostile span streams, applied to an index. What an index counts is what a walk over it finds, whatever came; bytes give the
- * same in one piece and in several.
+/* fuzz_span_stream.c: hostile span streams, applied to an index. What an index counts is what a walk over it finds,
+ * whatever came; bytes give the same in one piece and in several.
  *
  * The first byte: bit 0: 0: the rest are bytes of one stream, whose key is known (seeds are signed with it);
- *                        1: the rest are frames without tags, (u8 kind, bit 7: of the other node | u16 length | body): they are signed here, so that
+ *                        1: the rest are frames without tags, (u8 kind, bit 7: of the other node | u16 length | body):
+ *                        they are signed here, so that
  *                           any body reaches the decoder and the view; a stream that ends with an error is opened again
  *                 bit 1: each stream begins with a hello
  *                 bits 2 to 7: most bytes of a piece, less one */
@@ -95,7 +96,8 @@ static void feed_frames(router *r, const uint8_t *data, size_t n, bool greets) {
 static void router_run(router *r, const uint8_t *data, size_t n, size_t most) {
     *r = (router){.out = BASE_BUFFER(CLUSTER_MAX_FRAME + 4), .most = most};
     check(cluster_index_new(&r->index, NULL) == RP_OK);
-    for (int k = 0; k < N_NODES; k++) check(cluster_view_new(&r->views[k], r->index, numbers[k], secret, NULL) == RP_OK);
+    for (int k = 0; k < N_NODES; k++)
+        check(cluster_view_new(&r->views[k], r->index, numbers[k], secret, NULL) == RP_OK);
     if (data[0] & 1) feed_frames(r, data + 1, n - 1, data[0] & 2);
     else {
         router_reopen(r, 0, data[0] & 2);

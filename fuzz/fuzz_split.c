@@ -28,7 +28,8 @@ static void cut(input *in, const char *text, size_t n, bool plain) {
         bool ends_prompt = i == n || text[i] == 1;
         if (!ends_prompt && (plain || text[i] != 2 || p->n_messages + 1 == MAX_MESSAGES)) continue;
         *p = (rp_split_prompt){"prompt", in->messages[in->n], p->n_messages + 1, plain};
-        in->messages[in->n][p->n_messages - 1] = (rp_message){(rp_role)(p->n_messages % RP_N_ROLES), text + from, i - from};
+        in->messages[in->n][p->n_messages - 1] =
+            (rp_message){(rp_role)(p->n_messages % RP_N_ROLES), text + from, i - from};
         from = i + 1;
         if (ends_prompt) in->n++;
     }

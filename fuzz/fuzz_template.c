@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_template.c: arbitrary bytes as a chat template and the JSON of a conversation, with a NUL between them. What is parsed
- * renders to UTF-8 in runs that rise and end with the text, and bytes of a string of the input are equal to it. Trusted bytes
- * do not depend on the input's text: of a conversation whose letters are all replaced by "z", the template can only write
- * trusted text of characters that are in its source. A failure is one line. */
+/* fuzz_template.c: arbitrary bytes as a chat template and the JSON of a conversation, with a NUL between them. What is
+ * parsed renders to UTF-8 in runs that rise and end with the text, and bytes of a string of the input are equal to it.
+ * Trusted bytes do not depend on the input's text: of a conversation whose letters are all replaced by "z", the
+ * template can only write trusted text of characters that are in its source. A failure is one line. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,9 +65,10 @@ static void check_text(const rp_template_text *text, const strings *s) {
 
 /* The mark is in no template that is checked: its bytes in a trusted run would be the user's. */
 static void check_trust(const rp_template *t, const char *source) {
-    static const char input[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"\x02\x03\"}, {\"role\": \"\x02\x03\", \"content\": [{\"\x02\x03\": \"\x02\x03\"}]}], "
-        "\"tools\": [{\"\x02\x03\": \"\x02\x03\"}], \"a\": \"\x02\x03\", \"b\": [\"\x02\x03\"], \"c\": {\"\x02\x03\": \"\x02\x03\"}}";
+    static const char input[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"\x02\x03\"}, {\"role\": "
+                                "\"\x02\x03\", \"content\": [{\"\x02\x03\": \"\x02\x03\"}]}], "
+                                "\"tools\": [{\"\x02\x03\": \"\x02\x03\"}], \"a\": \"\x02\x03\", \"b\": "
+                                "[\"\x02\x03\"], \"c\": {\"\x02\x03\": \"\x02\x03\"}}";
     char escaped[sizeof(input) * 6], *out = escaped;
     rp_template_text *text;
     size_t begin = 0;
@@ -79,7 +80,8 @@ static void check_trust(const rp_template *t, const char *source) {
     if (rp_template_render(t, escaped, (size_t)(out - escaped), NULL, &text, NULL)) return;
     for (size_t i = 0; i < text->n_runs; begin = text->runs[i++].end)
         if (text->runs[i].origin == RP_TEMPLATE_TRUSTED)
-            check(!memchr(text->bytes + begin, 2, text->runs[i].end - begin) && !memchr(text->bytes + begin, 3, text->runs[i].end - begin));
+            check(!memchr(text->bytes + begin, 2, text->runs[i].end - begin) &&
+                  !memchr(text->bytes + begin, 3, text->runs[i].end - begin));
     rp_template_text_free(text);
 }
 

@@ -18,7 +18,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const tokenizer *vocabulary(uint8_t mode) {
-    static const char *const pres[8] = {"gpt-2", "llama-bpe", "gpt-4o", "falcon", "bloom", "deepseek-llm", "deepseek-v3", "smollm"};
+    static const char *const pres[8] = {"gpt-2", "llama-bpe", "gpt-4o", "falcon",
+                                        "bloom", "deepseek-llm", "deepseek-v3", "smollm"};
     static const char *const control[] = {"<|im_start|>", "<|im_end|>", NULL};
     static tokenizer *made[16];
     static gguf_file *files[16]; /* live as long as the process */
@@ -32,7 +33,8 @@ static const tokenizer *vocabulary(uint8_t mode) {
     shape.pre = pres[which & 7];
     shape.control = control;
     if (tiny_model_write_memory(&images[which], &bytes, &shape, NULL) ||
-        gguf_open_memory(&files[which], images[which], bytes, "tiny", NULL) || tokenizer_new(&made[which], files[which], NULL))
+        gguf_open_memory(&files[which], images[which], bytes, "tiny", NULL) ||
+        tokenizer_new(&made[which], files[which], NULL))
         abort();
     return made[which];
 }
@@ -72,7 +74,8 @@ static void open_vocabulary(const uint8_t *data, size_t n) {
     if (gguf_open_memory(&f, data, n, "fuzz", NULL)) return;
     if (!tokenizer_new(&t, f, NULL)) {
         static const char text[] = "Hello <|im_end|> 123  \xf0\x9f\xa6\x99\n\xff w\xc3\xb6rld";
-        (void)tokenizer_encode(t, text, sizeof(text) - 1, (tokenizer_options){.parse_special = true, .space_prefix = true}, &l, NULL);
+        (void)tokenizer_encode(t, text, sizeof(text) - 1,
+                               (tokenizer_options){.parse_special = true, .space_prefix = true}, &l, NULL);
         for (size_t i = 0; i < l.n; i++) {
             size_t k;
             if (!tokenizer_bytes(t, l.ids[i], true, &k)) abort();

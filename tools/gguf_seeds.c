@@ -45,7 +45,8 @@ static void add_tensors(gguf_writer *w) {
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++) {
         int64_t block = kernel_type_block(types[i]);
-        gguf_writer_tensor(w, kernel_type_name(types[i]), types[i], 1 + (int)(i % 4), (int64_t[]){block, 2, 1, 1}, data);
+        gguf_writer_tensor(w, kernel_type_name(types[i]), types[i], 1 + (int)(i % 4), (int64_t[]){block, 2, 1, 1},
+                           data);
     }
 }
 
@@ -120,7 +121,8 @@ static int write_split(const char *dir, rp_error *err) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "--help")) return printf("usage: gguf_seeds DIR\nwrites the seeds of fuzz_gguf\n"), 0;
+    if (argc == 2 && !strcmp(argv[1], "--help"))
+        return printf("usage: gguf_seeds DIR\nwrites the seeds of fuzz_gguf\n"), 0;
     if (argc != 2 || argv[1][0] == '-') return fprintf(stderr, "usage: gguf_seeds DIR\n"), 2;
     rp_error err = {0};
     int rc = write_model(argv[1], &err);

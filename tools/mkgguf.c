@@ -25,7 +25,22 @@ typedef struct shape {
 
 static const shape shapes[] = {
     {"tinyllama-1.1b", "llama", 22, 2048, 5632, 32, 4, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}},
-    {"tinyllama-1.1b-mha", "llama", 22, 2048, 5632, 32, 32, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}}, /* a KV head per head */
+    {"tinyllama-1.1b-mha",
+     "llama",
+     22,
+     2048,
+     5632,
+     32,
+     32,
+     64,
+     32000,
+     16384,
+     10000.0f,
+     false,
+     0,
+     0,
+     0,
+     {0}}, /* a KV head per head */
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"smollm2-135m-mha", "llama", 30, 576, 1536, 9, 9, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
     {"llama3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, true, 0, 0, 0, {0}},
@@ -47,7 +62,22 @@ static const shape shapes[] = {
         0,
         {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"},
     },
-    {"qwen3moe-4b", "qwen3moe", 12, 2048, 768, 32, 4, 128, 151936, 40960, 1000000.0f, true, 0, 64, 8, {"attn_q_norm", "attn_k_norm"}},
+    {"qwen3moe-4b",
+     "qwen3moe",
+     12,
+     2048,
+     768,
+     32,
+     4,
+     128,
+     151936,
+     40960,
+     1000000.0f,
+     true,
+     0,
+     64,
+     8,
+     {"attn_q_norm", "attn_k_norm"}},
 };
 static const kernel_type types[] = {
 #define X(name, number, block, bytes) KERNEL_##name,
@@ -77,7 +107,8 @@ static int fill(void *arg, int64_t row, int64_t n_rows, void *dst) {
 static matrix *new_matrix(kernel_type type, int64_t n_in, float deviation, tiny_random *random) {
     matrix *m = malloc(sizeof(*m));
     float *row = malloc(sizeof(float) * (size_t)n_in);
-    while (n_in % kernel_type_block(type)) type = type == KERNEL_Q8_0 ? KERNEL_F16 : KERNEL_Q8_0; /* the fallback of quantizers */
+    while (n_in % kernel_type_block(type))
+        type = type == KERNEL_Q8_0 ? KERNEL_F16 : KERNEL_Q8_0; /* the fallback of quantizers */
     *m = (matrix){n_in, type, malloc((size_t)kernel_row_bytes(type, n_in) * DISTINCT_ROWS)};
     for (int64_t r = 0; r < DISTINCT_ROWS; r++) {
         for (int64_t i = 0; i < n_in; i++) row[i] = tiny_random_normal(random) * deviation;
@@ -166,7 +197,8 @@ static void add_norm(gguf_writer *w, const shape *s, int layer, const char *norm
     gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){of_head ? s->head_dim : s->embd}, ones);
 }
 
-static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_value, matrix *from_ff, const float *ones) {
+static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_value, matrix *from_ff,
+                      const float *ones) {
     const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim;
     const char *kind = s->experts > 0 ? "_exps" : "";
     const struct {

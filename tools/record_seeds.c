@@ -13,9 +13,12 @@
 #include "support/record_forge.h"
 
 /* Two layers, the second with a window, or in f16, or both. */
-#define WINDOWED(heads, keys, values) KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, false))
-#define MIXED(heads, keys, values) KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 0, true))
-#define WINDOWED_MIXED(heads, keys, values) KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, true))
+#define WINDOWED(heads, keys, values) \
+    KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, false))
+#define MIXED(heads, keys, values) \
+    KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 0, true))
+#define WINDOWED_MIXED(heads, keys, values) \
+    KV_ROWS(2, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, true))
 
 static const struct {
     const char *name;
@@ -34,7 +37,14 @@ static const struct {
     {"without-its-cipher", 15, {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16}, 1, 0, false, 0, 0},
     {"encrypted", 16, {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16}, 3, 0, true, 0, 0},
     {"int8", 7, {WINDOWED(2, 4, 2), .format = RP_KV_INT8}, 70, 90, false, 0, 0},
-    {"int8-last-block", 6, {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8}, 130, 0, false, 0, 0}, /* two whole blocks, two slots */
+    {"int8-last-block",
+     6,
+     {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8},
+     130,
+     0,
+     false,
+     0,
+     0}, /* two whole blocks, two slots */
     {"f32-one-slot", 6, {KV_SAME(1, 1, 2, 1), .format = RP_KV_F32}, 65, 0, false, 0, 0},
     {"kivi4", 7, {KV_SAME(1, 2, 4, 2), .format = RP_KV_INT8}, 5, 0, false, RP_KV_KIVI4, 0},
     {"k4v2", 6, {KV_SAME(1, 1, 4, 4), .format = RP_KV_F16}, 66, 0, false, RP_KV_K4V2, 0},
@@ -109,7 +119,9 @@ int main(int argc, char **argv) {
         plan.encoded = (rp_kv_format)(seeds[i].packed % RP_N_KV_FORMATS);
         record_world_open(&w, &plan);
         rp_error err;
-        kv_span *span = seeds[i].packed && !seeds[i].reduced ? pack_span(&w, (rp_kv_format)(seeds[i].packed % RP_N_KV_FORMATS)) : kv_span_ref(w.span);
+        kv_span *span = seeds[i].packed && !seeds[i].reduced
+                            ? pack_span(&w, (rp_kv_format)(seeds[i].packed % RP_N_KV_FORMATS))
+                            : kv_span_ref(w.span);
         if (record_write(w.path, &w.format, &w.record, span, seeds[i].is_encrypted ? cipher : NULL, NULL, &err))
             return fprintf(stderr, "%s\n", err.message), 1;
         forged f = forge_load(w.path);

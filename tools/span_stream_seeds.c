@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_stream_seeds.c: writes small span streams as seeds for a fuzzer: span_stream_seeds DIR (fuzz/corpus/span_stream).
+/* span_stream_seeds.c: writes small span streams as seeds for a fuzzer: span_stream_seeds DIR
+ * (fuzz/corpus/span_stream).
  *
- * The first byte of each is a mode of fuzz/fuzz_span_stream.c: a signed stream with all kinds of frames, and the same frames without tags, for it to
- * sign: of one node and of two, with a hello and without.
+ * The first byte of each is a mode of fuzz/fuzz_span_stream.c: a signed stream with all kinds of frames, and the same
+ * frames without tags, for it to sign: of one node and of two, with a hello and without.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ static const seed seeds[] = {
 /* The frames of a stream, signed with the key of the fuzzer's first one. */
 static void write_stream(base_buffer *out, const seed *s) {
     static const uint8_t secret[RP_CLUSTER_KEY_BYTES];
-    const cluster_hello hello = {.epoch = 9, .identity = "abc", .node = "n", .model = "m", .kv_format = "f16", .weights = "Q8_0", .n_ctx = 512};
+    const cluster_hello hello = {
+        .epoch = 9, .identity = "abc", .node = "n", .model = "m", .kv_format = "f16", .weights = "Q8_0", .n_ctx = 512};
     uint8_t nonce[CLUSTER_NONCE_BYTES] = {1};
     cluster_stream_key key;
     rp_span_change c[6];
@@ -43,7 +45,8 @@ static void write_stream(base_buffer *out, const seed *s) {
     cluster_stream_key_make(&key, secret, nonce);
     for (uint64_t i = 0; i < 6; i++) c[i] = (rp_span_change){span_name_at(i), 1 + (uint32_t)(i % 3)};
     if (s->has_hello) must(cluster_write_hello(out, &key, number++, &hello), &err);
-    must(cluster_write_load(out, &key, number++, &(cluster_load){.engine.knot_us = {1, 2, 4}, .engine.running = 3}), &err);
+    must(cluster_write_load(out, &key, number++, &(cluster_load){.engine.knot_us = {1, 2, 4}, .engine.running = 3}),
+         &err);
     must(cluster_write_snapshot(out, &key, number++, 5, 4), &err);
     must(cluster_write_names(out, &key, number++, c, 3), &err);
     must(cluster_write_changes(out, &key, number++, 6, c + 4, 1), &err);
@@ -82,7 +85,8 @@ int main(int argc, char **argv) {
         const base_buffer *bytes = seeds[i].mode & 1 ? &stripped : &stream;
         snprintf(path, sizeof path, "%s/%s", argv[1], seeds[i].name);
         FILE *f = fopen(path, "wb");
-        if (!f || fputc(seeds[i].mode, f) == EOF || fwrite(bytes->data, 1, bytes->len, f) != bytes->len || fclose(f)) return perror(path), 1;
+        if (!f || fputc(seeds[i].mode, f) == EOF || fwrite(bytes->data, 1, bytes->len, f) != bytes->len || fclose(f))
+            return perror(path), 1;
         base_buffer_free(&stream);
         base_buffer_free(&stripped);
     }

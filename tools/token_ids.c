@@ -42,7 +42,8 @@ static int encode(int vocabulary, bool special, size_t n) {
     static char text[MAX_TEXT_BYTES];
     token_list l = {0};
     rp_error err = {0};
-    if (vocabulary < 0 || vocabulary >= n_vocabularies || n > sizeof(text)) return fail("no such vocabulary, or the text is too long");
+    if (vocabulary < 0 || vocabulary >= n_vocabularies || n > sizeof(text))
+        return fail("no such vocabulary, or the text is too long");
     if (fread(text, 1, n, stdin) != n) return fail("the text is cut off");
     tokenizer_options o = {.parse_special = special, .space_prefix = true};
     if (tokenizer_encode(vocabularies[vocabulary], text, n, o, &l, &err)) return fail(err.message);
@@ -58,7 +59,8 @@ int main(void) {
     while (!rc && fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, "open ", 5) == 0) rc = open_vocabulary(line + 5);
-        else if (sscanf(line, "encode %d %d %lu", &vocabulary, &special, &bytes) == 3) rc = encode(vocabulary, special != 0, bytes);
+        else if (sscanf(line, "encode %d %d %lu", &vocabulary, &special, &bytes) == 3)
+            rc = encode(vocabulary, special != 0, bytes);
         else rc = fail("neither 'open PATH' nor 'encode VOCABULARY SPECIAL BYTES'");
         if (!rc) rc = fflush(stdout);
     }

@@ -49,7 +49,8 @@ static uint64_t products_f32_c(long rounds) {
 }
 
 static bench_loops fastest_loops(void) {
-    bench_loops l = {{[BENCH_INT8] = products_int8_c, [BENCH_INT16] = products_int16_c, [BENCH_F32] = products_f32_c}, sum_c};
+    bench_loops l = {{[BENCH_INT8] = products_int8_c, [BENCH_INT16] = products_int16_c, [BENCH_F32] = products_f32_c},
+                     sum_c};
 #if defined(__x86_64__)
     if (base_cpu_has(BASE_CPU_AVX2)) bench_loops_avx2(&l);
     if (base_cpu_has(BASE_CPU_AVXVNNI)) bench_loops_avxvnni(&l);
@@ -97,7 +98,8 @@ double bench_read_bandwidth(int n_threads) {
     memset(data, 1, READ_WORDS * 8);
     const bench_loops loops = fastest_loops();
     size_t share = READ_WORDS / (size_t)n_threads / 64 * 64;
-    for (int i = 0; i < n_threads; i++) workers[i] = (worker){.loops = loops, .data = data + share * (size_t)i, .n = share};
+    for (int i = 0; i < n_threads; i++)
+        workers[i] = (worker){.loops = loops, .data = data + share * (size_t)i, .n = share};
     double seconds = fastest(workers, n_threads);
     free(data);
     return (double)share * (double)n_threads * 8 / seconds / 1e9;

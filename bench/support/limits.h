@@ -28,11 +28,13 @@ void bench_loops_amx(bench_loops *l);
 /* Independent sums: they hide the latency of one (an FMA of four cycles on two ports needs eight). */
 #define BENCH_SUMS 8
 
-/* Hides the value of x from the compiler, which can then neither hoist nor remove a product with it. x is a vector register. */
+/* Hides the value of x from the compiler, which can then neither hoist nor remove a product with it. x is a vector
+   register. */
 #define BENCH_HIDE(x) __asm__ volatile("" \
                                        : "+v"(x))
 
-/* A bench_products_fn. one, other: vectors of factors; zero: a sum of nothing; add(sum, a, b): sum plus `products` products. */
+/* A bench_products_fn. one, other: vectors of factors; zero: a sum of nothing; add(sum, a, b): sum plus `products`
+   products. */
 #define BENCH_PRODUCTS(name, vector, sum_vector, one, other, zero, add, n_products) \
     static uint64_t name(long rounds) { \
         sum_vector sums[BENCH_SUMS]; \

@@ -21,7 +21,9 @@ static uint64_t sum_words(const uint64_t *data, size_t n) {
 static inline __m256i add_bytes(__m256i sum, __m256i a, __m256i b) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
 }
-static inline __m256i add_words(__m256i sum, __m256i a, __m256i b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+static inline __m256i add_words(__m256i sum, __m256i a, __m256i b) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
 static inline __m256 add_floats(__m256 sum, __m256 a, __m256 b) { return _mm256_fmadd_ps(a, b, sum); }
 
 #define INTEGERS __m256i, __m256i, _mm256_set1_epi8(3), _mm256_set1_epi8(-5), _mm256_setzero_si256()
@@ -32,5 +34,6 @@ PRODUCTS(products_int16, INTEGERS, add_words, 16)
 PRODUCTS(products_f32, FLOATS, add_floats, 8)
 
 void bench_loops_avx2(bench_loops *l) {
-    *l = (bench_loops){{[BENCH_INT8] = products_int8, [BENCH_INT16] = products_int16, [BENCH_F32] = products_f32}, sum_words};
+    *l = (bench_loops){{[BENCH_INT8] = products_int8, [BENCH_INT16] = products_int16, [BENCH_F32] = products_f32},
+                       sum_words};
 }

@@ -62,7 +62,8 @@ size_t bench_count_tokens(const rp_model *m, const char *text) {
 }
 
 void bench_text_add_words(bench_text *t, const rp_model *m, size_t n, unsigned *seed) {
-    static const char *const words[] = {" river", " stone", " of", " the", " north", " is", " a", " lantern", " quiet", " seven"};
+    static const char *const words[] = {" river", " stone", " of", " the", " north",
+                                        " is", " a", " lantern", " quiet", " seven"};
     size_t start = t->n;
     for (size_t have = 0; have < n; have = bench_count_tokens(m, t->bytes + start)) {
         int count = n - have > 100 ? 8 : 1;

@@ -6,9 +6,9 @@
  *
  *        ppoll(epoll) --socket ready, timer of libcurl, next arrival--> curl_multi_socket_action -> body -> take_event
  *
- * A slot is one of --connections: while all are busy, requests wait in the queue, and their latency counts. libcurl keeps
- * the connections open between requests, and repeats a request on a new connection if the server had closed the old one.
- * curl_multi_poll would do with less code, but waits in whole milliseconds, and arrivals fall between them.
+ * A slot is one of --connections: while all are busy, requests wait in the queue, and their latency counts. libcurl
+ * keeps the connections open between requests, and repeats a request on a new connection if the server had closed the
+ * old one. curl_multi_poll would do with less code, but waits in whole milliseconds, and arrivals fall between them.
  */
 #define _GNU_SOURCE /* ppoll */
 
@@ -172,7 +172,8 @@ static void bench_clients_finish(bench_clients *s, request *q, int status) {
         if (s->options->each) bench_outcome_print(e, s->tally->start_ms);
     }
     if (q->conversation != NULL)
-        bench_workload_answered(s->workload, q->conversation, e->is_done ? (q->text.bytes != NULL ? q->text.bytes : "") : NULL);
+        bench_workload_answered(s->workload, q->conversation,
+                                e->is_done ? (q->text.bytes != NULL ? q->text.bytes : "") : NULL);
     s->n_open--;
     free_request(q);
 }
@@ -260,7 +261,8 @@ static slot *find_free(const bench_clients *s) {
 
 static void slot_start(slot *c, request *q) {
     bench_clients *s = c->clients;
-    http_request head = {.method = "POST", .path = "/v1/chat/completions", .key = s->key, .body = q->body, .n_body = q->n_body};
+    http_request head = {
+        .method = "POST", .path = "/v1/chat/completions", .key = s->key, .body = q->body, .n_body = q->n_body};
     if (c->transfer.handle == NULL) {
         http_transfer_open(&c->transfer, s->target, bench_clients_take_body, c);
         curl_easy_setopt(c->transfer.handle, CURLOPT_PRIVATE, c);
@@ -285,7 +287,8 @@ static void serve_row(bench_clients *s) {
 
 static void bench_clients_begin(bench_clients *s, bench_ask *ask, double due_ms, bool is_counted) {
     request *q = cli_alloc(sizeof *q);
-    *q = (request){.conversation = ask->conversation, .is_counted = is_counted, .body = ask->body, .n_body = ask->n_body};
+    *q = (request){
+        .conversation = ask->conversation, .is_counted = is_counted, .body = ask->body, .n_body = ask->n_body};
     q->outcome = (bench_outcome){.due_ms = due_ms, .prompt_tokens = -1, .cached_tokens = -1, .answer_tokens = -1};
     q->outcome.has_waited = s->first != NULL || find_free(s) == NULL;
     s->n_open++;
@@ -374,7 +377,8 @@ int bench_clients_run(bench_clients *s) {
 
 /* ---- creation and destruction ---- */
 
-bench_clients *bench_clients_new(const http_target *target, const char *key, const bench_serve_options *o, bench_workload *w, bench_tally *t) {
+bench_clients *bench_clients_new(const http_target *target, const char *key, const bench_serve_options *o,
+                                 bench_workload *w, bench_tally *t) {
     bench_clients *s = cli_alloc(sizeof *s);
     size_t n = (size_t)o->connections;
     *s = (bench_clients){.target = target, .key = key, .options = o, .workload = w, .tally = t, .timer_ms = INFINITY};
@@ -382,7 +386,8 @@ bench_clients *bench_clients_new(const http_target *target, const char *key, con
     for (size_t i = 0; i < n; i++) s->all[i].clients = s;
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->multi = curl_multi_init();
-    if (s->epoll_fd < 0 || s->multi == NULL) exit(cli_fail(CLI_FAILED, "cannot create an event loop: out of memory or descriptors"));
+    if (s->epoll_fd < 0 || s->multi == NULL)
+        exit(cli_fail(CLI_FAILED, "cannot create an event loop: out of memory or descriptors"));
     curl_multi_setopt(s->multi, CURLMOPT_SOCKETFUNCTION, bench_clients_on_socket);
     curl_multi_setopt(s->multi, CURLMOPT_SOCKETDATA, s);
     curl_multi_setopt(s->multi, CURLMOPT_TIMERFUNCTION, bench_clients_on_timer);

@@ -42,7 +42,9 @@ typedef struct look {
     int32_t files;
 } look;
 
-static uint64_t time_of(const struct stat *st) { return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec; }
+static uint64_t time_of(const struct stat *st) {
+    return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+}
 
 /* Adds the disk blocks of a file, or of a folder and its content; a deleted one adds nothing. */
 static void bench_disk_examine(look *l, const char *path, const char *name) {
@@ -59,7 +61,8 @@ static void bench_disk_examine(look *l, const char *path, const char *name) {
     DIR *d = opendir(path);
     for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) < (int)sizeof inner) bench_disk_examine(l, inner, e->d_name);
+        if (snprintf(inner, sizeof inner, "%s/%s", path, e->d_name) < (int)sizeof inner)
+            bench_disk_examine(l, inner, e->d_name);
     }
     if (d != NULL) closedir(d);
     l->changes += stat(path, &st) == 0 ? (uint64_t)0 - time_of(&st) : 1; /* adds up to 0 if the time has not changed */
@@ -142,8 +145,8 @@ void bench_disk_watch_settled(bench_disk_watch *w) {
 
 static bool is_flat(const bench_disk_seen *first, const bench_disk_seen *later) {
     return later->index_bytes <= (uint64_t)((double)first->index_bytes * INDEX_GROWTH) + INDEX_GROWTH_BYTES &&
-           later->files <= (int32_t)((double)first->files * FILES_GROWTH) + 16 && later->open_files <= first->open_files &&
-           later->threads <= first->threads;
+           later->files <= (int32_t)((double)first->files * FILES_GROWTH) + 16 &&
+           later->open_files <= first->open_files && later->threads <= first->threads;
 }
 
 void bench_disk_watch_end(bench_disk_watch *w, uint64_t written_bytes, bool settled_early, bench_disk_verdict *out) {

@@ -22,7 +22,8 @@ static void bench_driver_on_step(void *user, const rp_step *s) {
     pthread_mutex_lock(&d->lock);
     bench_steps *t = &d->steps;
     bench_histogram_add(&t->ms, ms);
-    if (s->predicted_us > 0 && ms > 0) bench_histogram_add(&t->miss, 100 * fabs(ms - (double)s->predicted_us / 1e3) / ms);
+    if (s->predicted_us > 0 && ms > 0)
+        bench_histogram_add(&t->miss, 100 * fabs(ms - (double)s->predicted_us / 1e3) / ms);
     bool answers = false, pieces = false;
     for (int32_t i = 0; i < s->n_parts; i++) {
         const rp_step_part *p = &s->parts[i];
@@ -171,7 +172,8 @@ static void bench_driver_take_back(bench_driver *d, bench_call *c) {
     double now = cli_now_ms();
     if (rc == RP_OK) count_result(&d->kinds[c->kind], c, r);
     else if (!cli_interrupted()) count_error(d, c->kind, &err);
-    bench_trace_queue(d->trace, rp_job_number(c->call), c->submitted_ms, r != NULL ? r->timings.queue_ms : now - c->submitted_ms);
+    bench_trace_queue(d->trace, rp_job_number(c->call), c->submitted_ms,
+                      r != NULL ? r->timings.queue_ms : now - c->submitted_ms);
     if (d->on_ended != NULL) d->on_ended(d->user, c, r, r != NULL ? NULL : &err);
     d->end_ms = now;
     unlink_call(d, c);

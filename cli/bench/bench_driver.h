@@ -33,7 +33,8 @@ typedef struct bench_steps {
     bench_histogram ms;
     bench_histogram alone_ms;       /* of ms: steps that only decode, */
     bench_histogram mixed_ms;       /* and steps that decode and prefill */
-    bench_histogram miss;           /* prediction error of predicted steps: 100 * |actual - predicted| / actual, as "ms" */
+    bench_histogram miss;           /* prediction error of predicted steps: 100 * |actual - predicted| / actual, as
+                                       "ms" */
     uint64_t rows[RP_N_STEP_KINDS]; /* by rp_step_kind */
     int32_t most_running, most_waiting;
     uint64_t max_kv_bytes;

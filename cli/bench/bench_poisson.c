@@ -29,7 +29,8 @@ typedef struct poisson {
 
 static void poisson_submit(poisson *p, int kind, double due_ms) {
     const bench_options *o = p->options;
-    uint64_t text = bench_random_stream(o->seed, FIRST_PROMPT + p->n_prompts++), beginning = bench_random_stream(o->seed, BEGINNING);
+    uint64_t text = bench_random_stream(o->seed, FIRST_PROMPT + p->n_prompts++),
+             beginning = bench_random_stream(o->seed, BEGINNING);
     int32_t n = kind == LONG ? o->long_tokens : bench_random_around(&p->lengths, o->prompt_tokens);
     bench_text t = {0};
     bench_text_add_random(&t, p->words, o->shared_tokens, &beginning);
@@ -62,7 +63,8 @@ int bench_poisson(bench_session *s) {
     s->driver->kinds[SHORT].name = "short";
     s->driver->kinds[LONG].name = "long";
     warm_up(&p);
-    double start = s->driver->start_ms, end = start + o->seconds * 1e3, every = o->long_every > 0 ? o->long_every * 1e3 : INFINITY;
+    double start = s->driver->start_ms, end = start + o->seconds * 1e3,
+           every = o->long_every > 0 ? o->long_every * 1e3 : INFINITY;
     double due[] = {start + next_ms(&p), start + every / 2};
     while (!cli_interrupted()) {
         int kind = due[LONG] < due[SHORT] ? LONG : SHORT;

@@ -23,7 +23,9 @@ int bench_replay_check(const bench_options *o) {
     return bench_requests_check_scale(o->scale);
 }
 
-static int32_t replay_scaled(const replay *p, int32_t tokens) { return bench_request_scaled(tokens, p->session->options->scale); }
+static int32_t replay_scaled(const replay *p, int32_t tokens) {
+    return bench_request_scaled(tokens, p->session->options->scale);
+}
 
 static void replay_submit(replay *p, size_t i) {
     const bench_request *q = &p->session->requests.items[i];

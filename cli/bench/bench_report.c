@@ -184,8 +184,10 @@ void bench_report_request(const bench_call *c, const rp_result *r, const rp_erro
 
 static void print_kinds(const bench_driver *d) {
     static const double shares[] = {0.5, 0.9, 0.99};
-    printf("%-9s %6s %6s  %-35s    inter-token latency, ms\n", "requests", "done", "failed", "  time to first token, ms");
-    printf("%-9s %6s %6s  %8s %8s %8s %8s  %8s %8s %8s %8s\n", "", "", "", "p50", "p90", "p99", "max", "p50", "p90", "p99", "max");
+    printf("%-9s %6s %6s  %-35s    inter-token latency, ms\n", "requests", "done", "failed",
+           "  time to first token, ms");
+    printf("%-9s %6s %6s  %8s %8s %8s %8s  %8s %8s %8s %8s\n", "", "", "", "p50", "p90", "p99", "max", "p50", "p90",
+           "p99", "max");
     for (int i = 0; i < d->n_kinds; i++) {
         const bench_kind *k = &d->kinds[i];
         printf("%-9s %6llu %6llu", k->name, (unsigned long long)k->done, (unsigned long long)k->failed);
@@ -198,16 +200,18 @@ static void print_kinds(const bench_driver *d) {
 }
 
 static void print_rates(const totals *t) {
-    printf("\n%-9s decode %.1f tokens/s, prompts %.1f tokens/s; %llu of %llu prompt tokens cached (%.2f %%); %.1f s\n", "speed",
-           (double)t->answer_tokens / t->seconds, (double)t->prompt_tokens / t->seconds, (unsigned long long)t->cached_tokens,
-           (unsigned long long)t->prompt_tokens, 100 * bench_report_share(t->cached_tokens, t->prompt_tokens), t->seconds);
+    printf("\n%-9s decode %.1f tokens/s, prompts %.1f tokens/s; %llu of %llu prompt tokens cached (%.2f %%); %.1f s\n",
+           "speed", (double)t->answer_tokens / t->seconds, (double)t->prompt_tokens / t->seconds,
+           (unsigned long long)t->cached_tokens, (unsigned long long)t->prompt_tokens,
+           100 * bench_report_share(t->cached_tokens, t->prompt_tokens), t->seconds);
 }
 
 static void print_answers(const bench_steps *s) {
     const bench_histogram *alone = &s->alone_ms, *mixed = &s->mixed_ms;
-    printf("%-9s %llu steps with decoding only: median %.2f ms, p99 %.2f; %llu steps with prefill: median %.2f, p99 %.2f\n", "decode",
-           (unsigned long long)alone->n, bench_histogram_at(alone, 0.5), bench_histogram_at(alone, 0.99), (unsigned long long)mixed->n,
-           bench_histogram_at(mixed, 0.5), bench_histogram_at(mixed, 0.99));
+    printf("%-9s %llu steps with decoding only: median %.2f ms, p99 %.2f; %llu steps with prefill: median %.2f, p99 "
+           "%.2f\n",
+           "decode", (unsigned long long)alone->n, bench_histogram_at(alone, 0.5), bench_histogram_at(alone, 0.99),
+           (unsigned long long)mixed->n, bench_histogram_at(mixed, 0.5), bench_histogram_at(mixed, 0.99));
 }
 
 static void print_steps(const bench_driver *d, const bench_steps *s) {
@@ -217,12 +221,13 @@ static void print_steps(const bench_driver *d, const bench_steps *s) {
         double p99 = bench_histogram_at(&d->kinds[i].queue_ms, 0.99);
         if (p99 > queue) queue = p99;
     }
-    printf("%-9s %llu, mean batch %.1f rows; median %.2f ms, maximum %.1f; ", "steps", (unsigned long long)s->ms.n, bench_report_share(rows, s->ms.n),
-           bench_histogram_at(&s->ms, 0.5), s->ms.max_ms);
+    printf("%-9s %llu, mean batch %.1f rows; median %.2f ms, maximum %.1f; ", "steps", (unsigned long long)s->ms.n,
+           bench_report_share(rows, s->ms.n), bench_histogram_at(&s->ms, 0.5), s->ms.max_ms);
     printf("prediction error: median %.0f %%, p90 %.0f %%\n", bench_histogram_at(&s->miss, 0.5),
            bench_histogram_at(&s->miss, 0.9));
     print_answers(s);
-    printf("%-9s at most %d requests running and %d waiting; p99 of the queue time %.1f ms\n", "queue", (int)s->most_running, (int)s->most_waiting, queue);
+    printf("%-9s at most %d requests running and %d waiting; p99 of the queue time %.1f ms\n", "queue",
+           (int)s->most_running, (int)s->most_waiting, queue);
 }
 
 #define MIB(bytes) ((double)(bytes) / 1048576)
@@ -231,9 +236,10 @@ static void print_memory(const bench_driver *d, const bench_steps *s) {
     rp_memory m = {.struct_size = sizeof(m)};
     bench_process p = bench_process_now();
     rp_engine_memory(d->loaded->engine, &m);
-    printf("%-9s resident %.1f MiB, peak %.1f; weights %.1f, file %.1f, activations %.1f, KV cache %.1f of %.1f (%llu tokens)\n", "memory",
-           MIB(p.resident_bytes), MIB(p.peak_bytes), MIB(m.weights), MIB(m.file), MIB(m.activations), MIB(s->max_kv_bytes),
-           MIB(m.kv_limit), (unsigned long long)cache_tokens(d, &m));
+    printf("%-9s resident %.1f MiB, peak %.1f; weights %.1f, file %.1f, activations %.1f, KV cache %.1f of %.1f (%llu "
+           "tokens)\n",
+           "memory", MIB(p.resident_bytes), MIB(p.peak_bytes), MIB(m.weights), MIB(m.file), MIB(m.activations),
+           MIB(s->max_kv_bytes), MIB(m.kv_limit), (unsigned long long)cache_tokens(d, &m));
 }
 
 static void bench_report_print_errors(const bench_driver *d) {
@@ -250,11 +256,12 @@ static void print_disk(const bench_disk_verdict *v) {
     const bench_disk_seen *a = &v->first, *b = &v->later;
     uint64_t most = a->bytes > b->bytes ? a->bytes : b->bytes;
     printf("%-9s %s: peak %.1f MiB in %llu samples, budget %.1f; %.1f MiB written\n", "disk",
-           v->inside ? "within budget" : "OVER BUDGET", MIB(most), (unsigned long long)(a->looks + b->looks), MIB(v->budget_bytes),
-           MIB(v->written_bytes));
+           v->inside ? "within budget" : "OVER BUDGET", MIB(most), (unsigned long long)(a->looks + b->looks),
+           MIB(v->budget_bytes), MIB(v->written_bytes));
     if (!v->judged) printf("%-9s not judged: the run is too short to write ten times --disk\n", "grows");
     else
-        printf("%-9s %s: peak of the index %.2f MiB in the steady state, %.2f before; files %d, %d; minimum of open files %d, %d; threads %d, %d\n",
+        printf("%-9s %s: peak of the index %.2f MiB in the steady state, %.2f before; files %d, %d; minimum of open "
+               "files %d, %d; threads %d, %d\n",
                "grows", v->flat ? "no" : "YES", MIB(b->index_bytes), MIB(a->index_bytes), (int)b->files, (int)a->files,
                (int)b->open_files, (int)a->open_files, (int)b->threads, (int)a->threads);
 }
@@ -263,8 +270,8 @@ static void print_verdict(const bench_verdict *v) {
     printf("%-9s %llu answers were as expected\n", "checked", (unsigned long long)v->checked);
     if (!v->judged) printf("%-9s not judged: the run is too short to fill the KV cache (--kv-ram)\n", "flat");
     else
-        printf("%-9s %s: peak %.1f MiB in the steady state, %.1f before (%.1f allowed)\n", "flat", v->flat ? "yes" : "NO", MIB(v->later_bytes),
-               MIB(v->first_bytes), MIB(v->allowed_bytes));
+        printf("%-9s %s: peak %.1f MiB in the steady state, %.1f before (%.1f allowed)\n", "flat",
+               v->flat ? "yes" : "NO", MIB(v->later_bytes), MIB(v->first_bytes), MIB(v->allowed_bytes));
     printf("%-9s %s: sum of the budgets %.1f MiB\n", "budget", v->inside ? "yes" : "NO", MIB(v->budget_bytes));
     if (v->disk.watched) print_disk(&v->disk);
 }

@@ -16,13 +16,17 @@ typedef struct line_reader {
     int number;
 } line_reader;
 
-static int line_reader_wrong(const line_reader *at, const char *what) { return cli_fail(CLI_FAILED, "%s:%d: %s", at->path, at->number, what); }
+static int line_reader_wrong(const line_reader *at, const char *what) {
+    return cli_fail(CLI_FAILED, "%s:%d: %s", at->path, at->number, what);
+}
 
-static int line_reader_read_length(const line_reader *at, const json_t *object, const char *field, int32_t least, int32_t *out) {
+static int line_reader_read_length(const line_reader *at, const json_t *object, const char *field, int32_t least,
+                                   int32_t *out) {
     const json_t *value = json_object_get(object, field);
     json_int_t v = json_integer_value(value);
     if (!json_is_integer(value) || v < least || v > LENGTH_MAX)
-        return cli_fail(CLI_FAILED, "%s:%d: \"%s\": expected a whole number from %d to %d", at->path, at->number, field, (int)least, LENGTH_MAX);
+        return cli_fail(CLI_FAILED, "%s:%d: \"%s\": expected a whole number from %d to %d", at->path, at->number, field,
+                        (int)least, LENGTH_MAX);
     *out = (int32_t)v;
     return CLI_OK;
 }
@@ -38,7 +42,8 @@ static void add_id(bench_requests *r, uint64_t id) {
 static int bench_requests_read_ids(bench_requests *r, const line_reader *at, const json_t *ids) {
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0) return line_reader_wrong(at, "\"hash_ids\": expected a list of whole numbers, 0 or more");
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return line_reader_wrong(at, "\"hash_ids\": expected a list of whole numbers, 0 or more");
         add_id(r, (uint64_t)json_integer_value(id));
     }
     return CLI_OK;
@@ -52,15 +57,18 @@ static int bench_requests_read_ranges(bench_requests *r, const line_reader *at, 
         const json_t *last = json_array_size(range) == 2 ? json_array_get(range, 1) : first;
         json_int_t from = json_integer_value(first), to = json_integer_value(last);
         if (json_array_size(range) > 2 || !json_is_integer(first) || !json_is_integer(last) || from < 0 || to < from)
-            return line_reader_wrong(at, "\"hash_ranges\": expected a list of [first, last] or [one] of whole numbers, 0 or more");
-        if ((uint64_t)(to - from) >= most - n) return line_reader_wrong(at, "\"hash_ranges\" has more ids than \"input_length\" has blocks");
+            return line_reader_wrong(
+                at, "\"hash_ranges\": expected a list of [first, last] or [one] of whole numbers, 0 or more");
+        if ((uint64_t)(to - from) >= most - n)
+            return line_reader_wrong(at, "\"hash_ranges\" has more ids than \"input_length\" has blocks");
         for (json_int_t id = from; id <= to; id++, n++) add_id(r, (uint64_t)id);
     }
     return CLI_OK;
 }
 
 /* The ids of a request's blocks. A trace of ranges names whole blocks only: the rest of its input is left out. */
-static int bench_requests_read_blocks(bench_requests *r, const line_reader *at, const json_t *object, bench_request *item) {
+static int bench_requests_read_blocks(bench_requests *r, const line_reader *at, const json_t *object,
+                                      bench_request *item) {
     const json_t *ids = json_object_get(object, "hash_ids"), *ranges = json_object_get(object, "hash_ranges");
     size_t blocks = ((size_t)item->input_tokens + (size_t)r->block - 1) / (size_t)r->block;
     item->first_id = r->n_ids;
@@ -69,8 +77,8 @@ static int bench_requests_read_blocks(bench_requests *r, const line_reader *at, 
     if (status != CLI_OK) return status;
     if (!ids && item->n_ids > 0 && item->n_ids < blocks) item->input_tokens = (int32_t)item->n_ids * r->block;
     else if (item->n_ids < blocks)
-        return cli_fail(CLI_FAILED, "%s:%d: \"hash_ids\" has %zu ids, but %d input tokens need one per %d tokens: %zu", at->path, at->number,
-                        item->n_ids, (int)item->input_tokens, (int)r->block, blocks);
+        return cli_fail(CLI_FAILED, "%s:%d: \"hash_ids\" has %zu ids, but %d input tokens need one per %d tokens: %zu",
+                        at->path, at->number, item->n_ids, (int)item->input_tokens, (int)r->block, blocks);
     return CLI_OK;
 }
 
@@ -84,7 +92,8 @@ static uint64_t session_number(const char *name) {
 
 static int read_object(bench_requests *r, const line_reader *at, const json_t *object) {
     bench_request item = {0};
-    if (!json_is_object(object)) return line_reader_wrong(at, "expected an object {\"input_length\", \"output_length\", \"hash_ids\"}");
+    if (!json_is_object(object))
+        return line_reader_wrong(at, "expected an object {\"input_length\", \"output_length\", \"hash_ids\"}");
     int status = line_reader_read_length(at, object, "input_length", 1, &item.input_tokens);
     if (status == CLI_OK) status = line_reader_read_length(at, object, "output_length", 0, &item.output_tokens);
     if (status == CLI_OK) status = bench_requests_read_blocks(r, at, object, &item);
@@ -98,7 +107,8 @@ static int bench_requests_read_line(bench_requests *r, const line_reader *at, co
     json_error_t error;
     if (strspn(line, " \t\r") >= n) return CLI_OK;
     json_t *object = json_loadb(line, n, 0, &error);
-    if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: not JSON: %s", at->path, at->number, error.column, error.text);
+    if (object == NULL)
+        return cli_fail(CLI_FAILED, "%s:%d:%d: not JSON: %s", at->path, at->number, error.column, error.text);
     int status = read_object(r, at, object);
     json_decref(object);
     return status;
@@ -120,7 +130,8 @@ int bench_requests_read(bench_requests *r, const char *path, int32_t block, size
         i += length + 1;
     }
     free(bytes);
-    if (status == CLI_OK && r->n == 0) return cli_fail(CLI_FAILED, "%s: no requests: expected one JSON object per line", path);
+    if (status == CLI_OK && r->n == 0)
+        return cli_fail(CLI_FAILED, "%s: no requests: expected one JSON object per line", path);
     return status;
 }
 

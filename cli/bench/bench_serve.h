@@ -27,7 +27,8 @@ typedef struct bench_serve_options {
     const char *url, *unix_path, *ca_file, *model, *name, *requests, *salt;
     int32_t workload, reuse; /* of the enums above */
     float rate, seconds, speed, ttft_limit, tbt_limit, patience;
-    int32_t count, warm_up, prompt_tokens, max_tokens, shared_tokens, documents, pick, document_tokens, conversations, turns, scale;
+    int32_t count, warm_up, prompt_tokens, max_tokens, shared_tokens, documents, pick, document_tokens, conversations,
+        turns, scale;
     int32_t connections;
     uint64_t seed;
     bool each, json;
@@ -46,7 +47,8 @@ typedef struct bench_ask {
 } bench_ask;
 
 /* words and requests are borrowed. */
-bench_workload *bench_workload_new(const bench_serve_options *o, const bench_words *words, const bench_requests *requests);
+bench_workload *bench_workload_new(const bench_serve_options *o, const bench_words *words,
+                                   const bench_requests *requests);
 void bench_workload_free(bench_workload *w);
 /* Arrival of the next request, from the load's start; INFINITY: there is none. */
 double bench_workload_due_ms(const bench_workload *w);
@@ -79,7 +81,8 @@ typedef struct bench_tally {
     uint64_t by_status[BENCH_STATUS_MAX], by_failure[BENCH_FAILURES]; /* of failed */
     uint64_t faults;                                                  /* of failed: neither 429 nor 503 */
     char fault[256];                                                  /* the first fault */
-    double start_ms, end_ms;                                          /* cli_now_ms: the load's start, the last answer's end */
+    double start_ms, end_ms;                                          /* cli_now_ms: the load's start, the last answer's
+                                                                         end */
 } bench_tally;
 
 /* Outcome of one request. Times are cli_now_ms; 0: not reached. */
@@ -104,7 +107,8 @@ int bench_tally_report(const bench_tally *t, const bench_serve_options *o, const
 typedef struct bench_clients bench_clients;
 
 /* Borrows all arguments. key: NULL: none. */
-bench_clients *bench_clients_new(const http_target *target, const char *key, const bench_serve_options *o, bench_workload *w, bench_tally *t);
+bench_clients *bench_clients_new(const http_target *target, const char *key, const bench_serve_options *o,
+                                 bench_workload *w, bench_tally *t);
 void bench_clients_free(bench_clients *c);
 /* Sends n requests, one after the other, without counting them. Returns CLI_OK, or CLI_FAILED after its error line if
  * one fails. */

@@ -25,7 +25,8 @@
 #define BURST_CALLS 400 /* exceeds the capacity of the engine and its queue */
 #define UNITS 16        /* of soak_source.unit in a context */
 #define LARGEST_CONTEXT 2048
-#define LATEST_SETTLED 0.75                /* share of the time: after a later settling, the rest is too short to judge */
+#define LATEST_SETTLED 0.75                /* share of the time: after a later settling, the rest is too short to
+                                              judge */
 #define GROWTH_SHARE 0.02                  /* allowed growth of resident memory after it has settled, */
 #define GROWTH_BYTES ((uint64_t)8 << 20)   /* the tokens of 4,096 evicted spans, and as much again */
 #define PROGRAM_BYTES ((uint64_t)48 << 20) /* code, vocabulary, tokens and results of requests, the ghost list */
@@ -53,9 +54,12 @@ static void soak_report(soak *s, double now) {
     int32_t running = d->n_running, waiting = d->n_waiting;
     double states = (double)d->kv_bytes / 1048576;
     pthread_mutex_unlock(&d->lock);
-    fprintf(to, "%6.0f s  %llu requests done, %llu ended early, %llu faults; resident %.1f MiB, KV %.1f MiB; %d running, %d waiting\n",
-            (now - s->start_ms) / 1e3, (unsigned long long)done, (unsigned long long)failed, (unsigned long long)d->faults,
-            (double)bench_process_now().resident_bytes / 1048576, states, (int)running, (int)waiting);
+    fprintf(to,
+            "%6.0f s  %llu requests done, %llu ended early, %llu faults; resident %.1f MiB, KV %.1f MiB; %d running, "
+            "%d waiting\n",
+            (now - s->start_ms) / 1e3, (unsigned long long)done, (unsigned long long)failed,
+            (unsigned long long)d->faults, (double)bench_process_now().resident_bytes / 1048576, states, (int)running,
+            (int)waiting);
     fflush(to);
     s->reported_ms = now;
 }
@@ -73,7 +77,8 @@ static void soak_look(soak *s) {
     rp_store_stats store = {.struct_size = sizeof(store)};
     rp_engine_store_stats(s->driver->loaded->engine, &store);
     if (s->full_ms == INFINITY && (s->disk != NULL ? store.disk_evictions : store.evictions) > 0) s->full_ms = now;
-    uint64_t bytes = bench_process_now().resident_bytes, *most = now <= settled_ms(s) ? &v->first_bytes : &v->later_bytes;
+    uint64_t bytes = bench_process_now().resident_bytes,
+             *most = now <= settled_ms(s) ? &v->first_bytes : &v->later_bytes;
     if (bytes > *most) *most = bytes;
     if (now > settled_ms(s)) bench_disk_watch_settled(s->disk);
     s->looked_ms = now;
@@ -105,7 +110,8 @@ static void check_answer(soak *s, int known, const rp_result *r) {
         return;
     }
     s->session->verdict.checked++;
-    if (r->n_tokens != s->n_answers[known] || memcmp(r->tokens, s->answers[known], (size_t)r->n_tokens * sizeof(int32_t)) != 0)
+    if (r->n_tokens != s->n_answers[known] ||
+        memcmp(r->tokens, s->answers[known], (size_t)r->n_tokens * sizeof(int32_t)) != 0)
         bench_fault(s->driver, "the answer to prompt %d differs from its first answer", known);
 }
 
@@ -119,8 +125,9 @@ static void bench_soak_on_ended(void *user, const bench_call *c, const rp_result
 static void soak_submit(soak *s) {
     soak_draft draft;
     soak_draw(&s->source, &draft);
-    bench_submit(s->driver, &draft.request,
-                 &(bench_place){.kind = draft.kind, .due_ms = cli_now_ms(), .tag = draft.known, .stop_after = draft.stop_after});
+    bench_submit(
+        s->driver, &draft.request,
+        &(bench_place){.kind = draft.kind, .due_ms = cli_now_ms(), .tag = draft.known, .stop_after = draft.stop_after});
     soak_draft_free(&draft);
 }
 
@@ -148,7 +155,8 @@ static void prefill_schema(soak *s) {
 
 static void cancel_one(soak *s) {
     bench_call *c = s->driver->newest;
-    for (uint32_t i = bench_random_below(&s->source.state, 16); i > 0 && c != NULL && c->older != NULL; i--) c = c->older;
+    for (uint32_t i = bench_random_below(&s->source.state, 16); i > 0 && c != NULL && c->older != NULL; i--)
+        c = c->older;
     if (c != NULL && c->tag == 0) rp_job_cancel(c->call);
 }
 
@@ -158,8 +166,10 @@ static void soak_act(soak *s) {
     if (soak_once_in(s, SCHEMA_EVERY)) replace_schema(s);
     if (soak_once_in(s, ENCODE_EVERY)) prefill_schema(s);
     if (soak_once_in(s, CANCEL_EVERY)) cancel_one(s);
-    if (soak_once_in(s, SCHEMA_EVERY)) s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
-    int32_t n = !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* a burst first: it belongs to the baseline */
+    if (soak_once_in(s, SCHEMA_EVERY))
+        s->alive = 1 + (int32_t)bench_random_below(&s->source.state, (uint32_t)s->session->options->parallel);
+    int32_t n =
+        !s->had_burst || soak_once_in(s, BURST_EVERY) ? BURST_CALLS : 1; /* a burst first: it belongs to the baseline */
     s->had_burst = true;
     for (int32_t i = 0; i < n && !cli_interrupted(); i++) soak_submit(s);
     bench_wait_alive(s->driver, s->alive - 1);
@@ -174,8 +184,11 @@ static int open_source(soak *s) {
     rp_model_describe(s->driver->loaded->model, &info);
     int32_t ctx = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
     if (ctx > LARGEST_CONTEXT) ctx = LARGEST_CONTEXT;
-    if (ctx < 8 * UNITS) return cli_fail(CLI_WRONG_USE, "the context has %d tokens, but this load needs %d: raise --ctx", (int)ctx, 8 * UNITS);
-    s->source = (soak_source){.words = s->session->words, .seed = o->seed, .unit = ctx / UNITS, .state = bench_random_stream(o->seed, 0)};
+    if (ctx < 8 * UNITS)
+        return cli_fail(CLI_WRONG_USE, "the context has %d tokens, but this load needs %d: raise --ctx", (int)ctx,
+                        8 * UNITS);
+    s->source = (soak_source){
+        .words = s->session->words, .seed = o->seed, .unit = ctx / UNITS, .state = bench_random_stream(o->seed, 0)};
     return CLI_OK;
 }
 
@@ -194,7 +207,9 @@ int bench_soak(bench_session *session) {
     if (session->options->engine.store != NULL) {
         rp_store_stats store = {.struct_size = sizeof(store)};
         rp_engine_store_stats(d->loaded->engine, &store);
-        if ((status = bench_disk_watch_begin(&s.disk, session->options->engine.store, store.disk_budget_bytes)) != CLI_OK) return status;
+        if ((status = bench_disk_watch_begin(&s.disk, session->options->engine.store, store.disk_budget_bytes)) !=
+            CLI_OK)
+            return status;
     }
     bench_driver_restart(d);
     s.start_ms = s.reported_ms = cli_now_ms();

@@ -133,7 +133,8 @@ static void draw_ends(soak_source *s, soak_draft *out) {
 void soak_draw(soak_source *s, soak_draft *out) {
     static const char *const tenants[] = {"a", "b", "c"};
     *out = (soak_draft){.request = rp_request_defaults()};
-    if (soak_source_once_in(s, 2)) out->request.tenant = tenants[bench_random_below(&s->state, sizeof tenants / sizeof tenants[0])];
+    if (soak_source_once_in(s, 2))
+        out->request.tenant = tenants[bench_random_below(&s->state, sizeof tenants / sizeof tenants[0])];
     draw_prompt(s, out);
     if (out->known == 0) draw_ends(s, out);
     else {

@@ -68,7 +68,9 @@ uint64_t bench_random(uint64_t *state) {
 
 uint32_t bench_random_below(uint64_t *state, uint32_t n) { return (uint32_t)((bench_random(state) >> 32) * n >> 32); }
 
-double bench_random_real(uint64_t *state) { return (double)(bench_random(state) >> 11) / 9007199254740992.0; /* 2^53 */ }
+double bench_random_real(uint64_t *state) {
+    return (double)(bench_random(state) >> 11) / 9007199254740992.0; /* 2^53 */
+}
 
 int32_t bench_random_around(uint64_t *state, int32_t n) {
     int32_t v = n / 2 + (int32_t)bench_random_below(state, (uint32_t)n + 1);

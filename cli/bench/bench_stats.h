@@ -28,7 +28,8 @@ uint64_t bench_random(uint64_t *state);
 uint32_t bench_random_below(uint64_t *state, uint32_t n); /* n > 0 */
 double bench_random_real(uint64_t *state);                /* [0, 1) */
 int32_t bench_random_around(uint64_t *state, int32_t n);  /* from half of n to one and a half times n, at least 1 */
-double bench_random_gap_ms(uint64_t *state, double rate); /* until the next event of a Poisson process; rate per second */
+double bench_random_gap_ms(uint64_t *state,
+                           double rate); /* until the next event of a Poisson process; rate per second */
 /* The state of one of many independent streams. */
 uint64_t bench_random_stream(uint64_t seed, uint64_t stream);
 

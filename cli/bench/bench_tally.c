@@ -9,8 +9,10 @@
 #include "common/json_out.h"
 #include "common/text.h"
 
-static const char *const workload_names[] = {"random", "chat", "retrieval", "trace"};          /* in the order of bench_workload_kind */
-static const char *const failure_names[] = {"no connection", "closed", "silent", "in stream"}; /* in the order of bench_failure */
+static const char *const workload_names[] = {"random", "chat", "retrieval",
+                                             "trace"}; /* in the order of bench_workload_kind */
+static const char *const failure_names[] = {"no connection", "closed", "silent",
+                                            "in stream"}; /* in the order of bench_failure */
 
 /* ---- totals ---- */
 
@@ -47,7 +49,8 @@ void bench_tally_add(bench_tally *t, const bench_outcome *e, const bench_serve_o
     t->prompt_tokens += bench_tally_known(e->prompt_tokens);
     t->cached_tokens += bench_tally_known(e->cached_tokens);
     t->answer_tokens += e->answer_tokens >= 0 ? (uint64_t)e->answer_tokens : e->pieces;
-    t->in_limits += (o->ttft_limit <= 0 || ttft <= (double)o->ttft_limit) && (o->tbt_limit <= 0 || tbt <= (double)o->tbt_limit);
+    t->in_limits +=
+        (o->ttft_limit <= 0 || ttft <= (double)o->ttft_limit) && (o->tbt_limit <= 0 || tbt <= (double)o->tbt_limit);
     bench_histogram_add(&t->ttft_ms, ttft);
     bench_histogram_add(&t->total_ms, e->end_ms - e->due_ms);
     if (tbt > 0) bench_histogram_add(&t->mean_tbt_ms, tbt);
@@ -55,7 +58,9 @@ void bench_tally_add(bench_tally *t, const bench_outcome *e, const bench_serve_o
 
 static double bench_tally_share(uint64_t part, uint64_t all) { return all > 0 ? (double)part / (double)all : 0; }
 
-static double bench_tally_seconds(const bench_tally *t) { return t->end_ms > t->start_ms ? (t->end_ms - t->start_ms) / 1e3 : 1e-3; }
+static double bench_tally_seconds(const bench_tally *t) {
+    return t->end_ms > t->start_ms ? (t->end_ms - t->start_ms) / 1e3 : 1e-3;
+}
 
 static const char *error_name(const bench_outcome *e, char buffer[8]) {
     if (e->is_done) return NULL;
@@ -180,13 +185,15 @@ static int bench_tally_report_text(const bench_tally *t, const bench_serve_optio
     bench_tally_print_row("inter-token latency, mean", &t->mean_tbt_ms);
     bench_tally_print_row("end-to-end latency", &t->total_ms);
     bench_tally_print_row("send delay", &t->lag_ms);
-    printf("\nrequests  %llu sent, %llu answered, %llu failed, %llu waited for a connection; %.1f s\n", (unsigned long long)t->sent,
-           (unsigned long long)t->done, (unsigned long long)t->failed, (unsigned long long)t->waited, s);
-    printf("speed     %.2f answers/s; decode %.1f tokens/s, prompts %.1f tokens/s\n", (double)t->done / s, (double)t->answer_tokens / s,
-           (double)t->prompt_tokens / s);
-    printf("cached    %llu of %llu prompt tokens (%.2f %%)\n", (unsigned long long)t->cached_tokens, (unsigned long long)t->prompt_tokens,
-           100 * bench_tally_share(t->cached_tokens, t->prompt_tokens));
-    printf("goodput   %.2f requests/s, %.1f %% of those sent", (double)t->in_limits / s, 100 * bench_tally_share(t->in_limits, t->sent));
+    printf("\nrequests  %llu sent, %llu answered, %llu failed, %llu waited for a connection; %.1f s\n",
+           (unsigned long long)t->sent, (unsigned long long)t->done, (unsigned long long)t->failed,
+           (unsigned long long)t->waited, s);
+    printf("speed     %.2f answers/s; decode %.1f tokens/s, prompts %.1f tokens/s\n", (double)t->done / s,
+           (double)t->answer_tokens / s, (double)t->prompt_tokens / s);
+    printf("cached    %llu of %llu prompt tokens (%.2f %%)\n", (unsigned long long)t->cached_tokens,
+           (unsigned long long)t->prompt_tokens, 100 * bench_tally_share(t->cached_tokens, t->prompt_tokens));
+    printf("goodput   %.2f requests/s, %.1f %% of those sent", (double)t->in_limits / s,
+           100 * bench_tally_share(t->in_limits, t->sent));
     print_limit("first token", o->ttft_limit);
     print_limit("mean inter-token latency", o->tbt_limit);
     putchar('\n');
@@ -197,7 +204,9 @@ static int bench_tally_report_text(const bench_tally *t, const bench_serve_optio
 int bench_tally_report(const bench_tally *t, const bench_serve_options *o, const http_target *target) {
     int status = o->json ? bench_tally_report_json(t, o, target) : bench_tally_report_text(t, o, target);
     if (status != CLI_OK) return status;
-    if (t->faults > 0) return cli_fail(CLI_FAILED, "%llu requests failed; the first: %s", (unsigned long long)t->faults, t->fault);
-    if (t->done == 0 && t->sent > 0) return cli_fail(CLI_FAILED, "all %llu requests were refused", (unsigned long long)t->sent);
+    if (t->faults > 0)
+        return cli_fail(CLI_FAILED, "%llu requests failed; the first: %s", (unsigned long long)t->faults, t->fault);
+    if (t->done == 0 && t->sent > 0)
+        return cli_fail(CLI_FAILED, "all %llu requests were refused", (unsigned long long)t->sent);
     return CLI_OK;
 }

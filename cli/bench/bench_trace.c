@@ -57,8 +57,10 @@ static double file_us(const bench_trace *t, double us) { return us - t->start_ms
 
 void bench_trace_call(bench_trace *t, uint64_t call, const char *kind) {
     if (t == NULL) return;
-    fprintf(t->file, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%llu,\"name\":\"thread_name\",\"args\":{\"name\":\"%s request %llu\"}}", CALLS,
-            (unsigned long long)call, kind, (unsigned long long)call);
+    fprintf(
+        t->file,
+        ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%llu,\"name\":\"thread_name\",\"args\":{\"name\":\"%s request %llu\"}}",
+        CALLS, (unsigned long long)call, kind, (unsigned long long)call);
 }
 
 void bench_trace_queue(bench_trace *t, uint64_t call, double start_ms, double ms) {
@@ -69,12 +71,14 @@ void bench_trace_queue(bench_trace *t, uint64_t call, double start_ms, double ms
 
 static void write_counters(bench_trace *t, const rp_step *s, const int32_t rows[RP_N_STEP_KINDS], double ts) {
     fprintf(t->file,
-            ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"rows\",\"ts\":%.0f,\"args\":{\"decode\":%d,\"prefill\":%d,\"module\":%d}}", ENGINE, ts,
-            (int)rows[RP_STEP_DECODE], (int)rows[RP_STEP_PREFILL], (int)rows[RP_STEP_MODULE]);
-    fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"calls\",\"ts\":%.0f,\"args\":{\"running\":%d,\"waiting\":%d}}", ENGINE, ts,
-            (int)s->n_running, (int)s->n_waiting);
-    fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"KV bytes\",\"ts\":%.0f,\"args\":{\"bytes\":%llu}}", ENGINE, ts,
-            (unsigned long long)s->kv_bytes);
+            ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"rows\",\"ts\":%.0f,\"args\":{\"decode\":%d,\"prefill\":%d,"
+            "\"module\":%d}}",
+            ENGINE, ts, (int)rows[RP_STEP_DECODE], (int)rows[RP_STEP_PREFILL], (int)rows[RP_STEP_MODULE]);
+    fprintf(t->file,
+            ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"calls\",\"ts\":%.0f,\"args\":{\"running\":%d,\"waiting\":%d}}",
+            ENGINE, ts, (int)s->n_running, (int)s->n_waiting);
+    fprintf(t->file, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"KV bytes\",\"ts\":%.0f,\"args\":{\"bytes\":%llu}}", ENGINE,
+            ts, (unsigned long long)s->kv_bytes);
 }
 
 void bench_trace_step(bench_trace *t, const rp_step *s) {
@@ -83,15 +87,17 @@ void bench_trace_step(bench_trace *t, const rp_step *s) {
     double ts = file_us(t, (double)s->start_us), us = (double)(s->end_us - s->start_us);
     for (int32_t i = 0; i < s->n_parts; i++) rows[s->parts[i].kind] += s->parts[i].n_rows;
     fprintf(t->file,
-            ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"step\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"number\":%llu,\"rows\":%d,"
+            ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"step\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"number\":%"
+            "llu,\"rows\":%d,"
             "\"parts\":%d,\"predicted_us\":%llu,\"actual_us\":%.0f}}",
-            ENGINE, STEPS_TRACK, ts, us, (unsigned long long)s->number, (int)(rows[0] + rows[1] + rows[2] + rows[3]), (int)s->n_parts,
-            (unsigned long long)s->predicted_us, us);
+            ENGINE, STEPS_TRACK, ts, us, (unsigned long long)s->number, (int)(rows[0] + rows[1] + rows[2] + rows[3]),
+            (int)s->n_parts, (unsigned long long)s->predicted_us, us);
     for (int32_t i = 0; i < s->n_parts; i++) {
         const rp_step_part *p = &s->parts[i];
         if (p->job == 0) continue; /* a module that no request waits for: in the counters only */
         fprintf(t->file,
-                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%llu,\"name\":\"%s\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"rows\":%d,\"context\":%d}}",
+                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%llu,\"name\":\"%s\",\"ts\":%.0f,\"dur\":%.0f,\"args\":{\"rows\":%"
+                "d,\"context\":%d}}",
                 CALLS, (unsigned long long)p->job, kind_names[p->kind], ts, us, (int)p->n_rows, (int)p->context_tokens);
     }
     write_counters(t, s, rows, ts);

@@ -47,7 +47,8 @@ void bench_text_add_block(bench_text *t, const bench_words *w, uint64_t number, 
 /* ---- choice of words ---- */
 
 /* Index of the first of n words with an unexpected token; n if there is none; -1 if tokenization failed. */
-static int32_t first_difference(const bench_words *w, const rp_model *model, const char *text, const int32_t *ids, int32_t n) {
+static int32_t first_difference(const bench_words *w, const rp_model *model, const char *text, const int32_t *ids,
+                                int32_t n) {
     int32_t *tokens = NULL, i = 0;
     size_t n_tokens = 0, first = (size_t)w->n_first;
     if (rp_tokenize(model, text, strlen(text), false, true, &tokens, &n_tokens, NULL) != RP_OK) return -1;
@@ -101,7 +102,8 @@ static int32_t count_first(const bench_words *w, const rp_model *model) {
     int32_t least = INT32_MAX, *tokens = NULL;
     for (uint32_t i = 0; i < w->n; i++) {
         size_t n = 0, skip = w->bare_start ? 1 : 0;
-        if (rp_tokenize(model, w->bytes[i] + skip, w->sizes[i] - skip, false, true, &tokens, &n, NULL) != RP_OK) continue;
+        if (rp_tokenize(model, w->bytes[i] + skip, w->sizes[i] - skip, false, true, &tokens, &n, NULL) != RP_OK)
+            continue;
         rp_free(tokens);
         if (n > 0 && (int32_t)n - 1 < least) least = (int32_t)n - 1;
     }
@@ -160,7 +162,10 @@ int bench_words_open(bench_words *w, const rp_model *model) {
         choose_words(w, model, letters);
         if (check_words(w, model)) return CLI_OK;
     }
-    return cli_fail(CLI_FAILED, "the vocabulary has fewer than %d words or letters that are one token each in every context: give a text model", LEAST_WORDS);
+    return cli_fail(
+        CLI_FAILED,
+        "the vocabulary has fewer than %d words or letters that are one token each in every context: give a text model",
+        LEAST_WORDS);
 }
 
 void bench_words_common(bench_words *w) {

@@ -113,7 +113,8 @@ static json_t *bench_workload_part(json_t *text) {
 /* A number always gives the same text; an empty line ends it. */
 static json_t *bench_workload_document(const bench_workload *w, uint32_t number) {
     bench_text t = {0};
-    bench_text_add_block(&t, w->words, bench_random_stream(w->options->seed, DOCUMENTS + (uint64_t)number), w->options->document_tokens);
+    bench_text_add_block(&t, w->words, bench_random_stream(w->options->seed, DOCUMENTS + (uint64_t)number),
+                         w->options->document_tokens);
     size_t skip = t.bytes[0] == ' ';
     char *text = cli_alloc(t.n_bytes + 3);
     memcpy(text, t.bytes + skip, t.n_bytes - skip);
@@ -159,10 +160,12 @@ static json_t *retrieval_messages(bench_workload *w) {
     uint32_t numbers[MAX_PICK];
     json_t *messages = json_array(), *parts = json_array();
     bench_workload_choose(w, numbers, o->pick, o->documents);
-    for (int32_t i = 0; i < o->pick; i++) cli_json_append(parts, bench_workload_part(bench_workload_document(w, numbers[i])));
+    for (int32_t i = 0; i < o->pick; i++)
+        cli_json_append(parts, bench_workload_part(bench_workload_document(w, numbers[i])));
     cli_json_append(parts, bench_workload_part(new_words(w)));
     cli_json_append(messages, system_message(w));
-    cli_json_append(messages, bench_workload_message("user", o->reuse == BENCH_REUSE_PREFIX ? bench_workload_joined(parts) : parts));
+    cli_json_append(messages, bench_workload_message(
+                                  "user", o->reuse == BENCH_REUSE_PREFIX ? bench_workload_joined(parts) : parts));
     return messages;
 }
 
@@ -231,8 +234,10 @@ static void make_body(const bench_workload *w, bench_ask *ask, json_t *messages,
 
 static void make_ask(bench_workload *w, bench_ask *ask) {
     const bench_serve_options *o = w->options;
-    const bench_request *q = o->workload == BENCH_TRACE ? &w->requests->items[(size_t)w->n_asked % w->requests->n] : NULL;
-    int32_t n = q != NULL ? bench_request_scaled(q->output_tokens, o->scale) : bench_random_around(&w->lengths, o->max_tokens);
+    const bench_request *q =
+        o->workload == BENCH_TRACE ? &w->requests->items[(size_t)w->n_asked % w->requests->n] : NULL;
+    int32_t n =
+        q != NULL ? bench_request_scaled(q->output_tokens, o->scale) : bench_random_around(&w->lengths, o->max_tokens);
     switch ((bench_workload_kind)o->workload) {
     case BENCH_RANDOM: make_body(w, ask, random_messages(w), n); break;
     case BENCH_CHAT: make_body(w, ask, chat_messages(w, ask), n); break;
@@ -243,7 +248,8 @@ static void make_ask(bench_workload *w, bench_ask *ask) {
 
 static double trace_due_ms(const bench_workload *w, int64_t i) {
     const bench_request *all = w->requests->items;
-    return (size_t)i < w->requests->n ? (all[i].timestamp_ms - all[0].timestamp_ms) / (double)w->options->speed : INFINITY;
+    return (size_t)i < w->requests->n ? (all[i].timestamp_ms - all[0].timestamp_ms) / (double)w->options->speed
+                                      : INFINITY;
 }
 
 bench_ask bench_workload_next(bench_workload *w) {
@@ -263,7 +269,8 @@ bench_ask bench_workload_warm_up(bench_workload *w) {
 
 double bench_workload_due_ms(const bench_workload *w) {
     const bench_serve_options *o = w->options;
-    bool is_over = (o->count > 0 && w->n_asked >= o->count) || (o->seconds > 0 && w->due_ms >= (double)o->seconds * 1e3);
+    bool is_over =
+        (o->count > 0 && w->n_asked >= o->count) || (o->seconds > 0 && w->due_ms >= (double)o->seconds * 1e3);
     return is_over ? INFINITY : w->due_ms;
 }
 
@@ -276,7 +283,8 @@ static uint64_t salt_number(const char *salt) {
     return h;
 }
 
-bench_workload *bench_workload_new(const bench_serve_options *o, const bench_words *words, const bench_requests *requests) {
+bench_workload *bench_workload_new(const bench_serve_options *o, const bench_words *words,
+                                   const bench_requests *requests) {
     bench_workload *w = cli_alloc(sizeof *w);
     *w = (bench_workload){.options = o, .words = words, .requests = requests, .salt = salt_number(o->salt)};
     w->arrivals = bench_random_stream(o->seed, ARRIVALS);

@@ -133,7 +133,11 @@ static const cli_option options[] = {
         .max = 65536,
         .help = "number of concurrent requests: replay, soak (1; soak: 24)",
     },
-    {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of arrivals, lengths and words (0)"},
+    {.name = "seed",
+     .kind = CLI_U64,
+     .value = "N",
+     .offset = AT(seed),
+     .help = "random seed of arrivals, lengths and words (0)"},
     {
         .name = "goal",
         .kind = CLI_REAL,
@@ -141,7 +145,8 @@ static const cli_option options[] = {
         .offset = AT(goal_ms),
         .min = 0,
         .max = (double)INFINITY,
-        .help = "inter-token latency goal beside long prompts; inf: whole prefill chunks; 0: 1.75 times the latency without them (0)",
+        .help = "inter-token latency goal beside long prompts; inf: whole prefill chunks; 0: 1.75 times the latency "
+                "without them (0)",
     },
     {
         .name = "sequences",
@@ -161,7 +166,10 @@ static const cli_option options[] = {
         .offset = AT(trace),
         .help = "write a timeline of the run as a Chrome trace, for ui.perfetto.dev",
     },
-    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON; with replay, one line per request before it"},
+    {.name = "json",
+     .kind = CLI_FLAG,
+     .offset = AT(json),
+     .help = "print JSON; with replay, one line per request before it"},
     {.name = NULL},
 };
 #undef AT
@@ -174,8 +182,9 @@ const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "load test: time to first token, inter-token latency, throughput, memory",
     .synopsis = "(-m MODEL [--load poisson|replay|soak] | serve [--url URL]) [OPTIONS]",
-    .notes = "Ctrl-C ends the load and reports the results so far.\n"
-             "exit status: 0 success, 1 failure (of requests, or memory grew), 2 usage error, 130 interrupted (Ctrl-C)\n",
+    .notes =
+        "Ctrl-C ends the load and reports the results so far.\n"
+        "exit status: 0 success, 1 failure (of requests, or memory grew), 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = bench_main,
     .parts = parts,
@@ -197,11 +206,14 @@ static int bench_check_context(const bench_options *o, const rp_model *model) {
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(model, &info);
     int32_t room = o->engine.ctx > 0 ? o->engine.ctx : info.n_ctx_train;
-    int64_t longest = (o->long_every > 0 && o->long_tokens > o->prompt_tokens * 3 / 2 ? o->long_tokens : o->prompt_tokens * 3 / 2);
+    int64_t longest =
+        (o->long_every > 0 && o->long_tokens > o->prompt_tokens * 3 / 2 ? o->long_tokens : o->prompt_tokens * 3 / 2);
     longest += (int64_t)o->shared_tokens + o->max_tokens * 3 / 2 + 1;
     if (o->load != BENCH_POISSON || longest <= room) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE, "prompts and answers take up to %lld tokens, but the context has %d: give --ctx %lld, or fewer tokens",
-                    (long long)longest, (int)room, (long long)longest);
+    return cli_fail(
+        CLI_WRONG_USE,
+        "prompts and answers take up to %lld tokens, but the context has %d: give --ctx %lld, or fewer tokens",
+        (long long)longest, (int)room, (long long)longest);
 }
 
 static int bench_drive(bench_session *s) {
@@ -241,7 +253,9 @@ static int run_session(bench_session *s, cli_loaded *loaded) {
 static int bench_with(const bench_options *o) {
     cli_loaded loaded = {0};
     bench_session s = {.options = o, .driver = cli_alloc(sizeof *s.driver)};
-    int status = o->requests != NULL ? bench_requests_read(&s.requests, o->requests, BENCH_REQUEST_BLOCK, (size_t)o->count) : CLI_OK;
+    int status = o->requests != NULL
+                     ? bench_requests_read(&s.requests, o->requests, BENCH_REQUEST_BLOCK, (size_t)o->count)
+                     : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o->model, NULL);
     if (status == CLI_OK) status = bench_check_context(o, loaded.model);
     if (status == CLI_OK) status = run_session(&s, &loaded);

@@ -19,7 +19,8 @@ enum { NAME_CELLS = 28,
 static void print_figures(const char *name, const rp_audit_figures *f) {
     double percent = f->samples > 0 ? 100.0 * (double)f->agreed / (double)f->samples : 0;
     cli_print_fit(stdout, name, NAME_CELLS, NAME_CELLS);
-    printf(" %8llu %8.1f %% %8.3f %8.3f %9.3f", (unsigned long long)f->samples, percent, f->mean_kl, f->max_kl, f->mean_distance);
+    printf(" %8llu %8.1f %% %8.3f %8.3f %9.3f", (unsigned long long)f->samples, percent, f->mean_kl, f->max_kl,
+           f->mean_distance);
 }
 
 /* The pair of a schema with the largest excess after `after` (NULL: of all); NULL: no pair adds any divergence. */
@@ -28,7 +29,8 @@ static const rp_audit_pair *next_pair(const rp_audit *a, size_t schema, const rp
     for (size_t i = 0; i < a->n_pairs; i++) {
         const rp_audit_pair *p = &a->pairs[i];
         if (p->schema != schema || p->excess_kl < LEAST_EXCESS) continue;
-        if (after != NULL && (p->excess_kl > after->excess_kl || (p->excess_kl == after->excess_kl && p <= after))) continue;
+        if (after != NULL && (p->excess_kl > after->excess_kl || (p->excess_kl == after->excess_kl && p <= after)))
+            continue;
         if (next == NULL || p->excess_kl > next->excess_kl) next = p;
     }
     return next;
@@ -51,7 +53,8 @@ static void print_format(const rp_audit *a, size_t schema) {
         const rp_audit_format *f = &a->formats[i];
         char name[64];
         if (f->schema != schema) continue;
-        snprintf(name, sizeof name, schema == RP_AUDIT_TEXT ? "text in %s, from f16" : "  modules in %s, from f16", f->format);
+        snprintf(name, sizeof name, schema == RP_AUDIT_TEXT ? "text in %s, from f16" : "  modules in %s, from f16",
+                 f->format);
         print_figures(name, &f->figures);
         puts(f->falls_back ? "   replaced by f16" : f->exceeds ? "   divergence above the limit"
                                                                : "");
@@ -59,8 +62,8 @@ static void print_format(const rp_audit *a, size_t schema) {
 }
 
 void cache_audit_print(const rp_audit *a, const char *model) {
-    printf("\naudited %llu of %llu sampled requests, model %.16s\n", (unsigned long long)a->audited, (unsigned long long)a->sampled,
-           model);
+    printf("\naudited %llu of %llu sampled requests, model %.16s\n", (unsigned long long)a->audited,
+           (unsigned long long)a->sampled, model);
     if (a->n_schemas == 0 && a->n_formats == 0) return;
     cli_print_fit(stdout, "SCHEMA, its worst pairs", NAME_CELLS, NAME_CELLS);
     printf(" %8s %10s %8s %8s %9s\n", "SAMPLES", "AGREED", "KL", "MAX KL", "DISTANCE");

@@ -15,10 +15,13 @@ typedef struct change_options {
     cache_select_args select;
 } change_options;
 
-static const cli_option select_table[] = {CACHE_SELECT_ROWS(change_options, select), CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
+static const cli_option select_table[] = {
+    CACHE_SELECT_ROWS(change_options, select), CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
 static const cli_option plain_table[] = {CACHE_STORE_ROWS(change_options, store), {.name = NULL}};
 
-#define NOTES "Several selections together select the records that match all of them. Refused while an engine has the store open.\n"
+#define NOTES \
+    "Several selections together select the records that match all of them. Refused while an engine has the store " \
+    "open.\n"
 
 static int rm_main(int argc, char **argv);
 static int pin_main(int argc, char **argv);
@@ -73,7 +76,8 @@ const cli_command cli_cache_rebuild = {
 };
 
 /* Parses the arguments and opens the store for writing. *done: the command ends here. */
-static int cache_change_begin(const cli_command *command, int argc, char **argv, change_options *o, rp_store **cache, bool *done) {
+static int cache_change_begin(const cli_command *command, int argc, char **argv, change_options *o, rp_store **cache,
+                              bool *done) {
     cli_parsed parsed = cli_options_parse(command, argc, argv, o);
     *done = true;
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
@@ -89,7 +93,9 @@ static int cache_change_begin(const cli_command *command, int argc, char **argv,
 /* Warns after removals on a full disk. */
 static void cache_change_print_unwritten(bool index_unwritten) {
     if (index_unwritten)
-        fputs("note: the disk is full: the index keeps the rows of removed records until the store is opened with free disk space\n", stderr);
+        fputs("note: the disk is full: the index keeps the rows of removed records until the store is opened with free "
+              "disk space\n",
+              stderr);
 }
 
 /* "removed cities/plan: 2 records, 1.0 MiB" for each name, then the total. */
@@ -104,7 +110,8 @@ static int cache_change_print(const char *did, rp_store_listing *l) {
         cli_print_safe(stdout, r->name, strlen(r->name));
         printf(": %s, %s\n", cache_count_text(r->records, "record", records), cache_bytes_text(r->bytes, size));
     }
-    if (rows.n != 1) printf("%s %s, %s\n", did, cache_count_text(l->n_entries, "record", records), cache_bytes_text(bytes, size));
+    if (rows.n != 1)
+        printf("%s %s, %s\n", did, cache_count_text(l->n_entries, "record", records), cache_bytes_text(bytes, size));
     cache_change_print_unwritten(l->index_unwritten);
     free(rows.items);
     rp_store_listing_free(l);
@@ -120,7 +127,8 @@ static int rm_main(int argc, char **argv) {
     int status = cache_change_begin(&cli_cache_rm, argc, argv, &o, &cache, &done);
     if (done) return status;
     rp_store_selection selection = cache_selection(&o.select);
-    status = rp_store_remove(cache, &selection, &l, &err) == RP_OK ? cache_change_print("removed", l) : cache_store_fail(&err);
+    status = rp_store_remove(cache, &selection, &l, &err) == RP_OK ? cache_change_print("removed", l)
+                                                                   : cache_store_fail(&err);
     rp_store_close(cache);
     return status;
 }
@@ -134,7 +142,9 @@ static int set_pins(const cli_command *command, int argc, char **argv, bool pinn
     int status = cache_change_begin(command, argc, argv, &o, &cache, &done);
     if (done) return status;
     rp_store_selection selection = cache_selection(&o.select);
-    status = rp_store_pin(cache, &selection, pinned, &l, &err) == RP_OK ? cache_change_print(pinned ? "pinned" : "unpinned", l) : cache_store_fail(&err);
+    status = rp_store_pin(cache, &selection, pinned, &l, &err) == RP_OK
+                 ? cache_change_print(pinned ? "pinned" : "unpinned", l)
+                 : cache_store_fail(&err);
     rp_store_close(cache);
     return status;
 }
@@ -154,8 +164,8 @@ static void cache_change_print_line(uint64_t n, const char *what, uint64_t bytes
 
 static int cache_cleaning_print_rest(const rp_store_cleaning *c) {
     char records[CACHE_TEXT_BYTES], size[CACHE_TEXT_BYTES], index[CACHE_TEXT_BYTES];
-    printf("the store has %s, %s; its index %s\n", cache_count_text(c->records, "record", records), cache_bytes_text(c->bytes, size),
-           cache_bytes_text(c->index_bytes, index));
+    printf("the store has %s, %s; its index %s\n", cache_count_text(c->records, "record", records),
+           cache_bytes_text(c->bytes, size), cache_bytes_text(c->index_bytes, index));
     return cli_finish_output();
 }
 
@@ -171,9 +181,12 @@ static int cache_cleaning_print_gc(const rp_store_cleaning *c, const char *store
     cache_change_print_unwritten(c->index_unwritten);
     const char *weights = cli_weights_dir(store);
     uint64_t n_weights = 0, weights_bytes = 0;
-    if (weights != NULL) (void)rp_weights_clean(weights, &n_weights, &weights_bytes, NULL); /* best effort: 'cache weights --gc' reports */
+    if (weights != NULL)
+        (void)rp_weights_clean(weights, &n_weights, &weights_bytes,
+                               NULL); /* best effort: 'cache weights --gc' reports */
     cache_change_print_line(n_weights, "file of repacked weights", weights_bytes);
-    printf("freed %s\n", cache_bytes_text(c->leftover_bytes + c->bad_bytes + c->expired_bytes + index + weights_bytes, size));
+    printf("freed %s\n",
+           cache_bytes_text(c->leftover_bytes + c->bad_bytes + c->expired_bytes + index + weights_bytes, size));
     return cache_cleaning_print_rest(c);
 }
 
@@ -185,7 +198,8 @@ static int gc_main(int argc, char **argv) {
     bool done;
     int status = cache_change_begin(&cli_cache_gc, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_store_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c, o.store.store) : cache_store_fail(&err);
+    status = rp_store_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c, o.store.store)
+                                                               : cache_store_fail(&err);
     rp_store_close(cache);
     return status;
 }
@@ -193,7 +207,9 @@ static int gc_main(int argc, char **argv) {
 static int cache_cleaning_print_rebuild(const rp_store_cleaning *c) {
     char records[CACHE_TEXT_BYTES];
     printf("entered %s\n", cache_count_text(c->rows_entered, "record", records));
-    if (c->records > c->rows_entered) printf("%s not readable here: another key or version\n", cache_count_text(c->records - c->rows_entered, "record", records));
+    if (c->records > c->rows_entered)
+        printf("%s not readable here: another key or version\n",
+               cache_count_text(c->records - c->rows_entered, "record", records));
     cache_change_print_line(c->set_aside, "damaged record set aside", 0);
     return cache_cleaning_print_rest(c);
 }
@@ -206,7 +222,8 @@ static int rebuild_main(int argc, char **argv) {
     bool done;
     int status = cache_change_begin(&cli_cache_rebuild, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_store_rebuild(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_rebuild(&c) : cache_store_fail(&err);
+    status = rp_store_rebuild(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_rebuild(&c)
+                                                                    : cache_store_fail(&err);
     rp_store_close(cache);
     return status;
 }

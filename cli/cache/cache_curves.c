@@ -68,7 +68,8 @@ static void draw_grid(const plot *p, double step) {
 
 /* Omits a name that would overlap the previous one. */
 static void draw_sizes(const plot *p) {
-    static const svg_text_style name = {SVG_INK, "middle", SVG_LABEL_PX + 1, false}, soft = {SVG_SOFT, "middle", SVG_LABEL_PX - 1, false};
+    static const svg_text_style name = {SVG_INK, "middle", SVG_LABEL_PX + 1, false},
+                                soft = {SVG_SOFT, "middle", SVG_LABEL_PX - 1, false};
     double last = -LABEL_PX;
     for (size_t i = 0; i < p->c->n_sizes; i++) {
         const cache_size *s = &p->c->sizes[i];
@@ -90,7 +91,8 @@ static void draw_curves(const plot *p) {
     for (int k = RP_N_POLICIES; k-- > 0;) {
         svg_point points[CACHE_MAX_SIZES];
         for (size_t i = 0; i < p->c->n_sizes; i++)
-            points[i] = (svg_point){plot_x_of(p, i), plot_y_of(p, cache_saved_percent(&p->c->sizes[i].cells[order[k]]))};
+            points[i] =
+                (svg_point){plot_x_of(p, i), plot_y_of(p, cache_saved_percent(&p->c->sizes[i].cells[order[k]]))};
         svg_curve(p->to, k, points, p->c->n_sizes);
     }
 }
@@ -102,10 +104,11 @@ static const char *file_name(const char *path) {
 
 void cache_curves_draw(FILE *to, const cache_curves *c) {
     double most = most_percent(c), step = cache_curves_grid_step(most), x = SVG_MARGIN;
-    plot p = {to, c, log2((double)c->sizes[0].blocks), log2((double)c->sizes[c->n_sizes - 1].blocks), step * ceil(most / step)};
+    plot p = {to, c, log2((double)c->sizes[0].blocks), log2((double)c->sizes[c->n_sizes - 1].blocks),
+              step * ceil(most / step)};
     char subtitle[512];
-    snprintf(subtitle, sizeof subtitle, "%.200s \xC2\xB7 %zu requests \xC2\xB7 working set: %zu blocks of %d tokens", file_name(c->trace),
-             c->n_requests, c->n_blocks, (int)c->block_tokens);
+    snprintf(subtitle, sizeof subtitle, "%.200s \xC2\xB7 %zu requests \xC2\xB7 working set: %zu blocks of %d tokens",
+             file_name(c->trace), c->n_requests, c->n_blocks, (int)c->block_tokens);
     svg_begin(to, BOTTOM + 80, "Saved compute by cache size", subtitle);
     for (int k = 0; k < RP_N_POLICIES; k++) x = svg_curve_legend(to, x, k, rp_policy_name(order[k]));
     draw_grid(&p, step);

@@ -27,12 +27,26 @@ static const char *const orders[] = {"name", "size", "use", NULL}; /* in the ord
 
 #define AT(field) offsetof(ls_options, field)
 static const cli_option ls_table[] = {
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(select.name), .positional = true, .help = "list this module with its members, or this schema; default: everything"},
+    {.name = "name",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(select.name),
+     .positional = true,
+     .help = "list this module with its members, or this schema; default: everything"},
     CACHE_STORE_ROWS(ls_options, store),
-    {.name = "model", .kind = CLI_TEXT, .value = "DIGITS", .offset = AT(select.model), .help = "list one model, by fingerprint prefix of at least 4 digits"},
+    {.name = "model",
+     .kind = CLI_TEXT,
+     .value = "DIGITS",
+     .offset = AT(select.model),
+     .help = "list one model, by fingerprint prefix of at least 4 digits"},
     {.name = "expired", .kind = CLI_FLAG, .offset = AT(select.expired), .help = "list expired records only"},
     {.name = "all", .kind = CLI_FLAG, .offset = AT(all), .help = "list every record with its key"},
-    {.name = "sort", .kind = CLI_CHOICE, .value = "name|size|use", .offset = AT(order), .choices = orders, .help = "sort order: by name, by size (largest first), by last use (latest first) (name)"},
+    {.name = "sort",
+     .kind = CLI_CHOICE,
+     .value = "name|size|use",
+     .offset = AT(order),
+     .choices = orders,
+     .help = "sort order: by name, by size (largest first), by last use (latest first) (name)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
@@ -44,9 +58,11 @@ const cli_command cli_cache_ls = {
     .name = "cache ls",
     .summary = "list the modules, prompts and answers in a store",
     .synopsis = "--store DIR [NAME] [--all] [--sort name|size|use] [--json]",
-    .notes = "Works while an engine has the store open. TTL: remaining time to live of a module. USES of a module: uses of its most used record.\n"
-             "KV: format of keys and values. Records are grouped by model: an engine uses only those of its own model.\n"
-             "Prompts and answers have no names and share one row; the reduced KV of a module has a row of its own.\n",
+    .notes =
+        "Works while an engine has the store open. TTL: remaining time to live of a module. USES of a module: uses of "
+        "its most used record.\n"
+        "KV: format of keys and values. Records are grouped by model: an engine uses only those of its own model.\n"
+        "Prompts and answers have no names and share one row; the reduced KV of a module has a row of its own.\n",
     .options = ls_table,
     .main = ls_main,
 };
@@ -103,7 +119,8 @@ static void cache_row_print_row(const cache_row *r, int cells, int64_t now) {
     cli_print_fit(stdout, row_title(r, title), cells, cells);
     if (r->key != NULL) printf(" %.*s", KEY_SHOWN, r->key);
     printf(" %8llu %10s %-5s %4s %5llu %8s %7s %s\n", (unsigned long long)r->tokens, cache_bytes_text(r->bytes, size),
-           r->kv_format[0] != '\0' ? r->kv_format : "-", "disk", (unsigned long long)r->uses, used_text(r, now, used), ttl_text(r, now, ttl), pin_text(r));
+           r->kv_format[0] != '\0' ? r->kv_format : "-", "disk", (unsigned long long)r->uses, used_text(r, now, used),
+           ttl_text(r, now, ttl), pin_text(r));
 }
 
 typedef struct totals {
@@ -167,7 +184,8 @@ static json_t *row_object(const cache_row *r, int64_t now) {
     cli_json_set(o, "uses", json_integer((json_int_t)r->uses));
     cli_json_set(o, "last_use", json_integer(r->last_use));
     cli_json_set(o, "expires", json_integer(r->expires));
-    cli_json_set(o, "ttl_seconds", r->expires == 0 ? json_null() : json_integer(r->expires > now ? r->expires - now : 0));
+    cli_json_set(o, "ttl_seconds",
+                 r->expires == 0 ? json_null() : json_integer(r->expires > now ? r->expires - now : 0));
     cli_json_set(o, "pinned", json_integer((json_int_t)r->pinned));
     return o;
 }
@@ -262,12 +280,13 @@ static void print_models(const cache_rows *rows) {
         if (model != NULL && strcmp(model, rows->items[i].model) == 0) continue;
         model = rows->items[i].model;
         totals t = cache_rows_sum_rows(rows, model);
-        printf("model %-16.16s %8llu %12s   %llu tokens\n", model[0] != '\0' ? model : "unknown", (unsigned long long)t.records,
-               cache_bytes_text(t.bytes, size), (unsigned long long)t.tokens);
+        printf("model %-16.16s %8llu %12s   %llu tokens\n", model[0] != '\0' ? model : "unknown",
+               (unsigned long long)t.records, cache_bytes_text(t.bytes, size), (unsigned long long)t.tokens);
     }
 }
 
-/* The records of each KV format: fn is called with its name and totals, in the order of their first records. rows: one per record */
+/* The records of each KV format: fn is called with its name and totals, in the order of their first records. rows: one
+   per record */
 typedef void (*format_fn)(void *user, const char *format, const totals *t);
 
 static void each_format(const cache_rows *rows, format_fn fn, void *user) {
@@ -290,8 +309,8 @@ static void each_format(const cache_rows *rows, format_fn fn, void *user) {
 static void print_format(void *user, const char *format, const totals *t) {
     char size[CACHE_TEXT_BYTES];
     (void)user;
-    printf("KV %-19s %8llu %12s   %llu tokens\n", format, (unsigned long long)t->records, cache_bytes_text(t->bytes, size),
-           (unsigned long long)t->tokens);
+    printf("KV %-19s %8llu %12s   %llu tokens\n", format, (unsigned long long)t->records,
+           cache_bytes_text(t->bytes, size), (unsigned long long)t->tokens);
 }
 
 static void append_format(void *user, const char *format, const totals *t) {
@@ -345,8 +364,10 @@ static void print_stats(const stat_options *o, const rp_store_usage *s, const ca
     cache_list_print_line("pinned", s->pinned, s->pinned_bytes, "");
     cache_list_print_line("expired", s->expired, s->expired_bytes, "'reprise cache gc' removes them");
     cache_list_print_line("set aside in bad/", s->bad, s->bad_bytes, "'reprise cache gc' removes them");
-    cache_list_print_line("leftovers", s->leftovers, s->leftover_bytes, s->owner != 0 ? "" : "'reprise cache gc' removes them");
-    cache_list_print_line("foreign files", s->foreign, s->foreign_bytes, "not part of the store: ignored, not in the total");
+    cache_list_print_line("leftovers", s->leftovers, s->leftover_bytes,
+                          s->owner != 0 ? "" : "'reprise cache gc' removes them");
+    cache_list_print_line("foreign files", s->foreign, s->foreign_bytes,
+                          "not part of the store: ignored, not in the total");
     print_flaws(s);
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
     printf("%-22s %8s %12s\n", "total", "", cache_bytes_text(s->total_bytes, size));
@@ -375,13 +396,43 @@ static json_t *models_array(const cache_rows *rows) {
     return list;
 }
 
-static int print_stats_json(const stat_options *o, const rp_store_usage *s, const cache_rows *rows, const stat_audit *a) {
+static int print_stats_json(const stat_options *o, const rp_store_usage *s, const cache_rows *rows,
+                            const stat_audit *a) {
     json_t *object = json_object();
     const stat_weights w = stat_count_weights(o->store.store);
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"records", s->records}, {"record_bytes", s->record_bytes}, {"modules", s->modules}, {"module_bytes", s->module_bytes}, {"reduced", s->reduced}, {"reduced_bytes", s->reduced_bytes}, {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"states", s->states}, {"state_bytes", s->state_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted}, {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired}, {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers}, {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row}, {"without_file", s->without_file}, {"index_bytes", s->index_bytes}, {"total_bytes", s->total_bytes}, {"weights_files", w.n}, {"weights_bytes", w.bytes}};
+    } numbers[] = {{"records", s->records},
+                   {"record_bytes", s->record_bytes},
+                   {"modules", s->modules},
+                   {"module_bytes", s->module_bytes},
+                   {"reduced", s->reduced},
+                   {"reduced_bytes", s->reduced_bytes},
+                   {"texts", s->texts},
+                   {"text_bytes", s->text_bytes},
+                   {"states", s->states},
+                   {"state_bytes", s->state_bytes},
+                   {"tokens", s->tokens},
+                   {"encrypted", s->encrypted},
+                   {"unreadable", s->unreadable},
+                   {"pinned", s->pinned},
+                   {"pinned_bytes", s->pinned_bytes},
+                   {"expired", s->expired},
+                   {"expired_bytes", s->expired_bytes},
+                   {"bad", s->bad},
+                   {"bad_bytes", s->bad_bytes},
+                   {"leftovers", s->leftovers},
+                   {"leftover_bytes", s->leftover_bytes},
+                   {"foreign", s->foreign},
+                   {"foreign_bytes", s->foreign_bytes},
+                   {"damaged", s->broken},
+                   {"without_row", s->without_row},
+                   {"without_file", s->without_file},
+                   {"index_bytes", s->index_bytes},
+                   {"total_bytes", s->total_bytes},
+                   {"weights_files", w.n},
+                   {"weights_bytes", w.bytes}};
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "owner", json_integer(s->owner));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -399,7 +450,8 @@ static int show_stats(const stat_options *o, rp_store *cache) {
     rp_store_listing *l = NULL;
     rp_error err;
     stat_audit a = {NULL, ""};
-    if (rp_store_get_usage(cache, &s, &err) != RP_OK || rp_store_read_audit(cache, &a.report, a.model, &err) != RP_OK) return cache_store_fail(&err);
+    if (rp_store_get_usage(cache, &s, &err) != RP_OK || rp_store_read_audit(cache, &a.report, a.model, &err) != RP_OK)
+        return cache_store_fail(&err);
     if (rp_store_list(cache, NULL, NULL, &l, &err) != RP_OK) {
         rp_audit_free(a.report);
         return cache_store_fail(&err);

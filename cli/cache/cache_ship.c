@@ -68,8 +68,10 @@ const cli_command cli_cache_import = {
     .name = "cache import",
     .summary = "import a module's KV from an exported file",
     .synopsis = "--store DIR FILE",
-    .notes = "The whole file is checked first. The store's folder is created if it does not exist; with a key, records are encrypted.\n"
-             "Checksums do not prove that the KV is right: import only from sources that you would trust with a model.\n",
+    .notes =
+        "The whole file is checked first. The store's folder is created if it does not exist; with a key, records are "
+        "encrypted.\n"
+        "Checksums do not prove that the KV is right: import only from sources that you would trust with a model.\n",
     .options = import_table,
     .main = import_main,
 };

@@ -34,14 +34,16 @@ static const cli_option options[] = {
         .offset = AT(trace),
         .required = true,
         .positional = true,
-        .help = "trace: JSON lines with input_length, output_length, hash_ids (Mooncake traces) or hash_ranges, session; -: standard input",
+        .help = "trace: JSON lines with input_length, output_length, hash_ids (Mooncake traces) or hash_ranges, "
+                "session; -: standard input",
     },
     {
         .name = "sizes",
         .kind = CLI_TEXT,
         .value = "LIST",
         .offset = AT(sizes),
-        .help = "cache sizes, separated by commas: fractions of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")",
+        .help =
+            "cache sizes, separated by commas: fractions of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")",
     },
     {
         .name = "count",
@@ -75,7 +77,8 @@ static const cli_option options[] = {
         .kind = CLI_TEXT,
         .value = "WHAT",
         .offset = AT(sessions),
-        .help = "what Reprise's policy knows of sessions: known, ignored, or ended: also which request is the last of its session (known)",
+        .help = "what Reprise's policy knows of sessions: known, ignored, or ended: also which request is the last of "
+                "its session (known)",
     },
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw the curves into this SVG file"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
@@ -90,7 +93,8 @@ const cli_command cli_cache_simulate = {
     .summary = "replay a trace against several cache sizes and eviction policies",
     .synopsis = "TRACE [--sizes LIST] [--svg FILE] [--json]",
     .notes = "The table shows saved compute, in percent of the compute of all prompts.\n"
-             "A block is a hit only if all blocks before it are hits. Answers are not cached: traces do not identify them.\n",
+             "A block is a hit only if all blocks before it are hits. Answers are not cached: traces do not identify "
+             "them.\n",
     .options = options,
     .main = simulate_main,
 };
@@ -98,7 +102,8 @@ const cli_command cli_cache_simulate = {
 /* ---- Sizes ---- */
 
 static int wrong_size(const char *text, size_t n) {
-    return cli_fail(CLI_WRONG_USE, "--sizes '%.*s': give fractions of the working set, as 1/2, or blocks, as 5000", (int)n, text);
+    return cli_fail(CLI_WRONG_USE, "--sizes '%.*s': give fractions of the working set, as 1/2, or blocks, as 5000",
+                    (int)n, text);
 }
 
 /* Parses n characters: A/B with A <= B, or a number of blocks. */
@@ -112,7 +117,8 @@ static int cache_curves_read_size(cache_curves *c, const char *text, size_t n) {
     unsigned long long parts = strtoull(size->text, &end, 10), whole = 1;
     bool is_part = *end == '/' && end[1] >= '1' && end[1] <= '9';
     if (is_part) whole = strtoull(end + 1, &end, 10);
-    if (*end != '\0' || errno != 0 || parts > UINT32_MAX || whole > UINT32_MAX || (is_part && parts > whole)) return wrong_size(text, n);
+    if (*end != '\0' || errno != 0 || parts > UINT32_MAX || whole > UINT32_MAX || (is_part && parts > whole))
+        return wrong_size(text, n);
     size->blocks = is_part ? (size_t)(parts * c->n_blocks / whole) : (size_t)parts;
     if (size->blocks == 0) size->blocks = 1;
     c->n_sizes++;
@@ -138,7 +144,8 @@ static int read_sizes(cache_curves *c, const char *list) {
 
 /* ---- Simulation ---- */
 
-static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_simulate_sessions sessions, rp_error *err) {
+static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_simulate_sessions sessions,
+                                    rp_error *err) {
     rp_simulate_options o = {
         .struct_size = sizeof(o),
         .block_tokens = c->block_tokens,
@@ -149,7 +156,8 @@ static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp
     rp_simulator *simulator = NULL;
     for (size_t i = 0; i < r->n; i++) {
         size_t blocks = ((size_t)r->items[i].input_tokens + (size_t)r->block - 1) / (size_t)r->block;
-        requests[i] = (rp_simulate_request){r->ids + r->items[i].first_id, blocks, r->items[i].input_tokens, r->items[i].session};
+        requests[i] =
+            (rp_simulate_request){r->ids + r->items[i].first_id, blocks, r->items[i].input_tokens, r->items[i].session};
         c->n_refs += blocks;
     }
     if (rp_simulator_new(&simulator, requests, r->n, &o, err) == RP_OK) c->n_blocks = rp_simulator_blocks(simulator);
@@ -179,8 +187,8 @@ static int run_cells(const rp_simulator *simulator, cache_curves *c) {
 /* ---- Results ---- */
 
 static void cache_curves_print_table(const cache_curves *c) {
-    printf("%zu requests, %zu blocks of %d tokens, working set of %zu different blocks\n", c->n_requests, c->n_refs, (int)c->block_tokens,
-           c->n_blocks);
+    printf("%zu requests, %zu blocks of %d tokens, working set of %zu different blocks\n", c->n_requests, c->n_refs,
+           (int)c->block_tokens, c->n_blocks);
     printf("saved compute, %%\n\n%10s %12s", "size", "blocks");
     for (int p = 0; p < RP_N_POLICIES; p++) printf(" %8s", rp_policy_name((rp_policy)p));
     putchar('\n');
@@ -204,7 +212,8 @@ static json_t *size_object(const cache_size *size) {
     json_t *object = json_object(), *policies = json_object();
     cli_json_set(object, "size", cli_json_text(size->text));
     cli_json_set(object, "blocks", json_integer((json_int_t)size->blocks));
-    for (int p = 0; p < RP_N_POLICIES; p++) cli_json_set(policies, rp_policy_name((rp_policy)p), cell_object(&size->cells[p]));
+    for (int p = 0; p < RP_N_POLICIES; p++)
+        cli_json_set(policies, rp_policy_name((rp_policy)p), cell_object(&size->cells[p]));
     cli_json_set(object, "policies", policies);
     return object;
 }
@@ -239,7 +248,8 @@ static int cache_curves_show(const cache_curves *c, const simulate_options *o) {
 }
 
 static int read_sessions(const char *word, rp_simulate_sessions *out) {
-    static const char *const words[] = {[RP_SESSIONS_KNOWN] = "known", [RP_SESSIONS_IGNORED] = "ignored", [RP_SESSIONS_ENDED] = "ended"};
+    static const char *const words[] = {
+        [RP_SESSIONS_KNOWN] = "known", [RP_SESSIONS_IGNORED] = "ignored", [RP_SESSIONS_ENDED] = "ended"};
     for (int i = 0; i <= RP_SESSIONS_ENDED; i++) {
         *out = (rp_simulate_sessions)i;
         if (strcmp(word, words[i]) == 0) return CLI_OK;

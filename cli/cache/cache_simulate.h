@@ -25,7 +25,9 @@ typedef struct cache_curves {
 } cache_curves;
 
 /* Share of the compute of all prompts that reuse saved, in per cent. */
-static inline double cache_saved_percent(const rp_simulation *cell) { return cell->compute > 0 ? 100 * cell->saved / cell->compute : 0; }
+static inline double cache_saved_percent(const rp_simulation *cell) {
+    return cell->compute > 0 ? 100 * cell->saved / cell->compute : 0;
+}
 
 /* Draws saved compute against size, a curve for each policy (cache_curves.c). The caller opens and closes the file. */
 void cache_curves_draw(FILE *to, const cache_curves *c);

@@ -24,11 +24,14 @@ int cache_store_open(rp_store **out, const cache_store_args *args, bool read_onl
 
 int cache_select_check(const char *command, const cache_select_args *a) {
     if (a->name != NULL || a->key != NULL || a->model != NULL || a->expired || a->all) return CLI_OK;
-    return cli_fail(CLI_WRONG_USE, "'reprise %s' needs a selection of records: give a NAME, --key, --model, --expired or --all", command);
+    return cli_fail(CLI_WRONG_USE,
+                    "'reprise %s' needs a selection of records: give a NAME, --key, --model, --expired or --all",
+                    command);
 }
 
 rp_store_selection cache_selection(const cache_select_args *a) {
-    return (rp_store_selection){.name = a->name, .key = a->key, .model = a->model, .expired = a->expired, .all = a->all};
+    return (rp_store_selection){
+        .name = a->name, .key = a->key, .model = a->model, .expired = a->expired, .all = a->all};
 }
 
 void cache_on_progress(void *user, uint64_t done, uint64_t total) {
@@ -74,8 +77,10 @@ static const char *row_name(const rp_store_entry *e) {
 static int cache_store_sign(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 /* Sort order: modules first. */
-static int cache_entry_rank(const rp_store_entry *e) { return e->label[0] != '\0' ? 0 : e->kind == RP_STORE_TEXT && e->fault[0] == '\0' ? 1
-                                                                                                                                        : 2; }
+static int cache_entry_rank(const rp_store_entry *e) {
+    return e->label[0] != '\0' ? 0 : e->kind == RP_STORE_TEXT && e->fault[0] == '\0' ? 1
+                                                                                     : 2;
+}
 
 static int cache_store_compare_entries(const void *a, const void *b) {
     const rp_store_entry *x = *(const rp_store_entry *const *)a, *y = *(const rp_store_entry *const *)b;
@@ -87,8 +92,8 @@ static int cache_store_compare_entries(const void *a, const void *b) {
 }
 
 static bool same_row(const rp_store_entry *a, const rp_store_entry *b) {
-    return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) && strcmp(row_name(a), row_name(b)) == 0 &&
-           (a->kind == RP_STORE_REDUCED) == (b->kind == RP_STORE_REDUCED);
+    return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) &&
+           strcmp(row_name(a), row_name(b)) == 0 && (a->kind == RP_STORE_REDUCED) == (b->kind == RP_STORE_REDUCED);
 }
 
 /* Records of a module are always used together; texts are used one by one. */
@@ -130,7 +135,8 @@ cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order ord
             };
         cache_row_add_entry(&rows.items[rows.n - 1], e);
     }
-    if (order != CACHE_BY_NAME) qsort(rows.items, rows.n, sizeof *rows.items, order == CACHE_BY_SIZE ? by_size : by_use);
+    if (order != CACHE_BY_NAME)
+        qsort(rows.items, rows.n, sizeof *rows.items, order == CACHE_BY_SIZE ? by_size : by_use);
     free(sorted);
     return rows;
 }

@@ -14,11 +14,13 @@ typedef struct cache_store_args {
     const char *store, *store_key;
 } cache_store_args;
 
+/* clang-format off */
 #define CACHE_STORE_ROWS(type, field) \
     {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), .required = true, \
      .help = "the store's folder, as given to 'reprise run --store'; required"}, \
     {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
      .help = "file with the key of its encrypted records (REPRISE_STORE_KEY, if set)"}
+/* clang-format on */
 
 /* Selection of records; all zero: none was given. */
 typedef struct cache_select_args {
@@ -26,6 +28,7 @@ typedef struct cache_select_args {
     bool expired, all;
 } cache_select_args;
 
+/* clang-format off */
 #define CACHE_SELECT_ROWS(type, field) \
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(type, field.name), .positional = true, \
      .help = "select a module with its members, as 'cities/plan', or a whole schema, as 'cities'"}, \
@@ -35,6 +38,7 @@ typedef struct cache_select_args {
      .help = "select records by model fingerprint prefix: at least 4 digits, as 'ls' prints"}, \
     {.name = "expired", .kind = CLI_FLAG, .offset = offsetof(type, field.expired), .help = "select expired records"}, \
     {.name = "all", .kind = CLI_FLAG, .offset = offsetof(type, field.all), .help = "select every record"}
+/* clang-format on */
 
 /* Opens the store. Returns an exit status. */
 int cache_store_open(rp_store **out, const cache_store_args *args, bool read_only, bool create);
@@ -59,12 +63,12 @@ const char *cache_span_text(int64_t seconds, char *out);
 /* "1 record", "2 records". */
 const char *cache_count_text(uint64_t n, const char *one, char *out);
 
-/* A listing as rows for people: one per module, one for its reduced KV, one for all prompts and answers of a model, one for unreadable
- * records. */
+/* A listing as rows for people: one per module, one for its reduced KV, one for all prompts and answers of a model, one
+ * for unreadable records. */
 typedef struct cache_row {
-    const char *name;  /* a label; or a description in brackets */
-    const char *model; /* "" unknown */
-    const char *key;   /* NULL for several records */
+    const char *name;      /* a label; or a description in brackets */
+    const char *model;     /* "" unknown */
+    const char *key;       /* NULL for several records */
     const char *kv_format; /* "mixed": of several; "": unknown */
     rp_store_kind kind;
     uint64_t records, pinned, tokens, bytes, uses;
@@ -76,7 +80,9 @@ typedef struct cache_rows {
     size_t n;
 } cache_rows;
 
-typedef enum cache_order { CACHE_BY_NAME, CACHE_BY_SIZE, CACHE_BY_USE } cache_order;
+typedef enum cache_order { CACHE_BY_NAME,
+                           CACHE_BY_SIZE,
+                           CACHE_BY_USE } cache_order;
 
 /* each: one row per record. Sorted by model, kind, then `order`. Rows borrow the listing; free(items). */
 cache_rows cache_rows_make(const rp_store_listing *l, bool each, cache_order order);

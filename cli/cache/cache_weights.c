@@ -18,10 +18,21 @@ typedef struct weights_options {
 #define AT(field) offsetof(weights_options, field)
 
 static const cli_option table[] = {
-    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = AT(store), .help = "files in this store's folder (those in ~/.cache/reprise)"},
+    {.name = "store",
+     .kind = CLI_TEXT,
+     .value = "DIR",
+     .offset = AT(store),
+     .help = "files in this store's folder (those in ~/.cache/reprise)"},
     {.name = "verify", .kind = CLI_FLAG, .offset = AT(verify), .help = "read and check every byte"},
-    {.name = "gc", .kind = CLI_FLAG, .offset = AT(gc), .help = "remove damaged files and leftovers of killed processes"},
-    {.name = "rm", .kind = CLI_TEXT, .value = "DIGITS|all", .offset = AT(rm), .help = "remove a model's files, by digits of its hash, or all files"},
+    {.name = "gc",
+     .kind = CLI_FLAG,
+     .offset = AT(gc),
+     .help = "remove damaged files and leftovers of killed processes"},
+    {.name = "rm",
+     .kind = CLI_TEXT,
+     .value = "DIGITS|all",
+     .offset = AT(rm),
+     .help = "remove a model's files, by digits of its hash, or all files"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
@@ -32,8 +43,10 @@ const cli_command cli_cache_weights = {
     .name = "cache weights",
     .summary = "list, verify and remove files of repacked weights",
     .synopsis = "[--store DIR] [--verify | --gc | --rm DIGITS|all] [--json]",
-    .notes = "'run', 'serve', 'eval' and 'bench' write these files at the first start with a model, and map them at later ones\n"
-             "(--weights-cache). A process that has mapped a file keeps it. Removed files are written again when they are needed.\n"
+    .notes = "'run', 'serve', 'eval' and 'bench' write these files at the first start with a model, and map them at "
+             "later ones\n"
+             "(--weights-cache). A process that has mapped a file keeps it. Removed files are written again when they "
+             "are needed.\n"
              "exit status: 0 success, 1 damaged files, or failure, 2 usage error\n",
     .options = table,
     .main = weights_main,
@@ -49,7 +62,8 @@ typedef struct weights_state {
 static void weights_print_file(weights_state *s, const rp_weights_file *f) {
     char size[CACHE_TEXT_BYTES], age[CACHE_TEXT_BYTES];
     if (s->n == 1) printf("%-16s %12s %5s %8s  %s\n", "MODEL", "SIZE", "ROWS", "USED", "NAME");
-    printf("%-16.16s %12s %5d %8s  ", f->model, cache_bytes_text(f->bytes, size), (int)f->side, cache_span_text(s->now - f->used, age));
+    printf("%-16.16s %12s %5d %8s  ", f->model, cache_bytes_text(f->bytes, size), (int)f->side,
+           cache_span_text(s->now - f->used, age));
     cli_print_safe(stdout, f->name, strlen(f->name));
     if (f->is_temporary) printf("(being written, or a leftover)");
     if (f->fault[0] != '\0') printf("(%s)", f->fault);
@@ -80,7 +94,8 @@ static void weights_on_file(void *user, const rp_weights_file *f) {
 }
 
 static int weights_list(const weights_options *o, const char *dir) {
-    weights_state s = {.progress = {.what = "reading"}, .files = o->json ? json_array() : NULL, .now = (int64_t)time(NULL)};
+    weights_state s = {
+        .progress = {.what = "reading"}, .files = o->json ? json_array() : NULL, .now = (int64_t)time(NULL)};
     char size[CACHE_TEXT_BYTES], files[CACHE_TEXT_BYTES];
     rp_error err;
     int rc = rp_weights_each(dir, o->verify, cache_on_progress, weights_on_file, &s, &err);
@@ -98,7 +113,8 @@ static int weights_list(const weights_options *o, const char *dir) {
         cli_json_set(object, "files", s.files);
         status = cli_json_print(object);
     } else {
-        printf("%s%s, %s in ", s.n > 0 ? "\n" : "", cache_count_text(s.n, "file", files), cache_bytes_text(s.bytes, size));
+        printf("%s%s, %s in ", s.n > 0 ? "\n" : "", cache_count_text(s.n, "file", files),
+               cache_bytes_text(s.bytes, size));
         cli_print_safe(stdout, dir, strlen(dir));
         putchar('\n');
         status = cli_finish_output();
@@ -129,10 +145,15 @@ static int weights_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_cache_weights, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    if (o.verify + o.gc + (o.rm != NULL) > 1) return cli_fail(CLI_WRONG_USE, "--verify, --gc and --rm exclude each other: give one of them");
-    if (o.rm != NULL && strcmp(o.rm, "all") != 0 && (strlen(o.rm) < 4 || strspn(o.rm, "0123456789abcdef") != strlen(o.rm)))
-        return cli_fail(CLI_WRONG_USE, "--rm '%s': give at least 4 digits of a model's hash, as 'reprise cache weights' prints, or 'all'", o.rm);
+    if (o.verify + o.gc + (o.rm != NULL) > 1)
+        return cli_fail(CLI_WRONG_USE, "--verify, --gc and --rm exclude each other: give one of them");
+    if (o.rm != NULL && strcmp(o.rm, "all") != 0 &&
+        (strlen(o.rm) < 4 || strspn(o.rm, "0123456789abcdef") != strlen(o.rm)))
+        return cli_fail(
+            CLI_WRONG_USE,
+            "--rm '%s': give at least 4 digits of a model's hash, as 'reprise cache weights' prints, or 'all'", o.rm);
     const char *dir = cli_weights_dir(o.store);
-    if (dir == NULL) return cli_fail(CLI_FAILED, "no folder of repacked weights: set HOME or XDG_CACHE_HOME, or give --store DIR");
+    if (dir == NULL)
+        return cli_fail(CLI_FAILED, "no folder of repacked weights: set HOME or XDG_CACHE_HOME, or give --store DIR");
     return o.gc || o.rm != NULL ? weights_change(&o, dir) : weights_list(&o, dir);
 }

@@ -20,11 +20,14 @@ typedef struct setting_values {
 static const cli_option settings[] = {CHAT_SETTING_ROWS(setting_values, values), {.name = NULL}};
 
 /* For cli_options_parse, which gives errors the names of command and option. */
-static const cli_command set_command = {.name = "chat", .summary = "", .synopsis = "", .notes = "", .options = settings};
+static const cli_command set_command = {
+    .name = "chat", .summary = "", .synopsis = "", .notes = "", .options = settings};
 
 /* ---- Settings ---- */
 
-static bool setting_is_number(const cli_option *o) { return o->kind == CLI_INT || o->kind == CLI_REAL || o->kind == CLI_U64; }
+static bool setting_is_number(const cli_option *o) {
+    return o->kind == CLI_INT || o->kind == CLI_REAL || o->kind == CLI_U64;
+}
 
 static void setting_print(const cli_option *o, const chat_settings *values) {
     const char *at = (const char *)values + o->offset;
@@ -38,7 +41,8 @@ static int setting_unknown(const char *name) {
     cli_nearest nearest = cli_nearest_start(name);
     for (const cli_option *o = settings; o->name != NULL; o++)
         if (setting_is_number(o)) cli_nearest_try(&nearest, o->name);
-    if (nearest.best != NULL) return cli_fail(CLI_FAILED, "/set: there is no '%s': did you mean '%s'?", name, nearest.best);
+    if (nearest.best != NULL)
+        return cli_fail(CLI_FAILED, "/set: there is no '%s': did you mean '%s'?", name, nearest.best);
     return cli_fail(CLI_FAILED, "/set: there is no '%s': /set alone lists the names", name);
 }
 
@@ -111,13 +115,15 @@ static int command_stats(chat_session *s, const char *text) {
     rp_engine_memory(s->engine, &memory);
     rp_engine_store_stats(s->engine, &store);
     fprintf(stderr,
-            "%" PRId64 " answers; prompts %" PRId64 " tokens, %.0f %% cached; answers %" PRId64 " tokens, %.1f tokens/s; prefill saved %.1f s\n",
-            t->answers, t->prompt_tokens, t->prompt_tokens > 0 ? 100.0 * (double)t->cached_tokens / (double)t->prompt_tokens : 0.0, t->answer_tokens,
+            "%" PRId64 " answers; prompts %" PRId64 " tokens, %.0f %% cached; answers %" PRId64
+            " tokens, %.1f tokens/s; prefill saved %.1f s\n",
+            t->answers, t->prompt_tokens,
+            t->prompt_tokens > 0 ? 100.0 * (double)t->cached_tokens / (double)t->prompt_tokens : 0.0, t->answer_tokens,
             t->decode_ms > 0 ? 1e3 * (double)(t->answer_tokens - t->answers) / t->decode_ms : 0.0, t->saved_ms / 1e3);
     fprintf(stderr, "KV cache %.1f of %.1f MiB", (double)memory.kv / (1 << 20), (double)memory.kv_limit / (1 << 20));
     if (store.disk_state != RP_STORE_OFF)
-        fprintf(stderr, "; store (%s) %.1f of %.1f MiB", rp_store_state_name(store.disk_state), (double)store.disk_bytes / (1 << 20),
-                (double)store.disk_budget_bytes / (1 << 20));
+        fprintf(stderr, "; store (%s) %.1f of %.1f MiB", rp_store_state_name(store.disk_state),
+                (double)store.disk_bytes / (1 << 20), (double)store.disk_budget_bytes / (1 << 20));
     fputc('\n', stderr);
     return CLI_OK;
 }
@@ -151,7 +157,8 @@ static const struct {
     {"undo", "", ARGUMENT_NONE, command_undo, "remove the last message and its answer"},
     {"save", "FILE", ARGUMENT_REQUIRED, command_save, "write the conversation as JSON"},
     {"load", "FILE", ARGUMENT_REQUIRED, command_load, "continue a conversation that was saved"},
-    {"set", "NAME VALUE", ARGUMENT_OPTIONAL, command_set, "set a sampling parameter, such as temp 0.7; alone: list them"},
+    {"set", "NAME VALUE", ARGUMENT_OPTIONAL, command_set,
+     "set a sampling parameter, such as temp 0.7; alone: list them"},
     {"stats", "", ARGUMENT_NONE, command_stats, "print tokens, reuse and memory of the session"},
     {"explain", "", ARGUMENT_NONE, command_explain, "print where each part of the last prompt came from"},
     {"quit", "", ARGUMENT_NONE, NULL, "end the program (Ctrl-D)"},
@@ -168,7 +175,8 @@ static int command_help(chat_session *s, const char *text) {
         fprintf(stderr, "  %-18s %s\n", head, commands[i].help);
     }
     fputs("\n"
-          "Alt-Enter, or \\ at the end of a line, continues a message on the next line; so do \"\"\" before and after it, and a paste.\n"
+          "Alt-Enter, or \\ at the end of a line, continues a message on the next line; so do \"\"\" before and after "
+          "it, and a paste.\n"
           "// begins a message with a slash. Ctrl-C stops an answer.\n",
           stderr);
     return CLI_OK;
@@ -182,8 +190,10 @@ static int command_unknown(const char *line, size_t n) {
     cli_nearest nearest = cli_nearest_start(word);
     for (size_t i = 0; i < N_COMMANDS; i++) cli_nearest_try(&nearest, commands[i].name);
     if (nearest.best != NULL)
-        return cli_fail(CLI_FAILED, "unknown command '/%s': did you mean '/%s'? A message with a slash begins with //", word, nearest.best);
-    return cli_fail(CLI_FAILED, "unknown command '/%s': /help lists the commands; a message with a slash begins with //", word);
+        return cli_fail(CLI_FAILED, "unknown command '/%s': did you mean '/%s'? A message with a slash begins with //",
+                        word, nearest.best);
+    return cli_fail(CLI_FAILED,
+                    "unknown command '/%s': /help lists the commands; a message with a slash begins with //", word);
 }
 
 int chat_command_run(chat_session *s, const char *line, bool *quit) {
@@ -194,9 +204,11 @@ int chat_command_run(chat_session *s, const char *line, bool *quit) {
     strcpy(text, line + n + strspn(line + n, " \t"));
     for (size_t end = strlen(text); end > 0 && strchr(" \t\r", text[end - 1]) != NULL;) text[--end] = '\0';
     int status = CLI_OK;
-    if (commands[i].argument == ARGUMENT_NONE && *text != '\0') status = cli_fail(CLI_FAILED, "/%s takes no argument", commands[i].name);
+    if (commands[i].argument == ARGUMENT_NONE && *text != '\0')
+        status = cli_fail(CLI_FAILED, "/%s takes no argument", commands[i].name);
     else if (commands[i].argument == ARGUMENT_REQUIRED && *text == '\0')
-        status = cli_fail(CLI_FAILED, "/%s needs a value: give /%s %s", commands[i].name, commands[i].name, commands[i].value);
+        status = cli_fail(CLI_FAILED, "/%s needs a value: give /%s %s", commands[i].name, commands[i].name,
+                          commands[i].value);
     else if (commands[i].run == NULL) *quit = true;
     else status = commands[i].run(s, text);
     free(text);

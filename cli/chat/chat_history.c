@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_history.c: see chat_history.h. Owns the file's descriptor and the messages that it had when it was opened. One thread. */
+/* chat_history.c: see chat_history.h. Owns the file's descriptor and the messages that it had when it was opened. One
+   thread. */
 #define _XOPEN_SOURCE 700
 
 #include "chat/chat_history.h"
@@ -30,7 +31,8 @@ static bool history_default_path(char out[PATH_BYTES]) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int n = -1;
     if (state != NULL && state[0] == '/') n = snprintf(out, PATH_BYTES, "%s/reprise/chat_history", state);
-    else if (home != NULL && home[0] == '/') n = snprintf(out, PATH_BYTES, "%s/.local/state/reprise/chat_history", home);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(out, PATH_BYTES, "%s/.local/state/reprise/chat_history", home);
     return n > 0 && n < PATH_BYTES;
 }
 
@@ -94,7 +96,8 @@ static bool history_write(int file, const char *text) {
     return written;
 }
 
-/* Replaces a file with twice as many lines as are kept. A message that another session appends meanwhile may be lost. */
+/* Replaces a file with twice as many lines as are kept. A message that another session appends meanwhile may be
+   lost. */
 static void history_compact(chat_history *h) {
     char path[PATH_BYTES + 8];
     snprintf(path, sizeof path, "%s.XXXXXX", h->path);
@@ -115,7 +118,8 @@ chat_history *chat_history_open(const char *path) {
         h->file = cli_open_private(h->path, O_APPEND);
     }
     if (h->file >= 0) return h;
-    cli_warn("messages are not remembered: cannot write the history '%s': %s", h->path, named ? strerror(errno) : "HOME is not set");
+    cli_warn("messages are not remembered: cannot write the history '%s': %s", h->path,
+             named ? strerror(errno) : "HOME is not set");
     chat_history_close(h);
     return NULL;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chat_input.c: see chat_input.h.
  *
- * Owns libedit's editor and its list of messages, and while a line is edited the terminal's mode and the handlers of SIGWINCH and SIGTSTP. One
- * thread. libedit would handle signals itself (EL_SIGNAL), but it sends them on to the whole process group, and cannot end a line at Ctrl-C.
+ * Owns libedit's editor and its list of messages, and while a line is edited the terminal's mode and the handlers of
+ * SIGWINCH and SIGTSTP. One thread. libedit would handle signals itself (EL_SIGNAL), but it sends them on to the whole
+ * process group, and cannot end a line at Ctrl-C.
  */
 #define _XOPEN_SOURCE 700
 
@@ -181,7 +182,8 @@ static void input_remember(void *user, const char *text) {
 
 static bool input_open_editor(chat_input *in, const char *path) {
     HistEvent event;
-    if (!cli_locale_is_utf8()) setlocale(LC_CTYPE, "C.UTF-8"); /* messages are UTF-8 in any locale, as in a container without LANG */
+    if (!cli_locale_is_utf8())
+        setlocale(LC_CTYPE, "C.UTF-8"); /* messages are UTF-8 in any locale, as in a container without LANG */
     in->editor = el_init("reprise", stdin, stdout, stderr);
     in->list = history_init();
     if (in->editor == NULL || in->list == NULL) return false;
@@ -272,7 +274,8 @@ static chat_read input_take_lines(chat_input *in, message *m) {
         input_set_prompt(in, first);
         const char *line = in->editor != NULL ? input_edit(in, &n) : input_plain(in, &n);
         if (in->cancelled) return CHAT_READ_CANCELLED;
-        if (line == NULL && ferror(stdin)) return cli_fail(0, "cannot read standard input: %s", strerror(errno)), CHAT_READ_FAILED;
+        if (line == NULL && ferror(stdin))
+            return cli_fail(0, "cannot read standard input: %s", strerror(errno)), CHAT_READ_FAILED;
         if (line == NULL && quoted && !in->interactive)
             return cli_fail(0, "the last message begins with " QUOTES " and has no end: add " QUOTES), CHAT_READ_FAILED;
         if (line == NULL) return m->n > 0 && !in->interactive ? CHAT_READ_TEXT : CHAT_READ_END;

@@ -20,8 +20,8 @@ typedef enum chat_read {
     CHAT_READ_FAILED,    /* an error line was printed */
 } chat_read;
 
-/* interactive: with a prompt, and with an editor unless the terminal is dumb. history: the file, NULL for the usual one, "off" for none; used by the
- * editor only. */
+/* interactive: with a prompt, and with an editor unless the terminal is dumb. history: the file, NULL for the usual
+ * one, "off" for none; used by the editor only. */
 chat_input *chat_input_open(bool interactive, const char *history);
 void chat_input_close(chat_input *in);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_session.c: see chat_session.h. Owns the messages and the last result. One thread: answer.c waits for the engine's. */
+/* chat_session.c: see chat_session.h. Owns the messages and the last result. One thread: answer.c waits for the
+   engine's. */
 #define _XOPEN_SOURCE 700
 
 #include "chat/chat_session.h"
@@ -35,7 +36,9 @@ static void session_push(chat_session *s, rp_role role, const char *text, size_t
 
 static void session_pop(chat_session *s) { free((char *)(uintptr_t)s->messages[--s->n].text); }
 
-static bool session_ends_with(const chat_session *s, rp_role role) { return s->n > 0 && s->messages[s->n - 1].role == role; }
+static bool session_ends_with(const chat_session *s, rp_role role) {
+    return s->n > 0 && s->messages[s->n - 1].role == role;
+}
 
 bool chat_session_undo(chat_session *s) {
     if (s->n == 0) return false;
@@ -85,7 +88,8 @@ static void session_print_status(const chat_session *s, const rp_result *r) {
     if (strcmp(r->finish_reason, "length") == 0)
         fprintf(stderr, "; ended at --max-tokens %d or at the end of the context", (int)s->settings.max_tokens);
     if (strcmp(r->finish_reason, "cancelled") == 0) fprintf(stderr, "; stopped");
-    if (r->dropped_messages > 0) fprintf(stderr, "; the %d oldest messages do not fit the context", (int)r->dropped_messages);
+    if (r->dropped_messages > 0)
+        fprintf(stderr, "; the %d oldest messages do not fit the context", (int)r->dropped_messages);
     fprintf(stderr, "]%s\n", dim ? "\x1b[0m" : "");
 }
 
@@ -139,7 +143,9 @@ static int session_answer(chat_session *s) {
 }
 
 int chat_session_send(chat_session *s, const char *text) {
-    if (s->n + 3 > CONTEXT_MESSAGES) return cli_fail(CLI_FAILED, "the conversation has %zu messages, the maximum: begin a new one with /reset", s->n);
+    if (s->n + 3 > CONTEXT_MESSAGES)
+        return cli_fail(CLI_FAILED, "the conversation has %zu messages, the maximum: begin a new one with /reset",
+                        s->n);
     session_push(s, RP_ROLE_USER, text, strlen(text));
     int status = session_answer(s);
     if (session_ends_with(s, RP_ROLE_USER)) session_pop(s);
@@ -147,7 +153,8 @@ int chat_session_send(chat_session *s, const char *text) {
 }
 
 int chat_session_retry(chat_session *s) {
-    if (!session_ends_with(s, RP_ROLE_ASSISTANT)) return cli_fail(CLI_FAILED, "there is no answer to retry: send a message first");
+    if (!session_ends_with(s, RP_ROLE_ASSISTANT))
+        return cli_fail(CLI_FAILED, "there is no answer to retry: send a message first");
     rp_message old = s->messages[--s->n];
     s->settings.sampling.values.seed++;
     int status = session_answer(s);
@@ -168,7 +175,8 @@ static json_t *session_message(rp_role role, const char *text) {
 int chat_session_save(const chat_session *s, const char *path) {
     json_t *body = json_object(), *messages = json_array();
     if (s->system != NULL) cli_json_append(messages, session_message(RP_ROLE_SYSTEM, s->system));
-    for (size_t i = 0; i < s->n; i++) cli_json_append(messages, session_message(s->messages[i].role, s->messages[i].text));
+    for (size_t i = 0; i < s->n; i++)
+        cli_json_append(messages, session_message(s->messages[i].role, s->messages[i].text));
     cli_json_set(body, "messages", messages);
     int file = cli_open_private(path, O_TRUNC);
     FILE *to = file >= 0 ? fdopen(file, "wb") : NULL;
@@ -182,29 +190,37 @@ int chat_session_save(const chat_session *s, const char *path) {
     return status;
 }
 
-/* Checks message number i of a file: the conversation's first may be the system prompt, users and assistants take turns. */
+/* Checks message number i of a file: the conversation's first may be the system prompt, users and assistants take
+   turns. */
 static int session_check(const json_t *message, size_t i, rp_role *expected, const char *path) {
     rp_role role;
     if (!rp_role_parse(json_string_value(json_object_get(message, "role")), &role) || role == RP_ROLE_TOOL ||
         !json_is_string(json_object_get(message, "content")))
-        return cli_fail(CLI_FAILED, "%s: message %zu: give a \"role\" of system, user or assistant and a \"content\" of text", path, i);
+        return cli_fail(CLI_FAILED,
+                        "%s: message %zu: give a \"role\" of system, user or assistant and a \"content\" of text", path,
+                        i);
     if (role == RP_ROLE_SYSTEM && i == 0) return CLI_OK;
     if (role != *expected)
-        return cli_fail(CLI_FAILED, "%s: message %zu is the %s's: messages of user and assistant take turns", path, i, rp_role_name(role));
+        return cli_fail(CLI_FAILED, "%s: message %zu is the %s's: messages of user and assistant take turns", path, i,
+                        rp_role_name(role));
     *expected = role == RP_ROLE_USER ? RP_ROLE_ASSISTANT : RP_ROLE_USER;
     return CLI_OK;
 }
 
 static int session_check_file(const json_t *messages, const char *path) {
     rp_role expected = RP_ROLE_USER;
-    if (!json_is_array(messages)) return cli_fail(CLI_FAILED, "%s: it is no conversation: give {\"messages\": [...]}, as /save writes it", path);
+    if (!json_is_array(messages))
+        return cli_fail(CLI_FAILED, "%s: it is no conversation: give {\"messages\": [...]}, as /save writes it", path);
     if (json_array_size(messages) > CONTEXT_MESSAGES)
-        return cli_fail(CLI_FAILED, "%s: it has %zu messages: give at most %d", path, json_array_size(messages), CONTEXT_MESSAGES);
+        return cli_fail(CLI_FAILED, "%s: it has %zu messages: give at most %d", path, json_array_size(messages),
+                        CONTEXT_MESSAGES);
     for (size_t i = 0; i < json_array_size(messages); i++) {
         int status = session_check(json_array_get(messages, i), i, &expected, path);
         if (status != CLI_OK) return status;
     }
-    return expected == RP_ROLE_USER ? CLI_OK : cli_fail(CLI_FAILED, "%s: its last message has no answer: remove it, and send it after /load", path);
+    return expected == RP_ROLE_USER
+               ? CLI_OK
+               : cli_fail(CLI_FAILED, "%s: its last message has no answer: remove it, and send it after /load", path);
 }
 
 int chat_session_load(chat_session *s, const char *path) {
@@ -215,7 +231,8 @@ int chat_session_load(chat_session *s, const char *path) {
     if (status != CLI_OK) return status;
     json_t *body = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error), *messages = json_object_get(body, "messages");
     free(text);
-    status = body == NULL ? cli_fail(CLI_FAILED, "%s:%d: not JSON: %s", path, error.line, error.text) : session_check_file(messages, path);
+    status = body == NULL ? cli_fail(CLI_FAILED, "%s:%d: not JSON: %s", path, error.line, error.text)
+                          : session_check_file(messages, path);
     if (status == CLI_OK) {
         chat_session_reset(s);
         chat_session_set_system(s, NULL);

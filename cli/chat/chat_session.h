@@ -37,8 +37,8 @@ typedef struct chat_session {
 
 void chat_session_free(chat_session *s);
 
-/* Sends a message (borrowed) and prints its answer. A message without an answer, because of an error or Ctrl-C, is taken back. Returns an exit
- * status: CLI_INTERRUPTED after Ctrl-C. */
+/* Sends a message (borrowed) and prints its answer. A message without an answer, because of an error or Ctrl-C, is
+ * taken back. Returns an exit status: CLI_INTERRUPTED after Ctrl-C. */
 int chat_session_send(chat_session *s, const char *text);
 /* Answers the last message again, with the next seed. CLI_FAILED: there is none. */
 int chat_session_retry(chat_session *s);
@@ -49,8 +49,8 @@ void chat_session_reset(chat_session *s);
 /* Sets the system prompt; NULL or "": none. */
 void chat_session_set_system(chat_session *s, const char *text);
 
-/* A file of a conversation: {"messages": [{"role": "user", "content": "..."}, ...]}, as the body of a request to /v1/chat/completions. Load
- * replaces the conversation, if the whole file is right. Return an exit status. */
+/* A file of a conversation: {"messages": [{"role": "user", "content": "..."}, ...]}, as the body of a request to
+ * /v1/chat/completions. Load replaces the conversation, if the whole file is right. Return an exit status. */
 int chat_session_save(const chat_session *s, const char *path);
 int chat_session_load(chat_session *s, const char *path);
 

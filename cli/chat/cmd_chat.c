@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_chat.c: `reprise chat`: a conversation in the terminal.
  *
- * Owns the command's options and its loop. Without a terminal on standard input and output it reads messages line by line and prints answers only.
+ * Owns the command's options and its loop. Without a terminal on standard input and output it reads messages line by
+ * line and prints answers only.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,13 @@ static const cli_option options[] = {
     CHAT_SETTING_ROWS(chat_options, settings),
     RUN_JSON_SCHEMA_ROW(chat_options, json_schema),
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
-     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
+     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save "
+             "time; the answer does "
              "not change (-1)"},
     CLI_ENGINE_ROWS(chat_options, engine, 't'),
     CLI_STORE_ROWS(chat_options, engine),
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {.name = "history", .kind = CLI_TEXT, .value = "FILE", .offset = AT(history),
      .help = "file of the messages that the arrow keys bring back; off: none ($XDG_STATE_HOME/reprise/chat_history)"},
     {.name = NULL},
@@ -106,7 +109,8 @@ static int chat_loop(chat_session *s, chat_input *in) {
 static int chat_with(const chat_options *o) {
     cli_loaded loaded = {0};
     char *schema = NULL, *grammar = NULL;
-    chat_session s = {.settings = o->settings, .draft = o->draft, .interactive = cli_is_terminal(stdin) && cli_is_terminal(stdout)};
+    chat_session s = {
+        .settings = o->settings, .draft = o->draft, .interactive = cli_is_terminal(stdin) && cli_is_terminal(stdout)};
     int status = o->json_schema != NULL ? run_schema_read(o->json_schema, &schema, &grammar) : CLI_OK;
     s.grammar = grammar;
     if (status == CLI_OK) status = chat_load(o, &loaded, &s);
@@ -126,7 +130,8 @@ static int chat_with(const chat_options *o) {
 }
 
 static int chat_main(int argc, char **argv) {
-    chat_options o = {.settings = {.sampling = cli_sampling_defaults(), .max_tokens = CHAT_MAX_TOKENS}, .draft = RP_DRAFT_AUTO};
+    chat_options o = {.settings = {.sampling = cli_sampling_defaults(), .max_tokens = CHAT_MAX_TOKENS},
+                      .draft = RP_DRAFT_AUTO};
     cli_parsed parsed = cli_options_parse(&cli_command_chat, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

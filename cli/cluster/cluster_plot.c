@@ -37,19 +37,21 @@ static const char *file_name(const char *path) {
 static void begin(FILE *to, const cluster_runs *c, double height) {
     char subtitle[512];
     const rp_cluster_simulation *r = &c->runs[0].result;
-    snprintf(subtitle, sizeof subtitle, "%.200s \xC2\xB7 %llu requests \xC2\xB7 %d nodes%s", file_name(c->source), (unsigned long long)r->requests,
-             (int)c->base.nodes, c->base.no_queues ? " \xC2\xB7 without queues" : "");
+    snprintf(subtitle, sizeof subtitle, "%.200s \xC2\xB7 %llu requests \xC2\xB7 %d nodes%s", file_name(c->source),
+             (unsigned long long)r->requests, (int)c->base.nodes, c->base.no_queues ? " \xC2\xB7 without queues" : "");
     svg_begin(to, height, "Hit rate and time to first token by policy", subtitle);
 }
 
 /* ---- bars ---- */
 
 static void draw_bars(FILE *to, const cluster_runs *c, double left, bool seconds) {
-    static const svg_text_style head = {SVG_INK, "start", SVG_LABEL_PX + 2, true}, name = {SVG_INK, "end", SVG_LABEL_PX, false},
+    static const svg_text_style head = {SVG_INK, "start", SVG_LABEL_PX + 2, true},
+                                name = {SVG_INK, "end", SVG_LABEL_PX, false},
                                 soft = {SVG_SOFT, "start", SVG_LABEL_PX, false};
     double most = 0, from = left + LABELS_WIDTH, width = PANEL_WIDTH - LABELS_WIDTH - 60;
     for (size_t i = 0; i < c->n; i++) most = fmax(most, value_of(&c->runs[i], seconds));
-    svg_text(to, left, SVG_HEAD_HEIGHT - 20, &head, seconds ? "Mean TTFT of served requests, s" : "Hit rate: share of prompt tokens");
+    svg_text(to, left, SVG_HEAD_HEIGHT - 20, &head,
+             seconds ? "Mean TTFT of served requests, s" : "Hit rate: share of prompt tokens");
     for (size_t i = 0; i < c->n; i++) {
         double y = SVG_HEAD_HEIGHT + (double)i * BAR_STEP, v = value_of(&c->runs[i], seconds);
         char text[64], label[64];
@@ -95,12 +97,14 @@ static void set_range(panel *p, const cluster_runs *c) {
 }
 
 static void draw_axes(const panel *p, const cluster_runs *c) {
-    static const svg_text_style number = {SVG_SOFT, "end", SVG_LABEL_PX, false}, middle = {SVG_SOFT, "middle", SVG_LABEL_PX, false},
+    static const svg_text_style number = {SVG_SOFT, "end", SVG_LABEL_PX, false},
+                                middle = {SVG_SOFT, "middle", SVG_LABEL_PX, false},
                                 head = {SVG_INK, "start", SVG_LABEL_PX + 2, true};
     double step = p->seconds ? 1 : p->high > 0.5 ? 0.1
                                                  : 0.05;
     char text[48];
-    svg_text(p->to, p->left, TOP - 14, &head, p->seconds ? "Mean TTFT of served requests, s (logarithmic)" : "Hit rate: share of prompt tokens");
+    svg_text(p->to, p->left, TOP - 14, &head,
+             p->seconds ? "Mean TTFT of served requests, s (logarithmic)" : "Hit rate: share of prompt tokens");
     for (int i = 0; p->low + i * step <= p->high + 1e-9; i++) {
         double v = p->low + i * step, y = BOTTOM - PANEL_HEIGHT * (v - p->low) / (p->high - p->low);
         snprintf(text, sizeof text, "%g", p->seconds ? pow(10, v) : v);
@@ -122,7 +126,8 @@ static void draw_panel(FILE *to, const cluster_runs *c, double left, bool second
     draw_axes(&p, c);
     for (size_t k = c->n / c->n_values; k-- > 0;) {
         svg_point points[CLUSTER_MAX_VALUES];
-        for (size_t i = 0; i < c->n_values; i++) points[i] = (svg_point){x_of(&p, c, i), y_of(&p, value_of(&c->runs[k * c->n_values + i], seconds))};
+        for (size_t i = 0; i < c->n_values; i++)
+            points[i] = (svg_point){x_of(&p, c, i), y_of(&p, value_of(&c->runs[k * c->n_values + i], seconds))};
         svg_curve(to, curve_of(c, k), points, c->n_values);
     }
 }
@@ -137,7 +142,8 @@ void cluster_runs_draw(FILE *to, const cluster_runs *c) {
         begin(to, c, BOTTOM + 66);
         for (size_t k = 0; k < c->n / c->n_values; k++) {
             char name[64];
-            x = svg_curve_legend(to, x, curve_of(c, k), cluster_run_name(c, &c->runs[k * c->n_values], name, sizeof name));
+            x = svg_curve_legend(to, x, curve_of(c, k),
+                                 cluster_run_name(c, &c->runs[k * c->n_values], name, sizeof name));
         }
         draw_panel(to, c, SVG_MARGIN, false);
         draw_panel(to, c, right, true);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_runs.h: runs of `reprise cluster simulate`: policies and admission rules, each at every value of one quantity (the axis). */
+/* cluster_runs.h: runs of `reprise cluster simulate`: policies and admission rules, each at every value of one quantity
+   (the axis). */
 #ifndef CLI_CLUSTER_RUNS_H
 #define CLI_CLUSTER_RUNS_H
 
@@ -30,7 +31,9 @@ typedef struct cluster_runs {
 static inline double cluster_hit_rate(const rp_cluster_simulation *r) {
     return r->prompt_tokens > 0 ? (double)r->hit_tokens / (double)r->prompt_tokens : 0;
 }
-static inline double cluster_token_rate(const rp_cluster_simulation *r) { return r->seconds > 0 ? (double)r->answer_tokens / r->seconds : 0; }
+static inline double cluster_token_rate(const rp_cluster_simulation *r) {
+    return r->seconds > 0 ? (double)r->answer_tokens / r->seconds : 0;
+}
 
 /* The text of a policy with its rule, if there are several. */
 const char *cluster_run_name(const cluster_runs *c, const cluster_run *r, char *out, size_t n);

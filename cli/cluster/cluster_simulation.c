@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_simulation.c: `reprise cluster simulate`: options, runs, faults. cluster_table.c and cluster_plot.c show the results; bench_requests.h
- * reads traces. One thread. */
+/* cluster_simulation.c: `reprise cluster simulate`: options, runs, faults. cluster_table.c and cluster_plot.c show the
+ * results; bench_requests.h reads traces. One thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,10 @@
 
 typedef struct simulation_options {
     const char *trace, *policies, *admissions, *kv_tokens, *disk_tokens, *rates, *speeds, *index_ages, *svg;
-    float ttft_goal, itl_goal, speculative, near_ties, weight, latency, prefill_speed, decode_ms, think, deadline, disk_speed;
-    int32_t workload, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer, documents, chosen, turns, seeds;
+    float ttft_goal, itl_goal, speculative, near_ties, weight, latency, prefill_speed, decode_ms, think, deadline,
+        disk_speed;
+    int32_t workload, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer,
+        documents, chosen, turns, seeds;
     uint64_t seed;
     bool faults, no_queues, json;
 } simulation_options;
@@ -34,7 +36,8 @@ static const cli_option options[] = {
         .value = "TRACE",
         .offset = AT(trace),
         .positional = true,
-        .help = "trace: JSON lines with timestamp, input_length, output_length, hash_ids, as in the Mooncake traces; -: standard input",
+        .help = "trace: JSON lines with timestamp, input_length, output_length, hash_ids, as in the Mooncake traces; "
+                "-: standard input",
     },
     {
         .name = "workload",
@@ -47,16 +50,22 @@ static const cli_option options[] = {
     INT("nodes", "N", nodes, 1, 1024, "number of nodes (8)"),
     INT("routers", "N", routers, 1, 64, "number of routers (1)"),
     TEXT("policy", "LIST", policies,
-         "policies, separated by commas, or all: random, round-robin, least-loaded, longest-match, session, prefix-cost, cost (cost)"),
+         "policies, separated by commas, or all: random, round-robin, least-loaded, longest-match, session, "
+         "prefix-cost, cost (cost)"),
     TEXT("admission", "LIST", admissions,
-         "rules of early rejection, or all: off, after-prefill, at-arrival, predicted (off; of 'reprise route': predicted)"),
-    REAL("ttft-goal", "MS", ttft_goal, 0, 1e9, "time to first token above which a request is refused by --admission; 0: none (0)"),
-    REAL("itl-goal", "MS", itl_goal, 0, 1e9, "inter-token latency above which a request is refused by --admission; 0: none (0)"),
+         "rules of early rejection, or all: off, after-prefill, at-arrival, predicted (off; of 'reprise route': "
+         "predicted)"),
+    REAL("ttft-goal", "MS", ttft_goal, 0, 1e9,
+         "time to first token above which a request is refused by --admission; 0: none (0)"),
+    REAL("itl-goal", "MS", itl_goal, 0, 1e9,
+         "inter-token latency above which a request is refused by --admission; 0: none (0)"),
     TEXT("kv-tokens", "LIST", kv_tokens, "KV capacity of a node in RAM, in tokens, as 3M or 500k (3M)"),
     TEXT("disk-tokens", "TOKENS", disk_tokens, "KV capacity of a node on disk; 0: none (0)"),
     REAL("disk-speed", "GB/S", disk_speed, 0.001, 1e6, "speed of a node's disk, gigabytes a second (3)"),
-    REAL("prefill-speed", "TOKENS/S", prefill_speed, 1, 1e9, "tokens a second that a node computes at the beginning of a prompt (14000)"),
-    INT("attention", "TOKENS", attention, 1, 1 << 30, "context length at which attention costs as much as the rest of a token's computation (8192)"),
+    REAL("prefill-speed", "TOKENS/S", prefill_speed, 1, 1e9,
+         "tokens a second that a node computes at the beginning of a prompt (14000)"),
+    INT("attention", "TOKENS", attention, 1, 1 << 30,
+        "context length at which attention costs as much as the rest of a token's computation (8192)"),
     REAL("decode", "MS", decode_ms, 0.001, 1e6, "time of a step with few rows (8)"),
     INT("chunk", "TOKENS", chunk, 1, 4096, "prompt tokens computed in a step (512)"),
     INT("max-sequences", "N", sequences, 1, 4096, "requests that a node runs at a time (64)"),
@@ -68,7 +77,8 @@ static const cli_option options[] = {
         .help = "nodes serve at once and report the load that they would have: for hit rates alone",
     },
     TEXT("index-age", "LIST", index_ages, "seconds until routers learn of a changed name (0)"),
-    REAL("speculative", "SECONDS", speculative, 0, 1e6, "life of entries for requests that were just sent; 0: none (2)"),
+    REAL("speculative", "SECONDS", speculative, 0, 1e6,
+         "life of entries for requests that were just sent; 0: none (2)"),
     REAL("near-ties", "SHARE", near_ties, 0, 1, "nodes whose cost is so near to the least are drawn from (0.05)"),
     REAL("latency", "MS", latency, 0.001, 1e4, "latency of a message (0.5)"),
     TEXT("speed", "LIST", speeds, "factor by which arrivals are faster (1)"),
@@ -77,7 +87,8 @@ static const cli_option options[] = {
     INT("groups", "N", groups, 1, 1 << 24, "shared-prefix, conversations: number of different beginnings (150)"),
     INT("prefix", "TOKENS", prefix, 0, 1 << 24, "system prompt, or a document of retrieval (6000)"),
     INT("question", "TOKENS", question, 1, 1 << 24, "tokens after it; of conversations: of a turn, on average (1200)"),
-    INT("answer", "TOKENS", answer, 0, 1 << 24, "answer tokens; 0: those of the trace, 1000 of a generated workload (0)"),
+    INT("answer", "TOKENS", answer, 0, 1 << 24,
+        "answer tokens; 0: those of the trace, 1000 of a generated workload (0)"),
     INT("documents", "N", documents, 1, 1 << 20, "retrieval: documents (64)"),
     INT("chosen", "N", chosen, 1, 1 << 20, "retrieval: of them in a prompt, in random order (4)"),
     INT("turns", "N", turns, 1, 1 << 16, "conversations: turns (6)"),
@@ -88,7 +99,8 @@ static const cli_option options[] = {
         .name = "faults",
         .kind = CLI_FLAG,
         .offset = AT(faults),
-        .help = "simulate random small clusters with lost, cut, delayed and swallowed messages, killed and frozen nodes, restarted routers; "
+        .help = "simulate random small clusters with lost, cut, delayed and swallowed messages, killed and frozen "
+                "nodes, restarted routers; "
                 "check invariants",
     },
     INT("seeds", "N", seeds, 1, INT32_MAX, "faults: number of seeds, from --seed on (1)"),
@@ -104,7 +116,8 @@ const cli_command cli_cluster_simulate = {
     .name = "cluster simulate",
     .summary = "simulate routers and nodes under a virtual clock",
     .synopsis = "[TRACE] [--nodes N] [--policy LIST] [--svg FILE] [--json]",
-    .notes = "Routers are those of 'reprise route'; nodes keep KV under the store's eviction policy and compute only times.\n"
+    .notes = "Routers are those of 'reprise route'; nodes keep KV under the store's eviction policy and compute only "
+             "times.\n"
              "One of --kv-tokens, --rate, --speed and --index-age may have several values, separated by commas.\n"
              "The same options give the same result on every machine.\n",
     .options = options,
@@ -133,7 +146,8 @@ static int read_numbers(const char *option, const char *list, double *out, size_
                                                                                  : 1;
         end += factor > 1;
         if (end != entry + n || n == 0 || !(v >= 0 && v <= 1e15) || *n_out == CLUSTER_MAX_VALUES)
-            return cli_fail(CLI_WRONG_USE, "--%s '%s': give up to %d numbers, as 500k or 3M, separated by commas", option, list, CLUSTER_MAX_VALUES);
+            return cli_fail(CLI_WRONG_USE, "--%s '%s': give up to %d numbers, as 500k or 3M, separated by commas",
+                            option, list, CLUSTER_MAX_VALUES);
         out[(*n_out)++] = v * factor;
     }
     return CLI_OK;
@@ -150,7 +164,8 @@ static int fail_names(const char *option, const char *(*names)(int32_t), size_t 
     return cli_fail(CLI_WRONG_USE, "--%s '%.*s': give all, or some of %s", option, (int)n, entry, all);
 }
 
-static int read_names(const char *option, const char *list, const char *(*names)(int32_t), const char **out, size_t *n_out) {
+static int read_names(const char *option, const char *list, const char *(*names)(int32_t), const char **out,
+                      size_t *n_out) {
     size_t n;
     bool all = strcmp(list, "all") == 0;
     *n_out = 0;
@@ -168,7 +183,8 @@ static int read_names(const char *option, const char *list, const char *(*names)
 
 /* The quantities that may have several values. */
 typedef struct axes {
-    double kv_tokens[CLUSTER_MAX_VALUES], rates[CLUSTER_MAX_VALUES], speeds[CLUSTER_MAX_VALUES], ages[CLUSTER_MAX_VALUES];
+    double kv_tokens[CLUSTER_MAX_VALUES], rates[CLUSTER_MAX_VALUES], speeds[CLUSTER_MAX_VALUES],
+        ages[CLUSTER_MAX_VALUES];
     size_t n_kv_tokens, n_rates, n_speeds, n_ages;
 } axes;
 
@@ -180,7 +196,9 @@ static int read_axes(const simulation_options *o, axes *a, cluster_runs *c) {
     if (status != CLI_OK) return status;
     c->n_values = a->n_kv_tokens * a->n_rates * a->n_speeds * a->n_ages;
     size_t n_axes = (a->n_kv_tokens > 1) + (a->n_rates > 1) + (a->n_speeds > 1) + (a->n_ages > 1);
-    if (n_axes > 1) return cli_fail(CLI_WRONG_USE, "only one of --kv-tokens, --rate, --speed and --index-age may have several values");
+    if (n_axes > 1)
+        return cli_fail(CLI_WRONG_USE,
+                        "only one of --kv-tokens, --rate, --speed and --index-age may have several values");
     c->axis = a->n_kv_tokens > 1 ? "kv-tokens" : a->n_rates > 1 ? "rate"
                                              : a->n_speeds > 1  ? "speed"
                                              : a->n_ages > 1    ? "index-age"
@@ -236,8 +254,8 @@ static int fill_options(const simulation_options *o, rp_cluster_simulate_options
     return CLI_OK;
 }
 
-static int run_one(const rp_cluster_simulate_options *base, const axes *a, size_t value, const rp_cluster_trace_request *trace, size_t n,
-                   cluster_run *run) {
+static int run_one(const rp_cluster_simulate_options *base, const axes *a, size_t value,
+                   const rp_cluster_trace_request *trace, size_t n, cluster_run *run) {
     rp_cluster_simulate_options o = *base;
     rp_error err;
     run->value = axis_set(a, value, &o);
@@ -245,16 +263,19 @@ static int run_one(const rp_cluster_simulate_options *base, const axes *a, size_
     o.admission = run->admission;
     run->result.struct_size = sizeof(run->result);
     if (rp_cluster_simulate(&o, trace, n, &run->result, &err) != RP_OK) return cli_fail_library(&err);
-    if (run->result.broken[0] != '\0') return cli_fail(CLI_FAILED, "an invariant does not hold: %s", run->result.broken);
+    if (run->result.broken[0] != '\0')
+        return cli_fail(CLI_FAILED, "an invariant does not hold: %s", run->result.broken);
     return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
 }
 
-static int run_all(const simulation_options *o, const axes *a, const rp_cluster_trace_request *trace, size_t n, cluster_runs *c) {
+static int run_all(const simulation_options *o, const axes *a, const rp_cluster_trace_request *trace, size_t n,
+                   cluster_runs *c) {
     const char *policies[MAX_NAMES], *admissions[MAX_NAMES];
     size_t n_policies, n_admissions;
     cli_progress progress = {0};
     int status = read_names("policy", o->policies, rp_cluster_policy_name, policies, &n_policies);
-    if (status == CLI_OK) status = read_names("admission", o->admissions, rp_cluster_admission_name, admissions, &n_admissions);
+    if (status == CLI_OK)
+        status = read_names("admission", o->admissions, rp_cluster_admission_name, admissions, &n_admissions);
     if (status != CLI_OK) return status;
     size_t all = n_policies * n_admissions * c->n_values;
     c->several_admissions = n_admissions > 1;
@@ -289,16 +310,16 @@ static int run_faults(const simulation_options *o) {
         if (rc != RP_OK || r.broken[0] != '\0' || cli_interrupted()) cli_progress_clear(&progress);
         if (rc != RP_OK) return cli_fail_library(&err);
         if (r.broken[0] != '\0')
-            return cli_fail(CLI_FAILED, "%s (again: reprise cluster simulate --faults --policy %s --seed %llu)", r.broken, policy,
-                            (unsigned long long)s.seed);
+            return cli_fail(CLI_FAILED, "%s (again: reprise cluster simulate --faults --policy %s --seed %llu)",
+                            r.broken, policy, (unsigned long long)s.seed);
         if (cli_interrupted()) return CLI_INTERRUPTED;
         requests += r.requests;
         served += r.outcomes[RP_CLUSTER_SERVED];
         faults += r.lost + r.cut + r.delayed + r.swallowed + r.restarts + r.freezes + r.router_restarts;
     }
     cli_progress_clear(&progress);
-    printf("%d seeds, %llu requests, %llu of them served, %llu faults: all invariants hold\n", (int)o->seeds, (unsigned long long)requests,
-           (unsigned long long)served, (unsigned long long)faults);
+    printf("%d seeds, %llu requests, %llu of them served, %llu faults: all invariants hold\n", (int)o->seeds,
+           (unsigned long long)requests, (unsigned long long)served, (unsigned long long)faults);
     return cli_finish_output();
 }
 
@@ -309,7 +330,8 @@ static rp_cluster_trace_request *trace_of(const bench_requests *r) {
     for (size_t i = 0; i < r->n; i++) {
         const bench_request *q = &r->items[i];
         size_t blocks = ((size_t)q->input_tokens + BENCH_REQUEST_BLOCK - 1) / BENCH_REQUEST_BLOCK;
-        trace[i] = (rp_cluster_trace_request){q->timestamp_ms, r->ids + q->first_id, blocks, q->input_tokens, q->output_tokens};
+        trace[i] = (rp_cluster_trace_request){q->timestamp_ms, r->ids + q->first_id, blocks, q->input_tokens,
+                                              q->output_tokens};
     }
     return trace;
 }
@@ -333,13 +355,16 @@ static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
     if (o->workload == RP_CLUSTER_TRACE && !o->trace)
         return cli_fail(CLI_WRONG_USE, "give a TRACE, or --workload shared-prefix, retrieval or conversations");
     if (o->workload != RP_CLUSTER_TRACE && o->trace)
-        return cli_fail(CLI_WRONG_USE, "--workload %s makes its own requests: leave out '%.80s'", workloads[o->workload], o->trace);
+        return cli_fail(CLI_WRONG_USE, "--workload %s makes its own requests: leave out '%.80s'",
+                        workloads[o->workload], o->trace);
     if (o->ttft_goal > 0 && strcmp(o->admissions, "off") == 0)
-        return cli_fail(CLI_WRONG_USE, "--ttft-goal has no effect without a rule of early rejection: add --admission predicted");
+        return cli_fail(CLI_WRONG_USE,
+                        "--ttft-goal has no effect without a rule of early rejection: add --admission predicted");
     c->source = o->trace != NULL ? o->trace : workloads[o->workload];
     int status = read_axes(o, a, c);
     if (status == CLI_OK) status = fill_options(o, &c->base);
-    if (status == CLI_OK && o->trace != NULL) status = bench_requests_read(&requests, o->trace, BENCH_REQUEST_BLOCK, (size_t)o->count);
+    if (status == CLI_OK && o->trace != NULL)
+        status = bench_requests_read(&requests, o->trace, BENCH_REQUEST_BLOCK, (size_t)o->count);
     if (status == CLI_OK && o->trace != NULL) trace = trace_of(&requests);
     if (status == CLI_OK) status = run_all(o, a, trace, requests.n, c);
     if (status == CLI_OK) c->base.kv_tokens = (int64_t)a->kv_tokens[0];
@@ -383,7 +408,8 @@ static int simulation_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     cli_interrupt_catch();
-    if (o.faults && o.trace) return cli_fail(CLI_WRONG_USE, "--faults draws its own requests: leave out '%.80s'", o.trace);
+    if (o.faults && o.trace)
+        return cli_fail(CLI_WRONG_USE, "--faults draws its own requests: leave out '%.80s'", o.trace);
     if (!o.faults && o.seeds > 1) return cli_fail(CLI_WRONG_USE, "--seeds needs --faults");
     if (o.faults) return run_faults(&o);
     cluster_runs *c = cli_alloc(sizeof *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_table.c: results of `reprise cluster simulate` as a table and as JSON. Served, refused and late requests are always printed together:
- * refusals improve every other figure. */
+/* cluster_table.c: results of `reprise cluster simulate` as a table and as JSON. Served, refused and late requests are
+ * always printed together: refusals improve every other figure. */
 #include <string.h>
 
 #include "cluster/cluster_runs.h"
@@ -28,8 +28,9 @@ static void print_run(const cluster_runs *c, const cluster_run *run) {
     uint64_t others = r->requests;
     printf("%-28s ", cluster_run_name(c, run, name, sizeof name));
     if (c->axis != NULL) printf("%10g ", run->value);
-    printf("%6.3f %7.3f %9.2f %9.2f %9.2f %9.2f %8.1f %9.0f", cluster_hit_rate(r), r->busiest_work, r->ttft_mean_ms / 1e3, r->ttft_p50_ms / 1e3,
-           r->ttft_p90_ms / 1e3, r->ttft_p99_ms / 1e3, r->itl_p95_ms, cluster_token_rate(r));
+    printf("%6.3f %7.3f %9.2f %9.2f %9.2f %9.2f %8.1f %9.0f", cluster_hit_rate(r), r->busiest_work,
+           r->ttft_mean_ms / 1e3, r->ttft_p50_ms / 1e3, r->ttft_p90_ms / 1e3, r->ttft_p99_ms / 1e3, r->itl_p95_ms,
+           cluster_token_rate(r));
     for (size_t i = 0; i < N_SHOWN; i++) {
         uint64_t n = outcome_of(r, shown[i]);
         printf(" %*llu", i == 0 ? 8 : 7, (unsigned long long)n);
@@ -39,14 +40,15 @@ static void print_run(const cluster_runs *c, const cluster_run *run) {
 }
 
 void cluster_runs_print(const cluster_runs *c) {
-    printf("%s: %d nodes of %lld tokens, %d router%s\n\n", c->source, (int)c->base.nodes, (long long)c->base.kv_tokens, (int)c->base.routers,
-           c->base.routers == 1 ? "" : "s");
+    printf("%s: %d nodes of %lld tokens, %d router%s\n\n", c->source, (int)c->base.nodes, (long long)c->base.kv_tokens,
+           (int)c->base.routers, c->base.routers == 1 ? "" : "s");
     printf("%-28s ", "policy");
     if (c->axis != NULL) printf("%10s ", c->axis);
-    printf("%6s %7s %9s %9s %9s %9s %8s %9s %8s %7s %7s %7s %7s %7s %7s\n", "hits", "busiest", "TTFT mean", "p50", "p90", "p99 s", "ITL p95",
-           "tokens/s", "served", "no-ttft", "no-itl", "no-room", "busy", "late", "others");
+    printf("%6s %7s %9s %9s %9s %9s %8s %9s %8s %7s %7s %7s %7s %7s %7s\n", "hits", "busiest", "TTFT mean", "p50",
+           "p90", "p99 s", "ITL p95", "tokens/s", "served", "no-ttft", "no-itl", "no-room", "busy", "late", "others");
     for (size_t i = 0; i < c->n; i++) print_run(c, &c->runs[i]);
-    printf("\nhits: share of prompt tokens that were cached. busiest: its computing time, by the mean. ITL in ms. no-ttft, no-itl, no-room (of the\n"
+    printf("\nhits: share of prompt tokens that were cached. busiest: its computing time, by the mean. ITL in ms. "
+           "no-ttft, no-itl, no-room (of the\n"
            "queue), busy: refused. late: deadline before the first byte.\n");
 }
 
@@ -94,8 +96,10 @@ static json_t *run_object(const cluster_runs *c, const cluster_run *run) {
     for (int32_t i = 0; rp_cluster_outcome_name(i) != NULL; i++)
         cli_json_set(outcomes, rp_cluster_outcome_name(i), json_integer((json_int_t)r->outcomes[i]));
     cli_json_set(object, "outcomes", outcomes);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) cli_json_set(object, counts[i].name, json_integer((json_int_t)counts[i].value));
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) cli_json_set(object, reals[i].name, cli_json_real(reals[i].value));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        cli_json_set(object, counts[i].name, json_integer((json_int_t)counts[i].value));
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        cli_json_set(object, reals[i].name, cli_json_real(reals[i].value));
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->hash);
     cli_json_set(object, "hash", cli_json_text(hash));
     return object;

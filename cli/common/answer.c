@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answer.c: a request from submission to result.
  *
- * The engine computes on its own thread; this one reads the answer's stream, so everything that is printed is printed by one thread. Owns the
- * stream and the job of the request.
+ * The engine computes on its own thread; this one reads the answer's stream, so everything that is printed is printed
+ * by one thread. Owns the stream and the job of the request.
  */
 #include "common/answer.h"
 
@@ -23,8 +23,10 @@ static void answer_draw_progress(cli_answer *a, rp_job *job) {
         cli_progress_draw(&a->bar, "prefilling modules", "tokens", done, total);
         return;
     }
-    int32_t computed = status.computed_tokens - status.cached_tokens, fresh = status.prompt_tokens - status.cached_tokens;
-    if (computed >= 0 && computed < fresh) cli_progress_draw(&a->bar, "prefilling", "tokens", (uint64_t)computed, (uint64_t)fresh);
+    int32_t computed = status.computed_tokens - status.cached_tokens,
+            fresh = status.prompt_tokens - status.cached_tokens;
+    if (computed >= 0 && computed < fresh)
+        cli_progress_draw(&a->bar, "prefilling", "tokens", (uint64_t)computed, (uint64_t)fresh);
 }
 
 /* Reads the answer to its end. */
@@ -37,7 +39,8 @@ static void answer_read(cli_answer *a, rp_stream *stream, rp_job *job) {
         if (n == 0 && cli_now_ms() - began_ms > PROGRESS_AFTER_MS) answer_draw_progress(a, job);
         for (int32_t i = 0; i < n; i++) {
             cli_progress_clear(&a->bar);
-            if (events[i].n_bytes > 0 && a->on_text != NULL && !a->on_text(a->user, events[i].text, events[i].n_bytes)) rp_job_cancel(job);
+            if (events[i].n_bytes > 0 && a->on_text != NULL && !a->on_text(a->user, events[i].text, events[i].n_bytes))
+                rp_job_cancel(job);
             ended |= events[i].ended;
         }
     }
@@ -48,7 +51,9 @@ int cli_answer_run(cli_answer *a, rp_engine *engine, rp_request *request, rp_res
     rp_job *job = NULL;
     int rc = rp_stream_new(&stream, err);
     request->stream = stream;
-    if (rc == RP_OK) rc = a->chat != NULL ? rp_chat_submit(a->chat, engine, request, &job, err) : rp_engine_submit(engine, request, &job, err);
+    if (rc == RP_OK)
+        rc = a->chat != NULL ? rp_chat_submit(a->chat, engine, request, &job, err)
+                             : rp_engine_submit(engine, request, &job, err);
     if (rc == RP_OK) {
         answer_read(a, stream, job);
         rc = rp_job_result(job, out, err);

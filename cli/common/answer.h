@@ -20,8 +20,9 @@ typedef struct cli_answer {
 /* For rp_request.on_progress: may be called on any thread. */
 void cli_answer_on_progress(cli_answer *a, uint64_t done, uint64_t total);
 
-/* Runs a request and draws the progress of a prefill that takes long. The first Ctrl-C (cli_interrupted) cancels it. Returns RP_OK or an error of
- * rp_engine_submit, rp_chat_submit or rp_job_result. request->stream is set by this function. */
+/* Runs a request and draws the progress of a prefill that takes long. The first Ctrl-C (cli_interrupted) cancels it.
+ * Returns RP_OK or an error of rp_engine_submit, rp_chat_submit or rp_job_result. request->stream is set by this
+ * function. */
 int cli_answer_run(cli_answer *a, rp_engine *engine, rp_request *request, rp_result **out, rp_error *err);
 
 #endif

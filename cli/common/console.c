@@ -176,7 +176,8 @@ int cli_read(const char *path, char **data, size_t *n) {
     const char *name = standard ? "standard input" : path;
     if (rc > 0) return cli_fail(CLI_FAILED, "cannot read '%s': %s", name, strerror(rc));
     if (rc < 0)
-        return cli_fail(CLI_FAILED, "cannot read '%s': it has more than %zu MiB: give a smaller file", name, CLI_INPUT_MAX_BYTES >> 20);
+        return cli_fail(CLI_FAILED, "cannot read '%s': it has more than %zu MiB: give a smaller file", name,
+                        CLI_INPUT_MAX_BYTES >> 20);
     if (console_is_utf16(*data, *n)) {
         free(*data);
         *data = NULL;
@@ -198,15 +199,18 @@ int cli_read_key(const char *file, char **key) {
 int cli_finish_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return CLI_OK;
-    return cli_fail(CLI_FAILED, "cannot write to standard output: %s", errno != 0 ? strerror(errno) : "an earlier write failed");
+    return cli_fail(CLI_FAILED, "cannot write to standard output: %s",
+                    errno != 0 ? strerror(errno) : "an earlier write failed");
 }
 
 int cli_open_private(const char *path, int flags) {
     struct stat st;
-    int file = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (flags & O_APPEND), S_IRUSR | S_IWUSR);
+    int file =
+        open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (flags & O_APPEND), S_IRUSR | S_IWUSR);
     if (file < 0) return -1;
     bool is_ours = fstat(file, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid();
-    if (is_ours && fchmod(file, S_IRUSR | S_IWUSR) == 0 && ((flags & O_TRUNC) == 0 || ftruncate(file, 0) == 0)) return file;
+    if (is_ours && fchmod(file, S_IRUSR | S_IWUSR) == 0 && ((flags & O_TRUNC) == 0 || ftruncate(file, 0) == 0))
+        return file;
     int why = is_ours ? errno : EPERM;
     close(file);
     errno = why;
@@ -217,7 +221,8 @@ int cli_close_output(FILE *file, const char *path) {
     errno = 0;
     bool failed = ferror(file) != 0;
     if (fclose(file) == 0 && !failed) return CLI_OK;
-    return cli_fail(CLI_FAILED, "cannot write '%s': %s", path, errno != 0 ? strerror(errno) : "an earlier write failed");
+    return cli_fail(CLI_FAILED, "cannot write '%s': %s", path,
+                    errno != 0 ? strerror(errno) : "an earlier write failed");
 }
 
 double cli_now_ms(void) {
@@ -284,7 +289,8 @@ static const char *console_rate_text(double rate, char out[16]) {
 }
 
 /* Puts the rate (of a unit) and the time left after `used` bytes of a line, once there is enough to measure them. */
-static void console_put_rate(const cli_progress *p, const char *unit, uint64_t done, uint64_t total, double now, char *line, size_t size) {
+static void console_put_rate(const cli_progress *p, const char *unit, uint64_t done, uint64_t total, double now,
+                             char *line, size_t size) {
     char rate[16];
     double passed_s = (now - p->began_ms) / 1e3;
     if (!p->shown || passed_s * 1e3 < RATE_AFTER_MS || done <= p->began_at || done >= total) return;
@@ -306,10 +312,13 @@ void cli_progress_draw(cli_progress *p, const char *what, const char *unit, uint
     memset(bar, '.', PROGRESS_CELLS);
     memset(bar, '#', (size_t)filled);
     bar[PROGRESS_CELLS] = '\0';
-    if (unit) snprintf(line, sizeof line, "%s [%s] %llu/%llu %s", what, bar, (unsigned long long)done, (unsigned long long)total, unit);
+    if (unit)
+        snprintf(line, sizeof line, "%s [%s] %llu/%llu %s", what, bar, (unsigned long long)done,
+                 (unsigned long long)total, unit);
     else snprintf(line, sizeof line, "%s [%s] %3.0f%%", what, bar, 100.0 * (double)done / (double)total);
     console_put_rate(p, unit, done, total, now, line, sizeof line);
-    fprintf(stderr, "\r%.*s\x1b[K", cli_terminal_cells(stderr, PROGRESS_LINE_BYTES) - 1, line); /* a line that wraps cannot be drawn over */
+    fprintf(stderr, "\r%.*s\x1b[K", cli_terminal_cells(stderr, PROGRESS_LINE_BYTES) - 1,
+            line); /* a line that wraps cannot be drawn over */
     fflush(stderr);
     p->shown = true;
     p->drawn_ms = now;

@@ -36,8 +36,8 @@ int cli_fail_library(const rp_error *err);
 void *cli_alloc(size_t n);
 void *cli_realloc(void *p, size_t n);
 
-/* The text of a file, or of standard input for "-", without a byte order mark, NUL-terminated. UTF-16 is refused. Freed by the caller. Returns an
- * exit status. */
+/* The text of a file, or of standard input for "-", without a byte order mark, NUL-terminated. UTF-16 is refused. Freed
+ * by the caller. Returns an exit status. */
 int cli_read(const char *path, char **data, size_t *n);
 
 /* The first line of a file with an API key; NULL for no file. Freed by the caller. Returns an exit status. */
@@ -45,8 +45,9 @@ int cli_read_key(const char *file, char **key);
 
 /* Flushes standard output. Returns CLI_FAILED after printing its error line if something could not be written. */
 int cli_finish_output(void);
-/* Opens a file of text that is its owner's alone, such as a conversation, to write it: with O_TRUNC or O_APPEND; a new one if there is none. A
- * file that is there becomes private. -1: errno is the cause; of what is no regular file of this user, EPERM. */
+/* Opens a file of text that is its owner's alone, such as a conversation, to write it: with O_TRUNC or O_APPEND; a new
+ * one if there is none. A file that is there becomes private. -1: errno is the cause; of what is no regular file of
+ * this user, EPERM. */
 int cli_open_private(const char *path, int flags);
 /* Closes a written file. Returns an exit status, like cli_finish_output. */
 int cli_close_output(FILE *file, const char *path);
@@ -69,7 +70,8 @@ bool cli_terminal_is_dumb(void);
 /* True for a terminal that is not dumb, unless NO_COLOR is set. */
 bool cli_has_colour(FILE *to);
 
-/* A progress bar with rate and time left on standard error if that is a terminal; otherwise nothing. Zero-initialise. */
+/* A progress bar with rate and time left on standard error if that is a terminal; otherwise nothing.
+   Zero-initialise. */
 typedef struct cli_progress {
     bool shown;
     double drawn_ms, began_ms;

@@ -20,7 +20,8 @@ int cli_read_utf8(const char *path, const char *what, char **out) {
     int status = cli_read(path, out, &n);
     if (status != CLI_OK) return status;
     size_t length = strlen(*out);
-    return length == n ? CLI_OK : cli_fail(CLI_FAILED, "%s: byte %zu is zero: %s in UTF-8", cli_input_name(path), length, what);
+    return length == n ? CLI_OK
+                       : cli_fail(CLI_FAILED, "%s: byte %zu is zero: %s in UTF-8", cli_input_name(path), length, what);
 }
 
 char *cli_cut_line_end(char *text) {

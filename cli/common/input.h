@@ -17,7 +17,8 @@ int cli_read_utf8(const char *path, const char *what, char **out);
 /* Removes one line end at the end of a text; returns the text. */
 char *cli_cut_line_end(char *text);
 
-/* Warns if a prompt's text, given with `option` ("-p " or ""), is the name of a file, or "-": users of other programs mean its content. */
+/* Warns if a prompt's text, given with `option` ("-p " or ""), is the name of a file, or "-": users of other programs
+   mean its content. */
 void cli_warn_of_file(const char *option, const char *text);
 
 #endif

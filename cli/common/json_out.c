@@ -27,7 +27,9 @@ static void json_out_check(int failed) {
     if (failed != 0) exit(cli_fail(CLI_FAILED, "out of memory while writing JSON"));
 }
 
-void cli_json_set(json_t *object, const char *field, json_t *value) { json_out_check(json_object_set_new(object, field, value)); }
+void cli_json_set(json_t *object, const char *field, json_t *value) {
+    json_out_check(json_object_set_new(object, field, value));
+}
 
 void cli_json_append(json_t *array, json_t *value) { json_out_check(json_array_append_new(array, value)); }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama_options.h: options of llama.cpp's programs, and of vLLM's server, that a command does not have, and their equivalents here. */
+/* llama_options.h: options of llama.cpp's programs, and of vLLM's server, that a command does not have, and their
+   equivalents here. */
 #ifndef CLI_LLAMA_OPTIONS_H
 #define CLI_LLAMA_OPTIONS_H
 

@@ -100,12 +100,13 @@ static void watch_maps(const char *model, const char *weights_dir) {
     struct sigaction action = {.sa_handler = meet_sigbus};
     if (first[0] == '\0') snprintf(first, sizeof first, "%s", model);
     const bool is_only = strncmp(first, model, sizeof first - 1) == 0;
-    int n = snprintf(truncated_line, sizeof truncated_line,
-                     "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably %s%.800s%s%s%.800s%s: "
-                     "replace models by rename (write a new file, then mv), never in place\n",
-                     is_only ? "the model '" : "one of the models", is_only ? model : "", is_only ? "'" : "",
-                     weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "",
-                     weights_dir != NULL ? "'" : "");
+    int n = snprintf(
+        truncated_line, sizeof truncated_line,
+        "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably %s%.800s%s%s%.800s%s: "
+        "replace models by rename (write a new file, then mv), never in place\n",
+        is_only ? "the model '" : "one of the models", is_only ? model : "", is_only ? "'" : "",
+        weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "",
+        weights_dir != NULL ? "'" : "");
     truncated_bytes = n > 0 && (size_t)n < sizeof truncated_line ? (size_t)n : 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
@@ -141,16 +142,18 @@ int cli_load_vocabulary(cli_loaded *l, const char *path) {
     return rp_model_open(&l->model, l->found, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
-static int open_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas, bool warns, rp_error *err) {
+static int open_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas, bool warns,
+                       rp_error *err) {
     rp_model_info info = {.struct_size = sizeof(info)};
     if (options->weights_dir != NULL) watch_maps(l->path, options->weights_dir);
     int rc = rp_engine_new(&l->engine, l->model, options, err);
     if (rc != RP_OK) return rc;
     rp_model_describe(l->model, &info);
     if (warns && options->n_ctx > info.n_ctx_train)
-        cli_warn("--ctx %d: the model was trained for %d positions; output beyond them may be wrong", (int)options->n_ctx,
-                 (int)info.n_ctx_train);
-    for (size_t i = 0; i < schemas->n && rc == RP_OK; i++) rc = rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, err);
+        cli_warn("--ctx %d: the model was trained for %d positions; output beyond them may be wrong",
+                 (int)options->n_ctx, (int)info.n_ctx_train);
+    for (size_t i = 0; i < schemas->n && rc == RP_OK; i++)
+        rc = rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, err);
     return rc;
 }
 
@@ -203,11 +206,12 @@ int cli_prepare_engine(cli_loaded *l, const rp_engine_options *options) {
     return prepare_engine(l, options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
-int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_engine_options *options, const cli_list *schemas,
-             bool shows_progress, rp_error *err) {
+int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_engine_options *options,
+             const cli_list *schemas, bool shows_progress, rp_error *err) {
     int rc = open_model(l, path, chat_format, err);
     if (rc == RP_OK) rc = open_engine(l, options, schemas, shows_progress, err);
-    if (rc == RP_OK) rc = shows_progress ? prepare_engine(l, options, err) : rp_engine_prepare(l->engine, NULL, NULL, err);
+    if (rc == RP_OK)
+        rc = shows_progress ? prepare_engine(l, options, err) : rp_engine_prepare(l->engine, NULL, NULL, err);
     if (rc != RP_OK) cli_loaded_free(l);
     return rc;
 }

@@ -13,8 +13,8 @@ typedef struct cli_loaded {
     char *found;      /* owned: where the name of -m leads; NULL: the model was opened by its path */
     rp_model *model;
     rp_engine *engine;
-    rp_schema *schema; /* the last of the schemas */
-    const int64_t *close_ms; /* argument of rp_engine_close; NULL: no limit */
+    rp_schema *schema;           /* the last of the schemas */
+    const int64_t *close_ms;     /* argument of rp_engine_close; NULL: no limit */
     const rp_mock_options *mock; /* set before the model is opened: it is a mock (reprise_test.h); NULL: it is not */
 } cli_loaded;
 
@@ -33,37 +33,52 @@ typedef struct cli_engine_args {
 
 #define CLI_KV_FORMAT(NAME, number, name, keys, values) "|" name
 #define CLI_KV_FORMATS &(RP_KV_FORMATS(CLI_KV_FORMAT))[1] /* "f16|f32|..." */
-#define CLI_KV_F16_HELP "layers that keep their KV in f16 in a smaller --kv-format: 0,1,27, 0-2, or windows, all layers with a sliding window (none)"
+#define CLI_KV_F16_HELP \
+    "layers that keep their KV in f16 in a smaller --kv-format: 0,1,27, 0-2, or windows, all layers with a sliding " \
+    "window (none)"
 #define CLI_KEEP_HELP \
-    "share of their KV that modules keep once it is reduced in the background: 25%, or auto; keep=\"...\" in a schema overrides it (100%)"
+    "share of their KV that modules keep once it is reduced in the background: 25%, or auto; keep=\"...\" in a " \
+    "schema overrides it (100%)"
 #define CLI_KEEP_METHOD_HELP "KV that a reduced module keeps: kvzip, kvzip+, expected or compactor (kvzip)"
 #define CLI_KV_METHODS "snapkv, sinks or quest"
-extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
+extern const char *const cli_kv_formats[];  /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 
 /* Their rows in a command's table. field: the cli_engine_args in the command's struct `type`. t: the short form of
  * --threads, or 0. */
+/* clang-format off */
 #define CLI_ENGINE_ROWS(type, field, t) \
-    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, .max = INT32_MAX, \
+    {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.ctx), .min = 0, \
+     .max = INT32_MAX, \
      .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"}, \
-    {.name = "threads", .letter = t, .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, .max = 1024, \
+    {.name = "threads", .letter = t, .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.threads), .min = 0, \
+     .max = 1024, \
      .help = "number of threads; 0: one per processor (0)"}, \
     {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
      .help = "prefill chunk size in tokens; 0: 256; does not change results (0)"}, \
-    {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
-     .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers; the smaller ones are for modules (f16)"}, \
-    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(type, field.kv_f16_layers), .help = CLI_KV_F16_HELP}, \
-    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = offsetof(type, field.keep), .help = CLI_KEEP_HELP}, \
-    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(type, field.keep_method), .help = CLI_KEEP_METHOD_HELP}, \
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(type, field.states), \
+     .choices = cli_kv_formats, \
+     .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers; the smaller ones are " \
+             "for modules (f16)"}, \
+    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(type, field.kv_f16_layers), \
+     .help = CLI_KV_F16_HELP}, \
+    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = offsetof(type, field.keep), \
+     .help = CLI_KEEP_HELP}, \
+    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(type, field.keep_method), \
+     .help = CLI_KEEP_METHOD_HELP}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
-     .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
+     .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, " \
+             "G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
      .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}, \
     {.name = "weights-cache", .kind = CLI_LIMIT, .value = "BYTES|off", .offset = offsetof(type, field.weights), \
-     .help = "disk limit of files with repacked weights, which later starts map: in the store's folder, or in ~/.cache/reprise " \
+     .help = "disk limit of files with repacked weights, which later starts map: in the store's folder, or in " \
+             "~/.cache/reprise " \
              "(8G, for models from 64M)"}
+/* clang-format on */
 
 /* Rows of commands that may use a store on disk. */
+/* clang-format off */
 #define CLI_STORE_ROWS(type, field) \
     {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(type, field.store), \
      .help = "folder of the store: keep KV on disk and reuse it in later runs"}, \
@@ -71,10 +86,13 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
      .help = "disk limit of the store's folder (16G)"}, \
     {.name = "store-key", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.store_key), \
      .help = "encrypt the store's records with the key in this file: 32 bytes, or 64 hexadecimal digits"}, \
-    {.name = "write", .kind = CLI_CHOICE, .value = "back|through|off", .offset = offsetof(type, field.write), .choices = cli_write_names, \
-     .help = "back: write KV to the store in the background; through: before an answer ends; off: read from the store, add nothing (back)"}, \
+    {.name = "write", .kind = CLI_CHOICE, .value = "back|through|off", .offset = offsetof(type, field.write), \
+     .choices = cli_write_names, \
+     .help = "back: write KV to the store in the background; through: before an answer ends; off: read from the " \
+             "store, add nothing (back)"}, \
     {.name = "read-only", .kind = CLI_FLAG, .offset = offsetof(type, field.read_only), \
      .help = "open the store read-only, so that another process can use it at the same time"}
+/* clang-format on */
 
 /* The result borrows from args, and from a path of the process that the next call changes. */
 rp_engine_options cli_engine_options(const cli_engine_args *args);
@@ -84,10 +102,10 @@ const char *cli_weights_dir(const char *store);
 
 /* CLI_OK for NULL and a known name; else an exit status, after its error line. */
 int cli_check_chat_format(const char *name);
-/* Opens model, engine and schemas and prepares the weights, without error lines. chat_format: checked; NULL: the model's. shows_progress: with a
- * progress bar and warnings. Returns an rp_code; on an error nothing is open. */
-int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_engine_options *options, const cli_list *schemas,
-             bool shows_progress, rp_error *err);
+/* Opens model, engine and schemas and prepares the weights, without error lines. chat_format: checked; NULL: the
+ * model's. shows_progress: with a progress bar and warnings. Returns an rp_code; on an error nothing is open. */
+int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_engine_options *options,
+             const cli_list *schemas, bool shows_progress, rp_error *err);
 
 /* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);

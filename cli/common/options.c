@@ -35,7 +35,8 @@ typedef struct option_parser {
 /* ---- Values: text to field; on failure, the expected form ---- */
 
 static bool wrong_range(const cli_option *o, char expected[EXPECTED_BYTES]) {
-    snprintf(expected, EXPECTED_BYTES, "%s from %.10g to %.10g", o->kind == CLI_REAL ? "a number" : "a whole number", o->min, o->max);
+    snprintf(expected, EXPECTED_BYTES, "%s from %.10g to %.10g", o->kind == CLI_REAL ? "a number" : "a whole number",
+             o->min, o->max);
     return false;
 }
 
@@ -43,7 +44,8 @@ static bool set_int(const cli_option *o, const char *text, void *field, char exp
     char *end = NULL;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || (double)v < o->min || (double)v > o->max) return wrong_range(o, expected);
+    if (end == text || *end != '\0' || errno != 0 || (double)v < o->min || (double)v > o->max)
+        return wrong_range(o, expected);
     *(int32_t *)field = (int32_t)v;
     return true;
 }
@@ -177,8 +179,10 @@ static int unknown_option(const cli_command *c, const char *arg, const char *nam
         if (o->help != NULL && !o->positional) cli_nearest_try(&nearest, o->name);
     cli_nearest_try(&nearest, "help");
     if (nearest.best != NULL)
-        return cli_fail(CLI_WRONG_USE, "unknown option '%s' of 'reprise %s': did you mean '--%s'?", arg, c->name, nearest.best);
-    return cli_fail(CLI_WRONG_USE, "unknown option '%s' of 'reprise %s': see 'reprise %s --help'", arg, c->name, c->name);
+        return cli_fail(CLI_WRONG_USE, "unknown option '%s' of 'reprise %s': did you mean '--%s'?", arg, c->name,
+                        nearest.best);
+    return cli_fail(CLI_WRONG_USE, "unknown option '%s' of 'reprise %s': see 'reprise %s --help'", arg, c->name,
+                    c->name);
 }
 
 /* ---- Arguments ---- */
@@ -205,19 +209,22 @@ static int take_value(option_parser *p, const cli_option *o, const char *text) {
         return cli_fail(CLI_WRONG_USE, "--%s is empty: give --%s %s", o->name, o->name, o->value);
     p->given[o - p->command->options] = true;
     if (text == NULL) text = "";
-    return set_value(o, text, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "--%s '%s': give %s", o->name, text, expected);
+    return set_value(o, text, p->out, expected)
+               ? CLI_OK
+               : cli_fail(CLI_WRONG_USE, "--%s '%s': give %s", o->name, text, expected);
 }
 
 /* attached: the value in the same argument, or NULL. */
 static int take_option(option_parser *p, const cli_option *o, const char *attached) {
     if (o->kind == CLI_FLAG) {
-        if (attached != NULL) return cli_fail(CLI_WRONG_USE, "--%s=%s: --%s takes no value", o->name, attached, o->name);
+        if (attached != NULL)
+            return cli_fail(CLI_WRONG_USE, "--%s=%s: --%s takes no value", o->name, attached, o->name);
         return take_value(p, o, NULL);
     }
     if (attached != NULL) return take_value(p, o, attached);
     if (p->next == p->argc)
-        return cli_fail(CLI_WRONG_USE, "--%s of 'reprise %s' needs a value: --%s %s", o->name, p->command->name, o->name,
-                        o->value);
+        return cli_fail(CLI_WRONG_USE, "--%s of 'reprise %s' needs a value: --%s %s", o->name, p->command->name,
+                        o->name, o->value);
     return take_value(p, o, p->argv[p->next++]);
 }
 
@@ -246,12 +253,14 @@ static int take_positional(option_parser *p, const char *arg) {
                         model != NULL && !p->given[model - p->command->options] ? "; the model with -m FILE" : "");
     if (p->n_positional > 0)
         return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': see 'reprise %s --help'", arg, p->command->name);
-    return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise %s' takes options only, see 'reprise %s --help'", arg,
-                    p->command->name, p->command->name);
+    return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise %s' takes options only, see 'reprise %s --help'",
+                    arg, p->command->name, p->command->name);
 }
 
 /* "-ngl", "-ngl99" and "-fa" are options of llama.cpp, not values of -n and -f. */
-static bool takes_attached(const char *arg) { return arg[2] == '\0' || !cli_llama_option_is(arg, option_name_bytes(arg)); }
+static bool takes_attached(const char *arg) {
+    return arg[2] == '\0' || !cli_llama_option_is(arg, option_name_bytes(arg));
+}
 
 static int take_argument(option_parser *p, const char *arg) {
     if (arg[0] != '-' || arg[1] == '\0') return take_positional(p, arg);
@@ -273,11 +282,14 @@ static int check_required(const cli_command *c, const void *out) {
         if (!o->required) continue;
         const char *value = *(const char *const *)(const void *)((const char *)out + o->offset);
         if (value == NULL && o->positional)
-            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs %s: give reprise %s %s", c->name, o->value, c->name, c->synopsis);
+            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs %s: give reprise %s %s", c->name, o->value, c->name,
+                            c->synopsis);
         if (value == NULL && o->letter == 0)
-            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give --%s %s", c->name, o->name, o->name, o->value);
+            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give --%s %s", c->name, o->name, o->name,
+                            o->value);
         if (value == NULL)
-            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give -%c %s", c->name, o->name, o->letter, o->value);
+            return cli_fail(CLI_WRONG_USE, "'reprise %s' needs --%s: give -%c %s", c->name, o->name, o->letter,
+                            o->value);
     }
     return CLI_OK;
 }
@@ -298,13 +310,15 @@ static int unknown_name(const option_parser *p, const char *at, const char *name
     cli_nearest nearest = cli_nearest_start(name);
     for (const cli_option *o = p->command->options; o->name != NULL; o++)
         if (o->help != NULL && !o->positional && o->kind != CLI_CONFIG) cli_nearest_try(&nearest, o->name);
-    if (nearest.best != NULL) return cli_fail(CLI_WRONG_USE, "%s: unknown option '%s': did you mean '%s'?", at, name, nearest.best);
+    if (nearest.best != NULL)
+        return cli_fail(CLI_WRONG_USE, "%s: unknown option '%s': did you mean '%s'?", at, name, nearest.best);
     return cli_fail(CLI_WRONG_USE, "%s: unknown option '%s': see 'reprise %s --help'", at, name, p->command->name);
 }
 
 static int take_flag(option_parser *p, const cli_option *o, const char *value, const char *at) {
     char expected[EXPECTED_BYTES];
-    if (value == NULL || strcmp(value, "true") == 0) return set_value(o, NULL, p->out, expected) ? CLI_OK : CLI_WRONG_USE;
+    if (value == NULL || strcmp(value, "true") == 0)
+        return set_value(o, NULL, p->out, expected) ? CLI_OK : CLI_WRONG_USE;
     if (strcmp(value, "false") == 0) return CLI_OK;
     return cli_fail(CLI_WRONG_USE, "%s: %s = %s: give true or false", at, o->name, value);
 }
@@ -318,7 +332,9 @@ static int take_setting(option_parser *p, const char *name, const char *value, c
     if (o->kind == CLI_FLAG) return take_flag(p, o, value, at);
     if (value == NULL || *value == '\0')
         return cli_fail(CLI_WRONG_USE, "%s: '%s' needs a value: %s = %s", at, name, name, o->value);
-    return set_value(o, value, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "%s: %s = %s: give %s", at, name, value, expected);
+    return set_value(o, value, p->out, expected)
+               ? CLI_OK
+               : cli_fail(CLI_WRONG_USE, "%s: %s = %s: give %s", at, name, value, expected);
 }
 
 static int option_parser_take_line(option_parser *p, char *line, const char *path, int number) {
@@ -339,7 +355,8 @@ static int option_parser_take_file(option_parser *p, cli_config *config) {
     size_t n = 0;
     int status = cli_read(config->path, &config->text, &n), number = 1;
     if (status != CLI_OK) return status;
-    if (strlen(config->text) != n) return cli_fail(CLI_WRONG_USE, "%s: it contains a zero byte: give a text file", config->path);
+    if (strlen(config->text) != n)
+        return cli_fail(CLI_WRONG_USE, "%s: it contains a zero byte: give a text file", config->path);
     for (char *line = config->text, *next; line != NULL && status == CLI_OK; line = next, number++) {
         next = strchr(line, '\n');
         if (next != NULL) *next++ = '\0';
@@ -397,16 +414,19 @@ const cli_command *cli_find_part(const cli_command *command, const char *name) {
         cli_nearest_try(&nearest, options_part_name(*p));
     }
     if (nearest.best != NULL)
-        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': did you mean '%s'?", command->name, name, nearest.best);
+        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': did you mean '%s'?", command->name, name,
+                 nearest.best);
     else
-        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': 'reprise %s --help' lists the commands", command->name, name, command->name);
+        cli_fail(CLI_WRONG_USE, "unknown command 'reprise %s %s': 'reprise %s --help' lists the commands",
+                 command->name, name, command->name);
     return NULL;
 }
 
 int cli_run_part(const cli_command *command, int argc, char **argv) {
     char unused = 0; /* the table has no options but --help */
     if (argc < 2)
-        return cli_fail(CLI_WRONG_USE, "'reprise %s' needs a command: 'reprise %s --help' lists them", command->name, command->name);
+        return cli_fail(CLI_WRONG_USE, "'reprise %s' needs a command: 'reprise %s --help' lists them", command->name,
+                        command->name);
     if (argv[1][0] == '-')
         return cli_options_parse(command, argc, argv, &unused) == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
     const cli_command *part = cli_find_part(command, argv[1]);

@@ -7,7 +7,8 @@
 
 #include "common/console.h"
 
-void sse_reader_begin(sse_reader *s, void (*on_event)(void *user, const char *event, const char *data, size_t n), void *user) {
+void sse_reader_begin(sse_reader *s, void (*on_event)(void *user, const char *event, const char *data, size_t n),
+                      void *user) {
     s->on_event = on_event;
     s->user = user;
     s->event[0] = '\0';

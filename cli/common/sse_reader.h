@@ -24,7 +24,8 @@ typedef struct sse_reader {
     bool has_data, after_return;
 } sse_reader;
 
-void sse_reader_begin(sse_reader *s, void (*on_event)(void *user, const char *event, const char *data, size_t n), void *user);
+void sse_reader_begin(sse_reader *s, void (*on_event)(void *user, const char *event, const char *data, size_t n),
+                      void *user);
 /* Returns false for an event of more than SSE_MAX_EVENT_BYTES. */
 bool sse_reader_feed(sse_reader *s, const char *bytes, size_t n);
 void sse_reader_free(sse_reader *s);

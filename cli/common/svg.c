@@ -21,31 +21,41 @@ static const char style_sheet[] =
     "<style>\n"
     "text{font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,'DejaVu Sans',sans-serif}\n"
     ".ground{fill:#ffffff}.ink{fill:#1b1f24}.soft{fill:#57606a}\n"
-    ".rule{stroke:#8c959f;stroke-width:1;fill:none}.faint{stroke:#8c959f;stroke-opacity:.22;stroke-width:1}.leader{stroke:#8c959f;stroke-opacity:.7;stroke-width:1}\n"
+    ".rule{stroke:#8c959f;stroke-width:1;fill:none}.faint{stroke:#8c959f;stroke-opacity:.22;stroke-width:1}.leader{"
+    "stroke:#8c959f;stroke-opacity:.7;stroke-width:1}\n"
     ".cached{fill:#14807a}.fresh{fill:#bf4c35}.on-cached{fill:#ffffff}.on-fresh{fill:#ffffff}\n"
     ".extent{fill:#14807a;fill-opacity:.10;stroke:#14807a;stroke-opacity:.55}\n"
     ".choice{fill:none;stroke:#57606a;stroke-dasharray:5 3}\n"
     ".gap{fill:url(#gap-hatch);stroke:#8c959f;stroke-dasharray:4 3}\n"
     ".inexact{fill:url(#inexact-hatch)}\n"
-    ".hatch{stroke:#8c959f;stroke-opacity:.55;stroke-width:1}.cut{stroke:#ffffff;stroke-width:3.2}.cut-ground{fill:#1b1f24}\n"
+    ".hatch{stroke:#8c959f;stroke-opacity:.55;stroke-width:1}.cut{stroke:#ffffff;stroke-width:3.2}.cut-ground{fill:#"
+    "1b1f24}\n"
     ".curve{fill:none;stroke-width:2;stroke-linejoin:round}\n"
-    ".c0{stroke:#14807a;stroke-width:3.5}.c1{stroke:#a8690a;stroke-dasharray:9 4}.c2{stroke:#7b4fa3;stroke-dasharray:2 4}\n"
-    ".c3{stroke:#b83a78;stroke-dasharray:9 4 2 4}.c4{stroke:#6b7a1e}.c5{stroke:#585f65;stroke-dasharray:4 3}.c6{stroke:#8f4d2e;stroke-dasharray:12 3 3 3}.c7{stroke:#1b1f22}\n"
-    ".m0{fill:#14807a}.m1{fill:#a8690a}.m2{fill:#7b4fa3}.m3{fill:#b83a78}.m4{fill:#6b7a1e}.m5{fill:#585f65}.m6{fill:#8f4d2e}.m7{fill:#1b1f22}\n"
+    ".c0{stroke:#14807a;stroke-width:3.5}.c1{stroke:#a8690a;stroke-dasharray:9 4}.c2{stroke:#7b4fa3;stroke-dasharray:2 "
+    "4}\n"
+    ".c3{stroke:#b83a78;stroke-dasharray:9 4 2 4}.c4{stroke:#6b7a1e}.c5{stroke:#585f65;stroke-dasharray:4 "
+    "3}.c6{stroke:#8f4d2e;stroke-dasharray:12 3 3 3}.c7{stroke:#1b1f22}\n"
+    ".m0{fill:#14807a}.m1{fill:#a8690a}.m2{fill:#7b4fa3}.m3{fill:#b83a78}.m4{fill:#6b7a1e}.m5{fill:#585f65}.m6{fill:#"
+    "8f4d2e}.m7{fill:#1b1f22}\n"
     ".whisker{fill:none;stroke-width:1.4;stroke-dasharray:none;stroke-opacity:.75}\n"
     "@media (prefers-color-scheme:dark){\n"
     ".ground{fill:#14181d}.ink{fill:#e6edf3}.soft{fill:#9aa4af}\n"
     ".cached{fill:#3fb3aa}.fresh{fill:#ee8a70}.on-cached{fill:#0c1112}.on-fresh{fill:#0c1112}\n"
     ".extent{fill:#3fb3aa;fill-opacity:.14;stroke:#3fb3aa}.choice{stroke:#9aa4af}\n"
-    ".c0{stroke:#3fb3aa}.c1{stroke:#d6a45c}.c2{stroke:#b392dd}.c3{stroke:#ee8ab5}.c4{stroke:#b5c45a}.c5{stroke:#9ea8ad}.c6{stroke:#dba184}.c7{stroke:#e6e9e8}\n"
-    ".m0{fill:#3fb3aa}.m1{fill:#d6a45c}.m2{fill:#b392dd}.m3{fill:#ee8ab5}.m4{fill:#b5c45a}.m5{fill:#9ea8ad}.m6{fill:#dba184}.m7{fill:#e6e9e8}\n"
+    ".c0{stroke:#3fb3aa}.c1{stroke:#d6a45c}.c2{stroke:#b392dd}.c3{stroke:#ee8ab5}.c4{stroke:#b5c45a}.c5{stroke:#9ea8ad}"
+    ".c6{stroke:#dba184}.c7{stroke:#e6e9e8}\n"
+    ".m0{fill:#3fb3aa}.m1{fill:#d6a45c}.m2{fill:#b392dd}.m3{fill:#ee8ab5}.m4{fill:#b5c45a}.m5{fill:#9ea8ad}.m6{fill:#"
+    "dba184}.m7{fill:#e6e9e8}\n"
     "}\n"
     "</style>\n"
     "<defs>\n"
-    "<pattern id=\"gap-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
+    "<pattern id=\"gap-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\">"
     "<line class=\"hatch\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"7\"/></pattern>\n"
-    "<pattern id=\"inexact-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
-    "<rect class=\"cut-ground\" width=\"7\" height=\"7\"/><line class=\"cut\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"7\"/></pattern>\n"
+    "<pattern id=\"inexact-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\">"
+    "<rect class=\"cut-ground\" width=\"7\" height=\"7\"/><line class=\"cut\" x1=\"0\" y1=\"0\" x2=\"0\" "
+    "y2=\"7\"/></pattern>\n"
     "</defs>\n";
 
 svg_scale svg_scale_make(int32_t positions, double left, double right) {
@@ -110,8 +120,8 @@ char *svg_text_cut(const char *text, double size, double width) {
 }
 
 void svg_text(FILE *to, double x, double y, const svg_text_style *style, const char *text) {
-    fprintf(to, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\" font-size=\"%.4g\" text-anchor=\"%s\"%s>", style->class_name, x, y,
-            style->size, style->anchor, style->bold ? " font-weight=\"600\"" : "");
+    fprintf(to, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\" font-size=\"%.4g\" text-anchor=\"%s\"%s>", style->class_name,
+            x, y, style->size, style->anchor, style->bold ? " font-weight=\"600\"" : "");
     write_escaped(to, text);
     fputs("</text>\n", to);
 }
@@ -149,7 +159,8 @@ void svg_curve(FILE *to, int number, const svg_point *points, size_t n) {
 }
 
 void svg_mark(FILE *to, int number, double x, double y) {
-    fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, x, y, number == 0 ? "4.5" : "3.6");
+    fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, x, y,
+            number == 0 ? "4.5" : "3.6");
 }
 
 void svg_square(FILE *to, double x, double y) {
@@ -157,16 +168,19 @@ void svg_square(FILE *to, double x, double y) {
 }
 
 void svg_whisker(FILE *to, int number, double x, double low, double high) {
-    fprintf(to, "<path class=\"whisker c%d\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh8M%.1f %.1fh8\"/>\n", number, x, low, high, x - 4, low, x - 4, high);
+    fprintf(to, "<path class=\"whisker c%d\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh8M%.1f %.1fh8\"/>\n", number, x, low, high,
+            x - 4, low, x - 4, high);
 }
 
 /* ---- The frame ---- */
 
 void svg_begin(FILE *to, double height, const char *title, const char *subtitle) {
     static const svg_text_style big = {SVG_INK, "start", 22, true}, small = {SVG_SOFT, "start", 14, false};
-    fprintf(to, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n"
-                "<title>",
+    fprintf(to,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
+            "role=\"img\">\n"
+            "<title>",
             SVG_WIDTH, height, SVG_WIDTH, height);
     write_escaped(to, title);
     fputs("</title>\n", to);

@@ -61,8 +61,10 @@ static const cli_option options[] = {
         .kind = CLI_LIST,
         .value = "WORDS",
         .offset = AT(settings),
-        .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; packed or "
-                "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; '*' for all methods; may be repeated "
+        .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; "
+                "packed or "
+                "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; '*' for "
+                "all methods; may be repeated "
                 "(exact, path, module, scaffold, path+fixed, module+fixed)",
     },
     {
@@ -95,14 +97,23 @@ static const cli_option options[] = {
         .offset = AT(output),
         .help = "file for --json, --csv or --markdown; the plain table is then printed, too (standard output)",
     },
-    {.name = "items", .kind = CLI_TEXT, .value = "FILE", .offset = AT(items), .help = "write each answer with its scores, as JSON lines"},
-    {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw scores and divergences against the time to first token"},
+    {.name = "items",
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(items),
+     .help = "write each answer with its scores, as JSON lines"},
+    {.name = "svg",
+     .kind = CLI_TEXT,
+     .value = "FILE",
+     .offset = AT(svg),
+     .help = "draw scores and divergences against the time to first token"},
     {
         .name = "svg-kv",
         .kind = CLI_TEXT,
         .value = "FILE",
         .offset = AT(svg_kv),
-        .help = "draw scores of reduced KV and of KV formats against bytes, relative to the first setting with all KV in f16, reused",
+        .help = "draw scores of reduced KV and of KV formats against bytes, relative to the first setting with all KV "
+                "in f16, reused",
     },
     {
         .name = "resamples",
@@ -115,7 +126,11 @@ static const cli_option options[] = {
     },
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of the bootstrap (1)"},
     CLI_ENGINE_ROWS(eval_options, engine, 0),
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "chat-format",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
 };
 #undef AT
@@ -129,8 +144,10 @@ const cli_command cli_command_eval = {
     .notes = "A task's line: {\"schema\": PML or a path, \"prompt\": PML, \"answers\": [...], \"metric\": \"exact\"}\n"
              "  schema   default: that of the previous line\n"
              "  metric   exact, contains, f1, rouge-l; perplexity of the first answer\n"
-             "Columns: score, the mean of the items with its 95 % bootstrap interval; agreement, how often the first token of the\n"
-             "answer equals that of an exact run, and KL, the divergence of its distribution from the exact one in nats (perplexity:\n"
+             "Columns: score, the mean of the items with its 95 % bootstrap interval; agreement, how often the first "
+             "token of the\n"
+             "answer equals that of an exact run, and KL, the divergence of its distribution from the exact one in "
+             "nats (perplexity:\n"
              "at every token); first token, the median TTFT with every module cached; reused, tokens and KV bytes;\n"
              "recomputed, module tokens that were recomputed, of those that were compared to select them.\n"
              "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
@@ -148,7 +165,8 @@ typedef struct distributions {
 
 /* Outcome of a setting for an item. */
 typedef struct outcome {
-    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, kept_share, recomputed_tokens, probed_tokens, focused, quality_ms;
+    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, kept_share, recomputed_tokens, probed_tokens, focused,
+        quality_ms;
 } outcome;
 
 typedef struct eval_state {
@@ -242,8 +260,8 @@ static void distributions_make_space(distributions *d, int32_t rows, int32_t n_v
 }
 
 /* Runs an item under a setting. d receives the distributions from which its answer was sampled. */
-static int run_item(eval_state *s, const eval_item *item, const eval_setting *setting, distributions *d, rp_result **result,
-                    double *likelihood, rp_error *err) {
+static int run_item(eval_state *s, const eval_item *item, const eval_setting *setting, distributions *d,
+                    rp_result **result, double *likelihood, rp_error *err) {
     int32_t *forced = NULL;
     size_t n = 0;
     rp_engine *engine = engine_of(s, setting);
@@ -255,7 +273,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.prompt = rp_prompt_pml(item->prompt);
     r.reuse = setting->reuse;
     rp_request_experiment experiment = {.struct_size = sizeof(experiment), .no_prefix = true};
-    r.experiment = &experiment; /* modules are compared; with a prefix cache, an item's second run would hit its first */
+    r.experiment =
+        &experiment; /* modules are compared; with a prefix cache, an item's second run would hit its first */
     r.max_tokens = 1;
     r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
     if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(engine, &r, result, err); /* caches the modules; */
@@ -278,7 +297,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     return rc;
 }
 
-static outcome eval_judge(const eval_state *s, const eval_item *item, const eval_setting *setting, const rp_result *r, double likelihood) {
+static outcome eval_judge(const eval_state *s, const eval_item *item, const eval_setting *setting, const rp_result *r,
+                          double likelihood) {
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
     outcome o = {
@@ -289,7 +309,8 @@ static outcome eval_judge(const eval_state *s, const eval_item *item, const eval
         .focused = r->quality.focus_token > 0,
         .quality_ms = r->quality.ms,
     };
-    o.score = item->metric == EVAL_PERPLEXITY ? likelihood : eval_score(item->metric, r->text, item->answers, item->n_answers);
+    o.score = item->metric == EVAL_PERPLEXITY ? likelihood
+                                              : eval_score(item->metric, r->text, item->answers, item->n_answers);
     for (int32_t i = 0; i < n; i++) {
         const float *a = p->values + (size_t)i * (size_t)p->n_vocab, *b = q->values + (size_t)i * (size_t)q->n_vocab;
         o.agreement += (eval_argmax(a, p->n_vocab) == eval_argmax(b, q->n_vocab)) / (double)n;
@@ -304,8 +325,8 @@ static outcome eval_judge(const eval_state *s, const eval_item *item, const eval
     return o;
 }
 
-static void write_item(eval_state *s, const eval_task *t, const eval_item *item, const eval_setting *setting, const rp_result *r,
-                       const outcome *o) {
+static void write_item(eval_state *s, const eval_task *t, const eval_item *item, const eval_setting *setting,
+                       const rp_result *r, const outcome *o) {
     if (s->items == NULL) return;
     json_t *object = json_object();
     cli_json_set(object, "task", cli_json_text(t->name));
@@ -330,11 +351,13 @@ static void write_item(eval_state *s, const eval_task *t, const eval_item *item,
 
 /* ---- A task ---- */
 
-static int eval_item_under(eval_state *s, const eval_task *t, const eval_item *item, const eval_setting *setting, outcome *out) {
+static int eval_item_under(eval_state *s, const eval_task *t, const eval_item *item, const eval_setting *setting,
+                           outcome *out) {
     rp_error err;
     rp_result *result = NULL;
     double likelihood;
-    if (run_item(s, item, setting, &s->other, &result, &likelihood, &err) != RP_OK) return fail_item(t, item, setting, &err);
+    if (run_item(s, item, setting, &s->other, &result, &likelihood, &err) != RP_OK)
+        return fail_item(t, item, setting, &err);
     *out = eval_judge(s, item, setting, result, likelihood);
     write_item(s, t, item, setting, result, out);
     rp_result_free(result);
@@ -350,8 +373,9 @@ static int eval_one(eval_state *s, const eval_task *t, size_t index, outcome *ou
         return fail_item(t, item, &eval_reference, &err);
     rp_result_free(result);
     for (size_t k = 0; k < s->n_settings; k++) {
-        int status = cli_interrupted() ? CLI_INTERRUPTED
-                                       : eval_item_under(s, t, item, &s->settings[k], &outcomes[k * t->n_items + index]);
+        int status = cli_interrupted()
+                         ? CLI_INTERRUPTED
+                         : eval_item_under(s, t, item, &s->settings[k], &outcomes[k * t->n_items + index]);
         if (status != CLI_OK) return status;
         cli_progress_draw(&s->progress, t->name, "answers", ++s->done, s->n_items * s->n_settings);
     }
@@ -360,7 +384,8 @@ static int eval_one(eval_state *s, const eval_task *t, size_t index, outcome *ou
 
 static void eval_summarize(const eval_state *s, const eval_task *t, const outcome *outcomes, eval_row *row) {
     size_t n = t->n_items;
-    double *values = cli_alloc(4 * n * sizeof *values), *score = values, *agreement = score + n, *kl = agreement + n, *ttft = kl + n;
+    double *values = cli_alloc(4 * n * sizeof *values), *score = values, *agreement = score + n, *kl = agreement + n,
+           *ttft = kl + n;
     for (size_t i = 0; i < n; i++) {
         const outcome *o = &outcomes[i];
         score[i] = o->score;
@@ -408,7 +433,8 @@ static int eval_all(eval_state *s, size_t *n_rows) {
 
 static int eval_check_options(const eval_options *o) {
     if (o->tasks.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise eval' needs tasks: give --tasks FILE");
-    if (o->json + o->csv + o->markdown > 1) return cli_fail(CLI_WRONG_USE, "--json, --csv and --markdown exclude each other: give one of them");
+    if (o->json + o->csv + o->markdown > 1)
+        return cli_fail(CLI_WRONG_USE, "--json, --csv and --markdown exclude each other: give one of them");
     if (o->output != NULL && o->json + o->csv + o->markdown == 0)
         return cli_fail(CLI_WRONG_USE, "--output '%s' needs a format: give --json, --csv or --markdown", o->output);
     return CLI_OK;
@@ -420,7 +446,8 @@ static int eval_read_settings(eval_state *s) {
     s->settings = cli_alloc(n_texts * EVAL_MAX_EXPANDED * sizeof *s->settings);
     s->names = cli_alloc(n_texts * EVAL_MAX_EXPANDED * sizeof *s->names);
     for (size_t i = 0; i < n_texts; i++)
-        s->n_settings += eval_setting_expand(s->names + s->n_settings, given->n > 0 ? given->items[i] : default_settings[i]);
+        s->n_settings +=
+            eval_setting_expand(s->names + s->n_settings, given->n > 0 ? given->items[i] : default_settings[i]);
     for (size_t i = 0; i < s->n_settings; i++) {
         int status = eval_setting_parse(&s->settings[i], s->names[i]);
         if (status != CLI_OK) return status;
@@ -432,8 +459,9 @@ static int eval_read_settings(eval_state *s) {
 static int check_task(const eval_task *t) {
     for (size_t i = 1; i < t->n_items; i++)
         if (t->items[i].metric != t->items[0].metric)
-            return cli_fail(CLI_FAILED, "%s:%d: the metric is %s, but that of the first item is %s: use one file per metric", t->path,
-                            t->items[i].line, eval_metric_name(t->items[i].metric), eval_metric_name(t->items[0].metric));
+            return cli_fail(
+                CLI_FAILED, "%s:%d: the metric is %s, but that of the first item is %s: use one file per metric",
+                t->path, t->items[i].line, eval_metric_name(t->items[i].metric), eval_metric_name(t->items[0].metric));
     return CLI_OK;
 }
 

@@ -20,7 +20,8 @@
 
 eval_panel eval_panel_make(FILE *to, int i, const char *title, const char *cost) {
     const double left = SVG_MARGIN + i * (PANEL_WIDTH + BETWEEN);
-    return (eval_panel){.to = to, .title = title, .cost = cost, .left = left + NUMBERS_WIDTH, .right = left + PANEL_WIDTH, .unit = ""};
+    return (eval_panel){
+        .to = to, .title = title, .cost = cost, .left = left + NUMBERS_WIDTH, .right = left + PANEL_WIDTH, .unit = ""};
 }
 
 void eval_panel_free(eval_panel *p) { free(p->taken); }
@@ -31,7 +32,9 @@ double eval_panel_x(const eval_panel *p, double cost) {
     return p->left + INSET + width * (log10(cost) - p->cost_low) / (p->cost_high - p->cost_low);
 }
 
-double eval_panel_y(const eval_panel *p, double value) { return BOTTOM - PANEL_HEIGHT * (value - p->low) / (p->high - p->low); }
+double eval_panel_y(const eval_panel *p, double value) {
+    return BOTTOM - PANEL_HEIGHT * (value - p->low) / (p->high - p->low);
+}
 
 /* The smallest of 1, 2, 5 times a power of ten with at most eight lines. */
 static double eval_panel_grid_step(double range) {
@@ -51,7 +54,8 @@ void eval_panel_set_ranges(eval_panel *p, double cost_low, double cost_high, dou
 }
 
 void eval_panel_draw_axes(const eval_panel *p) {
-    static const svg_text_style number = {SVG_SOFT, "end", SVG_LABEL_PX, false}, tick = {SVG_SOFT, "middle", SVG_LABEL_PX, false};
+    static const svg_text_style number = {SVG_SOFT, "end", SVG_LABEL_PX, false},
+                                tick = {SVG_SOFT, "middle", SVG_LABEL_PX, false};
     static const svg_text_style title = {SVG_INK, "start", 15, true};
     char text[32];
     svg_text(p->to, p->left - NUMBERS_WIDTH, TOP - 14, &title, p->title);
@@ -85,7 +89,8 @@ void eval_panel_take_line(eval_panel *p, double x1, double y1, double x2, double
     const int n = (int)(fmax(fabs(x2 - x1), fabs(y2 - y1)) / LINE_STEP) + 1;
     const double size = LINE_STEP / 2;
     for (int i = 0; i <= n; i++)
-        eval_panel_take(p, (eval_panel_box){x1 + (x2 - x1) * i / n - size / 2, y1 + (y2 - y1) * i / n - size / 2, size, size});
+        eval_panel_take(
+            p, (eval_panel_box){x1 + (x2 - x1) * i / n - size / 2, y1 + (y2 - y1) * i / n - size / 2, size, size});
 }
 
 static bool panel_is_free(const eval_panel *p, eval_panel_box b) {
@@ -99,7 +104,8 @@ static bool panel_is_free(const eval_panel *p, eval_panel_box b) {
 
 void eval_panel_draw_label(eval_panel *p, double cost, double value, bool left_first, const char *text) {
     static const svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
-    double w = svg_text_width(text, SVG_LABEL_PX), x = eval_panel_x(p, cost), mark_y = eval_panel_y(p, value), y = mark_y - LABEL_HEIGHT / 2;
+    double w = svg_text_width(text, SVG_LABEL_PX), x = eval_panel_x(p, cost), mark_y = eval_panel_y(p, value),
+           y = mark_y - LABEL_HEIGHT / 2;
     eval_panel_box place = {x + 9, y, w, LABEL_HEIGHT};
     bool is_away = false;
     for (int i = 0; i < 240; i++) {

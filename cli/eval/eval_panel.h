@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_panel.h: a diagram of the drawings of `reprise eval`: a logarithmic axis of cost, a linear axis of quality, and labels that avoid
- * marks and one another. Heights are fixed; a drawing has two panels beside each other. One thread. */
+/* eval_panel.h: a diagram of the drawings of `reprise eval`: a logarithmic axis of cost, a linear axis of quality, and
+ * labels that avoid marks and one another. Heights are fixed; a drawing has two panels beside each other. One
+ * thread. */
 #ifndef CLI_EVAL_PANEL_H
 #define CLI_EVAL_PANEL_H
 
@@ -38,7 +39,8 @@ void eval_panel_draw_axes(const eval_panel *p);
 /* Marks an area as occupied; that along a line. */
 void eval_panel_take(eval_panel *p, eval_panel_box b);
 void eval_panel_take_line(eval_panel *p, double x1, double y1, double x2, double y2);
-/* A label next to its mark, on its right side or first on its left; if that area is occupied, above or below, with a leader line to the mark. */
+/* A label next to its mark, on its right side or first on its left; if that area is occupied, above or below, with a
+   leader line to the mark. */
 void eval_panel_draw_label(eval_panel *p, double cost, double value, bool left_first, const char *text);
 
 #endif

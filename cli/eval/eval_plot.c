@@ -122,13 +122,16 @@ static void draw_panel(eval_panel *p, const setting_point *points, size_t n, boo
     eval_panel_draw_axes(p);
     for (size_t i = 0; i < n; i++) {
         const interval *v = shows_kl ? &points[i].kl : &points[i].score;
-        double x = eval_panel_x(p, points[i].ms), y = eval_panel_y(p, v->mean), top = eval_panel_y(p, v->high), bottom = eval_panel_y(p, fmax(v->low, p->low));
+        double x = eval_panel_x(p, points[i].ms), y = eval_panel_y(p, v->mean), top = eval_panel_y(p, v->high),
+               bottom = eval_panel_y(p, fmax(v->low, p->low));
         svg_whisker(p->to, points[i].series, x, bottom, top);
         svg_mark(p->to, points[i].series, x, y);
         eval_panel_take(p, (eval_panel_box){x - 6, y - 6, 12, 12});
         eval_panel_take(p, (eval_panel_box){x - 5, top - 1, 10, bottom - top + 2});
     }
-    for (size_t i = 0; i < n; i++) eval_panel_draw_label(p, points[i].ms, shows_kl ? points[i].kl.mean : points[i].score.mean, false, points[i].name);
+    for (size_t i = 0; i < n; i++)
+        eval_panel_draw_label(p, points[i].ms, shows_kl ? points[i].kl.mean : points[i].score.mean, false,
+                              points[i].name);
 }
 
 static size_t n_tasks(const eval_report *r) {
@@ -144,13 +147,17 @@ void eval_plot_write(const eval_report *r, FILE *to) {
     double x = SVG_MARGIN;
     char subtitle[256];
     const char *slash = strrchr(r->model, '/');
-    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 %zu task%s \xC2\xB7 means of the tasks with 95 %% intervals, every module cached", slash ? slash + 1 : r->model, tasks,
-             tasks == 1 ? "" : "s");
+    snprintf(subtitle, sizeof subtitle,
+             "%.120s \xC2\xB7 %zu task%s \xC2\xB7 means of the tasks with 95 %% intervals, every module cached",
+             slash ? slash + 1 : r->model, tasks, tasks == 1 ? "" : "s");
     svg_begin(to, EVAL_PANEL_END, "Answer quality against time to first token", subtitle);
     for (int k = 0; k < N_SERIES; k++) x = svg_mark_legend(to, x, k, series_names[k]);
     static const char cost[] = "time to first token, ms (logarithmic)";
     eval_panel score = eval_panel_make(to, 0, perplexity ? "Perplexity" : "Correct answers", cost);
-    eval_panel kl = eval_panel_make(to, 1, perplexity ? "KL divergence of a token from exact, nats" : "KL divergence of the first token from exact, nats", cost);
+    eval_panel kl = eval_panel_make(to, 1,
+                                    perplexity ? "KL divergence of a token from exact, nats"
+                                               : "KL divergence of the first token from exact, nats",
+                                    cost);
     score.unit = perplexity ? "" : " %";
     if (n > 0) draw_panel(&score, points, n, false);
     if (n > 0) draw_panel(&kl, points, n, true);

@@ -5,9 +5,9 @@
  *               %   |     [] kivi2                           |
  *                   +-- bytes, log --                        +-----------
  *
- * A method is a curve over the shares that it was measured with; a format is a square, in both panels if text has it, too. A
- * mark is the mean over the tasks. Bytes are those of the slots: in pools and records, cells of 64 slots round them up.
- * Owns nothing. One thread.
+ * A method is a curve over the shares that it was measured with; a format is a square, in both panels if text has it,
+ * too. A mark is the mean over the tasks. Bytes are those of the slots: in pools and records, cells of 64 slots round
+ * them up. Owns nothing. One thread.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +31,9 @@ typedef struct kv_point {
 typedef enum kv_panel { KV_MODULES,
                         KV_SEQUENCES } kv_panel;
 
-static bool reduces(const eval_setting *s, kv_panel panel) { return panel == KV_MODULES ? s->keep[0] != '\0' : s->kv_keep[0] != '\0'; }
+static bool reduces(const eval_setting *s, kv_panel panel) {
+    return panel == KV_MODULES ? s->keep[0] != '\0' : s->kv_keep[0] != '\0';
+}
 static const char *method_of(const eval_setting *s, kv_panel panel) {
     if (panel == KV_MODULES) return s->keep_method ? s->keep_method : rp_keep_method_name(0);
     return s->kv_method[0] ? s->kv_method : rp_kv_method_name(0);
@@ -48,7 +50,8 @@ static bool is_format(const eval_setting *s, kv_panel panel) {
 static const eval_setting *base_of(const eval_report *r) {
     for (size_t i = 0; i < r->n_rows; i++) {
         const eval_setting *s = r->rows[i].of;
-        if (r->rows[i].kv_bytes > 0 && !s->has_kv_format && !reduces(s, KV_MODULES) && !reduces(s, KV_SEQUENCES)) return s;
+        if (r->rows[i].kv_bytes > 0 && !s->has_kv_format && !reduces(s, KV_MODULES) && !reduces(s, KV_SEQUENCES))
+            return s;
     }
     return NULL;
 }
@@ -104,13 +107,15 @@ static void mark_kv_point(eval_panel *p, const kv_point *point) {
 static void draw_base_label(eval_panel *p, const kv_point *base) {
     static const svg_text_style style = {SVG_INK, "end", SVG_LABEL_PX, false};
     static const char text[] = "all, f16";
-    const double x = eval_panel_x(p, base->bytes) + KV_MARK, y = eval_panel_y(p, base->right) - KV_MARK, w = svg_text_width(text, SVG_LABEL_PX);
+    const double x = eval_panel_x(p, base->bytes) + KV_MARK, y = eval_panel_y(p, base->right) - KV_MARK,
+                 w = svg_text_width(text, SVG_LABEL_PX);
     svg_text(p->to, x, y, &style, text);
     eval_panel_take(p, (eval_panel_box){x - w, y - SVG_LABEL_PX, w, SVG_LABEL_PX});
 }
 
 /* A method's curve, from its smallest share to the base. */
-static void draw_method(eval_panel *p, int number, const char *method, const kv_point *base, const kv_point *points, size_t n, kv_panel panel) {
+static void draw_method(eval_panel *p, int number, const char *method, const kv_point *base, const kv_point *points,
+                        size_t n, kv_panel panel) {
     svg_point *curve = cli_alloc((n + 1) * sizeof *curve);
     size_t n_curve = 0;
     for (size_t i = 0; i < n; i++)
@@ -118,12 +123,14 @@ static void draw_method(eval_panel *p, int number, const char *method, const kv_
             curve[n_curve++] = (svg_point){eval_panel_x(p, points[i].bytes), eval_panel_y(p, points[i].right)};
     curve[n_curve++] = (svg_point){eval_panel_x(p, base->bytes), eval_panel_y(p, base->right)};
     svg_curve(p->to, number % SVG_CURVES, curve, n_curve);
-    for (size_t i = 1; i < n_curve; i++) eval_panel_take_line(p, curve[i - 1].x, curve[i - 1].y, curve[i].x, curve[i].y);
+    for (size_t i = 1; i < n_curve; i++)
+        eval_panel_take_line(p, curve[i - 1].x, curve[i - 1].y, curve[i].x, curve[i].y);
     free(curve);
 }
 
 /* Methods of the panel in the order of their first setting; the points are sorted by bytes. */
-static void draw_kv_panel(eval_panel *p, const kv_point *base, const kv_point *points, size_t n, kv_panel panel, const eval_report *r) {
+static void draw_kv_panel(eval_panel *p, const kv_point *base, const kv_point *points, size_t n, kv_panel panel,
+                          const eval_report *r) {
     const char **methods = cli_alloc((r->n_rows + 1) * sizeof *methods);
     int n_methods = 0;
     for (size_t i = 0; i < r->n_rows; i++) {
@@ -137,7 +144,8 @@ static void draw_kv_panel(eval_panel *p, const kv_point *base, const kv_point *p
     mark_kv_point(p, base);
     draw_base_label(p, base);
     for (size_t i = 0; i < n; i++) {
-        if (is_format(points[i].setting, panel)) svg_square(p->to, eval_panel_x(p, points[i].bytes), eval_panel_y(p, points[i].right));
+        if (is_format(points[i].setting, panel))
+            svg_square(p->to, eval_panel_x(p, points[i].bytes), eval_panel_y(p, points[i].right));
         if (is_format(points[i].setting, panel) || reduces(points[i].setting, panel)) mark_kv_point(p, &points[i]);
     }
     for (int k = 0; k < n_methods; k++)
@@ -148,7 +156,8 @@ static void draw_kv_panel(eval_panel *p, const kv_point *base, const kv_point *p
             }
     for (size_t i = 0; i < n; i++) {
         const eval_setting *s = points[i].setting;
-        if (is_format(s, panel)) eval_panel_draw_label(p, points[i].bytes, points[i].right, false, cli_kv_formats[s->kv_format]);
+        if (is_format(s, panel))
+            eval_panel_draw_label(p, points[i].bytes, points[i].right, false, cli_kv_formats[s->kv_format]);
     }
     free(methods);
 }
@@ -180,10 +189,12 @@ void eval_plot_kv_write(const eval_report *r, FILE *to) {
     char subtitle[256];
     const char *slash = strrchr(r->model, '/');
     for (size_t i = 0; i < n; i++) half = fmax(half, points[i].half);
-    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 means of the tasks, 95 %% intervals of at most \xC2\xB1%.1f points",
+    snprintf(subtitle, sizeof subtitle,
+             "%.120s \xC2\xB7 means of the tasks, 95 %% intervals of at most \xC2\xB1%.1f points",
              slash ? slash + 1 : r->model, half);
     svg_begin(to, EVAL_PANEL_END, "Answer quality against bytes of the KV", subtitle);
-    svg_square_legend(to, svg_curve_legend(to, SVG_MARGIN, 0, "a method, shares of the slots"), "a KV format, all slots");
+    svg_square_legend(to, svg_curve_legend(to, SVG_MARGIN, 0, "a method, shares of the slots"),
+                      "a KV format, all slots");
     if (n > 0 && make_kv_point(r, base, base, &full)) {
         qsort(points, n, sizeof *points, by_bytes);
         draw_kv_panels(r, to, &full, points, n);

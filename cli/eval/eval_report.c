@@ -58,7 +58,8 @@ static void write_table(const eval_report *r, FILE *to) {
             if (n > widths[c]) widths[c] = n;
         }
     }
-    for (int c = 0; c < COLUMNS; c++) fprintf(to, c < 2 ? "%-*s" : "%*s", widths[c], headings[c]), fputs(c + 1 < COLUMNS ? "  " : "\n", to);
+    for (int c = 0; c < COLUMNS; c++)
+        fprintf(to, c < 2 ? "%-*s" : "%*s", widths[c], headings[c]), fputs(c + 1 < COLUMNS ? "  " : "\n", to);
     for (size_t i = 0; i < r->n_rows; i++) {
         fill_cells(cells, &r->rows[i]);
         bool again = i > 0 && strcmp(r->rows[i].task, r->rows[i - 1].task) == 0;
@@ -104,7 +105,8 @@ static void csv_text(FILE *to, const char *s) {
 static void csv_mean(FILE *to, eval_mean m) { fprintf(to, ",%.6g,%.6g,%.6g", m.mean, m.low, m.high); }
 
 static void write_csv(const eval_report *r, FILE *to) {
-    fputs("task,setting,metric,items,score,score_low,score_high,agreement,agreement_low,agreement_high,kl,kl_low,kl_high,ttft_ms,"
+    fputs("task,setting,metric,items,score,score_low,score_high,agreement,agreement_low,agreement_high,kl,kl_low,kl_"
+          "high,ttft_ms,"
           "cached_share,kv_bytes,kept_share,recomputed_tokens,probed_tokens,focused,quality_ms\n",
           to);
     for (size_t i = 0; i < r->n_rows; i++) {
@@ -116,8 +118,8 @@ static void write_csv(const eval_report *r, FILE *to) {
         csv_mean(to, row->score);
         csv_mean(to, row->agreement);
         csv_mean(to, row->kl);
-        fprintf(to, ",%.3f,%.4f,%.0f,%.4f,%.1f,%.1f,%.4f,%.3f\n", row->ttft_ms, row->cached_share, row->kv_bytes, row->kept_share,
-                row->recomputed_tokens, row->probed_tokens, row->focused, row->quality_ms);
+        fprintf(to, ",%.3f,%.4f,%.0f,%.4f,%.1f,%.1f,%.4f,%.3f\n", row->ttft_ms, row->cached_share, row->kv_bytes,
+                row->kept_share, row->recomputed_tokens, row->probed_tokens, row->focused, row->quality_ms);
     }
 }
 

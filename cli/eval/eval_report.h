@@ -21,14 +21,17 @@ typedef struct eval_row {
     size_t items;
     bool perplexity; /* the score is a perplexity; otherwise a share */
     eval_mean score;
-    eval_mean agreement;                     /* share of first answer tokens (perplexity: all tokens) equal to the most likely of `exact` */
+    eval_mean agreement;                     /* share of first answer tokens (perplexity: all tokens) equal to the most
+                                                likely of `exact` */
     eval_mean kl;                            /* nats from the distribution of `exact`, at the same positions */
     double ttft_ms;                          /* median; all modules cached */
     double cached_share;                     /* of the prompt's tokens */
     double kv_bytes;                         /* KV that was reused, mean of a prompt */
-    double kept_share;                       /* of the prompt's slots, those that its answer was given (kv-keep), mean; 1: all */
+    double kept_share;                       /* of the prompt's slots, those that its answer was given (kv-keep), mean;
+                                                1: all */
     double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt; */
-    double focused, quality_ms;              /* share of prompts with an uncertain prediction (focus); mean cost of the quality */
+    double focused, quality_ms;              /* share of prompts with an uncertain prediction (focus); mean cost of the
+                                                quality */
 } eval_row;
 
 typedef struct eval_report {

@@ -12,7 +12,10 @@
 static bool eval_score_is_space(char c) { return c != '\0' && strchr(" \t\r\n", c) != NULL; }
 static char eval_score_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 /* True for letters, digits and every byte of a character outside ASCII. */
-static bool eval_score_is_word(char c) { return (c >= '0' && c <= '9') || (eval_score_lower(c) >= 'a' && eval_score_lower(c) <= 'z') || (unsigned char)c >= 0x80; }
+static bool eval_score_is_word(char c) {
+    return (c >= '0' && c <= '9') || (eval_score_lower(c) >= 'a' && eval_score_lower(c) <= 'z') ||
+           (unsigned char)c >= 0x80;
+}
 
 /* Lower case, single spaces, none at the ends, no full stop at the end. Freed by the caller. */
 static char *eval_score_plain(const char *s) {
@@ -50,7 +53,8 @@ static word_list words_of(const char *text, bool articles) {
     while (*text) {
         size_t n = 0;
         while (text[n] && eval_score_is_word(text[n])) n++;
-        bool article = (n == 1 && text[0] == 'a') || (n == 2 && memcmp(text, "an", 2) == 0) || (n == 3 && memcmp(text, "the", 3) == 0);
+        bool article = (n == 1 && text[0] == 'a') || (n == 2 && memcmp(text, "an", 2) == 0) ||
+                       (n == 3 && memcmp(text, "the", 3) == 0);
         if (n > 0 && (articles || !article)) {
             l.words[l.n] = text;
             l.lengths[l.n++] = n;

@@ -34,7 +34,8 @@ enum { KV_FORMATS = 5,
        KV_KEEP,
        N_GROUPS };
 #define KNOWN \
-    "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format (one of" RP_KV_FORMAT_NAMES "), " \
+    "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format (one " \
+    "of" RP_KV_FORMAT_NAMES "), " \
     "keep:SHARE or its method, kv-keep:N or kv-keep:N:METHOD, joined by '+'; '*' for all methods"
 
 /* A mode with an amount, in the group of exact and off. */
@@ -93,8 +94,8 @@ static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
         *out = words[i];
         return true;
     }
-    return eval_setting_read_format(text, n, out) || eval_setting_read_keep(text, n, out) || eval_setting_read_kv_keep(text, n, out) ||
-           eval_setting_read_amount(text, n, out);
+    return eval_setting_read_format(text, n, out) || eval_setting_read_keep(text, n, out) ||
+           eval_setting_read_kv_keep(text, n, out) || eval_setting_read_amount(text, n, out);
 }
 
 /* Up to the next '+' that a word follows: a method's name may end with one. */
@@ -110,9 +111,11 @@ int eval_setting_parse(eval_setting *s, const char *text) {
     for (const char *p = text;; p++) {
         size_t n = eval_setting_word_length(p);
         setting_word w;
-        if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': unknown word '%.*s': " KNOWN, text, (int)n, p);
+        if (!eval_setting_find(p, n, &w))
+            return cli_fail(CLI_WRONG_USE, "--setting '%s': unknown word '%.*s': " KNOWN, text, (int)n, p);
         if (taken[w.group] != NULL)
-            return cli_fail(CLI_WRONG_USE, "--setting '%s': '%s' and '%s' exclude each other: " KNOWN, text, taken[w.group], w.word);
+            return cli_fail(CLI_WRONG_USE, "--setting '%s': '%s' and '%s' exclude each other: " KNOWN, text,
+                            taken[w.group], w.word);
         taken[w.group] = w.word;
         if (w.sets.reuse) s->reuse = w.sets.reuse;
         if (w.sets.quality.mode) s->quality = w.sets.quality;
@@ -132,7 +135,8 @@ int eval_setting_parse(eval_setting *s, const char *text) {
     }
 }
 
-/* The name of the i-th method that replaces a '*': of modules, or after "kv-keep:N:" of requests. NULL after the last one. */
+/* The name of the i-th method that replaces a '*': of modules, or after "kv-keep:N:" of requests. NULL after the last
+   one. */
 static const char *method_in_place(const char *text, const char *star, int32_t i) {
     return star > text && star[-1] == ':' ? rp_kv_method_name(i) : rp_keep_method_name(i);
 }

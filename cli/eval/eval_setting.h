@@ -35,7 +35,8 @@ extern const eval_setting eval_reference;
  *   packed, fixed      layout (default: the schema's)
  *   f16, f32, int8     KV format (default: --kv-format)
  *   keep:25%, expected  reduced KV of modules and the method that chooses it (default: --keep, --keep-method)
- *   kv-keep:N          KV reduction of the request: slots or a share that are kept for the answer (kv-keep:12.5%), by snapkv
+ *   kv-keep:N          KV reduction of the request: slots or a share that are kept for the answer (kv-keep:12.5%), by
+ *         snapkv
  *   kv-keep:N:METHOD   the same by another method (kv-keep:12.5%:sinks)
  * Returns an exit status. */
 int eval_setting_parse(eval_setting *setting, const char *text);

@@ -62,7 +62,8 @@ static int eval_task_read_schema(eval_task *t, eval_item *item, const json_t *va
     item->schema = task_owner_keep(o, bytes);
     item->schema_name = path;
     slash = strrchr(path, '/');
-    item->dir = task_owner_keep(o, slash != NULL ? eval_task_copy(path, slash == path ? 1 : (size_t)(slash - path)) : eval_task_copy(".", 1));
+    item->dir = task_owner_keep(o, slash != NULL ? eval_task_copy(path, slash == path ? 1 : (size_t)(slash - path))
+                                                 : eval_task_copy(".", 1));
     return CLI_OK;
 }
 
@@ -91,8 +92,10 @@ static int read_metric(eval_task *t, eval_item *item, const json_t *value) {
         cli_nearest_try(&nearest, metric_names[i]);
     }
     if (nearest.best != NULL)
-        return cli_fail(CLI_FAILED, "%s:%d: unknown metric \"%s\": did you mean \"%s\"?", t->path, item->line, name, nearest.best);
-    return cli_fail(CLI_FAILED, "%s:%d: unknown metric \"%s\": give exact, contains, f1, rouge-l or perplexity", t->path, item->line, name);
+        return cli_fail(CLI_FAILED, "%s:%d: unknown metric \"%s\": did you mean \"%s\"?", t->path, item->line, name,
+                        nearest.best);
+    return cli_fail(CLI_FAILED, "%s:%d: unknown metric \"%s\": give exact, contains, f1, rouge-l or perplexity",
+                    t->path, item->line, name);
 }
 
 static int eval_task_check_fields(const eval_task *t, const eval_item *item, json_t *object) {
@@ -113,7 +116,8 @@ static int eval_task_read_line(eval_task *t, const char *line, size_t n, int num
     eval_item *item = &t->items[t->n_items];
     *item = (eval_item){.line = number};
     json_t *object = json_loadb(line, n, 0, &error);
-    if (object == NULL) return cli_fail(CLI_FAILED, "%s:%d:%d: not JSON: %s", t->path, number, error.column, error.text);
+    if (object == NULL)
+        return cli_fail(CLI_FAILED, "%s:%d:%d: not JSON: %s", t->path, number, error.column, error.text);
     json_array_append_new(o->lines, object);
     if (!json_is_object(object)) return cli_fail(CLI_FAILED, "%s:%d: expected an object (" FIELDS ")", t->path, number);
     int status = eval_task_check_fields(t, item, object);
@@ -121,7 +125,8 @@ static int eval_task_read_line(eval_task *t, const char *line, size_t n, int num
     if (status == CLI_OK) status = read_answers(t, item, json_object_get(object, "answers"));
     if (status == CLI_OK) status = read_metric(t, item, json_object_get(object, "metric"));
     item->prompt = json_string_value(json_object_get(object, "prompt"));
-    if (status == CLI_OK && item->prompt == NULL) status = fail_field(t, item, "prompt", "must be a string: a PML document");
+    if (status == CLI_OK && item->prompt == NULL)
+        status = fail_field(t, item, "prompt", "must be a string: a PML document");
     t->n_items++; /* counted before it is complete, so that its answers are freed */
     return status;
 }
@@ -151,7 +156,8 @@ int eval_task_read(eval_task *t, const char *path, size_t limit) {
         if (!blank) status = eval_task_read_line(t, bytes + at, length, number);
         at += length + 1;
     }
-    if (status == CLI_OK && t->n_items == 0) return cli_fail(CLI_FAILED, "%s: no items: expected one JSON object per line", path);
+    if (status == CLI_OK && t->n_items == 0)
+        return cli_fail(CLI_FAILED, "%s: no items: expected one JSON object per line", path);
     return status;
 }
 

@@ -34,7 +34,8 @@ static const cli_option options[] = {
         .value = "FILE",
         .offset = AT(model),
         .required = true,
-        .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required; alone: describe the model",
+        .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required; alone: describe "
+                "the model",
     },
     {
         .name = "schema",
@@ -67,7 +68,11 @@ static const cli_option options[] = {
         .max = INT32_MAX,
         .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)",
     },
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "chat-format",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
@@ -141,7 +146,9 @@ static int inspect_model(const inspect_options *o, cli_loaded *l) {
     return cli_finish_output();
 }
 
-static void inspect_on_progress(void *user, uint64_t done, uint64_t total) { cli_progress_draw(user, "hashing weights", NULL, done, total); }
+static void inspect_on_progress(void *user, uint64_t done, uint64_t total) {
+    cli_progress_draw(user, "hashing weights", NULL, done, total);
+}
 
 static int inspect_hash_model(cli_loaded *l) {
     cli_progress progress = {0};

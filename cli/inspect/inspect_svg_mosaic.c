@@ -106,7 +106,8 @@ static void mosaic_cut_tiles(mosaic *m) {
         piece *widest = NULL;
         for (int k = 0; k < m->n_lanes; k++) {
             lane *l = &m->lanes[k];
-            int32_t from = t->position > l->scale.first ? t->position : l->scale.first, end = l->scale.first + l->scale.positions;
+            int32_t from = t->position > l->scale.first ? t->position : l->scale.first,
+                    end = l->scale.first + l->scale.positions;
             int32_t to = t->position + t->n_tokens < end ? t->position + t->n_tokens : end;
             if (from >= to) continue;
             piece *p = &l->pieces[l->n_pieces++];
@@ -211,9 +212,10 @@ static void mosaic_draw(const mosaic *m) {
     char *title = cli_alloc(bytes), subtitle[256];
     snprintf(title, bytes, "Plan of a prompt for schema '%s'", m->in->schema);
     long percent = cached + fresh > 0 ? 100 * cached / (cached + fresh) : 0; /* rounded down: 100 means all */
-    snprintf(subtitle, sizeof subtitle,
-             "%s layout \xC2\xB7 %s scope \xC2\xB7 %d positions \xC2\xB7 %ld cached and %ld fresh tokens (%ld %% cached)",
-             m->in->layout, m->in->scope, (int)m->end, cached, fresh, percent);
+    snprintf(
+        subtitle, sizeof subtitle,
+        "%s layout \xC2\xB7 %s scope \xC2\xB7 %d positions \xC2\xB7 %ld cached and %ld fresh tokens (%ld %% cached)",
+        m->in->layout, m->in->scope, (int)m->end, cached, fresh, percent);
     svg_begin(m->to, m->lanes[m->n_lanes - 1].y + LANE_HEIGHT + 12 + SVG_AXIS_HEIGHT, title, subtitle);
     inspect_svg_mosaic_draw_legend(m->to);
     for (int k = 0; k < m->n_lanes; k++) {

@@ -138,7 +138,8 @@ typedef enum label_place { LABEL_ON_SOLID,
 
 static label_place place_label(const chart *c, int32_t i, double *x) {
     const chart_box *b = &c->boxes[i];
-    double from = svg_x(&c->scale, b->from), to = svg_x(&c->scale, b->to), solid = svg_x(&c->scale, first_stretch_end(c, i));
+    double from = svg_x(&c->scale, b->from), to = svg_x(&c->scale, b->to),
+           solid = svg_x(&c->scale, first_stretch_end(c, i));
     double width = label_width(c, i);
     *x = from + 6;
     if (*x + width + 4 <= solid) return LABEL_ON_SOLID;
@@ -246,7 +247,8 @@ static void chart_draw_label(const chart *c, int32_t i, double y) {
     const rp_inspect_node *n = &c->in->nodes[i];
     svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
     double x;
-    if (place_label(c, i, &x) == LABEL_ON_SOLID && !is_kind(n, "param")) style.class_name = n->cached ? SVG_ON_CACHED : SVG_ON_FRESH;
+    if (place_label(c, i, &x) == LABEL_ON_SOLID && !is_kind(n, "param"))
+        style.class_name = n->cached ? SVG_ON_CACHED : SVG_ON_FRESH;
     char *label = chart_node_label(c, i);
     svg_text(c->to, x, y + 16.5, &style, label);
     free(label);

@@ -53,7 +53,8 @@ static void inspect_text_sampling(const rp_model *model) {
     if (advised & RP_ADVISES_TOP_K) printf("%stop_k %d", before, (int)s.top_k), before = ", ";
     if (advised & RP_ADVISES_TOP_P) printf("%stop_p %g", before, (double)s.top_p), before = ", ";
     if (advised & RP_ADVISES_MIN_P) printf("%smin_p %g", before, (double)s.min_p), before = ", ";
-    if (advised & RP_ADVISES_REPEAT_PENALTY) printf("%srepeat_penalty %g", before, (double)s.repeat_penalty), before = ", ";
+    if (advised & RP_ADVISES_REPEAT_PENALTY)
+        printf("%srepeat_penalty %g", before, (double)s.repeat_penalty), before = ", ";
     if (advised & RP_ADVISES_REPEAT_LAST) printf("%srepeat_last %d", before, (int)s.repeat_last);
     printf(" (the file's advice)\n");
 }
@@ -69,14 +70,16 @@ void inspect_text_model(const rp_model *model, const rp_memory *memory) {
     printf("%-15s %d of width %d, feed-forward %d\n", "layers", (int)m->n_layers, (int)m->n_embd, (int)m->n_ff);
     printf("%-15s %d of %d dimensions, %d for keys and values\n", "heads", (int)m->n_heads, (int)m->head_dim,
            (int)m->n_kv_heads);
-    if (m->n_experts > 0) printf("%-15s %d, %d active per token\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
+    if (m->n_experts > 0)
+        printf("%-15s %d, %d active per token\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
     printf("%-15s %d tokens\n", "vocabulary", (int)m->n_vocab);
     printf("%-15s %d positions, %s%s\n", "context", (int)m->n_ctx_train, m->positions,
            m->movable ? "" : ": modules cannot be shifted (fixed layouts only)");
     if (m->window > 0)
-        printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
-    printf("%-15s %d values, pooling %s%s\n", "embeddings", (int)(m->n_scores > 0 ? m->n_scores : m->n_embd), m->pooling,
-           m->is_encoder ? "; an encoder: it generates no text" : "");
+        printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers,
+               (int)m->n_layers);
+    printf("%-15s %d values, pooling %s%s\n", "embeddings", (int)(m->n_scores > 0 ? m->n_scores : m->n_embd),
+           m->pooling, m->is_encoder ? "; an encoder: it generates no text" : "");
     print_size("memory (no KV)", memory->weights + memory->file + memory->activations);
     print_size("KV per token", m->kv_bytes_per_token);
     inspect_text_print_row("chat format", m->chat_format);
@@ -180,7 +183,8 @@ void inspect_text_tree(const rp_inspection *in, bool with_prompt) {
     printf("schema ");
     cli_print_safe(stdout, in->schema, strlen(in->schema));
     printf(": %s layout, %s scope, %d positions\n\n", in->layout, in->scope, (int)in->schema_positions);
-    printf("  %8s  %8s  %-16s  %s\n", "tokens", "position", "key", with_prompt ? "part (marked: used by the prompt)" : "part");
+    printf("  %8s  %8s  %-16s  %s\n", "tokens", "position", "key",
+           with_prompt ? "part (marked: used by the prompt)" : "part");
     for (int32_t i = 0; i < in->n_nodes; i++) {
         const rp_inspect_node *n = &in->nodes[i];
         print_columns(n, with_prompt && n->taken, &signs);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_models.c: `reprise models`: the models on this machine, as a table or as JSON. Owns the command's options. One thread. */
+/* cmd_models.c: `reprise models`: the models on this machine, as a table or as JSON. Owns the command's options. One
+   thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,12 @@ typedef struct models_options {
 
 #define AT(field) offsetof(models_options, field)
 static const cli_option options[] = {
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .positional = true, .help = "print the path of this model alone"},
+    {.name = "name",
+     .kind = CLI_TEXT,
+     .value = "NAME",
+     .offset = AT(name),
+     .positional = true,
+     .help = "print the path of this model alone"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print one line of JSON per model"},
     {.name = NULL},
 };
@@ -30,7 +36,8 @@ const cli_command cli_command_models = {
     .name = "models",
     .summary = "list the models on this machine, those of other programs included",
     .synopsis = "[NAME] [--json]",
-    .notes = "Looks in the folder of 'reprise pull', in the hub's cache, and where llama.cpp, Ollama and LM Studio keep their models.\n"
+    .notes = "Looks in the folder of 'reprise pull', in the hub's cache, and where llama.cpp, Ollama and LM Studio "
+             "keep their models.\n"
              "-m NAME of every command reads such a file where it is, without a copy.\n",
     .options = options,
     .main = models_main,
@@ -66,7 +73,8 @@ static int models_table(const model_list *l) {
         architecture_cells = wider(architecture_cells, architecture);
         quant_cells = wider(quant_cells, all[i].weights);
     }
-    printf("%-*s  %*s  %-*s  %-*s  %s\n", name_cells, "NAME", SIZE_CELLS, "SIZE", architecture_cells, "ARCHITECTURE", quant_cells, "QUANT", "WHERE");
+    printf("%-*s  %*s  %-*s  %-*s  %s\n", name_cells, "NAME", SIZE_CELLS, "SIZE", architecture_cells, "ARCHITECTURE",
+           quant_cells, "QUANT", "WHERE");
     for (size_t i = 0; i < l->n; i++) {
         architecture_text(&all[i], architecture, sizeof architecture);
         cli_print_fit(stdout, l->items[i].name, name_cells, name_cells);
@@ -117,7 +125,8 @@ static int models_choose(model_list *l, const char *name) {
 
 static int models_print(const models_options *o, model_list *l) {
     if (l->n == 0 && o->name == NULL && !o->json) {
-        fprintf(stderr, "no models in %s: download one with 'reprise pull'\n", l->places != NULL ? l->places : "any folder");
+        fprintf(stderr, "no models in %s: download one with 'reprise pull'\n",
+                l->places != NULL ? l->places : "any folder");
         return CLI_OK;
     }
     int status = o->name != NULL ? models_choose(l, o->name) : CLI_OK;

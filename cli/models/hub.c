@@ -50,18 +50,24 @@ typedef struct hub_repo {
 static bool hub_is_on(const char *variable) {
     const char *value = getenv(variable);
     if (value == NULL) return false;
-    return strcmp(value, "1") == 0 || strcasecmp(value, "true") == 0 || strcasecmp(value, "yes") == 0 || strcasecmp(value, "on") == 0;
+    return strcmp(value, "1") == 0 || strcasecmp(value, "true") == 0 || strcasecmp(value, "yes") == 0 ||
+           strcasecmp(value, "on") == 0;
 }
 
 /* Without the slashes at its end. */
 static int hub_read_endpoint(const char *text, char **out) {
     const char *given = getenv("HF_ENDPOINT");
     if (given == NULL || given[0] == '\0')
-        return cli_fail(CLI_FAILED, "'%s' is not in the cache, and HF_ENDPOINT is not set: set it to the URL of the hub (https://HOST)", text);
+        return cli_fail(
+            CLI_FAILED,
+            "'%s' is not in the cache, and HF_ENDPOINT is not set: set it to the URL of the hub (https://HOST)", text);
     size_t n = strlen(given);
     bool is_url = strncmp(given, "https://", 8) == 0 || strncmp(given, "http://", 7) == 0;
-    for (const char *p = given; *p != '\0'; p++) is_url &= (unsigned char)*p > ' ' && *p != 0x7f && *p != '?' && *p != '#';
-    if (!is_url) return cli_fail(CLI_FAILED, "HF_ENDPOINT '%s' is no http or https URL: set it to that of the hub (https://HOST)", given);
+    for (const char *p = given; *p != '\0'; p++)
+        is_url &= (unsigned char)*p > ' ' && *p != 0x7f && *p != '?' && *p != '#';
+    if (!is_url)
+        return cli_fail(CLI_FAILED,
+                        "HF_ENDPOINT '%s' is no http or https URL: set it to that of the hub (https://HOST)", given);
     while (given[n - 1] == '/') n--;
     *out = cli_alloc(n + 1);
     memcpy(*out, given, n);
@@ -75,14 +81,16 @@ static int hub_read_token(char **out) {
     *out = NULL;
     if (token != NULL && token[0] != '\0') {
         for (const char *p = token; *p != '\0'; p++)
-            if (*p <= ' ' || *p == 0x7f) return cli_fail(CLI_FAILED, "HF_TOKEN has spaces or control characters: set it to the token alone");
+            if (*p <= ' ' || *p == 0x7f)
+                return cli_fail(CLI_FAILED, "HF_TOKEN has spaces or control characters: set it to the token alone");
         *out = cli_alloc(strlen(token) + 1);
         strcpy(*out, token);
         return CLI_OK;
     }
     if (hub_is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return CLI_OK;
     if (file == NULL && model_folder(path, "HF_HOME", "token", NULL)) file = path;
-    if (file == NULL && model_folder(path, "XDG_CACHE_HOME", "huggingface/token", ".cache/huggingface/token")) file = path;
+    if (file == NULL && model_folder(path, "XDG_CACHE_HOME", "huggingface/token", ".cache/huggingface/token"))
+        file = path;
     return file != NULL && access(file, R_OK) == 0 ? cli_read_key(file, out) : CLI_OK;
 }
 
@@ -101,10 +109,13 @@ static bool is_hex(const char *text, size_t min, size_t max) {
 /* What is not well formed is left out: it is not offered. */
 static void take_file(hub_repo *r, const json_t *sibling) {
     const json_t *lfs = json_object_get(sibling, "lfs"), *size = json_object_get(sibling, "size");
-    const char *path = json_string_value(json_object_get(sibling, "rfilename")), *sha256 = json_string_value(json_object_get(lfs, "sha256"));
+    const char *path = json_string_value(json_object_get(sibling, "rfilename")),
+               *sha256 = json_string_value(json_object_get(lfs, "sha256"));
     const char *blob = sha256 != NULL ? sha256 : json_string_value(json_object_get(sibling, "blobId"));
     if (!json_is_integer(size)) size = json_object_get(lfs, "size");
-    if (path == NULL || !hub_is_path(path) || !cli_is_model_file(path) || !is_hex(blob, sha256 != NULL ? 64 : 40, sha256 != NULL ? 64 : 40)) return;
+    if (path == NULL || !hub_is_path(path) || !cli_is_model_file(path) ||
+        !is_hex(blob, sha256 != NULL ? 64 : 40, sha256 != NULL ? 64 : 40))
+        return;
     if (json_is_object(lfs) && sha256 == NULL) return;
     if (!json_is_integer(size) || json_integer_value(size) <= 0 || json_integer_value(size) > MAX_SIZE) return;
     hub_file *f = &r->files[r->n++];
@@ -117,7 +128,8 @@ static int hub_parse(hub_repo *r, const char *text) {
     const json_t *siblings = json_object_get(r->reply, "siblings");
     const char *commit = json_string_value(json_object_get(r->reply, "sha"));
     if (!json_is_array(siblings) || json_array_size(siblings) > MAX_FILES || !is_hex(commit, 40, 64))
-        return cli_fail(CLI_FAILED, "'%s': the reply of %s is not that of a hub: HF_ENDPOINT is its URL", r->text, r->endpoint);
+        return cli_fail(CLI_FAILED, "'%s': the reply of %s is not that of a hub: HF_ENDPOINT is its URL", r->text,
+                        r->endpoint);
     memcpy(r->commit, commit, strlen(commit) + 1);
     r->files = cli_alloc((json_array_size(siblings) + 1) * sizeof *r->files);
     r->paths = cli_alloc((json_array_size(siblings) + 1) * sizeof *r->paths);
@@ -134,10 +146,12 @@ static int hub_list(hub_repo *r, const pull_settings *settings) {
     free(url);
     int status = CLI_OK;
     if (http == 401 || http == 403)
-        status = cli_fail(CLI_FAILED, "'%s': the hub has no such repository, or it needs a token: set HF_TOKEN", r->text);
+        status =
+            cli_fail(CLI_FAILED, "'%s': the hub has no such repository, or it needs a token: set HF_TOKEN", r->text);
     else if (http == 404) status = cli_fail(CLI_FAILED, "'%s': the hub has no such repository", r->text);
     else if (text == NULL && cli_interrupted()) status = CLI_INTERRUPTED;
-    else if (text == NULL) status = cli_fail(CLI_FAILED, "'%s': cannot list its files at %s: %s", r->text, r->endpoint, why);
+    else if (text == NULL)
+        status = cli_fail(CLI_FAILED, "'%s': cannot list its files at %s: %s", r->text, r->endpoint, why);
     else status = hub_parse(r, text);
     free(text);
     return status;
@@ -156,7 +170,8 @@ static int hub_fail_choice(const hub_repo *r) {
             snprintf(all + used, sizeof all - used, "%s%s", used > 0 ? ", " : "", shown);
     }
     if (n_models == 0) return cli_fail(CLI_FAILED, "'%s': the repository has no GGUF file: give one that has", r->text);
-    return cli_fail(CLI_FAILED, "'%s': no GGUF file of the repository has '%s' in its name: it has %s", r->text, r->name.quant, all);
+    return cli_fail(CLI_FAILED, "'%s': no GGUF file of the repository has '%s' in its name: it has %s", r->text,
+                    r->name.quant, all);
 }
 
 /* ---- the cache ---- */
@@ -171,7 +186,8 @@ static int make_folders(const char *path, bool is_file) {
         if (kept != '/' && kept != '\0') continue;
         if (kept == '\0' && is_file) break;
         *p = '\0';
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST) status = cli_fail(CLI_FAILED, "cannot create the folder '%s': %s", folder, strerror(errno));
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            status = cli_fail(CLI_FAILED, "cannot create the folder '%s': %s", folder, strerror(errno));
         *p = kept;
         if (kept == '\0') break;
     }
@@ -201,7 +217,8 @@ static int link_snapshot(const hub_repo *r, const hub_file *f) {
         if (*p == '/') strcat(target, "../"); /* 8 segments at most */
     snprintf(target + strlen(target), sizeof target - strlen(target), "blobs/%s", f->blob);
     sprintf(temporary, "%s/blobs/%s", r->folder, f->blob);
-    const bool is_there = stat(path, &st) == 0 && stat(temporary, &blob) == 0 && st.st_dev == blob.st_dev && st.st_ino == blob.st_ino;
+    const bool is_there =
+        stat(path, &st) == 0 && stat(temporary, &blob) == 0 && st.st_dev == blob.st_dev && st.st_ino == blob.st_ino;
     sprintf(temporary, "%s.%ld.new", path, (long)getpid());
     if (status == CLI_OK && !is_there) {
         unlink(temporary);
@@ -258,7 +275,8 @@ static int set_part(const hub_repo *r, const hub_file *f, int32_t i, int32_t n, 
     if (lstat(p->path, &st) != 0) return CLI_OK;
     p->is_here = S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->size;
     if (p->is_here) return CLI_OK;
-    return cli_fail(CLI_FAILED, "'%s' is not the file of %llu bytes that the hub lists: remove it", p->path, (unsigned long long)f->size);
+    return cli_fail(CLI_FAILED, "'%s' is not the file of %llu bytes that the hub lists: remove it", p->path,
+                    (unsigned long long)f->size);
 }
 
 static const hub_file *find_file(const hub_repo *r, const char *path) {
@@ -278,7 +296,8 @@ static int collect(const hub_repo *r, const hub_file *first, const hub_file ***o
     for (int32_t i = 1; i < *n && status == CLI_OK; i++) {
         sprintf(path, "%.*s-%05d-of-%05d.gguf", (int)n_stem, first->path, (int)i + 1, (int)parts);
         (*out)[i] = find_file(r, path);
-        if ((*out)[i] == NULL) status = cli_fail(CLI_FAILED, "'%s': the repository lacks '%s', a file of the split model", r->text, path);
+        if ((*out)[i] == NULL)
+            status = cli_fail(CLI_FAILED, "'%s': the repository lacks '%s', a file of the split model", r->text, path);
     }
     free(path);
     return status;
@@ -337,7 +356,9 @@ static int hub_open(hub_repo *r, const char *text) {
     *r = (hub_repo){.text = text};
     int status = hub_name_read(&r->name, text);
     if (status != CLI_OK) return status;
-    int n = model_hub_folder(root) ? snprintf(r->folder, sizeof r->folder, "%s/models--%s--%s", root, r->name.owner, r->name.repo) : -1;
+    int n = model_hub_folder(root)
+                ? snprintf(r->folder, sizeof r->folder, "%s/models--%s--%s", root, r->name.owner, r->name.repo)
+                : -1;
     if (n < 0 || n >= MODEL_PATH_BYTES - 1200)
         return cli_fail(CLI_FAILED, "no folder for the hub's cache: set HOME or HF_HUB_CACHE");
     return CLI_OK;
@@ -355,7 +376,8 @@ static void hub_close(hub_repo *r) {
 static int hub_ask(hub_repo *r, pull_settings *settings, bool *listed, char **path) {
     *listed = false;
     if (hub_is_on("HF_HUB_OFFLINE"))
-        return cli_fail(CLI_FAILED, "'%s' is not in the cache, and HF_HUB_OFFLINE is set: unset it to download the model", r->text);
+        return cli_fail(CLI_FAILED,
+                        "'%s' is not in the cache, and HF_HUB_OFFLINE is set: unset it to download the model", r->text);
     int status = hub_read_endpoint(r->text, &r->endpoint);
     if (status == CLI_OK) status = hub_read_token(&r->key);
     if (status != CLI_OK) return status;
@@ -404,7 +426,9 @@ int hub_path(const char *text, char **path) {
     bool is_preferred = false, listed = false;
     int status = hub_open(r, text);
     char *cached = status == CLI_OK ? cached_path(&r->name, &is_preferred) : NULL;
-    const bool asks = status == CLI_OK && (cached == NULL || (!is_preferred && !hub_is_on("HF_HUB_OFFLINE") && getenv("HF_ENDPOINT") != NULL));
+    const bool asks =
+        status == CLI_OK &&
+        (cached == NULL || (!is_preferred && !hub_is_on("HF_HUB_OFFLINE") && getenv("HF_ENDPOINT") != NULL));
     if (asks) status = hub_ask(r, &settings, &listed, path);
     if (asks && status == CLI_FAILED && !listed && cached != NULL) {
         cli_warn("'%s': the cached file '%s' is used", text, cached);

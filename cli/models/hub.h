@@ -18,8 +18,8 @@
 #include "models/hub_name.h"
 #include "pull/pull_file.h"
 
-/* The path of a model in the cache; only what is not there is downloaded. With a quantization in the name, or where the cache has the default one,
- * the hub is not asked. *path: freed by the caller. Returns an exit status. */
+/* The path of a model in the cache; only what is not there is downloaded. With a quantization in the name, or where the
+ * cache has the default one, the hub is not asked. *path: freed by the caller. Returns an exit status. */
 int hub_path(const char *text, char **path);
 /* The same, of the hub's current revision. max_size: of a file; 0: none. settings: without key. */
 int hub_pull(const char *text, const pull_settings *settings, uint64_t max_size, char **path);

@@ -33,9 +33,11 @@ int hub_name_read(hub_name *out, const char *text) {
     const size_t n_repo = slash != NULL ? strcspn(slash + 1, ":") : 0;
     const char *quant = slash != NULL ? slash + 1 + n_repo : "";
     bool fits = hub_is_word(owner, n_owner) && slash != NULL && hub_is_word(slash + 1, n_repo);
-    if (*quant == ':') fits = fits && quant[1] != '\0' && strlen(quant + 1) < sizeof out->quant && hub_is_path(quant + 1);
+    if (*quant == ':')
+        fits = fits && quant[1] != '\0' && strlen(quant + 1) < sizeof out->quant && hub_is_path(quant + 1);
     if (!fits)
-        return cli_fail(CLI_WRONG_USE, "'%s': give hf:OWNER/REPO, or hf:OWNER/REPO:QUANT with a quantization such as Q4_K_M", text);
+        return cli_fail(CLI_WRONG_USE,
+                        "'%s': give hf:OWNER/REPO, or hf:OWNER/REPO:QUANT with a quantization such as Q4_K_M", text);
     memcpy(out->owner, owner, n_owner);
     memcpy(out->repo, slash + 1, n_repo);
     if (*quant == ':') memcpy(out->quant, quant + 1, strlen(quant));
@@ -95,7 +97,8 @@ static bool is_quant(const char *text, size_t n) {
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (n == strlen(whole[i]) && strncasecmp(text, whole[i], n) == 0) return true;
     const size_t before = strspn(text, "IiTt") > 0 ? 1 : 0;
-    return n >= before + 2 && n < 24 && toupper((unsigned char)text[before]) == 'Q' && isdigit((unsigned char)text[before + 1]);
+    return n >= before + 2 && n < 24 && toupper((unsigned char)text[before]) == 'Q' &&
+           isdigit((unsigned char)text[before + 1]);
 }
 
 bool hub_quant_of(const char *path, char out[HUB_QUANT_BYTES]) {

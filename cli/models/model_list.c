@@ -23,8 +23,10 @@
 bool model_folder(char out[MODEL_PATH_BYTES], const char *variable, const char *below, const char *below_home) {
     const char *base = variable != NULL ? getenv(variable) : NULL, *home = getenv("HOME");
     int n = -1;
-    if (base != NULL && base[0] == '/') n = snprintf(out, MODEL_PATH_BYTES, "%s%s%s", base, below[0] != '\0' ? "/" : "", below);
-    else if (below_home != NULL && home != NULL && home[0] == '/') n = snprintf(out, MODEL_PATH_BYTES, "%s/%s", home, below_home);
+    if (base != NULL && base[0] == '/')
+        n = snprintf(out, MODEL_PATH_BYTES, "%s%s%s", base, below[0] != '\0' ? "/" : "", below);
+    else if (below_home != NULL && home != NULL && home[0] == '/')
+        n = snprintf(out, MODEL_PATH_BYTES, "%s/%s", home, below_home);
     return n > 0 && n < MODEL_PATH_BYTES;
 }
 
@@ -44,7 +46,8 @@ static char *copy_text(const char *text) {
     return memcpy(cli_alloc(n), text, n);
 }
 
-/* The names in a folder without those that begin with '.', sorted; of what cannot be read, none. Freed with free_names. */
+/* The names in a folder without those that begin with '.', sorted; of what cannot be read, none. Freed with
+   free_names. */
 static char **folder_names(model_list *l, const char *folder, size_t *n) {
     char **names = NULL;
     size_t capacity = 0;
@@ -68,7 +71,8 @@ static void free_names(char **names, size_t n) {
 
 typedef void (*model_visit)(model_list *l, void *user, const char *below, const char *path);
 
-/* Calls visit for every regular file in the folder and in its folders. below: its path from `root` on; links are followed. */
+/* Calls visit for every regular file in the folder and in its folders. below: its path from `root` on; links are
+   followed. */
 static void walk_below(model_list *l, const char *root, const char *below, int depth, model_visit visit, void *user) {
     char path[MODEL_PATH_BYTES], inner[MODEL_PATH_BYTES];
     size_t n;
@@ -76,7 +80,8 @@ static void walk_below(model_list *l, const char *root, const char *below, int d
     if (snprintf(path, sizeof path, "%s%s%s", root, below[0] != '\0' ? "/" : "", below) >= MODEL_PATH_BYTES) return;
     char **names = folder_names(l, path, &n);
     for (size_t i = 0; i < n; i++) {
-        if (snprintf(inner, sizeof inner, "%s%s%s", below, below[0] != '\0' ? "/" : "", names[i]) >= MODEL_PATH_BYTES) continue;
+        if (snprintf(inner, sizeof inner, "%s%s%s", below, below[0] != '\0' ? "/" : "", names[i]) >= MODEL_PATH_BYTES)
+            continue;
         if (snprintf(path, sizeof path, "%s/%s", root, inner) >= MODEL_PATH_BYTES || stat(path, &st) != 0) continue;
         if (S_ISREG(st.st_mode)) visit(l, user, inner, path);
         else if (S_ISDIR(st.st_mode) && depth + 1 < MAX_DEPTH) walk_below(l, root, inner, depth + 1, visit, user);
@@ -180,7 +185,9 @@ static void find_in_repo(model_list *l, const char *repo) {
     snprintf(path, sizeof path, "%s/snapshots", repo);
     char **names = folder_names(l, path, &n);
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(names[i], ref) == 0 || snprintf(path, sizeof path, "%s/snapshots/%s", repo, names[i]) >= MODEL_PATH_BYTES) continue;
+        if (strcmp(names[i], ref) == 0 ||
+            snprintf(path, sizeof path, "%s/snapshots/%s", repo, names[i]) >= MODEL_PATH_BYTES)
+            continue;
         walk_below(l, path, "", 0, visit_snapshot, NULL);
     }
     free_names(names, n);
@@ -211,8 +218,11 @@ static void find_hub(model_list *l) {
     list_add_place(l, root);
     char **folders = folder_names(l, root, &n);
     for (size_t i = 0; i < n; i++) {
-        const char *owner = folders[i] + strlen("models--"), *dashes = strncmp(folders[i], "models--", 8) == 0 ? strstr(owner, "--") : NULL;
-        if (dashes == NULL || !hub_is_word(owner, (size_t)(dashes - owner)) || !hub_is_word(dashes + 2, strlen(dashes + 2))) continue;
+        const char *owner = folders[i] + strlen("models--"),
+                   *dashes = strncmp(folders[i], "models--", 8) == 0 ? strstr(owner, "--") : NULL;
+        if (dashes == NULL || !hub_is_word(owner, (size_t)(dashes - owner)) ||
+            !hub_is_word(dashes + 2, strlen(dashes + 2)))
+            continue;
         snprintf(repo, sizeof repo, "%.*s/%s", (int)(dashes - owner), owner, dashes + 2);
         char owner_name[97];
         snprintf(owner_name, sizeof owner_name, "%.*s", (int)(dashes - owner), owner);
@@ -245,14 +255,15 @@ static void visit_llama_manifest(model_list *l, void *user, const char *below, c
     const char *root = user;
     char owner[97], repo[97], tag[97], file[MODEL_PATH_BYTES], name[512];
     int end = 0;
-    if (sscanf(below, "manifest=%96[^=/]=%96[^=/]=%96[^=/]%n", owner, repo, tag, &end) != 3 || below[end] != '\0') return;
+    if (sscanf(below, "manifest=%96[^=/]=%96[^=/]=%96[^=/]%n", owner, repo, tag, &end) != 3 || below[end] != '\0')
+        return;
     const size_t n_tag = strlen(tag);
     if (n_tag <= 5 || strcmp(tag + n_tag - 5, ".json") != 0) return;
     tag[n_tag - 5] = '\0';
     json_t *root_json = read_json(path);
     const char *in_repo = json_string_value(json_object_get(json_object_get(root_json, "ggufFile"), "rfilename"));
-    if (in_repo != NULL && hub_is_path(in_repo) && hub_is_word(owner, strlen(owner)) && hub_is_word(repo, strlen(repo)) &&
-        hub_is_word(tag, strlen(tag))) {
+    if (in_repo != NULL && hub_is_path(in_repo) && hub_is_word(owner, strlen(owner)) &&
+        hub_is_word(repo, strlen(repo)) && hub_is_word(tag, strlen(tag))) {
         const size_t n_root = strlen(root) + 1;
         if (snprintf(file, sizeof file, "%s/%s_%s_%s", root, owner, repo, in_repo) < MODEL_PATH_BYTES) {
             for (char *p = file + n_root; *p != '\0'; p++)
@@ -274,7 +285,9 @@ static void visit_llama_file(model_list *l, void *user, const char *below, const
 
 static void find_llama(model_list *l) {
     char root[MODEL_PATH_BYTES];
-    if (!model_folder(root, "LLAMA_CACHE", "", NULL) && !model_folder(root, "XDG_CACHE_HOME", "llama.cpp", ".cache/llama.cpp")) return;
+    if (!model_folder(root, "LLAMA_CACHE", "", NULL) &&
+        !model_folder(root, "XDG_CACHE_HOME", "llama.cpp", ".cache/llama.cpp"))
+        return;
     size_t n_root = strlen(root);
     while (n_root > 1 && root[n_root - 1] == '/') root[--n_root] = '\0';
     walk(l, root, visit_llama_manifest, root);
@@ -288,7 +301,8 @@ static bool ollama_blob(const json_t *manifest, char out[80]) {
     const json_t *layers = json_object_get(manifest, "layers");
     for (size_t i = 0; i < json_array_size(layers); i++) {
         const json_t *layer = json_array_get(layers, i);
-        const char *type = json_string_value(json_object_get(layer, "mediaType")), *digest = json_string_value(json_object_get(layer, "digest"));
+        const char *type = json_string_value(json_object_get(layer, "mediaType")),
+                   *digest = json_string_value(json_object_get(layer, "digest"));
         char hex[65];
         if (type == NULL || digest == NULL || strcmp(type, "application/vnd.ollama.image.model") != 0) continue;
         if (strncmp(digest, "sha256:", 7) != 0 || !pull_digest_read(digest + 7, hex)) return false;
@@ -298,12 +312,14 @@ static bool ollama_blob(const json_t *manifest, char out[80]) {
     return false;
 }
 
-/* HOST/NAMESPACE/NAME/TAG; the namespace "library" and the host are left out, as Ollama does, unless the name is not unique then. */
+/* HOST/NAMESPACE/NAME/TAG; the namespace "library" and the host are left out, as Ollama does, unless the name is not
+   unique then. */
 static void visit_ollama(model_list *l, void *user, const char *below, const char *path) {
     const char *root = user;
     char host[128], space[128], name[128], tag[128], blob[80], file[MODEL_PATH_BYTES + 96], text[560];
     int end = 0;
-    if (sscanf(below, "%127[^/]/%127[^/]/%127[^/]/%127[^/]%n", host, space, name, tag, &end) != 4 || below[end] != '\0') return;
+    if (sscanf(below, "%127[^/]/%127[^/]/%127[^/]/%127[^/]%n", host, space, name, tag, &end) != 4 || below[end] != '\0')
+        return;
     json_t *manifest = read_json(path);
     if (ollama_blob(manifest, blob)) {
         snprintf(file, sizeof file, "%s/blobs/%s", root, blob);

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_list.h: the models on this machine: those of `reprise pull`, of the hub's cache, of llama.cpp, Ollama and LM Studio. Files are found where
- * the other programs keep them, and read there; nothing is written or copied.
+/* model_list.h: the models on this machine: those of `reprise pull`, of the hub's cache, of llama.cpp, Ollama and LM
+ * Studio. Files are found where the other programs keep them, and read there; nothing is written or copied.
  *
  *   where       names                                   found in
  *   reprise     FILE.gguf                               $XDG_DATA_HOME/reprise/models
- *   hub         hf:OWNER/REPO:QUANT, or :FILE           $HF_HUB_CACHE, $HF_HOME/hub: models--OWNER--REPO/snapshots/COMMIT/FILE
+ *   hub         hf:OWNER/REPO:QUANT, or :FILE           $HF_HUB_CACHE, $HF_HOME/hub:
+ *         models--OWNER--REPO/snapshots/COMMIT/FILE
  *   llama.cpp   llama.cpp:OWNER/REPO:TAG, or :FILE      $LLAMA_CACHE: FILE, and manifest=OWNER=REPO=TAG.json
- *   ollama      ollama:NAME:TAG                         $OLLAMA_MODELS: manifests/HOST/NAMESPACE/NAME/TAG -> blobs/sha256-DIGEST
+ *   ollama      ollama:NAME:TAG                         $OLLAMA_MODELS: manifests/HOST/NAMESPACE/NAME/TAG ->
+ *         blobs/sha256-DIGEST
  *   lmstudio    lmstudio:OWNER/REPO/FILE                ~/.lmstudio/models, ~/.cache/lm-studio/models
  *
- * Of a split model the first file is listed, if all are there. Folders are visited within limits of depth and of their number of names. One thread.
+ * Of a split model the first file is listed, if all are there. Folders are visited within limits of depth and of their
+ * number of names. One thread.
  */
 #ifndef CLI_MODEL_LIST_H
 #define CLI_MODEL_LIST_H
@@ -37,15 +40,18 @@ typedef struct model_list {
 
 /* All of them, by name. */
 model_list model_list_find(void);
-/* Those of one repository in the hub's cache: entries' names are paths in the repository. The newest revision is first. */
+/* Those of one repository in the hub's cache: entries' names are paths in the repository. The newest revision is
+   first. */
 model_list model_list_of_repo(const char *owner, const char *repo);
 void model_list_free(model_list *l);
 
-/* The model with this name, with or without what is before ':' or the last '/'; of Ollama's also without ":latest". NULL: none;
+/* The model with this name, with or without what is before ':' or the last '/'; of Ollama's also without ":latest".
+ * NULL: none;
  * *n: how many have it. */
 const model_entry *model_list_choose(const model_list *l, const char *name, size_t *n);
 
-/* The folder below a variable's, or the home folder; false: neither is an absolute path, or it is too long. variable: may be NULL. */
+/* The folder below a variable's, or the home folder; false: neither is an absolute path, or it is too long. variable:
+   may be NULL. */
 bool model_folder(char out[MODEL_PATH_BYTES], const char *variable, const char *below, const char *below_home);
 /* The hub's cache, by HF_HUB_CACHE, HF_HOME or XDG_CACHE_HOME. */
 bool model_hub_folder(char out[MODEL_PATH_BYTES]);

@@ -46,7 +46,8 @@ int model_path_find(const char *given, char **path) {
         int status = CLI_OK;
         if (n > 1) status = fail_ambiguous(&l, given);
         else if (n == 1) *path = memcpy(cli_alloc(strlen(e->path) + 1), e->path, strlen(e->path) + 1);
-        else if (has_prefix(given)) status = cli_fail(CLI_FAILED, "-m %s: no such model: 'reprise models' lists those that are here", given);
+        else if (has_prefix(given))
+            status = cli_fail(CLI_FAILED, "-m %s: no such model: 'reprise models' lists those that are here", given);
         model_list_free(&l);
         if (status != CLI_OK || *path != NULL) return status;
     }

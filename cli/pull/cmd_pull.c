@@ -36,8 +36,10 @@ static const cli_option options[] = {
      .offset = AT(url),
      .required = true,
      .positional = true,
-     .help = "http or https URL of the file, of a split model any of its files; its path below the URL in " BASE_VARIABLE "; or "
-             "hf:OWNER/REPO[:QUANT], a model of the hub in HF_ENDPOINT"},
+     .help =
+         "http or https URL of the file, of a split model any of its files; its path below the URL in " BASE_VARIABLE
+         "; or "
+         "hf:OWNER/REPO[:QUANT], a model of the hub in HF_ENDPOINT"},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,
@@ -73,7 +75,8 @@ static const cli_option options[] = {
      .kind = CLI_BYTES,
      .value = "BYTES",
      .offset = AT(max_size),
-     .help = "maximum size of a file; suffixes: K, M, G, T (none; 1G where neither the server nor a GGUF header gives a size)"},
+     .help = "maximum size of a file; suffixes: K, M, G, T (none; 1G where neither the server nor a GGUF header gives "
+             "a size)"},
     {.name = "unchecked",
      .kind = CLI_FLAG,
      .offset = AT(unchecked),
@@ -88,10 +91,11 @@ const cli_command cli_command_pull = {
     .name = "pull",
     .summary = "download a model over HTTP, resuming interrupted downloads",
     .synopsis = "URL [-o FILE] [OPTIONS]",
-    .notes = "Prints the path of the file: reprise run -m \"$(reprise pull URL)\" ...\n"
-             "A model of a hub is checked for a newer version; reprise run -m hf:OWNER/REPO uses the one that is here.\n"
-             "An interrupted download stays as FILE.part, and the same command resumes it.\n"
-             "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
+    .notes =
+        "Prints the path of the file: reprise run -m \"$(reprise pull URL)\" ...\n"
+        "A model of a hub is checked for a newer version; reprise run -m hf:OWNER/REPO uses the one that is here.\n"
+        "An interrupted download stays as FILE.part, and the same command resumes it.\n"
+        "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = pull_main,
 };
@@ -310,7 +314,8 @@ static int pull_run(pull_job *job, CURLU *u) {
     if (status == CLI_OK) status = pull_list_parts(job, u);
     if (status == CLI_OK) status = pull_refuse_existing(job);
     if (status == CLI_OK) status = pull_expect(job, u);
-    if (status == CLI_OK) status = pull_parts_download(job->parts, job->n, &job->settings, job->sums_from, job->options->url);
+    if (status == CLI_OK)
+        status = pull_parts_download(job->parts, job->n, &job->settings, job->sums_from, job->options->url);
     if (status == CLI_OK) status = pull_publish(job);
     if (status != CLI_OK) return status;
     pull_print_summary(job);
@@ -321,7 +326,9 @@ static int pull_run(pull_job *job, CURLU *u) {
 static int pull_from_hub(const pull_options *o) {
     char *path = NULL;
     if (o->output != NULL || o->sha256 != NULL || o->key_file != NULL || o->unchecked)
-        return cli_fail(CLI_WRONG_USE, "-o, --sha256, --key-file and --unchecked are for URLs: a hub has its cache, checksums and HF_TOKEN");
+        return cli_fail(
+            CLI_WRONG_USE,
+            "-o, --sha256, --key-file and --unchecked are for URLs: a hub has its cache, checksums and HF_TOKEN");
     pull_settings settings = {.ca_file = o->ca_file, .retries = o->retries, .retry_delay = o->retry_delay};
     int status = hub_pull(o->url, &settings, o->max_size, &path);
     if (status == CLI_OK) {

@@ -62,8 +62,9 @@ static int pull_open_own(const char *path, int flags, const char **why) {
     int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* a pipe must not stop us */
     *why = NULL;
     if (fd >= 0) *why = fstat(fd, &st) == 0 ? pull_foreign(&st) : strerror(errno);
-    else if (errno != ENOENT) *why = errno == ELOOP ? "it is a symbolic link" : errno == ENXIO ? "it is not a regular file"
-                                                                                               : strerror(errno);
+    else if (errno != ENOENT)
+        *why = errno == ELOOP ? "it is a symbolic link" : errno == ENXIO ? "it is not a regular file"
+                                                                         : strerror(errno);
     if (fd < 0 || *why == NULL) return fd;
     close(fd);
     return -1;
@@ -135,7 +136,8 @@ static int pull_open_part(pull_file *f) {
     const char *why = NULL;
     for (int i = 0; i < 2; i++) { /* a second time: another process made or removed it in between */
         f->fd = open(f->part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (f->fd < 0 && errno != EEXIST) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
+        if (f->fd < 0 && errno != EEXIST)
+            return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
         if (f->fd < 0) f->fd = pull_open_own(f->part, O_RDWR, &why);
         if (f->fd >= 0) return CLI_OK;
         if (why != NULL) break;
@@ -182,7 +184,9 @@ void pull_file_discard(pull_file *f) {
 int pull_file_publish(pull_file *f, const char *path) {
     struct stat st;
     if (fsync(f->fd) != 0) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
-    if (!pull_is_named(f)) return cli_fail(CLI_FAILED, "'%s' was replaced during the download: download again, into a folder of your own", f->part);
+    if (!pull_is_named(f))
+        return cli_fail(CLI_FAILED, "'%s' was replaced during the download: download again, into a folder of your own",
+                        f->part);
     int rc = renameat2(AT_FDCWD, f->part, AT_FDCWD, path, RENAME_NOREPLACE);
     if (rc != 0 && errno == EINVAL) { /* a file system without this flag */
         bool exists = lstat(path, &st) == 0;
@@ -260,7 +264,8 @@ static size_t pull_on_header(char *line, size_t size, size_t count, void *user) 
 static uint64_t pull_limit(const pull_file *f) {
     uint64_t most = f->settings->max_bytes;
     if (f->size > 0 && (most == 0 || f->size < most)) most = f->size;
-    if (most == 0) most = f->length == PULL_UNKNOWN && f->model_bytes == PULL_UNKNOWN ? PULL_UNSIZED_BYTES : PULL_UNKNOWN;
+    if (most == 0)
+        most = f->length == PULL_UNKNOWN && f->model_bytes == PULL_UNKNOWN ? PULL_UNSIZED_BYTES : PULL_UNKNOWN;
     return f->model_bytes < most ? f->model_bytes : most;
 }
 
@@ -274,10 +279,12 @@ static int pull_refuse_size(pull_file *f, uint64_t most) {
                         f->url, (unsigned long long)most);
     }
     if (most == f->size)
-        return cli_fail(CLI_FAILED, "'%s' has more bytes than the %llu that the hub lists: try again later", f->url, (unsigned long long)most);
-    return cli_fail(CLI_FAILED, "'%s' has more than %llu bytes%s: give a larger --max-size; the same command resumes it",
-                    f->url, (unsigned long long)most,
-                    f->settings->max_bytes == 0 ? ", and the server does not give its size" : ", the limit of --max-size");
+        return cli_fail(CLI_FAILED, "'%s' has more bytes than the %llu that the hub lists: try again later", f->url,
+                        (unsigned long long)most);
+    return cli_fail(
+        CLI_FAILED, "'%s' has more than %llu bytes%s: give a larger --max-size; the same command resumes it", f->url,
+        (unsigned long long)most,
+        f->settings->max_bytes == 0 ? ", and the server does not give its size" : ", the limit of --max-size");
 }
 
 /* Reads the size in the GGUF header, if enough of it is there. */
@@ -337,7 +344,8 @@ static bool pull_begin_body(attempt *a, int status) {
     }
     if (status != 206) a->fatal = pull_begin_part(a);
     else if (f->length == PULL_UNKNOWN) f->length = a->length;
-    if (a->fatal == CLI_OK && f->length != PULL_UNKNOWN && f->length > pull_limit(f)) a->fatal = pull_refuse_size(f, pull_limit(f));
+    if (a->fatal == CLI_OK && f->length != PULL_UNKNOWN && f->length > pull_limit(f))
+        a->fatal = pull_refuse_size(f, pull_limit(f));
     if (a->fatal == CLI_OK) a->fatal = pull_check_space(a);
     a->has_begun = true;
     return a->fatal == CLI_OK;
@@ -365,7 +373,8 @@ static bool pull_write(attempt *a, const char *bytes, size_t n) {
     crypto_hash_sha256_update(&f->hash, (const unsigned char *)bytes, n);
     f->bytes += n;
     pull_measure(f);
-    if (f->model_bytes == PULL_UNKNOWN || (f->bytes <= f->model_bytes && (f->length == PULL_UNKNOWN || f->length <= f->model_bytes)))
+    if (f->model_bytes == PULL_UNKNOWN ||
+        (f->bytes <= f->model_bytes && (f->length == PULL_UNKNOWN || f->length <= f->model_bytes)))
         return true;
     a->fatal = pull_refuse_size(f, f->model_bytes);
     return false;

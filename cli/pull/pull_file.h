@@ -60,18 +60,20 @@ typedef struct pull_file {
 int pull_file_open(pull_file *f, const pull_settings *settings, const char *url, const char *path, const char *label);
 /* Downloads what is missing. Returns an exit status; on failure or Ctrl-C the part stays for the next run. */
 int pull_file_run(pull_file *f);
-/* Is a complete part longer than its GGUF header allows? Then it is deleted, and an error printed. Returns an exit status. */
+/* Is a complete part longer than its GGUF header allows? Then it is deleted, and an error printed. Returns an exit
+   status. */
 int pull_file_check_size(pull_file *f);
 /* SHA-256 of the complete part as hexadecimal digits. Call once. */
 void pull_file_digest(pull_file *f, char hex[65]);
 /* Deletes the part: the next run starts from the beginning. */
 void pull_file_discard(pull_file *f);
-/* Flushes the part to the device and renames it to `path`, which must not exist, not even as a link. Returns an exit status. */
+/* Flushes the part to the device and renames it to `path`, which must not exist, not even as a link. Returns an exit
+   status. */
 int pull_file_publish(pull_file *f, const char *path);
 void pull_file_close(pull_file *f);
 
-/* GET of a small text (at most `max` bytes). *text: its bytes, NUL-terminated, freed by the caller; NULL on an error, with its description, not
- * printed, in `why`. Returns the HTTP status, or 0. */
+/* GET of a small text (at most `max` bytes). *text: its bytes, NUL-terminated, freed by the caller; NULL on an error,
+ * with its description, not printed, in `why`. Returns the HTTP status, or 0. */
 #define PULL_FAULT_BYTES (CURL_ERROR_SIZE + 64)
 long pull_text(const pull_settings *settings, const char *url, size_t max, char **text, char why[PULL_FAULT_BYTES]);
 

@@ -16,8 +16,8 @@ static int pull_download(pull_part *p, const pull_settings *settings, const char
     if (p->size > 0 && p->file.bytes != p->size) {
         unsigned long long bytes = p->file.bytes;
         pull_file_discard(&p->file);
-        return cli_fail(CLI_FAILED, "'%s' has %llu bytes instead of %llu (%s): the download is deleted; try again", p->url, bytes,
-                        (unsigned long long)p->size, sums_from);
+        return cli_fail(CLI_FAILED, "'%s' has %llu bytes instead of %llu (%s): the download is deleted; try again",
+                        p->url, bytes, (unsigned long long)p->size, sums_from);
     }
     pull_file_digest(&p->file, p->digest);
     if (p->expected[0] == '\0' || strcmp(p->digest, p->expected) == 0) return CLI_OK;
@@ -50,7 +50,8 @@ static int pull_check(pull_part *parts, int32_t n, const char *url) {
     return status;
 }
 
-int pull_parts_download(pull_part *parts, int32_t n, const pull_settings *settings, const char *sums_from, const char *url) {
+int pull_parts_download(pull_part *parts, int32_t n, const pull_settings *settings, const char *sums_from,
+                        const char *url) {
     int status = CLI_OK;
     for (int32_t i = 0; i < n && status == CLI_OK; i++)
         if (!parts[i].is_here) status = pull_download(&parts[i], settings, sums_from);

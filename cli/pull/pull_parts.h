@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull_parts.h: the files of one model: download of each, checksums, and the check that all together are a model. One thread. */
+/* pull_parts.h: the files of one model: download of each, checksums, and the check that all together are a model. One
+   thread. */
 #ifndef CLI_PULL_PARTS_H
 #define CLI_PULL_PARTS_H
 
@@ -14,10 +15,11 @@ typedef struct pull_part {
     pull_file file;
 } pull_part;
 
-/* Downloads what is missing, compares checksums and sizes, and checks with settings->is_model that the files are a readable model. The files stay
- * parts, for pull_file_publish. What fails a check is deleted. sums_from: where checksums come from, for messages; url: of the model. Returns an
- * exit status. */
-int pull_parts_download(pull_part *parts, int32_t n, const pull_settings *settings, const char *sums_from, const char *url);
+/* Downloads what is missing, compares checksums and sizes, and checks with settings->is_model that the files are a
+ * readable model. The files stay parts, for pull_file_publish. What fails a check is deleted. sums_from: where
+ * checksums come from, for messages; url: of the model. Returns an exit status. */
+int pull_parts_download(pull_part *parts, int32_t n, const pull_settings *settings, const char *sums_from,
+                        const char *url);
 /* The parts' files are closed, and what is incomplete stays for the next run. */
 void pull_parts_free(pull_part *parts, int32_t n);
 

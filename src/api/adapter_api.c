@@ -8,7 +8,8 @@
 
 int rp_adapter_open(rp_adapter **out, const rp_model *model, const char *path, rp_error *err) {
     base_cpu_level level;
-    if (!out || !model || !path) return base_fail(err, RP_ERR_INVALID, "rp_adapter_open: out, model and path are needed");
+    if (!out || !model || !path)
+        return base_fail(err, RP_ERR_INVALID, "rp_adapter_open: out, model and path are needed");
     *out = NULL;
     int rc = base_cpu_detect(&level, err);
     return rc ? rc : adapter_open(out, model, path, level, err);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.h: what the files of reprise_chat.h share: chats (chat_api.c), their jobs (chat_jobs.c), their answers (chat_answers.c).
+/* chat.h: what the files of reprise_chat.h share: chats (chat_api.c), their jobs (chat_jobs.c), their answers
+ * (chat_answers.c).
  *
- * A chat owns copies of all that its options point to: strings in `strings`, JSON in `values`. After rp_chat_new nothing in it changes but the number
- * of references: the caller's, and one for each job and reader that may outlive it.
+ * A chat owns copies of all that its options point to: strings in `strings`, JSON in `values`. After rp_chat_new
+ * nothing in it changes but the number of references: the caller's, and one for each job and reader that may outlive
+ * it.
  */
 #ifndef API_CHAT_H
 #define API_CHAT_H

@@ -38,15 +38,21 @@ static int reader_on_event(void *user, tool_event event, const tool_item *item, 
     rp_tool_call call = {0};
     if (item->tool) {
         call_id(r->chat, item, id);
-        call = (rp_tool_call){.id = id, .name = item->tool->name, .arguments = item->text.data ? item->text.data : "", .is_whole = item->is_whole};
+        call = (rp_tool_call){.id = id,
+                              .name = item->tool->name,
+                              .arguments = item->text.data ? item->text.data : "",
+                              .is_whole = item->is_whole};
     }
     return r->on_event(r->user, events[event], item->tool ? &call : NULL, bytes, n) ? 0 : RP_ERR_CANCELLED;
 }
 
 static int reader_fail(rp_chat_reader *r, int rc, rp_error *err) {
     r->over = true;
-    if (rc == RP_ERR_CANCELLED) return base_fail(err, RP_ERR_CANCELLED, "the reader of an answer was stopped by its callback");
-    return base_fail(err, (rp_code)rc, rc == RP_ERR_MEMORY ? "out of memory for the parts of an answer" : "an answer has too many parts or bytes");
+    if (rc == RP_ERR_CANCELLED)
+        return base_fail(err, RP_ERR_CANCELLED, "the reader of an answer was stopped by its callback");
+    return base_fail(err, (rp_code)rc,
+                     rc == RP_ERR_MEMORY ? "out of memory for the parts of an answer"
+                                         : "an answer has too many parts or bytes");
 }
 
 static void reader_init(rp_chat_reader *r, const rp_chat *chat, rp_on_chat_event on_event, void *user) {
@@ -59,7 +65,8 @@ static void reader_close(rp_chat_reader *r) {
     rp_chat_free(r->chat);
 }
 
-int rp_chat_reader_new(rp_chat_reader **out, const rp_chat *chat, rp_on_chat_event on_event, void *user, rp_error *err) {
+int rp_chat_reader_new(rp_chat_reader **out, const rp_chat *chat, rp_on_chat_event on_event, void *user,
+                       rp_error *err) {
     if (!out || !chat) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_new: out and chat are needed");
     *out = base_alloc(sizeof(**out));
     if (!*out) return base_fail_memory(err, sizeof(**out), "a reader of answers");
@@ -68,10 +75,12 @@ int rp_chat_reader_new(rp_chat_reader **out, const rp_chat *chat, rp_on_chat_eve
 }
 
 int rp_chat_reader_feed(rp_chat_reader *r, const char *text, size_t n, rp_error *err) {
-    if (!r || (!text && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_feed: reader and text are needed");
+    if (!r || (!text && n > 0))
+        return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_feed: reader and text are needed");
     if (r->over) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_feed: the answer has ended");
     int rc = 0;
-    for (size_t at = 0; at < n && !rc; at += FED_BYTES) rc = tool_finder_feed(&r->finder, text + at, BASE_MIN(n - at, FED_BYTES));
+    for (size_t at = 0; at < n && !rc; at += FED_BYTES)
+        rc = tool_finder_feed(&r->finder, text + at, BASE_MIN(n - at, FED_BYTES));
     return rc ? reader_fail(r, rc, err) : RP_OK;
 }
 
@@ -86,7 +95,8 @@ static int fill_answer(const rp_chat *c, const tool_finder *f, rp_chat_answer *a
     base_buffer text = BASE_BUFFER(TOOL_CALLS_BYTES), reasoning = BASE_BUFFER(TOOL_CALLS_BYTES);
     int rc = tool_finder_text(f, false, &text);
     if (!rc) rc = tool_finder_text(f, true, &reasoning);
-    if (!rc && (!(a->text = taken(&text, &a->n_text)) || !(a->reasoning = taken(&reasoning, &a->n_reasoning)))) rc = RP_ERR_MEMORY;
+    if (!rc && (!(a->text = taken(&text, &a->n_text)) || !(a->reasoning = taken(&reasoning, &a->n_reasoning))))
+        rc = RP_ERR_MEMORY;
     base_buffer_free(&text);
     base_buffer_free(&reasoning);
     if (!rc && !(a->calls = base_calloc((size_t)BASE_MAX(f->n_calls, 1), sizeof(*a->calls)))) rc = RP_ERR_MEMORY;
@@ -131,7 +141,8 @@ void rp_chat_reader_free(rp_chat_reader *r) {
 }
 
 int rp_chat_parse(const rp_chat *chat, const char *text, size_t n, rp_chat_answer **out, rp_error *err) {
-    if (!chat || !out || (!text && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_chat_parse: chat, text and out are needed");
+    if (!chat || !out || (!text && n > 0))
+        return base_fail(err, RP_ERR_INVALID, "rp_chat_parse: chat, text and out are needed");
     rp_chat_reader r;
     *out = NULL;
     reader_init(&r, chat, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_api.c: reprise_chat.h: turns of conversations with tools and forms of answers (src/structured): from options to a chat. */
+/* chat_api.c: reprise_chat.h: turns of conversations with tools and forms of answers (src/structured): from options to
+   a chat. */
 #include "api/chat.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@
 
 #define MAX_TEXT_BYTES ((size_t)64 << 20) /* of a message, or of the rendered JSON */
 
-_Static_assert((int)RP_TOOL_CHOICE_REQUIRED == (int)TOOL_CHOICE_REQUIRED && (int)RP_THINKING_ON == (int)THINKING_ON, "the same values");
+_Static_assert((int)RP_TOOL_CHOICE_REQUIRED == (int)TOOL_CHOICE_REQUIRED && (int)RP_THINKING_ON == (int)THINKING_ON,
+               "the same values");
 
 void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size) {
     const rp_chat_options own = {.struct_size = sizeof(own)};
@@ -29,7 +31,8 @@ void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size) {
 
 /* Takes a string over. NULL: out of memory. */
 static const char *chat_own(rp_chat *c, char *text, rp_error *err) {
-    if (text && base_grow((void **)&c->strings, &c->cap_strings, c->n_strings + 1, SIZE_MAX / sizeof(*c->strings), sizeof(*c->strings))) {
+    if (text && base_grow((void **)&c->strings, &c->cap_strings, c->n_strings + 1, SIZE_MAX / sizeof(*c->strings),
+                          sizeof(*c->strings))) {
         base_free(text);
         text = NULL;
     }
@@ -48,8 +51,10 @@ static json_t *read_schema(const char *text, size_t n, const char *place, rp_err
     if (!value) value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at); /* says where */
     if (!value && (at.line < 0 || json_error_code(&at) == json_error_out_of_memory)) structured_fail_memory(err);
     else if (!value)
-        structured_fail(err, RP_ERR_INVALID, place, "'%s' is not valid JSON: line %d, column %d: %s", place, at.line, at.column, at.text);
-    else if (!json_is_object(value) && !json_is_boolean(value)) structured_fail(err, RP_ERR_INVALID, place, "'%s': give a JSON Schema", place);
+        structured_fail(err, RP_ERR_INVALID, place, "'%s' is not valid JSON: line %d, column %d: %s", place, at.line,
+                        at.column, at.text);
+    else if (!json_is_object(value) && !json_is_boolean(value))
+        structured_fail(err, RP_ERR_INVALID, place, "'%s': give a JSON Schema", place);
     if (!err->code) return value;
     json_decref(value);
     return NULL;
@@ -73,7 +78,8 @@ static bool is_tool_name(const char *name) {
 static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
     char place[64];
     bool named = !o->tool_name;
-    if (o->n_tools > RP_MAX_TOOLS) structured_fail(err, RP_ERR_LIMIT, "tools", "more than %d tools: give fewer", RP_MAX_TOOLS);
+    if (o->n_tools > RP_MAX_TOOLS)
+        structured_fail(err, RP_ERR_LIMIT, "tools", "more than %d tools: give fewer", RP_MAX_TOOLS);
     if (o->n_tools > 0 && !o->tools) {
         structured_fail(err, RP_ERR_INVALID, "tools", "n_tools is %zu, but there are no tools", o->n_tools);
         return;
@@ -88,10 +94,12 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
         tool_spec *t = &c->tools[i];
         snprintf(place, sizeof(place), "tools[%zu].parameters", i);
         if (!is_tool_name(in->name))
-            structured_fail(err, RP_ERR_INVALID, "tools", "tool '%.40s': a name has up to %d letters, digits and _-.:", in->name ? in->name : "",
+            structured_fail(err, RP_ERR_INVALID, "tools",
+                            "tool '%.40s': a name has up to %d letters, digits and _-.:", in->name ? in->name : "",
                             RP_MAX_TOOL_NAME_BYTES);
         for (size_t k = 0; k < i && !err->code; k++)
-            if (strcmp(c->tools[k].name, in->name) == 0) structured_fail(err, RP_ERR_INVALID, "tools", "duplicate tool '%.80s'", in->name);
+            if (strcmp(c->tools[k].name, in->name) == 0)
+                structured_fail(err, RP_ERR_INVALID, "tools", "duplicate tool '%.80s'", in->name);
         t->name = chat_copy(c, in->name, err);
         t->description = chat_copy(c, in->description, err);
         t->place = chat_copy(c, place, err);
@@ -109,7 +117,8 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
 
 static void set_form(rp_chat *c, const rp_chat_options *o, rp_error *err) {
     if (!!o->json_schema + o->json_object + !!o->regex > 1)
-        structured_fail(err, RP_ERR_INVALID, "", "json_schema, json_object and regex exclude each other: give one of them");
+        structured_fail(err, RP_ERR_INVALID, "",
+                        "json_schema, json_object and regex exclude each other: give one of them");
     if ((unsigned)o->tool_choice > RP_TOOL_CHOICE_REQUIRED || (unsigned)o->thinking > RP_THINKING_ON)
         structured_fail(err, RP_ERR_INVALID, "", "tool_choice or thinking has no such value");
     add_tools(c, o, err);
@@ -145,7 +154,8 @@ bool rp_model_writes_control_marks(const rp_model *model) {
     rp_model_info info = {.struct_size = sizeof(info)};
     if (!model) return false;
     rp_model_describe(model, &info);
-    const tool_convention c = tool_convention_detect(info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
+    const tool_convention c = tool_convention_detect(
+        info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
     bool found = false;
     const char *mark;
     for (size_t i = 0; !found && (mark = tool_convention_mark(&c, i)); i++) found = has_control_token(model, mark);
@@ -155,11 +165,13 @@ bool rp_model_writes_control_marks(const rp_model *model) {
 /* ---- messages ---- */
 
 static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
-    if ((unsigned)m->role >= RP_N_ROLES) structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
+    if ((unsigned)m->role >= RP_N_ROLES)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
     else if ((m->n_calls > 0 || m->reasoning) && m->role != RP_ROLE_ASSISTANT)
         structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: calls and reasoning are of the assistant", i);
     else if (m->n_calls > 0 && !m->calls)
-        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: n_calls is %zu, but there are no calls", i, m->n_calls);
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: n_calls is %zu, but there are no calls", i,
+                        m->n_calls);
     else
         for (size_t k = 0; k < m->n_calls; k++)
             if (!m->calls[k].name || !m->calls[k].arguments)
@@ -216,7 +228,9 @@ static void conversation_make(conversation *v, const rp_chat_options *o, rp_erro
 
 /* An error of a buffer. */
 static void check_text(int rc, rp_error *err) {
-    if (rc == RP_ERR_LIMIT) structured_fail(err, RP_ERR_LIMIT, "messages", "tools and messages have more than %zu bytes: give less", MAX_TEXT_BYTES);
+    if (rc == RP_ERR_LIMIT)
+        structured_fail(err, RP_ERR_LIMIT, "messages", "tools and messages have more than %zu bytes: give less",
+                        MAX_TEXT_BYTES);
     else if (rc) structured_fail_memory(err);
 }
 
@@ -224,7 +238,8 @@ static void check_text(int rc, rp_error *err) {
 static void add_written(rp_chat *c, rp_role role, base_buffer *b, rp_error *err) {
     const size_t n = b->len;
     const char *text = chat_copy(c, b->data ? b->data : "", err);
-    if (!err->code && base_grow((void **)&c->messages, &c->cap_messages, c->n_messages + 1, RP_MAX_MESSAGES + 1, sizeof(*c->messages)))
+    if (!err->code && base_grow((void **)&c->messages, &c->cap_messages, c->n_messages + 1, RP_MAX_MESSAGES + 1,
+                                sizeof(*c->messages)))
         structured_fail_memory(err);
     if (!err->code) c->messages[c->n_messages++] = (rp_message){role, text, n};
     base_buffer_clear(b);
@@ -251,12 +266,14 @@ static void write_messages(rp_chat *c, const rp_chat_options *o, const char *cha
     }
     for (size_t i = 0; i < o->n_messages && !err->code; i++) {
         const rp_chat_message *m = &o->messages[i];
-        const bool goes_on = as_user && m->role == RP_ROLE_TOOL && i + 1 < o->n_messages && o->messages[i + 1].role == RP_ROLE_TOOL;
+        const bool goes_on =
+            as_user && m->role == RP_ROLE_TOOL && i + 1 < o->n_messages && o->messages[i + 1].role == RP_ROLE_TOOL;
         size_t at;
         if (m->role == RP_ROLE_TOOL) check_text(tool_text_result(&b, m->text ? m->text : "", false, &at), err);
         else check_text(base_buffer_append_str(&b, m->text ? m->text : ""), err);
         if (calls && i == 0 && m->role == RP_ROLE_SYSTEM) add_definitions(c, &b, err);
-        for (size_t k = 0; k < m->n_calls && !err->code; k++) check_text(tool_text_call(&b, m->calls[k].name, m->calls[k].arguments), err);
+        for (size_t k = 0; k < m->n_calls && !err->code; k++)
+            check_text(tool_text_call(&b, m->calls[k].name, m->calls[k].arguments), err);
         if (!goes_on) add_written(c, m->role == RP_ROLE_TOOL && as_user ? RP_ROLE_USER : m->role, &b, err);
     }
     base_buffer_free(&b);
@@ -266,7 +283,8 @@ static void write_messages(rp_chat *c, const rp_chat_options *o, const char *cha
 
 /* The conversation as the template gets it: as it is, or written as text (write_messages). */
 static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_chat_options *o, const conversation *v) {
-    chat_input in = {.t = rp_model_template(model), .form = &c->form, .messages = v->messages, .n_messages = o->n_messages};
+    chat_input in = {
+        .t = rp_model_template(model), .form = &c->form, .messages = v->messages, .n_messages = o->n_messages};
     if (c->messages) {
         in.messages = c->messages;
         in.n_messages = c->n_messages;
@@ -281,7 +299,8 @@ static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_cha
     return in;
 }
 
-static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_template_failure *failure, rp_error *err) {
+static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_template_failure *failure,
+                  rp_error *err) {
     uint32_t *sources = base_calloc(in->n_messages, sizeof(*sources));
     rp_template_input *values = NULL;
     rp_template_options options = rp_template_options_defaults();
@@ -333,7 +352,8 @@ static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options
     const bool any = answer_form_may_call(&c->form) || v.n_calls > 0 || v.n_results > 0;
     if (!err->code) {
         rp_model_describe(model, &info);
-        c->form.convention = tool_convention_detect(info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
+        c->form.convention = tool_convention_detect(
+            info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
         c->n_calls = v.n_calls;
     }
     if (!err->code && (!t || (any && !rp_template_uses(t, "tools")))) write_messages(c, o, info.chat_format, err);
@@ -341,7 +361,9 @@ static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options
         chat_input in = input_of(c, model, o, &v);
         render_conversation(c, model, &in, &v, err);
     }
-    if (!err->code) c->special_text = (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
+    if (!err->code)
+        c->special_text =
+            (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
     conversation_free(&v);
 }
 
@@ -350,7 +372,8 @@ static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options
 int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *options, rp_error *err) {
     rp_chat_options o = {.struct_size = sizeof(o)};
     rp_error own = {0};
-    if (!out || !model || !options) return base_fail(err, RP_ERR_INVALID, "rp_chat_new: out, model and options are needed");
+    if (!out || !model || !options)
+        return base_fail(err, RP_ERR_INVALID, "rp_chat_new: out, model and options are needed");
     *out = NULL;
     const int rc = base_sized_read(&o, sizeof(o), options, "rp_chat_options", err);
     rp_chat *c = rc ? NULL : base_calloc(1, sizeof(*c));
@@ -399,7 +422,9 @@ void rp_chat_free(rp_chat *c) {
 
 const char *rp_chat_grammar(const rp_chat *chat) { return chat ? chat->grammar.text : NULL; }
 const char *rp_chat_trigger(const rp_chat *chat) { return chat ? chat->grammar.trigger : NULL; }
-const char *rp_chat_warning(const rp_chat *chat, size_t i) { return chat ? json_string_value(json_array_get(chat->grammar.dropped, i)) : NULL; }
+const char *rp_chat_warning(const rp_chat *chat, size_t i) {
+    return chat ? json_string_value(json_array_get(chat->grammar.dropped, i)) : NULL;
+}
 
 /* ---- grammars ---- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chat_jobs.c: reprise_chat.h: a chat as a request of an engine.
  *
- * The request's callbacks have one `user`. A chat needs its own for two of them: so all of them get a chat_job, which passes them on to the
- * caller's. It holds a reference to the chat, and ends with the job's last callback (on_done).
+ * The request's callbacks have one `user`. A chat needs its own for two of them: so all of them get a chat_job, which
+ * passes them on to the caller's. It holds a reference to the chat, and ends with the job's last callback (on_done).
  */
 #include <string.h>
 
@@ -64,7 +64,8 @@ static rp_stop_verdict chat_job_on_stop(void *user, const char *stop, const char
     return tool_finder_stop(&j->stops, stop, n - end);
 }
 
-static bool chat_job_on_meaning(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+static bool chat_job_on_meaning(void *user, const char *opening, const char *text, size_t n,
+                                uint8_t meaning[RP_MEANING_BYTES]) {
     const chat_job *j = user;
     if (j->own.on_meaning) return j->own.on_meaning(j->own.user, opening, text, n, meaning);
     return answer_meaning(&j->chat->form, opening, text, n, meaning);
@@ -84,7 +85,8 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     j->chat = chat_ref(c);
     q->struct_size = (uint32_t)sizeof(*q);
     const bool continues_last = q->prompt.continues_last;
-    q->prompt = c->rendered ? rp_prompt_rendered(c->rendered, c->turns, c->n_turns) : rp_prompt_messages(c->messages, c->n_messages);
+    q->prompt = c->rendered ? rp_prompt_rendered(c->rendered, c->turns, c->n_turns)
+                            : rp_prompt_messages(c->messages, c->n_messages);
     q->prompt.continues_last = continues_last;
     q->grammar = c->grammar.text;
     q->grammar_trigger = c->grammar.trigger;

@@ -23,7 +23,8 @@ typedef struct embedding_run {
 static int embedding_fail_at(size_t i, int rc, const rp_error *found, rp_error *err) {
     if (!err) return rc;
     *err = *found;
-    return base_fail_at(err, (rp_code)rc, found->where, found->offset, "text %zu: %.*s", i + 1, RP_ERROR_MESSAGE_BYTES - 64, found->message);
+    return base_fail_at(err, (rp_code)rc, found->where, found->offset, "text %zu: %.*s", i + 1,
+                        RP_ERROR_MESSAGE_BYTES - 64, found->message);
 }
 
 static int embedding_submit(embedding_run *run, rp_error *err) {
@@ -32,7 +33,9 @@ static int embedding_submit(embedding_run *run, rp_error *err) {
     int32_t *own = NULL;
     size_t n = in->n_tokens;
     int rc = RP_OK;
-    if (in->text) rc = rp_tokenize_embedding(run->engine->model, in->text, in->n_bytes, in->second, in->n_second, 0, &own, &n, err);
+    if (in->text)
+        rc = rp_tokenize_embedding(run->engine->model, in->text, in->n_bytes, in->second, in->n_second, 0, &own, &n,
+                                   err);
     q.prompt = rp_prompt_tokens(in->text ? own : in->tokens, n);
     if (!rc && n == 0) rc = base_fail(err, RP_ERR_INVALID, "the text has no tokens: give one that is not empty");
     if (!rc) rc = rp_engine_submit(run->engine, &q, &run->jobs[run->next], err);
@@ -66,8 +69,10 @@ static int embedding_run_all(embedding_run *run, rp_error *err) {
     return rc;
 }
 
-int rp_engine_embed(rp_engine *e, const rp_request *request, const rp_embedding_input *inputs, size_t n, rp_result **results, rp_error *err) {
-    if (!e || (n > 0 && (!inputs || !results))) return base_fail(err, RP_ERR_INVALID, "rp_engine_embed: engine, inputs and results are needed");
+int rp_engine_embed(rp_engine *e, const rp_request *request, const rp_embedding_input *inputs, size_t n,
+                    rp_result **results, rp_error *err) {
+    if (!e || (n > 0 && (!inputs || !results)))
+        return base_fail(err, RP_ERR_INVALID, "rp_engine_embed: engine, inputs and results are needed");
     rp_request o = rp_request_defaults();
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
     if (rc || n == 0) return rc;

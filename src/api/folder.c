@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder.c: entries of a store's folder, without a model: listed and changed over store/disk/store_admin.h. One thread at a time. */
+/* folder.c: entries of a store's folder, without a model: listed and changed over store/disk/store_admin.h. One thread
+   at a time. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,9 +48,10 @@ static int folder_fail_none(const rp_store *store, const gathering *g, rp_error 
                             s->name, g->n_hidden);
     const char *what = s->name ? s->name : s->key ? s->key
                                                   : s->model;
-    const char *text = s->name  ? "no record of '%s': see rp_store_list"
-                       : s->key ? "no record with a key that begins with '%s': see rp_store_list"
-                                : "no record of a model with a fingerprint that begins with '%s': see rp_store_get_usage";
+    const char *text = s->name ? "no record of '%s': see rp_store_list"
+                       : s->key
+                           ? "no record with a key that begins with '%s': see rp_store_list"
+                           : "no record of a model with a fingerprint that begins with '%s': see rp_store_get_usage";
     return base_fail_at(err, RP_ERR_NAME, dir, 0, text, what);
 }
 
@@ -60,7 +62,8 @@ static int folder_find(rp_store *store, const rp_store_selection *selection, rp_
     if (!(g.listing = store_listing_new(err))) return RP_ERR_MEMORY;
     int rc = store_admin_each(store->admin, folder_gather, &g, err);
     g.listing->owner = g.keys;
-    if (!rc && g.listing->n_entries == 0 && store_selection_is_named(g.selection)) rc = folder_fail_none(store, &g, err);
+    if (!rc && g.listing->n_entries == 0 && store_selection_is_named(g.selection))
+        rc = folder_fail_none(store, &g, err);
     if (rc) rp_store_listing_free(g.listing);
     else *out = g.listing;
     return rc;
@@ -71,15 +74,18 @@ static int store_entry_compare_bytes(const void *a, const void *b) {
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : strcmp(x->key, y->key);
 }
 
-int folder_list(rp_store *store, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out, rp_error *err) {
+int folder_list(rp_store *store, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out,
+                rp_error *err) {
     int rc = folder_find(store, selection, out, err);
     if (rc) return rc;
     rp_store_listing *l = *out;
     size_t first = 0;
-    while (page->after && first < l->n_entries && !store_page_follows(page, &((const base_key *)l->owner)[first])) first++;
+    while (page->after && first < l->n_entries && !store_page_follows(page, &((const base_key *)l->owner)[first]))
+        first++;
     for (size_t i = first; first > 0 && i < l->n_entries; i++) store_listing_keep(l, i, i - first);
     store_listing_cut(l, l->n_entries - first);
-    if (page->order == RP_STORE_BY_BYTES && l->n_entries > 0) qsort(l->entries, l->n_entries, sizeof(*l->entries), store_entry_compare_bytes);
+    if (page->order == RP_STORE_BY_BYTES && l->n_entries > 0)
+        qsort(l->entries, l->n_entries, sizeof(*l->entries), store_entry_compare_bytes);
     l->has_more = page->limit > 0 && l->n_entries > page->limit;
     if (l->has_more) store_listing_cut(l, page->limit);
     return RP_OK;
@@ -88,7 +94,8 @@ int folder_list(rp_store *store, const rp_store_selection *selection, const rp_s
 /* ---- Changes ---- */
 
 /* Finds the entries to change in a folder that may be changed. */
-static int folder_begin_change(rp_store *store, const rp_store_selection *selection, bool removes, rp_store_listing **out, rp_error *err) {
+static int folder_begin_change(rp_store *store, const rp_store_selection *selection, bool removes,
+                               rp_store_listing **out, rp_error *err) {
     *out = NULL;
     int rc = store_admin_may_change(store->admin, removes, err);
     return rc ? rc : folder_find(store, selection, out, err);
@@ -109,7 +116,8 @@ static int folder_commit(rp_store *store, const rp_store_listing *l, int rc, rp_
 int folder_remove(rp_store *store, const rp_store_selection *selection, rp_store_listing **removed, rp_error *err) {
     rp_store_listing *l;
     int rc = folder_begin_change(store, selection, true, &l, err);
-    for (size_t i = 0; !rc && i < l->n_entries; i++) rc = store_admin_remove(store->admin, &((const base_key *)l->owner)[i], err);
+    for (size_t i = 0; !rc && i < l->n_entries; i++)
+        rc = store_admin_remove(store->admin, &((const base_key *)l->owner)[i], err);
     if (l) { /* after an error, too: files are unlinked */
         int committed = store_admin_commit_removals(store->admin, &l->index_unwritten, rc ? NULL : err);
         if (!rc) rc = committed;
@@ -131,7 +139,8 @@ static int listing_keep_modules(rp_store_listing *l, rp_error *err) {
     return n > 0 ? RP_OK : store_fail_pin_texts(err);
 }
 
-int folder_pin(rp_store *store, const rp_store_selection *selection, bool pinned, rp_store_listing **changed, rp_error *err) {
+int folder_pin(rp_store *store, const rp_store_selection *selection, bool pinned, rp_store_listing **changed,
+               rp_error *err) {
     rp_store_listing *l;
     int rc = folder_begin_change(store, selection, false, &l, err);
     if (!rc && pinned) rc = listing_keep_modules(l, err);
@@ -144,7 +153,8 @@ int folder_pin(rp_store *store, const rp_store_selection *selection, bool pinned
     return rc;
 }
 
-int folder_set_ttl(rp_store *store, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed, rp_error *err) {
+int folder_set_ttl(rp_store *store, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
+                   rp_error *err) {
     rp_store_listing *l;
     int64_t expires = ttl_s ? (int64_t)time(NULL) + ttl_s : 0;
     int rc = folder_begin_change(store, selection, false, &l, err);

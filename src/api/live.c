@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* live.c: entries of a running engine's store, for its operator: listed and changed on the engine's thread, between two steps.
+/* live.c: entries of a running engine's store, for its operator: listed and changed on the engine's thread, between two
+ * steps.
  *
  * A listing holds at most twice its limit of entries while the store is scanned.
  */
@@ -46,7 +47,9 @@ typedef struct live_command {
 
 static const base_key *key_of(const store_item *item) { return &item->row.record.key; }
 
-static int store_item_compare_keys(const void *a, const void *b) { return memcmp(key_of(a), key_of(b), sizeof(base_key)); }
+static int store_item_compare_keys(const void *a, const void *b) {
+    return memcmp(key_of(a), key_of(b), sizeof(base_key));
+}
 
 static int store_item_compare_bytes(const void *a, const void *b) {
     const store_item *x = a, *y = b;
@@ -57,7 +60,8 @@ static int store_item_compare_bytes(const void *a, const void *b) {
 /* Keeps the first `limit` entries in the page's order. */
 static void live_command_cut(live_command *r) {
     bool by_bytes = r->page.order == RP_STORE_BY_BYTES;
-    if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), by_bytes ? store_item_compare_bytes : store_item_compare_keys);
+    if (r->n > 0)
+        qsort(r->found, r->n, sizeof(*r->found), by_bytes ? store_item_compare_bytes : store_item_compare_keys);
     r->n = BASE_MIN(r->n, r->page.limit);
 }
 
@@ -80,10 +84,12 @@ static int live_command_fill_listing(live_command *r) {
     live_command_cut(r);
     l->has_more = r->n_selected > r->n;
     if (r->n == 0) return RP_OK;
-    if (!(l->entries = base_calloc(r->n, sizeof(*l->entries)))) return base_fail_memory(&r->err, r->n * sizeof(*l->entries), "a listing");
+    if (!(l->entries = base_calloc(r->n, sizeof(*l->entries))))
+        return base_fail_memory(&r->err, r->n * sizeof(*l->entries), "a listing");
     for (size_t i = 0; i < r->n; i++) {
         rp_store_entry e = store_item_describe(&r->found[i], true);
-        if (e.label[0] && !(e.label = base_strdup(e.label))) return base_fail_memory(&r->err, RECORD_MAX_LABEL, "a listing");
+        if (e.label[0] && !(e.label = base_strdup(e.label)))
+            return base_fail_memory(&r->err, RECORD_MAX_LABEL, "a listing");
         l->entries[l->n_entries++] = e;
     }
     return RP_OK;
@@ -91,7 +97,8 @@ static int live_command_fill_listing(live_command *r) {
 
 static int live_command_fail_none(live_command *r) {
     const rp_store_selection *s = r->selection;
-    return base_fail(&r->err, RP_ERR_NAME, s->name ? "no entry of '%s'" : "no entry with a key that begins with '%s'", s->name ? s->name : s->key);
+    return base_fail(&r->err, RP_ERR_NAME, s->name ? "no entry of '%s'" : "no entry with a key that begins with '%s'",
+                     s->name ? s->name : s->key);
 }
 
 static bool live_command_change_one(rp_engine *e, const live_command *r, const base_key *key) {
@@ -125,7 +132,8 @@ static void live_command_run(rp_engine *e, void *arg) {
     live_command *r = arg;
     r->sync.done = true;
     span_store_each(e->store, live_entries_examine, r);
-    if (!r->rc && r->n_selected == 0 && store_selection_is_named(r->selection) && !r->page.after) r->rc = live_command_fail_none(r);
+    if (!r->rc && r->n_selected == 0 && store_selection_is_named(r->selection) && !r->page.after)
+        r->rc = live_command_fail_none(r);
     if (!r->rc && r->listing) r->rc = live_command_fill_listing(r); /* before a change: it may free labels */
     if (!r->rc && r->action != LIVE_LIST) r->rc = live_command_change(e, r);
 }
@@ -136,15 +144,19 @@ static bool live_command_is_over(rp_engine *e, void *arg) {
     if (!r->sync.done) return false;
     r->n_unkept = 0;
     for (size_t i = 0; i < r->n && r->action == LIVE_PIN && r->pinned; i++)
-        r->n_unkept += record_is_of_module(r->found[i].row.record.kind) && !span_store_is_kept(e->store, key_of(&r->found[i]));
+        r->n_unkept +=
+            record_is_of_module(r->found[i].row.record.kind) && !span_store_is_kept(e->store, key_of(&r->found[i]));
     return true;
 }
 
 static int live_command_fail_sync(live_command *r) {
     if (r->action == LIVE_REMOVE)
-        return base_fail(&r->err, RP_ERR_IO, "%zu entries are unlinked, but may still be on disk: %s: end the engine, then remove them from its folder",
-                         r->n_changed, r->sync.err.message);
-    return base_fail(&r->err, RP_ERR_IO, "%zu entries are changed until the engine ends, but not on disk: %s: try again", r->n_changed,
+        return base_fail(
+            &r->err, RP_ERR_IO,
+            "%zu entries are unlinked, but may still be on disk: %s: end the engine, then remove them from its folder",
+            r->n_changed, r->sync.err.message);
+    return base_fail(&r->err, RP_ERR_IO,
+                     "%zu entries are changed until the engine ends, but not on disk: %s: try again", r->n_changed,
                      r->sync.err.message);
 }
 
@@ -152,14 +164,17 @@ static int live_command_fail_sync(live_command *r) {
 
 /* Runs a command. *out (may be NULL): its listing. */
 static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out, rp_error *err) {
-    if (r->selection->model) return base_fail(err, RP_ERR_INVALID, "an engine caches KV of its own model only: leave the model out");
+    if (r->selection->model)
+        return base_fail(err, RP_ERR_INVALID, "an engine caches KV of its own model only: leave the model out");
     if (out && !(r->listing = store_listing_new(err))) return RP_ERR_MEMORY;
     int rc = engine_do_until(e, live_command_run, live_command_is_over, r, err);
     base_free(r->found);
     if (!rc && !r->rc && r->sync.rc) r->rc = live_command_fail_sync(r);
     if (!rc && !r->rc && r->n_unkept > 0)
-        r->rc = base_fail(&r->err, RP_ERR_IO, "%zu of %zu entries are pinned until the engine ends only: their records could not be written to the store: "
-                                              "raise its disk limit, or see its log",
+        r->rc = base_fail(&r->err, RP_ERR_IO,
+                          "%zu of %zu entries are pinned until the engine ends only: their records could not be "
+                          "written to the store: "
+                          "raise its disk limit, or see its log",
                           r->n_unkept, r->n_changed);
     if (!rc && (rc = r->rc) != RP_OK && err) *err = r->err;
     if (rc) rp_store_listing_free(r->listing);
@@ -167,18 +182,21 @@ static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out
     return rc;
 }
 
-int live_list(rp_engine *e, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out, rp_error *err) {
+int live_list(rp_engine *e, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out,
+              rp_error *err) {
     live_command r = {.selection = selection, .page = *page, .action = LIVE_LIST};
     if (r.page.limit == 0) r.page.limit = RP_STORE_MAX_LISTED;
     return live_command_do(e, &r, out, err);
 }
 
-int live_pin(rp_engine *e, const rp_store_selection *selection, bool pinned, rp_store_listing **changed, rp_error *err) {
+int live_pin(rp_engine *e, const rp_store_selection *selection, bool pinned, rp_store_listing **changed,
+             rp_error *err) {
     live_command r = {.selection = selection, .page.limit = SPAN_STORE_MAX, .action = LIVE_PIN, .pinned = pinned};
     return live_command_do(e, &r, changed, err);
 }
 
-int live_set_ttl(rp_engine *e, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed, rp_error *err) {
+int live_set_ttl(rp_engine *e, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
+                 rp_error *err) {
     live_command r = {.selection = selection, .page.limit = SPAN_STORE_MAX, .action = LIVE_TTL, .ttl_s = ttl_s};
     return live_command_do(e, &r, changed, err);
 }

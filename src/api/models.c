@@ -128,7 +128,8 @@ int rp_model_describe(const rp_model *m, rp_model_info *out) {
     return RP_OK;
 }
 
-int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err) {
+int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out,
+                         rp_error *err) {
     if (!m || !out) return base_fail(err, RP_ERR_INVALID, "rp_model_fingerprint: model and out are needed");
     *out = "";
     int rc = base_threads_check(n_threads, err);
@@ -155,8 +156,8 @@ const char *rp_chat_format_name(int i) {
     return f ? chat_format_name(f) : NULL;
 }
 
-int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_special, bool add_bos, int32_t **tokens, size_t *n_tokens,
-                rp_error *err) {
+int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_special, bool add_bos, int32_t **tokens,
+                size_t *n_tokens, rp_error *err) {
     token_list list = {0};
     int rc = RP_OK;
     if (!m || (!text && n > 0) || !tokens || !n_tokens)
@@ -168,8 +169,8 @@ int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_specia
         rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
     if (rc) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
     else
-        rc = tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.parse_special = parse_special, .space_prefix = true}, &list,
-                              err);
+        rc = tokenizer_encode(m->tokenizer, text, n,
+                              (tokenizer_options){.parse_special = parse_special, .space_prefix = true}, &list, err);
     if (rc) {
         token_list_free(&list);
         return rc;
@@ -179,8 +180,8 @@ int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_specia
     return RP_OK;
 }
 
-int rp_tokenize_embedding(const rp_model *m, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens, int32_t **tokens,
-                          size_t *n_tokens, rp_error *err) {
+int rp_tokenize_embedding(const rp_model *m, const char *text, size_t n, const char *second, size_t n_second,
+                          size_t max_tokens, int32_t **tokens, size_t *n_tokens, rp_error *err) {
     token_list list = {0};
     if (!m || (!text && n > 0) || (!second && n_second > 0) || !tokens || !n_tokens)
         return base_fail(err, RP_ERR_INVALID, "rp_tokenize_embedding: model, text, tokens and n_tokens are needed");
@@ -194,7 +195,8 @@ int rp_tokenize_embedding(const rp_model *m, const char *text, size_t n, const c
 }
 
 static bool infill_is_whole(const rp_infill *in) {
-    if ((!in->prefix && in->n_prefix > 0) || (!in->suffix && in->n_suffix > 0) || (!in->begun && in->n_begun > 0)) return false;
+    if ((!in->prefix && in->n_prefix > 0) || (!in->suffix && in->n_suffix > 0) || (!in->begun && in->n_begun > 0))
+        return false;
     if (in->n_files < 0 || (!in->files && in->n_files > 0)) return false;
     for (int32_t i = 0; i < in->n_files; i++)
         if (!in->files[i].text && in->files[i].n_bytes > 0) return false;
@@ -210,10 +212,13 @@ int rp_tokenize_infill(const rp_model *m, const rp_infill *infill, int32_t **tok
     *n_tokens = 0;
     int rc = base_sized_read(&in, sizeof(in), infill, "rp_infill", err);
     if (rc) return rc;
-    if (!infill_is_whole(&in)) return base_fail(err, RP_ERR_INVALID, "rp_tokenize_infill: a text is NULL, but has a length");
+    if (!infill_is_whole(&in))
+        return base_fail(err, RP_ERR_INVALID, "rp_tokenize_infill: a text is NULL, but has a length");
     if (!tokenizer_infills(m->tokenizer))
-        return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no fill-in-the-middle tokens: use a model for code, or leave the suffix out");
-    if (tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0) rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "the model has no fill-in-the-middle tokens: use a model for code, or leave the suffix out");
+    if (tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0)
+        rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
     if (rc) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
     else rc = tokenizer_encode_infill(m->tokenizer, &in, &list, err);
     if (rc) token_list_free(&list);
@@ -222,8 +227,8 @@ int rp_tokenize_infill(const rp_model *m, const rp_infill *infill, int32_t **tok
     return rc;
 }
 
-int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, int32_t **tokens, size_t *n_tokens,
-                         rp_error *err) {
+int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
+                         size_t *n_tokens, rp_error *err) {
     token_list list = {0};
     if (!m || !messages || !tokens || !n_tokens)
         return base_fail(err, RP_ERR_INVALID, "rp_tokenize_messages: model, messages, tokens and n_tokens are needed");
@@ -234,9 +239,11 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
     return rc;
 }
 
-int rp_model_render(const rp_model *m, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+int rp_model_render(const rp_model *m, const char *json, size_t n, const rp_template_options *options,
+                    rp_template_text **out, rp_error *err) {
     rp_template_input *in = NULL;
-    if (!m || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_model_render: model, json and out are needed");
+    if (!m || !out || (!json && n > 0))
+        return base_fail(err, RP_ERR_INVALID, "rp_model_render: model, json and out are needed");
     *out = NULL;
     int rc = template_input_read(&in, json, n, err);
     if (!rc) rc = rp_model_render_input(m, in, options, out, err);
@@ -244,13 +251,15 @@ int rp_model_render(const rp_model *m, const char *json, size_t n, const rp_temp
     return rc;
 }
 
-int rp_model_render_input(const rp_model *m, const rp_template_input *in, const rp_template_options *options, rp_template_text **out,
-                          rp_error *err) {
+int rp_model_render_input(const rp_model *m, const rp_template_input *in, const rp_template_options *options,
+                          rp_template_text **out, rp_error *err) {
     const char *items[8];
     template_tokens tokens = {.items = items};
     if (!m || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_model_render: model, input and out are needed");
     *out = NULL;
-    if (!m->template) return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no chat template of its own: use messages, or give a template");
+    if (!m->template)
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "the model has no chat template of its own: use messages, or give a template");
     model_template_tokens(m, items, &tokens.n);
     int rc = template_render(m->template, in, &tokens, options, out, err);
     if (!rc && (rc = model_complete_rendered(m, *out, err))) {
@@ -260,7 +269,8 @@ int rp_model_render_input(const rp_model *m, const rp_template_input *in, const 
     return rc;
 }
 
-int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err) {
+int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_t **tokens, size_t *n_tokens,
+                         rp_error *err) {
     token_list list = {0};
     if (!m || !text || !tokens || !n_tokens)
         return base_fail(err, RP_ERR_INVALID, "rp_tokenize_rendered: model, text, tokens and n_tokens are needed");
@@ -272,14 +282,15 @@ int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_
     return rc;
 }
 
-int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *ended, size_t n_turns, size_t *ends,
-                      size_t *n_tokens, rp_error *err) {
+int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *ended, size_t n_turns,
+                      size_t *ends, size_t *n_tokens, rp_error *err) {
     token_list list = {0};
     if (!m || !text || !n_tokens || (n_turns > 0 && (!ended || !ends)))
         return base_fail(err, RP_ERR_INVALID, "rp_count_rendered: model, text, turns, ends and n_tokens are needed");
     *n_tokens = 0;
     int rc = model_check_rendered(text, err);
-    if (!rc && n_turns > RP_MAX_MESSAGES) rc = base_fail(err, RP_ERR_LIMIT, "%zu turns: give at most %d", n_turns, RP_MAX_MESSAGES);
+    if (!rc && n_turns > RP_MAX_MESSAGES)
+        rc = base_fail(err, RP_ERR_LIMIT, "%zu turns: give at most %d", n_turns, RP_MAX_MESSAGES);
     if (rc) return rc;
     pml_turn *found = base_calloc(BASE_MAX(n_turns, 1), sizeof(*found));
     if (!found) return base_fail_memory(err, n_turns * sizeof(*found), "turns of a conversation");
@@ -297,10 +308,16 @@ int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
     return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
 }
 
-const char *rp_kv_format_name(int32_t i) { return i >= 0 && i < RP_N_KV_FORMATS ? kv_format_name((rp_kv_format)i) : NULL; }
+const char *rp_kv_format_name(int32_t i) {
+    return i >= 0 && i < RP_N_KV_FORMATS ? kv_format_name((rp_kv_format)i) : NULL;
+}
 
-const char *rp_keep_method_name(int32_t i) { return i >= 0 && i < REDUCTION_N_METHODS ? reduction_method_name((reduction_method)i) : NULL; }
-const char *rp_kv_method_name(int32_t i) { return i >= 0 && i < SEQUENCE_N_METHODS ? sequence_method_name((sequence_method)i) : NULL; }
+const char *rp_keep_method_name(int32_t i) {
+    return i >= 0 && i < REDUCTION_N_METHODS ? reduction_method_name((reduction_method)i) : NULL;
+}
+const char *rp_kv_method_name(int32_t i) {
+    return i >= 0 && i < SEQUENCE_N_METHODS ? sequence_method_name((sequence_method)i) : NULL;
+}
 
 char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return pml_quality_write(quality, out); }
 

@@ -12,14 +12,16 @@
 
 static int check_digits(const char *what, const char *digits, rp_error *err) {
     size_t n = digits ? strlen(digits) : LEAST_DIGITS;
-    if (n >= LEAST_DIGITS && n <= STORE_KEY_DIGITS && (!digits || strspn(digits, "0123456789abcdef") == n)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what, digits, LEAST_DIGITS,
-                     STORE_KEY_DIGITS);
+    if (n >= LEAST_DIGITS && n <= STORE_KEY_DIGITS && (!digits || strspn(digits, "0123456789abcdef") == n))
+        return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "%s '%s': give its first %d to %d hexadecimal digits, in lower case", what,
+                     digits, LEAST_DIGITS, STORE_KEY_DIGITS);
 }
 
 int store_selection_check(const rp_store_selection *s, rp_error *err) {
     if (!s->all && !s->name && !s->key && !s->model && !s->expired && !s->modules && !s->texts)
-        return base_fail(err, RP_ERR_INVALID, "the selection is empty: give a name, a key, a model, a kind, expired, or all");
+        return base_fail(err, RP_ERR_INVALID,
+                         "the selection is empty: give a name, a key, a model, a kind, expired, or all");
     int rc = check_digits("the key", s->key, err);
     return rc ? rc : check_digits("the model", s->model, err);
 }
@@ -36,7 +38,8 @@ rp_store_entry store_item_describe(const store_item *item, bool digits) {
                                           [RECORD_REDUCED] = RP_STORE_REDUCED,
                                           [RECORD_STATES] = RP_STORE_STATES};
     const record_row *row = &item->row;
-    const bool is_known = row->n_layers > 0, has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
+    const bool is_known = row->n_layers > 0,
+               has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
     rp_store_entry e = {
         .kind = is_known ? kinds[row->record.kind] : RP_STORE_UNKNOWN,
         .label = row->record.label,
@@ -65,7 +68,8 @@ static bool has_prefix(const char *text, const char *with) { return !with || str
 
 static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
     if (!s->modules && !s->texts) return true;
-    return (s->modules && (kind == RP_STORE_MODULE || kind == RP_STORE_REDUCED)) || (s->texts && (kind == RP_STORE_TEXT || kind == RP_STORE_STATES));
+    return (s->modules && (kind == RP_STORE_MODULE || kind == RP_STORE_REDUCED)) ||
+           (s->texts && (kind == RP_STORE_TEXT || kind == RP_STORE_STATES));
 }
 
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {
@@ -74,7 +78,9 @@ bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *
 }
 
 int store_fail_pin_texts(rp_error *err) {
-    return base_fail(err, RP_ERR_INVALID, "prompts and answers cannot be pinned, because they are useless without their prefix: name a module");
+    return base_fail(
+        err, RP_ERR_INVALID,
+        "prompts and answers cannot be pinned, because they are useless without their prefix: name a module");
 }
 
 bool store_selection_is_named(const rp_store_selection *s) { return s->name || s->key || s->model; }

@@ -42,7 +42,8 @@ void rp_store_close(rp_store *s) {
 
 /* ---- Entries ---- */
 
-int rp_store_list(rp_store *s, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out, rp_error *err) {
+int rp_store_list(rp_store *s, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out,
+                  rp_error *err) {
     static const rp_store_page whole = {.order = RP_STORE_BY_KEY};
     if (!s || !out) return base_fail(err, RP_ERR_INVALID, "rp_store_list: store and out are needed");
     *out = NULL;
@@ -55,25 +56,30 @@ int rp_store_list(rp_store *s, const rp_store_selection *selection, const rp_sto
 }
 
 /* Checks a change's arguments; *changed (may be NULL) becomes NULL. */
-static int store_check_change(const rp_store *s, const char *what, const rp_store_selection *selection, rp_store_listing **changed, rp_error *err) {
+static int store_check_change(const rp_store *s, const char *what, const rp_store_selection *selection,
+                              rp_store_listing **changed, rp_error *err) {
     if (changed) *changed = NULL;
     if (!s || !selection) return base_fail(err, RP_ERR_INVALID, "%s: store and selection are needed", what);
     return store_selection_check(selection, err);
 }
 
-int rp_store_pin(rp_store *s, const rp_store_selection *selection, bool pinned, rp_store_listing **changed, rp_error *err) {
+int rp_store_pin(rp_store *s, const rp_store_selection *selection, bool pinned, rp_store_listing **changed,
+                 rp_error *err) {
     int rc = store_check_change(s, "rp_store_pin", selection, changed, err);
     if (rc) return rc;
-    return s->engine ? live_pin(s->engine, selection, pinned, changed, err) : folder_pin(s, selection, pinned, changed, err);
+    return s->engine ? live_pin(s->engine, selection, pinned, changed, err)
+                     : folder_pin(s, selection, pinned, changed, err);
 }
 
-int rp_store_set_ttl(rp_store *s, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed, rp_error *err) {
+int rp_store_set_ttl(rp_store *s, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
+                     rp_error *err) {
     int rc = store_check_change(s, "rp_store_set_ttl", selection, changed, err);
     if (rc) return rc;
     if (ttl_s < 0 || ttl_s > RP_STORE_MAX_TTL_S)
         return base_fail(err, RP_ERR_INVALID, "a time to live of %lld seconds: give 0 (none) to %lld", (long long)ttl_s,
                          (long long)RP_STORE_MAX_TTL_S);
-    return s->engine ? live_set_ttl(s->engine, selection, ttl_s, changed, err) : folder_set_ttl(s, selection, ttl_s, changed, err);
+    return s->engine ? live_set_ttl(s->engine, selection, ttl_s, changed, err)
+                     : folder_set_ttl(s, selection, ttl_s, changed, err);
 }
 
 int rp_store_remove(rp_store *s, const rp_store_selection *selection, rp_store_listing **removed, rp_error *err) {
@@ -99,12 +105,15 @@ const char *rp_store_flaw_name(rp_store_flaw flaw) {
 }
 
 bool rp_store_flaw_is_damage(rp_store_flaw flaw) {
-    return flaw == RP_STORE_BAD_RECORD || flaw == RP_STORE_BAD_ROW || flaw == RP_STORE_BAD_INDEX || flaw == RP_STORE_OTHER_KV;
+    return flaw == RP_STORE_BAD_RECORD || flaw == RP_STORE_BAD_ROW || flaw == RP_STORE_BAD_INDEX ||
+           flaw == RP_STORE_OTHER_KV;
 }
 
 int store_check_folder(const rp_store *s, const char *what, rp_error *err) {
     if (!s) return base_fail(err, RP_ERR_INVALID, "%s: store is needed", what);
-    if (s->engine) return base_fail(err, RP_ERR_CONFLICT, "%s: the store belongs to a running engine: open its folder instead", what);
+    if (s->engine)
+        return base_fail(err, RP_ERR_CONFLICT, "%s: the store belongs to a running engine: open its folder instead",
+                         what);
     return RP_OK;
 }
 
@@ -117,7 +126,8 @@ int rp_store_get_usage(rp_store *s, rp_store_usage *out, rp_error *err) {
     return rc;
 }
 
-int rp_store_verify(rp_store *s, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user, rp_store_verification *out, rp_error *err) {
+int rp_store_verify(rp_store *s, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user,
+                    rp_store_verification *out, rp_error *err) {
     rp_store_verification own = {0};
     int rc = store_check_folder(s, "rp_store_verify", err);
     if (!rc) rc = base_sized_check(out, "rp_store_verification", err);
@@ -149,7 +159,8 @@ int rp_store_rebuild(rp_store *s, rp_on_progress on_progress, void *user, rp_sto
     return rc;
 }
 
-int rp_store_export(rp_store *s, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err) {
+int rp_store_export(rp_store *s, const char *name, const char *path, rp_on_progress on_progress, void *user,
+                    rp_store_transfer *out, rp_error *err) {
     rp_store_transfer own = {0};
     rp_error unwanted;
     if (!name || !path) return base_fail(err, RP_ERR_INVALID, "rp_store_export: name and path are needed");
@@ -161,7 +172,8 @@ int rp_store_export(rp_store *s, const char *name, const char *path, rp_on_progr
     return rc;
 }
 
-int rp_store_import(rp_store *s, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err) {
+int rp_store_import(rp_store *s, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out,
+                    rp_error *err) {
     rp_store_transfer own = {0};
     rp_error unwanted;
     if (!path) return base_fail(err, RP_ERR_INVALID, "rp_store_import: path is needed");

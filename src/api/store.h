@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.h: an rp_store (reprise_store.h): a folder without an engine (folder.c), or the store of a running engine (live.c). store.c has the
- * public functions, checks their arguments and calls one of the two.
+/* store.h: an rp_store (reprise_store.h): a folder without an engine (folder.c), or the store of a running engine
+ * (live.c). store.c has the public functions, checks their arguments and calls one of the two.
  */
 #ifndef API_STORE_H
 #define API_STORE_H
@@ -44,14 +44,19 @@ void store_listing_cut(rp_store_listing *l, size_t n);
 /* ---- folder.c and live.c ---- */
 
 /* As the public functions: arguments are checked; `changed` and `removed` may be NULL. */
-int folder_list(rp_store *s, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out, rp_error *err);
-int folder_pin(rp_store *s, const rp_store_selection *selection, bool pinned, rp_store_listing **changed, rp_error *err);
-int folder_set_ttl(rp_store *s, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed, rp_error *err);
+int folder_list(rp_store *s, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out,
+                rp_error *err);
+int folder_pin(rp_store *s, const rp_store_selection *selection, bool pinned, rp_store_listing **changed,
+               rp_error *err);
+int folder_set_ttl(rp_store *s, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
+                   rp_error *err);
 int folder_remove(rp_store *s, const rp_store_selection *selection, rp_store_listing **removed, rp_error *err);
 
-int live_list(rp_engine *e, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out, rp_error *err);
+int live_list(rp_engine *e, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out,
+              rp_error *err);
 int live_pin(rp_engine *e, const rp_store_selection *selection, bool pinned, rp_store_listing **changed, rp_error *err);
-int live_set_ttl(rp_engine *e, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed, rp_error *err);
+int live_set_ttl(rp_engine *e, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
+                 rp_error *err);
 int live_remove(rp_engine *e, const rp_store_selection *selection, rp_store_listing **removed, rp_error *err);
 
 /* RP_ERR_CONFLICT: s is attached to an engine. `what` names the function. */

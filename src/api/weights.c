@@ -4,7 +4,8 @@
 #include "reprise_store.h"
 #include "store/weights_cache.h"
 
-int rp_weights_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file on_file, void *user, rp_error *err) {
+int rp_weights_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file on_file, void *user,
+                    rp_error *err) {
     if (!dir || !on_file) return base_fail(err, RP_ERR_INVALID, "rp_weights_each: dir and on_file are needed");
     return weights_cache_each(dir, reads_all, on_progress, on_file, user, err);
 }

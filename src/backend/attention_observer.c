@@ -11,8 +11,8 @@
 
 #define SUM_BITS 62 /* a weight may be above 1 by a rounding */
 
-int attention_observer_new(attention_observer **out, int32_t n_layers, int32_t n_heads, attention_measure measure, int64_t most,
-                           size_t first_view, size_t n_views, rp_error *err) {
+int attention_observer_new(attention_observer **out, int32_t n_layers, int32_t n_heads, attention_measure measure,
+                           int64_t most, size_t first_view, size_t n_views, rp_error *err) {
     BASE_ASSERT(most > 0 && most < (int64_t)1 << SUM_BITS);
     const size_t n_lists = measure == ATTENTION_TOTAL ? 1 : (size_t)n_layers * (size_t)n_heads;
     const size_t n = n_lists * n_views * KV_SPAN_TOKENS;
@@ -51,7 +51,8 @@ static size_t index_of(const attention_observer *o, int32_t layer, int32_t head,
 }
 
 double attention_observer_weight(const attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t slot) {
-    const uint64_t number = atomic_load_explicit(&o->weights[index_of(o, layer, head, view, slot)], memory_order_relaxed);
+    const uint64_t number =
+        atomic_load_explicit(&o->weights[index_of(o, layer, head, view, slot)], memory_order_relaxed);
     const uint32_t bits = (uint32_t)number;
     float weight;
     if (!attention_observer_is_maximum(o)) return (double)number / o->one;
@@ -60,15 +61,15 @@ double attention_observer_weight(const attention_observer *o, int32_t layer, int
 }
 
 /* In any order: the threads of a step wait for each other before anything is read. */
-void attention_observer_add(attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t block, uint64_t slots,
-                            const uint64_t numbers[KV_BLOCK_SLOTS]) {
+void attention_observer_add(attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t block,
+                            uint64_t slots, const uint64_t numbers[KV_BLOCK_SLOTS]) {
     atomic_uint_least64_t *at = &o->weights[index_of(o, layer, head, view, block * KV_BLOCK_SLOTS)];
     for (; slots; slots &= slots - 1) {
         const int i = base_ctz64(slots);
         uint_least64_t seen = atomic_load_explicit(&at[i], memory_order_relaxed);
         if (!attention_observer_is_maximum(o)) atomic_fetch_add_explicit(&at[i], numbers[i], memory_order_relaxed);
         else
-            while (seen < numbers[i] && !atomic_compare_exchange_weak_explicit(&at[i], &seen, numbers[i], memory_order_relaxed,
-                                                                               memory_order_relaxed)) {}
+            while (seen < numbers[i] && !atomic_compare_exchange_weak_explicit(
+                                            &at[i], &seen, numbers[i], memory_order_relaxed, memory_order_relaxed)) {}
     }
 }

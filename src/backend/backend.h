@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h: the table of operations that the forward pass uses.
  *
- * A backend owns buffers (rows of f32 activations, in its own memory) and the memory of KV blocks (kv/block_memory.h), and
- * implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend keeps both
- * in device memory. backend_registry.h lists the backends.
+ * A backend owns buffers (rows of f32 activations, in its own memory) and the memory of KV blocks (kv/block_memory.h),
+ * and implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend
+ * keeps both in device memory. backend_registry.h lists the backends.
  *
- * One step at a time: begin names the rows, the operations follow in order, and buffer_read takes results. Operations of a device may return
- * before they are computed: buffer_read, the copies of KV and of states, and the next begin wait for all before them. Every operation gives each
- * row the same bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
+ * One step at a time: begin names the rows, the operations follow in order, and buffer_read takes results. Operations
+ * of a device may return before they are computed: buffer_read, the copies of KV and of states, and the next begin wait
+ * for all before them. Every operation gives each row the same bits, independent of the other rows of the step
+ * (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
  */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
@@ -35,14 +36,17 @@ typedef struct model_row {
     float adapter_scale;
 } model_row;
 
-typedef struct backend_states backend_states; /* what the recurrent layers of a network hold after a token, of one sequence */
+typedef struct backend_states
+    backend_states; /* what the recurrent layers of a network hold after a token, of one sequence */
 
 typedef struct model_step {
     const model_row *rows;
     int32_t n_rows;
     const kv_context *const *contexts; /* with all rows appended; causality is by position */
     int32_t n_contexts;
-    backend_states *const *states; /* [n_contexts]: after the token before each context's first row; the step moves them to its last row. NULL: the
+    backend_states *const *
+        states; /* [n_contexts]: after the token before each context's first row; the step moves them to its last row.
+                   NULL: the
                                       network has no recurrent layers */
 } model_step;
 
@@ -51,34 +55,41 @@ typedef struct model_step {
 typedef struct backend backend;
 typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 
-/* Operations that judge and choose slots. Without them there are no blend, no reduction of KV and no audit of what they keep. */
+/* Operations that judge and choose slots. Without them there are no blend, no reduction of KV and no audit of what they
+   keep. */
 typedef struct backend_study {
-    /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last of 256
-     * tokens; slots of freed blocks: 0. */
-    void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
+    /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last
+     * of 256 tokens; slots of freed blocks: 0. */
+    void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                      float *to);
     /* Fills in the keys of bounds, of slots of that context whose KV is complete. RP_ERR_MEMORY. */
     int (*bound)(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
     /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
      * format. */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
-    /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing happens without them */
+    /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing
+       happens without them */
     void (*observe_input)(backend *b, const backend_buffer *input);
-    /* norms[query head][slot] = Euclidean norm of what a value adds to the residual stream through the head's columns of the layer's output
-     * matrix; values: [KV head][n][value dimension]. The same bits for every number of threads. RP_ERR_MEMORY. */
+    /* norms[query head][slot] = Euclidean norm of what a value adds to the residual stream through the head's columns
+     * of the layer's output matrix; values: [KV head][n][value dimension]. The same bits for every number of threads.
+     * RP_ERR_MEMORY. */
     int (*output_norms)(backend *b, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);
 } backend_study;
 
-/* Recurrent layers: those of the kind KV_STATE (kv_layer.h). Their states are in the backend's memory, apart from KV blocks; a span of states is
- * a copy of them. A state after a token is the same for every division of the tokens before it into steps. */
+/* Recurrent layers: those of the kind KV_STATE (kv_layer.h). Their states are in the backend's memory, apart from KV
+ * blocks; a span of states is a copy of them. A state after a token is the same for every division of the tokens before
+ * it into steps. */
 typedef struct backend_recurrence {
     /* The states before any token. RP_ERR_MEMORY. */
     int (*states_new)(backend *b, backend_states **out, rp_error *err);
     void (*states_free)(backend *b, backend_states *states);
-    /* From, and to, a span of states (kv_span_new_states) whose layers are all ready; to: not sealed. Not during a step. */
+    /* From, and to, a span of states (kv_span_new_states) whose layers are all ready; to: not sealed. Not during a
+       step. */
     void (*states_load)(backend *b, backend_states *states, const kv_span *from);
     void (*states_save)(backend *b, const backend_states *states, kv_span *to);
-    /* dst = output of a layer's recurrence, row by row; moves the states of the step. src: projections of the layer's input (forward.c) */
+    /* dst = output of a layer's recurrence, row by row; moves the states of the step. src: projections of the layer's
+       input (forward.c) */
     void (*scan)(backend *b, int32_t layer, const backend_buffer *src, backend_buffer *dst);
 } backend_recurrence;
 
@@ -101,7 +112,8 @@ typedef struct backend_ops {
 
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
-    /* dst row r = scaled embedding of row r's token, plus those of its type and of its position if the model has them */
+    /* dst row r = scaled embedding of row r's token, plus those of its type and of its position if the model has
+       them */
     void (*embed)(backend *b, backend_buffer *dst);
     /* dst = norm(src), over each run of weight.n_in elements; dst may be src */
     void (*norm)(backend *b, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst);
@@ -109,14 +121,15 @@ typedef struct backend_ops {
      * data is absent */
     void (*linear)(backend *b, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
                    const model_weight *const *biases, backend_buffer *const *dst);
-    /* After linear, of the same src, rows and dst: dst[i] += what the rows' adapters add to weights[i]. indices: row r of src is row
-     * indices[r] of the step; NULL: row r. Only in a step with adapters: has_adapters */
-    void (*adapt)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n, const model_weight *const *weights,
-                  backend_buffer *const *dst);
+    /* After linear, of the same src, rows and dst: dst[i] += what the rows' adapters add to weights[i]. indices: row r
+     * of src is row indices[r] of the step; NULL: row r. Only in a step with adapters: has_adapters */
+    void (*adapt)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
+                  const model_weight *const *weights, backend_buffer *const *dst);
     bool (*has_adapters)(const backend *b); /* of the step that began last */
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
-    /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it. RP_ERR_MEMORY. */
+    /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it.
+       RP_ERR_MEMORY. */
     int (*encode)(backend *b, const kv_span *from, kv_span *to, rp_error *err);
     /* dst = attention of each row's queries (not yet rotated) over its context, in context order, with the layer's
      * window, rotation, sinks. Reports to the observers of rows, and records their queries */
@@ -124,7 +137,8 @@ typedef struct backend_ops {
     /* a = act(a) * up; up NULL: a = act(a) */
     void (*act)(backend *b, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
     /* dst = output of this layer's mixture of experts for src; scores: router logits, [rows][n_experts] */
-    void (*experts)(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows, backend_buffer *dst);
+    void (*experts)(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
+                    backend_buffer *dst);
     /* multiplies each row of dst by the sigmoid of its gate, [rows][1] */
     void (*gate_rows)(backend *b, backend_buffer *dst, const backend_buffer *gates, int32_t rows);
     /* dst += scale * src */
@@ -155,9 +169,11 @@ typedef struct backend_weights {
     /* The matrices of this description, one after another, as keep received them: mapped read-only, valid as long as
      * the backend. NULL: none; *keeps: keep must be called with them. on_progress (bytes, of a model that has to be
      * hashed) may be NULL. */
-    const char *(*find)(void *user, const backend_packed *packed, bool *keeps, rp_on_progress on_progress, void *progress_user);
+    const char *(*find)(void *user, const backend_packed *packed, bool *keeps, rp_on_progress on_progress,
+                        void *progress_user);
     /* Failures are logged. on_progress (bytes written) may be NULL. */
-    void (*keep)(void *user, const backend_packed *packed, const char *data, rp_on_progress on_progress, void *progress_user);
+    void (*keep)(void *user, const backend_packed *packed, const char *data, rp_on_progress on_progress,
+                 void *progress_user);
     void *user;
 } backend_weights;
 

@@ -32,7 +32,8 @@ int backend_find(const backend_row **out, const char *name, const model_network 
     return base_fail(err, RP_ERR_UNSUPPORTED, "backend '%.40s' is unavailable: %s", name ? name : rows[0].name, reason);
 }
 
-int backend_open(backend **out, const char *name, const model_network *net, const backend_options *options, rp_error *err) {
+int backend_open(backend **out, const char *name, const model_network *net, const backend_options *options,
+                 rp_error *err) {
     const backend_row *row;
     *out = NULL;
     int rc = backend_find(&row, name, net, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_network.h: what a backend computes: shape, numbers, layers and weights of a model, as plain structs.
  *
- * model/ fills it in from a file (model.h) and owns all memory that it refers to; a backend borrows it and knows neither files nor tokenizers.
- * Immutable; any number of threads may read it.
+ * model/ fills it in from a file (model.h) and owns all memory that it refers to; a backend borrows it and knows
+ * neither files nor tokenizers. Immutable; any number of threads may read it.
  */
 #ifndef BACKEND_MODEL_NETWORK_H
 #define BACKEND_MODEL_NETWORK_H
@@ -89,7 +89,8 @@ enum { MODEL_ROPE_GLOBAL,
 /* How a layer mixes tokens. */
 typedef enum model_mixer {
     MODEL_ATTENTION,
-    /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest of its kind, for tests */
+    /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest
+       of its kind, for tests */
     MODEL_DECAYED_SUM,
 } model_mixer;
 
@@ -109,7 +110,10 @@ typedef struct model_layer {
     model_weight decay; /* F32 [n_heads * key_dim], of a decayed sum: as many state elements, f32 */
     int32_t window;     /* 0: sees everything */
     int32_t rope;       /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
-    int32_t states;     /* layer of a span that holds its KV: its own, or that of an earlier layer; of spans of states, if it is recurrent */
+    int32_t states;     /* layer of a span that holds its KV: its own, or that of an earlier layer; of spans of states,
+                           if
+                       it is
+                   recurrent */
     bool owns_kv;
 } model_layer;
 
@@ -124,7 +128,8 @@ typedef struct model_network {
     model_hparams hp;
     bool is_mock;                                /* no weight has data, and token_classes is set */
     model_weight embedding, output, output_bias; /* output: the embedding if the file ties them */
-    model_weight head, head_bias;                /* of an encoder's rank head: output(tanh(head x)); without data: output x */
+    model_weight head, head_bias;                /* of an encoder's rank head: output(tanh(head x)); without data:
+                                                    output x */
     model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
     model_weight token_types;                    /* [n_types][n_embd]; without data: none */
     model_norm embed_norm, output_norm;

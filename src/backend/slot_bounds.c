@@ -12,7 +12,8 @@ static int64_t groups_in(int64_t n_slots) { return (n_slots + SLOT_GROUP - 1) / 
 
 static uint64_t key_bytes(const kv_shape *shape, int64_t n_groups) {
     const int64_t blocks = (n_groups + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    return sizeof(uint16_t) * 2 * (uint64_t)(blocks * KV_BLOCK_SLOTS * shape->layers[0].key_dim * shape->n_layers * kv_shape_heads(shape));
+    return sizeof(uint16_t) * 2 *
+           (uint64_t)(blocks * KV_BLOCK_SLOTS * shape->layers[0].key_dim * shape->n_layers * kv_shape_heads(shape));
 }
 
 uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_runs) {
@@ -37,7 +38,8 @@ static void find_others(slot_bounds *s, const kv_context *context) {
     for (size_t i = 0; i < s->n_views; i++) memcpy(s->others[i], context->views[i].mask, sizeof(s->others[i]));
     for (int32_t i = 0; i < s->n_slots; i++) {
         BASE_DCHECK((size_t)s->slots[i].view < s->n_views && s->slots[i].slot < KV_SPAN_TOKENS);
-        s->others[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << s->slots[i].slot % KV_BLOCK_SLOTS);
+        s->others[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] &=
+            ~(UINT64_C(1) << s->slots[i].slot % KV_BLOCK_SLOTS);
     }
 }
 
@@ -50,16 +52,20 @@ static bool alloc_parts(slot_bounds *s, size_t n_groups, size_t bytes) {
     return s->slots && s->groups && s->runs && s->others && s->keys;
 }
 
-int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *context, const sequence_slot *slots, int32_t n_slots,
-                    const int32_t *run_ends, int32_t n_runs, int32_t most, int32_t end, rp_error *err) {
+int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *context, const sequence_slot *slots,
+                    int32_t n_slots, const int32_t *run_ends, int32_t n_runs, int32_t most, int32_t end,
+                    rp_error *err) {
     int64_t n_groups = 0;
     BASE_ASSERT(n_slots > 0 && most > 0 && n_runs > 0 && run_ends[n_runs - 1] == n_slots);
     for (int32_t run = 0; run < n_runs; run++) n_groups += groups_in(run_ends[run] - (run > 0 ? run_ends[run - 1] : 0));
     const uint64_t bytes = key_bytes(shape, n_groups);
     slot_bounds *s = *out = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "bounds of slots");
-    *s = (slot_bounds){
-        .n_kv_heads = kv_shape_heads(shape), .key_dim = shape->layers[0].key_dim, .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
+    *s = (slot_bounds){.n_kv_heads = kv_shape_heads(shape),
+                       .key_dim = shape->layers[0].key_dim,
+                       .n_views = context->n_views,
+                       .n_slots = n_slots,
+                       .n_runs = n_runs};
     s->most = (int32_t)groups_in(most);
     s->end = end;
     if (!alloc_parts(s, (size_t)n_groups, (size_t)bytes)) {

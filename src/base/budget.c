@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* budget.c: see budget.h. Any thread.
  *
- * `used` of a budget is the sum of what threads took from it; a thread's `own.left` is the part of that which it has not allocated yet. */
+ * `used` of a budget is the sum of what threads took from it; a thread's `own.left` is the part of that which it has
+ * not allocated yet. */
 #include "base/budget.h"
 
 #include <stdatomic.h>
@@ -48,7 +49,8 @@ base_budget *base_budget_ref(base_budget *b) {
 static uint64_t level_return(base_budget *b, uint64_t n) {
     uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed), less;
     do less = BASE_MIN(n, used);
-    while (!atomic_compare_exchange_weak_explicit(&b->used, &used, used - less, memory_order_relaxed, memory_order_relaxed));
+    while (!atomic_compare_exchange_weak_explicit(&b->used, &used, used - less, memory_order_relaxed,
+                                                  memory_order_relaxed));
     return less;
 }
 
@@ -73,8 +75,8 @@ void base_budget_unref(base_budget *b) {
 
 static void note_peak(base_budget *b, uint64_t used) {
     uint64_t peak = atomic_load_explicit(&b->peak, memory_order_relaxed);
-    while (used > peak && !atomic_compare_exchange_weak_explicit(&b->peak, &peak, used, memory_order_relaxed, memory_order_relaxed)) {
-    }
+    while (used > peak &&
+           !atomic_compare_exchange_weak_explicit(&b->peak, &peak, used, memory_order_relaxed, memory_order_relaxed)) {}
 }
 
 /* Adds n bytes to one budget; false: they exceed its limit, and it is unchanged. */
@@ -82,13 +84,14 @@ static bool level_claim(base_budget *b, uint64_t n, bool limited) {
     uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
     do {
         if (limited && (used > b->limit || n > b->limit - used)) return false;
-    } while (!atomic_compare_exchange_weak_explicit(&b->used, &used, used + n, memory_order_relaxed, memory_order_relaxed));
+    } while (
+        !atomic_compare_exchange_weak_explicit(&b->used, &used, used + n, memory_order_relaxed, memory_order_relaxed));
     note_peak(b, used + n);
     return true;
 }
 
-/* Adds n bytes to b and its parents, outermost first: no budget ever counts less than those within it. Returns NULL, or the budget whose limit they
- * would exceed: then nothing was added. */
+/* Adds n bytes to b and its parents, outermost first: no budget ever counts less than those within it. Returns NULL, or
+ * the budget whose limit they would exceed: then nothing was added. */
 static const base_budget *budget_claim(base_budget *b, uint64_t n, bool limited) {
     base_budget *chain[MAX_DEPTH];
     int depth = 0;

@@ -27,7 +27,8 @@ int base_buffer_append_str(base_buffer *b, const char *s) BASE_NODISCARD;
 int base_buffer_printf(base_buffer *b, const char *fmt, ...) BASE_PRINTF(2, 3) BASE_NODISCARD;
 void base_buffer_clear(base_buffer *b);                /* len = 0, keeps the memory */
 void base_buffer_truncate(base_buffer *b, size_t len); /* to the first len <= b->len bytes, keeps the memory */
-char *base_buffer_take(base_buffer *b);                /* moves data out (caller frees with base_free); the buffer is empty after */
+char *base_buffer_take(base_buffer *b);                /* moves data out (caller frees with base_free); the buffer is
+                                                          empty after */
 void base_buffer_free(base_buffer *b);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes.h: numbers as bytes, little-endian on every machine, and hexadecimal digits. Bytes need no alignment. Text of bytes in
- * hexadecimal and base64: libsodium's sodium_bin2hex, sodium_bin2base64. */
+/* bytes.h: numbers as bytes, little-endian on every machine, and hexadecimal digits. Bytes need no alignment. Text of
+ * bytes in hexadecimal and base64: libsodium's sodium_bin2hex, sodium_bin2base64. */
 #ifndef BASE_BYTES_H
 #define BASE_BYTES_H
 

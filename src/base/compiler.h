@@ -11,8 +11,8 @@
 #define BASE_NOINLINE __attribute__((noinline))
 #define BASE_ALWAYS_INLINE inline __attribute__((always_inline)) /* for kernels specialised by constant arguments */
 #define BASE_UNUSED __attribute__((unused))
-/* Before a loop with few, constant rounds: unrolls it before registers are chosen. Not with sanitizers: their checks make the result too
- * large to compile in minutes. */
+/* Before a loop with few, constant rounds: unrolls it before registers are chosen. Not with sanitizers: their checks
+ * make the result too large to compile in minutes. */
 #if defined(__clang__)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define BASE_SANITIZED

@@ -63,12 +63,14 @@ bool base_cpu_has(base_cpu_level level) {
     const unsigned saved = base_x86_xcr0();
     if (!has_all(saved, XCR0_SSE_AVX)) return false;
     if (!__get_cpuid_count(7, 0, &a, &leaf7_b, &leaf7_c, &leaf7_d) || !has_all(leaf7_b, LEAF7_B_AVX2)) return false;
-    const bool has_avx512 = has_all(leaf7_b, LEAF7_B_AVX512) && has_all(leaf7_c, LEAF7_C_AVX512_VNNI) && has_all(saved, XCR0_AVX512);
+    const bool has_avx512 =
+        has_all(leaf7_b, LEAF7_B_AVX512) && has_all(leaf7_c, LEAF7_C_AVX512_VNNI) && has_all(saved, XCR0_AVX512);
     switch (level) {
     case BASE_CPU_AVX2: return true;
     case BASE_CPU_AVXVNNI: return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has_all(a, LEAF7_1_A_AVX_VNNI);
     case BASE_CPU_AVX512: return has_avx512;
-    case BASE_CPU_AMX: return has_avx512 && has_all(leaf7_d, LEAF7_D_AMX) && has_all(saved, XCR0_AMX) && may_use_tiles();
+    case BASE_CPU_AMX:
+        return has_avx512 && has_all(leaf7_d, LEAF7_D_AMX) && has_all(saved, XCR0_AMX) && may_use_tiles();
     default: return false;
     }
 }

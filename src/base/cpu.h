@@ -7,7 +7,8 @@
 
 #include "reprise.h"
 
-/* The levels of this architecture in rising order: of those that a machine has, a later one is the better choice. X(NAME, name)
+/* The levels of this architecture in rising order: of those that a machine has, a later one is the better choice.
+ * X(NAME, name)
  *
  *   x86-64    avx2      AVX2, FMA, F16C
  *             avxvnni   and AVX-VNNI (Alder Lake, Zen 5)
@@ -33,11 +34,11 @@ typedef enum base_cpu_level {
         BASE_CPU_LEVEL_COUNT
 } base_cpu_level;
 
-/* Can this machine run what is compiled for a level? Asks Linux for leave to use AMX's registers, which holds for all threads of the
- * process that are started later. */
+/* Can this machine run what is compiled for a level? Asks Linux for leave to use AMX's registers, which holds for all
+ * threads of the process that are started later. */
 bool base_cpu_has(base_cpu_level level);
-/* The highest level that the machine has and that is not above REPRISE_CPU (a level's name; unset: no mask). An unknown name in
- * REPRISE_CPU is RP_ERR_INVALID with the list of names. */
+/* The highest level that the machine has and that is not above REPRISE_CPU (a level's name; unset: no mask). An unknown
+ * name in REPRISE_CPU is RP_ERR_INVALID with the list of names. */
 int base_cpu_detect(base_cpu_level *out, rp_error *err);
 const char *base_cpu_name(base_cpu_level level);
 

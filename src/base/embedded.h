@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedded.h: files that are part of the program: tables that cmake/EmbedFiles.cmake makes of them. Constants; any thread. */
+/* embedded.h: files that are part of the program: tables that cmake/EmbedFiles.cmake makes of them. Constants; any
+   thread. */
 #ifndef BASE_EMBEDDED_H
 #define BASE_EMBEDDED_H
 

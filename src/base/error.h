@@ -22,8 +22,8 @@ int base_fail(rp_error *err, rp_code code, const char *fmt, ...) BASE_PRINTF(3, 
 int base_fail_at(rp_error *err, rp_code code, const char *where, uint64_t offset, const char *fmt, ...)
     BASE_PRINTF(5, 6);
 
-/* RP_ERR_MEMORY with the standard text ("out of memory: N bytes for WHAT"). Returns RP_ERR_MEMORY: inline, so that an analyzer of one file
- * knows that it is not 0. */
+/* RP_ERR_MEMORY with the standard text ("out of memory: N bytes for WHAT"). Returns RP_ERR_MEMORY: inline, so that an
+ * analyzer of one file knows that it is not 0. */
 static inline int base_fail_memory(rp_error *err, uint64_t bytes, const char *what) {
     base_fail(err, RP_ERR_MEMORY, "out of memory: %llu bytes for %s", (unsigned long long)bytes, what);
     return RP_ERR_MEMORY;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.c: whole-file reads, read-only maps, new files and the clock.
  *
- * Owns a descriptor only while a function runs, except that of a new file; a map outlives it. Only regular files are read, so
- * that neither a directory nor a pipe without a writer can stop the program. Thread-safe.
+ * Owns a descriptor only while a function runs, except that of a new file; a map outlives it. Only regular files are
+ * read, so that neither a directory nor a pipe without a writer can stop the program. Thread-safe.
  */
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE /* madvise */
@@ -71,7 +71,8 @@ static int file_read(const char *path, size_t limit, const char *what, base_buff
     int fd = open_regular(path, &st, err);
     if (fd < 0) return fd;
     int rc = what ? check_secret(path, what, &st, err) : 0;
-    if (rc == 0) rc = (uint64_t)st.st_size > limit ? too_large(path, limit, err) : file_read_all(fd, path, limit, out, err);
+    if (rc == 0)
+        rc = (uint64_t)st.st_size > limit ? too_large(path, limit, err) : file_read_all(fd, path, limit, out, err);
     close(fd);
     if (rc != 0) base_buffer_free(out);
     return rc;

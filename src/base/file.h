@@ -15,18 +15,23 @@
 /* Reads a whole regular file of at most `limit` bytes into *out (owned by the caller, base_buffer_free).
  * RP_ERR_IO (cannot open or read, a directory), RP_ERR_LIMIT (larger), RP_ERR_MEMORY. */
 int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err);
-/* base_file_read of a text that people edit: without the byte order mark that some editors write before UTF-8. Also RP_ERR_FORMAT (UTF-16). */
+/* base_file_read of a text that people edit: without the byte order mark that some editors write before UTF-8. Also
+   RP_ERR_FORMAT (UTF-16). */
 int base_file_read_text(const char *path, size_t limit, base_buffer *out, rp_error *err);
 
 /* The same for a key or a secret: RP_ERR_INVALID if others may read or change the file. `what` is in the message: "the
- * store's key". Group members may read it: that is how an orchestrator gives a file to a process that is not its owner. */
+ * store's key". Group members may read it: that is how an orchestrator gives a file to a process that is not its
+ * owner. */
 int base_file_read_secret(const char *path, size_t limit, const char *what, base_buffer *out, rp_error *err);
 
-/* Identifies the content of a file without reading it: every change of the file changes its ctime, which no program can set back. */
+/* Identifies the content of a file without reading it: every change of the file changes its ctime, which no program can
+   set back. */
 typedef struct base_file_id {
     uint64_t device, inode, bytes;
     int64_t mtime_ns, ctime_ns; /* since 1970 */
-    bool is_settled;            /* the last change was BASE_FILE_SETTLED_NS old when this was read: any later one will have another time */
+    bool is_settled;            /* the last change was BASE_FILE_SETTLED_NS old when this was read: any later one will
+                                   have another
+                       time */
 } base_file_id;
 
 #define BASE_FILE_SETTLED_NS INT64_C(2000000000) /* the coarsest clock of a file system (FAT) ticks every two seconds */

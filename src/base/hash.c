@@ -14,10 +14,12 @@
 
 #include "base/check.h"
 
-_Static_assert(sizeof(crypto_generichash_state) <= sizeof(((base_hash *)0)->state), "base_hash holds libsodium's state");
+_Static_assert(sizeof(crypto_generichash_state) <= sizeof(((base_hash *)0)->state),
+               "base_hash holds libsodium's state");
 _Static_assert(_Alignof(crypto_generichash_state) <= _Alignof(base_hash), "base_hash is aligned for libsodium's state");
 _Static_assert(sizeof(base_key) == BASE_KEY_BYTES, "a key has no padding");
-_Static_assert(BASE_SHORT_KEY_BYTES == crypto_shorthash_siphashx24_KEYBYTES && BASE_SHORT_HASH_BYTES == crypto_shorthash_siphashx24_BYTES,
+_Static_assert(BASE_SHORT_KEY_BYTES == crypto_shorthash_siphashx24_KEYBYTES &&
+                   BASE_SHORT_HASH_BYTES == crypto_shorthash_siphashx24_BYTES,
                "the short hash is SipHash with 128 bits");
 _Static_assert(BASE_KEY_BYTES >= crypto_generichash_BYTES_MIN && BASE_KEY_BYTES <= crypto_generichash_BYTES_MAX,
                "BLAKE2b makes keys of this length");
@@ -35,7 +37,9 @@ static void sodium_start(void) {
     (void)rc;
 }
 
-static crypto_generichash_state *base_hash_state_of(base_hash *h) { return (crypto_generichash_state *)(void *)h->state; }
+static crypto_generichash_state *base_hash_state_of(base_hash *h) {
+    return (crypto_generichash_state *)(void *)h->state;
+}
 
 static void base_hash_update(base_hash *h, const void *bytes, size_t n) {
     int rc = crypto_generichash_update(base_hash_state_of(h), bytes, n);
@@ -81,7 +85,8 @@ void base_hash_final(base_hash *h, base_key *out) {
     (void)rc;
 }
 
-void base_short_hash(uint8_t out[BASE_SHORT_HASH_BYTES], const uint8_t key[BASE_SHORT_KEY_BYTES], const void *bytes, size_t n) {
+void base_short_hash(uint8_t out[BASE_SHORT_HASH_BYTES], const uint8_t key[BASE_SHORT_KEY_BYTES], const void *bytes,
+                     size_t n) {
     int rc = crypto_shorthash_siphashx24(out, bytes, n, key);
     BASE_ASSERT(rc == 0);
     (void)rc;

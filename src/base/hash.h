@@ -21,9 +21,10 @@ typedef struct base_hash {
     _Alignas(64) unsigned char state[384]; /* crypto_generichash_state; checked by a static assertion */
 } base_hash;
 
-void base_hash_init(base_hash *h, const char *domain);                            /* domain separates kinds of keys */
-void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key); /* nobody without the key can compute the result */
-void base_hash_bytes(base_hash *h, const void *bytes, size_t n);                  /* framed by its length */
+void base_hash_init(base_hash *h, const char *domain); /* domain separates kinds of keys */
+void base_hash_init_keyed(base_hash *h, const char *domain,
+                          const base_key *key);                  /* nobody without the key can compute the result */
+void base_hash_bytes(base_hash *h, const void *bytes, size_t n); /* framed by its length */
 void base_hash_u64(base_hash *h, uint64_t v);
 void base_hash_key(base_hash *h, const base_key *key);
 void base_hash_final(base_hash *h, base_key *out);
@@ -31,17 +32,21 @@ void base_hash_final(base_hash *h, base_key *out);
 #define BASE_SHORT_KEY_BYTES 16
 #define BASE_SHORT_HASH_BYTES 16
 
-/* SipHash-2-4 with 128 bits (Aumasson and Bernstein, 2012): for many inputs of some hundred bytes, about three times as fast as BLAKE2b. Nobody
- * without the key can compute the result; who has the key can find two inputs with one result. The input is hashed as it is, without frames. */
-void base_short_hash(uint8_t out[BASE_SHORT_HASH_BYTES], const uint8_t key[BASE_SHORT_KEY_BYTES], const void *bytes, size_t n);
+/* SipHash-2-4 with 128 bits (Aumasson and Bernstein, 2012): for many inputs of some hundred bytes, about three times as
+ * fast as BLAKE2b. Nobody without the key can compute the result; who has the key can find two inputs with one result.
+ * The input is hashed as it is, without frames. */
+void base_short_hash(uint8_t out[BASE_SHORT_HASH_BYTES], const uint8_t key[BASE_SHORT_KEY_BYTES], const void *bytes,
+                     size_t n);
 
 bool base_key_equal(const base_key *a, const base_key *b);
 /* Lower-case hexadecimal of the first `digits` (<= 64) nibbles; out holds digits + 1 bytes. */
 void base_key_hex(const base_key *key, char *out, size_t digits);
-/* The key of 64 lower-case digits; what follows them is not looked at. false: one of the 64 is no such digit, and *out is undefined. */
+/* The key of 64 lower-case digits; what follows them is not looked at. false: one of the 64 is no such digit, and *out
+   is undefined. */
 bool base_key_parse(base_key *out, const char *digits);
 
-/* The finalizer of splitmix64 (Steele, Lea and Flood, 2014): every bit of x changes about half of the bits. Invertible. */
+/* The finalizer of splitmix64 (Steele, Lea and Flood, 2014): every bit of x changes about half of the bits.
+   Invertible. */
 static inline uint64_t base_mix64(uint64_t x) {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);

@@ -38,9 +38,11 @@ static _Atomic int fault_kind, fault_set;
 static base_io_fault count_call(base_io_set set) {
     BASE_ASSERT((unsigned)set < BASE_IO_SET_COUNT);
     uint64_t numbers[BASE_IO_SET_COUNT] = {0};
-    for (int i = 0; i <= (int)set; i++) numbers[i] = atomic_fetch_add_explicit(&n_calls[i], 1, memory_order_relaxed) + 1;
+    for (int i = 0; i <= (int)set; i++)
+        numbers[i] = atomic_fetch_add_explicit(&n_calls[i], 1, memory_order_relaxed) + 1;
     uint64_t fault = atomic_load_explicit(&fault_number, memory_order_relaxed);
-    if (BASE_LIKELY(fault == 0) || numbers[atomic_load_explicit(&fault_set, memory_order_relaxed)] != fault) return BASE_IO_NO_FAULT;
+    if (BASE_LIKELY(fault == 0) || numbers[atomic_load_explicit(&fault_set, memory_order_relaxed)] != fault)
+        return BASE_IO_NO_FAULT;
     return (base_io_fault)atomic_load_explicit(&fault_kind, memory_order_relaxed);
 }
 
@@ -194,7 +196,8 @@ static const char *foreign_reason(const struct stat *st, const struct stat *fold
 }
 
 static int refuse_foreign(const char *path, const char *reason, rp_error *err) {
-    base_fail(err, RP_ERR_IO, "'%s' is not used: it is %s: remove it, or replace it with a copy of its own", path, reason);
+    base_fail(err, RP_ERR_IO, "'%s' is not used: it is %s: remove it, or replace it with a copy of its own", path,
+              reason);
     errno = EMLINK;
     return RP_ERR_IO;
 }
@@ -207,12 +210,14 @@ int base_io_make_private(const char *path, rp_error *err) {
     if (!place_open(&p, path)) return io_fail(err, "cannot examine", path);
     int fd = openat(p.fd, p.name, O_PATH | O_NOFOLLOW | O_CLOEXEC), rc = RP_OK;
     if (fd < 0) rc = errno == ENOENT ? RP_OK : io_fail(err, "cannot examine", path);
-    else if (fstat(fd, &st) != 0 || fstatat(p.fd, "", &folder, AT_EMPTY_PATH) != 0) rc = io_fail(err, "cannot examine", path);
+    else if (fstat(fd, &st) != 0 || fstatat(p.fd, "", &folder, AT_EMPTY_PATH) != 0)
+        rc = io_fail(err, "cannot examine", path);
     else {
         const char *reason = foreign_reason(&st, &folder);
         snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
         if (reason) rc = refuse_foreign(path, reason, err);
-        else if (st.st_mode & (S_IRWXG | S_IRWXO)) (void)chmod(name, S_IRUSR | S_IWUSR); /* another owner's: opening it will fail */
+        else if (st.st_mode & (S_IRWXG | S_IRWXO))
+            (void)chmod(name, S_IRUSR | S_IWUSR); /* another owner's: opening it will fail */
     }
     if (fd >= 0) close_quietly(fd);
     place_close(&p);
@@ -311,11 +316,17 @@ static size_t transfer_all(transfer *t, size_t end) {
     return done;
 }
 
-int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err) {
+int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read,
+                  rp_error *err) {
     BASE_ASSERT(f->path && n <= BASE_IO_MAX_PIECES);
     base_io_fault fault = count_call(BASE_IO_ALL);
     size_t bytes = total_bytes(pieces, n);
-    transfer t = {.file = f, .pieces = pieces, .n = n, .is_read = true, .offset = offset, .is_signalled = fault == BASE_IO_INTERRUPT};
+    transfer t = {.file = f,
+                  .pieces = pieces,
+                  .n = n,
+                  .is_read = true,
+                  .offset = offset,
+                  .is_signalled = fault == BASE_IO_INTERRUPT};
     *n_read = 0;
     if (fault == BASE_IO_KILL) raise(SIGKILL);
     if (is_refused(fault)) return io_fail(err, "cannot read", f->path);
@@ -353,7 +364,8 @@ int base_io_reserve(const base_io_file *f, uint64_t n, rp_error *err) {
 
 int base_io_touch(const base_io_file *f, rp_error *err) {
     BASE_ASSERT(f->path);
-    return meets_fault(BASE_IO_CHANGES) || futimens(f->fd, NULL) != 0 ? io_fail(err, "cannot set the time of", f->path) : RP_OK;
+    return meets_fault(BASE_IO_CHANGES) || futimens(f->fd, NULL) != 0 ? io_fail(err, "cannot set the time of", f->path)
+                                                                      : RP_OK;
 }
 
 int base_io_free_bytes(const char *folder, uint64_t *out, rp_error *err) {
@@ -489,7 +501,8 @@ int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error 
     int rc = base_io_unlink(temporary, err);
     if (!rc) rc = base_io_create(&file, temporary, err);
     if (rc) return rc;
-    if (!(rc = base_io_writev(&file, &(struct iovec){(void *)(uintptr_t)bytes, n}, 1, err))) rc = base_io_sync(&file, err);
+    if (!(rc = base_io_writev(&file, &(struct iovec){(void *)(uintptr_t)bytes, n}, 1, err)))
+        rc = base_io_sync(&file, err);
     base_io_close(&file);
     if (!rc) rc = base_io_rename(temporary, path, err);
     if (!rc) return base_io_sync_folder_of(temporary, err);

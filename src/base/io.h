@@ -2,13 +2,16 @@
 /* io.h: file operations of the store. A test can make each of them fail.
  *
  *   call         create  write  write  sync  rename  sync_folder         counted from 1 by each of two counters:
- *   number          1      2      3     4      5          6              of all calls, and of those that change what is on disk
+ *   number          1      2      3     4      5          6              of all calls, and of those that change what is
+ *         on disk
  *
- * Paths: the folder of a file, and the file, must not be symbolic links (a path from outside is resolved first: base_io_resolve). Therefore nobody who
- * can make names in a folder can have the store read, replace or remove a file elsewhere.
+ * Paths: the folder of a file, and the file, must not be symbolic links (a path from outside is resolved first:
+ * base_io_resolve). Therefore nobody who can make names in a folder can have the store read, replace or remove a file
+ * elsewhere.
  *
- * Each function is one call, however many the system needs for it: calls that a signal interrupted are made again, and transfers that
- * were partial are continued. Errors are RP_ERR_IO with a line that names the problem, the place and the remedy; errno is then the cause.
+ * Each function is one call, however many the system needs for it: calls that a signal interrupted are made again, and
+ * transfers that were partial are continued. Errors are RP_ERR_IO with a line that names the problem, the place and the
+ * remedy; errno is then the cause.
  *
  * Thread-safe. A file may be read by any number of threads, and is written by one.
  */
@@ -48,19 +51,24 @@ int base_io_resolve(const char *path, char *out, size_t n, rp_error *err);
 int base_io_open(base_io_file *out, const char *path, rp_error *err);
 /* For writing: a new file, for its owner alone; one that is there already is an error (EEXIST). */
 int base_io_create(base_io_file *out, const char *path, rp_error *err);
-/* Locks an open file against base_io_lock of other processes, until it and its maps are closed or the process ends. false: it is locked, or cannot be. */
+/* Locks an open file against base_io_lock of other processes, until it and its maps are closed or the process ends.
+   false: it is locked, or cannot be. */
 bool base_io_lock(const base_io_file *f);
 /* Maps the first n bytes of an open file, read-only; base_map_close. The file may be closed before. */
 int base_io_map(base_map *out, const base_io_file *f, size_t n, rp_error *err);
-void base_io_close(base_io_file *f); /* a closed one is fine; not counted, and nothing is lost by it after base_io_sync */
+void base_io_close(
+    base_io_file *f); /* a closed one is fine; not counted, and nothing is lost by it after base_io_sync */
 
 /* Reads n bytes at an offset. *n_read is smaller than n only if the file ends before. */
 int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, size_t *n_read, rp_error *err);
 /* The same into up to BASE_IO_MAX_PIECES pieces, one after another. */
-int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err);
-/* Writes up to BASE_IO_MAX_PIECES pieces after the bytes written before. After an error any part of them may be written. */
+int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read,
+                  rp_error *err);
+/* Writes up to BASE_IO_MAX_PIECES pieces after the bytes written before. After an error any part of them may be
+   written. */
 int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err);
-/* Takes disk space for n bytes, so that writing them cannot fail for lack of it; does nothing where the file system has no such call. */
+/* Takes disk space for n bytes, so that writing them cannot fail for lack of it; does nothing where the file system has
+   no such call. */
 int base_io_reserve(const base_io_file *f, uint64_t n, rp_error *err);
 /* Sets the time of the last change, in sizes.mtime_ns, to now. */
 int base_io_touch(const base_io_file *f, rp_error *err);
@@ -84,7 +92,8 @@ int base_io_mkdirs(const char *path, rp_error *err);
 /* Free bytes, for this user, of the disk of a folder. */
 int base_io_free_bytes(const char *folder, uint64_t *out, rp_error *err);
 int base_io_open_folder(DIR **out, const char *path, rp_error *err); /* to list it; closedir */
-/* A small file as a whole, durably: PATH.tmp, which a crash may have left, sync, rename, sync of the folder. Some calls. */
+/* A small file as a whole, durably: PATH.tmp, which a crash may have left, sync, rename, sync of the folder. Some
+   calls. */
 int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error *err);
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err);
 int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err);
@@ -101,12 +110,14 @@ typedef enum base_io_fault {
     BASE_IO_EIO, /* the call fails with this errno, and nothing was done */
     BASE_IO_ENOSPC,
     BASE_IO_EMFILE,
-    BASE_IO_SHORT,     /* a read gets half, as at the end of the file; a write writes half, then ENOSPC; any other call: EIO */
+    BASE_IO_SHORT,     /* a read gets half, as at the end of the file; a write writes half, then ENOSPC; any other call:
+                          EIO */
     BASE_IO_INTERRUPT, /* no failure: a signal comes first, then one byte, then the rest */
     BASE_IO_KILL,      /* SIGKILL: after half of a write; before any other call (the next number is after the call) */
 } base_io_fault;
 
-/* The n-th call of the set from now (1 = the next) meets the fault, and no other does. n 0 switches it off. Process-wide, atomic.
+/* The n-th call of the set from now (1 = the next) meets the fault, and no other does. n 0 switches it off.
+ * Process-wide, atomic.
  *
  *   for (uint64_t n = 1;; n++) {                       each call fails in turn, until none is left
  *       base_io_count(BASE_IO_ALL);

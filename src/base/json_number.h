@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_number.h: numbers of JSON (RFC 8259), which have any size, as values of jansson, which holds integers as int64 and others as double.
+/* json_number.h: numbers of JSON (RFC 8259), which have any size, as values of jansson, which holds integers as int64
+ * and others as double.
  *
  *   18          json_integer            as jansson reads it
  *   0.5, 1e2    json_real               likewise
  *   2^64, 1e400 "a number kept as text" a json_real whose value is infinite, with its text after it
  *
- * Jansson makes no infinite value, so that none of its own is taken for one of these. For code that does not know them they are numbers beyond every
- * limit. json_copy of what contains them is fine, json_deep_copy and jansson's dumps are not: base_json_write (json_write.h) writes them.
- * Any thread.
+ * Jansson makes no infinite value, so that none of its own is taken for one of these. For code that does not know them
+ * they are numbers beyond every limit. json_copy of what contains them is fine, json_deep_copy and jansson's dumps are
+ * not: base_json_write (json_write.h) writes them. Any thread.
  */
 #ifndef BASE_JSON_NUMBER_H
 #define BASE_JSON_NUMBER_H
@@ -28,7 +29,8 @@ const char *base_json_number_text(const json_t *value);
 bool base_json_is_whole(const json_t *value);
 /* Its value as int64; false: it is not whole, or beyond. */
 bool base_json_int64(const json_t *value, int64_t *out);
-/* Compares two numbers by value, whatever their size: below, at or above 0. A double counts as the fewest digits that read as it. */
+/* Compares two numbers by value, whatever their size: below, at or above 0. A double counts as the fewest digits that
+   read as it. */
 int base_json_number_compare(const json_t *a, const json_t *b);
 /* As json_equal, but numbers are equal by value: 1 and 1.0. */
 bool base_json_equal(const json_t *a, const json_t *b);

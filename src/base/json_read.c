@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_read.c: see json_read.h. Owns the shared integers. Any thread.
  *
- * Left to jansson: errors of any kind, halves of surrogate pairs, keys that come twice or have U+0000, more than MAX_DEPTH levels, no memory. Numbers
- * other than short integers are those of json_number.h, one by one. */
+ * Left to jansson: errors of any kind, halves of surrogate pairs, keys that come twice or have U+0000, more than
+ * MAX_DEPTH levels, no memory. Numbers other than short integers are those of json_number.h, one by one. */
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/json_read.h"
@@ -43,8 +43,8 @@ static bool take(reader *r, char c) {
 
 /* ---- strings ---- */
 
-/* Bit 7 of some byte is set if one of the eight ends a run of plain characters: '"', '\\', a control character, or a byte beyond ASCII. Bits
- * above the first such one may be set in vain. */
+/* Bit 7 of some byte is set if one of the eight ends a run of plain characters: '"', '\\', a control character, or a
+ * byte beyond ASCII. Bits above the first such one may be set in vain. */
 static uint64_t special_bytes(uint64_t eight) {
     const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
     const uint64_t quote = eight ^ each * '"', slash = eight ^ each * '\\';
@@ -136,8 +136,9 @@ static bool read_string(reader *r, bool copies, const char **bytes, size_t *n) {
 
 /* ---- numbers ---- */
 
-/* Prompts of token ids are long arrays of small integers: one value for each id, for ever, instead of one for each element. jansson neither counts
- * the references of a value with this count nor frees it (as it treats null); nobody changes integers. 0 to 262,143, in pages made when needed. */
+/* Prompts of token ids are long arrays of small integers: one value for each id, for ever, instead of one for each
+ * element. jansson neither counts the references of a value with this count nor frees it (as it treats null); nobody
+ * changes integers. 0 to 262,143, in pages made when needed. */
 #define UNCOUNTED ((size_t)-1)
 #define PAGE_VALUES 1024
 #define N_PAGES 256
@@ -149,7 +150,8 @@ static json_t **make_page(size_t index) {
     base_budget *budget = base_budget_enter(NULL); /* it outlives the request */
     json_t **page = base_calloc(PAGE_VALUES, sizeof(json_t *)), **there = NULL;
     bool fine = page != NULL;
-    for (size_t i = 0; i < PAGE_VALUES && fine; i++) fine = (page[i] = json_integer((json_int_t)(index * PAGE_VALUES + i))) != NULL;
+    for (size_t i = 0; i < PAGE_VALUES && fine; i++)
+        fine = (page[i] = json_integer((json_int_t)(index * PAGE_VALUES + i))) != NULL;
     for (size_t i = 0; i < PAGE_VALUES && fine; i++) page[i]->refcount = UNCOUNTED;
     if (!fine || !atomic_compare_exchange_strong(&shared_pages[index], &there, page)) { /* another thread was first */
         for (size_t i = 0; page && i < PAGE_VALUES && page[i]; i++) {
@@ -178,8 +180,10 @@ static json_t *read_number(reader *r) {
     while (r->at < r->end && *r->at && strchr("+-.0123456789eE", *r->at)) r->at++;
     const size_t n = (size_t)(r->at - begin), sign = n > 0 && *begin == '-';
     const char *digit = begin + sign;
-    while (digit < r->at && *digit >= '0' && *digit <= '9' && (size_t)(digit - begin) < sign + MOST_DIGITS) value = value * 10 + (*digit++ - '0');
-    const bool is_plain = digit == r->at && n > sign && n - sign <= MOST_DIGITS && (begin[sign] != '0' || n - sign == 1);
+    while (digit < r->at && *digit >= '0' && *digit <= '9' && (size_t)(digit - begin) < sign + MOST_DIGITS)
+        value = value * 10 + (*digit++ - '0');
+    const bool is_plain =
+        digit == r->at && n > sign && n - sign <= MOST_DIGITS && (begin[sign] != '0' || n - sign == 1);
     if (is_plain) return make_integer(sign ? -value : value);
     return r->flags & BASE_JSON_TEXT_NUMBERS ? base_json_number_as_text(begin, n) : base_json_number(begin, n);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_read.h: JSON from bytes, as json_loadb with JSON_REJECT_DUPLICATES reads it, many times faster where strings are long: a prompt of
- * 100,000 tokens is one. Numbers have any size (json_number.h), and strings may have U+0000. What is wrong it leaves to jansson, which says why.
- * Any thread. */
+/* json_read.h: JSON from bytes, as json_loadb with JSON_REJECT_DUPLICATES reads it, many times faster where strings are
+ * long: a prompt of 100,000 tokens is one. Numbers have any size (json_number.h), and strings may have U+0000. What is
+ * wrong it leaves to jansson, which says why. Any thread. */
 #ifndef BASE_JSON_READ_H
 #define BASE_JSON_READ_H
 
@@ -24,8 +24,8 @@ enum {
 /* NULL: not read, which says nothing about the text. */
 json_t *base_json_read(const char *bytes, size_t n, unsigned flags);
 
-/* Where the run of characters from `at` ends that stand for themselves in a string: at a quote, a backslash, a control character, a byte that is no
- * UTF-8, or `end`. */
+/* Where the run of characters from `at` ends that stand for themselves in a string: at a quote, a backslash, a control
+ * character, a byte that is no UTF-8, or `end`. */
 const char *base_json_run_end(const char *at, const char *end);
 
 #endif

@@ -163,7 +163,8 @@ json_t *base_json_string(const char *bytes, size_t n) {
     int rc = 0;
     for (size_t i = 0; i < n && !rc;) {
         const int length = base_utf8_length((const unsigned char *)bytes + i, n - i);
-        rc = length > 0 ? base_buffer_append(&clean, bytes + i, (size_t)length) : base_buffer_append(&clean, "\xef\xbf\xbd", 3);
+        rc = length > 0 ? base_buffer_append(&clean, bytes + i, (size_t)length)
+                        : base_buffer_append(&clean, "\xef\xbf\xbd", 3);
         i += length > 0 ? (size_t)length : 1;
     }
     if (!rc) text = json_stringn(clean.data ? clean.data : "", clean.len);

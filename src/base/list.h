@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list.h: doubly linked lists whose links are a member of their items.
  *
- *   typedef struct task { BASE_LINKS(struct task) queued; ... } task;     an item has such a member for each list that it may be in
+ *   typedef struct task { BASE_LINKS(struct task) queued; ... } task;     an item has such a member for each list that
+ *         it may be in
  *   BASE_LIST(task) queue;                                                zeros: empty
  *
- *   first -> [item] <-> [item] <-> [item] <- last                         for (task *t = queue.first; t; t = t->queued.next)
+ *   first -> [item] <-> [item] <-> [item] <- last                         for (task *t = queue.first; t; t =
+ *         t->queued.next)
  *
- * A list owns no item, takes no lock, and does not know whether an item is in it: a removed item keeps its links until it is in a list
- * again. Arguments are evaluated more than once.
+ * A list owns no item, takes no lock, and does not know whether an item is in it: a removed item keeps its links until
+ * it is in a list again. Arguments are evaluated more than once.
  */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.c: messages and trace lines on standard error, for those who ask for them.
  *
- * Owns the settings, read from the environment once, and the program's callback. It writes nothing unless REPRISE_LOG, REPRISE_TRACE or the program
- * requests it. Thread-safe: a line is formatted on the stack, and passed to the callback, or to the program's queue (log_queue.h), or written to
- * standard error with one write.
+ * Owns the settings, read from the environment once, and the program's callback. It writes nothing unless REPRISE_LOG,
+ * REPRISE_TRACE or the program requests it. Thread-safe: a line is formatted on the stack, and passed to the callback,
+ * or to the program's queue (log_queue.h), or written to standard error with one write.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -37,7 +37,8 @@ static bool has_level;             /* REPRISE_LOG sets one */
 static _Atomic int max_level = -1; /* messages up to this level; -1: none */
 static uint32_t trace_mask = 0;    /* bit c: component c is traced */
 
-/* The program's callback. The lock is held while it runs: it is never called after rp_log_set_callback has replaced it. */
+/* The program's callback. The lock is held while it runs: it is never called after rp_log_set_callback has replaced
+   it. */
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
 static rp_on_log callback;
 static void *callback_user;
@@ -99,7 +100,8 @@ static void read_components(const char *text) {
     while (*text) {
         size_t n = strcspn(text, ",");
         uint32_t mask = component_mask(text, n);
-        if (!mask && n > 0) write_text("reprise", "REPRISE_TRACE: '%.*s' is not a component", (int)BASE_MIN(n, 64u), text);
+        if (!mask && n > 0)
+            write_text("reprise", "REPRISE_TRACE: '%.*s' is not a component", (int)BASE_MIN(n, 64u), text);
         trace_mask |= mask;
         text += n + (text[n] == ',');
     }

@@ -37,7 +37,8 @@ void base_trace_write(base_component c, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* TRACE(KV, "take block %d", i): arguments are evaluated only if the component is traced. */
 #define BASE_TRACE(id, ...) \
     do { \
-        if (BASE_UNLIKELY(base_trace_enabled(BASE_COMPONENT_##id))) base_trace_write(BASE_COMPONENT_##id, __VA_ARGS__); \
+        if (BASE_UNLIKELY(base_trace_enabled(BASE_COMPONENT_##id))) \
+            base_trace_write(BASE_COMPONENT_##id, __VA_ARGS__); \
     } while (0)
 
 #endif

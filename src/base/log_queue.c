@@ -54,7 +54,9 @@ static size_t ring_take(char out[WRITE_BYTES]) {
 static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
     if (queue.unreported == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
-    int n = snprintf(notice, sizeof(notice), "reprise: warning: log: %llu lines dropped: standard error was not read fast enough\n", (unsigned long long)queue.unreported);
+    int n = snprintf(notice, sizeof(notice),
+                     "reprise: warning: log: %llu lines dropped: standard error was not read fast enough\n",
+                     (unsigned long long)queue.unreported);
     BASE_ASSERT(n > 0 && (size_t)n < sizeof(notice));
     ring_append(notice, (size_t)n);
     queue.unreported = 0;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c: the library's allocations, counted, taken from the thread's budget, and made to fail where a test asks for it.
+/* memory.c: the library's allocations, counted, taken from the thread's budget, and made to fail where a test asks for
+ * it.
  *
  * Owns two counters and the point of failure, nothing else. Thread-safe: the counters are atomic and order nothing.
  *
- * A budget counts the bytes that a block really has (malloc_usable_size). They are known only afterwards: before it, the bytes asked for are taken.
+ * A budget counts the bytes that a block really has (malloc_usable_size). They are known only afterwards: before it,
+ * the bytes asked for are taken.
  */
 #define _DEFAULT_SOURCE /* madvise */
 
@@ -54,7 +56,9 @@ static void *memory_settle(void *p, size_t taken) {
     return p;
 }
 
-void *base_alloc(size_t bytes) { return memory_admit(bytes, bytes) ? memory_settle(malloc(bytes ? bytes : 1), bytes) : NULL; }
+void *base_alloc(size_t bytes) {
+    return memory_admit(bytes, bytes) ? memory_settle(malloc(bytes ? bytes : 1), bytes) : NULL;
+}
 
 void *base_calloc(size_t n, size_t bytes) {
     if (bytes != 0 && n > SIZE_MAX / bytes) return NULL;

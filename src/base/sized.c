@@ -20,11 +20,13 @@ static int sized_fail_unset(const char *type, const char *how, rp_error *err) {
 int base_sized_read(void *own, size_t own_bytes, const void *theirs, const char *type, rp_error *err) {
     if (!theirs) return RP_OK;
     size_t n = sized_bytes(theirs), common = BASE_MIN(n, own_bytes);
-    if (n < sizeof(uint32_t)) return sized_fail_unset(type, "begin with the struct's defaults function, or with its sizeof", err);
+    if (n < sizeof(uint32_t))
+        return sized_fail_unset(type, "begin with the struct's defaults function, or with its sizeof", err);
     for (size_t i = own_bytes; i < n; i++)
         if (((const char *)theirs)[i])
-            return base_fail(err, RP_ERR_UNSUPPORTED, "%s: byte %zu is set, but this library knows %zu bytes: it is older than the program", type, i,
-                             own_bytes);
+            return base_fail(err, RP_ERR_UNSUPPORTED,
+                             "%s: byte %zu is set, but this library knows %zu bytes: it is older than the program",
+                             type, i, own_bytes);
     memcpy((char *)own + sizeof(uint32_t), (const char *)theirs + sizeof(uint32_t), common - sizeof(uint32_t));
     return RP_OK;
 }
@@ -36,7 +38,8 @@ void base_sized_init(void *theirs, uint32_t struct_size, const void *own, size_t
 
 int base_sized_check(const void *theirs, const char *type, rp_error *err) {
     if (!theirs) return base_fail(err, RP_ERR_INVALID, "%s: NULL is no place for a report", type);
-    return sized_bytes(theirs) < sizeof(uint32_t) ? sized_fail_unset(type, "set it to the struct's sizeof", err) : RP_OK;
+    return sized_bytes(theirs) < sizeof(uint32_t) ? sized_fail_unset(type, "set it to the struct's sizeof", err)
+                                                  : RP_OK;
 }
 
 void base_sized_write(void *theirs, const void *own, size_t own_bytes) {

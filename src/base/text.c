@@ -29,7 +29,8 @@ static int edit_distance(const char *a, size_t n_a, const char *b, size_t n_b) {
             bool same = text_fold(a[i - 1]) == text_fold(b[j - 1]);
             int best = above[j - 1] + !same;
             best = BASE_MIN(best, BASE_MIN(above[j], row[j - 1]) + 1);
-            if (i > 1 && j > 1 && text_fold(a[i - 1]) == text_fold(b[j - 2]) && text_fold(a[i - 2]) == text_fold(b[j - 1]))
+            if (i > 1 && j > 1 && text_fold(a[i - 1]) == text_fold(b[j - 2]) &&
+                text_fold(a[i - 2]) == text_fold(b[j - 1]))
                 best = BASE_MIN(best, above2[j - 2] + 1);
             row[j] = best;
         }

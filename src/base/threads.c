@@ -36,7 +36,8 @@
 #define INSIDE_MASK (OPEN - 1)
 #define NUMBER_ONE ((uint64_t)1 << 32)
 
-/* The gaps between the loops of one layer are shorter than this: silu of 11,008 values, which one thread computes, takes 6. */
+/* The gaps between the loops of one layer are shorter than this: silu of 11,008 values, which one thread computes,
+   takes 6. */
 #define SPIN_US 20
 /* A spin that lasts this long was interrupted: someone else wants the core, and the next waits do not spin. */
 #define SPIN_LOST_US 50
@@ -201,7 +202,9 @@ void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, in
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
 int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
-    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL}; /* the thread's faults: blocked, they would end the process without its handlers */
+    static const int own[] = {
+        SIGBUS, SIGSEGV, SIGFPE,
+        SIGILL}; /* the thread's faults: blocked, they would end the process without its handlers */
     sigset_t others, before;
     sigfillset(&others);
     for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++) sigdelset(&others, own[i]);
@@ -221,7 +224,8 @@ bool base_cond_init(pthread_cond_t *cond) {
 
 int base_threads_check(int32_t n, rp_error *err) {
     if (n >= 0 && n <= BASE_THREADS_MAX) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n, BASE_THREADS_MAX);
+    return base_fail(err, RP_ERR_INVALID, "%d threads: expected 1 to %d, or 0 for one a processor", n,
+                     BASE_THREADS_MAX);
 }
 
 static int start_worker(base_threads *t, worker *w) {

@@ -23,10 +23,12 @@
 
 #define BASE_THREADS_MAX 256
 
-/* Starts a thread that blocks all signals but those of its own faults (SIGBUS, SIGSEGV, ...): the others are the program's. 0, or an errno as of pthread_create. */
+/* Starts a thread that blocks all signals but those of its own faults (SIGBUS, SIGSEGV, ...): the others are the
+   program's. 0, or an errno as of pthread_create. */
 int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
-/* A condition variable with timed waits on the monotonic clock, as base_clock_after. false: the system has no memory for it. */
+/* A condition variable with timed waits on the monotonic clock, as base_clock_after. false: the system has no memory
+   for it. */
 bool base_cond_init(pthread_cond_t *cond);
 
 typedef struct base_threads base_threads;
@@ -34,7 +36,8 @@ typedef struct base_threads base_threads;
 /* thread: 0 .. count-1, stable during one call, for scratch memory per thread. */
 typedef void (*base_loop_fn)(void *arg, int64_t begin, int64_t end, int thread);
 
-int base_threads_check(int32_t n, rp_error *err);                       /* 0 (one a processor) to BASE_THREADS_MAX: RP_ERR_INVALID */
+int base_threads_check(int32_t n, rp_error *err);                       /* 0 (one a processor) to BASE_THREADS_MAX:
+                                                                           RP_ERR_INVALID */
 int base_threads_new(base_threads **out, int n_threads, rp_error *err); /* RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_IO */
 void base_threads_free(base_threads *t);
 int base_threads_count(const base_threads *t);

@@ -15,7 +15,8 @@ bool cluster_admission_decodes(uint64_t began_us, uint64_t then_us, double mean_
     return began_us <= then_us && (mean_us <= 0 || (double)(then_us - began_us) < mean_us);
 }
 
-double cluster_admission_rows(const rp_engine_load *load, const cluster_own_answers *own, double after_us, double mean_us) {
+double cluster_admission_rows(const rp_engine_load *load, const cluster_own_answers *own, double after_us,
+                              double mean_us) {
     BASE_ASSERT(own->then >= 0 && own->then <= own->answering + own->waiting); /* some of both */
     double decoding = BASE_MAX(load->decoding - own->answering, 0);
     double waiting = BASE_MAX((double)load->running + load->waiting - load->decoding - own->waiting, 0);

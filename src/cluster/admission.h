@@ -32,13 +32,16 @@ bool cluster_admission_decodes(uint64_t began_us, uint64_t then_us, double mean_
 /* Predicted number of answers that decode after_us from now: those of this router, and others by the node's report. Of
  * others, those that decode now have any age up to mean_us, so that a share after_us / mean_us of them has ended by
  * then; those that wait now have begun. mean_us 0: unknown, no answer ends. */
-double cluster_admission_rows(const rp_engine_load *load, const cluster_own_answers *own, double after_us, double mean_us);
+double cluster_admission_rows(const rp_engine_load *load, const cluster_own_answers *own, double after_us,
+                              double mean_us);
 /* Time of a decode step of `rows` answers and one more of `slots` slots, in ms. */
 double cluster_admission_step_ms(const rp_engine_load *load, double rows, double slots);
 
 /* Does the rule check the goal before a request is sent? */
 static inline bool cluster_admission_checks_ttft(cluster_admission a) { return a != CLUSTER_ADMISSION_OFF; }
-static inline bool cluster_admission_checks_itl(cluster_admission a) { return a == CLUSTER_ADMISSION_AT_ARRIVAL || a == CLUSTER_ADMISSION_PREDICTED; }
+static inline bool cluster_admission_checks_itl(cluster_admission a) {
+    return a == CLUSTER_ADMISSION_AT_ARRIVAL || a == CLUSTER_ADMISSION_PREDICTED;
+}
 
 /* Retry-After: the time until the least predicted TTFT meets its goal, if queues become shorter by 1 ms a ms; at least
  * 1 ms. */

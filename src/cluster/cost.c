@@ -9,7 +9,8 @@
 
 static double knot_rows(int k) { return (double)(1 << k); }
 
-/* The part of a step's time that depends on its rows alone: linear between the knots, as in engine/core/cost_model.c. */
+/* The part of a step's time that depends on its rows alone: linear between the knots, as in
+   engine/core/cost_model.c. */
 static double cost_table(const rp_engine_load *load, double rows) {
     double r = BASE_MIN(BASE_MAX(rows, 1.0), knot_rows(RP_COST_KNOTS - 1));
     int k = 0;
@@ -35,8 +36,8 @@ double cluster_cost_rows(const rp_engine_load *load, double n) {
     return (whole > 0 ? whole * cost_table(load, chunk) : 0) + (rest > 0 ? cost_table(load, rest) : 0);
 }
 
-/* Sums over the chunks k = 0, 1, ... of a run, in closed form: chunk k's rows attend to slots + k chunk others and on average to half of their
- * own; its context ends at slots + (k + 1) chunk. */
+/* Sums over the chunks k = 0, 1, ... of a run, in closed form: chunk k's rows attend to slots + k chunk others and on
+ * average to half of their own; its context ends at slots + (k + 1) chunk. */
 double cluster_cost_attention(const rp_engine_load *load, double n, double slots) {
     if (n <= 0) return 0;
     double chunk = cluster_cost_chunk(load), whole = (double)(int64_t)(n / chunk);
@@ -57,4 +58,6 @@ double cluster_cost_decode(const rp_engine_load *load, double slots) {
     return cluster_cost_step(load, load->decoding + 1.0, all, all);
 }
 
-bool cluster_cost_is_known(const rp_engine_load *load) { return load->knot_us[0] > 0 || load->knot_us[RP_COST_KNOTS - 1] > 0; }
+bool cluster_cost_is_known(const rp_engine_load *load) {
+    return load->knot_us[0] > 0 || load->knot_us[RP_COST_KNOTS - 1] > 0;
+}

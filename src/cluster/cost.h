@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost.h: predicted times of a node, from the coefficients of its cost model (rp_engine_load; engine/core/cost_model.h has the formula). Times in us.
+/* cost.h: predicted times of a node, from the coefficients of its cost model (rp_engine_load; engine/core/cost_model.h
+   has the formula). Times in us.
  */
 #ifndef CLUSTER_COST_H
 #define CLUSTER_COST_H

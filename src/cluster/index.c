@@ -96,7 +96,9 @@ void cluster_index_free(cluster_index *x) {
 
 static size_t order_home(uint32_t order, size_t cap) { return (size_t)((uint64_t)order * cap >> 32); }
 static uint32_t index_order(const cluster_index *x, uint64_t hash) { return (uint32_t)hash * x->factor; }
-static uint32_t slot_order(const cluster_index *x, const slot *s) { return index_order(x, cluster_name_hash(&s->name, 0)); }
+static uint32_t slot_order(const cluster_index *x, const slot *s) {
+    return index_order(x, cluster_name_hash(&s->name, 0));
+}
 
 static int slot_compare(const cluster_index *x, const slot *s, uint32_t order, const rp_name *name) {
     const uint32_t own = slot_order(x, s);
@@ -112,7 +114,8 @@ static size_t segment_seek(const cluster_index *x, const segment *g, uint32_t or
 }
 
 static bool segment_has(const segment *g, size_t at, const rp_name *name) {
-    return at < g->n_slots && g->slots[at].n_holders > 0 && memcmp(g->slots[at].name.bytes, name->bytes, RP_NAME_BYTES) == 0;
+    return at < g->n_slots && g->slots[at].n_holders > 0 &&
+           memcmp(g->slots[at].name.bytes, name->bytes, RP_NAME_BYTES) == 0;
 }
 
 /* Copies the used slots to `to`, which is empty. false: they do not fit. */
@@ -149,7 +152,8 @@ static int segment_resize(cluster_index *x, segment *g, size_t cap) {
 
 /* Grows a segment until a slot for (order, name) can be inserted. Names with equal hashes, which a hostile node can
  * report, end with RP_ERR_LIMIT. */
-static int segment_make_space(cluster_index *x, segment *g, uint32_t order, const rp_name *name, size_t *at, size_t *end) {
+static int segment_make_space(cluster_index *x, segment *g, uint32_t order, const rp_name *name, size_t *at,
+                              size_t *end) {
     size_t cap = g->cap;
     if ((g->count + 1) * 20 > g->cap * 17) { /* 85 % */
         cap = g->cap + g->cap / 5 + 8;
@@ -174,7 +178,8 @@ static int segment_make_space(cluster_index *x, segment *g, uint32_t order, cons
 static void segment_close_gap(cluster_index *x, segment *g, size_t at) {
     BASE_ASSERT(at < g->n_slots && g->slots[at].n_holders == 0 && g->count > 0 && x->count >= g->count);
     size_t end = at + 1;
-    while (end < g->n_slots && g->slots[end].n_holders > 0 && order_home(slot_order(x, &g->slots[end]), g->cap) < end) end++;
+    while (end < g->n_slots && g->slots[end].n_holders > 0 && order_home(slot_order(x, &g->slots[end]), g->cap) < end)
+        end++;
     memmove(&g->slots[at], &g->slots[at + 1], (end - at - 1) * sizeof(slot));
     g->slots[end - 1] = (slot){0};
     g->count--;
@@ -201,7 +206,9 @@ static uint16_t holder_make(int32_t node, holding h) {
     return (uint16_t)((uint32_t)node | h.tiers << HOLDER_TIERS_AT | h.mark << HOLDER_MARK_AT);
 }
 static int32_t holder_node(uint16_t h) { return h & (CLUSTER_MAX_NODES - 1); }
-static holding holder_holding(uint16_t h) { return (holding){(uint32_t)h >> HOLDER_TIERS_AT & HOLDER_TIERS, (uint32_t)h >> HOLDER_MARK_AT & 1}; }
+static holding holder_holding(uint16_t h) {
+    return (holding){(uint32_t)h >> HOLDER_TIERS_AT & HOLDER_TIERS, (uint32_t)h >> HOLDER_MARK_AT & 1};
+}
 
 static uint32_t slot_wide(const slot *s) { return s->wide[0] | (uint32_t)s->wide[1] << 16; }
 static holding slot_get_wide(const cluster_index *x, uint32_t entry, int32_t node) {
@@ -320,7 +327,8 @@ static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32
     const size_t at = segment_seek(x, g, index_order(x, hash), name);
     holding before = {0, t->mark}, after = {tiers, t->mark};
     int rc = RP_OK;
-    const bool has_slot = segment_has(g, at, name), is_full = x->most_bytes > 0 && cluster_index_bytes(x) >= x->most_bytes;
+    const bool has_slot = segment_has(g, at, name),
+               is_full = x->most_bytes > 0 && cluster_index_bytes(x) >= x->most_bytes;
     if (is_full && tiers && cluster_index_get(x, name, node) == 0) return RP_ERR_LIMIT;
     if (has_slot) {
         slot *s = &g->slots[at];
@@ -336,8 +344,12 @@ static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32
     return rc;
 }
 
-int cluster_index_set(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers) { return index_put(x, name, node, tiers, false); }
-int cluster_index_report(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers) { return index_put(x, name, node, tiers, true); }
+int cluster_index_set(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers) {
+    return index_put(x, name, node, tiers, false);
+}
+int cluster_index_report(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers) {
+    return index_put(x, name, node, tiers, true);
+}
 
 uint32_t cluster_index_get(const cluster_index *x, const rp_name *name, int32_t node) {
     const slot *s = index_slot(x, name, cluster_name_hash(name, 0));
@@ -440,7 +452,8 @@ static size_t walk_resume(const cluster_index *x, const cluster_index_place *pla
     return k;
 }
 
-size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_place *place, rp_span_change *out, size_t most) {
+size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_place *place, rp_span_change *out,
+                          size_t most) {
     size_t n = 0, at;
     for (size_t k = walk_resume(x, place, &at); k < N_SEGMENTS && n < most; k++, at = 0)
         for (const segment *g = &x->segments[k]; at < g->n_slots && n < most; at++) {
@@ -474,7 +487,9 @@ static uint8_t plane_tiers(const uint64_t planes[3], int bit) {
     return (uint8_t)((planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 | (planes[2] >> bit & 1) << 2);
 }
 
-static uint8_t *match_held(const match_state *m, int32_t node, int32_t item) { return m->held + (size_t)node * (size_t)m->n_items + (size_t)item; }
+static uint8_t *match_held(const match_state *m, int32_t node, int32_t item) {
+    return m->held + (size_t)node * (size_t)m->n_items + (size_t)item;
+}
 
 /* Writes the tiers of items from..to. */
 static void match_flush(match_state *m, int32_t word) {
@@ -497,9 +512,11 @@ static void match_module_word(match_state *m, int32_t item, int32_t word, const 
 static void match_text_word(match_state *m, int32_t item, int32_t word, const uint64_t planes[3], uint64_t holders) {
     BASE_DCHECK(item >= m->to[word]); /* items are matched in order */
     const int32_t n = m->n_nodes - word * 64;
-    const uint64_t there = n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0), chain = holders & there & (m->has_texts ? m->chain[word] : ~UINT64_C(0));
+    const uint64_t there = n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0),
+                   chain = holders & there & (m->has_texts ? m->chain[word] : ~UINT64_C(0));
     const uint64_t *known = m->planes[word];
-    const uint64_t changed = (chain ^ m->chain[word]) | (((planes[0] ^ known[0]) | (planes[1] ^ known[1]) | (planes[2] ^ known[2])) & chain);
+    const uint64_t changed =
+        (chain ^ m->chain[word]) | (((planes[0] ^ known[0]) | (planes[1] ^ known[1]) | (planes[2] ^ known[2])) & chain);
     if (changed || m->to[word] != item) {
         match_flush(m, word);
         m->chain[word] = chain;
@@ -514,7 +531,8 @@ static void match_text_word(match_state *m, int32_t item, int32_t word, const ui
 static void match_word(const cluster_index *x, const slot *s, int32_t word, uint64_t planes[3], uint64_t *holders) {
     planes[0] = planes[1] = planes[2] = *holders = 0;
     if (s && s->n_holders == WIDE) {
-        if (!index_wide_word(&x->wide, slot_wide(s), word, planes, holders)) planes[0] = planes[1] = planes[2] = *holders = 0;
+        if (!index_wide_word(&x->wide, slot_wide(s), word, planes, holders))
+            planes[0] = planes[1] = planes[2] = *holders = 0;
         return;
     }
     for (int i = 0; s && i < s->n_holders; i++) {
@@ -555,9 +573,11 @@ static void match_groups(match_state *m) {
     }
 }
 
-void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes, uint8_t *held) {
+void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes,
+                         uint8_t *held) {
     enum { AHEAD = 8 }; /* names whose slots are prefetched: each is a miss of the processor's caches */
-    match_state m = {.items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = (n_nodes + 63) / 64, .held = held};
+    match_state m = {
+        .items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = (n_nodes + 63) / 64, .held = held};
     uint64_t hashes[AHEAD];
     BASE_ASSERT(n_items >= 0 && n_nodes >= 0 && n_nodes <= CLUSTER_MAX_NODES);
     memset(held, 0, (size_t)n_nodes * (size_t)n_items);

@@ -67,11 +67,13 @@ typedef struct cluster_index_place {
 /* Copies up to `most` further names of a node, with their tiers, to out. Returns their number; less than `most`: there
  * are no more. A name that is held during the whole walk is copied exactly once, one that is added or removed during it
  * at most once. */
-size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_place *place, rp_span_change *out, size_t most);
+size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_place *place, rp_span_change *out,
+                          size_t most);
 
 /* Matches the names of a request with the nodes below n_nodes, in one pass over the names. held: [n_nodes][n_items]
  * tiers, 0: not held. Names of text after the first one that a node lacks are not held; names of a group are held only
  * if the node holds all of them. */
-void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes, uint8_t *held);
+void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes,
+                         uint8_t *held);
 
 #endif

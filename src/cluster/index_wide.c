@@ -15,7 +15,9 @@ static uint64_t *wide_words(const index_wide_pool *p, uint32_t entry, size_t *n_
     return c->words + (size_t)(entry % INDEX_WIDE_CHUNK) * INDEX_WIDE_PLANES * c->n_words;
 }
 
-static uint64_t chunk_bytes(size_t n_words) { return (uint64_t)INDEX_WIDE_CHUNK * INDEX_WIDE_PLANES * n_words * sizeof(uint64_t); }
+static uint64_t chunk_bytes(size_t n_words) {
+    return (uint64_t)INDEX_WIDE_CHUNK * INDEX_WIDE_PLANES * n_words * sizeof(uint64_t);
+}
 
 void index_wide_close(index_wide_pool *p) {
     for (size_t i = 0; i < p->n_chunks; i++) base_free(p->chunks[i].words);
@@ -28,7 +30,8 @@ static int wide_add_chunk(index_wide_pool *p) {
     if (p->n_chunks >= CLUSTER_INDEX_MAX_WIDE / INDEX_WIDE_CHUNK) return RP_ERR_LIMIT;
     const size_t cap = p->chunks_cap;
     if (p->n_chunks == cap) {
-        int rc = base_grow((void **)&p->chunks, &p->chunks_cap, p->n_chunks + 1, CLUSTER_INDEX_MAX_WIDE / INDEX_WIDE_CHUNK, sizeof *p->chunks);
+        int rc = base_grow((void **)&p->chunks, &p->chunks_cap, p->n_chunks + 1,
+                           CLUSTER_INDEX_MAX_WIDE / INDEX_WIDE_CHUNK, sizeof *p->chunks);
         if (rc) return rc;
         p->bytes += (p->chunks_cap - cap) * sizeof *p->chunks;
     }
@@ -99,7 +102,8 @@ uint32_t index_wide_get(const index_wide_pool *p, uint32_t entry, int32_t node) 
     size_t n_words, word = (size_t)node / 64;
     const uint64_t *words = wide_words(p, entry, &n_words);
     uint32_t planes = 0;
-    for (int i = 0; i < INDEX_WIDE_PLANES && word < n_words; i++) planes |= (uint32_t)(words[(size_t)i * n_words + word] >> node % 64 & 1) << i;
+    for (int i = 0; i < INDEX_WIDE_PLANES && word < n_words; i++)
+        planes |= (uint32_t)(words[(size_t)i * n_words + word] >> node % 64 & 1) << i;
     return planes;
 }
 

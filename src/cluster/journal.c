@@ -55,7 +55,8 @@ int cluster_journal_new(cluster_journal **out, const uint8_t *secret, const clus
     BASE_ASSERT(hello->epoch != 0);
     if (!j) return base_fail_memory(err, sizeof *j, "a journal");
     j->ring = base_alloc(RING * sizeof *j->ring);
-    int rc = j->ring ? cluster_index_new_source(&j->table, err) : base_fail_memory(err, RING * sizeof *j->ring, "a journal");
+    int rc =
+        j->ring ? cluster_index_new_source(&j->table, err) : base_fail_memory(err, RING * sizeof *j->ring, "a journal");
     if (rc == RP_OK && pthread_mutex_init(&j->lock, NULL) != 0) {
         cluster_index_free(j->table);
         rc = base_fail_memory(err, sizeof j->lock, "a lock");
@@ -89,7 +90,8 @@ void cluster_journal_free(cluster_journal *j) {
 
 /* Under lock. */
 static void journal_apply(cluster_journal *j, const rp_span_change *c) {
-    const uint32_t tiers = c->tiers & (RP_TIER_RAM | RP_TIER_DISK), before = cluster_index_get(j->table, &c->name, ONLY);
+    const uint32_t tiers = c->tiers & (RP_TIER_RAM | RP_TIER_DISK),
+                   before = cluster_index_get(j->table, &c->name, ONLY);
     if (before == tiers) return;
     const bool is_full = before == 0 && cluster_index_count(j->table) >= CLUSTER_JOURNAL_MAX_NAMES;
     if (is_full || cluster_index_set(j->table, &c->name, ONLY, tiers)) {
@@ -116,11 +118,14 @@ static bool load_equal(const cluster_load *a, const cluster_load *b) {
     for (int i = 0; i < RP_COST_KNOTS; i++)
         if (x->knot_us[i] != y->knot_us[i]) return false;
     if (a->schemas != b->schemas || a->draining != b->draining) return false;
-    if (x->running != y->running || x->waiting != y->waiting || x->decoding != y->decoding || x->background != y->background) return false;
-    return x->queued_tokens == y->queued_tokens && x->context_tokens == y->context_tokens && x->drain_us == y->drain_us &&
-           x->gap_p95_us == y->gap_p95_us && x->kv_bytes_per_token == y->kv_bytes_per_token && x->free_bytes == y->free_bytes &&
-           x->max_running == y->max_running && x->chunk_tokens == y->chunk_tokens && x->row_slot_us == y->row_slot_us && x->slot_us == y->slot_us &&
-           x->read_byte_us == y->read_byte_us;
+    if (x->running != y->running || x->waiting != y->waiting || x->decoding != y->decoding ||
+        x->background != y->background)
+        return false;
+    return x->queued_tokens == y->queued_tokens && x->context_tokens == y->context_tokens &&
+           x->drain_us == y->drain_us && x->gap_p95_us == y->gap_p95_us &&
+           x->kv_bytes_per_token == y->kv_bytes_per_token && x->free_bytes == y->free_bytes &&
+           x->max_running == y->max_running && x->chunk_tokens == y->chunk_tokens && x->row_slot_us == y->row_slot_us &&
+           x->slot_us == y->slot_us && x->read_byte_us == y->read_byte_us;
 }
 
 void cluster_journal_set_load(cluster_journal *j, const cluster_load *load) {
@@ -320,8 +325,8 @@ int cluster_journal_read(cluster_journal_reader *r, uint64_t now_us, size_t most
 
 bool cluster_journal_is_ready(cluster_journal_reader *r, uint64_t now_us) {
     pthread_mutex_lock(&r->j->lock);
-    const bool ready = r->number == 0 || r->wants_snapshot || r->in_snapshot || r->has_digest || r->after != r->j->seq ||
-                       now_us >= r->digest_due_us || reader_load_is_due(r, now_us);
+    const bool ready = r->number == 0 || r->wants_snapshot || r->in_snapshot || r->has_digest ||
+                       r->after != r->j->seq || now_us >= r->digest_due_us || reader_load_is_due(r, now_us);
     pthread_mutex_unlock(&r->j->lock);
     return ready;
 }

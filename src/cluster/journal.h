@@ -52,8 +52,8 @@ uint64_t cluster_journal_left_out(cluster_journal *j);
 /* Opens a reader. nonce: of its stream. epoch, after: the reader's last state: if the epoch is the journal's and the
  * ring has the changes after it, the reader gets these, else a snapshot. RP_ERR_LIMIT (CLUSTER_MAX_READERS),
  * RP_ERR_MEMORY. */
-int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after, cluster_journal_reader **out,
-                         rp_error *err);
+int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after,
+                         cluster_journal_reader **out, rp_error *err);
 void cluster_journal_close(cluster_journal_reader *r);
 /* Appends complete frames that are due at now_us (monotonic) to out, about `most` bytes at most. Returns RP_OK,
  * RP_ERR_MEMORY or RP_ERR_LIMIT (of out): then out has the frames before the failed one, and the reader continues with

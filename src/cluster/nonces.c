@@ -35,7 +35,8 @@ static uint8_t *slot_of(nonce_set *s, const uint8_t *nonce) {
     uint32_t at;
     memcpy(&at, nonce, sizeof(at)); /* nonces are random */
     at %= SLOTS;
-    while (memcmp(s->slots[at], zeros, sizeof(zeros)) != 0 && memcmp(s->slots[at], nonce, sizeof(zeros)) != 0) at = (at + 1) % SLOTS;
+    while (memcmp(s->slots[at], zeros, sizeof(zeros)) != 0 && memcmp(s->slots[at], nonce, sizeof(zeros)) != 0)
+        at = (at + 1) % SLOTS;
     return s->slots[at];
 }
 

@@ -14,7 +14,9 @@
 #define READ_BYTE_US 1e-3
 #define IN_RAM (RP_TIER_RAM | CLUSTER_TIER_SPECULATIVE)
 
-bool cluster_policy_as_text(cluster_policy policy) { return policy == CLUSTER_POLICY_PREFIX_COST || policy == CLUSTER_POLICY_LONGEST_MATCH; }
+bool cluster_policy_as_text(cluster_policy policy) {
+    return policy == CLUSTER_POLICY_PREFIX_COST || policy == CLUSTER_POLICY_LONGEST_MATCH;
+}
 
 /* ---- the names of a prompt ---- */
 
@@ -78,7 +80,8 @@ static void work_item(work *w, cluster_candidate *c, const rp_named_kv *item, ui
 }
 
 /* The longest cached prefix: it ends at the first missing name, or at fresh text between names. */
-static void work_prefix(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held, const int32_t *order) {
+static void work_prefix(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held,
+                        const int32_t *order) {
     int64_t end = 0;
     bool whole = true;
     for (int32_t i = 0; i < r->n_items; i++) {
@@ -114,7 +117,8 @@ static int32_t ram_prefix(const uint8_t *held, int32_t n) {
 
 static void work_modules(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held, bool plain) {
     int32_t n = plain && held ? ram_prefix(held, r->n_items) : 0;
-    if (n > 0) c->held_tokens = r->items[n - 1].position + r->items[n - 1].n_tokens - r->items[0].position; /* adjacent */
+    if (n > 0)
+        c->held_tokens = r->items[n - 1].position + r->items[n - 1].n_tokens - r->items[0].position; /* adjacent */
     for (int32_t i = n; i < r->n_items; i++) {
         uint32_t tiers = held ? held[i] : 0;
         if (plain && !tiers && !r->items[i].is_module) i = work_text_rest(w, r, i) - 1;
@@ -122,7 +126,8 @@ static void work_modules(work *w, cluster_candidate *c, const cluster_request *r
     }
 }
 
-void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held, const int32_t *order) {
+void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held,
+                        const int32_t *order) {
     const rp_engine_load *load = facts->load;
     double chunk = cluster_cost_chunk(load);
     work w = {.load = load, .row_us = cluster_cost_rows(load, chunk) / chunk};
@@ -173,13 +178,16 @@ static double choice_cost(const choice *x, int32_t i) {
     }
 }
 
-bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen) {
+bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts,
+                                 int32_t n, int32_t chosen) {
     choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
-    if (policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST && policy != CLUSTER_POLICY_LONGEST_MATCH) return false;
+    if (policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST && policy != CLUSTER_POLICY_LONGEST_MATCH)
+        return false;
     BASE_ASSERT(chosen >= 0 && chosen < n && !candidates[chosen].excluded);
     double cost = choice_cost(&x, chosen);
     for (int32_t i = 0; i < n; i++)
-        if (candidates[i].excluded && strcmp(candidates[i].excluded, "full") == 0 && choice_cost(&x, i) < cost) return true;
+        if (candidates[i].excluded && strcmp(candidates[i].excluded, "full") == 0 && choice_cost(&x, i) < cost)
+            return true;
     return false;
 }
 
@@ -267,14 +275,16 @@ static int32_t choose_next(const choice *x, int32_t *turn) {
     return next;
 }
 
-int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n,
-                              const cluster_request *r, int32_t *turn, const cluster_env *env) {
+int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates,
+                              const cluster_facts *facts, int32_t n, const cluster_request *r, int32_t *turn,
+                              const cluster_env *env) {
     choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
     switch (policy) {
     case CLUSTER_POLICY_RANDOM: return choose_random(&x, env);
     case CLUSTER_POLICY_ROUND_ROBIN: return choose_next(&x, turn);
     case CLUSTER_POLICY_SESSION: return choose_by_key(&x, 0, r->session ? r->session : r->tenant);
-    case CLUSTER_POLICY_LONGEST_MATCH: return choose_least(&x, 0, r->session, env); /* equal matches: the less loaded of two */
+    case CLUSTER_POLICY_LONGEST_MATCH:
+        return choose_least(&x, 0, r->session, env); /* equal matches: the less loaded of two */
     default: return choose_least(&x, near_ties, r->session, env);
     }
 }

@@ -26,13 +26,15 @@
 /* State of a node in a decision. */
 typedef struct cluster_facts {
     int32_t node;
-    const rp_engine_load *load; /* of the node's last report; coefficients of another node if it has not measured its own */
+    const rp_engine_load *load; /* of the node's last report; coefficients of another node if it has not
+                                               measured its own */
     double drain_us;            /* until its prompts are computed, those not reported yet included */
     int64_t queued_tokens;      /* likewise */
     int32_t requests;           /* on it, likewise */
     uint64_t name_hash;         /* of the node's name: for sessions, equal in all routers */
     double delayed;             /* requests that computing on a node delays: the mean, equal for all nodes */
-    bool slow;                  /* its decode steps exceed the ITL goal, but it is not excluded: near ties prefer others */
+    bool slow;                  /* its decode steps exceed the ITL goal, but it is not excluded: near ties prefer
+                                   others */
 } cluster_facts;
 
 /* Order of a request's names by position, for policies that count modules as text: [n_items] indices into items. */
@@ -40,17 +42,20 @@ void cluster_policy_order(const cluster_request *r, int32_t *order);
 /* Does the policy count modules as text? */
 bool cluster_policy_as_text(cluster_policy policy);
 
-/* Fills in *c: tokens held and predicted times. held: [n_items] tiers (cluster_index_match), NULL: nothing is held. order: NULL, or of
- * cluster_policy_order: names count as held only if everything before them is. */
-void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held, const int32_t *order);
+/* Fills in *c: tokens held and predicted times. held: [n_items] tiers (cluster_index_match), NULL: nothing is held.
+ * order: NULL, or of cluster_policy_order: names count as held only if everything before them is. */
+void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held,
+                        const int32_t *order);
 
 /* Chooses a candidate that is not excluded; facts: [n], of the same nodes. Returns its index; -1: all are excluded.
  * turn: the last node of round robin, updated. */
-int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n,
-                              const cluster_request *r, int32_t *turn, const cluster_env *env);
+int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates,
+                              const cluster_facts *facts, int32_t n, const cluster_request *r, int32_t *turn,
+                              const cluster_env *env);
 
 /* Would a node that is excluded as full cost less than the chosen one? A waiting request may then wait for it. false
  * for policies that do not use names. */
-bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen);
+bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts,
+                                 int32_t n, int32_t chosen);
 
 #endif

@@ -69,8 +69,9 @@ static const char *read_number(const char *text, unsigned base, char end, uint64
 /* ---- routes ---- */
 
 void cluster_route_write(char out[CLUSTER_ROUTE_BYTES], const cluster_route *r) {
-    int n = snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d",
-                     r->epoch, r->id, r->seed, r->created, r->marks);
+    int n =
+        snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d",
+                 r->epoch, r->id, r->seed, r->created, r->marks);
     BASE_ASSERT(n > 0 && n < CLUSTER_ROUTE_BYTES);
     if (r->left_ms > 0) n += snprintf(out + n, CLUSTER_ROUTE_BYTES - (size_t)n, ";left=%" PRId64, r->left_ms);
     BASE_ASSERT(n < CLUSTER_ROUTE_BYTES); /* a truncated header would be refused by the node */
@@ -110,7 +111,9 @@ static const char *read_field(cluster_route *r, const char *text, unsigned *fiel
     if (*field == HAS_CREATED) r->created = (int64_t)value;
     if (*field == HAS_MARKS) r->marks = value == 1;
     if (*field == HAS_LEFT) r->left_ms = (int64_t)value;
-    return ((*field == HAS_CREATED || *field == HAS_LEFT) && value > INT64_MAX) || (*field == HAS_MARKS && value > 1) ? NULL : end;
+    return ((*field == HAS_CREATED || *field == HAS_LEFT) && value > INT64_MAX) || (*field == HAS_MARKS && value > 1)
+               ? NULL
+               : end;
 }
 
 bool cluster_route_read(cluster_route *out, const char *text) {

@@ -30,7 +30,8 @@
 #define CLUSTER_REFUSAL_HEADER "x-reprise-refusal" /* of the reply */
 #define CLUSTER_REFUSALS(X) \
     X(DRAINING, "draining", "the server is draining: use another one") \
-    X(OTHER_PROCESS, "other-process", "the request is for another process: the node has restarted, read its span stream") \
+    X(OTHER_PROCESS, "other-process", \
+      "the request is for another process: the node has restarted, read its span stream") \
     X(REPLAYED, "replayed", "the request was sent before: sign each request with a new nonce")
 typedef enum cluster_refusal {
     CLUSTER_NO_REFUSAL,

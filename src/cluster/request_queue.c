@@ -35,7 +35,8 @@ static cluster_flow *queue_find(const cluster_queue *q, uint64_t tenant, int32_t
 static cluster_flow *queue_flow(cluster_queue *q, const cluster_request *r) {
     cluster_flow *f = queue_find(q, r->tenant, r->priority);
     if (f) return f;
-    if (base_grow((void **)&q->flows, &q->cap_flows, q->n_flows + 1, CLUSTER_MAX_REQUESTS, sizeof(*q->flows))) return NULL;
+    if (base_grow((void **)&q->flows, &q->cap_flows, q->n_flows + 1, CLUSTER_MAX_REQUESTS, sizeof(*q->flows)))
+        return NULL;
     f = &q->flows[q->n_flows++];
     *f = (cluster_flow){.tenant = r->tenant, .priority = r->priority};
     base_key salt = flow_salt(f);
@@ -170,7 +171,9 @@ cluster_request *cluster_queue_last(const cluster_queue *q) {
     for (size_t i = 0; i < q->n_flows; i++) {
         cluster_request *r = q->flows[i].last;
         if (q->place(r)->paid) continue; /* paid ones are first in their flow: it has no others */
-        if (!last || r->priority < last->priority || (r->priority == last->priority && q->place(r)->number > q->place(last)->number)) last = r;
+        if (!last || r->priority < last->priority ||
+            (r->priority == last->priority && q->place(r)->number > q->place(last)->number))
+            last = r;
     }
     return last;
 }

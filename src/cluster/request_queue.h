@@ -2,7 +2,8 @@
 /* request_queue.h: requests that wait for a node.
  *
  *   priority 5   tenant A: a1 a2 a3      order: the highest priority first; within a priority deficit round robin over
- *                tenant B: b1            tenants, by the predicted time of their requests (engine/core/turns.h); within a
+ *                tenant B: b1            tenants, by the predicted time of their requests (engine/core/turns.h); within
+ *                      a
  *   priority 0   tenant A: a4            tenant by arrival
  *
  * Requests that were sent before (retries, continuations) are the first ones of their tenant, and are not charged

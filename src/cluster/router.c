@@ -61,7 +61,8 @@ static void router_leave(cluster_router *t) {
 
 /* ---- a router ---- */
 
-int cluster_router_new(cluster_router **out, const cluster_router_options *options, const cluster_env *env, rp_error *err) {
+int cluster_router_new(cluster_router **out, const cluster_router_options *options, const cluster_env *env,
+                       rp_error *err) {
     BASE_ASSERT((unsigned)options->policy < CLUSTER_N_POLICIES && (unsigned)options->admission < CLUSTER_N_ADMISSIONS);
     BASE_ASSERT(options->max_sent >= 0 && options->retry_share >= 0 && options->near_ties >= 0);
     cluster_router *t = base_calloc(1, sizeof(*t));
@@ -108,7 +109,9 @@ static router_node *router_node_at(const cluster_router *t, int32_t node) {
     return node >= 0 && (size_t)node < t->n_nodes && t->nodes[node].used ? &t->nodes[node] : NULL;
 }
 
-int cluster_router_add_node(cluster_router *t, const char *name, int32_t *node, rp_error *err) { return router_node_add(t, name, node, err); }
+int cluster_router_add_node(cluster_router *t, const char *name, int32_t *node, rp_error *err) {
+    return router_node_add(t, name, node, err);
+}
 
 void cluster_router_remove_node(cluster_router *t, int32_t node) {
     router_node *x = router_node_at(t, node);

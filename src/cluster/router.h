@@ -52,13 +52,17 @@ typedef struct cluster_router_options {
     cluster_policy policy;
     cluster_admission admission;
     double ttft_goal_ms, itl_goal_ms; /* 0: none */
-    double near_ties;                 /* share of the least cost within which the less loaded of two nodes is chosen; 0.05 */
+    double near_ties;                 /* share of the least cost within which the less loaded of two nodes is chosen;
+                                         0.05 */
     int32_t max_queue;                /* requests that wait for a node; default 4096 */
-    int32_t max_sent;                 /* requests per node beyond those that it runs: others wait in the router; default 4 */
-    double retry_share;               /* retries and continuations per recent request; default 0.1, and 10 at any time */
+    int32_t max_sent;                 /* requests per node beyond those that it runs: others wait in the router; default
+                                         4 */
+    double retry_share;               /* retries and continuations per recent request; default 0.1, and 10 at any
+                                         time */
     uint64_t speculative_us;          /* life of speculative entries; default 2 s; 0: none */
     uint64_t index_bytes;             /* memory of the index, divided equally among nodes; default 512 MiB */
-    uint64_t node_timeout_us;         /* a request without a sign of life for so long has failed; default 60 s; 0: never */
+    uint64_t node_timeout_us;         /* a request without a sign of life for so long has failed; default 60 s; 0:
+                                         never */
     const uint8_t *secret;            /* [RP_CLUSTER_KEY_BYTES] */
 } cluster_router_options;
 cluster_router_options cluster_router_defaults(void);
@@ -124,7 +128,8 @@ typedef struct cluster_env {
     uint64_t (*random)(void *user);
     /* Opens the span stream of a node: GET with the nonce and the position after which it continues. The transport then
      * calls cluster_router_fed and cluster_router_cut. */
-    void (*open_stream)(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after);
+    void (*open_stream)(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch,
+                        uint64_t after);
     void (*close_stream)(void *user, int32_t node); /* no cluster_router_cut follows */
     /* Sends a request to r->node; r->began: as a continuation. */
     void (*send)(void *user, cluster_request *r);
@@ -138,7 +143,8 @@ typedef struct cluster_env {
 } cluster_env;
 
 typedef struct cluster_router cluster_router;
-int cluster_router_new(cluster_router **out, const cluster_router_options *options, const cluster_env *env, rp_error *err);
+int cluster_router_new(cluster_router **out, const cluster_router_options *options, const cluster_env *env,
+                       rp_error *err);
 void cluster_router_free(cluster_router *t); /* all requests have ended */
 
 /* Nodes have numbers from 0; those of removed nodes are reused. RP_ERR_LIMIT (CLUSTER_MAX_NODES), RP_ERR_MEMORY. */

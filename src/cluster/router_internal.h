@@ -74,7 +74,8 @@ typedef struct router_node {
 
     /* Its last report. */
     uint64_t epoch, report_sent_us, report_heard_us, report_made_us; /* sent: by its clock; heard, made: by ours */
-    double clock_us;                                                 /* our clock less its clock, plus the delay of the fastest report */
+    double clock_us;                                                 /* our clock less its clock, plus the delay of the
+                                                                        fastest report */
     uint64_t placed, failed, silent;
 
     /* Silence of requests (router_look_silent). */

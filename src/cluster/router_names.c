@@ -15,4 +15,6 @@ static const char *const admissions[] = {
 
 const char *rp_cluster_policy_name(int32_t i) { return i >= 0 && i < CLUSTER_N_POLICIES ? policies[i] : NULL; }
 const char *rp_cluster_admission_name(int32_t i) { return i >= 0 && i < CLUSTER_N_ADMISSIONS ? admissions[i] : NULL; }
-const char *rp_cluster_outcome_name(int32_t i) { return i >= 0 && i < CLUSTER_N_OUTCOMES ? cluster_outcome_name((cluster_outcome)i) : NULL; }
+const char *rp_cluster_outcome_name(int32_t i) {
+    return i >= 0 && i < CLUSTER_N_OUTCOMES ? cluster_outcome_name((cluster_outcome)i) : NULL;
+}

@@ -178,7 +178,8 @@ static uint64_t node_made_us(router_node *x, uint64_t sent_us, uint64_t now_us) 
 void router_node_heard(router_node *x, uint64_t now_us) {
     const cluster_load *load = router_node_load(x);
     uint64_t epoch = router_node_hello(x)->epoch;
-    if (epoch != x->epoch) x->report_heard_us = x->report_sent_us = x->silent_until_us = 0; /* another process and clock */
+    if (epoch != x->epoch)
+        x->report_heard_us = x->report_sent_us = x->silent_until_us = 0; /* another process and clock */
     x->epoch = epoch;
     if (load->sent_us == 0 || load->sent_us == x->report_sent_us) return;
     x->report_made_us = node_made_us(x, load->sent_us, now_us);
@@ -224,7 +225,8 @@ uint64_t router_node_tick(cluster_router *t, router_node *x, uint64_t now_us) {
         router_node_close(t, x, now_us);
     }
     if (!x->stream_is_open && cluster_view_opens_at(x->view) <= now_us) node_open(t, x, now_us);
-    uint64_t due = x->stream_is_open ? UINT64_MAX : cluster_view_opens_at(x->view), heard = cluster_view_heard_us(x->view);
+    uint64_t due = x->stream_is_open ? UINT64_MAX : cluster_view_opens_at(x->view),
+             heard = cluster_view_heard_us(x->view);
     const uint64_t times[] = {heard + CLUSTER_SUSPECT_US, heard + CLUSTER_DEAD_US, x->opened_us + CLUSTER_DEAD_US,
                               x->busy_until_us, x->silent_until_us};
     for (size_t i = 0; i < BASE_ARRAY_LEN(times); i++)

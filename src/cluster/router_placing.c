@@ -28,7 +28,8 @@ static bool is_other_kv(const router_ticket *tk, const router_node *x) {
     return tk->identity[0] && strcmp(tk->identity, router_node_hello(x)->identity) != 0;
 }
 
-static const char *node_excluded(const cluster_router *t, const router_node *x, const cluster_request *r, uint64_t now_us) {
+static const char *node_excluded(const cluster_router *t, const router_node *x, const cluster_request *r,
+                                 uint64_t now_us) {
     const router_ticket *tk = router_ticket_of(r);
     if (has_tried(tk, (int32_t)(x - t->nodes))) return "tried";
     const char *why = router_node_excluded(t, x, now_us);
@@ -48,7 +49,8 @@ static int outlook_of(const char *excluded) {
 
 int router_outlook(const cluster_router *t, const cluster_request *r, uint64_t now_us) {
     int best = -1;
-    size_t i = r->only_node < 0 ? 0 : (size_t)r->only_node, end = r->only_node < 0 ? t->n_nodes : BASE_MIN(i + 1, t->n_nodes);
+    size_t i = r->only_node < 0 ? 0 : (size_t)r->only_node,
+           end = r->only_node < 0 ? t->n_nodes : BASE_MIN(i + 1, t->n_nodes);
     for (; i < end && best < 1; i++)
         if (t->nodes[i].used) best = BASE_MAX(best, outlook_of(node_excluded(t, &t->nodes[i], r, now_us)));
     return best;
@@ -85,7 +87,8 @@ static rp_engine_load default_load(const cluster_router *t) {
     rp_engine_load load = {.struct_size = sizeof(load)};
     for (int k = 0; k < RP_COST_KNOTS; k++) load.knot_us[k] = TOKEN_US * (double)(1 << k);
     for (size_t i = 0; i < t->n_nodes; i++)
-        if (t->nodes[i].used && cluster_cost_is_known(&router_node_load(&t->nodes[i])->engine)) return router_node_load(&t->nodes[i])->engine;
+        if (t->nodes[i].used && cluster_cost_is_known(&router_node_load(&t->nodes[i])->engine))
+            return router_node_load(&t->nodes[i])->engine;
     return load;
 }
 
@@ -121,7 +124,8 @@ static double mean_requests(const cluster_router *t, uint64_t now_us) {
 }
 
 static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, uint64_t now_us) {
-    BASE_ASSERT(k >= 0 && k <= node && (size_t)node < t->n_nodes); /* candidates are some of the nodes, in their order */
+    BASE_ASSERT(k >= 0 && k <= node &&
+                (size_t)node < t->n_nodes); /* candidates are some of the nodes, in their order */
     const router_node *x = &t->nodes[node];
     const rp_engine_load *load = &router_node_load(x)->engine;
     double drain = router_node_drain_us(x, now_us);
@@ -160,7 +164,8 @@ static cluster_own_answers own_answers(const cluster_router *t, const router_nod
 }
 
 /* Answers that decode together with the request, now or at its first token. */
-static double decoding_rows(const cluster_router *t, const cluster_candidate *c, const rp_engine_load *load, uint64_t now_us) {
+static double decoding_rows(const cluster_router *t, const cluster_candidate *c, const rp_engine_load *load,
+                            uint64_t now_us) {
     const router_node *x = &t->nodes[c->node];
     if (t->options.admission != CLUSTER_ADMISSION_PREDICTED) return BASE_MAX(load->decoding, router_own_answers(x));
     double after_us = c->ttft_ms * 1e3;
@@ -205,7 +210,8 @@ static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
         if (!is_candidate(t, i, r)) continue;
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
-        const uint8_t *held = router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
+        const uint8_t *held =
+            router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
         t->facts[k] = node_facts(t, (int32_t)i, k, delayed, now_us);
         c->excluded = node_excluded(t, &t->nodes[i], r, now_us);
         cluster_policy_see(c, &t->facts[k], r, held, as_text ? t->order : NULL);
@@ -267,10 +273,12 @@ static double queue_wait_ms(const cluster_router *t, const cluster_request *r) {
 }
 
 /* Checks goals and deadline of a request that was not sent before. Returns whether it ends. */
-static bool decide_goals(const cluster_router *t, const cluster_request *r, int32_t *chosen, router_decision *d, uint64_t now_us) {
+static bool decide_goals(const cluster_router *t, const cluster_request *r, int32_t *chosen, router_decision *d,
+                         uint64_t now_us) {
     int32_t least = least_candidate(r, *chosen >= 0);
     if (least < 0) return false;
-    double best_ms = r->candidates[least].ttft_ms, waited_ms = (double)(now_us - r->arrived_us) / 1e3, goal = t->options.ttft_goal_ms;
+    double best_ms = r->candidates[least].ttft_ms, waited_ms = (double)(now_us - r->arrived_us) / 1e3,
+           goal = t->options.ttft_goal_ms;
     d->outcome = CLUSTER_LATE;
     if (r->deadline_us && now_us + (uint64_t)(best_ms * 1e3) > r->deadline_us) return true;
     if (goal <= 0 || !cluster_admission_checks_ttft(t->options.admission)) return false;
@@ -286,7 +294,8 @@ static double cost_of(const cluster_router *t, const cluster_request *r, int32_t
     const cluster_candidate *c = &r->candidates[k];
     double tokens = r->max_tokens;
     if (t->mean_answer_tokens > 0) tokens = BASE_MIN(tokens, t->mean_answer_tokens);
-    return (c->compute_ms + c->read_ms) * 1e3 + tokens * cluster_cost_step(t->facts[k].load, SHARED_ROWS, 0, 0) / SHARED_ROWS;
+    return (c->compute_ms + c->read_ms) * 1e3 +
+           tokens * cluster_cost_step(t->facts[k].load, SHARED_ROWS, 0, 0) / SHARED_ROWS;
 }
 
 router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t now_us) {
@@ -298,7 +307,8 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
         return d;
     }
     if (t->options.itl_goal_ms > 0) exclude_by_itl(t, r, &d, now_us);
-    int32_t chosen = cluster_policy_choose(t->options.policy, t->options.near_ties, r->candidates, t->facts, r->n_candidates, r, &t->turn, &t->env);
+    int32_t chosen = cluster_policy_choose(t->options.policy, t->options.near_ties, r->candidates, t->facts,
+                                           r->n_candidates, r, &t->turn, &t->env);
     BASE_ASSERT(chosen < r->n_candidates && (chosen < 0 || !r->candidates[chosen].excluded));
     if (r->attempts == 0 && decide_goals(t, r, &chosen, &d, now_us)) return d;
     int32_t about = chosen >= 0 ? chosen : least_candidate(r, false);
@@ -308,7 +318,8 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
     if (chosen >= 0) {
         d.candidate = &r->candidates[chosen];
         d.node = d.candidate->node;
-        d.prefers_full = cluster_policy_prefers_full(t->options.policy, r->candidates, t->facts, r->n_candidates, chosen);
+        d.prefers_full =
+            cluster_policy_prefers_full(t->options.policy, r->candidates, t->facts, r->n_candidates, chosen);
     }
     return d;
 }

@@ -29,7 +29,8 @@ cluster_due *router_due_of(const cluster_request *r) { return &router_ticket_of(
 
 static router_ticket *ticket_new(cluster_router *t) {
     if (!t->free_tickets) {
-        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(router_ticket *))) return NULL;
+        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(router_ticket *)))
+            return NULL;
         router_ticket *slab = base_alloc(ROUTER_TICKETS_AT_ONCE * sizeof(*slab));
         if (!slab) return NULL;
         t->slabs[t->n_slabs++] = slab;
@@ -92,7 +93,8 @@ static void request_unqueue(cluster_router *t, cluster_request *r, bool served) 
 }
 
 /* Ends a request that waits or is on a node, before it is complete. */
-static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms, uint64_t now_us) {
+static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms,
+                         uint64_t now_us) {
     if (r->state == ROUTER_QUEUED) request_unqueue(t, r, false);
     else if (r->state != ROUTER_NEW) {
         t->env.cancel(t->env.user, r);
@@ -108,7 +110,8 @@ static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome 
  * without a stream has its first byte at its end): the router waits for that as long as for a silent node. */
 static int request_due(cluster_router *t, cluster_request *r) {
     BASE_ASSERT(r->state == ROUTER_NEW || r->state == ROUTER_SENT);
-    double goal_ms = r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
+    double goal_ms =
+        r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
     uint64_t at = r->deadline_us ? r->deadline_us : UINT64_MAX;
     if (r->deadline_us && r->state == ROUTER_SENT) at += BASE_MIN((uint64_t)CLUSTER_DEAD_US, UINT64_MAX - at);
     if (goal_ms > 0) at = BASE_MIN(at, r->arrived_us + (uint64_t)(goal_ms * 1e3));
@@ -118,7 +121,8 @@ static int request_due(cluster_router *t, cluster_request *r) {
 
 static bool uses_speculation(const cluster_router *t) {
     cluster_policy p = t->options.policy;
-    return t->options.speculative_us && (p == CLUSTER_POLICY_COST || p == CLUSTER_POLICY_PREFIX_COST || p == CLUSTER_POLICY_LONGEST_MATCH);
+    return t->options.speculative_us &&
+           (p == CLUSTER_POLICY_COST || p == CLUSTER_POLICY_PREFIX_COST || p == CLUSTER_POLICY_LONGEST_MATCH);
 }
 
 static void request_send(cluster_router *t, cluster_request *r, const router_decision *d, uint64_t now_us) {
@@ -139,10 +143,12 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     router_node_sent(x, r, now_us);
     (void)request_due(t, r); /* cannot fail: the heap has had space for it since its arrival */
     if (uses_speculation(t) && !router_node_is_other(t, x))
-        cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items, now_us + t->options.speculative_us);
+        cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items,
+                                now_us + t->options.speculative_us);
     t->counts.prompt_tokens += r->prompt_tokens;
     t->counts.held_tokens += r->held_tokens;
-    if (t->options.node_timeout_us) t->nodes_due_us = BASE_MIN(t->nodes_due_us, now_us + t->options.node_timeout_us / LOOKS);
+    if (t->options.node_timeout_us)
+        t->nodes_due_us = BASE_MIN(t->nodes_due_us, now_us + t->options.node_timeout_us / LOOKS);
     t->env.send(t->env.user, r);
 }
 
@@ -238,7 +244,8 @@ static void request_begin(cluster_router *t, cluster_request *r, uint64_t now_us
     r->arrived_us = now_us;
     t->counts.submitted++;
     budget_refill(t, now_us);
-    t->retry_budget = BASE_MIN(t->retry_budget + t->options.retry_share, FREE_RETRIES + t->options.retry_share * BUDGET_REQUESTS);
+    t->retry_budget =
+        BASE_MIN(t->retry_budget + t->options.retry_share, FREE_RETRIES + t->options.retry_share * BUDGET_REQUESTS);
 }
 
 static bool request_accept(cluster_router *t, cluster_request *r) {
@@ -377,7 +384,9 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
     request_again(t, r, now_us); /* no retry: nothing was computed */
 }
 
-void router_cancelled(cluster_router *t, cluster_request *r) { request_stop(t, r, CLUSTER_CANCELLED, 0, router_now(t)); }
+void router_cancelled(cluster_router *t, cluster_request *r) {
+    request_stop(t, r, CLUSTER_CANCELLED, 0, router_now(t));
+}
 
 void router_move_all(cluster_router *t, router_node *x) {
     int32_t node = (int32_t)(x - t->nodes);

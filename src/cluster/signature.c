@@ -18,7 +18,8 @@
 #define MAC_AT (2 + 2 * CLUSTER_NONCE_BYTES + 1)
 
 _Static_assert(sizeof(crypto_onetimeauth_state) <= sizeof(cluster_body), "a body's tag holds libsodium's state");
-_Static_assert(MAC_BYTES == crypto_generichash_BYTES && crypto_onetimeauth_KEYBYTES == crypto_generichash_BYTES, "hashes are BLAKE2b-256");
+_Static_assert(MAC_BYTES == crypto_generichash_BYTES && crypto_onetimeauth_KEYBYTES == crypto_generichash_BYTES,
+               "hashes are BLAKE2b-256");
 _Static_assert(CLUSTER_BODY_TAG_BYTES == crypto_onetimeauth_BYTES, "tags are of Poly1305");
 
 /* ---- the secret ---- */
@@ -32,7 +33,8 @@ static bool parse_secret(uint8_t *secret, const char *text, size_t n) {
     }
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, n -= 3; /* a byte order mark */
     while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
-    return n == 2 * RP_CLUSTER_KEY_BYTES && sodium_hex2bin(secret, RP_CLUSTER_KEY_BYTES, text, n, NULL, &used, &end) == 0 && end == text + n &&
+    return n == 2 * RP_CLUSTER_KEY_BYTES &&
+           sodium_hex2bin(secret, RP_CLUSTER_KEY_BYTES, text, n, NULL, &used, &end) == 0 && end == text + n &&
            used == RP_CLUSTER_KEY_BYTES;
 }
 
@@ -55,7 +57,9 @@ static void add_framed(crypto_generichash_state *h, const void *bytes, size_t n)
     crypto_generichash_update(h, bytes, n);
 }
 
-static void add_text(crypto_generichash_state *h, const char *text) { add_framed(h, text ? text : "", text ? strlen(text) : 0); }
+static void add_text(crypto_generichash_state *h, const char *text) {
+    add_framed(h, text ? text : "", text ? strlen(text) : 0);
+}
 
 /* ---- bodies ---- */
 
@@ -73,13 +77,18 @@ void cluster_body_init(cluster_body *b, const uint8_t *secret, const uint8_t non
     sodium_memzero(key, sizeof(key));
 }
 
-void cluster_body_add(cluster_body *b, const void *bytes, size_t n) { crypto_onetimeauth_update(state_of(b), bytes, n); }
+void cluster_body_add(cluster_body *b, const void *bytes, size_t n) {
+    crypto_onetimeauth_update(state_of(b), bytes, n);
+}
 
-void cluster_body_final(cluster_body *b, uint8_t tag[CLUSTER_BODY_TAG_BYTES]) { crypto_onetimeauth_final(state_of(b), tag); }
+void cluster_body_final(cluster_body *b, uint8_t tag[CLUSTER_BODY_TAG_BYTES]) {
+    crypto_onetimeauth_final(state_of(b), tag);
+}
 
 /* ---- requests ---- */
 
-void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const cluster_signed *r) {
+void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES],
+                  const cluster_signed *r) {
     crypto_generichash_state h;
     uint8_t mac[MAC_BYTES];
     char digits[2 * CLUSTER_NONCE_BYTES + 1];
@@ -101,9 +110,13 @@ void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, cons
 
 bool cluster_signature_parse(const char *text, uint8_t nonce[CLUSTER_NONCE_BYTES]) {
     size_t used = 0;
-    if (!text || strlen(text) != CLUSTER_SIGNATURE_BYTES - 1 || strncmp(text, "1;", 2) != 0 || text[MAC_AT - 1] != ';') return false;
-    if (strspn(text + 2, "0123456789abcdef") != 2 * CLUSTER_NONCE_BYTES || strspn(text + MAC_AT, "0123456789abcdef") != 2 * MAC_BYTES) return false;
-    return sodium_hex2bin(nonce, CLUSTER_NONCE_BYTES, text + 2, 2 * CLUSTER_NONCE_BYTES, NULL, &used, NULL) == 0 && used == CLUSTER_NONCE_BYTES;
+    if (!text || strlen(text) != CLUSTER_SIGNATURE_BYTES - 1 || strncmp(text, "1;", 2) != 0 || text[MAC_AT - 1] != ';')
+        return false;
+    if (strspn(text + 2, "0123456789abcdef") != 2 * CLUSTER_NONCE_BYTES ||
+        strspn(text + MAC_AT, "0123456789abcdef") != 2 * MAC_BYTES)
+        return false;
+    return sodium_hex2bin(nonce, CLUSTER_NONCE_BYTES, text + 2, 2 * CLUSTER_NONCE_BYTES, NULL, &used, NULL) == 0 &&
+           used == CLUSTER_NONCE_BYTES;
 }
 
 bool cluster_signature_check(const char *text, const uint8_t *secret, const cluster_signed *r) {
@@ -116,8 +129,8 @@ bool cluster_signature_check(const char *text, const uint8_t *secret, const clus
 
 /* ---- replies ---- */
 
-void cluster_reply_tag(char out[CLUSTER_REPLY_TAG_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const void *bytes,
-                       size_t n) {
+void cluster_reply_tag(char out[CLUSTER_REPLY_TAG_BYTES], const uint8_t *secret,
+                       const uint8_t nonce[CLUSTER_NONCE_BYTES], const void *bytes, size_t n) {
     crypto_generichash_state h;
     uint8_t tag[(CLUSTER_REPLY_TAG_BYTES - 1) / 2];
     crypto_generichash_init(&h, secret, RP_CLUSTER_KEY_BYTES, sizeof(tag));

@@ -3,9 +3,11 @@
  * (docs/cluster-protocol.md).
  *
  *   x-reprise-cluster: 1;NONCE;MAC     NONCE: 32 hexadecimal digits, new for each request; MAC: 64
- *   MAC = BLAKE2b-256, keyed by the secret, of: "reprise request 1", method, target, NONCE, x-reprise-route, x-reprise-resume, tag of the body;
+ *   MAC = BLAKE2b-256, keyed by the secret, of: "reprise request 1", method, target, NONCE, x-reprise-route,
+ *   x-reprise-resume, tag of the body;
  *         each as its length (u32, little-endian) and its bytes
- *   tag = Poly1305 of the body (RFC 8439, 2.5), with the key BLAKE2b-256, keyed by the secret, of: "reprise body 1", NONCE
+ *   tag = Poly1305 of the body (RFC 8439, 2.5), with the key BLAKE2b-256, keyed by the secret, of: "reprise body 1",
+ *   NONCE
  *
  * Router and node both hash a body, of 100,000 tokens for instance: Poly1305 takes a sixth of the time of BLAKE2b. Its
  * key is used for one body, and its tag is not sent: an attacker only learns whether a MAC is accepted.
@@ -45,7 +47,8 @@ typedef struct cluster_signed {
 } cluster_signed;
 
 /* Writes the value of the header of a request. */
-void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const cluster_signed *r);
+void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES],
+                  const cluster_signed *r);
 /* Is the header well-formed, whatever its MAC? nonce: receives its nonce. text NULL: false. */
 bool cluster_signature_parse(const char *text, uint8_t nonce[CLUSTER_NONCE_BYTES]);
 /* Is it the header of this request? The MAC is compared in constant time. */
@@ -54,8 +57,8 @@ bool cluster_signature_check(const char *text, const uint8_t *secret, const clus
 /* The tag of the reply to the request with this nonce: 32 digits of BLAKE2b-128, keyed by the secret, of "reprise reply
  * 1", nonce, bytes. */
 #define CLUSTER_REPLY_TAG_BYTES 33
-void cluster_reply_tag(char out[CLUSTER_REPLY_TAG_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const void *bytes,
-                       size_t n);
+void cluster_reply_tag(char out[CLUSTER_REPLY_TAG_BYTES], const uint8_t *secret,
+                       const uint8_t nonce[CLUSTER_NONCE_BYTES], const void *bytes, size_t n);
 
 /* The tag of a node in the ids of its stored objects: 8 digits of BLAKE2b-256 of its name. */
 #define CLUSTER_NODE_TAG_BYTES 9

@@ -38,7 +38,8 @@ static void speculation_grow(cluster_speculation *s) {
     s->first = 0;
 }
 
-void cluster_speculation_add(cluster_speculation *s, cluster_index *x, int32_t node, const rp_named_kv *items, int32_t n_items, uint64_t expires_us) {
+void cluster_speculation_add(cluster_speculation *s, cluster_index *x, int32_t node, const rp_named_kv *items,
+                             int32_t n_items, uint64_t expires_us) {
     for (int32_t i = 0; i < n_items; i++) {
         if (cluster_index_get(x, &items[i].name, node)) continue;
         if (s->n == s->cap) speculation_grow(s);

@@ -30,7 +30,8 @@ typedef struct cluster_speculation {
 
 void cluster_speculation_free(cluster_speculation *s);
 /* Adds entries for those names of a request that the node does not hold. */
-void cluster_speculation_add(cluster_speculation *s, cluster_index *x, int32_t node, const rp_named_kv *items, int32_t n_items, uint64_t expires_us);
+void cluster_speculation_add(cluster_speculation *s, cluster_index *x, int32_t node, const rp_named_kv *items,
+                             int32_t n_items, uint64_t expires_us);
 /* Removes the entries of a request that failed; all entries of a node. */
 void cluster_speculation_fail(cluster_index *x, int32_t node, const rp_named_kv *items, int32_t n_items);
 void cluster_speculation_leave(cluster_speculation *s, cluster_index *x, int32_t node);

@@ -73,8 +73,8 @@ static void view_close(cluster_view *v, uint64_t now_us) {
     v->delay_us = BASE_MIN(2 * v->delay_us, (uint64_t)LAST_DELAY_US);
 }
 
-void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random, uint64_t *epoch,
-                       uint64_t *after) {
+void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random,
+                       uint64_t *epoch, uint64_t *after) {
     cluster_stream_key key;
     BASE_ASSERT(v->state == CLUSTER_VIEW_CLOSED && !v->reader);
     v->n_opened++; /* no nonce is used twice, whatever `random` is */
@@ -117,7 +117,8 @@ static int view_hello(cluster_view *v, const cluster_hello *h) {
 static int view_gap(cluster_view *v, uint64_t seq, const char *what, rp_error *err) {
     v->counts.gaps++;
     v->whole = false;
-    return base_fail(err, RP_ERR_FORMAT, "span stream: %s %llu after change %llu", what, (unsigned long long)seq, (unsigned long long)v->seq);
+    return base_fail(err, RP_ERR_FORMAT, "span stream: %s %llu after change %llu", what, (unsigned long long)seq,
+                     (unsigned long long)v->seq);
 }
 
 void cluster_view_set_most(cluster_view *v, uint64_t names) { v->most = names; }
@@ -126,7 +127,8 @@ void cluster_view_set_most(cluster_view *v, uint64_t names) { v->most = names; }
  * module, and less in a KV format of a tenant that is smaller than the node's: an eighth of a block is a lower bound of
  * all. Before the first load the size of a token is unknown. */
 static uint64_t view_most_names(const cluster_view *v) {
-    const uint64_t least = BASE_MAX(8 * BASE_MIN(v->load.engine.kv_bytes_per_token, CLUSTER_MOST_BYTES), (uint64_t)LEAST_NAME_BYTES);
+    const uint64_t least =
+        BASE_MAX(8 * BASE_MIN(v->load.engine.kv_bytes_per_token, CLUSTER_MOST_BYTES), (uint64_t)LEAST_NAME_BYTES);
     return BASE_MIN((v->hello.kv_budget_bytes + v->hello.disk_budget_bytes) / least, v->most);
 }
 
@@ -139,7 +141,8 @@ static uint64_t view_count(const cluster_view *v) {
 /* Is it a name beyond the limit? Names that the index has stay, and can change their tiers. */
 static bool view_ignores(cluster_view *v, const rp_span_change *c, uint64_t most) {
     const uint32_t reported = RP_TIER_RAM | RP_TIER_DISK;
-    if ((c->tiers & reported) == 0 || view_count(v) < most || cluster_index_get(v->index, &c->name, v->node) & reported) return false;
+    if ((c->tiers & reported) == 0 || view_count(v) < most || cluster_index_get(v->index, &c->name, v->node) & reported)
+        return false;
     v->ignores = true;
     v->counts.ignored++;
     return true;
@@ -206,7 +209,8 @@ static int view_digest(cluster_view *v, const cluster_digest *d, rp_error *err) 
     }
     v->counts.wrong_digests++;
     v->whole = false;
-    return base_fail(err, RP_ERR_FORMAT, "span stream: digest of %llu names after change %llu, but the router has %llu, or others",
+    return base_fail(err, RP_ERR_FORMAT,
+                     "span stream: digest of %llu names after change %llu, but the router has %llu, or others",
                      (unsigned long long)d->count, (unsigned long long)d->seq, (unsigned long long)count);
 }
 

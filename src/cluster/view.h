@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.h: a router's view of one node: applies the node's span stream to the index.
  *
- *   CLOSED --open_stream--> OPENING --hello, snapshot--> LIVE --gap, wrong digest--> CLOSED, the next one has a snapshot
+ *   CLOSED --open_stream--> OPENING --hello, snapshot--> LIVE --gap, wrong digest--> CLOSED, the next one has a
+ *   snapshot
  *                              |                          |
  *                              +---cut, refused-----------+--> CLOSED
  *
@@ -41,7 +42,8 @@ void cluster_view_free(cluster_view *v); /* removes its names from the index */
  * fails, so that a snapshot follows. */
 void cluster_view_set_most(cluster_view *v, uint64_t names);
 /* Begins a stream: *nonce, *epoch and *after are for the request of the transport; epoch 0: a snapshot is needed. */
-void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random, uint64_t *epoch, uint64_t *after);
+void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random,
+                       uint64_t *epoch, uint64_t *after);
 /* Applies bytes of the stream. Nonzero: the stream is wrong (err) and the view closed: the caller closes the stream,
  * and opens a new one with cluster_view_open. */
 int cluster_view_feed(cluster_view *v, uint64_t now_us, const void *bytes, size_t n, rp_error *err);

@@ -71,7 +71,8 @@ void cluster_stream_key_make(cluster_stream_key *out, const uint8_t *secret, con
 }
 
 /* content: kind and body. */
-static void frame_tag(uint8_t tag[CLUSTER_TAG_BYTES], const cluster_stream_key *key, uint64_t number, const uint8_t *content, size_t n) {
+static void frame_tag(uint8_t tag[CLUSTER_TAG_BYTES], const cluster_stream_key *key, uint64_t number,
+                      const uint8_t *content, size_t n) {
     crypto_generichash_state state;
     uint8_t prefix[8];
     base_put_u64(prefix, number);
@@ -104,7 +105,8 @@ static void frame_end(base_buffer *out, const cluster_stream_key *key, uint64_t 
     out->data[out->len] = '\0';
 }
 
-int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint8_t kind, const void *body, size_t n) {
+int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint8_t kind,
+                        const void *body, size_t n) {
     uint8_t *to;
     int rc = frame_begin(out, kind, n, &to);
     if (rc) return rc;
@@ -162,7 +164,8 @@ static void put_changes(uint8_t *p, const rp_span_change *changes, size_t n) {
     }
 }
 
-int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_t number, const rp_span_change *names, size_t n) {
+int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_t number, const rp_span_change *names,
+                        size_t n) {
     uint8_t *body;
     if (n > CLUSTER_MAX_CHANGES) return RP_ERR_LIMIT;
     int rc = frame_begin(out, CLUSTER_NAMES, n * CLUSTER_CHANGE_BYTES, &body);
@@ -172,8 +175,8 @@ int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_
     return RP_OK;
 }
 
-int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, const rp_span_change *changes,
-                          size_t n) {
+int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq,
+                          const rp_span_change *changes, size_t n) {
     uint8_t *body;
     BASE_ASSERT(seq > 0 && n > 0);
     if (n > CLUSTER_MAX_CHANGES) return RP_ERR_LIMIT;
@@ -211,7 +214,8 @@ int cluster_write_load(base_buffer *out, const cluster_stream_key *key, uint64_t
     return cluster_write_frame(out, key, number, CLUSTER_LOAD, b, sizeof b);
 }
 
-int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_digest *digest) {
+int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number,
+                         const cluster_digest *digest) {
     uint8_t b[24];
     base_put_u64(b, digest->seq);
     base_put_u64(b + 8, digest->count);
@@ -334,7 +338,9 @@ static int read_changes(body_cursor *c, cluster_reader *r, uint8_t least_tiers) 
     const size_t bytes = (size_t)(c->end - c->p), n = bytes / CLUSTER_CHANGE_BYTES;
     if (bytes % CLUSTER_CHANGE_BYTES != 0) c->bad = true;
     if (c->bad) return RP_OK;
-    int rc = n > r->changes_cap ? base_grow((void **)&r->changes, &r->changes_cap, n, CLUSTER_MAX_CHANGES, sizeof *r->changes) : RP_OK;
+    int rc = n > r->changes_cap
+                 ? base_grow((void **)&r->changes, &r->changes_cap, n, CLUSTER_MAX_CHANGES, sizeof *r->changes)
+                 : RP_OK;
     if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
         const uint8_t *p = body_take(c, CLUSTER_CHANGE_BYTES), tiers = p[RP_NAME_BYTES];
@@ -380,9 +386,11 @@ static int reader_decode(cluster_reader *r, uint8_t kind, const uint8_t *body, s
     c.bad |= c.p != c.end || (kind == CLUSTER_HELLO) != (r->number == 0);
     if (!c.bad) return RP_OK;
     if (kind == CLUSTER_HELLO && r->number == 0 && n >= 4 && base_get_u32(body) != CLUSTER_WIRE_VERSION)
-        return base_fail(err, RP_ERR_FORMAT, "span stream: version %u is not supported: run the same release on nodes and routers",
+        return base_fail(err, RP_ERR_FORMAT,
+                         "span stream: version %u is not supported: run the same release on nodes and routers",
                          (unsigned)base_get_u32(body));
-    return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu of kind %u is malformed", (unsigned long long)r->number, (unsigned)kind);
+    return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu of kind %u is malformed",
+                     (unsigned long long)r->number, (unsigned)kind);
 }
 
 /* ---- Reading: frames from pieces of bytes ---- */
@@ -404,12 +412,14 @@ void cluster_reader_free(cluster_reader *r) {
 }
 
 /* Checks and decodes a frame. content: its kind, body and tag, n bytes. */
-static int reader_take(cluster_reader *r, const uint8_t *content, size_t n, cluster_reader_fn fn, void *user, rp_error *err) {
+static int reader_take(cluster_reader *r, const uint8_t *content, size_t n, cluster_reader_fn fn, void *user,
+                       rp_error *err) {
     uint8_t tag[CLUSTER_TAG_BYTES];
     BASE_ASSERT(n >= SHORTEST_FRAME && n <= CLUSTER_MAX_FRAME); /* reader_length */
     frame_tag(tag, &r->key, r->number, content, n - CLUSTER_TAG_BYTES);
     if (sodium_memcmp(tag, content + n - CLUSTER_TAG_BYTES, sizeof tag) != 0)
-        return base_fail(err, RP_ERR_FORMAT, "span stream: frame %llu is corrupt, or not signed with the cluster's secret",
+        return base_fail(err, RP_ERR_FORMAT,
+                         "span stream: frame %llu is corrupt, or not signed with the cluster's secret",
                          (unsigned long long)r->number);
     int rc = reader_decode(r, content[0], content + 1, n - SHORTEST_FRAME, err);
     if (rc) return rc;
@@ -426,13 +436,15 @@ static int reader_length(const uint8_t *p, size_t *length, rp_error *err) {
 /* Appends bytes to r->part until it has `want` bytes. */
 static int reader_collect(cluster_reader *r, const uint8_t **p, size_t *n, size_t want, rp_error *err) {
     const size_t take = r->part.len < want ? BASE_MIN(*n, want - r->part.len) : 0;
-    if (take > 0 && base_buffer_append(&r->part, *p, take)) return base_fail_memory(err, want, "a frame of a span stream");
+    if (take > 0 && base_buffer_append(&r->part, *p, take))
+        return base_fail_memory(err, want, "a frame of a span stream");
     *p += take;
     *n -= take;
     return RP_OK;
 }
 
-int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_reader_fn fn, void *user, rp_error *err) {
+int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_reader_fn fn, void *user,
+                        rp_error *err) {
     const uint8_t *p = bytes;
     size_t length;
     int rc = RP_OK;
@@ -448,7 +460,8 @@ int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_
         }
         if ((rc = reader_collect(r, &p, &n, LENGTH_BYTES, err)) || r->part.len < LENGTH_BYTES) return rc;
         const uint8_t *part = (const uint8_t *)r->part.data;
-        if ((rc = reader_length(part, &length, err)) || (rc = reader_collect(r, &p, &n, LENGTH_BYTES + length, err))) return rc;
+        if ((rc = reader_length(part, &length, err)) || (rc = reader_collect(r, &p, &n, LENGTH_BYTES + length, err)))
+            return rc;
         if (r->part.len < LENGTH_BYTES + length) return RP_OK;
         rc = reader_take(r, (const uint8_t *)r->part.data + LENGTH_BYTES, length, fn, user, err);
         base_buffer_clear(&r->part);

@@ -4,7 +4,8 @@
  *   frame     at  0  u32      length of what follows, at most CLUSTER_MAX_FRAME
  *                 4  u8       kind
  *                 5  body
- *                    u8[16]   tag: BLAKE2b-128, keyed with the key of the stream, of u64 number of the frame, kind, body
+ *                    u8[16]   tag: BLAKE2b-128, keyed with the key of the stream, of u64 number of the frame, kind,
+ *                          body
  *
  *   hello     at  0  u32      version
  *                 4  u32      0
@@ -12,8 +13,10 @@
  *                16  i32[3]   n_ctx, max_sequences, max_queue
  *                28  u32      0
  *                32  u64[2]   kv_budget_bytes, disk_budget_bytes
- *                48  strings  u8 length, then UTF-8 without control characters: identity, node, model, kv_format, weights
- *   snapshot  at  0  u64[2]   seq, n: number of names at seq. Frames `names` follow, with `changes` after seq between them
+ *                48  strings  u8 length, then UTF-8 without control characters: identity, node, model, kv_format,
+ *                weights
+ *   snapshot  at  0  u64[2]   seq, n: number of names at seq. Frames `names` follow, with `changes` after seq between
+ *         them
  *   names     at  0  17 B[n]  u8[16] name, u8 tiers, not 0. n = 0: the snapshot is complete
  *   changes   at  0  u64      seq of the first, not 0
  *                 8  17 B[n]  u8[16] name, u8 tiers; n is not 0
@@ -99,12 +102,16 @@ void cluster_stream_key_make(cluster_stream_key *out, const uint8_t *secret, con
 int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_hello *hello);
 int cluster_write_snapshot(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, uint64_t n);
 /* n: at most CLUSTER_MAX_CHANGES; the same for changes. */
-int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_t number, const rp_span_change *names, size_t n);
-int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, const rp_span_change *changes, size_t n);
+int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_t number, const rp_span_change *names,
+                        size_t n);
+int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq,
+                          const rp_span_change *changes, size_t n);
 int cluster_write_load(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_load *load);
-int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_digest *digest);
+int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number,
+                         const cluster_digest *digest);
 /* A frame with any body, for tests. */
-int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint8_t kind, const void *body, size_t n);
+int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint8_t kind,
+                        const void *body, size_t n);
 
 /* ---- Reading: bytes as they arrive ---- */
 
@@ -126,6 +133,7 @@ void cluster_reader_free(cluster_reader *r);
  * the call and is returned. RP_ERR_FORMAT (malformed, or not signed with the secret), RP_ERR_MEMORY: the reader cannot
  * be used afterwards. */
 typedef int (*cluster_reader_fn)(void *user, const cluster_frame *frame);
-int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_reader_fn fn, void *user, rp_error *err);
+int cluster_reader_feed(cluster_reader *r, const void *bytes, size_t n, cluster_reader_fn fn, void *user,
+                        rp_error *err);
 
 #endif

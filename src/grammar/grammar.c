@@ -12,7 +12,8 @@ int grammar_new(grammar **out, const char *text, rp_error *err) {
     grammar_tree t = {.text = text, .n_text = strlen(text), .err = err};
     *out = NULL;
     if (t.n_text > RP_MAX_GRAMMAR_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "the grammar has %zu bytes: at most %zu are allowed", t.n_text, RP_MAX_GRAMMAR_BYTES);
+        return base_fail(err, RP_ERR_LIMIT, "the grammar has %zu bytes: at most %zu are allowed", t.n_text,
+                         RP_MAX_GRAMMAR_BYTES);
     t.g = base_calloc(1, sizeof(*t.g));
     if (!t.g) return base_fail_memory(err, sizeof(*t.g), "a grammar");
     int rc = grammar_parse(&t);

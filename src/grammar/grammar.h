@@ -6,7 +6,8 @@
  *   node   UNIT a character, then `next` | SPLIT either of two nodes | CALL a rule, then `next` | END of a rule
  *   unit   bytes of a character: edges (from byte, to byte) -> unit of its remaining bytes; GRAMMAR_DONE: none
  *
- *   root ::= "a" [0-9]* | other          0 END    1 UNIT 'a' -> 2    2 SPLIT 3, 0    3 UNIT [0-9] -> 2    4 CALL other -> 0   5 SPLIT 1, 4
+ *   root ::= "a" [0-9]* | other          0 END    1 UNIT 'a' -> 2    2 SPLIT 3, 0    3 UNIT [0-9] -> 2    4 CALL other
+ *         -> 0   5 SPLIT 1, 4
  *
  * A character class is one node, however many characters it has; a literal has one node per byte. Repetitions are
  * expanded: GRAMMAR_MAX_NODES bounds them. Classes match whole UTF-8 characters only, never a part of one and never

@@ -74,7 +74,8 @@ static int resolve_names(grammar_tree *t) {
             return grammar_fail(t, RP_ERR_SYNTAX, t->rules[i].at, "duplicate rule '%.*s': rename one of them",
                                 grammar_name_shown(&t->rules[i]), t->text + t->rules[i].at);
     for (size_t i = 0; i < t->n_uses; i++)
-        if ((t->uses[i].expr = grammar_tree_find_rule(t, &t->uses[i])) == GRAMMAR_NONE) return grammar_tree_fail_unknown(t, &t->uses[i]);
+        if ((t->uses[i].expr = grammar_tree_find_rule(t, &t->uses[i])) == GRAMMAR_NONE)
+            return grammar_tree_fail_unknown(t, &t->uses[i]);
     for (size_t i = 0; i < t->n_rules; i++)
         if (t->rules[i].n == 4 && memcmp(t->text + t->rules[i].at, "root", 4) == 0) {
             t->g->root = (uint32_t)i;
@@ -152,7 +153,8 @@ static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t de
         else if (all == GRAMMAR_NONE) all = next; /* a duplicate word adds no alternative */
     }
     BASE_ASSERT(all != GRAMMAR_NONE || b->rc);
-    for (uint32_t i = common; i-- > depth;) all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
+    for (uint32_t i = common; i-- > depth;)
+        all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
     return all;
 }
 
@@ -173,7 +175,8 @@ static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
     }
     n = 0;
     for (uint32_t i = e->first; i != GRAMMAR_NONE; i = exprs[i].next)
-        if (exprs[i].kind == EXPR_BYTES) words[n++] = (word){exprs[i].n > 0 ? b->t->bytes + exprs[i].first : &none, exprs[i].n};
+        if (exprs[i].kind == EXPR_BYTES)
+            words[n++] = (word){exprs[i].n > 0 ? b->t->bytes + exprs[i].first : &none, exprs[i].n};
     qsort(words, n, sizeof(*words), grammar_network_by_bytes);
     all = builder_either(b, all, build_words(b, words, n, 0, next, e->at), e->at);
     base_free(words);
@@ -243,7 +246,8 @@ static void left_walk_reach(left_walk *w, uint32_t node) {
 static void left_walk_end_rule(left_walk *w, uint32_t rule) {
     if (w->can_be_empty[rule]) return;
     w->can_be_empty[rule] = true;
-    for (uint32_t i = w->waiting[rule]; i != GRAMMAR_NONE; i = w->next_waiting[i]) left_walk_reach(w, w->g->nodes[i].next);
+    for (uint32_t i = w->waiting[rule]; i != GRAMMAR_NONE; i = w->next_waiting[i])
+        left_walk_reach(w, w->g->nodes[i].next);
 }
 
 static void walk_left(left_walk *w) {
@@ -285,7 +289,8 @@ static uint32_t find_circle(const left_walk *w, const uint32_t *owners, uint32_t
     BASE_ASSERT(n <= g->n_rules); /* a rule is removed once */
     if (n == g->n_rules) return GRAMMAR_NONE;
     for (size_t i = 0; i < g->n_nodes; i++) /* each remaining rule begins with a remaining rule, */
-        if (w->seen[i] && g->nodes[i].kind == GRAMMAR_CALL && n_left[g->nodes[i].what] > 0) queue[owners[i]] = g->nodes[i].what;
+        if (w->seen[i] && g->nodes[i].kind == GRAMMAR_CALL && n_left[g->nodes[i].what] > 0)
+            queue[owners[i]] = g->nodes[i].what;
     uint32_t rule = 0;
     while (n_left[rule] == 0) rule++;
     for (size_t i = 0; i < g->n_rules; i++) rule = queue[rule]; /* and after n_rules steps it is in a cycle */

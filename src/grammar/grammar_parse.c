@@ -104,7 +104,8 @@ static int parse_hex(parser *p, int n, uint32_t *out) {
     }
     if (*out <= LAST_CODE_POINT && (*out < 0xd800 || *out > 0xdfff)) return RP_OK;
     return grammar_fail(p->t, RP_ERR_SYNTAX, first, "U+%04X is not a character%s", *out,
-                        *out <= LAST_CODE_POINT ? ", but half of a UTF-16 surrogate pair: write \\U and eight digits" : "");
+                        *out <= LAST_CODE_POINT ? ", but half of a UTF-16 surrogate pair: write \\U and eight digits"
+                                                : "");
 }
 
 static int parse_escape(parser *p, uint32_t *out) {
@@ -115,8 +116,9 @@ static int parse_escape(parser *p, uint32_t *out) {
     if (c == 'U') return parse_hex(p, 8, out);
     const char *known = c ? strchr(names, c) : NULL;
     if (!known)
-        return grammar_fail(p->t, RP_ERR_SYNTAX, p->at,
-                            "unknown escape: give one of \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
+        return grammar_fail(
+            p->t, RP_ERR_SYNTAX, p->at,
+            "unknown escape: give one of \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xNN \\uNNNN \\UNNNNNNNN");
     *out = (unsigned char)values[known - names];
     p->at += 2;
     return RP_OK;
@@ -127,7 +129,8 @@ static int parse_character(parser *p, uint32_t *out) {
     const unsigned char *s = (const unsigned char *)p->t->text + p->at;
     if (*s == '\\') return parse_escape(p, out);
     int n = base_utf8_length(s, p->t->n_text - p->at);
-    if (n <= 0) return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "byte 0x%02x is not UTF-8: write the grammar in UTF-8", *s);
+    if (n <= 0)
+        return grammar_fail(p->t, RP_ERR_SYNTAX, p->at, "byte 0x%02x is not UTF-8: write the grammar in UTF-8", *s);
     *out = base_utf8_decode(s, n);
     p->at += (size_t)n;
     return RP_OK;
@@ -167,7 +170,8 @@ static int parse_literal(parser *p, uint32_t *out) {
     size_t first = t->n_bytes, at = p->at++;
     while (parser_peek(p) != '"') {
         uint32_t c;
-        if (!parser_peek(p)) return grammar_fail(t, RP_ERR_SYNTAX, at, "unterminated string literal: add a closing quote");
+        if (!parser_peek(p))
+            return grammar_fail(t, RP_ERR_SYNTAX, at, "unterminated string literal: add a closing quote");
         int rc = parse_character(p, &c);
         if (rc) return rc;
         if (base_grow((void **)&t->bytes, &t->cap_bytes, t->n_bytes + 4, 2 * RP_MAX_GRAMMAR_BYTES, 1))
@@ -187,8 +191,8 @@ static int parse_range(parser *p, grammar_range *out) {
     p->at++;
     if ((rc = parse_character(p, &out->high))) return rc;
     if (out->high >= out->low) return RP_OK;
-    return grammar_fail(p->t, RP_ERR_SYNTAX, at, "descending range from U+%04X to U+%04X: write the lower character first", out->low,
-                        out->high);
+    return grammar_fail(p->t, RP_ERR_SYNTAX, at,
+                        "descending range from U+%04X to U+%04X: write the lower character first", out->low, out->high);
 }
 
 static int add_class(parser *p, size_t n, bool negated, size_t at, uint32_t *out) {
@@ -207,7 +211,8 @@ static int parse_class(parser *p, uint32_t *out) {
     bool negated = parser_peek(p) == '^';
     p->at += negated;
     while (parser_peek(p) != ']') {
-        if (!parser_peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "unterminated character class: add a closing ]");
+        if (!parser_peek(p))
+            return grammar_fail(p->t, RP_ERR_SYNTAX, at, "unterminated character class: add a closing ]");
         /* one for this range, two for the negation */
         if (base_grow((void **)&p->ranges, &p->cap_ranges, n + 3, RP_MAX_GRAMMAR_BYTES + 3, sizeof(*p->ranges)))
             return base_fail_memory(p->t->err, (n + 3) * sizeof(*p->ranges), "a grammar");
@@ -229,7 +234,8 @@ static int parse_use(parser *p, uint32_t *out) {
     grammar_tree *t = p->t;
     grammar_name name = parse_name(p);
     int rc = grammar_tree_add_name(t, &t->uses, &t->n_uses, &t->cap_uses, name);
-    return rc ? rc : add_expr(p, (grammar_expr){.kind = EXPR_RULE, .first = (uint32_t)t->n_uses - 1, .at = name.at}, out);
+    return rc ? rc
+              : add_expr(p, (grammar_expr){.kind = EXPR_RULE, .first = (uint32_t)t->n_uses - 1, .at = name.at}, out);
 }
 
 static int parser_parse_choice(parser *p, bool in_group, uint32_t *out);
@@ -237,7 +243,8 @@ static int parser_parse_choice(parser *p, bool in_group, uint32_t *out);
 static int parse_group(parser *p, uint32_t *out) {
     size_t at = p->at++;
     if (++p->depth > GRAMMAR_MAX_DEPTH)
-        return grammar_fail(p->t, RP_ERR_LIMIT, at, "groups are nested more than %d deep: use rules", GRAMMAR_MAX_DEPTH);
+        return grammar_fail(p->t, RP_ERR_LIMIT, at, "groups are nested more than %d deep: use rules",
+                            GRAMMAR_MAX_DEPTH);
     skip_space(p, true);
     int rc = parser_parse_choice(p, true, out);
     if (rc) return rc;
@@ -266,7 +273,8 @@ static int parser_parse_count(parser *p, uint32_t *out) {
     size_t at = p->at;
     uint32_t n = 0;
     if (parser_peek(p) < '0' || parser_peek(p) > '9') return parser_expected(p, "a repetition count");
-    for (; parser_peek(p) >= '0' && parser_peek(p) <= '9'; p->at++) n = BASE_MIN(10 * n + (uint32_t)(parser_peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
+    for (; parser_peek(p) >= '0' && parser_peek(p) <= '9'; p->at++)
+        n = BASE_MIN(10 * n + (uint32_t)(parser_peek(p) - '0'), GRAMMAR_MAX_REPEAT + 1);
     *out = n;
     if (n <= GRAMMAR_MAX_REPEAT) return RP_OK;
     return grammar_fail(p->t, RP_ERR_LIMIT, at, "more than %d repetitions: give fewer, or an open end as in {1,}",
@@ -289,7 +297,9 @@ static int parse_counts(parser *p, uint32_t *least, uint32_t *most) {
     }
     if (parser_peek(p) != '}') return parser_expected(p, "'}'");
     p->at++;
-    return *most >= *least ? RP_OK : grammar_fail(p->t, RP_ERR_SYNTAX, at, "{%u,%u}: write the smaller number first", *least, *most);
+    return *most >= *least
+               ? RP_OK
+               : grammar_fail(p->t, RP_ERR_SYNTAX, at, "{%u,%u}: write the smaller number first", *least, *most);
 }
 
 /* The repetitions after an item. */
@@ -307,7 +317,8 @@ static int parse_repeats(parser *p, bool in_group, uint32_t *item) {
         default: return RP_OK;
         }
         if (rc) return rc;
-        rc = add_expr(p, (grammar_expr){.kind = EXPR_REPEAT, .first = *item, .n = least, .most = most, .at = (uint32_t)at}, item);
+        rc = add_expr(
+            p, (grammar_expr){.kind = EXPR_REPEAT, .first = *item, .n = least, .most = most, .at = (uint32_t)at}, item);
         if (rc) return rc;
     }
 }
@@ -366,7 +377,8 @@ static int parser_parse_choice(parser *p, bool in_group, uint32_t *out) {
 
 static int parse_rule(parser *p) {
     grammar_tree *t = p->t;
-    if (!grammar_parse_is_name_byte(parser_peek(p))) return parser_expected(p, "a rule name of letters, digits and '-'");
+    if (!grammar_parse_is_name_byte(parser_peek(p)))
+        return parser_expected(p, "a rule name of letters, digits and '-'");
     grammar_name name = parse_name(p);
     skip_space(p, false);
     if (strncmp(t->text + p->at, "::=", 3) != 0) return parser_expected(p, "'::='");
@@ -374,10 +386,12 @@ static int parse_rule(parser *p) {
     skip_space(p, true);
     int rc = parser_parse_choice(p, false, &name.expr);
     if (rc) return rc;
-    if (t->n_rules == GRAMMAR_MAX_RULES) return grammar_fail(t, RP_ERR_LIMIT, name.at, "more than %d rules", GRAMMAR_MAX_RULES);
+    if (t->n_rules == GRAMMAR_MAX_RULES)
+        return grammar_fail(t, RP_ERR_LIMIT, name.at, "more than %d rules", GRAMMAR_MAX_RULES);
     if ((rc = grammar_tree_add_name(t, &t->rules, &t->n_rules, &t->cap_rules, name))) return rc;
     skip_space(p, false);
-    if (parser_peek(p) && parser_peek(p) != '\n' && parser_peek(p) != '\r') return parser_expected(p, "'|', the rest of the rule, or the end of the line");
+    if (parser_peek(p) && parser_peek(p) != '\n' && parser_peek(p) != '\r')
+        return parser_expected(p, "'|', the rest of the rule, or the end of the line");
     skip_space(p, true);
     return RP_OK;
 }

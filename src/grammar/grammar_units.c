@@ -129,12 +129,14 @@ static uint32_t block_unit(class_set *c, uint32_t base, int k) {
     uint32_t n = 0;
     if (!r || r->low > high) return NOTHING;
     if (r->low <= base && r->high >= last && low == base && high == last) return whole_unit(c, k);
-    for (uint32_t i = 0; i < 64 && k > 0; i++) n = grammar_edge_extend(edges, n, (uint8_t)(0x80 + i), block_unit(c, base + (i << 6 * (k - 1)), k - 1));
+    for (uint32_t i = 0; i < 64 && k > 0; i++)
+        n = grammar_edge_extend(edges, n, (uint8_t)(0x80 + i), block_unit(c, base + (i << 6 * (k - 1)), k - 1));
     return add_unit(c, edges, n);
 }
 
 /* Lead bytes from `first` to `last`, each followed by k bytes, of code points from min to max. */
-static uint32_t add_leads(class_set *c, grammar_edge *edges, uint32_t n, int first, int last, int k, uint32_t min, uint32_t max) {
+static uint32_t add_leads(class_set *c, grammar_edge *edges, uint32_t n, int first, int last, int k, uint32_t min,
+                          uint32_t max) {
     c->min = min;
     c->max = max;
     for (int b = first; b <= last; b++) {

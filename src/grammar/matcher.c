@@ -40,7 +40,8 @@ static int open_trigger(matcher *m, const char *trigger, rp_error *err) {
     m->n_trigger = strlen(trigger);
     m->trigger = base_strdup(trigger);
     m->borders = base_calloc(m->n_trigger, sizeof(*m->borders));
-    if (!m->trigger || !m->borders) return base_fail_memory(err, m->n_trigger * sizeof(*m->borders), "a grammar's trigger");
+    if (!m->trigger || !m->borders)
+        return base_fail_memory(err, m->n_trigger * sizeof(*m->borders), "a grammar's trigger");
     for (size_t i = 1; i < m->n_trigger; i++) m->borders[i] = matcher_advance(m, m->borders[i - 1], trigger[i]);
     return RP_OK;
 }
@@ -213,8 +214,10 @@ static int matcher_fill(matcher *m, const token_trie *t, bool drops_space, uint6
     const matcher_place *place = &m->pool.places[m->place];
     if (place->is_free) memcpy(bits, t->others, words * sizeof(*bits));
     else memset(bits, 0, words * sizeof(*bits));
-    for (int32_t i = 0; i < t->n_end_tokens && place->may_end && !place->is_free && !m->no_end; i++) token_mask_add(bits, t->end_tokens[i]);
-    int rc = base_grow((void **)&m->path, &m->path_cap, (size_t)t->depth + 1, TOKEN_TRIE_MAX_DEPTH + 1, sizeof(*m->path));
+    for (int32_t i = 0; i < t->n_end_tokens && place->may_end && !place->is_free && !m->no_end; i++)
+        token_mask_add(bits, t->end_tokens[i]);
+    int rc =
+        base_grow((void **)&m->path, &m->path_cap, (size_t)t->depth + 1, TOKEN_TRIE_MAX_DEPTH + 1, sizeof(*m->path));
     m->work = 0;
     return rc ? rc : walk_trie(m, t, drops_space, bits);
 }
@@ -252,7 +255,9 @@ static int matcher_begin(matcher *m) {
     int rc = matcher_pool_open(m);
     m->n_found = 0;
     m->is_free = m->may_end = m->trigger != NULL;
-    if (!rc) rc = m->trigger ? matcher_find(m, (matcher_config){MATCHER_TRIGGER, 0, 0}) : matcher_reach(m, m->g->entries[m->g->root], 0);
+    if (!rc)
+        rc = m->trigger ? matcher_find(m, (matcher_config){MATCHER_TRIGGER, 0, 0})
+                        : matcher_reach(m, m->g->entries[m->g->root], 0);
     int settled = rc ? rc : matcher_settle(m, &m->place);
     return settled;
 }
@@ -266,8 +271,10 @@ int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *er
     matcher_make_classes(m);
     rc = matcher_begin(m);
     if (rc == RP_ERR_LIMIT)
-        return base_fail(err, (rp_code)rc, "the grammar has more than %d initial states: use fewer alternatives, or fewer rules that can be empty",
-                         MATCHER_MAX_CONFIGS);
+        return base_fail(
+            err, (rp_code)rc,
+            "the grammar has more than %d initial states: use fewer alternatives, or fewer rules that can be empty",
+            MATCHER_MAX_CONFIGS);
     return rc ? base_fail_memory(err, MATCHER_POOL_BYTES, "a grammar") : RP_OK;
 }
 

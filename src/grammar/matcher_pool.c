@@ -89,9 +89,11 @@ static int add_place(matcher *m, uint32_t hash, int32_t *out) {
     size_t n_classes = (size_t)m->n_classes;
     int rc;
     BASE_ASSERT(m->n_found <= MATCHER_MAX_CONFIGS); /* invariant 4 */
-    if ((rc = base_grow((void **)&p->configs, &p->cap_configs, p->n_configs + m->n_found, MAX_ITEMS_OF_POOL, sizeof(*p->configs))) ||
+    if ((rc = base_grow((void **)&p->configs, &p->cap_configs, p->n_configs + m->n_found, MAX_ITEMS_OF_POOL,
+                        sizeof(*p->configs))) ||
         (rc = base_grow((void **)&p->places, &p->cap_places, p->n_places + 1, MAX_ITEMS_OF_POOL, sizeof(*p->places))) ||
-        (rc = base_grow((void **)&p->rows, &p->cap_rows, (p->n_places + 1) * n_classes, MAX_ITEMS_OF_POOL, sizeof(*p->rows))) ||
+        (rc = base_grow((void **)&p->rows, &p->cap_rows, (p->n_places + 1) * n_classes, MAX_ITEMS_OF_POOL,
+                        sizeof(*p->rows))) ||
         (rc = index_table_add(&p->place_table, hash, (uint32_t)p->n_places)))
         return rc;
     p->places[p->n_places] = (matcher_place){(uint32_t)p->n_configs, (uint32_t)m->n_found, m->may_end, m->is_free};
@@ -175,7 +177,8 @@ static int copy_place(matcher *m, const matcher_pool *from, uint32_t *map, int32
 }
 
 static void forget_masks(matcher *m, int32_t old_place) {
-    for (int i = 0; i < MATCHER_MASKS; i++) m->masks[i].place = m->masks[i].place == old_place ? m->place : MATCHER_UNKNOWN;
+    for (int i = 0; i < MATCHER_MASKS; i++)
+        m->masks[i].place = m->masks[i].place == old_place ? m->place : MATCHER_UNKNOWN;
 }
 
 int matcher_pool_make_room(matcher *m, int32_t *places, size_t n) {

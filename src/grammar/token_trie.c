@@ -84,7 +84,8 @@ static void token_trie_fill(token_trie *t, const token_text *texts, uint32_t n) 
 }
 
 static int token_trie_allocate(token_trie *t, size_t nodes, uint32_t n_texts, rp_error *err) {
-    if (nodes > TOKEN_TRIE_MAX_NODES) return base_fail(err, RP_ERR_LIMIT, "a vocabulary of more than %zu bytes", TOKEN_TRIE_MAX_NODES);
+    if (nodes > TOKEN_TRIE_MAX_NODES)
+        return base_fail(err, RP_ERR_LIMIT, "a vocabulary of more than %zu bytes", TOKEN_TRIE_MAX_NODES);
     t->n_nodes = (uint32_t)nodes;
     t->bytes = base_calloc(nodes, sizeof(*t->bytes));
     t->depths = base_calloc(nodes, sizeof(*t->depths));
@@ -92,7 +93,8 @@ static int token_trie_allocate(token_trie *t, size_t nodes, uint32_t n_texts, rp
     t->first = base_calloc(nodes + 1, sizeof(*t->first));
     t->tokens = base_calloc((size_t)n_texts + 1, sizeof(*t->tokens));
     t->size_bytes = nodes * (sizeof(*t->bytes) + sizeof(*t->depths) + sizeof(*t->ends) + sizeof(*t->first)) +
-                    ((size_t)n_texts + (size_t)t->n_end_tokens) * sizeof(*t->tokens) + token_mask_words(t->n_tokens) * sizeof(*t->others);
+                    ((size_t)n_texts + (size_t)t->n_end_tokens) * sizeof(*t->tokens) +
+                    token_mask_words(t->n_tokens) * sizeof(*t->others);
     if (t->bytes && t->depths && t->ends && t->first && t->tokens) return RP_OK;
     return base_fail_memory(err, t->size_bytes, "a vocabulary's trie");
 }

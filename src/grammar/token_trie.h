@@ -37,7 +37,8 @@ typedef struct token_trie {
 /* The vocabulary that a trie is built from. */
 typedef struct token_source {
     int32_t n_tokens;
-    const char *(*bytes)(const void *user, int32_t token, size_t *n); /* bytes that a token adds to a text; n 0 or NULL: none */
+    const char *(*bytes)(const void *user, int32_t token,
+                         size_t *n); /* bytes that a token adds to a text; n 0 or NULL: none */
     bool (*is_end)(const void *user, int32_t token);
     const void *user;
 } token_source;

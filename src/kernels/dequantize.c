@@ -55,7 +55,8 @@ static void add_high_bits(const uint8_t *bytes, int j, int value, int8_t *q) {
     for (int l = 0; l < 32; l++) q[l] = (int8_t)(q[l] + value * ((bytes[l] >> j) & 1));
 }
 
-/* ---- blocks of 32 ------------------------------------------------------------------------------------------------- */
+/* ---- blocks of 32
+   ------------------------------------------------------------------------------------------------- */
 
 static void unpack_q4_0(const uint8_t *row, int64_t piece, format_piece *out) {
     const uint8_t *block = row + piece * FORMAT_Q4_0_BYTES;
@@ -101,7 +102,8 @@ static void unpack_mxfp4(const uint8_t *row, int64_t piece, format_piece *out) {
     set_scale(out, half_power_of_two(block[0]), 0.0f);
 }
 
-/* ---- blocks of 256: j is the piece within the block --------------------------------------------------------------- */
+/* ---- blocks of 256: j is the piece within the block
+   --------------------------------------------------------------- */
 
 static void unpack_q2_k(const uint8_t *row, int64_t piece, format_piece *out) {
     const uint8_t *block = row + piece / FORMAT_Q2_K_PIECES * FORMAT_Q2_K_BYTES;
@@ -185,7 +187,8 @@ static void unpack_iq4_xs(const uint8_t *row, int64_t piece, format_piece *out) 
     set_scale(out, half_load(block) * (float)((low | high << 4) - 32), 0.0f);
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows
+   --------------------------------------------------------------------------------------------------------- */
 
 format_unpack_fn format_unpack(kernel_type t) {
     static const format_unpack_fn unpack[KERNEL_TYPE_END] = {

@@ -13,11 +13,13 @@
  *
  * Blocks of 256 elements; j = piece of 32, s = sixteenth (16 elements), l = element within its piece:
  *   Q2_K     d * sc[s] * q - dmin * m[s]  16 bytes: sc[s] low nibble, m[s] high | 64 bytes of q | f16 d | f16 dmin
- *   Q3_K     d * (sc[s] - 32) * (q - 4)   32 bytes: bit j of byte l is bit 2 of q | 64 bytes of q | 12 bytes of sc | f16 d
+ *   Q3_K     d * (sc[s] - 32) * (q - 4)   32 bytes: bit j of byte l is bit 2 of q | 64 bytes of q | 12 bytes of sc |
+ *         f16 d
  *   Q4_K     d * sc[j] * q - dmin * m[j]  f16 d | f16 dmin | 12 bytes of sc and m | 128 bytes of q
  *   Q5_K     d * sc[j] * q - dmin * m[j]  as Q4_K, with 32 bytes before those of q: bit j of byte l is bit 4 of q
  *   Q6_K     d * sc[s] * (q - 32)         128 bytes: low nibbles | 64 bytes: upper 2 bits | int8 sc[16] | f16 d
- *   IQ4_XS   d * (sc[j] - 32) * iq4[q]    f16 d | u16: bits 2*j are bits 4-5 of sc[j] | 4 bytes: nibble j is bits 0-3 of
+ *   IQ4_XS   d * (sc[j] - 32) * iq4[q]    f16 d | u16: bits 2*j are bits 4-5 of sc[j] | 4 bytes: nibble j is bits 0-3
+ *         of
  *                                         sc[j], low nibbles first | 8 x 16 bytes of q as in Q4_0
  *
  *   q of Q4_K, Q5_K: byte 32*(j/2) + l, the low nibble for even j.
@@ -66,8 +68,8 @@ typedef struct format_traits {
 } format_traits;
 
 #define X(NAME, name, n_scales, n_mins, lowest, highest, begin, end) \
-    static const format_traits format_##name = {FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, lowest, highest, \
-                                                begin, end};
+    static const format_traits format_##name = { \
+        FORMAT_##NAME##_BYTES, FORMAT_##NAME##_PIECES, n_scales, n_mins, lowest, highest, begin, end};
 FORMAT_TYPES(X)
 #undef X
 
@@ -80,7 +82,9 @@ FORMAT_TYPES(X)
  *
  * With 8 rows, a vector therefore holds the same field of each. A field at byte b of the bytes that are not q is at
  * offset side * b, if b is a multiple of its unit. */
-static inline int64_t format_rest_bytes(const format_traits *f) { return f->block_bytes - (f->quants_end - f->quants_begin); }
+static inline int64_t format_rest_bytes(const format_traits *f) {
+    return f->block_bytes - (f->quants_end - f->quants_begin);
+}
 /* Offset of a byte that is not q among the bytes that are not q. */
 static inline int format_rest_offset(const format_traits *f, int offset) {
     return offset < f->quants_begin ? offset : offset - (f->quants_end - f->quants_begin);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hadamard.c: the Walsh-Hadamard transform. Additions and subtractions alone, in one order for each element: all levels give the same bits. */
+/* hadamard.c: the Walsh-Hadamard transform. Additions and subtractions alone, in one order for each element: all levels
+   give the same bits. */
 #include "base/check.h"
 #include "kernels/kernels.h"
 

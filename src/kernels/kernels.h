@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h: arithmetic on plain arrays, and the table of the selected implementations.
  *
- * generic/ is the specification: readable C for every entry. x86/ and arm/ override entries level by level (base/cpu.h).
+ * generic/ is the specification: readable C for every entry. x86/ and arm/ override entries level by level
+ * (base/cpu.h).
  *
  * All higher layers rely on one rule: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER. The order depends on
  * the element's own inputs only: not on the number of rows or outputs of the call, the start of its range, alignment,
@@ -73,14 +74,17 @@ float kernel_bf16_to_f32(uint16_t h);
  *   offset n + 16*n/32     int16 c[n/32][2]      sum of either half's q
  */
 #define KERNEL_Q8_BLOCK 32
-#define KERNEL_Q8_TINY 0x1p-110f /* a block with a smaller max |x| is stored as zeros: 127 / max stays finite, d normal */
-#define KERNEL_Q8_D(n) (n)       /* offsets in a row of n */
+#define KERNEL_Q8_TINY \
+    0x1p-110f              /* a block with a smaller max |x| is stored as zeros: 127 / max stays finite, d normal */
+#define KERNEL_Q8_D(n) (n) /* offsets in a row of n */
 #define KERNEL_Q8_S(n) ((n) + (n) / 8)
 #define KERNEL_Q8_H(n) ((n) + (n) / 4)
 #define KERNEL_Q8_C(n) ((n) + (n) / 2)
 static inline int64_t kernel_q8_bytes(int64_t n) { return n + 20 * (n / KERNEL_Q8_BLOCK); }
 /* Does a weight type multiply quantized activations? */
-static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
+static inline bool kernel_type_quantized(kernel_type t) {
+    return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16;
+}
 
 /* Weights are packed before they are multiplied: `side` rows (kernel_table.side) are interleaved for the lanes of a
  * vector (formats.h). The size is that of the rows; their number is rounded up to a multiple of `side`. Side 1 is a
@@ -121,8 +125,8 @@ typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visib
                                       int64_t n_q, float *acc, int64_t acc_stride, const void *next);
 
 /* ---- attention over a block of int8 KV ------------------------------------------------------------------------------
- * A token's keys (values) of one head are x ~ scale * code, |code| <= 127, with a scale of their own. No code depends on another token, so KV
- * does not depend on where a prompt is cut. One head of a block, `dim` even:
+ * A token's keys (values) of one head are x ~ scale * code, |code| <= 127, with a scale of their own. No code depends
+ * on another token, so KV does not depend on where a prompt is cut. One head of a block, `dim` even:
  *
  *     keys    int8 code[dim / 2][64 slots][2]        values  int8 code[32][dim][2]: two slots side by side
  *             bf16 scale[64]                                 bf16 scale[64]
@@ -130,24 +134,26 @@ typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visib
  * Keys are stored, and queries rounded, after kernel_hadamard: a channel that is larger than the others would take the
  * codes of all.
  *
- * Queries and weights are rounded to integers, and all sums are of integers: no sum depends on its order, hence not on block borders, masks, the
- * order of slots, or how slots are split over threads. Softmax takes four steps:
+ * Queries and weights are rounded to integers, and all sums are of integers: no sum depends on its order, hence not on
+ * block borders, masks, the order of slots, or how slots are split over threads. Softmax takes four steps:
  *
  *     max = highest(scores)         total = exp_int8(scores, max)        over the n visible slots (total: and a sink)
  *     weight[j] = round(exp[j] * scale[j] * 2^bits / (total * largest scale)),  bits = kernel_int8_weight_bits(n)
  *     head[d] = (sum over j of weight[j] * code[j][d]) * largest scale / 2^bits
  *
- * Weights add up to at most 2^bits, plus rounding, which keeps sums in 32 bits. Few can be above 32767: those are listed apart. */
+ * Weights add up to at most 2^bits, plus rounding, which keeps sums in 32 bits. Few can be above 32767: those are
+ * listed apart. */
 static inline int64_t kernel_int8_bytes(int64_t dim) { return KERNEL_SLOTS * (dim + 2); }
 #define KERNEL_INT8_SCALES(dim) (KERNEL_SLOTS * (dim)) /* offset of the scales */
 
-/* The Walsh-Hadamard transform, in place, of groups of `size` (a power of two that divides n) of x[n]. Not normalized: two
- * transforms multiply by size, as do those of both factors of a product. The same bits at every level. */
+/* The Walsh-Hadamard transform, in place, of groups of `size` (a power of two that divides n) of x[n]. Not normalized:
+ * two transforms multiply by size, as do those of both factors of a product. The same bits at every level. */
 void kernel_hadamard(float *x, int64_t n, int64_t size);
 /* The size for heads of dim elements: the largest power of two that divides dim. */
 static inline int64_t kernel_hadamard_size(int64_t dim) { return dim & -dim; }
 
-/* The scale of dim elements: the least bf16 that is not below max |x| / 127; 0: all are 0. Its code of an element: round(x / scale). */
+/* The scale of dim elements: the least bf16 that is not below max |x| / 127; 0: all are 0. Its code of an element:
+   round(x / scale). */
 float kernel_int8_scale(const float *x, int64_t dim);
 int8_t kernel_int8_code(float x, float scale);
 /* The 64 scales of a head, at KERNEL_INT8_SCALES. */
@@ -156,12 +162,12 @@ void kernel_int8_scales(const void *scales, float out[KERNEL_SLOTS]);
 float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d);
 float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d);
 
-/* A query of dim floats -> int16; returns the scale: q ~ scale * out. The largest magnitude is min(32767, (2^31 - 1) / (127 dim)), so that a
- * score's sum fits 32 bits. */
+/* A query of dim floats -> int16; returns the scale: q ~ scale * out. The largest magnitude is min(32767, (2^31 - 1) /
+ * (127 dim)), so that a score's sum fits 32 bits. */
 typedef float (*kernel_query_int8_fn)(const float *q, int64_t dim, int16_t *out);
 /* out[q * out_stride + j] = (float)(sum over d of query[q][d] * code[d][j]) * scales[q] * scale[j]. */
-typedef void (*kernel_scores_int8_fn)(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales,
-                                      float *out, int64_t out_stride, const void *next);
+typedef void (*kernel_scores_int8_fn)(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q,
+                                      const float *scales, float *out, int64_t out_stride, const void *next);
 /* In place: x[i] = exp(x[i] - max), within 4e-6 of it. Returns the sum of round(x[i] * KERNEL_INT8_ONE). */
 #define KERNEL_INT8_ONE 0x1p26f
 typedef int64_t (*kernel_exp_int8_fn)(float *x, int64_t n, float max);
@@ -177,12 +183,15 @@ typedef struct kernel_heavy {
     int32_t index, weight;
 } kernel_heavy;
 
-/* out[i] = round(x[i] * scales[i] * factor); heavy ones are 0 there, and in heavy[] in ascending order. Returns their number. */
-typedef int64_t (*kernel_weights_int8_fn)(const float *x, const float *scales, int64_t n, float factor, int16_t *out, kernel_heavy *heavy);
+/* out[i] = round(x[i] * scales[i] * factor); heavy ones are 0 there, and in heavy[] in ascending order. Returns their
+   number. */
+typedef int64_t (*kernel_weights_int8_fn)(const float *x, const float *scales, int64_t n, float factor, int16_t *out,
+                                          kernel_heavy *heavy);
 
-/* acc[q * acc_stride + d] += sum over 64 slots of p[q * p_stride + j] * code[j][d]; p is 0 for slots that are not visible. */
-typedef void (*kernel_values_int8_fn)(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc,
-                                      int64_t acc_stride, const void *next);
+/* acc[q * acc_stride + d] += sum over 64 slots of p[q * p_stride + j] * code[j][d]; p is 0 for slots that are not
+   visible. */
+typedef void (*kernel_values_int8_fn)(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q,
+                                      int32_t *acc, int64_t acc_stride, const void *next);
 /* acc[d] += weight * code[slot][d]. */
 typedef void (*kernel_value_int8_fn)(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc);
 
@@ -214,7 +223,9 @@ typedef struct kernel_ranges {
 } kernel_ranges;
 typedef void (*kernel_ranges_fn)(const void *k, int bits, int64_t dim, kernel_ranges *out);
 /* The 64 scales of values. */
-static inline const void *kernel_bits_value_scales(const void *v, int bits, int64_t dim) { return (const uint8_t *)v + 8 * bits * dim; }
+static inline const void *kernel_bits_value_scales(const void *v, int bits, int64_t dim) {
+    return (const uint8_t *)v + 8 * bits * dim;
+}
 /* An element; and x, encoded with the ranges that are there. */
 float kernel_bits_key(const void *k, int bits, int64_t dim, int slot, int64_t d);
 float kernel_bits_value(const void *v, int bits, int64_t dim, int slot, int64_t d);
@@ -224,7 +235,8 @@ float kernel_bits_round_value(const void *v, int bits, int64_t dim, int slot, fl
 typedef void (*kernel_unpack_fn)(const void *head, int bits, int64_t dim, void *out);
 /* out[d] = round(ints[d] * scales[d] / 32768), where q ~ scale * ints (query_int8): a score is
  * scale * unit * sum(out[d] * code[d]) plus what it returns, sum(q[d] * least[d]). */
-typedef float (*kernel_fold_query_fn)(const float *q, const int16_t *ints, const kernel_ranges *ranges, int64_t dim, int16_t *out);
+typedef float (*kernel_fold_query_fn)(const float *q, const int16_t *ints, const kernel_ranges *ranges, int64_t dim,
+                                      int16_t *out);
 
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
@@ -273,7 +285,8 @@ typedef struct kernel_table {
      * cs[2*i] = cos, cs[2*i+1] = sin for pair i in [0, rot_dim/2).
      * neox false: pairs (2i, 2i+1); true: pairs (i, i + rot_dim/2). y may be x. */
     void (*rope)(const float *x, const float *cs, int64_t n_heads, int64_t dim, int64_t rot_dim, bool neox, float *y);
-    /* Stores one token's keys or values into a block: keys of one head: k[d][slot] = x[d]; values: v[slot][d] = x[d]. */
+    /* Stores one token's keys or values into a block: keys of one head: k[d][slot] = x[d]; values: v[slot][d] =
+       x[d]. */
     void (*store_key_f32)(const float *x, int64_t dim, void *k, int slot);
     void (*store_key_f16)(const float *x, int64_t dim, void *k, int slot);
     void (*store_value_f32)(const float *x, int64_t dim, void *v, int slot);

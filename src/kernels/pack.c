@@ -79,12 +79,14 @@ static void pack_elements(int64_t bytes, int side, const uint8_t *rows, int64_t 
     }
 }
 
-static void pack_blocks(const format_traits *f, int side, const uint8_t *rows, int64_t n_blocks, int64_t n, uint8_t *group) {
+static void pack_blocks(const format_traits *f, int side, const uint8_t *rows, int64_t n_blocks, int64_t n,
+                        uint8_t *group) {
     static const uint8_t zeros[256] = {0};
     BASE_DCHECK(f->block_bytes <= (int64_t)sizeof(zeros) && n > 0 && n <= side);
     for (int64_t b = 0; b < n_blocks; b++)
         for (int row = 0; row < side; row++)
-            pack_block(f, side, row, row < n ? rows + (row * n_blocks + b) * f->block_bytes : zeros, group + b * side * f->block_bytes);
+            pack_block(f, side, row, row < n ? rows + (row * n_blocks + b) * f->block_bytes : zeros,
+                       group + b * side * f->block_bytes);
 }
 
 void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_t n_out, void *packed) {

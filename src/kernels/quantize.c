@@ -65,7 +65,8 @@ static void range_of(const float *x, int n, float *low, float *high) {
     }
 }
 
-/* ---- blocks of 32 ------------------------------------------------------------------------------------------------- */
+/* ---- blocks of 32
+   ------------------------------------------------------------------------------------------------- */
 
 static void put_nibbles(const int *q, uint8_t *dst) {
     for (int i = 0; i < 16; i++) dst[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
@@ -350,7 +351,8 @@ static void quantize_iq4_xs(const float *x, uint8_t *block) {
     }
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows
+   --------------------------------------------------------------------------------------------------------- */
 
 static void quantize_blocks(kernel_type t, const float *src, uint8_t *dst, int64_t n) {
     static void (*const quantize[KERNEL_TYPE_END])(const float *, uint8_t *) = {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_memory.h: the memory that KV blocks are in. A backend owns it and computes in it; everything else names bytes by their address, and
- * reads and writes them through this table only. The memory may be another device's.
+/* block_memory.h: the memory that KV blocks are in. A backend owns it and computes in it; everything else names bytes
+ * by their address, and reads and writes them through this table only. The memory may be another device's.
  *
  *   engine, store, kv   kv_address of a block or a head  ->  read, write, copy_rows      copies on the host
  *   backend             kv_address of a head             ->  its own pointer             computes in place
  *
- * All operations are complete when they return, and see what earlier steps and operations wrote. Any thread may call them, also while a
- * step is computed, as long as nothing writes the same bytes.
+ * All operations are complete when they return, and see what earlier steps and operations wrote. Any thread may call
+ * them, also while a step is computed, as long as nothing writes the same bytes.
  */
 #ifndef KV_BLOCK_MEMORY_H
 #define KV_BLOCK_MEMORY_H
@@ -34,8 +34,8 @@ typedef struct kv_memory_ops {
     void (*write)(kv_memory *m, const void *from, size_t bytes, kv_address to);
     /* Copies n rows of row_bytes, whose beginnings are `stride` bytes apart in both. */
     void (*copy_rows)(kv_memory *m, kv_address from, kv_address to, size_t row_bytes, size_t stride, size_t n);
-    /* The bytes at an address, until the allocation is freed: for files, which are read and written in place. NULL, the function: the host
-     * cannot reach them. */
+    /* The bytes at an address, until the allocation is freed: for files, which are read and written in place. NULL, the
+     * function: the host cannot reach them. */
     void *(*host_pointer)(kv_memory *m, kv_address a);
 } kv_memory_ops;
 

@@ -40,9 +40,11 @@ struct kv_pool {
 #define MAX_STATE_BYTES (UINT32_C(1) << 30)
 
 static bool layer_is_valid(const kv_layer_shape *l) {
-    if (l->kind == KV_STATE) return l->state_bytes > 0 && l->state_bytes <= MAX_STATE_BYTES && l->n_heads == 0 && l->window == 0;
-    return l->n_heads > 0 && l->n_heads <= 65536 && l->key_dim > 0 && l->key_dim <= 65536 && l->value_dim > 0 && l->value_dim <= 65536 &&
-           l->window >= 0 && l->state_bytes == 0 && (l->kind == KV_PAIRS || (l->n_heads == 1 && l->value_dim <= l->key_dim));
+    if (l->kind == KV_STATE)
+        return l->state_bytes > 0 && l->state_bytes <= MAX_STATE_BYTES && l->n_heads == 0 && l->window == 0;
+    return l->n_heads > 0 && l->n_heads <= 65536 && l->key_dim > 0 && l->key_dim <= 65536 && l->value_dim > 0 &&
+           l->value_dim <= 65536 && l->window >= 0 && l->state_bytes == 0 &&
+           (l->kind == KV_PAIRS || (l->n_heads == 1 && l->value_dim <= l->key_dim));
 }
 
 static bool shape_is_valid(const kv_shape *s) {
@@ -55,14 +57,18 @@ static int check_layer(const kv_plan *plan, int32_t i, rp_error *err) {
     const kv_layer *l = &plan->layers[i];
     const char *format = kv_format_name(plan->shape.format);
     if (l->kind == KV_STATE || plan->places[i].packing.per_block > 0) return RP_OK;
-    if (l->kind == KV_LATENT) return base_fail(err, RP_ERR_UNSUPPORTED, "%s KV does not support layers with latent attention: choose f16", format);
+    if (l->kind == KV_LATENT)
+        return base_fail(err, RP_ERR_UNSUPPORTED, "%s KV does not support layers with latent attention: choose f16",
+                         format);
     if (!kv_layer_is_supported(l))
-        return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16", format,
-                         KV_INT_MAX_DIM, l->key_dim, l->value_dim);
-    return base_fail(err, RP_ERR_UNSUPPORTED,
-                     "layers in %s do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
-                     kv_format_name(l->format), format, l->n_heads, l->key_dim, l->value_dim);
+        return base_fail(
+            err, RP_ERR_UNSUPPORTED,
+            "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
+            format, KV_INT_MAX_DIM, l->key_dim, l->value_dim);
+    return base_fail(
+        err, RP_ERR_UNSUPPORTED,
+        "layers in %s do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
+        kv_format_name(l->format), format, l->n_heads, l->key_dim, l->value_dim);
 }
 
 /* Blocks of a column fit the numbers of a span's places. */
@@ -72,8 +78,8 @@ static int check_plan(const kv_plan *plan, rp_error *err) {
     int rc = RP_OK;
     for (int32_t i = 0; i < plan->shape.n_layers && !rc; i++) rc = check_layer(plan, i, err);
     if (!rc && plan->column_blocks > MAX_COLUMN_BLOCKS)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld", plan->column_blocks,
-                         (long long)MAX_COLUMN_BLOCKS);
+        return base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld",
+                         plan->column_blocks, (long long)MAX_COLUMN_BLOCKS);
     return rc;
 }
 
@@ -81,7 +87,8 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_
     *out = NULL;
     if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
     const size_t n_layers = (size_t)shape->n_layers, rows = RP_N_KV_FORMATS * n_layers;
-    const size_t bytes = sizeof(kv_pool) + (sizeof(kv_layer) + sizeof(kv_place)) * rows + sizeof(int32_t) * (n_layers + 1);
+    const size_t bytes =
+        sizeof(kv_pool) + (sizeof(kv_layer) + sizeof(kv_place)) * rows + sizeof(int32_t) * (n_layers + 1);
     kv_pool *p = base_calloc(1, bytes);
     if (!p) return base_fail_memory(err, bytes, "the KV block pool");
     p->shape = *shape;
@@ -92,7 +99,8 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_
     kv_place *places = (kv_place *)(layers + rows);
     int32_t *column = (int32_t *)(places + rows);
     for (size_t f = 0; f < RP_N_KV_FORMATS; f++)
-        kv_plan_init(&p->plans[f], shape, (rp_kv_format)f, layers + f * n_layers, places + f * n_layers, f == (size_t)shape->format ? column : NULL);
+        kv_plan_init(&p->plans[f], shape, (rp_kv_format)f, layers + f * n_layers, places + f * n_layers,
+                     f == (size_t)shape->format ? column : NULL);
     const int rc = check_plan(&p->plans[shape->format], err);
     if (rc) {
         base_free(p);
@@ -141,7 +149,8 @@ static bool add_slab(kv_pool *p) {
     n = BASE_MIN(n, left);
     if (n == 0) return false;
     if (base_grow((void **)&p->slabs, &p->cap_slabs, p->n_slabs + 1, MAX_SLABS, sizeof(*p->slabs))) return false;
-    if (base_grow((void **)&p->free_blocks, &p->cap_free, p->n_blocks + n, SIZE_MAX / sizeof(*p->free_blocks), sizeof(*p->free_blocks)))
+    if (base_grow((void **)&p->free_blocks, &p->cap_free, p->n_blocks + n, SIZE_MAX / sizeof(*p->free_blocks),
+                  sizeof(*p->free_blocks)))
         return false;
     const kv_address slab = p->memory->ops->alloc(p->memory, (size_t)n * p->block_bytes);
     if (kv_address_is_none(slab)) return false;

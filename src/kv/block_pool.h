@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_pool.h: memory for the KV cache, in blocks of 64 token slots of one layer (kv_layer.h), under a hard byte budget.
+/* block_pool.h: memory for the KV cache, in blocks of 64 token slots of one layer (kv_layer.h), under a hard byte
+ * budget.
  *
  * All blocks of a pool have one size, that of a layer's block in the pool's format; KV of other formats is packed into
  * them (kv_plan.h).
@@ -26,8 +27,8 @@ typedef struct kv_pool kv_pool;
 /* Tries to free at least one block by evicting an unreferenced span. Returns false if no such span is left. */
 typedef bool (*kv_reclaim_fn)(void *user);
 
-/* memory: borrowed; NULL: of the host. The shape's layers are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its format, or a
- * layer that does not fit into its blocks), RP_ERR_MEMORY. */
+/* memory: borrowed; NULL: of the host. The shape's layers are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its
+ * format, or a layer that does not fit into its blocks), RP_ERR_MEMORY. */
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err);
 void kv_pool_set_budget(kv_pool *p, uint64_t budget_bytes); /* before the first block is taken */
 void kv_pool_free(kv_pool *p);                              /* every block must have been freed */

@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-void kv_context_init(kv_context *c, kv_pool *pool) { *c = (kv_context){.pool = pool, .format = kv_pool_shape(pool)->format}; }
+void kv_context_init(kv_context *c, kv_pool *pool) {
+    *c = (kv_context){.pool = pool, .format = kv_pool_shape(pool)->format};
+}
 
 void kv_context_drop(kv_context *c, size_t n) {
     BASE_ASSERT(n <= c->n_views);
@@ -74,7 +76,8 @@ static bool kv_context_continues(const kv_context *c, int32_t pos) {
     if (!c->open) return false;
     BASE_ASSERT(c->n_views > 0);
     const kv_span *s = c->views[c->n_views - 1].span;
-    return kv_span_tokens(s) < KV_SPAN_TOKENS && (kv_span_is_scattered(s) ? pos >= kv_span_end(s) : pos == kv_span_end(s));
+    return kv_span_tokens(s) < KV_SPAN_TOKENS &&
+           (kv_span_is_scattered(s) ? pos >= kv_span_end(s) : pos == kv_span_end(s));
 }
 
 static int open_span(kv_context *c, int32_t pos, rp_error *err) {
@@ -82,7 +85,8 @@ static int open_span(kv_context *c, int32_t pos, rp_error *err) {
     int rc = next_view(c, &v, err);
     if (rc) return rc;
     *v = (kv_view){0};
-    rc = c->scatters ? kv_span_new_scattered(&v->span, c->pool, c->format, pos, err) : kv_span_new_in(&v->span, c->pool, c->format, pos, err);
+    rc = c->scatters ? kv_span_new_scattered(&v->span, c->pool, c->format, pos, err)
+                     : kv_span_new_in(&v->span, c->pool, c->format, pos, err);
     if (rc) return rc;
     c->n_views++;
     c->open = true;

@@ -35,7 +35,8 @@ typedef struct kv_context {
 void kv_context_init(kv_context *c, kv_pool *pool);
 void kv_context_clear(kv_context *c); /* releases all references and memory */
 
-/* Adds a view of a sealed span (takes a reference). mask NULL: all its tokens, as always of a reduced one. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Adds a view of a sealed span (takes a reference). mask NULL: all its tokens, as always of a reduced one.
+   RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *mask, rp_error *err);
 
 /* Appends a slot for a token at position pos; its KV must be stored into *slot of *span (borrowed). RP_ERR_BUDGET (the
@@ -66,7 +67,8 @@ void kv_context_wait(const kv_context *c, int32_t n);
 /* Returns true if a span failed to load. */
 bool kv_context_has_failed(const kv_context *c);
 
-/* Number of selected slots of all views, of reduced ones in the head that has most: an upper bound of the slots that a token sees. */
+/* Number of selected slots of all views, of reduced ones in the head that has most: an upper bound of the slots that a
+   token sees. */
 int64_t kv_context_slots(const kv_context *c);
 /* Bytes of the spans of all views, shared ones included. */
 uint64_t kv_context_bytes(const kv_context *c);

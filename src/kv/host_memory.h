@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host_memory.h: KV blocks in the memory of the process. For its owners, the backends that compute on the CPU, and for tests; tools/check-includes
- * keeps it from everyone else.
+/* host_memory.h: KV blocks in the memory of the process. For its owners, the backends that compute on the CPU, and for
+ * tests; tools/check-includes keeps it from everyone else.
  */
 #ifndef KV_HOST_MEMORY_H
 #define KV_HOST_MEMORY_H

@@ -25,7 +25,9 @@ static const struct {
 kv_element kv_format_keys(rp_kv_format f) { return formats[f].keys; }
 kv_element kv_format_values(rp_kv_format f) { return formats[f].values; }
 /* Keys of int8 without the Hadamard transform had the number alone. */
-uint64_t kv_format_identity(rp_kv_format f) { return (uint64_t)formats[f].number | (kv_format_keys(f) == KV_ELEMENT_INT8 ? 0x100 : 0); }
+uint64_t kv_format_identity(rp_kv_format f) {
+    return (uint64_t)formats[f].number | (kv_format_keys(f) == KV_ELEMENT_INT8 ? 0x100 : 0);
+}
 
 const char *kv_format_name(rp_kv_format f) {
     BASE_ASSERT((unsigned)f < RP_N_KV_FORMATS);

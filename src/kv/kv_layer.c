@@ -13,14 +13,16 @@
 /* Of one head's keys or values. */
 static size_t side_bytes(kv_element e, bool is_key, int32_t dim) {
     if (e == KV_ELEMENT_INT8) return (size_t)kernel_int8_bytes(dim);
-    if (kv_element_is_encoded(e)) return (size_t)(is_key ? kernel_bits_key_bytes : kernel_bits_value_bytes)(kv_element_bits(e), dim);
+    if (kv_element_is_encoded(e))
+        return (size_t)(is_key ? kernel_bits_key_bytes : kernel_bits_value_bytes)(kv_element_bits(e), dim);
     return (size_t)KV_BLOCK_SLOTS * (size_t)dim * (size_t)kv_element_bits(e) / 8;
 }
 
 kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format) {
     kv_layer l = {.kind = shape->kind, .format = format, .window = shape->window};
     if (shape->kind == KV_STATE) return l;
-    BASE_ASSERT(shape->kind == KV_PAIRS || (shape->n_heads == 1 && shape->value_dim <= shape->key_dim)); /* values are a view of keys */
+    BASE_ASSERT(shape->kind == KV_PAIRS ||
+                (shape->n_heads == 1 && shape->value_dim <= shape->key_dim)); /* values are a view of keys */
     l.n_heads = shape->n_heads;
     l.key_dim = shape->key_dim;
     l.value_dim = shape->value_dim;
@@ -46,7 +48,8 @@ bool kv_layer_is_supported(const kv_layer *l) {
 
 /* ---- slots of a block ---- */
 
-/* One head's keys or values as rows of 64 slots of `unit` bytes; the codes of int8 values, of pairs of slots, are apart. */
+/* One head's keys or values as rows of 64 slots of `unit` bytes; the codes of int8 values, of pairs of slots, are
+   apart. */
 typedef struct slot_rows {
     size_t n_rows, unit, first; /* first: offset of the rows in the head */
     int32_t paired_dim;         /* > 0: int8 values */
@@ -57,7 +60,8 @@ static slot_rows rows_of(const kv_layer *l, bool is_key) {
     const kv_element e = kv_format_side(l->format, is_key);
     const size_t element = (size_t)kv_element_bits(e) / 8;
     if (!is_key && l->value_bytes == 0) return (slot_rows){0, 0, 0, 0}; /* LATENT */
-    if (kv_element_is_encoded(e)) return (slot_rows){0, 0, 0, 0};       /* bits of unused slots are 0 (kernel_encode_keys) */
+    if (kv_element_is_encoded(e)) return (slot_rows){0, 0, 0, 0};       /* bits of unused slots are 0
+                                                                           (kernel_encode_keys) */
     if (e == KV_ELEMENT_INT8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
     if (e == KV_ELEMENT_INT8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
     return is_key ? (slot_rows){(size_t)dim, element, 0, 0} : (slot_rows){1, element * (size_t)dim, 0, 0};
@@ -78,14 +82,17 @@ static bool same_rows(const slot_rows *r, const uint8_t *a, int slot_a, const ui
         if (memcmp(a + row + r->unit * (size_t)slot_a, b + row + r->unit * (size_t)slot_b, r->unit) != 0) return false;
     }
     for (int32_t d = 0; d < r->paired_dim; d++)
-        if (a[(slot_a / 2 * r->paired_dim + d) * 2 + slot_a % 2] != b[(slot_b / 2 * r->paired_dim + d) * 2 + slot_b % 2]) return false;
+        if (a[(slot_a / 2 * r->paired_dim + d) * 2 + slot_a % 2] !=
+            b[(slot_b / 2 * r->paired_dim + d) * 2 + slot_b % 2])
+            return false;
     return true;
 }
 
 /* Of a slot in the codes of int8 values. */
 static size_t paired_at(const slot_rows *r, int slot) { return (size_t)(slot / 2 * r->paired_dim * 2 + slot % 2); }
 
-void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to) {
+void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to,
+                  int slot_to) {
     const slot_rows r = rows_of(l, is_key);
     BASE_ASSERT(!kv_element_is_encoded(kv_format_side(l->format, is_key)));
     BASE_DCHECK(slot_from >= 0 && slot_from < KV_BLOCK_SLOTS && slot_to >= 0 && slot_to < KV_BLOCK_SLOTS);
@@ -93,7 +100,8 @@ void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from,
     const kv_address row_to = kv_address_plus(to, r.first + r.unit * (size_t)slot_to);
     m->ops->copy_rows(m, row_from, row_to, r.unit, r.unit * KV_BLOCK_SLOTS, r.n_rows);
     if (r.paired_dim == 0) return;
-    m->ops->copy_rows(m, kv_address_plus(from, paired_at(&r, slot_from)), kv_address_plus(to, paired_at(&r, slot_to)), 1, 2, (size_t)r.paired_dim);
+    m->ops->copy_rows(m, kv_address_plus(from, paired_at(&r, slot_from)), kv_address_plus(to, paired_at(&r, slot_to)),
+                      1, 2, (size_t)r.paired_dim);
 }
 
 void kv_block_clear_slots(const kv_layer *l, void *block, int from) {
@@ -133,24 +141,28 @@ static int used_rows_of(const kv_layer *l, bool is_key, int n, used_rows out[MAX
     if (!is_key && l->value_bytes == 0) return 0; /* LATENT */
     const int bits = kv_element_bits(e);
     const size_t element = (size_t)bits / 8;
-    const used_rows scales = {1, 2 * KV_BLOCK_SLOTS, 2 * used}, zero_points = {1, KV_BLOCK_SLOTS, used}, ranges = {1, 4 * dim, 4 * dim};
+    const used_rows scales = {1, 2 * KV_BLOCK_SLOTS, 2 * used}, zero_points = {1, KV_BLOCK_SLOTS, used},
+                    ranges = {1, 4 * dim, 4 * dim};
     if (!kv_element_is_int(e)) {
         out[0] = is_key ? (used_rows){dim, KV_BLOCK_SLOTS * element, used * element}
                         : (used_rows){1, KV_BLOCK_SLOTS * dim * element, used * dim * element};
         return 1;
     }
     if (bits == 8) {
-        out[0] = is_key ? (used_rows){dim / 2, 2 * KV_BLOCK_SLOTS, 2 * used} : (used_rows){1, KV_BLOCK_SLOTS * dim, pairs * 2 * dim};
+        out[0] = is_key ? (used_rows){dim / 2, 2 * KV_BLOCK_SLOTS, 2 * used}
+                        : (used_rows){1, KV_BLOCK_SLOTS * dim, pairs * 2 * dim};
         out[1] = scales;
         return 2;
     }
     if (is_key) {
-        const size_t row = bits == 4 ? KV_BLOCK_SLOTS : KV_BLOCK_SLOTS / 2; /* 2 bits: a byte holds slots j and j + 32 */
+        const size_t row =
+            bits == 4 ? KV_BLOCK_SLOTS : KV_BLOCK_SLOTS / 2; /* 2 bits: a byte holds slots j and j + 32 */
         out[0] = (used_rows){dim / 2, row, BASE_MIN(used, row)};
         out[1] = ranges;
         return 2;
     }
-    const size_t rows = bits == 4 ? KV_BLOCK_SLOTS / 2 : KV_BLOCK_SLOTS / 4; /* 2 bits: slots 2 i, 2 i + 1, and 32 after them */
+    const size_t rows =
+        bits == 4 ? KV_BLOCK_SLOTS / 2 : KV_BLOCK_SLOTS / 4; /* 2 bits: slots 2 i, 2 i + 1, and 32 after them */
     out[0] = (used_rows){1, rows * dim, BASE_MIN(pairs, rows) * dim};
     out[1] = scales;
     out[2] = zero_points;
@@ -178,7 +190,8 @@ size_t kv_block_pack(const kv_layer *l, void *block, int n) {
         const int n_parts = used_rows_of(l, is_key, n, rows);
         for (int32_t i = 0; i < l->n_heads * n_parts; i++) {
             const used_rows *r = &rows[i % n_parts];
-            for (size_t row = 0; row < r->n_rows; row++, from += r->row_bytes, to += r->used_bytes) memmove(to, from, r->used_bytes);
+            for (size_t row = 0; row < r->n_rows; row++, from += r->row_bytes, to += r->used_bytes)
+                memmove(to, from, r->used_bytes);
         }
     }
     BASE_DCHECK(to == (uint8_t *)block + kv_block_used_bytes(l, n));

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_layer.h: one layer of the KV cache, as a row of numbers, and the order of bytes in its blocks of 64 token slots. Functions on a
- * `void *block` work on copies of blocks on the host.
+/* kv_layer.h: one layer of the KV cache, as a row of numbers, and the order of bytes in its blocks of 64 token slots.
+ * Functions on a `void *block` work on copies of blocks on the host.
  *
  * Layers are of three kinds:
  *
  *   PAIRS    keys and values of each token, by KV head
- *   LATENT   one vector a token for all heads (multi-head latent attention): its keys; the values are the keys' first dimensions
- *   STATE    a fixed number of bytes after any token, none of a token alone (recurrent layers): it has no blocks of token slots
+ *   LATENT   one vector a token for all heads (multi-head latent attention): its keys; the values are the keys' first
+ *         dimensions
+ *   STATE    a fixed number of bytes after any token, none of a token alone (recurrent layers): it has no blocks of
+ *         token slots
  *
- * One block of PAIRS, element type by the format (docs/format.md has the same order on disk); one of LATENT has the keys only:
+ * One block of PAIRS, element type by the format (docs/format.md has the same order on disk); one of LATENT has the
+ * keys only:
  *
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]
@@ -59,7 +62,8 @@ typedef struct kv_layer {
 kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format);
 /* One head: its blocks are cells. */
 kv_layer kv_layer_cell(const kv_layer *l);
-/* Does the format support the dimensions? Integers: an even number of dimensions, at most KV_INT_MAX_DIM, and keys that are no values. */
+/* Does the format support the dimensions? Integers: an even number of dimensions, at most KV_INT_MAX_DIM, and keys that
+   are no values. */
 bool kv_layer_is_supported(const kv_layer *l);
 #define KV_INT_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
 
@@ -71,8 +75,8 @@ static inline size_t kv_block_values_at(const kv_layer *l, int32_t kv_head) {
 
 /* Sets slots [from, 64), which are not used, to zero bytes. */
 void kv_block_clear_slots(const kv_layer *l, void *block, int from);
-/* Bytes of a block's first n slots (1 to 64) without the others: as in the block, but rows of slots end after slot n - 1;
- * a byte that holds two slots or more stays as long as one of them is used. */
+/* Bytes of a block's first n slots (1 to 64) without the others: as in the block, but rows of slots end after slot n -
+ * 1; a byte that holds two slots or more stays as long as one of them is used. */
 size_t kv_block_used_bytes(const kv_layer *l, int n);
 /* Moves those bytes, in place, to the beginning of the block; returns their number. And back: all other bytes are zeros
  * then. Slots that are not used must be zeros (kv_block_clear_slots). */
@@ -81,7 +85,9 @@ void kv_block_unpack(const kv_layer *l, void *block, int n);
 /* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
 bool kv_block_same_slot(const kv_layer *l, const void *a, int slot_a, const void *b, int slot_b);
 
-/* Copies a slot of a head's keys or values to a slot of another, byte by byte, within a memory. Not of encoded elements. */
-void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to);
+/* Copies a slot of a head's keys or values to a slot of another, byte by byte, within a memory. Not of encoded
+   elements. */
+void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to,
+                  int slot_to);
 
 #endif

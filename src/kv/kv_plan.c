@@ -84,15 +84,17 @@ static kv_place place_of(const kv_shape *pool, size_t block_bytes, rp_kv_format 
     kv_place p = {.packing = packing_of(&l, block_bytes)};
     if (l.kind == KV_STATE) return p;
     p.is_whole = format == pool->format && l.format == format && l.block_bytes == block_bytes;
-    p.is_apart =
-        !p.is_whole && (format == pool->format || l.format != format || l.key_bytes != common.key_bytes || l.value_bytes != common.value_bytes);
+    p.is_apart = !p.is_whole && (format == pool->format || l.format != format || l.key_bytes != common.key_bytes ||
+                                 l.value_bytes != common.value_bytes);
     if (p.is_whole) p.n_blocks = 1;
     else if (p.is_apart && p.packing.per_block > 0) p.n_blocks = kv_packing_blocks(&p.packing, l.n_heads);
     return p;
 }
 
 /* Does it take the layer's cells? */
-static bool takes(const kv_place *p, const kv_layer_shape *layer) { return layer->kind == KV_STATE || p->packing.per_block > 0; }
+static bool takes(const kv_place *p, const kv_layer_shape *layer) {
+    return layer->kind == KV_STATE || p->packing.per_block > 0;
+}
 
 /* Blocks of a column in the pool's format; 0: a layer does not fit. */
 static int64_t column_blocks(const kv_shape *pool, size_t block_bytes) {
@@ -139,7 +141,8 @@ int64_t kv_plan_blocks(const kv_plan *p, const uint8_t *kept) {
     return n + (n_cells > 0 ? kv_packing_blocks(&p->packing, n_cells) : 0);
 }
 
-void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, kv_place *places, int32_t *column) {
+void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, kv_place *places,
+                  int32_t *column) {
     const size_t block_bytes = kv_shape_block_bytes(pool);
     BASE_ASSERT((format == pool->format) == (column != NULL));
     *p = (kv_plan){

@@ -5,9 +5,10 @@
  *
  *   column    [layer 0][layer 1][layer 2][layer 2]...      a block a layer, several of a layer with a larger block
  *
- * The cells of another format are packed: a block of the pool takes as many as fit (span.h). In both, a layer may be *apart*: its cells
- * have blocks of the pool of their own, as many as they need. Apart are layers that stay in f16 (kv_layer_shape.in_f16: two blocks, as a
- * rule, where the pool's format is int8), and layers whose cells have another size than those of the others.
+ * The cells of another format are packed: a block of the pool takes as many as fit (span.h). In both, a layer may be
+ * *apart*: its cells have blocks of the pool of their own, as many as they need. Apart are layers that stay in f16
+ * (kv_layer_shape.in_f16: two blocks, as a rule, where the pool's format is int8), and layers whose cells have another
+ * size than those of the others.
  *
  * Layers of the kind STATE take no blocks in columns.
  */
@@ -61,8 +62,8 @@ bool kv_shape_mixes(const kv_shape *s);
 size_t kv_shape_block_bytes(const kv_shape *s);
 size_t kv_shape_most_block_bytes(const kv_shape *s); /* of the layer with the largest block */
 
-/* How cells are packed into blocks of a pool. Keys and values of a cell are two parts where a whole cell does not fit (f16 in a pool of
- * int8 with one KV head), or fewer cells would (f16, an odd number of heads). */
+/* How cells are packed into blocks of a pool. Keys and values of a cell are two parts where a whole cell does not fit
+ * (f16 in a pool of int8 with one KV head), or fewer cells would (f16, an odd number of heads). */
 typedef struct kv_packing {
     int32_t per_block; /* parts in a block; 0: none fits, or the layer has no such format */
     int32_t per_cell;  /* parts of a cell: 1 or 2 */
@@ -71,7 +72,9 @@ typedef struct kv_packing {
 /* Of the layers that are not apart, in any format. s: of the pool. */
 kv_packing kv_shape_packing(const kv_shape *s, rp_kv_format format);
 /* Blocks that n cells take. */
-static inline int32_t kv_packing_blocks(const kv_packing *p, int64_t n) { return (int32_t)((n * p->per_cell + p->per_block - 1) / p->per_block); }
+static inline int32_t kv_packing_blocks(const kv_packing *p, int64_t n) {
+    return (int32_t)((n * p->per_cell + p->per_block - 1) / p->per_block);
+}
 
 /* A layer of spans of one format in a pool. */
 typedef struct kv_place {
@@ -86,17 +89,20 @@ typedef struct kv_plan {
     kv_shape shape;         /* in the format */
     const kv_layer *layers; /* [n_layers] */
     const kv_place *places; /* [n_layers] */
-    const int32_t *column;  /* [n_layers + 1]: where the blocks of each layer begin in a column; only of the pool's format */
+    const int32_t *column;  /* [n_layers + 1]: where the blocks of each layer begin in a column; only of the
+                                        pool's
+                              format */
     int32_t column_blocks;  /* of the pool that 64 tokens take in all layers; -1: the pool does not take the format */
     kv_packing packing;     /* of layers that are not apart; of the pool's format: of whole layers, in reduced spans */
     bool has_windows;
 } kv_plan;
 
-/* layers, places: [n_layers]; column: [n_layers + 1], or NULL: a format that is not the pool's. Filled in; the plan borrows them, and the
- * layers of the pool's shape. */
-void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, kv_place *places, int32_t *column);
-/* Blocks of the pool that are taken by the blocks of 64 slots that a span has, kept: [n_layers], bit b: block b of the layer; NULL: one of
- * each. -1: the pool does not take the format. */
+/* layers, places: [n_layers]; column: [n_layers + 1], or NULL: a format that is not the pool's. Filled in; the plan
+ * borrows them, and the layers of the pool's shape. */
+void kv_plan_init(kv_plan *p, const kv_shape *pool, rp_kv_format format, kv_layer *layers, kv_place *places,
+                  int32_t *column);
+/* Blocks of the pool that are taken by the blocks of 64 slots that a span has, kept: [n_layers], bit b: block b of the
+ * layer; NULL: one of each. -1: the pool does not take the format. */
 int64_t kv_plan_blocks(const kv_plan *p, const uint8_t *kept);
 
 #endif

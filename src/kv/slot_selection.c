@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slot_selection.c: see slot_selection.h. The n-th highest score is found by radix: four histograms of 256 bytes' values, of the
- * scores as integers in the same order. */
+/* slot_selection.c: see slot_selection.h. The n-th highest score is found by radix: four histograms of 256 bytes'
+ * values, of the scores as integers in the same order. */
 #include "kv/slot_selection.h"
 
 #include <math.h>
@@ -12,12 +12,16 @@
 #include "base/memory.h"
 
 int kv_selection_new(kv_selection **out, int32_t n_layers, int32_t n_kv_heads, int32_t n_slots, rp_error *err) {
-    const size_t words = (size_t)(n_slots + 63) / 64, bytes = sizeof(uint64_t) * (size_t)n_layers * (size_t)n_kv_heads * words;
+    const size_t words = (size_t)(n_slots + 63) / 64,
+                 bytes = sizeof(uint64_t) * (size_t)n_layers * (size_t)n_kv_heads * words;
     *out = NULL;
     if (n_slots > KV_SELECTION_MAX_SLOTS)
-        return base_fail(err, RP_ERR_LIMIT, "a selection of %d slots: the limit is %d", n_slots, KV_SELECTION_MAX_SLOTS);
+        return base_fail(err, RP_ERR_LIMIT, "a selection of %d slots: the limit is %d", n_slots,
+                         KV_SELECTION_MAX_SLOTS);
     kv_selection *s = base_calloc(1, sizeof(*s));
-    if (s) *s = (kv_selection){.n_layers = n_layers, .n_kv_heads = n_kv_heads, .n_slots = n_slots, .bits = base_calloc(1, bytes)};
+    if (s)
+        *s = (kv_selection){
+            .n_layers = n_layers, .n_kv_heads = n_kv_heads, .n_slots = n_slots, .bits = base_calloc(1, bytes)};
     if (!s || !s->bits) {
         base_free(s);
         return base_fail_memory(err, bytes, "a selection of slots");

@@ -2,7 +2,8 @@
 /* slot_selection.h: which slots of a run of tokens each head of each layer keeps.
  *
  *   slots of the run      0  1  2  3  4  5  6  7  8 ...
- *   layer 0, KV head 0    x     x     x           x          every (layer, KV head) has slots of its own, and any number
+ *   layer 0, KV head 0    x     x     x           x          every (layer, KV head) has slots of its own, and any
+ *         number
  *   layer 0, KV head 1       x                               of them, also none
  *   ...
  *
@@ -48,12 +49,12 @@ static inline bool kv_selection_has(const kv_selection *s, int32_t layer, int32_
 int32_t kv_selection_count(const kv_selection *s, int32_t layer, int32_t kv_head);
 int32_t kv_selection_most(const kv_selection *s);
 
-/* Selects the highest scores, instead of what was selected before. scores: [n_layers][n_kv_heads][n_slots]; -INFINITY: the
- * slot is not there, or must not be kept. permille: share of the others that is kept, rounded up; 0 to 1000. A NaN is lower than every
- * number. */
+/* Selects the highest scores, instead of what was selected before. scores: [n_layers][n_kv_heads][n_slots]; -INFINITY:
+ * the slot is not there, or must not be kept. permille: share of the others that is kept, rounded up; 0 to 1000. A NaN
+ * is lower than every number. */
 void kv_selection_highest(kv_selection *s, const float *scores, kv_selection_budget budget, int32_t permille);
-/* Adds the n highest scores of the heads [first, end), counted over all layers, or all that are there. None of these heads has
- * a slot yet. */
+/* Adds the n highest scores of the heads [first, end), counted over all layers, or all that are there. None of these
+ * heads has a slot yet. */
 void kv_selection_add_highest(kv_selection *s, const float *scores, int64_t first, int64_t end, int64_t n);
 
 #endif

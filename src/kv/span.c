@@ -15,9 +15,12 @@ int32_t kv_column_blocks(const kv_pool *pool, rp_kv_format format) {
 
 /* ---- life ---- */
 
-int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) { return span_new_plain(out, pool, first_pos, false, err); }
+int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
+    return span_new_plain(out, pool, first_pos, false, err);
+}
 
-static int new_of_format(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+static int new_of_format(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered,
+                         rp_error *err) {
     if (format == kv_pool_shape(pool)->format) return span_new_plain(out, pool, first_pos, scattered, err);
     return span_new_packed(out, pool, format, first_pos, scattered, err);
 }
@@ -91,8 +94,11 @@ static bool has_states(const kv_shape *shape) {
 
 /* Only layers with a window may lack blocks, unless the span is reduced. */
 bool kv_form_is_possible(const kv_span_form *f, const kv_shape *shape) {
-    if (f->is_states) return !f->slots && f->n_tokens == 0 && f->first_pos > 0 && has_states(shape) && f->format == shape->format;
-    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return false;
+    if (f->is_states)
+        return !f->slots && f->n_tokens == 0 && f->first_pos > 0 && has_states(shape) && f->format == shape->format;
+    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 ||
+        f->first_pos > INT32_MAX - KV_SPAN_TOKENS)
+        return false;
     if (f->slots) return span_reduced_is_possible(f, shape);
     for (int32_t i = 0; i < shape->n_layers; i++) {
         const kv_layer_shape *l = &shape->layers[i];
@@ -106,7 +112,9 @@ static size_t slots_bytes(const kv_span_form *f, int32_t n_layers) {
     return f->slots ? sizeof(*f->slots) * (size_t)n_layers * (size_t)f->n_kv_heads : 0;
 }
 
-size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers) { return slots_bytes(form, n_layers) + (size_t)n_layers; }
+size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers) {
+    return slots_bytes(form, n_layers) + (size_t)n_layers;
+}
 
 kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arrays) {
     kv_span_form copy = *form;
@@ -140,9 +148,11 @@ kv_span_form kv_span_describe(const kv_span *s, void *arrays) {
 }
 
 bool kv_span_has_form(const kv_span *s, const kv_span_form *form) {
-    bool same = form->format == s->plan->shape.format && form->first_pos == s->first_pos && form->n_tokens == s->n_tokens &&
-                form->readable_from == s->readable_from && !form->slots == !s->first_slots && form->is_states == kv_span_is_states(s);
-    if (same && form->slots) same = form->n_kv_heads == span_heads(s) && form->end == s->end && form->n_parts == s->n_parts;
+    bool same = form->format == s->plan->shape.format && form->first_pos == s->first_pos &&
+                form->n_tokens == s->n_tokens && form->readable_from == s->readable_from &&
+                !form->slots == !s->first_slots && form->is_states == kv_span_is_states(s);
+    if (same && form->slots)
+        same = form->n_kv_heads == span_heads(s) && form->end == s->end && form->n_parts == s->n_parts;
     for (int32_t i = 0; same && i < s->n_layers; i++) {
         same = form->kept[i] == (kv_span_kept(s, i) & span_all_blocks(s->n_tokens));
         for (int32_t h = 0; same && form->slots && h < form->n_kv_heads; h++)
@@ -155,7 +165,8 @@ int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
     int64_t first_apart;
     if (!kv_pool_takes(pool, form->format)) return 0;
     if (form->is_states) return kv_states_blocks(pool);
-    return form->slots ? span_reduced_blocks(pool, form, &first_apart) : kv_plan_blocks(kv_pool_plan(pool, form->format), form->kept);
+    return form->slots ? span_reduced_blocks(pool, form, &first_apart)
+                       : kv_plan_blocks(kv_pool_plan(pool, form->format), form->kept);
 }
 
 int span_new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_error *err) {
@@ -176,7 +187,8 @@ int span_new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_
 }
 
 int kv_span_new_states(kv_span **out, kv_pool *pool, int32_t pos, rp_error *err) {
-    const kv_span_form form = {.format = kv_pool_shape(pool)->format, .first_pos = pos, .readable_from = INT32_MIN, .is_states = true};
+    const kv_span_form form = {
+        .format = kv_pool_shape(pool)->format, .first_pos = pos, .readable_from = INT32_MIN, .is_states = true};
     return span_new_of_form(out, pool, &form, err);
 }
 
@@ -190,7 +202,8 @@ int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp
     const int rc = span_new_of_form(out, from->pool, &form, err);
     base_free(arrays);
     if (!rc && from->first_slots)
-        memcpy((*out)->head_positions, from->head_positions, sizeof(int32_t) * (size_t)from->first_slots[from->n_layers * span_heads(from)]);
+        memcpy((*out)->head_positions, from->head_positions,
+               sizeof(int32_t) * (size_t)from->first_slots[from->n_layers * span_heads(from)]);
     return rc;
 }
 
@@ -200,7 +213,8 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
     *out = NULL;
     if (!kv_form_is_possible(form, kv_pool_shape(pool)))
         return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
-    if (!kv_pool_takes(pool, form->format)) return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
+    if (!kv_pool_takes(pool, form->format))
+        return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
     int rc = span_new_of_form(out, pool, form, err);
     kv_span *s = *out;
     if (!s) return rc;
@@ -247,7 +261,9 @@ bool kv_span_is_scattered(const kv_span *s) { return s->positions != NULL; }
 bool kv_span_is_reduced(const kv_span *s) { return s->first_slots != NULL; }
 
 int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head) { return span_slots_of(s, layer, kv_head); }
-const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head) { return span_positions_of(s, layer, kv_head); }
+const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head) {
+    return span_positions_of(s, layer, kv_head);
+}
 
 int32_t kv_span_slot_position(const kv_span *s, int32_t slot) {
     BASE_DCHECK(!s->first_slots);
@@ -314,7 +330,8 @@ void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to)
         m->ops->read(m, span_whole_block(s, layer, block), l->block_bytes, to);
         return;
     }
-    for (int32_t h = 0; h < l->n_heads; h++) get_head(s, layer, block, h, bytes + kv_block_keys_at(l, h), bytes + kv_block_values_at(l, h));
+    for (int32_t h = 0; h < l->n_heads; h++)
+        get_head(s, layer, block, h, bytes + kv_block_keys_at(l, h), bytes + kv_block_values_at(l, h));
 }
 
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
@@ -326,7 +343,8 @@ void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *fro
         m->ops->write(m, from, l->block_bytes, span_whole_block(s, layer, block));
         return;
     }
-    for (int32_t h = 0; h < l->n_heads; h++) put_head(s, layer, block, h, bytes + kv_block_keys_at(l, h), bytes + kv_block_values_at(l, h));
+    for (int32_t h = 0; h < l->n_heads; h++)
+        put_head(s, layer, block, h, bytes + kv_block_keys_at(l, h), bytes + kv_block_values_at(l, h));
 }
 
 bool kv_span_is_in_place(const kv_span *s, int32_t layer) {

@@ -7,23 +7,23 @@
  *     ...
  *
  * The blocks of a span in the pool's format are blocks of the pool. A span of another format is packed: each block of
- * the span is one cell (kv_layer.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer. A span that grows
- * begins each column of 64 tokens with a new block of the pool:
+ * the span is one cell (kv_layer.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer.
+ * A span that grows begins each column of 64 tokens with a new block of the pool:
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
  *
- * The blocks of a layer that is apart (kv_plan.h) take several blocks of the pool, which no other layer shares: they are freed with the
- * layer's window.
+ * The blocks of a layer that is apart (kv_plan.h) take several blocks of the pool, which no other layer shares: they
+ * are freed with the layer's window.
  *
  * A span of an encoded format is encoded from a complete one (kv_span_new_like, backend.h).
  *
  * A scattered span stores the position of each slot: recomputed tokens between views share its blocks instead of taking
  * a block each.
  *
- * A reduced span has some slots of a run of tokens, other ones in each head of each layer (slot_selection.h). Slot j of a head
- * is the j-th that the head keeps, with its position in the run; a head has up to 256 of them, and a run as many reduced
- * spans as its largest head needs. Blocks are compact: a head has one cell for each 64 slots that it keeps, and cells fill
- * blocks of the pool as those of packed spans do, head by head:
+ * A reduced span has some slots of a run of tokens, other ones in each head of each layer (slot_selection.h). Slot j of
+ * a head is the j-th that the head keeps, with its position in the run; a head has up to 256 of them, and a run as many
+ * reduced spans as its largest head needs. Blocks are compact: a head has one cell for each 64 slots that it keeps, and
+ * cells fill blocks of the pool as those of packed spans do, head by head:
  *
  *   block 0   [layer 0: head 0: slots 0-63][layer 0: head 0: slots 64-127][layer 0: head 1: slots 0-63] ...
  *
@@ -55,15 +55,18 @@ typedef struct kv_span kv_span;
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
 /* The same in another format, which the pool must take (kv_pool_takes). */
 int kv_span_new_in(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err);
-/* An unsealed span with the tokens, or the slots of each head, and the blocks of `from`, in another format. Its KV is undefined until it is
- * encoded. */
+/* An unsealed span with the tokens, or the slots of each head, and the blocks of `from`, in another format. Its KV is
+ * undefined until it is encoded. */
 int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp_error *err);
-/* The same as kv_span_new_in, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
+/* The same as kv_span_new_in, but scattered: its tokens may skip positions. It belongs to one context: never sealed,
+   never trimmed. */
 int kv_span_new_scattered(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err);
-/* An unsealed reduced span: selected slots [256 i, 256 i + 256) of each head, i < kv_reduced_spans, copied byte by byte from a run of
- * n_from complete spans, all but the last of 256 tokens, in a format that is not encoded. The selection is of the run's
- * slots, and of blocks that the run has. RP_ERR_LIMIT (more than KV_REDUCED_MAX_HEADS heads), RP_ERR_BUDGET, RP_ERR_MEMORY. */
-int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err);
+/* An unsealed reduced span: selected slots [256 i, 256 i + 256) of each head, i < kv_reduced_spans, copied byte by byte
+ * from a run of n_from complete spans, all but the last of 256 tokens, in a format that is not encoded. The selection
+ * is of the run's slots, and of blocks that the run has. RP_ERR_LIMIT (more than KV_REDUCED_MAX_HEADS heads),
+ * RP_ERR_BUDGET, RP_ERR_MEMORY. */
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i,
+                   rp_error *err);
 /* Spans that the selection's slots take: the parts of a reduced run. */
 int32_t kv_reduced_spans(const kv_selection *selection);
 /* A slot of a span that is neither encoded nor reduced. */
@@ -71,18 +74,21 @@ typedef struct kv_source {
     const kv_span *span;
     int32_t slot;
 } kv_source;
-/* The same as kv_span_reduce, of the slots of any spans of one format, open ones too: from[selection->n_slots], by rising position. */
+/* The same as kv_span_reduce, of the slots of any spans of one format, open ones too: from[selection->n_slots], by
+   rising position. */
 int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err);
 /* Upper bound of the blocks of the pool that n_spans reduced spans with n_cells times 64 slots of a head take. */
 int64_t kv_reduced_blocks(const kv_pool *pool, rp_kv_format format, int64_t n_cells, int64_t n_spans);
 /* Parts of the run that a reduced span is a part of: kv_span_reduce sets them. 0: the span is not reduced. */
 int32_t kv_span_parts(const kv_span *s);
-/* A span of states: what the layers of the kind STATE hold after the token at pos - 1, without tokens. It is not a part of a context: a
- * backend continues from a copy. Its states are undefined until they are put; then it is sealed. RP_ERR_BUDGET, RP_ERR_MEMORY. */
+/* A span of states: what the layers of the kind STATE hold after the token at pos - 1, without tokens. It is not a part
+ * of a context: a backend continues from a copy. Its states are undefined until they are put; then it is sealed.
+ * RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int kv_span_new_states(kv_span **out, kv_pool *pool, int32_t pos, rp_error *err);
 bool kv_span_is_states(const kv_span *s);
 int64_t kv_states_blocks(const kv_pool *pool); /* of the pool, that a span of states takes */
-/* Copies the state of a layer, kv_layer_shape.state_bytes. put: of a span that is not sealed, or a layer that is still loading. */
+/* Copies the state of a layer, kv_layer_shape.state_bytes. put: of a span that is not sealed, or a layer that is still
+   loading. */
 void kv_span_get_state(const kv_span *s, int32_t layer, void *to);
 void kv_span_put_state(kv_span *s, int32_t layer, const void *from);
 kv_span *kv_span_ref(kv_span *s);
@@ -119,7 +125,9 @@ void kv_span_seal(kv_span *s, const base_key *key);
 typedef struct kv_span_form {
     rp_kv_format format;
     int32_t first_pos, n_tokens, readable_from;
-    const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer, in a reduced span any head of it, has block b (the others were freed) */
+    const uint8_t *
+        kept; /* [n_layers], borrowed: bit b: the layer, in a reduced span any head of it, has block b (the others were
+                 freed) */
     /* reduced spans, else slots is NULL; first_pos: the lowest position, n_tokens: slots of the head that has most */
     const uint16_t *slots; /* [n_layers][n_kv_heads], borrowed: slots of each head, at most KV_SPAN_TOKENS */
     int32_t n_kv_heads;
@@ -141,14 +149,16 @@ kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arra
 size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers);
 /* Can a span of this shape, whatever its format (of states: in the shape's), have this form? */
 bool kv_form_is_possible(const kv_span_form *form, const kv_shape *shape);
-/* Blocks of the pool that a span of this form takes; 0: the pool does not take its format. The form may be impossible. */
+/* Blocks of the pool that a span of this form takes; 0: the pool does not take its format. The form may be
+   impossible. */
 int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form);
-/* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer, of a reduced span also the
- * positions (kv_span_put_positions); no layer may be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a
- * format that does not fit the pool: no block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
+/* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer, of a reduced
+ * span also the positions (kv_span_put_positions); no layer may be read before kv_span_layers_ready includes it.
+ * RP_ERR_FORMAT (impossible form, or a format that does not fit the pool: no block was taken), RP_ERR_BUDGET,
+ * RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
-/* Called by the loading thread, before the layer is ready: the positions of a head's slots, [kv_span_slots], ascending, from
- * kv_span_position to before kv_span_end. */
+/* Called by the loading thread, before the layer is ready: the positions of a head's slots, [kv_span_slots], ascending,
+ * from kv_span_position to before kv_span_end. */
 void kv_span_put_positions(kv_span *s, int32_t layer, int32_t kv_head, const int32_t *positions);
 /* Called by the loading thread: layers [0, n) are loaded. Wakes waiting threads. */
 void kv_span_set_ready(kv_span *s, int32_t n);
@@ -190,13 +200,14 @@ kv_address kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_
 /* Copies a head's keys, then its values, from or to a block that the span has. */
 void kv_span_get_cell(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, void *to);
 void kv_span_put_cell(kv_span *s, int32_t layer, int32_t block, int32_t kv_head, const void *from);
-/* Copies a block of a layer in any format from, or to, the order of a block of its format: keys of all heads, then values.
- * Not for reduced spans. */
+/* Copies a block of a layer in any format from, or to, the order of a block of its format: keys of all heads, then
+ * values. Not for reduced spans. */
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to);
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
 /* Is the span of the pool's format, and not reduced? */
 bool kv_span_has_pool_format(const kv_span *s);
-/* Can files be read and written in place? If each block of a layer is one block of the pool, in this order, and the host reaches it. */
+/* Can files be read and written in place? If each block of a layer is one block of the pool, in this order, and the
+   host reaches it. */
 bool kv_span_is_in_place(const kv_span *s, int32_t layer);
 void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block); /* a block that the span has */
 

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_packed.c: spans of another format than the pool's. Each block is one cell (kv_layer.h) for each head, and cells, or their parts,
- * fill blocks of the pool, layer by layer:
+/* span_packed.c: spans of another format than the pool's. Each block is one cell (kv_layer.h) for each head, and cells,
+ * or their parts, fill blocks of the pool, layer by layer:
  *
  *   blocks of the pool   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ... | layers that are apart
  *
- * A span that grows begins each column of 64 tokens with a new block of the pool; one that is made whole has no gaps between columns. */
+ * A span that grows begins each column of 64 tokens with a new block of the pool; one that is made whole has no gaps
+ * between columns. */
 #include "base/error.h"
 #include "kv/span_internal.h"
 
 #define NO_PLACE (-1)
 
-int span_new_packed(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+int span_new_packed(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered,
+                    rp_error *err) {
     const kv_plan *plan = kv_pool_plan(pool, format);
     BASE_ASSERT(plan->column_blocks >= 0);
-    const size_t n_blocks = (size_t)plan->column_blocks * KV_SPAN_BLOCKS, n_places = (size_t)plan->shape.n_layers * KV_SPAN_BLOCKS;
+    const size_t n_blocks = (size_t)plan->column_blocks * KV_SPAN_BLOCKS,
+                 n_places = (size_t)plan->shape.n_layers * KV_SPAN_BLOCKS;
     const size_t n_positions = scattered ? KV_SPAN_TOKENS : 0;
-    const int rc = span_new(out, pool, &span_packed, format, first_pos, n_blocks, sizeof(int32_t) * (n_positions + n_places), err);
+    const int rc =
+        span_new(out, pool, &span_packed, format, first_pos, n_blocks, sizeof(int32_t) * (n_positions + n_places), err);
     if (rc) return rc;
     kv_span *s = *out;
     s->place = (int32_t *)(s->blocks + n_blocks) + n_positions;
@@ -42,7 +46,9 @@ static void place_layer(kv_span *s, int32_t layer, int32_t block, bool has, coun
     }
 }
 
-static int32_t blocks_of_cells(const kv_span *s, int32_t n_cells) { return n_cells > 0 ? kv_packing_blocks(&s->plan->packing, n_cells) : 0; }
+static int32_t blocks_of_cells(const kv_span *s, int32_t n_cells) {
+    return n_cells > 0 ? kv_packing_blocks(&s->plan->packing, n_cells) : 0;
+}
 
 static int packed_append(kv_span *s, rp_error *err) {
     counts n = {0};
@@ -73,7 +79,9 @@ static int packed_take(kv_span *s, const kv_span_form *form, rp_error *err) {
     return rc;
 }
 
-static int32_t place_of(const kv_span *s, int32_t layer, int32_t block) { return s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer]; }
+static int32_t place_of(const kv_span *s, int32_t layer, int32_t block) {
+    return s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer];
+}
 
 static bool packed_has(const kv_span *s, int32_t layer, int32_t block) { return place_of(s, layer, block) != NO_PLACE; }
 

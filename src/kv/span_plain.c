@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_plain.c: spans of the pool's format: columns of 64 tokens, in which each layer has a block of the pool, or several if it is apart
- * (kv_plan.h). Blocks that no later token reaches through a layer's window are freed one by one. */
+/* span_plain.c: spans of the pool's format: columns of 64 tokens, in which each layer has a block of the pool, or
+ * several if it is apart (kv_plan.h). Blocks that no later token reaches through a layer's window are freed one by
+ * one. */
 #include <string.h>
 
 #include "base/error.h"
@@ -9,7 +10,8 @@
 int span_new_plain(kv_span **out, kv_pool *pool, int32_t first_pos, bool scattered, rp_error *err) {
     const kv_plan *plan = kv_pool_plan(pool, kv_pool_shape(pool)->format);
     const size_t n_blocks = (size_t)plan->column_blocks * KV_SPAN_BLOCKS;
-    const int rc = span_new(out, pool, &span_plain, plan->shape.format, first_pos, n_blocks, scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0, err);
+    const int rc = span_new(out, pool, &span_plain, plan->shape.format, first_pos, n_blocks,
+                            scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0, err);
     if (!rc && scattered) (*out)->positions = (int32_t *)((*out)->blocks + n_blocks);
     return rc;
 }
@@ -26,13 +28,15 @@ static int plain_append(kv_span *s, rp_error *err) {
     return RP_OK;
 }
 
-/* The blocks of one more column, of the layers that have it. Of one that is incomplete, the blocks that were taken are freed with the span. */
+/* The blocks of one more column, of the layers that have it. Of one that is incomplete, the blocks that were taken are
+   freed with the span. */
 static int take_kept(kv_span *s, const uint8_t *kept, rp_error *err) {
     const int32_t block = s->n_blocks++;
     int rc = RP_OK;
     s->n_pool_blocks += (size_t)s->plan->column_blocks;
     for (int32_t i = 0; i < s->n_layers && !rc; i++) {
-        if (kept[i] >> block & 1) rc = kv_pool_take(s->pool, s->blocks + span_index_of(s, i, block), blocks_of(s, i), err);
+        if (kept[i] >> block & 1)
+            rc = kv_pool_take(s->pool, s->blocks + span_index_of(s, i, block), blocks_of(s, i), err);
         else s->n_trimmed += (int32_t)blocks_of(s, i);
     }
     return rc;
@@ -51,7 +55,8 @@ static bool plain_has(const kv_span *s, int32_t layer, int32_t block) {
 
 static kv_address plain_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
     BASE_DCHECK(plain_has(s, layer, block));
-    return span_part_of(&s->plan->layers[layer], &s->plan->places[layer].packing, s->blocks + span_index_of(s, layer, block), kv_head, part);
+    return span_part_of(&s->plan->layers[layer], &s->plan->places[layer].packing,
+                        s->blocks + span_index_of(s, layer, block), kv_head, part);
 }
 
 const span_layout span_plain = {.append = plain_append, .take = plain_take, .has = plain_has, .part = plain_part};
@@ -74,7 +79,9 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
         const int32_t layer = i % s->n_layers, block = i / s->n_layers, window = s->plan->layers[layer].window;
         const size_t n = blocks_of(s, layer);
         kv_address *blocks = s->blocks + span_index_of(s, layer, block);
-        if (!plain_has(s, layer, block) || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
+        if (!plain_has(s, layer, block) ||
+            kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later))
+            continue;
         kv_pool_give(s->pool, blocks, n);
         memset(blocks, 0, sizeof(*blocks) * n);
         s->n_trimmed += (int32_t)n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_reduced.c: spans that have some slots of a run, other ones in each head of each layer. Blocks are compact: a head has one cell
- * (kv_layer.h) for each 64 slots that it keeps, and cells fill blocks of the pool, head by head; those of layers that are apart follow the
- * others:
+/* span_reduced.c: spans that have some slots of a run, other ones in each head of each layer. Blocks are compact: a
+ * head has one cell (kv_layer.h) for each 64 slots that it keeps, and cells fill blocks of the pool, head by head;
+ * those of layers that are apart follow the others:
  *
  *   blocks of the pool   [layer 0: head 0: slots 0-63][layer 0: head 0: slots 64-127][layer 0: head 1: slots 0-63] ...
  *
@@ -51,7 +51,8 @@ int span_new_reduced(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_
     int64_t first_apart;
     for (size_t i = 0; i < n_heads; i++) n_slots += form->slots[i];
     const size_t n_blocks = (size_t)span_reduced_blocks(pool, form, &first_apart);
-    int rc = span_new(out, pool, &span_reduced, form->format, form->first_pos, n_blocks, sizeof(int32_t) * (2 * n_heads + 1 + n_slots), err);
+    int rc = span_new(out, pool, &span_reduced, form->format, form->first_pos, n_blocks,
+                      sizeof(int32_t) * (2 * n_heads + 1 + n_slots), err);
     if (rc) return rc;
     kv_span *s = *out;
     s->first_apart[0] = (int32_t)first_apart;
@@ -84,7 +85,8 @@ static kv_address reduced_part(const kv_span *s, int32_t layer, int32_t block, i
     const kv_layer *l = &s->plan->layers[layer];
     const int64_t cell = s->first_cells[span_head_index(s, layer, kv_head)] + block;
     BASE_DCHECK(block * KV_BLOCK_SLOTS < span_slots_of(s, layer, kv_head));
-    if (is_apart(s->plan, layer)) return span_part_of(l, &s->plan->places[layer].packing, s->blocks + s->first_apart[0], cell, part);
+    if (is_apart(s->plan, layer))
+        return span_part_of(l, &s->plan->places[layer].packing, s->blocks + s->first_apart[0], cell, part);
     return span_part_of(l, &s->plan->packing, s->blocks, cell, part);
 }
 
@@ -103,8 +105,9 @@ static int32_t most_slots(const kv_span_form *f, int32_t layer) {
 bool span_reduced_is_possible(const kv_span_form *f, const kv_shape *shape) {
     int32_t most = 0;
     if (!kv_shape_capabilities(shape).reduces || f->n_kv_heads != kv_shape_heads(shape) ||
-        (int64_t)shape->n_layers * f->n_kv_heads > KV_REDUCED_MAX_HEADS || f->n_parts < 1 || f->n_parts > KV_REDUCED_MAX_PARTS ||
-        f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
+        (int64_t)shape->n_layers * f->n_kv_heads > KV_REDUCED_MAX_HEADS || f->n_parts < 1 ||
+        f->n_parts > KV_REDUCED_MAX_PARTS || f->end < f->first_pos + f->n_tokens ||
+        f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
         return false;
     for (int32_t i = 0; i < shape->n_layers; i++) {
         const int32_t n = most_slots(f, i);
@@ -118,7 +121,8 @@ int64_t kv_reduced_blocks(const kv_pool *pool, rp_kv_format format, int64_t n_ce
     const kv_plan *plan = kv_pool_plan(pool, format);
     const kv_packing *apart = apart_packing(plan);
     const int64_t blocks = kv_packing_blocks(&plan->packing, n_cells) + n_spans;
-    return apart ? BASE_MAX(blocks, kv_packing_blocks(apart, n_cells) + n_spans) + n_spans : blocks; /* at worst all are apart */
+    return apart ? BASE_MAX(blocks, kv_packing_blocks(apart, n_cells) + n_spans) + n_spans
+                 : blocks; /* at worst all are apart */
 }
 
 int32_t kv_span_parts(const kv_span *s) { return s->n_parts; }
@@ -126,5 +130,6 @@ int32_t kv_span_parts(const kv_span *s) { return s->n_parts; }
 void kv_span_put_positions(kv_span *s, int32_t layer, int32_t kv_head, const int32_t *positions) {
     BASE_ASSERT(s->first_slots && layer >= span_layers_ready(s)); /* else the span is shared: invariant 2 */
     const int32_t i = span_head_index(s, layer, kv_head);
-    memcpy(s->head_positions + s->first_slots[i], positions, sizeof(*positions) * (size_t)span_slots_of(s, layer, kv_head));
+    memcpy(s->head_positions + s->first_slots[i], positions,
+           sizeof(*positions) * (size_t)span_slots_of(s, layer, kv_head));
 }

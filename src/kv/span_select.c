@@ -6,10 +6,13 @@
 #include "base/memory.h"
 #include "kv/span_internal.h"
 
-int32_t kv_reduced_spans(const kv_selection *selection) { return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS; }
+int32_t kv_reduced_spans(const kv_selection *selection) {
+    return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
+}
 
 /* Slots of the run: selected ones [begin, end) of a head. Returns their number. */
-static int32_t list_selected(const kv_selection *selection, int32_t layer, int32_t kv_head, int32_t begin, int32_t end, int32_t *out) {
+static int32_t list_selected(const kv_selection *selection, int32_t layer, int32_t kv_head, int32_t begin, int32_t end,
+                             int32_t *out) {
     const uint64_t *bits = kv_selection_head(selection, layer, kv_head);
     int32_t n = 0, listed = 0;
     for (int32_t i = 0; i < kv_selection_words(selection) && n < end; i++)
@@ -34,7 +37,8 @@ static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *t
 }
 
 /* The slots of each head, and the lowest and highest position. */
-static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots, const int32_t *positions) {
+static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots,
+                                  const int32_t *positions) {
     kv_span_form f = {
         .format = from->plan->shape.format,
         .first_pos = INT32_MAX,
@@ -54,10 +58,12 @@ static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selec
 
 int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err) {
     const int32_t n_kv_heads = selection->n_kv_heads, n_heads = selection->n_layers * n_kv_heads;
-    const size_t n_most = (size_t)n_heads * KV_SPAN_TOKENS, bytes = n_most * 2 * sizeof(int32_t) + (size_t)n_heads * sizeof(uint16_t);
+    const size_t n_most = (size_t)n_heads * KV_SPAN_TOKENS,
+                 bytes = n_most * 2 * sizeof(int32_t) + (size_t)n_heads * sizeof(uint16_t);
     const kv_span *any = from[0].span;
     *out = NULL;
-    if (n_heads > KV_REDUCED_MAX_HEADS) return base_fail(err, RP_ERR_LIMIT, "a reduced span of %d heads: at most %d", n_heads, KV_REDUCED_MAX_HEADS);
+    if (n_heads > KV_REDUCED_MAX_HEADS)
+        return base_fail(err, RP_ERR_LIMIT, "a reduced span of %d heads: at most %d", n_heads, KV_REDUCED_MAX_HEADS);
     int32_t *positions = base_alloc(bytes), *indices = positions ? positions + n_most : NULL, n = 0;
     if (!positions) return base_fail_memory(err, bytes, "a span");
     uint16_t *slots = (uint16_t *)(indices + n_most);
@@ -65,11 +71,13 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
     BASE_ASSERT(!kv_format_is_encoded(any->plan->shape.format) && i < kv_reduced_spans(selection));
     for (int32_t head = 0; head < n_heads; n += slots[head++]) {
         const int32_t begin = i * KV_SPAN_TOKENS;
-        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, begin, begin + KV_SPAN_TOKENS, indices + n);
+        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, begin,
+                                              begin + KV_SPAN_TOKENS, indices + n);
     }
     for (int32_t k = 0; k < n; k++) positions[k] = kv_span_slot_position(from[indices[k]].span, from[indices[k]].slot);
     kv_span_form form = form_of_lists(any, selection, slots, positions);
-    for (int32_t k = 0; k < selection->n_slots; k++) form.readable_from = BASE_MAX(form.readable_from, from[k].span->readable_from);
+    for (int32_t k = 0; k < selection->n_slots; k++)
+        form.readable_from = BASE_MAX(form.readable_from, from[k].span->readable_from);
     const int rc = span_new_of_form(out, any->pool, &form, err);
     if (!rc) memcpy((*out)->head_positions, positions, sizeof(*positions) * (size_t)n);
     for (int32_t head = 0, k = 0; !rc && head < n_heads; k += slots[head++])
@@ -78,13 +86,15 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
     return rc;
 }
 
-int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i,
+                   rp_error *err) {
     const size_t bytes = sizeof(kv_source) * (size_t)selection->n_slots;
     kv_source *sources = base_alloc(bytes);
     *out = NULL;
     if (!sources) return base_fail_memory(err, bytes, "a span");
     BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
-    for (int32_t slot = 0; slot < selection->n_slots; slot++) sources[slot] = (kv_source){from[slot / KV_SPAN_TOKENS], slot % KV_SPAN_TOKENS};
+    for (int32_t slot = 0; slot < selection->n_slots; slot++)
+        sources[slot] = (kv_source){from[slot / KV_SPAN_TOKENS], slot % KV_SPAN_TOKENS};
     const int rc = kv_span_collect(out, sources, selection, i, err);
     base_free(sources);
     return rc;

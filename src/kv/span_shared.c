@@ -4,9 +4,10 @@
 #include "base/memory.h"
 #include "kv/span_internal.h"
 
-int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_format format, int32_t first_pos, size_t n_blocks, size_t extra,
-             rp_error *err) {
-    BASE_ASSERT(!layout->part || kv_pool_takes(pool, format)); /* without slots (states) a span has no format of its own */
+int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_format format, int32_t first_pos,
+             size_t n_blocks, size_t extra, rp_error *err) {
+    BASE_ASSERT(!layout->part ||
+                kv_pool_takes(pool, format)); /* without slots (states) a span has no format of its own */
     const size_t bytes = sizeof(kv_span) + sizeof(kv_address) * n_blocks + extra;
     kv_span *s = base_calloc(1, bytes);
     *out = s;
@@ -26,5 +27,6 @@ int span_new(kv_span **out, kv_pool *pool, const span_layout *layout, rp_kv_form
 kv_address span_part_of(const kv_layer *l, const kv_packing *p, const kv_address *blocks, int64_t cell, int part) {
     const bool apart = p->per_cell == 2;
     const int64_t i = cell * p->per_cell + (apart ? part : 0);
-    return kv_address_plus(blocks[i / p->per_block], (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->cell_values_at));
+    return kv_address_plus(blocks[i / p->per_block],
+                           (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->cell_values_at));
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_states.c: spans of states: what the layers of the kind STATE hold after the token before the span's position. They have no tokens.
- * A layer's state fills blocks of the pool of its own, in the order of its bytes:
+/* span_states.c: spans of states: what the layers of the kind STATE hold after the token before the span's position.
+ * They have no tokens. A layer's state fills blocks of the pool of its own, in the order of its bytes:
  *
- *   blocks of the pool   [layer 0: bytes 0 ..][layer 0: ..][layer 3: bytes 0 ..] ...      layers of other kinds have none
+ *   blocks of the pool   [layer 0: bytes 0 ..][layer 0: ..][layer 3: bytes 0 ..] ...      layers of other kinds have
+ *         none
  */
 #include "base/error.h"
 #include "kv/span_internal.h"

@@ -45,7 +45,8 @@ static int32_t slots_until(const int32_t *positions, int32_t n, int64_t pos) {
 }
 
 /* positions: of a head's slots. */
-static uint64_t visible_by_position(const kv_view *v, const int32_t *positions, int32_t n_slots, int32_t block, int64_t pos, int32_t window) {
+static uint64_t visible_by_position(const kv_view *v, const int32_t *positions, int32_t n_slots, int32_t block,
+                                    int64_t pos, int32_t window) {
     const int32_t first = block * KV_BLOCK_SLOTS, n = BASE_MIN(n_slots - first, KV_BLOCK_SLOTS);
     if (n <= 0) return 0;
     const uint64_t visible = v->mask[block] & low_bits(slots_until(positions + first, n, pos));
@@ -55,7 +56,9 @@ static uint64_t visible_by_position(const kv_view *v, const int32_t *positions, 
 uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window) {
     BASE_DCHECK(block >= 0 && block < KV_SPAN_BLOCKS && !kv_span_is_states(v->span));
     const int32_t *positions = span_positions_of(v->span, layer, kv_head);
-    if (positions) return visible_by_position(v, positions, span_slots_of(v->span, layer, kv_head), block, (int64_t)pos - v->shift, window);
+    if (positions)
+        return visible_by_position(v, positions, span_slots_of(v->span, layer, kv_head), block, (int64_t)pos - v->shift,
+                                   window);
     int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;
     uint64_t visible = v->mask[block] & low_bits(pos - first + 1);
     return window > 0 ? visible & ~low_bits(pos - first + 1 - window) : visible;

@@ -22,8 +22,8 @@ void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 /* Number of set slots. */
 int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]);
 
-/* Slots of one block of a view that a token at position pos sees in a head: selected slots at pos or before it and, with a
- * window, less than `window` before it. Heads differ in reduced spans only. */
+/* Slots of one block of a view that a token at position pos sees in a head: selected slots at pos or before it and,
+ * with a window, less than `window` before it. Heads differ in reduced spans only. */
 uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window);
 
 #endif

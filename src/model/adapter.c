@@ -30,8 +30,8 @@ static int check_string(const opening *o, const char *key, const char *wanted, c
     if (!gguf_get_string(o->file, key, &is))
         return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "metadata '%s' is missing: %s", key, advice);
     if (gguf_string_is(is, wanted)) return RP_OK;
-    return base_fail_at(o->err, RP_ERR_UNSUPPORTED, gguf_name(o->file), 0, "metadata '%s' is '%.*s', expected '%s': %s", key,
-                        (int)BASE_MIN(is.n, 64), is.bytes, wanted, advice);
+    return base_fail_at(o->err, RP_ERR_UNSUPPORTED, gguf_name(o->file), 0, "metadata '%s' is '%.*s', expected '%s': %s",
+                        key, (int)BASE_MIN(is.n, 64), is.bytes, wanted, advice);
 }
 
 static int check_architecture(const opening *o) {
@@ -40,15 +40,17 @@ static int check_architecture(const opening *o) {
     if (!gguf_get_string(o->file, "general.architecture", &is))
         return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "metadata 'general.architecture' is missing");
     if (gguf_string_is(is, wanted)) return RP_OK;
-    return base_fail_at(o->err, RP_ERR_CONFLICT, gguf_name(o->file), 0,
-                        "the adapter is for architecture '%.*s', but the model is '%s': use the model that it was trained on",
-                        (int)BASE_MIN(is.n, 64), is.bytes, wanted);
+    return base_fail_at(
+        o->err, RP_ERR_CONFLICT, gguf_name(o->file), 0,
+        "the adapter is for architecture '%.*s', but the model is '%s': use the model that it was trained on",
+        (int)BASE_MIN(is.n, 64), is.bytes, wanted);
 }
 
 static int read_alpha(const opening *o) {
     double alpha = 0;
     if (gguf_has(o->file, "adapter.lora.alpha") && !gguf_get_f64(o->file, "adapter.lora.alpha", &alpha))
-        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "metadata 'adapter.lora.alpha' is not a float");
+        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0,
+                            "metadata 'adapter.lora.alpha' is not a float");
     if (!isfinite(alpha) || fabs(alpha) > MAX_SCALE)
         return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "metadata 'adapter.lora.alpha' is %g", alpha);
     o->a->alpha = (float)alpha;
@@ -61,18 +63,21 @@ static int read_invocation(const opening *o) {
     gguf_array list;
     if (!gguf_has(o->file, key)) return RP_OK;
     if (!gguf_get_array(o->file, key, &list) || (list.type != GGUF_U32 && list.type != GGUF_I32))
-        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "metadata '%s' is not an array of 32-bit integers", key);
+        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0,
+                            "metadata '%s' is not an array of 32-bit integers", key);
     if (list.n == 0 || list.n > ADAPTER_MAX_INVOCATION)
-        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "metadata '%s' has %llu tokens: expected 1 to %d", key,
-                            (unsigned long long)list.n, ADAPTER_MAX_INVOCATION);
+        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0,
+                            "metadata '%s' has %llu tokens: expected 1 to %d", key, (unsigned long long)list.n,
+                            ADAPTER_MAX_INVOCATION);
     if (!(a->invocation = base_calloc((size_t)list.n, sizeof(*a->invocation))))
         return base_fail_memory(o->err, list.n * sizeof(*a->invocation), "an adapter");
     memcpy(a->invocation, list.data, (size_t)list.n * sizeof(*a->invocation));
     a->n_invocation = (int32_t)list.n;
     for (int32_t i = 0; i < a->n_invocation; i++)
         if (a->invocation[i] < 0 || a->invocation[i] >= a->model->net.hp.n_vocab)
-            return base_fail_at(o->err, RP_ERR_CONFLICT, gguf_name(o->file), 0, "metadata '%s' has token %lld, but the model's vocabulary has %d",
-                                key, (long long)(uint32_t)a->invocation[i], a->model->net.hp.n_vocab);
+            return base_fail_at(o->err, RP_ERR_CONFLICT, gguf_name(o->file), 0,
+                                "metadata '%s' has token %lld, but the model's vocabulary has %d", key,
+                                (long long)(uint32_t)a->invocation[i], a->model->net.hp.n_vocab);
     return RP_OK;
 }
 
@@ -94,7 +99,8 @@ static int read_metadata(const opening *o) {
 
 static int fail_tensor(const opening *o, const gguf_tensor *t, rp_code code, const char *what) {
     char where[RP_ERROR_WHERE_BYTES];
-    snprintf(where, sizeof(where), "%.120s: tensor '%.*s'", gguf_name(o->file), (int)BASE_MIN(t->name.n, 96), t->name.bytes);
+    snprintf(where, sizeof(where), "%.120s: tensor '%.*s'", gguf_name(o->file), (int)BASE_MIN(t->name.n, 96),
+             t->name.bytes);
     return base_fail_at(o->err, code, where, 0, "%s", what);
 }
 
@@ -117,15 +123,20 @@ static bool is_matrix(const gguf_tensor *t) { return t->dims[2] == 1 && t->dims[
 
 static int check_pair(const opening *o, const gguf_tensor *a, const gguf_tensor *b, const gguf_tensor *base) {
     const int64_t rank = a->dims[1];
-    if (!is_matrix(base) || !is_matrix(a) || !is_matrix(b)) return fail_tensor(o, a, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
+    if (!is_matrix(base) || !is_matrix(a) || !is_matrix(b))
+        return fail_tensor(o, a, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
     for (int i = 0; i < 2; i++) {
         const gguf_tensor *t = i ? b : a;
-        if (!is_float(t->type) && t->type != KERNEL_Q8_0) return fail_tensor(o, t, RP_ERR_UNSUPPORTED, "is neither F32, F16, BF16 nor Q8_0");
+        if (!is_float(t->type) && t->type != KERNEL_Q8_0)
+            return fail_tensor(o, t, RP_ERR_UNSUPPORTED, "is neither F32, F16, BF16 nor Q8_0");
     }
-    if (rank < 1 || rank > ADAPTER_MAX_RANK) return fail_tensor(o, a, RP_ERR_UNSUPPORTED, "has a rank that is not from 1 to 4096");
+    if (rank < 1 || rank > ADAPTER_MAX_RANK)
+        return fail_tensor(o, a, RP_ERR_UNSUPPORTED, "has a rank that is not from 1 to 4096");
     if (b->dims[0] != rank) return fail_tensor(o, b, RP_ERR_FORMAT, "has another rank than its lora_a");
     if (a->dims[0] != base->dims[0] || b->dims[1] != base->dims[1])
-        return fail_tensor(o, a, RP_ERR_CONFLICT, "does not have the shape of the model's tensor: use the model that the adapter was trained on");
+        return fail_tensor(
+            o, a, RP_ERR_CONFLICT,
+            "does not have the shape of the model's tensor: use the model that the adapter was trained on");
     return RP_OK;
 }
 
@@ -154,7 +165,8 @@ static int pack_rows(const opening *o, const gguf_tensor *t, int64_t first, int6
         base_free(floats);
         return base_fail_memory(o->err, (uint64_t)packed, "an adapter");
     }
-    for (int64_t r = 0; r < n_out && floats; r++) kernel_dequantize(t->type, rows + r * row_bytes, floats + r * n_in, n_in);
+    for (int64_t r = 0; r < n_out && floats; r++)
+        kernel_dequantize(t->type, rows + r * row_bytes, floats + r * n_in, n_in);
     const char *from = floats ? (const char *)floats : rows;
     kernel_pack(w->type, a->weights.side, from, n_in, n_out, to);
     w->data = to;
@@ -187,8 +199,9 @@ static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor 
         m->factor = a->alpha != 0 ? a->alpha / (float)ta->dims[1] : 1.0f;
     }
     if (!shared.data)
-        return fail_tensor(o, ta, RP_ERR_UNSUPPORTED,
-                           "changes a tensor that is no matrix of a linear layer: adapters of embeddings and norms are not supported");
+        return fail_tensor(
+            o, ta, RP_ERR_UNSUPPORTED,
+            "changes a tensor that is no matrix of a linear layer: adapters of embeddings and norms are not supported");
     a->weights.max_rank = BASE_MAX(a->weights.max_rank, (int32_t)ta->dims[1]);
     a->n_tensors++;
     return RP_OK;
@@ -198,16 +211,21 @@ static int bind_tensor(const opening *o, const gguf_tensor *t) {
     const rp_model *m = o->a->model;
     const bool is_a = has_suffix(t->name, SUFFIX_A);
     if (!is_a && !has_suffix(t->name, SUFFIX_B))
-        return fail_tensor(o, t, RP_ERR_UNSUPPORTED, "is neither a lora_a nor a lora_b: only low-rank pairs are supported");
+        return fail_tensor(o, t, RP_ERR_UNSUPPORTED,
+                           "is neither a lora_a nor a lora_b: only low-rank pairs are supported");
     const gguf_tensor *other = find_other(o->file, t->name, is_a ? SUFFIX_B : SUFFIX_A);
-    if (!other) return fail_tensor(o, t, RP_ERR_FORMAT, is_a ? "has no lora_b: the file is incomplete" : "has no lora_a: the file is incomplete");
+    if (!other)
+        return fail_tensor(o, t, RP_ERR_FORMAT,
+                           is_a ? "has no lora_b: the file is incomplete" : "has no lora_a: the file is incomplete");
     if (!is_a) return RP_OK; /* with its lora_a */
     const gguf_tensor *base = find_other(m->file, t->name, "");
     if (!base)
-        return fail_tensor(o, t, RP_ERR_CONFLICT,
-                           "changes a tensor that the model does not have: use the model that the adapter was trained on");
+        return fail_tensor(
+            o, t, RP_ERR_CONFLICT,
+            "changes a tensor that the model does not have: use the model that the adapter was trained on");
     if (base->data == m->net.embedding.data)
-        return fail_tensor(o, t, RP_ERR_UNSUPPORTED, "changes the embeddings, which is not supported: train the adapter without token_embd");
+        return fail_tensor(o, t, RP_ERR_UNSUPPORTED,
+                           "changes the embeddings, which is not supported: train the adapter without token_embd");
     int rc = check_pair(o, t, other, base);
     return rc ? rc : bind_pair(o, t, other, base);
 }
@@ -238,7 +256,8 @@ static int open_parts(const opening *o) {
         return base_fail_memory(o->err, n * sizeof(*a->weights.matrices), "an adapter");
     for (size_t i = 0; i < gguf_n_tensors(o->file) && !rc; i++) rc = bind_tensor(o, gguf_tensor_at(o->file, i));
     if (rc) return rc;
-    if (a->n_tensors == 0) return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "the adapter has no tensors");
+    if (a->n_tensors == 0)
+        return base_fail_at(o->err, RP_ERR_FORMAT, gguf_name(o->file), 0, "the adapter has no tensors");
     hash_file(o);
     return RP_OK;
 }
@@ -247,7 +266,9 @@ int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base
     kernel_table kernels;
     *out = NULL;
     int rc = model_check_shape(m, err);
-    if (!rc && m->net.is_mock) rc = base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "the model is a mock, without matrices to adapt");
+    if (!rc && m->net.is_mock)
+        rc = base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                          "the model is a mock, without matrices to adapt");
     rp_adapter *a = rc ? NULL : base_calloc(1, sizeof(*a));
     if (!rc && !a) rc = base_fail_memory(err, sizeof(*a), "an adapter");
     if (!rc) {

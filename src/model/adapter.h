@@ -7,13 +7,14 @@
  *
  *   general.type "adapter", adapter.type "lora", general.architecture: the base model's
  *   adapter.lora.alpha                       0 or absent: the factor alpha / rank is 1
- *   adapter.alora.invocation_tokens          of an activated adapter (aLoRA; Greenewald et al., 2025): it is switched on at
+ *   adapter.alora.invocation_tokens          of an activated adapter (aLoRA; Greenewald et al., 2025): it is switched
+ *         on at
  *                                            the last place where a prompt has these tokens
  *   NAME.lora_a, NAME.lora_b                 for tensors NAME of the base; F32, F16, BF16 or Q8_0
  *
- * Files are untrusted: everything is checked when an adapter is opened. No tensor is skipped: one that cannot be applied
- * (embeddings, norms, experts) is an error. Where the model has one tensor for several matrices (q, k and v), the rows of B
- * are divided like the tensor's.
+ * Files are untrusted: everything is checked when an adapter is opened. No tensor is skipped: one that cannot be
+ * applied (embeddings, norms, experts) is an error. Where the model has one tensor for several matrices (q, k and v),
+ * the rows of B are divided like the tensor's.
  *
  * Immutable after opening, except the number of references; any thread.
  */
@@ -43,9 +44,9 @@ struct rp_adapter {
     char *name; /* general.name, or "" */
 };
 
-/* Opens an adapter for a model, which is borrowed until the last reference is released; one reference is the caller's. level: of the
- * kernels that will use it. RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_CONFLICT (another architecture, or other shapes than
- * the model's), RP_ERR_MEMORY. */
+/* Opens an adapter for a model, which is borrowed until the last reference is released; one reference is the caller's.
+ * level: of the kernels that will use it. RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_CONFLICT (another
+ * architecture, or other shapes than the model's), RP_ERR_MEMORY. */
 int adapter_open(rp_adapter **out, const rp_model *m, const char *path, base_cpu_level level, rp_error *err);
 /* The same of an opened file, which it closes, on failure too. */
 int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base_cpu_level level, rp_error *err);

@@ -224,7 +224,8 @@ static const chat_format chat_formats[] = {
                {"USER: ", NULL, NULL, " "}},
      .answer = "ASSISTANT:",
      .marks = {"USER: ", "ASSISTANT: "}},
-    {.name = "plain", .roles = {{"", NULL, NULL, "\n"}, {"", NULL, NULL, "\n"}, {"", NULL, NULL, "\n"}, {"", NULL, NULL, "\n"}}},
+    {.name = "plain",
+     .roles = {{"", NULL, NULL, "\n"}, {"", NULL, NULL, "\n"}, {"", NULL, NULL, "\n"}, {"", NULL, NULL, "\n"}}},
 };
 #define N_FORMATS (sizeof(chat_formats) / sizeof(chat_formats[0]))
 

@@ -63,7 +63,8 @@ static int new_buffers(model_forward *f, rp_error *err) {
     return RP_OK;
 }
 
-int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits, rp_error *err) {
+int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits,
+                      rp_error *err) {
     *out = NULL;
     BASE_ASSERT(max_rows > 0 && max_logits >= 0);
     model_forward *f = base_calloc(1, sizeof(*f));
@@ -90,8 +91,9 @@ void model_forward_free(model_forward *f) {
 typedef const model_weight *const weights[];
 
 /* dst[i] = weights[i] * in + biases[i], with the rows' adapters. indices: as in backend_ops.adapt */
-static void model_forward_linear(model_forward *f, const backend_buffer *in, const int32_t *indices, int32_t rows, int32_t n,
-                                 const model_weight *const *matrices, const model_weight *const *biases, backend_buffer *const *dst) {
+static void model_forward_linear(model_forward *f, const backend_buffer *in, const int32_t *indices, int32_t rows,
+                                 int32_t n, const model_weight *const *matrices, const model_weight *const *biases,
+                                 backend_buffer *const *dst) {
     const backend_ops *op = f->backend->ops;
     BASE_ASSERT(n > 0 && n <= BACKEND_MAX_WEIGHTS);
     op->linear(f->backend, in, rows, n, matrices, biases, dst);
@@ -104,9 +106,11 @@ static void wait_for_kv(const model_step *step, const model_layer *l) {
 }
 
 /* Buffers [first, end), of Q, K and V, = projections of `in` */
-static void model_forward_project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first, int end) {
+static void model_forward_project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first,
+                                  int end) {
     const model_layer *l = &f->model->net.layers[layer];
-    const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias, &l->v_bias};
+    const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias,
+                                                                                     &l->v_bias};
     const model_norm *const norms[] = {&l->q_norm, &l->k_norm, NULL};
     backend *b = f->backend;
     const backend_ops *op = b->ops;
@@ -122,7 +126,8 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
 }
 
 /* PROJECTED = attention over `in`. stores: the rows' KV is written to their slots. */
-static void model_forward_attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in, bool stores) {
+static void model_forward_attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in,
+                                    bool stores) {
     const model_layer *l = &f->model->net.layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
@@ -148,7 +153,8 @@ static void model_forward_recurrence(model_forward *f, int32_t layer, const back
 }
 
 /* dst = down(act(gate(in)) * up(in)), or down(act(up(in))) */
-static void model_forward_dense(model_forward *f, const model_ffn *ffn, const backend_buffer *in, int32_t rows, backend_buffer *dst) {
+static void model_forward_dense(model_forward *f, const model_ffn *ffn, const backend_buffer *in, int32_t rows,
+                                backend_buffer *dst) {
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
@@ -226,7 +232,8 @@ static void model_forward_head(model_forward *f, const model_step *step) {
     backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
     model_forward_hidden(f, n, head);
     if (m->net.head.data) {
-        model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.head}, (weights){&m->net.head_bias}, &f->buffers[PROJECTED]);
+        model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.head}, (weights){&m->net.head_bias},
+                             &f->buffers[PROJECTED]);
         b->ops->soft_cap(b, head = f->buffers[PROJECTED], 1.0f, n); /* tanh */
     }
     model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.output}, (weights){&m->net.output_bias}, &out);

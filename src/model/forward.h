@@ -13,13 +13,15 @@
 typedef struct model_forward model_forward;
 
 /* model and backend are borrowed. max_logits: maximum number of rows of a step that request logits. RP_ERR_MEMORY. */
-int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits, rp_error *err);
+int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits,
+                      rp_error *err);
 void model_forward_free(model_forward *f);
 
-/* Computes a step in two parts, between which a device may compute and the caller may do something else: step, contexts and spans stay as they
- * are until the second. submit writes every row's KV to its slot, and moves the states of the step to each context's last row. collect waits, and
- * writes the outputs of the head of rows that request them to `logits`, in row order ([max_logits][n_outputs] floats; may be NULL if no row
- * requests any). RP_ERR_MEMORY: KV and states of the step are undefined, and there is nothing to collect. */
+/* Computes a step in two parts, between which a device may compute and the caller may do something else: step, contexts
+ * and spans stay as they are until the second. submit writes every row's KV to its slot, and moves the states of the
+ * step to each context's last row. collect waits, and writes the outputs of the head of rows that request them to
+ * `logits`, in row order ([max_logits][n_outputs] floats; may be NULL if no row requests any). RP_ERR_MEMORY: KV and
+ * states of the step are undefined, and there is nothing to collect. */
 int model_forward_submit(model_forward *f, const model_step *step, rp_error *err);
 void model_forward_collect(model_forward *f, float *logits);
 /* Both. */

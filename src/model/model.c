@@ -26,7 +26,8 @@ static const struct {
 } other_files[] = {
     {"", "controlvector", "this is a control vector, which is not supported: give a model"},
     {"adapter", "", "this is a LoRA adapter: use it with rp_adapter_open, and its base model with rp_model_open"},
-    {"mmproj", "clip", "this is the projector of images or audio (mmproj) of a model: give the model itself; only text is supported"},
+    {"mmproj", "clip",
+     "this is the projector of images or audio (mmproj) of a model: give the model itself; only text is supported"},
     {"imatrix", "imatrix", "this is an importance matrix for quantization: give a model"},
 };
 
@@ -39,7 +40,9 @@ static gguf_string model_word(const gguf_file *f, const char *key) {
 static int check_is_model(const rp_model *m, rp_error *err) {
     const gguf_string type = model_word(m->file, "general.type"), arch = model_word(m->file, "general.architecture");
     for (size_t i = 0; i < BASE_ARRAY_LEN(other_files); i++) {
-        if (!(type.n && gguf_string_is(type, other_files[i].type)) && !(arch.n && gguf_string_is(arch, other_files[i].architecture))) continue;
+        if (!(type.n && gguf_string_is(type, other_files[i].type)) &&
+            !(arch.n && gguf_string_is(arch, other_files[i].architecture)))
+            continue;
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "%s", other_files[i].advice);
     }
     return RP_OK;
@@ -48,7 +51,8 @@ static int check_is_model(const rp_model *m, rp_error *err) {
 /* Files of a vocabulary are models without tensors. */
 static int check_has_weights(const rp_model *m, rp_error *err) {
     if (gguf_n_tensors(m->file) > 0) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "the file has a vocabulary, but no weights: give a whole model");
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                        "the file has a vocabulary, but no weights: give a whole model");
 }
 
 static int find_arch(rp_model *m, rp_error *err) {
@@ -60,14 +64,16 @@ static int find_arch(rp_model *m, rp_error *err) {
     char list[512] = "";
     for (size_t i = 0, used = 0; model_arch_at(i) && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", model_arch_at(i)->name);
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "architecture '%.*s' is not supported (supported: %s)",
-                        (int)BASE_MIN(name.n, 64), name.bytes, list);
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "architecture '%.*s' is not supported (supported: %s)", (int)BASE_MIN(name.n, 64), name.bytes,
+                        list);
 }
 
 static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     m->chat = wanted ? chat_format_find(wanted) : chat_format_detect(m->file, m->tokenizer, &m->chat_guessed);
     if (m->chat_guessed)
-        base_log(BASE_LOG_WARN, "%s: unknown chat template: roles in PML use chat format '%s'", gguf_name(m->file), chat_format_name(m->chat));
+        base_log(BASE_LOG_WARN, "%s: unknown chat template: roles in PML use chat format '%s'", gguf_name(m->file),
+                 chat_format_name(m->chat));
     if (m->chat) return RP_OK;
     char list[RP_ERROR_MESSAGE_BYTES] = "";
     for (int i = 0; chat_format_at(i); i++) {
@@ -93,7 +99,8 @@ static int model_take_texts(rp_model *m, rp_error *err) {
 static int set_bare_layers(rp_model *m, rp_error *err) {
     BASE_ASSERT(m->net.hp.n_shared < m->net.hp.n_layers);
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
-    if (!m->net.layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
+    if (!m->net.layers)
+        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers - m->net.hp.n_shared; i++) m->net.layers[i].owns_kv = true;
     return RP_OK;
 }
@@ -114,8 +121,8 @@ static void forget_shape(rp_model *m) {
     m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
 }
 
-/* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its tensors, too (they are
- * mapped, and not read); from the metadata, if it has these alone; else none. */
+/* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its
+ * tensors, too (they are mapped, and not read); from the metadata, if it has these alone; else none. */
 static int read_shape(rp_model *m, rp_error *err) {
     BASE_ASSERT(m->vocabulary_only);
     rp_error why = {0};
@@ -168,16 +175,19 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, const 
         m->vocabulary_only = true;
         return rc ? rc : read_shape(m, err);
     }
-    if ((rc = find_arch(m, err)) || (rc = check_has_weights(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
+    if ((rc = find_arch(m, err)) || (rc = check_has_weights(m, err)) ||
+        (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
-    if ((rc = model_take_texts(m, err)) || (!(options && options->chat_format) && (rc = model_read_template(m, err)))) return rc;
+    if ((rc = model_take_texts(m, err)) || (!(options && options->chat_format) && (rc = model_read_template(m, err))))
+        return rc;
     model_identify(m);
     return RP_OK;
 }
 
-static int open_model(rp_model **out, gguf_file *file, const rp_model_options *options, const rp_mock_options *mock, rp_error *err) {
+static int open_model(rp_model **out, gguf_file *file, const rp_model_options *options, const rp_mock_options *mock,
+                      rp_error *err) {
     *out = NULL;
     rp_model *m = base_calloc(1, sizeof(*m));
     if (!m) {
@@ -185,7 +195,8 @@ static int open_model(rp_model **out, gguf_file *file, const rp_model_options *o
         return base_fail_memory(err, sizeof(*m), "a model");
     }
     m->file = file;
-    int rc = (m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0) ? RP_OK : base_fail_memory(err, sizeof(m->lock), "a lock");
+    int rc = (m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0) ? RP_OK
+                                                                     : base_fail_memory(err, sizeof(m->lock), "a lock");
     if (!rc) rc = model_open_parts(m, options, mock, err);
     if (rc) {
         model_close(m);
@@ -212,8 +223,9 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
     int rc = gguf_open(&file, path, err);
     if (!rc) rc = model_open_gguf(out, file, options, err);
     if (rc || (*out)->vocabulary_only) return rc;
-    BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s", path, (double)(base_clock_us() - start) / 1e3,
-               (*out)->arch->name, (*out)->net.hp.n_layers, chat_format_name((*out)->chat));
+    BASE_TRACE(MODEL, "opened %s in %.1f ms: %s, %d layers, chat format %s", path,
+               (double)(base_clock_us() - start) / 1e3, (*out)->arch->name, (*out)->net.hp.n_layers,
+               chat_format_name((*out)->chat));
     return RP_OK;
 }
 

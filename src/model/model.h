@@ -2,7 +2,8 @@
 /* model.h: an opened model: shape, features and weights of a GGUF file.
  *
  * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c).
- * The forward pass (forward.h) and the backends read the resulting model_network only and have no branch on an architecture's name.
+ * The forward pass (forward.h) and the backends read the resulting model_network only and have no branch on an
+ * architecture's name.
  *
  *   model_network.h   what a backend computes: hyper-parameters, layers, weights
  *   model_arch.c      the table of architectures
@@ -96,9 +97,10 @@ struct rp_model {
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
-    bool chat_guessed;                        /* the file's own template matches no known format */
-    rp_template *template;                    /* the file's own, for conversations; NULL: none */
-    char *template_answers[MODEL_N_OPENINGS]; /* what an answer follows in what it writes (model_template.h); NULL: unknown */
+    bool chat_guessed;     /* the file's own template matches no known format */
+    rp_template *template; /* the file's own, for conversations; NULL: none */
+    char *template_answers
+        [MODEL_N_OPENINGS]; /* what an answer follows in what it writes (model_template.h); NULL: unknown */
     char *name;
     char *chat_template;  /* the file's own; NULL: none */
     rp_sampling advice;   /* the file's own, of the fields in `advised` */
@@ -144,7 +146,8 @@ typedef struct model_digests {
  * on_progress (bytes) may be NULL; called on the calling thread.
  * Any thread. RP_ERR_IO (a file was modified in place since it was opened: old and new weights may be mixed),
  * RP_ERR_MEMORY. */
-int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err);
+int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user,
+                      rp_error *err);
 
 /* The same, from `known` alone: no weight is read. false: the digest is not cached, or a file was modified. */
 bool model_fingerprint_cached(rp_model *m, const model_digests *known);
@@ -152,14 +155,16 @@ bool model_fingerprint_cached(rp_model *m, const model_digests *known);
 int model_check_files(const rp_model *m, rp_error *err);
 
 static inline bool model_is_encoder(const rp_model *m) { return m->arch && (m->arch->features & MODEL_ENCODER) != 0; }
-/* Are its positions none of the KV's values, so that layers whose KV shifts (model_capabilities) can be moved to other positions? */
+/* Are its positions none of the KV's values, so that layers whose KV shifts (model_capabilities) can be moved to other
+   positions? */
 static inline bool model_is_movable(const rp_model *m) {
     return !m->net.positions.data && !(m->vocabulary_only && m->arch && (m->arch->features & MODEL_POSITIONS));
 }
-/* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. Sets in_f16 of kv_layers, [n_kv_layers]:
- * true for the KV of the layers in the list, be it their own or that of another layer, and false for others. RP_ERR_INVALID: malformed,
- * or the model has no such layer; name: of the list, for the message. */
-int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers, rp_error *err);
+/* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. Sets in_f16 of
+ * kv_layers, [n_kv_layers]: true for the KV of the layers in the list, be it their own or that of another layer, and
+ * false for others. RP_ERR_INVALID: malformed, or the model has no such layer; name: of the list, for the message. */
+int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers,
+                          rp_error *err);
 /* The result borrows from the model. */
 kv_shape model_kv_shape(const rp_model *m, rp_kv_format format);
 /* What its KV allows, in any format. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_advice.c: the sampling that a model's file advises. Its converter copies the keys from the publisher's generation_config.json. Other keys of
- * general.sampling (sequence, xtc, mirostat) are for samplers that are not here. Owns nothing. */
+/* model_advice.c: the sampling that a model's file advises. Its converter copies the keys from the publisher's
+ * generation_config.json. Other keys of general.sampling (sequence, xtc, mirostat) are for samplers that are not here.
+ * Owns nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,8 @@ void model_read_advice(rp_model *m) {
         double value = NAN;
         if (!gguf_has(m->file, rows[i].key)) continue;
         const bool is_number = advice_number(m->file, rows[i].key, &value);
-        const bool fits = is_number && value >= rows[i].min && value <= rows[i].max && (rows[i].real || value == floor(value));
+        const bool fits =
+            is_number && value >= rows[i].min && value <= rows[i].max && (rows[i].real || value == floor(value));
         const size_t used = strlen(wrong);
         if (!fits) snprintf(wrong + used, sizeof(wrong) - used, "%s%s", used > 0 ? ", " : "", rows[i].key);
         else if (rows[i].real) *rows[i].real = (float)value;
@@ -49,5 +51,7 @@ void model_read_advice(rp_model *m) {
         if (fits) m->advised |= rows[i].is;
     }
     if (m->advised & RP_ADVISES_TOP_K) a->top_k = BASE_MAX(a->top_k, 0); /* -1: off, elsewhere */
-    if (wrong[0]) base_log(BASE_LOG_WARN, "%s: sampling advice that is no number, or out of range, is not used: %s", gguf_name(m->file), wrong);
+    if (wrong[0])
+        base_log(BASE_LOG_WARN, "%s: sampling advice that is no number, or out of range, is not used: %s",
+                 gguf_name(m->file), wrong);
 }

@@ -115,7 +115,8 @@ static void hash_pieces(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-static void hash_weights(hashing *g, base_threads *threads, rp_on_progress on_progress, void *user, uint64_t total_bytes) {
+static void hash_weights(hashing *g, base_threads *threads, rp_on_progress on_progress, void *user,
+                         uint64_t total_bytes) {
     uint64_t n = g->first[gguf_n_tensors(g->m->file)];
     uint64_t batch = BATCH_PIECES * (uint64_t)base_threads_count(threads);
     for (g->begin = 0; g->begin < n; g->begin += batch) {
@@ -136,12 +137,14 @@ static void hashing_hash_model(const hashing *g, base_key *out) {
     base_hash_final(&h, out);
 }
 
-static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress, void *user, base_key *out, rp_error *err) {
+static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress, void *user, base_key *out,
+                          rp_error *err) {
     size_t n = gguf_n_tensors(m->file);
     uint64_t total = 0, start = base_clock_us();
     hashing g = {.m = m, .first = base_calloc(n + 1, sizeof(*g.first))};
     base_threads *threads = NULL;
-    int rc = g.first ? base_threads_new(&threads, n_threads, err) : base_fail_memory(err, (n + 1) * sizeof(*g.first), "a fingerprint");
+    int rc = g.first ? base_threads_new(&threads, n_threads, err)
+                     : base_fail_memory(err, (n + 1) * sizeof(*g.first), "a fingerprint");
     for (size_t i = 0; !rc && i < n; i++) {
         uint64_t bytes = gguf_tensor_at(m->file, i)->bytes;
         g.first[i + 1] = g.first[i] + n_pieces(bytes);
@@ -153,7 +156,8 @@ static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress
         hash_weights(&g, threads, on_progress, user, total);
         hashing_hash_model(&g, out);
         m->hashed_bytes = total;
-        BASE_TRACE(MODEL, "hashed %" PRIu64 " bytes of weights in %.1f ms", total, (double)(base_clock_us() - start) / 1e3);
+        BASE_TRACE(MODEL, "hashed %" PRIu64 " bytes of weights in %.1f ms", total,
+                   (double)(base_clock_us() - start) / 1e3);
     }
     base_threads_free(threads);
     base_free(g.pieces);
@@ -185,7 +189,8 @@ void model_identify_mock(rp_model *m) {
 }
 
 /* The caller holds the lock. */
-static int find_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err) {
+static int find_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress,
+                            void *user, rp_error *err) {
     base_key files, digest;
     bool named = name_files(m, &files);
     int rc = model_check_files(m, err);
@@ -199,7 +204,8 @@ static int find_fingerprint(rp_model *m, const model_digests *known, int n_threa
     return rc;
 }
 
-int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err) {
+int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user,
+                      rp_error *err) {
     pthread_mutex_lock(&m->lock);
     int rc = atomic_load(&m->has_fingerprint) ? RP_OK : find_fingerprint(m, known, n_threads, on_progress, user, err);
     pthread_mutex_unlock(&m->lock);

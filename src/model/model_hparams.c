@@ -34,17 +34,19 @@ static bool get_number(const rp_model *m, const char *full, uint64_t *out) {
 }
 
 /* Reads an integer in [min, max]. fallback < 0: the key is required. */
-static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
+static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out,
+                    rp_error *err) {
     BASE_ASSERT(min >= 0 && min <= max);
     char full[KEY_BYTES];
     uint64_t v = 0;
     if (!get_number(m, full_key(m, key, full), &v)) {
         if (gguf_has(m->file, full))
             return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                                "metadata '%s' is not a single number: models with different layers are not supported", full);
-        if (fallback < 0)
-            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is missing: the model file is incomplete",
+                                "metadata '%s' is not a single number: models with different layers are not supported",
                                 full);
+        if (fallback < 0)
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                                "metadata '%s' is missing: the model file is incomplete", full);
         *out = fallback;
         return RP_OK;
     }
@@ -55,19 +57,23 @@ static int read_int(const rp_model *m, const char *key, int32_t min, int32_t max
     return RP_OK;
 }
 
-static int model_hparams_read_size(const rp_model *m, const char *key, int32_t max, int32_t fallback, int32_t *out, rp_error *err) {
+static int model_hparams_read_size(const rp_model *m, const char *key, int32_t max, int32_t fallback, int32_t *out,
+                                   rp_error *err) {
     return read_int(m, key, 1, max, fallback, out, err);
 }
 
 /* Reads a finite number in [min, max]. */
-static int read_number(const rp_model *m, const char *key, double min, double max, double fallback, double *out, rp_error *err) {
+static int read_number(const rp_model *m, const char *key, double min, double max, double fallback, double *out,
+                       rp_error *err) {
     char full[KEY_BYTES];
     *out = fallback;
     if (!gguf_get_f64(m->file, full_key(m, key, full), out) || (*out >= min && *out <= max)) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is %g, expected %g to %g", full, *out, min, max);
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' is %g, expected %g to %g", full, *out,
+                        min, max);
 }
 
-static int read_float(const rp_model *m, const char *key, double min, double max, double fallback, float *out, rp_error *err) {
+static int read_float(const rp_model *m, const char *key, double min, double max, double fallback, float *out,
+                      rp_error *err) {
     double v;
     int rc = read_number(m, key, min, max, fallback, &v, err);
     *out = (float)v;
@@ -91,16 +97,19 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];
     gguf_string type;
-    bool linear = !gguf_has(m->file, full_key(m, "rope.scaling.type", full)) && gguf_has(m->file, full_key(m, "rope.scaling.factor", full));
+    bool linear = !gguf_has(m->file, full_key(m, "rope.scaling.type", full)) &&
+                  gguf_has(m->file, full_key(m, "rope.scaling.factor", full));
     if (gguf_get_string(m->file, full_key(m, "rope.scaling.type", full), &type)) {
         linear = gguf_string_is(type, "linear");
         hp->rope.yarn = gguf_string_is(type, "yarn");
         if (!linear && !hp->rope.yarn && !gguf_string_is(type, "none") && !gguf_string_is(type, "longrope"))
             return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                                "rope scaling '%.*s' is not supported (supported: none, linear, yarn, longrope, and the factors of Llama 3)",
+                                "rope scaling '%.*s' is not supported (supported: none, linear, yarn, longrope, and "
+                                "the factors of Llama 3)",
                                 (int)BASE_MIN(type.n, 32), type.bytes);
     }
-    int rc = read_number(m, linear || hp->rope.yarn ? "rope.scaling.factor" : "rope.scale_linear", SMALL, LARGE, 1.0, &hp->rope.factor, err);
+    int rc = read_number(m, linear || hp->rope.yarn ? "rope.scaling.factor" : "rope.scale_linear", SMALL, LARGE, 1.0,
+                         &hp->rope.factor, err);
     if (rc || !hp->rope.yarn) return rc;
     hp->rope.yarn_truncate = read_flag(m, "rope.scaling.yarn_truncate", !(m->arch->features & MODEL_YARN_EXACT));
     double magnitude, less, growth = 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
@@ -118,10 +127,11 @@ static int read_rope(rp_model *m, rp_error *err) {
     if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
     if ((rc = model_hparams_read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
         (rc = read_number(m, "rope.freq_base", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base, err)) ||
-        (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE, m->arch->local_base > 0 ? m->arch->local_base : hp->rope.base,
-                          &hp->rope.base_local, err)) ||
+        (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE,
+                          m->arch->local_base > 0 ? m->arch->local_base : hp->rope.base, &hp->rope.base_local, err)) ||
         (rc = read_number(m, "rope.scaling.attn_factor", SMALL, LARGE, 1.0, &hp->rope.magnitude, err)) ||
-        (rc = model_hparams_read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train, &hp->rope.n_ctx_original, err)))
+        (rc = model_hparams_read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train,
+                                      &hp->rope.n_ctx_original, err)))
         return rc;
     if (hp->rot_dim % 2)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
@@ -142,8 +152,8 @@ static int read_window(rp_model *m, rp_error *err) {
     if (!gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list))
         return read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
     if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "metadata '%s' is not a list of booleans for %d layers", full,
-                        hp->n_layers);
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
 }
 
 static int read_heads(rp_model *m, rp_error *err) {
@@ -153,8 +163,8 @@ static int read_heads(rp_model *m, rp_error *err) {
         (rc = model_hparams_read_size(m, "attention.head_count_kv", hp->n_heads, hp->n_heads, &hp->n_kv_heads, err)))
         return rc;
     if (hp->n_heads % hp->n_kv_heads)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads cannot share %d key-value heads evenly",
-                            hp->n_heads, hp->n_kv_heads);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "%d heads cannot share %d key-value heads evenly", hp->n_heads, hp->n_kv_heads);
     int32_t head_dim = hp->n_embd / hp->n_heads;
     BASE_ASSERT(head_dim > 0);
     if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
@@ -162,8 +172,8 @@ static int read_heads(rp_model *m, rp_error *err) {
         (rc = read_window(m, err)))
         return rc;
     if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, hp->value_dim) > MODEL_MAX_DIM)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d and %d dimensions", hp->n_heads, hp->key_dim,
-                            hp->value_dim);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d and %d dimensions", hp->n_heads,
+                            hp->key_dim, hp->value_dim);
     return read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
 }
 
@@ -178,16 +188,20 @@ static int check_gating(const rp_model *m, rp_error *err) {
         return rc;
     if (gating == GATING_SOFTMAX && (scale == 0.0 || scale == 1.0)) return RP_OK; /* 0: not used */
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "expert gating function %d with scale %g: only an unscaled softmax (1) is supported", gating, scale);
+                        "expert gating function %d with scale %g: only an unscaled softmax (1) is supported", gating,
+                        scale);
 }
 
 static int read_experts(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
-    if ((rc = read_int(m, "expert_count", 0, MODEL_MAX_EXPERTS, m->arch->features & MODEL_EXPERTS ? -1 : 0, &hp->n_experts, err)) ||
+    if ((rc = read_int(m, "expert_count", 0, MODEL_MAX_EXPERTS, m->arch->features & MODEL_EXPERTS ? -1 : 0,
+                       &hp->n_experts, err)) ||
         hp->n_experts == 0)
         return rc;
-    if ((rc = model_hparams_read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) || (rc = check_gating(m, err))) return rc;
+    if ((rc = model_hparams_read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) ||
+        (rc = check_gating(m, err)))
+        return rc;
     hp->experts_sum_1 = read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
     /* Files of early 2024 give the summed width of all experts that a row passes. */
     int32_t width = m->arch->features & MODEL_EXPERTS ? BASE_MAX(hp->n_ff / hp->n_experts_used, 1) : hp->n_ff;
@@ -196,13 +210,14 @@ static int read_experts(rp_model *m, rp_error *err) {
 
 /* Kinds of tokens, and outputs of the rank head: those of its tensors. */
 static int read_encoder(rp_model *m, rp_error *err) {
-    const gguf_tensor *types = gguf_find_tensor(m->file, "token_types.weight"), *cls = gguf_find_tensor(m->file, "cls.weight"),
+    const gguf_tensor *types = gguf_find_tensor(m->file, "token_types.weight"),
+                      *cls = gguf_find_tensor(m->file, "cls.weight"),
                       *scores = gguf_find_tensor(m->file, "cls.output.weight");
     const gguf_tensor *last = scores ? scores : cls;
     const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0;
     if (n_types > MODEL_MAX_TYPES || n_outputs > MODEL_MAX_SCORES)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores", (long long)n_types,
-                            (long long)n_outputs);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores",
+                            (long long)n_types, (long long)n_outputs);
     m->net.hp.n_types = (int32_t)n_types;
     m->net.hp.n_outputs = (int32_t)n_outputs;
     return RP_OK;
@@ -214,8 +229,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     if ((rc = model_hparams_read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
         (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
         (rc = model_hparams_read_size(m, "feed_forward_length", MODEL_MAX_DIM, -1, &hp->n_ff, err)) ||
-        (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) || (rc = read_heads(m, err)) ||
-        (rc = read_experts(m, err)))
+        (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) ||
+        (rc = read_heads(m, err)) || (rc = read_experts(m, err)))
         return rc;
     hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
@@ -223,7 +238,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     hp->n_outputs = hp->n_vocab;
     if (model_is_encoder(m)) return read_encoder(m, err);
     if (!(m->arch->features & MODEL_EXPERTS_SHARED)) return RP_OK;
-    return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared, err);
+    return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared,
+                                   err);
 }
 
 /* ---- numbers ---- */
@@ -246,7 +262,8 @@ static int read_scales(rp_model *m, rp_error *err) {
 
 static int read_numbers(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
-    const char *eps = m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    const char *eps =
+        m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     int rc;
     hp->act = m->arch->act;
     hp->layer_norm = (m->arch->features & MODEL_LAYER_NORM) != 0;
@@ -262,10 +279,12 @@ static int read_numbers(rp_model *m, rp_error *err) {
     return read_scales(m, err);
 }
 
-/* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key does. */
+/* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key
+   does. */
 static int read_pooling(rp_model *m, rp_error *err) {
     const rp_pooling usual = model_is_encoder(m) ? RP_POOLING_MEAN : RP_POOLING_LAST;
-    const rp_pooling values[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST, RP_POOLING_RANK}; /* of GGUF */
+    const rp_pooling values[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST,
+                                 RP_POOLING_RANK}; /* of GGUF */
     int32_t i;
     int rc = read_int(m, "pooling_type", 0, BASE_ARRAY_LEN(values) - 1, 0, &i, err);
     if (!rc) m->net.hp.pooling = values[i];
@@ -276,7 +295,8 @@ int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                            "its attention is not causal: it is an embedding model of a kind that is not supported (supported: bert, nomic-bert)");
+                            "its attention is not causal: it is an embedding model of a kind that is not supported "
+                            "(supported: bert, nomic-bert)");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err)) || (rc = read_pooling(m, err))) return rc;
     return read_rope(m, err);
 }

@@ -30,7 +30,8 @@ int model_read_hparams(rp_model *m, rp_error *err);
 /* Needs hparams. Every tensor of the file must be known: an unknown one is part of a feature that this architecture
  * does not have here. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
 int model_bind_tensors(rp_model *m, rp_error *err);
-/* Need tensors; model_set_layers lists the matrices, too. RP_ERR_UNSUPPORTED (impossible sharing of KV), RP_ERR_MEMORY. */
+/* Need tensors; model_set_layers lists the matrices, too. RP_ERR_UNSUPPORTED (impossible sharing of KV),
+   RP_ERR_MEMORY. */
 int model_set_layers(rp_model *m, rp_error *err);
 int model_set_ropes(rp_model *m, rp_error *err);
 

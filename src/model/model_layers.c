@@ -129,7 +129,8 @@ static int32_t read_number(const char **at) {
     return n;
 }
 
-int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers, rp_error *err) {
+int model_read_f16_layers(const rp_model *m, const char *name, const char *list, kv_layer_shape *kv_layers,
+                          rp_error *err) {
     static const char windows[] = "windows";
     for (int32_t i = 0; i < m->n_kv_layers; i++) kv_layers[i].in_f16 = false;
     for (const char *at = list;; at++) {
@@ -139,12 +140,15 @@ int model_read_f16_layers(const rp_model *m, const char *name, const char *list,
         else first = last = read_number(&at);
         if (!is_windows && first >= 0 && *at == '-') at++, last = read_number(&at);
         if (first < 0 || (!is_windows && last < first) || (*at != ',' && *at != '\0'))
-            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': give layers and ranges, as in 0,1,27 or 0-2, or windows", name, list);
+            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': give layers and ranges, as in 0,1,27 or 0-2, or windows",
+                             name, list);
         if (is_windows && mark_windows(m, kv_layers) == 0)
-            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': no layer of this model has a sliding window: give numbers of layers", name, list);
+            return base_fail(err, RP_ERR_INVALID,
+                             "%s '%.60s': no layer of this model has a sliding window: give numbers of layers", name,
+                             list);
         if (last >= m->net.hp.n_layers)
-            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d", name, list, last,
-                             m->net.hp.n_layers - 1);
+            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d",
+                             name, list, last, m->net.hp.n_layers - 1);
         for (int32_t i = first; i <= last; i++) kv_layers[m->net.layers[i].states].in_f16 = true;
         if (*at == '\0') return RP_OK;
     }

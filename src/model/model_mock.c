@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_mock.c: the model of rp_model_open_mock: vocabulary, chat format and context length of its file, and the least shape that the engine
- * can work with. Its forward pass is forward.c's with the operations of mock/mock_backend.c, which writes texts by the classes of tokens. */
+/* model_mock.c: the model of rp_model_open_mock: vocabulary, chat format and context length of its file, and the least
+ * shape that the engine can work with. Its forward pass is forward.c's with the operations of mock/mock_backend.c,
+ * which writes texts by the classes of tokens. */
 #include <stdio.h>
 
 #include "base/error.h"

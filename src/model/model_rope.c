@@ -14,7 +14,8 @@
 
 /* The dimension with a frequency that turns `turns` times within the original context. */
 static double yarn_dimension(const model_hparams *hp, double turns) {
-    return hp->rot_dim * log(hp->rope.n_ctx_original / (turns * 2.0 * 3.14159265358979323846)) / (2.0 * log(hp->rope.base));
+    return hp->rot_dim * log(hp->rope.n_ctx_original / (turns * 2.0 * 3.14159265358979323846)) /
+           (2.0 * log(hp->rope.base));
 }
 
 /* Share of frequency i that is divided by the factor: 0 up to the fast end of the ramp, 1 from its slow end on. */

@@ -28,14 +28,17 @@ void model_template_tokens(const rp_model *m, const char *out[8], size_t *n) {
     }
 }
 
-/* Conversations of contents '?', of the user or a tool, and answers '!'. System messages are refused by some templates. */
+/* Conversations of contents '?', of the user or a tool, and answers '!'. System messages are refused by some
+   templates. */
 #define PROBE_USER "{\"role\": \"user\", \"content\": \"?\"}"
 #define PROBE_ANSWER "{\"role\": \"assistant\", \"content\": \"!\"}"
 #define PROBE_CALL \
-    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"000000000\", \"type\": \"function\", \"function\": " \
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"000000000\", \"type\": \"function\", " \
+    "\"function\": " \
     "{\"name\": \"f\", \"arguments\": {}}}]}"
 #define PROBE_RESULT "{\"role\": \"tool\", \"name\": \"f\", \"tool_call_id\": \"000000000\", \"content\": \"?\"}"
-#define PROBE(messages, opens) "{\"messages\": [" messages "], \"tools\": null, \"documents\": null, \"add_generation_prompt\": " opens "}"
+#define PROBE(messages, opens) \
+    "{\"messages\": [" messages "], \"tools\": null, \"documents\": null, \"add_generation_prompt\": " opens "}"
 
 #define MAX_PROBE_STEPS ((uint64_t)1 << 22) /* of messages of one character: 40 ms; published templates take 1,000 */
 
@@ -72,8 +75,8 @@ static bool may_cut(const rp_model *m, const char *text, size_t length, size_t n
     return may;
 }
 
-/* How much of a generation prompt the template also writes before an answer of an earlier turn, whose text begins at `earlier`. All of it, if they
- * have nothing in common. */
+/* How much of a generation prompt the template also writes before an answer of an earlier turn, whose text begins at
+ * `earlier`. All of it, if they have nothing in common. */
 static size_t common_opening(const rp_model *m, const char *prompt, const char *earlier) {
     const size_t length = strlen(prompt);
     size_t n = 0;
@@ -91,17 +94,20 @@ static int keep_opening(rp_model *m, int i, const char *text, size_t n, rp_error
     return RP_OK;
 }
 
-/* What the template writes after a user's message, and only with add_generation_prompt; if it always writes it: everything after the message. */
+/* What the template writes after a user's message, and only with add_generation_prompt; if it always writes it:
+   everything after the message. */
 static int find_generation_prompt(rp_model *m, rp_error *err) {
     rp_template_text *with = probe(m, PROBE(PROBE_USER, "true")), *without = probe(m, PROBE(PROBE_USER, "false")),
                      *history = probe(m, PROBE(PROBE_USER ", " PROBE_ANSWER ", " PROBE_USER, "false"));
     size_t at = 0;
-    if (with && without && with->n > without->n && memcmp(with->bytes, without->bytes, without->n) == 0) at = without->n;
+    if (with && without && with->n > without->n && memcmp(with->bytes, without->bytes, without->n) == 0)
+        at = without->n;
     else if (with && strchr(with->bytes, '?')) at = (size_t)(strrchr(with->bytes, '?') + 1 - with->bytes);
     int rc = RP_OK;
     if (at > 0 && at < with->n) {
         const bool is_same = history && history->n > at && memcmp(history->bytes, with->bytes, at) == 0;
-        rc = keep_opening(m, 0, with->bytes + at, is_same ? common_opening(m, with->bytes + at, history->bytes + at) : with->n - at, err);
+        rc = keep_opening(m, 0, with->bytes + at,
+                          is_same ? common_opening(m, with->bytes + at, history->bytes + at) : with->n - at, err);
     }
     rp_template_text_free(with);
     rp_template_text_free(without);
@@ -115,9 +121,11 @@ static size_t control_in(const rp_model *m, const char *bytes, size_t begin, siz
     return SIZE_MAX;
 }
 
-/* Without a generation prompt after the result of a call: the control tokens that end the result ("[/TOOL_RESULTS]"). */
+/* Without a generation prompt after the result of a call: the control tokens that end the result
+   ("[/TOOL_RESULTS]"). */
 static int find_opening_after_result(rp_model *m, rp_error *err) {
-    rp_template_text *text = m->template_answers[0] ? probe(m, PROBE(PROBE_USER ", " PROBE_CALL ", " PROBE_RESULT, "true")) : NULL;
+    rp_template_text *text =
+        m->template_answers[0] ? probe(m, PROBE(PROBE_USER ", " PROBE_CALL ", " PROBE_RESULT, "true")) : NULL;
     const char *last = text ? strrchr(text->bytes, '?') : NULL;
     const size_t at = last ? control_in(m, text->bytes, (size_t)(last - text->bytes), text->n) : SIZE_MAX;
     const bool is_known = at == SIZE_MAX || strstr(last, m->template_answers[0]);
@@ -132,7 +140,8 @@ int model_read_template(rp_model *m, rp_error *err) {
     const int rc = rp_template_new(&m->template, m->chat_template, strlen(m->chat_template), "chat template", &why);
     if (rc == RP_ERR_MEMORY) return base_fail(err, rc, "%s", why.message);
     if (rc) {
-        base_log(BASE_LOG_WARN, "%s: %s: using chat format '%s' instead", gguf_name(m->file), why.message, chat_format_name(m->chat));
+        base_log(BASE_LOG_WARN, "%s: %s: using chat format '%s' instead", gguf_name(m->file), why.message,
+                 chat_format_name(m->chat));
         return RP_OK;
     }
     const int found = find_generation_prompt(m, err);
@@ -162,11 +171,13 @@ int model_check_rendered(const rp_template_text *text, rp_error *err) {
     size_t end = 0;
     for (size_t i = 0; i < text->n_runs; i++) {
         if (text->runs[i].end <= end || text->runs[i].end > text->n)
-            return base_fail(err, RP_ERR_INVALID, "run %zu of a rendered text ends at byte %zu: runs rise, and end with the text", i,
+            return base_fail(err, RP_ERR_INVALID,
+                             "run %zu of a rendered text ends at byte %zu: runs rise, and end with the text", i,
                              text->runs[i].end);
         end = text->runs[i].end;
     }
-    if (!text->bytes || end != text->n) return base_fail(err, RP_ERR_INVALID, "a rendered text of %zu bytes has runs for %zu", text->n, end);
+    if (!text->bytes || end != text->n)
+        return base_fail(err, RP_ERR_INVALID, "a rendered text of %zu bytes has runs for %zu", text->n, end);
     return RP_OK;
 }
 
@@ -219,14 +230,17 @@ int model_complete_rendered(const rp_model *m, rp_template_text *text, rp_error 
     return RP_OK;
 }
 
-int model_append_rendered(const rp_model *m, const rp_template_text *text, size_t from, size_t to, token_list *out, rp_error *err) {
+int model_append_rendered(const rp_model *m, const rp_template_text *text, size_t from, size_t to, token_list *out,
+                          rp_error *err) {
     size_t n = 0;
-    if (from == 0 && lacks_bos(m, text) && token_list_push(out, tokenizer_bos(m->tokenizer))) return base_fail_memory(err, sizeof(int32_t), "tokens");
+    if (from == 0 && lacks_bos(m, text) && token_list_push(out, tokenizer_bos(m->tokenizer)))
+        return base_fail_memory(err, sizeof(int32_t), "tokens");
     if (from >= to) return RP_OK;
     tokenizer_range *trusted = model_trusted_ranges(text, from, to, &n);
     if (!trusted) return base_fail_memory(err, text->n_runs * sizeof(*trusted), "a rendered prompt");
     const bool continues = from > 0 && !after_special(out, m->tokenizer);
-    const tokenizer_options options = {.space_prefix = true, .continues = continues, .trusted = trusted, .n_trusted = n};
+    const tokenizer_options options = {
+        .space_prefix = true, .continues = continues, .trusted = trusted, .n_trusted = n};
     const int rc = tokenizer_encode(m->tokenizer, text->bytes + from, to - from, options, out, err);
     base_free(trusted);
     return rc;
@@ -275,6 +289,10 @@ static size_t turn_end_in(const rp_model *m, const char *bytes, size_t begin, si
     return SIZE_MAX;
 }
 
-size_t model_find_turn_end(const rp_model *m, const rp_template_text *text, size_t from) { return search_trusted(m, text, from, turn_end_in); }
+size_t model_find_turn_end(const rp_model *m, const rp_template_text *text, size_t from) {
+    return search_trusted(m, text, from, turn_end_in);
+}
 
-size_t model_find_control(const rp_model *m, const rp_template_text *text, size_t from) { return search_trusted(m, text, from, control_in); }
+size_t model_find_control(const rp_model *m, const rp_template_text *text, size_t from) {
+    return search_trusted(m, text, from, control_in);
+}

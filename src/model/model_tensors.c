@@ -60,14 +60,17 @@ typedef struct tensor_row {
 
 static const tensor_row model_rows[] = {
     {"token_embd.weight", offsetof(rp_model, net.embedding), D_EMBD, D_VOCAB, REQUIRED, 0, 0},
-    {"token_embd_norm.weight", offsetof(rp_model, net.embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
+    {"token_embd_norm.weight", offsetof(rp_model, net.embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR,
+     MODEL_EMBED_NORM, 0},
     {"token_embd_norm.bias", offsetof(rp_model, net.embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
     {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
     /* some models of ALiBi architectures have learned positions instead */
     {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"token_types.weight", offsetof(rp_model, net.token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
-    {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, MODEL_ENCODER},
-    {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, MODEL_ENCODER},
+    {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0,
+     MODEL_ENCODER},
+    {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM,
+     MODEL_ENCODER},
     {"output.weight", offsetof(rp_model, net.output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
     {"output.bias", offsetof(rp_model, net.output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
     /* a rank head of two matrices, cls and cls.output, or of one: cls, see settle_rank_head */
@@ -109,7 +112,8 @@ static const tensor_row layer_rows[] = {
     {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR, 0, 0},
     {"post_attention_norm.weight", L(l.post_attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
     {"post_attention_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM_RENAMED, 0},
-    {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM, MODEL_FFN_NORM_RENAMED},
+    {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM,
+     MODEL_FFN_NORM_RENAMED},
     {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, VECTOR, MODEL_PRE_NORM, MODEL_FFN_NORM},
     {"ffn_norm.bias", L(l.ffn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"post_ffw_norm.weight", L(l.post_ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
@@ -181,14 +185,16 @@ static bool row_applies(const rp_model *m, const tensor_row *row) {
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
-static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t, int64_t dims[GGUF_MAX_DIMS]) {
+static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t,
+                           int64_t dims[GGUF_MAX_DIMS]) {
     int n = 0;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) dims[i] = 1;
     dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->in);
     if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->out);
     if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
     BASE_ASSERT(n <= GGUF_MAX_DIMS);
-    if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
+    if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim &&
+        (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
         dims[0] = m->net.hp.key_dim;
         dims[1] = t->dims[1];
     }
@@ -205,9 +211,11 @@ static void describe_shape(const int64_t dims[GGUF_MAX_DIMS], char *out, size_t 
 }
 
 /* Checks a tensor's type and shape and makes it a weight. */
-static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, const int64_t dims[GGUF_MAX_DIMS], model_weight *w) {
+static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, const int64_t dims[GGUF_MAX_DIMS],
+                      model_weight *w) {
     char where[RP_ERROR_WHERE_BYTES], is[96], wanted[96];
-    snprintf(where, sizeof(where), "%s: tensor '%.*s'", gguf_name(b->m->file), (int)BASE_MIN(t->name.n, 64), t->name.bytes);
+    snprintf(where, sizeof(where), "%s: tensor '%.*s'", gguf_name(b->m->file), (int)BASE_MIN(t->name.n, 64),
+             t->name.bytes);
     if (memcmp(dims, t->dims, sizeof(t->dims)) != 0) {
         describe_shape(t->dims, is, sizeof(is));
         describe_shape(dims, wanted, sizeof(wanted));
@@ -216,7 +224,11 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
     if ((row->flags & VECTOR) && t->type != KERNEL_F32)
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, where, 0, "is %s, expected F32", kernel_type_name(t->type));
     bool flat = row->out == D_NONE && (row->flags & EXPERTS);
-    *w = (model_weight){.data = t->data, .type = t->type, .n_in = dims[0], .n_out = flat ? 1 : dims[1], .n_slices = flat ? dims[1] : dims[2]};
+    *w = (model_weight){.data = t->data,
+                        .type = t->type,
+                        .n_in = dims[0],
+                        .n_out = flat ? 1 : dims[1],
+                        .n_slices = flat ? dims[1] : dims[2]};
     w->slice_bytes = w->n_out * kernel_row_bytes(w->type, w->n_in);
     BASE_ASSERT((size_t)(t - gguf_tensor_at(b->m->file, 0)) < gguf_n_tensors(b->m->file));
     b->bound[t - gguf_tensor_at(b->m->file, 0)] = true;
@@ -231,7 +243,8 @@ static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer,
     for (int32_t e = 0; e < b->m->net.hp.n_experts; e++) {
         char name[64];
         model_weight w;
-        snprintf(name, sizeof(name), "blk.%d.%.*s.%d.weight", layer, (int)(strstr(row->name, "_exps") - row->name), row->name, e);
+        snprintf(name, sizeof(name), "blk.%d.%.*s.%d.weight", layer, (int)(strstr(row->name, "_exps") - row->name),
+                 row->name, e);
         const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
         if (!t) return RP_OK; /* the caller reports the missing tensor */
         int rc = use_tensor(b, row, t, dims, &w);
@@ -239,9 +252,10 @@ static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer,
         if (e == 0) *out = w;
         if (e == 1) out->slice_bytes = (const char *)w.data - (const char *)out->data;
         if (w.type != out->type || w.data != (const char *)out->data + e * out->slice_bytes)
-            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                                "tensor '%s' does not match the type or the offset of the previous experts: convert the model again",
-                                name);
+            return base_fail_at(
+                b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                "tensor '%s' does not match the type or the offset of the previous experts: convert the model again",
+                name);
         out->n_slices = e + 1;
     }
     return RP_OK;
@@ -263,7 +277,8 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     }
     if ((row->flags & EXPERTS) && row->out != D_NONE) rc = bind_single_experts(b, row, layer, w);
     if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->net.hp.n_experts)) return rc;
-    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: the model file is incomplete", name);
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0,
+                        "tensor '%s' is missing: the model file is incomplete", name);
 }
 
 /* ---- fused tensors ---- */
@@ -274,12 +289,14 @@ static model_weight model_weight_part_of(const model_weight *w, int64_t first, i
     if (!w->data) return part;
     bool vector = w->n_out == 1;
     BASE_ASSERT(first >= 0 && n > 0 && first + n <= (vector ? w->n_in : w->n_out));
-    part.data = (const char *)w->data + (vector ? first * (int64_t)sizeof(float) : first * kernel_row_bytes(w->type, w->n_in));
+    part.data =
+        (const char *)w->data + (vector ? first * (int64_t)sizeof(float) : first * kernel_row_bytes(w->type, w->n_in));
     *(vector ? &part.n_in : &part.n_out) = n;
     return part;
 }
 
-static void split_qkv(const model_hparams *hp, const model_weight *fused, model_weight *q, model_weight *k, model_weight *v) {
+static void split_qkv(const model_hparams *hp, const model_weight *fused, model_weight *q, model_weight *k,
+                      model_weight *v) {
     int64_t n_q = dim_of(hp, D_Q), n_k = dim_of(hp, D_K);
     if (!fused->data) return;
     *q = model_weight_part_of(fused, 0, n_q);
@@ -288,8 +305,8 @@ static void split_qkv(const model_hparams *hp, const model_weight *fused, model_
 }
 
 static int binding_missing(const binding *b, int32_t layer, const char *name) {
-    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor 'blk.%d.%s' is missing: the model file is incomplete", layer,
-                        name);
+    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0,
+                        "tensor 'blk.%d.%s' is missing: the model file is incomplete", layer, name);
 }
 
 /* A bias has the length of all heads together, so it needs a norm over all of them. */
@@ -307,16 +324,19 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
-        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0, "per-head norms in layer %d have biases", layer);
+        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                            "per-head norms in layer %d have biases", layer);
     if (l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
         model_weight both = l->ffn.up;
         if (l->ffn.gate.data || l->ffn.up_bias.data)
-            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                                "tensor 'blk.%d.ffn_up.weight' includes the gate, but there is a separate gate or a bias", layer);
+            return base_fail_at(
+                b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                "tensor 'blk.%d.ffn_up.weight' includes the gate, but there is a separate gate or a bias", layer);
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
-    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data) return binding_missing(b, layer, "ffn_gate.weight");
+    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data)
+        return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
         l->attn_norm = f->attn_norm_2;
@@ -329,8 +349,10 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
  * it. */
 static int check_ffn_norm(const binding *b, int32_t layer) {
     rp_model *m = b->m;
-    if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->net.hp.parallel = !m->net.layers[0].ffn_norm.weight.data;
-    if (m->net.hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->net.layers[layer].ffn_norm.weight.data) return RP_OK;
+    if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE))
+        m->net.hp.parallel = !m->net.layers[0].ffn_norm.weight.data;
+    if (m->net.hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->net.layers[layer].ffn_norm.weight.data)
+        return RP_OK;
     return binding_missing(b, layer, "ffn_norm.weight");
 }
 
@@ -386,7 +408,8 @@ int model_bind_tensors(rp_model *m, rp_error *err) {
     binding b = {.m = m, .err = err};
     size_t n_tensors = gguf_n_tensors(m->file);
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
-    if (!m->net.layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
+    if (!m->net.layers)
+        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
     int rc = bind_all(&b);

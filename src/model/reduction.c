@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduction.c: see reduction.h. The scores of a layer are computed head by head, from weights, or from the decoded keys and
- * values of a head. Statistics of queries: reduction_queries.c. */
+/* reduction.c: see reduction.h. The scores of a layer are computed head by head, from weights, or from the decoded keys
+ * and values of a head. Statistics of queries: reduction_queries.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,8 @@ static const struct {
     attention_measure measure;
     bool needs_queries;
 } methods[REDUCTION_N_METHODS] = {
-#define X(NAME, name, budget, repeats, measure, queries) {name, KV_BUDGET_##budget, repeats, ATTENTION_##measure, queries},
+#define X(NAME, name, budget, repeats, measure, queries) \
+    {name, KV_BUDGET_##budget, repeats, ATTENTION_##measure, queries},
     REDUCTION_METHODS(X)
 #undef X
 };
@@ -63,7 +64,8 @@ bool reduction_method_parse(const char *name, reduction_method *out) {
     return false;
 }
 
-int reduction_options_read(const char *share, const char *method, int32_t *permille, reduction_method *m, rp_error *err) {
+int reduction_options_read(const char *share, const char *method, int32_t *permille, reduction_method *m,
+                           rp_error *err) {
     if (share && !reduction_share_parse(share, permille))
         return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", share, REDUCTION_SHARE_ADVICE);
     if (method && !reduction_method_parse(method, m))
@@ -71,27 +73,33 @@ int reduction_options_read(const char *share, const char *method, int32_t *permi
     return RP_OK;
 }
 
-int reduction_observer_new(attention_observer **out, const rp_model *model, reduction_method m, size_t first_view, size_t n_views, rp_error *err) {
+int reduction_observer_new(attention_observer **out, const rp_model *model, reduction_method m, size_t first_view,
+                           size_t n_views, rp_error *err) {
     const model_hparams *hp = &model->net.hp;
     const attention_measure measure = methods[m].measure;
     const bool is_relative = measure == ATTENTION_RELATIVE;
     *out = NULL;
     if (!methods[m].repeats) return RP_OK;
-    return attention_observer_new(out, is_relative ? hp->n_layers : model->n_kv_layers, is_relative ? hp->n_heads : hp->n_kv_heads, measure,
+    return attention_observer_new(out, is_relative ? hp->n_layers : model->n_kv_layers,
+                                  is_relative ? hp->n_heads : hp->n_kv_heads, measure,
                                   (int64_t)RESOLUTION_ROWS * hp->n_heads, first_view, n_views, err);
 }
 
 /* ---- scores of one head, from what was observed ---- */
 
 static double observed_weight(const reduction_run *run, int32_t layer, int32_t head, int32_t slot) {
-    return attention_observer_weight(run->observer, layer, head, (size_t)(slot / KV_SPAN_TOKENS), slot % KV_SPAN_TOKENS);
+    return attention_observer_weight(run->observer, layer, head, (size_t)(slot / KV_SPAN_TOKENS),
+                                     slot % KV_SPAN_TOKENS);
 }
 
-static double weight_of(const reduction_head *h, int32_t slot) { return observed_weight(h->run, h->layer, h->kv_head, slot); }
+static double weight_of(const reduction_head *h, int32_t slot) {
+    return observed_weight(h->run, h->layer, h->kv_head, slot);
+}
 
 /* Slots at the first positions of a context are kept by all heads. */
 static void keep_first(const reduction_head *h, double *scores) {
-    for (int32_t slot = 0; slot < h->n_slots && kv_span_position(h->run->spans[0]) + slot < REDUCTION_FIRST; slot++) scores[slot] = (double)INFINITY;
+    for (int32_t slot = 0; slot < h->n_slots && kv_span_position(h->run->spans[0]) + slot < REDUCTION_FIRST; slot++)
+        scores[slot] = (double)INFINITY;
 }
 
 static void score_kvzip(const reduction_head *h, double *scores) {
@@ -101,13 +109,15 @@ static void score_kvzip(const reduction_head *h, double *scores) {
 
 /* ---- all heads ---- */
 
-/* The scores of a layer of KV: of all layers of the model that use it. norms: [query heads][slots]; values of all KV heads. */
+/* The scores of a layer of KV: of all layers of the model that use it. norms: [query heads][slots]; values of all KV
+   heads. */
 static int score_plus(backend *b, reduction_head *h, double *norms, double *scores, rp_error *err) {
     const rp_model *model = h->run->model;
     const int32_t group = model->net.hp.n_heads / model->net.hp.n_kv_heads, n = h->n_slots;
     int rc = RP_OK;
     for (int32_t k = 0; k < model->net.hp.n_kv_heads; k++) {
-        b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false, h->values + (int64_t)k * n * h->value_dim);
+        b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false,
+                                 h->values + (int64_t)k * n * h->value_dim);
         for (int32_t slot = 0; slot < n; slot++) scores[(int64_t)k * n + slot] = 0;
     }
     for (int32_t layer = 0; layer < model->net.hp.n_layers && !rc; layer++) {
@@ -187,7 +197,10 @@ static int32_t slots_of(const reduction_run *run) {
 
 int reduction_score(float **out, backend *b, reduction_method m, const reduction_run *run, rp_error *err) {
     const kv_shape *shape = kv_span_shape(run->spans[0]);
-    reduction_head h = {.run = run, .n_slots = slots_of(run), .key_dim = shape->layers[0].key_dim, .value_dim = shape->layers[0].value_dim};
+    reduction_head h = {.run = run,
+                        .n_slots = slots_of(run),
+                        .key_dim = shape->layers[0].key_dim,
+                        .value_dim = shape->layers[0].value_dim};
     const size_t bytes = sizeof(float) * (size_t)shape->n_layers * (size_t)kv_shape_heads(shape) * (size_t)h.n_slots;
     float *scores = *out = base_alloc(bytes);
     if (!scores) return base_fail_memory(err, bytes, "scores of slots");
@@ -202,14 +215,16 @@ int reduction_score(float **out, backend *b, reduction_method m, const reduction
     return rc;
 }
 
-int reduction_select_scored(kv_selection **out, reduction_method m, int32_t permille, const reduction_run *run, const float *scores, rp_error *err) {
+int reduction_select_scored(kv_selection **out, reduction_method m, int32_t permille, const reduction_run *run,
+                            const float *scores, rp_error *err) {
     const kv_shape *shape = kv_span_shape(run->spans[0]);
     const int rc = kv_selection_new(out, shape->n_layers, kv_shape_heads(shape), slots_of(run), err);
     if (!rc) kv_selection_highest(*out, scores, methods[m].budget, permille);
     return rc;
 }
 
-int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run, rp_error *err) {
+int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run,
+                     rp_error *err) {
     float *scores;
     *out = NULL;
     int rc = reduction_score(&scores, b, m, run, err);

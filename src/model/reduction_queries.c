@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction_queries.c: Expected Attention and Compactor. Sums are in double, in the order of slots.
  *
- * Expected Attention: with mean mu and covariance S of a head's queries before rotation, and R the mean of the rotations to
- * the next positions, a slot's key k gets exp(s mu'R'k + s^2/2 k'R S R'k), s the factor of scores, divided by the sum over
- * slots: the mean over the query heads of its KV head, times the norm of its value.
+ * Expected Attention: with mean mu and covariance S of a head's queries before rotation, and R the mean of the
+ * rotations to the next positions, a slot's key k gets exp(s mu'R'k + s^2/2 k'R S R'k), s the factor of scores, divided
+ * by the sum over slots: the mean over the query heads of its KV head, times the norm of its value.
  *
- * Compactor: a head's keys before rotation, centred, are the rows of X; leverage = diag(X (X'X)^-1 X'). Attention: the sum
- * over the queries of a span, each a softmax over all keys of the span, without a factor of scores, averaged over query
- * heads; times the norm of the value; averaged over three neighbours. Both are standardized over the heads of a layer.
- * Slots of freed blocks count as zeros.
+ * Compactor: a head's keys before rotation, centred, are the rows of X; leverage = diag(X (X'X)^-1 X'). Attention: the
+ * sum over the queries of a span, each a softmax over all keys of the span, without a factor of scores, averaged over
+ * query heads; times the norm of the value; averaged over three neighbours. Both are standardized over the heads of a
+ * layer. Slots of freed blocks count as zeros.
  */
 #include "model/reduction_queries.h"
 
@@ -31,10 +31,12 @@ struct reduction_queries {
 
 /* ---- queries ---- */
 
-int reduction_queries_new(reduction_queries **out, const rp_model *model, int32_t n_ctx, reduction_method m, int32_t n_slots, rp_error *err) {
+int reduction_queries_new(reduction_queries **out, const rp_model *model, int32_t n_ctx, reduction_method m,
+                          int32_t n_slots, rp_error *err) {
     const model_hparams *hp = &model->net.hp;
     const size_t n_heads = (size_t)hp->n_layers * (size_t)hp->n_heads, dim = (size_t)hp->key_dim;
-    const size_t n_sums = m == REDUCTION_EXPECTED ? n_heads * dim : (size_t)hp->n_layers * (size_t)hp->n_kv_heads * (size_t)n_slots;
+    const size_t n_sums =
+        m == REDUCTION_EXPECTED ? n_heads * dim : (size_t)hp->n_layers * (size_t)hp->n_kv_heads * (size_t)n_slots;
     const size_t n_products = m == REDUCTION_EXPECTED ? n_heads * dim * dim : 0;
     reduction_queries *q = *out = base_calloc(1, sizeof(*q));
     if (!q) return base_fail_memory(err, sizeof(*q), "queries");
@@ -66,7 +68,8 @@ static void rotate(const rp_model *m, const float *cs, bool forward, double *x) 
     const bool halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     for (int32_t i = 0; i < half; i++) {
         const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
-        const double c = (double)cs[2 * i], s = forward ? (double)cs[2 * i + 1] : -(double)cs[2 * i + 1], xa = x[a], xb = x[b];
+        const double c = (double)cs[2 * i], s = forward ? (double)cs[2 * i + 1] : -(double)cs[2 * i + 1], xa = x[a],
+                     xb = x[b];
         x[a] = xa * c - xb * s;
         x[b] = xa * s + xb * c;
     }
@@ -118,7 +121,8 @@ static void add_expected(const reduction_head *h, int32_t layer, int32_t head, e
     const reduction_queries *q = h->run->queries;
     const model_hparams *hp = &q->model->net.hp;
     const int64_t dim = hp->key_dim, at = (int64_t)layer * hp->n_heads + head;
-    const double *sums = q->sums + at * dim, *products = q->products + at * dim * dim, n = (double)BASE_MAX(q->n_queries, 1);
+    const double *sums = q->sums + at * dim, *products = q->products + at * dim * dim,
+                 n = (double)BASE_MAX(q->n_queries, 1);
     const double scale = (double)hp->score_scale;
     double highest = -(double)INFINITY, sum = 0;
     for (int64_t a = 0; a < dim; a++) x->mean[a] = sums[a] / n;
@@ -129,7 +133,8 @@ static void add_expected(const reduction_head *h, int32_t layer, int32_t head, e
         if (rope_of(q, layer)) rotate(q->model, x->cs, false, x->turned); /* R'k */
         for (int64_t a = 0; a < dim; a++) {
             double row = 0;
-            for (int64_t b = 0; b < dim; b++) row += (products[BASE_MAX(a, b) * dim + BASE_MIN(a, b)] / n - x->mean[a] * x->mean[b]) * x->turned[b];
+            for (int64_t b = 0; b < dim; b++)
+                row += (products[BASE_MAX(a, b) * dim + BASE_MIN(a, b)] / n - x->mean[a] * x->mean[b]) * x->turned[b];
             mean += x->mean[a] * x->turned[a];
             variance += x->turned[a] * row;
         }
@@ -145,19 +150,22 @@ static void add_expected(const reduction_head *h, int32_t layer, int32_t head, e
 int reduction_score_expected(const reduction_head *h, double *scores, rp_error *err) {
     const reduction_queries *q = h->run->queries;
     const model_hparams *hp = &q->model->net.hp;
-    const size_t dim = (size_t)hp->key_dim, n = 3 * dim + (size_t)h->n_slots, bytes = n * sizeof(double) + dim * sizeof(float);
+    const size_t dim = (size_t)hp->key_dim, n = 3 * dim + (size_t)h->n_slots,
+                 bytes = n * sizeof(double) + dim * sizeof(float);
     const int32_t group = hp->n_heads / hp->n_kv_heads;
     double *memory = base_calloc(1, bytes);
     if (!memory) return base_fail_memory(err, bytes, "scores of slots");
     BASE_ASSERT(q->n_added == h->n_slots && q->method == REDUCTION_EXPECTED);
-    expected_head x = {.mean = memory, .angle_sums = memory + dim, .turned = memory + 2 * dim, .weights = memory + 3 * dim};
+    expected_head x = {
+        .mean = memory, .angle_sums = memory + dim, .turned = memory + 2 * dim, .weights = memory + 3 * dim};
     x.cs = (float *)(memory + n);
     for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = 0;
     for (int32_t l = 0; l < hp->n_layers; l++) { /* all that use this layer's KV */
         if (q->model->net.layers[l].states != h->layer) continue;
         const int32_t end = kv_span_end(h->run->spans[h->run->n_spans - 1]);
         if (rope_of(q, l)) mean_rotation(q, rope_of(q, l), end, x.cs, x.angle_sums);
-        for (int32_t head = h->kv_head * group; head < (h->kv_head + 1) * group; head++) add_expected(h, l, head, &x, scores);
+        for (int32_t head = h->kv_head * group; head < (h->kv_head + 1) * group; head++)
+            add_expected(h, l, head, &x, scores);
     }
     for (int32_t slot = 0; slot < h->n_slots; slot++)
         if (slot < REDUCTION_FIRST) scores[slot] = (double)INFINITY;
@@ -200,7 +208,8 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
                 const float *from = query_record_at(record, l, slot) + head * dim;
                 for (int64_t d = 0; d < dim; d++) x->query[d] = (double)from[d];
                 if (rope_of(q, l)) {
-                    model_rope_angles(&q->model->net, rope_of(q, l), kv_span_position(span) + slot, rope_of(q, l)->magnitude, x->cs);
+                    model_rope_angles(&q->model->net, rope_of(q, l), kv_span_position(span) + slot,
+                                      rope_of(q, l)->magnitude, x->cs);
                     rotate(q->model, x->cs, true, x->query);
                 }
                 add_attention(x, n, dim, columns);
@@ -209,7 +218,8 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
 }
 
 int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span, query_record *record, rp_error *err) {
-    const size_t dim = (size_t)q->model->net.hp.key_dim, n = dim + KV_SPAN_TOKENS, n_floats = KV_SPAN_TOKENS * dim + dim;
+    const size_t dim = (size_t)q->model->net.hp.key_dim, n = dim + KV_SPAN_TOKENS,
+                 n_floats = KV_SPAN_TOKENS * dim + dim;
     const size_t bytes = n * sizeof(double) + n_floats * sizeof(float);
     BASE_ASSERT(q->n_added + kv_span_tokens(span) <= q->n_slots && record->n_layers == q->model->net.hp.n_layers);
     if (q->method == REDUCTION_EXPECTED) add_moments(q, record, kv_span_tokens(span));
@@ -280,7 +290,8 @@ static void unrotated_keys(const reduction_head *h, double *x, float *cs) {
 
 int reduction_score_compactor(const reduction_head *h, double *scores, rp_error *err) {
     const reduction_queries *q = h->run->queries;
-    const size_t dim = (size_t)h->key_dim, n = (size_t)h->n_slots, bytes = (n * dim + dim * dim) * sizeof(double) + dim * sizeof(float);
+    const size_t dim = (size_t)h->key_dim, n = (size_t)h->n_slots,
+                 bytes = (n * dim + dim * dim) * sizeof(double) + dim * sizeof(float);
     const model_hparams *hp = &q->model->net.hp;
     double *x = base_alloc(bytes), *columns = q->sums + ((int64_t)h->layer * hp->n_kv_heads + h->kv_head) * h->n_slots;
     if (!x) return base_fail_memory(err, bytes, "scores of slots");

@@ -9,8 +9,9 @@
 typedef struct reduction_head {
     const reduction_run *run;
     int32_t layer, kv_head, n_slots, key_dim, value_dim;
-    float *keys, *values; /* [n_slots][dimensions], decoded, where a method needs them; kvzip+: values of all KV heads */
-    double *leverages;    /* [KV heads][n_slots] of the layer: Compactor */
+    float *keys,
+        *values;       /* [n_slots][dimensions], decoded, where a method needs them; kvzip+: values of all KV heads */
+    double *leverages; /* [KV heads][n_slots] of the layer: Compactor */
 } reduction_head;
 
 /* Has the run the block of a slot in the head's layer? */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequence_methods.c: see sequence_methods.h. Scores are computed head by head, then the highest are kept: of a head, or
- * of all heads. */
+/* sequence_methods.c: see sequence_methods.h. Scores are computed head by head, then the highest are kept: of a head,
+ * or of all heads. */
 #include "model/sequence_methods.h"
 
 #include <math.h>
@@ -55,7 +55,9 @@ static double weight_of(const head *h, int32_t i) {
 }
 
 /* Does a row at position pos see the slot in this layer? */
-static bool sees(const head *h, int32_t pos, const sequence_slot *s) { return s->pos <= pos && (h->window == 0 || pos - s->pos < h->window); }
+static bool sees(const head *h, int32_t pos, const sequence_slot *s) {
+    return s->pos <= pos && (h->window == 0 || pos - s->pos < h->window);
+}
 
 /* The highest weight of a slot's neighbours; kept slots do not count as neighbours. */
 static void score_by_window(const head *h, float *scores) {
@@ -116,7 +118,8 @@ static void select_all(kv_selection *s, head *h, float *scores) {
             if (methods[h->method].budget != BUDGET_ALL) kv_selection_add_highest(s, scores, i, i + 1, own);
         }
     }
-    if (methods[h->method].budget == BUDGET_ALL) kv_selection_add_highest(s, scores, 0, h->in->shape->n_layers * n_heads, total);
+    if (methods[h->method].budget == BUDGET_ALL)
+        kv_selection_add_highest(s, scores, 0, h->in->shape->n_layers * n_heads, total);
 }
 
 static void mark_kept(const sequence_slots *in, bool *is_kept) {
@@ -132,10 +135,12 @@ int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const s
     double *weights = base_alloc(bytes);
     *out = NULL;
     if (!weights) return base_fail_memory(err, bytes, "scores of slots");
-    BASE_ASSERT(mean > 0 && in->n > 0 && !sequence_method_is_dynamic(m) && (in->observer != NULL) == (methods[m].rows > 0));
+    BASE_ASSERT(mean > 0 && in->n > 0 && !sequence_method_is_dynamic(m) &&
+                (in->observer != NULL) == (methods[m].rows > 0));
     float *scores = (float *)(weights + in->n);
     bool *is_kept = (bool *)(scores + n_scores);
-    head h = {.in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};
+    head h = {
+        .in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};
     mark_kept(in, is_kept);
     const int rc = kv_selection_new(out, in->shape->n_layers, kv_shape_heads(in->shape), in->n, err);
     if (!rc) select_all(*out, &h, scores);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequence_methods.h: methods that choose the slots that one sequence keeps for its decode, once its prompt is complete. Methods for
- * modules, which know no question: reduction.h.
+/* sequence_methods.h: methods that choose the slots that one sequence keeps for its decode, once its prompt is
+ * complete. Methods for modules, which know no question: reduction.h.
  *
  *   weights that the last rows of the prompt gave each slot --score--> [layer][KV head][slot] --highest--> selection
  *
@@ -10,9 +10,9 @@
  *   sinks    the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
  *   quest    drops none: each row of the answer chooses groups of slots anew (slot_bounds.h)
  *
- * The slots of the last SEQUENCE_WINDOW tokens of the prompt's own text, the question as a rule, are kept by all methods, besides the
- * budget (in the papers, within it). In layers with a window, slots that no later row sees are never kept. The same input gives
- * the same selection everywhere.
+ * The slots of the last SEQUENCE_WINDOW tokens of the prompt's own text, the question as a rule, are kept by all
+ * methods, besides the budget (in the papers, within it). In layers with a window, slots that no later row sees are
+ * never kept. The same input gives the same selection everywhere.
  */
 #ifndef MODEL_SEQUENCE_METHODS_H
 #define MODEL_SEQUENCE_METHODS_H
@@ -55,8 +55,8 @@ typedef struct sequence_slots {
 
 /* Does each row of the answer choose its slots, instead of a selection that drops the others? */
 bool sequence_method_is_dynamic(sequence_method m);
-/* Of the other methods: selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at
- * most those within its reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Of the other methods: selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of
+ * layers with a window at most those within its reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err);
 
 #endif

@@ -82,11 +82,15 @@ typedef struct pml_node {
     bool pin;               /* MODULE */
     bool has_kv;            /* SCHEMA, MODULE: it names a KV format, kv, for itself and the modules inside */
     rp_kv_format kv;
-    int32_t keep;                  /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules inside; 0: none named */
-    int64_t ttl_seconds;           /* MODULE; 0: none */
-    int32_t param_len;             /* PARAM: tokens */
-    bool required;                 /* PARAM: a prompt without an argument for it is refused */
-    const char *scaffold;          /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member);
+    int32_t keep;        /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules
+                                inside;
+                            0: none named */
+    int64_t ttl_seconds; /* MODULE; 0: none */
+    int32_t param_len;   /* PARAM: tokens */
+    bool required;       /* PARAM: a prompt without an argument for it is refused */
+    const char *
+        scaffold;                  /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL
+                                      (checked: it is a member);
                              SCAFFOLD: the modules attribute (checked: every path names a module, two or more) */
     const pml_argument *arguments; /* IMPORT */
     int32_t n_arguments;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document_builder.c: a document under construction: drafts and texts are added under the innermost open element, and the first failure is kept with
- * its place. Every file that makes documents uses it; it uses none of them. One thread a builder.
+/* document_builder.c: a document under construction: drafts and texts are added under the innermost open element, and
+ * the first failure is kept with its place. Every file that makes documents uses it; it uses none of them. One thread a
+ * builder.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -58,7 +59,8 @@ int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out) 
     int rc = base_grow(&drafts, &b->cap_drafts, b->n_drafts + 1, PML_MAX_NODES, sizeof *b->drafts);
     b->drafts = drafts;
     if (rc == RP_ERR_LIMIT)
-        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "more than %zu elements and texts: split the document", PML_MAX_NODES);
+        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "more than %zu elements and texts: split the document",
+                                PML_MAX_NODES);
     if (rc != 0) return pml_builder_memory(b, offset, b->n_drafts * sizeof *b->drafts, "the document's tree");
     int32_t i = (int32_t)b->n_drafts++;
     int32_t parent = b->depth > 0 ? b->frames[b->depth - 1].draft : -1;
@@ -83,7 +85,8 @@ int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t off
     int32_t i = -1;
     BASE_ASSERT(b->text_total <= PML_MAX_TEXT_TOTAL);
     if (n > PML_MAX_TEXT_TOTAL - b->text_total)
-        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "the document's texts, src files included, exceed %zu bytes: split the schema",
+        return pml_builder_fail(b, offset, RP_ERR_LIMIT,
+                                "the document's texts, src files included, exceed %zu bytes: split the schema",
                                 PML_MAX_TEXT_TOTAL);
     if (pml_builder_add(b, PML_TEXT, offset, &i) != 0) return b->rc;
     char *raw = pml_storage_take(b->storage, n + 2);

@@ -55,14 +55,17 @@ static int finish_nodes(checker *c) {
     c->d->nodes = base_calloc(n, sizeof *c->d->nodes);
     if (!c->d->nodes) return pml_builder_memory(b, 0, n * sizeof *c->d->nodes, "the document's tree");
     for (size_t i = 0; i < b->n_drafts; i++)
-        if (b->drafts[i].node.kind != PML_TEXT || b->drafts[i].node.n_text > 0) link_node(c, &b->drafts[i], c->d->n_nodes++);
+        if (b->drafts[i].node.kind != PML_TEXT || b->drafts[i].node.n_text > 0)
+            link_node(c, &b->drafts[i], c->d->n_nodes++);
     BASE_ASSERT((size_t)c->d->n_nodes == n);
     return 0;
 }
 
 /* ---- Names ---- */
 
-static bool pml_node_has_name(const pml_node *n) { return n->kind == PML_MODULE || n->kind == PML_IMPORT || n->kind == PML_PARAM; }
+static bool pml_node_has_name(const pml_node *n) {
+    return n->kind == PML_MODULE || n->kind == PML_IMPORT || n->kind == PML_PARAM;
+}
 
 static int pml_named_compare_named(const pml_named *x, const pml_named *y) {
     if (x->holder != y->holder) return x->holder < y->holder ? -1 : 1;
@@ -84,8 +87,8 @@ static int index_names(checker *c) {
     for (int32_t i = 0; i < c->d->n_nodes; i++) {
         const pml_node *node = &c->d->nodes[i];
         if (!pml_node_has_name(node)) continue;
-        c->s->named[c->s->n_named++] =
-            (pml_named){.holder = pml_holder(c->d, i), .node = i, .is_param = node->kind == PML_PARAM, .name = node->name};
+        c->s->named[c->s->n_named++] = (pml_named){
+            .holder = pml_holder(c->d, i), .node = i, .is_param = node->kind == PML_PARAM, .name = node->name};
     }
     BASE_ASSERT(c->s->n_named == n);
     qsort(c->s->named, n, sizeof *c->s->named, document_check_compare_entries);
@@ -99,8 +102,9 @@ static int fail_twice(checker *c, int32_t first, int32_t second) {
         return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT,
                                 "the module \"%.*s\" is already imported in %s %d: import it once", PML_SHOWN(b->name),
                                 c->b->by_parts ? "part" : "line", (int)a->line);
-    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT, "duplicate %s \"%.*s\", first in line %d: rename one of them",
-                            what, PML_SHOWN(b->name), (int)a->line);
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, second), RP_ERR_CONFLICT,
+                            "duplicate %s \"%.*s\", first in line %d: rename one of them", what, PML_SHOWN(b->name),
+                            (int)a->line);
 }
 
 /* Reports the first duplicate name in document order. */
@@ -108,7 +112,8 @@ static int checker_check_names(checker *c) {
     const pml_named *named = c->s->named;
     size_t found = 0;
     for (size_t i = 1; i < c->s->n_named; i++)
-        if (pml_named_compare_named(&named[i - 1], &named[i]) == 0 && (found == 0 || named[i].node < named[found].node)) found = i;
+        if (pml_named_compare_named(&named[i - 1], &named[i]) == 0 && (found == 0 || named[i].node < named[found].node))
+            found = i;
     return found > 0 ? fail_twice(c, named[found - 1].node, named[found].node) : 0;
 }
 
@@ -122,10 +127,11 @@ static int check_default(checker *c, int32_t i) {
         base_guess_offer(&guess, c->d->nodes[m].name);
     }
     if (guess.best)
-        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: unknown member; did you mean \"%.*s\"?",
-                                PML_SHOWN(name), PML_SHOWN(guess.best));
-    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME, "scaffold=\"%.*s\" in <union>: unknown member; name one of its modules",
-                            PML_SHOWN(name));
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME,
+                                "scaffold=\"%.*s\" in <union>: unknown member; did you mean \"%.*s\"?", PML_SHOWN(name),
+                                PML_SHOWN(guess.best));
+    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, i), RP_ERR_NAME,
+                            "scaffold=\"%.*s\" in <union>: unknown member; name one of its modules", PML_SHOWN(name));
 }
 
 /* For each node, in the scaffold being checked (by its node; 0: none yet): */
@@ -134,17 +140,20 @@ typedef struct scaffold_mark {
     int32_t member;   /* unions: the chosen one */
 } scaffold_mark;
 
-static int fail_path(checker *c, int32_t scaffold, int32_t holder, const char *path, size_t n_path, const char *part, size_t n_part) {
+static int fail_path(checker *c, int32_t scaffold, int32_t holder, const char *path, size_t n_path, const char *part,
+                     size_t n_part) {
     int shown_path = (int)BASE_MIN(n_path, (size_t)60);
     char name[65] = "";
     if (n_part < sizeof name) memcpy(name, part, n_part);
     const char *best = name[0] ? pml_nearest_module(c->d, holder, name) : NULL;
     if (best)
-        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME, "modules names \"%.*s\": unknown module \"%s\"; did you mean \"%.*s\"?",
-                                shown_path, path, name, PML_SHOWN(best));
-    return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME,
-                            "modules names \"%.*s\", which is not a module of this schema: write names from the outermost inward, as a/b", shown_path,
-                            path);
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME,
+                                "modules names \"%.*s\": unknown module \"%s\"; did you mean \"%.*s\"?", shown_path,
+                                path, name, PML_SHOWN(best));
+    return pml_builder_fail(
+        c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_NAME,
+        "modules names \"%.*s\", which is not a module of this schema: write names from the outermost inward, as a/b",
+        shown_path, path);
 }
 
 /* The module of a path "a/b" of n bytes. */
@@ -167,15 +176,16 @@ static int checker_find_path(checker *c, int32_t scaffold, const char *path, siz
 /* Adds the module and its enclosing modules to the scaffold. Each must be the only member of its union. */
 static int mark_module(checker *c, scaffold_mark *marks, int32_t scaffold, int32_t module) {
     if (marks[module].scaffold == scaffold)
-        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT, "modules names \"%.*s\" twice: name it once",
-                                PML_SHOWN(c->d->nodes[module].name));
+        return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT,
+                                "modules names \"%.*s\" twice: name it once", PML_SHOWN(c->d->nodes[module].name));
     marks[module].scaffold = scaffold;
     for (int32_t i = module; i > 0; i = pml_holder(c->d, i)) {
         int32_t u = pml_union_of(c->d, i);
         if (u < 0) continue;
         if (marks[u].scaffold == scaffold && marks[u].member != i)
             return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT,
-                                    "\"%.*s\" and \"%.*s\" are members of one union, and a prompt imports only one member: name one of them",
+                                    "\"%.*s\" and \"%.*s\" are members of one union, and a prompt imports only one "
+                                    "member: name one of them",
                                     PML_SHOWN(c->d->nodes[marks[u].member].name), PML_SHOWN(c->d->nodes[i].name));
         marks[u] = (scaffold_mark){.scaffold = scaffold, .member = i};
     }
@@ -190,7 +200,8 @@ static int check_scaffold(checker *c, scaffold_mark *marks, int32_t scaffold) {
         while (pml_is_space(*s)) s++;
         if (!*s) break;
         size_t n = strcspn(s, " \t\r\n");
-        if (checker_find_path(c, scaffold, s, n, &module) != 0 || mark_module(c, marks, scaffold, module) != 0) return c->b->rc;
+        if (checker_find_path(c, scaffold, s, n, &module) != 0 || mark_module(c, marks, scaffold, module) != 0)
+            return c->b->rc;
         n_paths++;
         s += n;
     }

@@ -52,8 +52,8 @@ static size_t reading_offset_of(const reading *r) {
 /* ---- Values ---- */
 
 static int fail_value(const reading *r, const char *value, const char *advice) {
-    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "%s=\"%.*s\" in <%s>: %s", r->attribute, PML_SHOWN(value), r->element,
-                            advice);
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "%s=\"%.*s\" in <%s>: %s", r->attribute,
+                            PML_SHOWN(value), r->element, advice);
 }
 
 static int reading_keep(reading *r, const char *value, const char **out) {
@@ -77,7 +77,8 @@ static int read_module_name(reading *r, const char *value) {
 
 /* An argument is an attribute, and XML reserves attributes with the prefix xml. */
 static int read_param_name(reading *r, const char *value) {
-    if (strncmp(value, "xml:", 4) == 0) return fail_value(r, value, "names that begin with xml: are reserved by XML: choose another");
+    if (strncmp(value, "xml:", 4) == 0)
+        return fail_value(r, value, "names that begin with xml: are reserved by XML: choose another");
     return read_name(r, value);
 }
 
@@ -119,7 +120,9 @@ static int reading_read_quality(reading *r, const char *value) {
 
 static int read_cache(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->cache); }
 
-static int read_required(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->required); }
+static int read_required(reading *r, const char *value) {
+    return read_choice(r, value, "false", "true", &r->node->required);
+}
 
 static int read_pin(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->pin); }
 
@@ -157,7 +160,8 @@ static int reading_read_ttl(reading *r, const char *value) {
         unit = seconds[letter - units];
         s++;
     }
-    if (n <= 0 || *s) return fail_value(r, value, "write a time from 1 to 1000000000, in seconds or with s, m, h or d: \"12h\"");
+    if (n <= 0 || *s)
+        return fail_value(r, value, "write a time from 1 to 1000000000, in seconds or with s, m, h or d: \"12h\"");
     r->node->ttl_seconds = n * unit;
     return 0;
 }
@@ -179,21 +183,64 @@ static int read_scaffold(reading *r, const char *value) { return reading_keep(r,
 
 #define PLACE_PARAM "a parameter belongs to a module: put it inside one"
 #define PLACE_ROLE "roles belong to the schema or a module, and do not nest"
-#define IN_PROMPT_PARAM "parameters are declared in the schema: give arguments as attributes of the import, <MODULE NAME=\"...\"/>"
+#define IN_PROMPT_PARAM \
+    "parameters are declared in the schema: give arguments as attributes of the import, <MODULE NAME=\"...\"/>"
 #define PARAM_ATTRIBUTES \
     { \
-        {"name", read_param_name, true}, {"len", reading_read_length, false}, {"length", reading_read_length, false}, {"scaffold", read_scaffold, false}, \
-        { "required", read_required, false } \
+        {"name", read_param_name, true}, {"len", reading_read_length, false}, {"length", reading_read_length, false}, \
+            {"scaffold", read_scaffold, false}, { \
+            "required", read_required, false \
+        } \
     }
 
 static const element_rule elements[] = {
-    {"schema", PML_SCHEMA, -1, "a document contains one schema", "a prompt names its schema: <prompt schema=\"NAME\">", {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false}, {"quality", reading_read_quality, false}, {"kv", read_kv, false}, {"keep", read_keep, false}}},
-    {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "a document contains one prompt: remove the tag", {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
-    {"module", PML_MODULE, -1, "modules belong to the schema, modules, unions and roles", "modules are declared in the schema: import one by its name, <NAME/>", {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false}, {"kv", read_kv, false}, {"keep", read_keep, false}}},
-    {"union", PML_UNION, -1, "unions belong to the schema, modules and roles", "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
+    {"schema",
+     PML_SCHEMA,
+     -1,
+     "a document contains one schema",
+     "a prompt names its schema: <prompt schema=\"NAME\">",
+     {{"name", read_name, true},
+      {"layout", read_layout, false},
+      {"scope", read_scope, false},
+      {"anchor", read_anchor, false},
+      {"quality", reading_read_quality, false},
+      {"kv", read_kv, false},
+      {"keep", read_keep, false}}},
+    {"prompt",
+     PML_PROMPT,
+     -1,
+     "a prompt is a document of its own: move it there",
+     "a document contains one prompt: remove the tag",
+     {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
+    {"module",
+     PML_MODULE,
+     -1,
+     "modules belong to the schema, modules, unions and roles",
+     "modules are declared in the schema: import one by its name, <NAME/>",
+     {{"name", read_module_name, true},
+      {"src", read_src, false},
+      {"cache", read_cache, false},
+      {"scope", read_scope, false},
+      {"anchor", read_anchor, false},
+      {"ttl", reading_read_ttl, false},
+      {"pin", read_pin, false},
+      {"quality", reading_read_quality, false},
+      {"kv", read_kv, false},
+      {"keep", read_keep, false}}},
+    {"union",
+     PML_UNION,
+     -1,
+     "unions belong to the schema, modules and roles",
+     "unions are declared in the schema: import one member by its name, <NAME/>",
+     {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
     {"parameter", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},
-    {"scaffold", PML_SCAFFOLD, -1, "scaffolds belong directly to <schema>: move it there", "scaffolds are declared in the schema: import its modules by their names", {{"modules", read_scaffold, true}}},
+    {"scaffold",
+     PML_SCAFFOLD,
+     -1,
+     "scaffolds belong directly to <schema>: move it there",
+     "scaffolds are declared in the schema: import its modules by their names",
+     {{"modules", read_scaffold, true}}},
     {"system", PML_ROLE, 0, PLACE_ROLE, NULL, {{0}}},
     {"user", PML_ROLE, 1, PLACE_ROLE, NULL, {{0}}},
     {"assistant", PML_ROLE, 2, PLACE_ROLE, NULL, {{0}}},
@@ -232,24 +279,29 @@ static int pml_builder_fail_unknown(pml_builder *b, size_t offset, const char *n
     for (size_t i = 0; i < BASE_ARRAY_LEN(elements); i++)
         if (elements[i].kind != PML_PROMPT) base_guess_offer(&guess, elements[i].name);
     if (guess.best)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "unknown element <%.*s>: did you mean <%s>?", PML_SHOWN(name), guess.best);
-    return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
-                            "unknown element <%.*s>: a schema has module, union, param, scaffold, system, user, assistant and tool "
-                            "(write < in text as &lt;)",
-                            PML_SHOWN(name));
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "unknown element <%.*s>: did you mean <%s>?", PML_SHOWN(name),
+                                guess.best);
+    return pml_builder_fail(
+        b, offset, RP_ERR_SYNTAX,
+        "unknown element <%.*s>: a schema has module, union, param, scaffold, system, user, assistant and tool "
+        "(write < in text as &lt;)",
+        PML_SHOWN(name));
 }
 
 /* Refuses an element inside a parent that may contain nothing, or modules only. */
 static int check_parent(pml_builder *b, size_t offset, const char *name) {
     const pml_draft *parent = top_draft(b);
     if (parent->node.kind == PML_UNION && strcmp(name, "module") != 0)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in <union>: a union contains modules only; put it into one of them",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "<%.*s> in <union>: a union contains modules only; put it into one of them",
                                 PML_SHOWN(name));
     if (parent->node.kind == PML_PARAM || parent->node.kind == PML_SCAFFOLD)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a %s, which must be empty: close it first, with />",
-                                PML_SHOWN(name), parent->node.kind == PML_PARAM ? "parameter" : "scaffold");
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "<%.*s> in a %s, which must be empty: close it first, with />", PML_SHOWN(name),
+                                parent->node.kind == PML_PARAM ? "parameter" : "scaffold");
     if (parent->node.kind == PML_MODULE && !pml_builder_top(b)->takes_text)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%.*s> in a module with src, which must be empty: remove it or the src",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "<%.*s> in a module with src, which must be empty: remove it or the src",
                                 PML_SHOWN(name));
     return 0;
 }
@@ -262,22 +314,26 @@ static int check_schema_place(pml_builder *b, size_t offset, const element_rule 
     if (rule->kind == PML_PARAM) good = f->module >= 0;
     if (rule->kind == PML_ROLE && f->role >= 0) {
         const char *outer = pml_role_name(b->drafts[f->role].node.role);
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: %s; close <%s> first", rule->name, outer, rule->place, outer);
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: %s; close <%s> first", rule->name, outer,
+                                rule->place, outer);
     }
-    return good ? 0 : pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> is not allowed here: %s", rule->name, rule->place);
+    return good ? 0
+                : pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> is not allowed here: %s", rule->name, rule->place);
 }
 
 /* rule NULL: an import. */
 static int check_prompt_place(pml_builder *b, size_t offset, const element_rule *rule) {
     const pml_draft *parent = top_draft(b);
     if (!rule) return 0;
-    if (rule->in_prompt) return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> in a prompt: %s", rule->name, rule->in_prompt);
+    if (rule->in_prompt)
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> in a prompt: %s", rule->name, rule->in_prompt);
     if (parent->node.kind == PML_IMPORT)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside the import <%.*s>: an import contains imports only; close it first",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "<%s> inside the import <%.*s>: an import contains imports only; close it first",
                                 rule->name, PML_SHOWN(parent->node.name));
     if (parent->node.kind == PML_ROLE)
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: roles do not nest; close <%s> first", rule->name,
-                                pml_role_name(parent->node.role), pml_role_name(parent->node.role));
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: roles do not nest; close <%s> first",
+                                rule->name, pml_role_name(parent->node.role), pml_role_name(parent->node.role));
     return 0;
 }
 
@@ -286,11 +342,12 @@ static int check_place(pml_builder *b, size_t offset, const char *name, const el
     if (b->depth == 0) {
         const char *root = b->is_prompt ? "prompt" : "schema";
         if (strcmp(name, root) == 0) return 0;
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "the document is a <%.*s>: a %s begins with <%s %s=\"NAME\">", PML_SHOWN(name),
-                                root, root, b->is_prompt ? "schema" : "name");
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "the document is a <%.*s>: a %s begins with <%s %s=\"NAME\">",
+                                PML_SHOWN(name), root, root, b->is_prompt ? "schema" : "name");
     }
     if (b->depth == PML_MAX_DEPTH)
-        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "elements are nested more than %d deep: flatten the document", PML_MAX_DEPTH);
+        return pml_builder_fail(b, offset, RP_ERR_LIMIT, "elements are nested more than %d deep: flatten the document",
+                                PML_MAX_DEPTH);
     if (b->is_prompt) return check_prompt_place(b, offset, rule);
     if (!rule) return pml_builder_fail_unknown(b, offset, name);
     return check_parent(b, offset, rule->name) != 0 ? b->rc : check_schema_place(b, offset, rule);
@@ -299,16 +356,21 @@ static int check_place(pml_builder *b, size_t offset, const char *name, const el
 int pml_element_refuse_text(pml_builder *b, size_t offset) {
     const pml_node *n = &top_draft(b)->node;
     switch (n->kind) {
-    case PML_UNION: return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in <union>: a union contains modules only; put it into one of them");
+    case PML_UNION:
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "text in <union>: a union contains modules only; put it into one of them");
     case PML_IMPORT:
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
-                                "text inside the import <%.*s>: an import contains imports only; put it after </%.*s>, or give it as an argument",
+                                "text inside the import <%.*s>: an import contains imports only; put it after </%.*s>, "
+                                "or give it as an argument",
                                 PML_SHOWN(n->name), PML_SHOWN(n->name));
     case PML_MODULE:
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a module with src, which must be empty: remove the text or the src");
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "text in a module with src, which must be empty: remove the text or the src");
     default:
         BASE_ASSERT(n->kind == PML_PARAM || n->kind == PML_SCAFFOLD);
-        return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "text in a %s, which must be empty: write it as one tag that ends with />",
+        return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                                "text in a %s, which must be empty: write it as one tag that ends with />",
                                 n->kind == PML_PARAM ? "parameter" : "scaffold");
     }
 }
@@ -325,15 +387,17 @@ static int fail_attribute(const reading *r, const element_rule *rule) {
         BASE_ASSERT(used < sizeof all);
     }
     if (guess.best)
-        return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: did you mean %s?",
-                                PML_SHOWN(r->attribute), rule->name, guess.best);
-    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "unknown attribute %.*s in <%s>: allowed are %s; remove it",
-                            PML_SHOWN(r->attribute), rule->name, all[0] ? all : "none");
+        return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX,
+                                "unknown attribute %.*s in <%s>: did you mean %s?", PML_SHOWN(r->attribute), rule->name,
+                                guess.best);
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX,
+                            "unknown attribute %.*s in <%s>: allowed are %s; remove it", PML_SHOWN(r->attribute),
+                            rule->name, all[0] ? all : "none");
 }
 
 static int fail_missing(const reading *r, const char *attribute) {
-    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "<%s> has no %s: write <%s %s=\"...\">", r->element, attribute, r->element,
-                            attribute);
+    return pml_builder_fail(r->b, reading_offset_of(r), RP_ERR_SYNTAX, "<%s> has no %s: write <%s %s=\"...\">",
+                            r->element, attribute, r->element, attribute);
 }
 
 static bool has_attribute(const char **attributes, const char *name) {
@@ -393,11 +457,14 @@ void pml_element_open(pml_builder *b, int32_t draft, bool takes_text) {
     BASE_ASSERT(b->depth < PML_MAX_DEPTH);
     b->frames[b->depth] = (pml_frame){
         .draft = draft,
-        .role = kind == PML_ROLE ? draft : outer ? outer->role
-                                                 : -1,
-        .module = kind == PML_MODULE ? draft : outer ? outer->module
-                                                     : -1,
-        .takes_text = takes_text && (kind == PML_SCHEMA || kind == PML_PROMPT || kind == PML_MODULE || kind == PML_ROLE),
+        .role = kind == PML_ROLE ? draft
+                : outer          ? outer->role
+                                 : -1,
+        .module = kind == PML_MODULE ? draft
+                  : outer            ? outer->module
+                                     : -1,
+        .takes_text =
+            takes_text && (kind == PML_SCHEMA || kind == PML_PROMPT || kind == PML_MODULE || kind == PML_ROLE),
     };
     b->depth++;
 }

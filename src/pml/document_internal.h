@@ -111,8 +111,8 @@ int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t off
 /* Appends the text since the last tag or part, if there is any. */
 int pml_builder_flush_text(pml_builder *b);
 
-/* Parses a prompt of n bytes (document_parse.c), and appends the content of its root under the innermost open element. The prompt was checked by
- * pml_prompt_parse. Only by_parts. */
+/* Parses a prompt of n bytes (document_parse.c), and appends the content of its root under the innermost open element.
+ * The prompt was checked by pml_prompt_parse. Only by_parts. */
 int pml_builder_graft(pml_builder *b, const char *bytes, size_t n);
 
 /* Handles an element's start (document_elements.c): checks name, place and attributes; adds its draft and opens its

@@ -4,7 +4,8 @@
  *   bytes -- check size, byte order mark, UTF-8 -- expat --> on_start, on_text, on_end --> drafts
  *         --> pml_space_settle --> pml_document_finish --> document
  *
- * Owns the builder, which lives on the stack of one parse; document_builder.c adds to it. document_elements.c interprets the elements.
+ * Owns the builder, which lives on the stack of one parse; document_builder.c adds to it. document_elements.c
+ * interprets the elements.
  *
  * Places are byte offsets into the input: expat reads it in one piece and reports each event's offset, and lines are
  * counted here, in bytes. A DTD ends the parse before its contents are read, so no entity is ever declared or expanded.
@@ -62,12 +63,14 @@ static void XMLCALL document_parse_on_text(void *user, const XML_Char *s, int n_
 }
 
 /* expat reports a DOCTYPE at the end of its name or brackets; the error must show its start. */
-static void XMLCALL document_parse_on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
+static void XMLCALL document_parse_on_doctype(void *user, const XML_Char *name, const XML_Char *system,
+                                              const XML_Char *public, int has_subset) {
     static const char opening[] = "<!DOCTYPE";
     pml_builder *b = user;
     size_t offset = event_offset(b);
     (void)name, (void)system, (void)public, (void)has_subset;
-    while (offset > 0 && (b->n - offset < sizeof opening - 1 || memcmp(b->bytes + offset, opening, sizeof opening - 1) != 0))
+    while (offset > 0 &&
+           (b->n - offset < sizeof opening - 1 || memcmp(b->bytes + offset, opening, sizeof opening - 1) != 0))
         offset--;
     pml_builder_fail(b, offset, RP_ERR_SYNTAX, "PML has no document type definitions: remove <!DOCTYPE ...>");
 }
@@ -84,10 +87,12 @@ static void XMLCALL on_declaration(void *user, const XML_Char *version, const XM
     pml_builder *b = user;
     (void)standalone;
     if (encoding && strcasecmp(encoding, "UTF-8") != 0)
-        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "encoding=\"%.*s\": save the document as UTF-8 and declare that, or nothing",
+        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX,
+                         "encoding=\"%.*s\": save the document as UTF-8 and declare that, or nothing",
                          PML_SHOWN(encoding));
     else if (version && strcmp(version, "1.0") != 0)
-        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "XML version \"%.*s\": write version=\"1.0\"", PML_SHOWN(version));
+        pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "XML version \"%.*s\": write version=\"1.0\"",
+                         PML_SHOWN(version));
 }
 
 /* ---- expat's errors ---- */
@@ -123,8 +128,8 @@ static int fail_open_element(pml_builder *b, size_t offset, const char *what) {
     size_t n;
     const char *name = open_element(b, &n);
     int32_t line = b->drafts[b->frames[b->depth - 1].draft].node.line;
-    return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s, but <%.*s> of line %d is open: write </%.*s> first", what, (int)n, name,
-                            (int)line, (int)n, name);
+    return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s, but <%.*s> of line %d is open: write </%.*s> first", what,
+                            (int)n, name, (int)line, (int)n, name);
 }
 
 static int fail_expat(pml_builder *b) {
@@ -137,7 +142,8 @@ static int fail_expat(pml_builder *b) {
     if (code == XML_ERROR_NO_ELEMENTS && b->depth > 0) return fail_open_element(b, offset, "the document ends");
     if (code == XML_ERROR_NO_ELEMENTS)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "the document is empty: write %s",
-                                b->is_prompt ? "<prompt schema=\"NAME\">...</prompt>" : "<schema name=\"NAME\">...</schema>");
+                                b->is_prompt ? "<prompt schema=\"NAME\">...</prompt>"
+                                             : "<schema name=\"NAME\">...</schema>");
     return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s: %s", XML_ErrorString(code), document_parse_advice(code));
 }
 
@@ -145,7 +151,8 @@ static int fail_expat(pml_builder *b) {
 
 static int check_input(pml_builder *b) {
     if (b->n > PML_MAX_BYTES)
-        return pml_builder_fail(b, 0, RP_ERR_LIMIT, "the document has more than %zu bytes: move texts into src files", PML_MAX_BYTES);
+        return pml_builder_fail(b, 0, RP_ERR_LIMIT, "the document has more than %zu bytes: move texts into src files",
+                                PML_MAX_BYTES);
     size_t bad = pml_utf8_check(b->bytes, b->n);
     if (bad == b->n) return 0;
     if (b->bytes[bad] == '\0')
@@ -199,7 +206,8 @@ static int pml_builder_parse(pml_builder *b, pml_document **out) {
         pml_space_settle(b);
         b->rc = pml_builder_document(b, out);
     }
-    if (b->rc == 0) BASE_TRACE(PML, "parse %s: %d nodes, %zu bytes of text", b->name, (int)(*out)->n_nodes, b->text_total);
+    if (b->rc == 0)
+        BASE_TRACE(PML, "parse %s: %d nodes, %zu bytes of text", b->name, (int)(*out)->n_nodes, b->text_total);
     base_buffer_free(&b->pending);
     base_free(b->drafts);
     pml_storage_free(b->storage);

@@ -20,7 +20,8 @@ typedef struct import_path {
     int depth;
 } import_path;
 
-/* Where a part of a message belongs (parts.h); ordered: a part with several modules belongs where the last of theirs does. */
+/* Where a part of a message belongs (parts.h); ordered: a part with several modules belongs where the last of theirs
+   does. */
 typedef enum part_place { PLACE_INSIDE,
                           PLACE_OUTSIDE,
                           PLACE_BARE } part_place;
@@ -92,7 +93,8 @@ static int assembly_add_module(assembly *a, const pml_part *part) {
 static int32_t import_with(const assembly *a, const char *param) {
     BASE_ASSERT(a->path.depth > 0); /* an argument belongs to the module before it */
     for (int i = a->path.depth - 1; i >= 0; i--)
-        if (a->path.modules[i] >= 0 && pml_find_param(a->schema, a->path.modules[i], param) >= 0) return a->path.drafts[i];
+        if (a->path.modules[i] >= 0 && pml_find_param(a->schema, a->path.modules[i], param) >= 0)
+            return a->path.drafts[i];
     return a->path.drafts[a->path.depth - 1];
 }
 
@@ -110,7 +112,8 @@ static int assembly_add_argument(assembly *a, const pml_part *part) {
     pml_node *n = &a->b.drafts[import_with(a, part->name)].node;
     for (int32_t i = 0; i < n->n_arguments; i++)
         if (strcmp(n->arguments[i].name, part->name) == 0)
-            return pml_builder_fail(&a->b, a->b.part, RP_ERR_CONFLICT, "argument '%.*s' of '%.*s' is given twice: give it only once",
+            return pml_builder_fail(&a->b, a->b.part, RP_ERR_CONFLICT,
+                                    "argument '%.*s' of '%.*s' is given twice: give it only once",
                                     PML_SHOWN(part->name), PML_SHOWN(n->name));
     pml_argument argument = {.n_value = part->n};
     bool room = grow_arguments(a->b.storage, n);
@@ -140,7 +143,9 @@ static int assembly_close_role(assembly *a) {
 }
 
 /* The outermost module of a path, or -1. */
-static int32_t outermost_module(const pml_document *schema, const char *path) { return pml_find_module(schema, 0, path, strcspn(path, "/")); }
+static int32_t outermost_module(const pml_document *schema, const char *path) {
+    return pml_find_module(schema, 0, path, strcspn(path, "/"));
+}
 
 /* Unknown modules are reported by the plan. */
 static part_place place_of_module(const pml_document *schema, int32_t module) {
@@ -168,11 +173,13 @@ static part_place place_of_part(const pml_document *schema, const pml_part *part
 static int check_bare(assembly *a, size_t number, int32_t module, int role) {
     const char *around = pml_role_name(pml_role_of(a->schema, module)), *name = a->schema->nodes[module].name;
     if (pml_role_of(a->schema, module) != role)
-        return pml_builder_fail(&a->b, number, RP_ERR_CONFLICT, "module '%.*s' is in the schema's <%s>: import it in a message of that role, not of %s",
+        return pml_builder_fail(&a->b, number, RP_ERR_CONFLICT,
+                                "module '%.*s' is in the schema's <%s>: import it in a message of that role, not of %s",
                                 PML_SHOWN(name), around, pml_role_name(role));
     if (!a->has_roles) return RP_OK;
     return pml_builder_fail(&a->b, number, RP_ERR_CONFLICT,
-                            "module '%.*s' is in the schema's own <%s>, before all messages: import it in the first message, or move it out of the role",
+                            "module '%.*s' is in the schema's own <%s>, before all messages: import it in the first "
+                            "message, or move it out of the role",
                             PML_SHOWN(name), around);
 }
 
@@ -197,7 +204,8 @@ static int assembly_place(assembly *a, const pml_part *part) {
     open_message *m = &a->message;
     if (m->role < 0) return RP_OK;
     m->has_content = true;
-    if (place_of_part(a->schema, part, &module) == PLACE_OUTSIDE) return m->role_is_open ? assembly_close_role(a) : RP_OK;
+    if (place_of_part(a->schema, part, &module) == PLACE_OUTSIDE)
+        return m->role_is_open ? assembly_close_role(a) : RP_OK;
     if (m->is_bare || m->role_is_open) return RP_OK;
     m->role_is_open = true;
     return assembly_open_role(a, m->role);
@@ -217,7 +225,9 @@ static int assembly_end(assembly *a) {
 static int assembly_add_text(assembly *a, const pml_part *part) {
     if (a->b.pending.len == 0) a->b.pending_offset = a->b.part;
     int rc = base_buffer_append(&a->b.pending, part->text, part->n);
-    if (rc == RP_ERR_LIMIT) return pml_builder_fail(&a->b, a->b.part, rc, "the prompt's texts exceed %zu bytes: shorten them", PML_MAX_BYTES);
+    if (rc == RP_ERR_LIMIT)
+        return pml_builder_fail(&a->b, a->b.part, rc, "the prompt's texts exceed %zu bytes: shorten them",
+                                PML_MAX_BYTES);
     return rc ? pml_builder_memory(&a->b, a->b.part, part->n, "a text") : RP_OK;
 }
 
@@ -272,13 +282,15 @@ static int assembly_assemble(assembly *a, const pml_part *parts, size_t n) {
     return rc ? rc : assembly_end(a);
 }
 
-/* Joins texts that follow each other: one of a part and one of PML. They are tokenized as one text, as in a PML prompt. */
+/* Joins texts that follow each other: one of a part and one of PML. They are tokenized as one text, as in a PML
+   prompt. */
 static int assembly_join_texts(assembly *a) {
     pml_draft *drafts = a->b.drafts, *last = NULL; /* the text directly before */
     for (size_t i = 0; i < a->b.n_drafts && !a->b.rc; i++) {
         pml_draft *d = &drafts[i];
         bool is_text = d->node.kind == PML_TEXT && d->node.n_text > 0;
-        bool follows = is_text && last && last->node.parent == d->node.parent && !last->node.trusted && !d->node.trusted;
+        bool follows =
+            is_text && last && last->node.parent == d->node.parent && !last->node.trusted && !d->node.trusted;
         if (follows) {
             const size_t n = last->node.n_text;
             char *joined = pml_storage_take(a->b.storage, n + d->node.n_text + 1);
@@ -296,8 +308,8 @@ static int assembly_join_texts(assembly *a) {
 }
 
 /* Makes the document of the drafts that `assemble` adds, and frees the builder. */
-static int assembly_build(assembly *a, int (*assemble)(assembly *a, const pml_part *parts, size_t n), const pml_part *parts, size_t n,
-                          pml_document **out) {
+static int assembly_build(assembly *a, int (*assemble)(assembly *a, const pml_part *parts, size_t n),
+                          const pml_part *parts, size_t n, pml_document **out) {
     *out = NULL;
     a->b.storage = base_calloc(1, sizeof *a->b.storage);
     if (!a->b.storage) pml_builder_memory(&a->b, 0, sizeof *a->b.storage, "a document");
@@ -305,15 +317,23 @@ static int assembly_build(assembly *a, int (*assemble)(assembly *a, const pml_pa
         pml_space_settle(&a->b);
         if (assembly_join_texts(a) == 0) a->b.rc = pml_builder_document(&a->b, out);
     }
-    if (a->b.rc == 0) BASE_TRACE(PML, "build %s: %zu parts, %d nodes, %zu bytes of text", a->b.name, n, (int)(*out)->n_nodes, a->b.text_total);
+    if (a->b.rc == 0)
+        BASE_TRACE(PML, "build %s: %zu parts, %d nodes, %zu bytes of text", a->b.name, n, (int)(*out)->n_nodes,
+                   a->b.text_total);
     base_buffer_free(&a->b.pending);
     base_free(a->b.drafts);
     pml_storage_free(a->b.storage);
     return a->b.rc;
 }
 
-int pml_parts_build(pml_document **out, const pml_document *schema, const pml_part *parts, size_t n, const char *name, rp_error *err) {
-    assembly a = {.b = {.is_prompt = true, .by_parts = true, .bytes = "", .name = name, .err = err, .pending = BASE_BUFFER(PML_MAX_BYTES)},
+int pml_parts_build(pml_document **out, const pml_document *schema, const pml_part *parts, size_t n, const char *name,
+                    rp_error *err) {
+    assembly a = {.b = {.is_prompt = true,
+                        .by_parts = true,
+                        .bytes = "",
+                        .name = name,
+                        .err = err,
+                        .pending = BASE_BUFFER(PML_MAX_BYTES)},
                   .schema = schema,
                   .message = {.role = -1}};
     return assembly_build(&a, assembly_assemble, parts, n, out);
@@ -361,6 +381,7 @@ static int assembly_assemble_schema(assembly *a, const pml_part *parts, size_t n
 }
 
 int pml_parts_schema(pml_document **out, const pml_part *parts, size_t n, const char *name, rp_error *err) {
-    assembly a = {.b = {.by_parts = true, .bytes = "", .name = name, .err = err, .pending = BASE_BUFFER(PML_MAX_BYTES)}};
+    assembly a = {
+        .b = {.by_parts = true, .bytes = "", .name = name, .err = err, .pending = BASE_BUFFER(PML_MAX_BYTES)}};
     return assembly_build(&a, assembly_assemble_schema, parts, n, out);
 }

@@ -58,7 +58,8 @@ static int src_file_resolve(const src_file *s, char root[PATH_MAX], char real[PA
     if (!realpath(s->b->dir[0] ? s->b->dir : ".", root)) return fail_errno(s, "the schema's directory was not found");
     int n = snprintf(joined, sizeof joined, "%s/%s", root, s->path);
     if (n < 0 || (size_t)n >= sizeof joined) return fail_src(s, "the path is too long: shorten it");
-    if (!realpath(joined, real)) return fail_errno(s, "put the file there, relative to the schema's directory, or correct the name");
+    if (!realpath(joined, real))
+        return fail_errno(s, "put the file there, relative to the schema's directory, or correct the name");
     size_t n_root = strcmp(root, "/") == 0 ? 0 : strlen(root);
     if (strncmp(root, real, n_root) != 0 || (real[n_root] != '/' && real[n_root] != '\0'))
         return fail_src(s, "a symbolic link leaves the schema's directory: move the file into it");
@@ -94,8 +95,8 @@ static int src_file_read_all(const src_file *s, int fd, base_buffer *out) {
         if (n == 0) return 0;
         int rc = base_buffer_append(out, piece, (size_t)n);
         if (rc == RP_ERR_LIMIT)
-            return pml_builder_fail(s->b, s->offset, RP_ERR_LIMIT, "src=\"%.*s\": more than %zu bytes: split the file", PML_SHOWN(s->path),
-                                    PML_MAX_BYTES);
+            return pml_builder_fail(s->b, s->offset, RP_ERR_LIMIT, "src=\"%.*s\": more than %zu bytes: split the file",
+                                    PML_SHOWN(s->path), PML_MAX_BYTES);
         if (rc != 0) return pml_builder_memory(s->b, s->offset, out->len + (size_t)n, "a src file");
     }
 }
@@ -113,8 +114,10 @@ static int check_utf8(const src_file *s, const base_buffer *text) {
     int32_t line = 1;
     if (bad == text->len) return 0;
     pml_count_lines(text->data, text->len, 0, bad, &line, &line_start);
-    return pml_builder_fail(s->b, s->offset, RP_ERR_SYNTAX, "src=\"%.*s\": line %d, column %zu: byte 0x%02X is not text in UTF-8: save it so",
-                            PML_SHOWN(s->path), (int)line, bad - line_start + 1, (unsigned)(unsigned char)text->data[bad]);
+    return pml_builder_fail(s->b, s->offset, RP_ERR_SYNTAX,
+                            "src=\"%.*s\": line %d, column %zu: byte 0x%02X is not text in UTF-8: save it so",
+                            PML_SHOWN(s->path), (int)line, bad - line_start + 1,
+                            (unsigned)(unsigned char)text->data[bad]);
 }
 
 /* Removes a byte order mark, and white space at both ends. */

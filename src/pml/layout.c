@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c: a layout: the walk over a schema that makes its segments, then joint twins (layout_joint.c), keys (layout_keys.c) and reductions. */
+/* layout.c: a layout: the walk over a schema that makes its segments, then joint twins (layout_joint.c), keys
+   (layout_keys.c) and reductions. */
 #include "pml/layout.h"
 
 #include <string.h>
@@ -103,7 +104,8 @@ static int walk_count_tokens(walk *w, frame *f, size_t before) {
         if (rc) return rc;
         w->l->segments[f->open].first_token = before;
     }
-    BASE_ASSERT(w->l->segments[f->open].first_token + (size_t)w->l->segments[f->open].n_tokens == before); /* a segment's tokens are adjacent */
+    BASE_ASSERT(w->l->segments[f->open].first_token + (size_t)w->l->segments[f->open].n_tokens ==
+                before); /* a segment's tokens are adjacent */
     w->l->segments[f->open].n_tokens += (int32_t)n;
     if (f->role != CHAT_ROLE_NONE) w->l->segments[f->open].last_role = f->role;
     f->at_edge = false;
@@ -133,9 +135,10 @@ static int walk_param(walk *w, frame *f, int32_t node_index) {
     if (rc) return rc;
     size_t n = l->tokens.n - before;
     if (n > (size_t)node->param_len)
-        return pml_fail(w->err, RP_ERR_LENGTH, l->schema, node_index,
-                        "the placeholder of parameter '%s' has %zu tokens, but len=\"%d\": shorten the placeholder, or raise len",
-                        node->name, n, node->param_len);
+        return pml_fail(
+            w->err, RP_ERR_LENGTH, l->schema, node_index,
+            "the placeholder of parameter '%s' has %zu tokens, but len=\"%d\": shorten the placeholder, or raise len",
+            node->name, n, node->param_len);
     while (l->tokens.n < before + (size_t)node->param_len)
         if ((rc = token_list_push(&l->tokens, filler_token(l->model->tokenizer))))
             return base_fail_memory(w->err, (uint64_t)node->param_len * 4, "a parameter");
@@ -234,7 +237,9 @@ static int walk_children(walk *w, frame *f, int32_t node) {
 }
 
 /* The first token of every text (beginning-of-text), or -1. */
-static int32_t first_token(const rp_model *m) { return tokenizer_adds_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1; }
+static int32_t first_token(const rp_model *m) {
+    return tokenizer_adds_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1;
+}
 
 /* Resolves scopes and anchors, inherited ones as well: a module inherits from an earlier node. Returns true if a module
  * needs an anchor. */
@@ -301,8 +306,8 @@ static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) 
     return RP_OK;
 }
 
-int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats, const base_key *salt,
-                   rp_error *err) {
+int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats,
+                   const base_key *salt, rp_error *err) {
     *out = NULL;
     pml_layout *l = base_calloc(1, sizeof(*l));
     if (!l) return base_fail_memory(err, sizeof(*l), "a layout");
@@ -316,8 +321,8 @@ int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model 
         pml_layout_free(l);
         return rc;
     }
-    BASE_TRACE(PML, "schema %s: %d segments, %d of them joint, %zu tokens, %d positions", schema->nodes[0].name, l->n_segments,
-               l->n_segments - l->n_plain, l->tokens.n, l->length);
+    BASE_TRACE(PML, "schema %s: %d segments, %d of them joint, %zu tokens, %d positions", schema->nodes[0].name,
+               l->n_segments, l->n_segments - l->n_plain, l->tokens.n, l->length);
     *out = l;
     return RP_OK;
 }

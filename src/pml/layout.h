@@ -41,7 +41,9 @@ typedef struct pml_formats {
     rp_kv_format text, modules;
     int32_t keep;            /* share of the slots of modules whose schema names none, in 1/1000; 0: all; */
     reduction_method method; /* that selects them */
-    bool falls_back;         /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no module is reduced; */
+    bool falls_back;         /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no
+                                module
+                           is reduced; */
     rp_kv_format named;      /* the salt covers this format; without falls_back that of text */
 } pml_formats;
 
@@ -60,8 +62,8 @@ typedef struct pml_segment {
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
     size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */
-    int32_t keep;                                           /* share of the slots that its reduced KV keeps, in 1/1000, or REDUCTION_AUTO; 0:
-                                                               it is not reduced */
+    int32_t keep;                                           /* share of the slots that its reduced KV keeps, in 1/1000,
+                                                               or REDUCTION_AUTO; 0: it is not reduced */
     base_key reduced;                                       /* names its reduced KV */
 } pml_segment;
 
@@ -99,11 +101,11 @@ typedef struct pml_layout {
     size_t cap_segments;
 } pml_layout;
 
-/* salt: further input to keys besides the model (KV format of text, owner of the schema). formats NULL: all f16. The layout borrows schema and model.
- * RP_ERR_UNSUPPORTED (packed for a model with positions that cannot be shifted), RP_ERR_CONFLICT (a scaffold with two members of
- * a union), RP_ERR_LIMIT, RP_ERR_MEMORY. */
-int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats, const base_key *salt,
-                   rp_error *err);
+/* salt: further input to keys besides the model (KV format of text, owner of the schema). formats NULL: all f16. The
+ * layout borrows schema and model. RP_ERR_UNSUPPORTED (packed for a model with positions that cannot be shifted),
+ * RP_ERR_CONFLICT (a scaffold with two members of a union), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats,
+                   const base_key *salt, rp_error *err);
 void pml_layout_free(pml_layout *l);
 
 static inline const int32_t *pml_segment_tokens(const pml_layout *l, const pml_segment *s) {
@@ -122,7 +124,9 @@ static inline int32_t pml_segment_own_tokens(const pml_layout *l, const pml_segm
     BASE_DCHECK(n >= 0);
     return n;
 }
-static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }
+static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) {
+    return l->keys + s->first_key;
+}
 
 /* Positions from which prompts attend to a segment, besides after it: its parameters, each with the token before it,
  * which may be a prompt's last. *out: [n_holes], owned by the caller; NULL without holes. RP_ERR_MEMORY. */
@@ -132,12 +136,13 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
 
 /* ---- reduced KV (layout_reduced.c) ---- */
 
-/* Is the segment's text that of a module with keep, of less than all slots? It may have no reduced KV all the same: pml_segment.keep is 0 then. */
+/* Is the segment's text that of a module with keep, of less than all slots? It may have no reduced KV all the same:
+   pml_segment.keep is 0 then. */
 bool pml_segment_names_keep(const pml_layout *l, const pml_segment *s);
 /* The key of the i-th reduced span of a segment that has keep. */
 base_key pml_reduced_key(const pml_segment *s, int32_t i);
-/* Appends what asks the model, after a segment, to repeat it from its token `begin` on, in the model's chat format: the beginning of its answer
- * is last. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Appends what asks the model, after a segment, to repeat it from its token `begin` on, in the model's chat format: the
+ * beginning of its answer is last. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err);
 
 /* Position of the i-th segment of a scope in the frame of the segment: the canonical position in a fixed layout, else
@@ -151,6 +156,7 @@ int pml_append_role_text(const rp_model *m, const char *text, token_list *out, r
 int pml_append_text(const rp_model *m, const char *text, size_t n, bool continues, token_list *out, rp_error *err);
 /* Appends a parameter's value, its argument or its placeholder text; after white space it begins with a space. */
 int pml_append_value(const rp_model *m, const pml_node *param, const char *value, token_list *out, rp_error *err);
-int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out, rp_error *err);
+int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out,
+                        rp_error *err);
 
 #endif

@@ -19,7 +19,8 @@ int pml_layout_add_scope(pml_layout *l, int32_t segment, rp_error *err);
 /* Whether the own segments of a node have the anchor in their scope. The schema's own segments begin with that
  * token. */
 static inline bool pml_is_anchored(const pml_layout *l, int32_t node) {
-    return l->first_plain > 0 && node != 0 && l->scope_of[node] == PML_SCOPE_MODULE && l->anchor_of[node] == PML_ANCHOR_BOS;
+    return l->first_plain > 0 && node != 0 && l->scope_of[node] == PML_SCOPE_MODULE &&
+           l->anchor_of[node] == PML_ANCHOR_BOS;
 }
 /* Adds the joint twins of every scaffold (layout_joint.c). */
 int pml_layout_join(pml_layout *l, rp_error *err);

@@ -35,7 +35,8 @@ static int read_modules(const pml_layout *l, pml_scaffold *s, rp_error *err) {
         while (p[n] && !pml_is_space(p[n])) n++;
         if (n == 0) break;
         int32_t m = layout_joint_find_path(l->schema, p, n);
-        if (m <= 0) return pml_fail(err, RP_ERR_NAME, l->schema, s->node, "scaffold names an unknown module '%.*s'", (int)n, p);
+        if (m <= 0)
+            return pml_fail(err, RP_ERR_NAME, l->schema, s->node, "scaffold names an unknown module '%.*s'", (int)n, p);
         s->modules[s->n_modules++] = m;
         p += n;
     }
@@ -55,15 +56,17 @@ static int mark_included(const pml_layout *l, const pml_scaffold *s, bool *named
         if (u < 0) continue;
         for (int32_t other = d->nodes[m].next; other >= 0; other = d->nodes[other].next)
             if (included[other])
-                return pml_fail(err, RP_ERR_CONFLICT, d, s->node,
-                                "scaffold names '%s' and '%s', two members of one union: a prompt imports only one of them",
-                                d->nodes[m].name, d->nodes[other].name);
+                return pml_fail(
+                    err, RP_ERR_CONFLICT, d, s->node,
+                    "scaffold names '%s' and '%s', two members of one union: a prompt imports only one of them",
+                    d->nodes[m].name, d->nodes[other].name);
     }
     pml_include_defaults(d, included);
     return RP_OK;
 }
 
-static int add_twin(pml_layout *l, int32_t index, const pml_scaffold *s, int32_t scaffold, const bool *named, rp_error *err) {
+static int add_twin(pml_layout *l, int32_t index, const pml_scaffold *s, int32_t scaffold, const bool *named,
+                    rp_error *err) {
     pml_segment twin = l->segments[index];
     BASE_ASSERT(twin.joint_of < 0 && index < l->n_plain); /* twins are of plain segments */
     bool keeps_to_named = named[twin.holder] && l->scope_of[twin.holder] == PML_SCOPE_MODULE;

@@ -65,7 +65,8 @@ static bool has_as_kept(const kv_span *span, int32_t layer, int32_t block, bool 
 }
 
 /* Returns true if a segment keeps a layer's block at pos. */
-static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t layer, int32_t pos, const kv_positions *readers) {
+static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t layer, int32_t pos,
+                        const kv_positions *readers) {
     return kv_block_is_reached(pos, shape->layers[layer].window, s->pos + s->n_tokens - 1, readers, (size_t)s->n_holes);
 }
 
@@ -86,7 +87,8 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
 }
 
 /* A bit for each block of n tokens at pos, layer by layer, that its segment keeps. */
-static void hash_kept_blocks(const pml_layout *l, const pml_segment *s, int32_t pos, int32_t n, const kv_positions *readers, base_hash *h) {
+static void hash_kept_blocks(const pml_layout *l, const pml_segment *s, int32_t pos, int32_t n,
+                             const kv_positions *readers, base_hash *h) {
     kv_shape shape = model_kv_shape(l->model, RP_KV_F16);
     const bool has_windows = kv_shape_has_windows(&shape);
     for (int32_t layer = 0; has_windows && layer < shape.n_layers; layer++) {

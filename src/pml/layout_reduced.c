@@ -31,9 +31,11 @@ bool pml_segment_names_keep(const pml_layout *l, const pml_segment *s) {
     return keep > 0 && keep != REDUCTION_ALL;
 }
 
-/* A reduced span has whole cells of 64 slots: of fewer tokens it has nothing to free. A scaffold's joint segments stay as they are. */
+/* A reduced span has whole cells of 64 slots: of fewer tokens it has nothing to free. A scaffold's joint segments stay
+   as they are. */
 static bool is_reduced(const pml_layout *l, const pml_segment *s) {
-    return !l->formats.falls_back && s->joint_of < 0 && pml_segment_names_keep(l, s) && pml_segment_own_tokens(l, s) > KV_BLOCK_SLOTS;
+    return !l->formats.falls_back && s->joint_of < 0 && pml_segment_names_keep(l, s) &&
+           pml_segment_own_tokens(l, s) > KV_BLOCK_SLOTS;
 }
 
 void pml_layout_reduce(pml_layout *l) {
@@ -77,7 +79,9 @@ int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, 
     const int open = pml_role_of(l->schema, s->holder), previous = open >= 0 ? open : s->last_role;
     const char *text = begin > 0 ? ASK_PART : ASK_ALL;
     const chat_text around = chat_format_around(m->chat, CHAT_USER, previous);
-    int rc = open >= 0 ? pml_append_role_text(m, chat_format_around(m->chat, (chat_role)open, CHAT_ROLE_NONE).after, out, err) : RP_OK;
+    int rc = open >= 0
+                 ? pml_append_role_text(m, chat_format_around(m->chat, (chat_role)open, CHAT_ROLE_NONE).after, out, err)
+                 : RP_OK;
     if (!rc) rc = pml_append_role_text(m, around.before[0] ? around.before : "\n\n", out, err);
     if (!rc) rc = pml_append_text(m, text, strlen(text), false, out, err);
     if (!rc && begin > 0) rc = append_cited(l, s, begin, out, err);

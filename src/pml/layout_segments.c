@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_segments.c: segments and scopes of a layout under construction, and what follows from one segment. The walk, the scaffolds and the keys use
- * it; it uses none of them.
+/* layout_segments.c: segments and scopes of a layout under construction, and what follows from one segment. The walk,
+ * the scaffolds and the keys use it; it uses none of them.
  */
 #include "base/check.h"
 #include "base/error.h"
@@ -17,7 +17,8 @@ static rp_kv_format format_of(const pml_layout *l, int32_t holder) {
 
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
     BASE_ASSERT(s->holder >= 0 && s->holder < l->schema->n_nodes);
-    int rc = base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
+    int rc =
+        base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
     if (rc) return base_fail(err, rc, "schema '%s': more than %d segments", l->schema->nodes[0].name, l->n_segments);
     l->segments[l->n_segments++] = *s;
     l->segments[l->n_segments - 1].format = format_of(l, s->holder);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_tokens.c: texts of schemas and prompts as tokens: which are trusted, and where a word's space is. Owns nothing; any thread. */
+/* layout_tokens.c: texts of schemas and prompts as tokens: which are trusted, and where a word's space is. Owns
+   nothing; any thread. */
 #include <string.h>
 
 #include "base/error.h"
@@ -16,10 +17,12 @@ int pml_append_text(const rp_model *m, const char *text, size_t n, bool continue
     return tokenizer_encode(m->tokenizer, text, n, (tokenizer_options){.space_prefix = prefix}, out, err);
 }
 
-int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out, rp_error *err) {
+int pml_append_argument(const rp_model *m, const pml_node *param, const pml_argument *argument, token_list *out,
+                        rp_error *err) {
     const char *value = argument->value;
     size_t n = argument->n_value;
-    if (!param->border_space || n == 0 || pml_is_space(value[0])) return tokenizer_encode(m->tokenizer, value, n, (tokenizer_options){0}, out, err);
+    if (!param->border_space || n == 0 || pml_is_space(value[0]))
+        return tokenizer_encode(m->tokenizer, value, n, (tokenizer_options){0}, out, err);
     char *spaced = base_alloc(n + 2);
     if (!spaced) return base_fail_memory(err, n + 2, "an argument");
     spaced[0] = ' ';

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c: making a plan: entries become items (views and runs; holes and arguments; exactness); conversations become runs. */
+/* plan.c: making a plan: entries become items (views and runs; holes and arguments; exactness); conversations become
+   runs. */
 #include "pml/plan.h"
 
 #include <string.h>
@@ -20,8 +21,9 @@ static int note_missing(plan_build *b, int32_t holder, int32_t import, int32_t p
     pml_plan *p = b->plan;
     char path[PARAM_PATH_BYTES];
     if (b->schema->nodes[param].required)
-        return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(import, 0), "parameter '%.60s' of '%s' requires an argument: give it",
-                        b->schema->nodes[param].name, pml_path(b->schema, holder, path, sizeof(path)));
+        return pml_fail(b->err, RP_ERR_INVALID, b->prompt, BASE_MAX(import, 0),
+                        "parameter '%.60s' of '%s' requires an argument: give it", b->schema->nodes[param].name,
+                        pml_path(b->schema, holder, path, sizeof(path)));
     int rc = base_grow((void **)&p->missing, &p->cap_missing, p->n_missing + 1, PML_MAX_NODES, sizeof(*p->missing));
     if (rc) return base_fail(b->err, rc, "out of memory: %zu parameters", p->n_missing);
     p->missing[p->n_missing++] = (pml_missing){holder, param};
@@ -42,7 +44,8 @@ static int plan_build_add_argument(plan_build *b, int32_t segment, const pml_hol
     size_t n = p->tokens.n - first;
     if (n > (size_t)hole->len)
         return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, import,
-                        "argument '%s' of '%s' has %zu tokens, but its parameter takes at most %d: shorten it, or raise len in the schema",
+                        "argument '%s' of '%s' has %zu tokens, but its parameter takes at most %d: shorten it, or "
+                        "raise len in the schema",
                         param->name, b->schema->nodes[holder].name, n, hole->len);
     if (n == 0) return RP_OK;
     return plan_add_item(p, &(pml_item){
@@ -110,8 +113,8 @@ static int add_uncached(plan_build *b, const plan_entry *e) {
     return rc ? rc : plan_build_add_piece(b, e, begin, s->n_tokens);
 }
 
-/* Is the entry an anonymous text of one token before the prompt's first text, as the beginning-of-text token is? Plain prompts begin so too: as
- * fresh tokens, it and the text are found in the prefix tree, whatever computed them. */
+/* Is the entry an anonymous text of one token before the prompt's first text, as the beginning-of-text token is? Plain
+ * prompts begin so too: as fresh tokens, it and the text are found in the prefix tree, whatever computed them. */
 static bool opens_text(const plan_build *b, const plan_entry *e) {
     const pml_segment *s = &b->layout->segments[e->segment];
     if (e->pos != 0 || s->holder != 0 || s->n_tokens != 1 || s->n_holes > 0) return false;
@@ -163,8 +166,14 @@ static int free_last_token(pml_plan *p, rp_error *err) {
     if (!v->is_view) return RP_OK;
     const pml_segment *s = &p->layout->segments[v->segment];
     int32_t offset = last_counted(p->layout, v);
-    pml_item run = {.segment = v->segment, .holder = v->holder, .pos = v->pos + offset, .n_tokens = 1, .n_counted = 1, .first_token = p->tokens.n};
-    if (token_list_push(&p->tokens, pml_segment_tokens(p->layout, s)[offset])) return base_fail_memory(err, 4, "tokens");
+    pml_item run = {.segment = v->segment,
+                    .holder = v->holder,
+                    .pos = v->pos + offset,
+                    .n_tokens = 1,
+                    .n_counted = 1,
+                    .first_token = p->tokens.n};
+    if (token_list_push(&p->tokens, pml_segment_tokens(p->layout, s)[offset]))
+        return base_fail_memory(err, 4, "tokens");
     v->n_tokens = offset;
     v->n_counted--;
     if (v->n_counted == 0) memmove(v, v + 1, (size_t)(&p->items[p->n_items--] - (v + 1)) * sizeof(*v));
@@ -192,7 +201,8 @@ static bool view_is_exact(const pml_plan *p, size_t index) {
     for (size_t i = 0; i < index; i++) {
         const pml_item *before = &p->items[i];
         int32_t in_frame = pml_scope_position(p->layout, s, (int32_t)i, &cursor);
-        if (!pml_layout_is_named(p->layout, s, before->segment, scope[i]) || before->pos - v->pos != in_frame - s->pos) return false;
+        if (!pml_layout_is_named(p->layout, s, before->segment, scope[i]) || before->pos - v->pos != in_frame - s->pos)
+            return false;
     }
     return true;
 }
@@ -210,7 +220,8 @@ static void mark_exact(pml_plan *p) {
 }
 
 static void pml_plan_count_tokens(pml_plan *p) {
-    for (size_t i = 0; i < p->n_items; i++) *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
+    for (size_t i = 0; i < p->n_items; i++)
+        *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
     BASE_ASSERT(p->n_fresh > 0); /* invariant 4 */
 }
 
@@ -260,8 +271,8 @@ BASE_UNUSED static bool plan_is_valid(const pml_plan *p) {
     return valid;
 }
 
-int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues, rp_quality quality,
-                 rp_quality least, rp_error *err) {
+int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
+                 rp_quality quality, rp_quality least, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
@@ -291,8 +302,8 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
         return rc;
     }
     BASE_DCHECK(plan_is_valid(p)); /* invariants 3 and 4 */
-    BASE_TRACE(PML, "plan %s: %zu items, %d tokens cached, %d fresh, up to position %d", prompt->name, p->n_items, p->n_cached,
-               p->n_fresh, p->end);
+    BASE_TRACE(PML, "plan %s: %zu items, %d tokens cached, %d fresh, up to position %d", prompt->name, p->n_items,
+               p->n_cached, p->n_fresh, p->end);
     *out = p;
     return RP_OK;
 }
@@ -307,7 +318,8 @@ static int plan_run(pml_plan *p, rp_error *err) {
     if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it has no tokens");
     p->n_fresh = p->end = (int32_t)p->tokens.n;
     p->asked.mode = RP_QUALITY_REUSE;
-    const pml_item run = {.exact = true, .has_format = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end};
+    const pml_item run = {
+        .exact = true, .has_format = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end};
     return plan_add_item(p, &run, err);
 }
 
@@ -331,7 +343,8 @@ int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, size_t n,
 static int append_tokens(const rp_model *m, const int32_t *tokens, size_t n, token_list *out, rp_error *err) {
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= m->net.hp.n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, tokens[i], m->net.hp.n_vocab);
+            return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i,
+                             tokens[i], m->net.hp.n_vocab);
     const int rc = token_list_append(out, tokens, n);
     return rc ? base_fail(err, rc, "out of memory: a prompt of %zu tokens", n) : RP_OK;
 }
@@ -345,27 +358,31 @@ int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, si
 
 /* ---- conversations ---- */
 
-static bool message_is_known(const rp_message *message, const char *opening, const pml_recall *recall, token_list *out) {
-    return recall && message->role == RP_ROLE_ASSISTANT && recall->find(recall->user, opening, message->text, message->n, out);
+static bool message_is_known(const rp_message *message, const char *opening, const pml_recall *recall,
+                             token_list *out) {
+    return recall && message->role == RP_ROLE_ASSISTANT &&
+           recall->find(recall->user, opening, message->text, message->n, out);
 }
 
-static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open, const pml_recall *recall, token_list *out,
-                          rp_error *err) {
+static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open,
+                          const pml_recall *recall, token_list *out, rp_error *err) {
     if ((unsigned)message->role >= RP_N_ROLES || !message->text)
         return base_fail(err, RP_ERR_INVALID, "a message has no %s: give a role of rp_role and a text",
                          message->text ? "known role" : "text");
     chat_text around = chat_format_around(m->chat, (chat_role)message->role, *previous);
     *previous = (int)message->role;
     int rc = pml_append_role_text(m, around.before, out, err);
-    if (!rc && !message_is_known(message, around.before, recall, out)) rc = pml_append_text(m, message->text, message->n, false, out, err);
+    if (!rc && !message_is_known(message, around.before, recall, out))
+        rc = pml_append_text(m, message->text, message->n, false, out, err);
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 
 /* p: gets the turns, and where the answer begins; NULL: not wanted. */
-static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall, token_list *out,
-                           pml_plan *p, rp_error *err) {
+static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues,
+                           const pml_recall *recall, token_list *out, pml_plan *p, rp_error *err) {
     int previous = CHAT_ROLE_NONE, rc;
-    if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "the conversation has no messages: give at least one");
+    if (!messages || n == 0)
+        return base_fail(err, RP_ERR_INVALID, "the conversation has no messages: give at least one");
     if (n > RP_MAX_MESSAGES) return base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n, RP_MAX_MESSAGES);
     if ((rc = append_bos(m, out, err))) return rc;
     for (size_t i = 0; i < n; i++) {
@@ -379,18 +396,20 @@ static int append_messages(const rp_model *m, const rp_message *messages, size_t
     return rc;
 }
 
-int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err) {
+int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out,
+                        rp_error *err) {
     return append_messages(m, messages, n, continues, NULL, out, NULL, err);
 }
 
-int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall,
-                      rp_error *err) {
+int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues,
+                      const pml_recall *recall, rp_error *err) {
     *out = NULL;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->n_turns = BASE_MIN(n, (size_t)RP_MAX_MESSAGES);
     p->turns = base_calloc(BASE_MAX(p->n_turns, 1), sizeof(*p->turns));
-    int rc = p->turns ? append_messages(m, messages, n, continues, recall, &p->tokens, p, err) : base_fail_memory(err, n, "a plan");
+    int rc = p->turns ? append_messages(m, messages, n, continues, recall, &p->tokens, p, err)
+                      : base_fail_memory(err, n, "a plan");
     return finish_run(out, p, rc, err);
 }
 
@@ -407,7 +426,8 @@ typedef struct rendering {
     size_t opened_at; /* a byte of the text */
 } rendering;
 
-/* A turn ends before the first control token after its content, or after its end-of-turn token: text is cut into tokens there anyway. */
+/* A turn ends before the first control token after its content, or after its end-of-turn token: text is cut into tokens
+   there anyway. */
 static size_t turn_cut(const rendering *r) {
     if (r->turn == r->n_turns) return SIZE_MAX;
     const size_t control = model_find_control(r->m, r->text, r->turns[r->turn].end);
@@ -433,8 +453,8 @@ static int copy_begun(rendering *r, rp_error *err) {
     return RP_OK;
 }
 
-/* Where an answer ends: before its end-of-turn token. The last message of a turn may end with another one (harmony's <|end|>): an answer does not
- * go on in the content of a later message. SIZE_MAX: nowhere. */
+/* Where an answer ends: before its end-of-turn token. The last message of a turn may end with another one (harmony's
+ * <|end|>): an answer does not go on in the content of a later message. SIZE_MAX: nowhere. */
 static size_t answer_end(const rendering *r, size_t answer) {
     const size_t end = model_find_turn_end(r->m, r->text, answer);
     size_t turn = r->turn;
@@ -447,7 +467,10 @@ static size_t answer_end(const rendering *r, size_t answer) {
 static size_t append_answer(rendering *r, size_t answer, const char *opening, token_list *out) {
     const size_t end = r->recall ? answer_end(r, answer) : SIZE_MAX;
     if (end == SIZE_MAX) open_answer(r, answer, opening, out);
-    return end != SIZE_MAX && end > answer && r->recall->find(r->recall->user, opening, r->text->bytes + answer, end - answer, out) ? end : answer;
+    return end != SIZE_MAX && end > answer &&
+                   r->recall->find(r->recall->user, opening, r->text->bytes + answer, end - answer, out)
+               ? end
+               : answer;
 }
 
 static int append_rendering(rendering *r, token_list *out, rp_error *err) {
@@ -474,16 +497,18 @@ static int append_rendering(rendering *r, token_list *out, rp_error *err) {
     return RP_OK;
 }
 
-int pml_append_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, pml_turn *ends,
-                        token_list *out, rp_error *err) {
-    return append_rendering(&(rendering){.m = m, .text = text, .turns = turns, .n_turns = n_turns, .ends = ends}, out, err);
+int pml_append_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
+                        pml_turn *ends, token_list *out, rp_error *err) {
+    return append_rendering(&(rendering){.m = m, .text = text, .turns = turns, .n_turns = n_turns, .ends = ends}, out,
+                            err);
 }
 
-int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
-                      const pml_recall *recall, rp_error *err) {
+int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns,
+                      size_t n_turns, const pml_recall *recall, rp_error *err) {
     *out = NULL;
     int rc = model_check_rendered(text, err);
-    if (!rc && n_turns > RP_MAX_MESSAGES) rc = base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n_turns, RP_MAX_MESSAGES);
+    if (!rc && n_turns > RP_MAX_MESSAGES)
+        rc = base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n_turns, RP_MAX_MESSAGES);
     if (rc) return rc;
     pml_plan *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");

@@ -40,8 +40,8 @@ typedef struct pml_turn {
     int role;   /* value of chat_role */
 } pml_turn;
 
-/* Where the answer to a conversation begins: after an opening (model_find_answer). Where the generation prompt goes on after it ("<think>\n"), the
- * answer begins within the prompt. */
+/* Where the answer to a conversation begins: after an opening (model_find_answer). Where the generation prompt goes on
+ * after it ("<think>\n"), the answer begins within the prompt. */
 typedef struct pml_opened {
     const char *opening; /* static, or of the model; NULL: the prompt has none */
     size_t n_tokens;     /* of the prompt up to there */
@@ -86,27 +86,29 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, size_t n, rp_error *err);
 /* Plans tokens as given, as one run. RP_ERR_INVALID (an id that is not in the vocabulary). */
 int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err);
-/* Memory of sampled answers: appends the tokens of an assistant's text, which follows `opening`, to the preceding tokens in out; false: unknown
- * text. */
+/* Memory of sampled answers: appends the tokens of an assistant's text, which follows `opening`, to the preceding
+ * tokens in out; false: unknown text. */
 typedef struct pml_recall {
     bool (*find)(void *user, const char *opening, const char *text, size_t n, token_list *out);
     void *user;
 } pml_recall;
 
 /* Plans a conversation (rp_tokenize_messages), as one run. recall NULL: every text is tokenized. */
-int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall,
-                      rp_error *err);
-/* Plans a rendered conversation, as one run. An answer in it is what lies between an opening and the end of its turn: text is cut into
- * tokens at its beginning, as when it was sampled, and recall knows its tokens. RP_ERR_INVALID (malformed runs, no text), RP_ERR_MEMORY. */
-int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
+int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues,
                       const pml_recall *recall, rp_error *err);
+/* Plans a rendered conversation, as one run. An answer in it is what lies between an opening and the end of its turn:
+ * text is cut into tokens at its beginning, as when it was sampled, and recall knows its tokens. RP_ERR_INVALID
+ * (malformed runs, no text), RP_ERR_MEMORY. */
+int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns,
+                      size_t n_turns, const pml_recall *recall, rp_error *err);
 /* Its tokens. ends[n_turns]: as rp_count_rendered has them. */
-int pml_append_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, pml_turn *ends,
-                        token_list *out, rp_error *err);
+int pml_append_rendered(const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
+                        pml_turn *ends, token_list *out, rp_error *err);
 void pml_plan_free(pml_plan *p);
 
 /* Appends the tokens of a conversation in the model's chat format. RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */
-int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err);
+int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out,
+                        rp_error *err);
 
 /* Marks tokens of a view to be recomputed in the prompt: n slots of its segment, ascending, counted and not yet marked.
  * The view excludes them, and is removed if it becomes empty; runs take their places; other items may move. why: as

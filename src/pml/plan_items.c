@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_items.c: the items of a plan: their list, the slots of a view that the prompt attends to, and the plan flattened to a prompt without views.
- * Uses no other file of the plan. */
+/* plan_items.c: the items of a plan: their list, the slots of a view that the prompt attends to, and the plan flattened
+ * to a prompt without views. Uses no other file of the plan. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -74,7 +74,8 @@ static int compare_placed(const void *a, const void *b) {
 }
 
 static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token *out) {
-    const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[item->segment]), *again = pml_item_again(p, item);
+    const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[item->segment]),
+                  *again = pml_item_again(p, item);
     pml_slots slots = pml_item_slots(p, item);
     size_t n = 0;
     for (int32_t i, k = 0; pml_slots_next(&slots, &i);)

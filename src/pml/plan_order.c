@@ -40,7 +40,8 @@ static int emit_own(plan_build *b, int32_t holder, int32_t until) {
         const pml_segment *s = &b->layout->segments[b->instead[i]];
         int32_t import = holder == 0 ? -1 : b->import;
         BASE_ASSERT(b->instead[i] >= b->layout->first_plain); /* choose_scaffolds */
-        int rc = plan_build_add_entry(b, &(plan_entry){.segment = b->instead[i], .import = import, .n_tokens = s->n_tokens});
+        int rc =
+            plan_build_add_entry(b, &(plan_entry){.segment = b->instead[i], .import = import, .n_tokens = s->n_tokens});
         if (rc) return rc;
         if (s->last_role != CHAT_ROLE_NONE) b->previous_role = s->last_role;
     }
@@ -81,8 +82,8 @@ static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
         const char *value = nodes[i].kind == PML_TEXT ? nodes[i].text : argument ? argument->value
                                                                                  : NULL;
         bool is_empty = argument ? argument->n_value == 0 : !value || !*value;
-        bool spaced = nodes[i].border_space ||
-                      (nodes[i].kind == PML_TEXT && !nodes[i].text_continues && tokenizer_has_space_prefix(b->model->tokenizer));
+        bool spaced = nodes[i].border_space || (nodes[i].kind == PML_TEXT && !nodes[i].text_continues &&
+                                                tokenizer_has_space_prefix(b->model->tokenizer));
         if (!is_empty) return spaced || pml_is_space(*value) ? BEGINS_APART : BEGINS_WITH_WORD;
         if (nodes[i].kind == PML_ROLE) return BEGINS_APART;
         if (nodes[i].kind != PML_PARAM) return BEGINS_NOT;
@@ -93,7 +94,8 @@ static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
 /* The same for the segments that emit_own would emit. */
 static beginning_kind own_beginning(const plan_build *b, int32_t holder, int32_t until) {
     beginning_kind kind = BEGINS_NOT;
-    for (int32_t i = b->first_own[holder]; i >= 0 && kind == BEGINS_NOT && b->layout->segments[i].sequence < until; i = b->next_own[i])
+    for (int32_t i = b->first_own[holder]; i >= 0 && kind == BEGINS_NOT && b->layout->segments[i].sequence < until;
+         i = b->next_own[i])
         kind = segment_beginning(b, i);
     return kind;
 }
@@ -122,7 +124,8 @@ static beginning_kind next_beginning(const plan_build *b, int32_t node) {
 
 /* A text of a rendered conversation. */
 static int append_trusted(plan_build *b, const pml_node *n, const char *text, size_t n_text) {
-    const tokenizer_options options = {.space_prefix = true, .continues = n->text_continues, .trusted = n->trusted, .n_trusted = n->n_trusted};
+    const tokenizer_options options = {
+        .space_prefix = true, .continues = n->text_continues, .trusted = n->trusted, .n_trusted = n->n_trusted};
     return tokenizer_encode(b->model->tokenizer, text, n_text, options, &b->plan->tokens, b->err);
 }
 
@@ -137,7 +140,8 @@ static int emit_text(plan_build *b, int32_t node) {
     memcpy(text, n->text, n->n_text);
     text[n->n_text] = ' ';
     const size_t n_text = n->n_text + (spaced ? 1 : 0);
-    int rc = n->trusted ? append_trusted(b, n, text, n_text) : pml_append_text(b->model, text, n_text, n->text_continues, tokens, b->err);
+    int rc = n->trusted ? append_trusted(b, n, text, n_text)
+                        : pml_append_text(b->model, text, n_text, n->text_continues, tokens, b->err);
     base_free(text);
     return rc ? rc : plan_build_add_tokens(b, node, first, false);
 }
@@ -264,7 +268,8 @@ static bool fits_after_imports(const plan_build *b, const plan_entry *e, const f
  * later texts. Control tokens that do not fit are placed after the schema as well, because users cannot shorten
  * them. */
 static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places *places) {
-    int32_t next = e->opens_answer || places->tail >= 0 ? -1 : plan_order_next_position(places->sorted, places->n, start);
+    int32_t next =
+        e->opens_answer || places->tail >= 0 ? -1 : plan_order_next_position(places->sorted, places->n, start);
     bool is_text = b->prompt->nodes[e->node].kind == PML_TEXT, fits = e->n_tokens <= next - start;
     if (next <= start || (!fits && !is_text)) {
         e->pos = BASE_MAX(places->tail, b->layout->length);
@@ -277,7 +282,8 @@ static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places 
     return pml_fail(b->err, RP_ERR_LENGTH, b->prompt, e->node,
                     "text of %d tokens exceeds the gap of %d positions that the fixed layout leaves here: shorten "
                     "it%s, or write layout=\"packed\" in the schema",
-                    e->n_tokens, next - start, fits_after_imports(b, e, places) ? ", move it after the last import" : "");
+                    e->n_tokens, next - start,
+                    fits_after_imports(b, e, places) ? ", move it after the last import" : "");
 }
 
 static int plan_order_compare_entries(const void *a, const void *b) {

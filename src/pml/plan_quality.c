@@ -69,12 +69,17 @@ static int insert_run(pml_plan *p, const pml_item *run, rp_error *err) {
 }
 
 /* Adds one run for each group of consecutive slots. */
-static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int32_t n, const char *why, rp_error *err) {
+static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int32_t n, const char *why,
+                    rp_error *err) {
     const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[view->segment]);
     int rc = RP_OK;
     for (int32_t i = 0, k; i < n && !rc; i = k) {
         BASE_ASSERT(slots[i] >= 0 && slots[i] < view->n_tokens);
-        pml_item run = {.segment = view->segment, .holder = view->holder, .pos = view->pos + slots[i], .first_token = p->tokens.n, .why = why};
+        pml_item run = {.segment = view->segment,
+                        .holder = view->holder,
+                        .pos = view->pos + slots[i],
+                        .first_token = p->tokens.n,
+                        .why = why};
         for (k = i; k < n && slots[k] == slots[i] + k - i && !rc; k++)
             if (token_list_push(&p->tokens, tokens[slots[k]])) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
         run.n_tokens = run.n_counted = k - i;
@@ -136,7 +141,8 @@ int plan_turn_dial(pml_plan *p, rp_error *err) {
         const pml_item *view = &p->items[i];
         const bool is_right = view->exact && (view->has_format || view->quality.mode != RP_QUALITY_EXACT);
         if (!view->is_view || is_right || view->n_again > 0) continue;
-        if (view->quality.mode == RP_QUALITY_LINK) rc = begin_again(p, i, BASE_MIN(view->quality.amount, view->n_tokens), "link", err);
+        if (view->quality.mode == RP_QUALITY_LINK)
+            rc = begin_again(p, i, BASE_MIN(view->quality.amount, view->n_tokens), "link", err);
         else if (view->quality.mode == RP_QUALITY_EXACT) rc = begin_again(p, i, view->n_tokens, "exact", err);
     }
     return rc;

@@ -37,13 +37,15 @@ static int unknown_module(plan_build *b, int32_t holder, int32_t node) {
     const char *near = pml_nearest_module(b->schema, holder, name);
     int32_t elsewhere = find_anywhere(b->schema, name);
     if (elsewhere >= 0)
-        return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s: import it as '%s', nested",
-                        b->schema->nodes[0].name, name, inside, pml_path(b->schema, elsewhere, path, sizeof(path)));
+        return pml_fail(b->err, RP_ERR_NAME, b->prompt, node,
+                        "schema '%s' has no module '%s'%s: import it as '%s', nested", b->schema->nodes[0].name, name,
+                        inside, pml_path(b->schema, elsewhere, path, sizeof(path)));
     if (near)
         return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s: did you mean '%s'?",
                         b->schema->nodes[0].name, name, inside, near);
     list_modules(b->schema, holder, list, sizeof(list));
-    return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s%s", b->schema->nodes[0].name, name, inside, list);
+    return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s%s",
+                    b->schema->nodes[0].name, name, inside, list);
 }
 
 static int plan_build_check_arguments(plan_build *b, int32_t module, int32_t node) {
@@ -65,7 +67,8 @@ static int take_import(plan_build *b, int32_t holder, int32_t node) {
     BASE_ASSERT(b->import_of[module] < 0); /* the parser refuses a module that is imported twice */
     int32_t u = pml_union_of(b->schema, module);
     if (u >= 0 && b->taken_of[u] >= 0)
-        return pml_fail(b->err, RP_ERR_CONFLICT, b->prompt, node, "'%s' and '%s' are members of one union: import one of them",
+        return pml_fail(b->err, RP_ERR_CONFLICT, b->prompt, node,
+                        "'%s' and '%s' are members of one union: import one of them",
                         b->schema->nodes[b->taken_of[u]].name, n->name);
     if (u >= 0) b->taken_of[u] = module;
     b->import_of[module] = node;

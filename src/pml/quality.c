@@ -34,7 +34,8 @@ bool pml_quality_read(const char *text, rp_quality *out) {
         size_t n = strlen(modes[i].name);
         rp_quality q = {(rp_quality_mode)i, 0};
         if (strncmp(text, modes[i].name, n) != 0) continue;
-        bool good = modes[i].most == 0 ? !text[n] : text[n] == ':' && quality_read_amount(text + n + 1, modes[i].most, &q.amount);
+        bool good = modes[i].most == 0 ? !text[n]
+                                       : text[n] == ':' && quality_read_amount(text + n + 1, modes[i].most, &q.amount);
         if (good) *out = q;
         return good;
     }

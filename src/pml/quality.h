@@ -18,7 +18,9 @@ char *pml_quality_write(rp_quality quality, char out[RP_QUALITY_BYTES]);
 bool pml_quality_is_valid(rp_quality quality);
 
 /* The place of a mode in the order: as written, reuse, link, blend, focus, scaffold, exact. */
-static inline int pml_quality_rank(rp_quality_mode mode) { return mode == RP_QUALITY_FOCUS ? 2 * RP_QUALITY_BLEND + 1 : 2 * (int)mode; }
+static inline int pml_quality_rank(rp_quality_mode mode) {
+    return mode == RP_QUALITY_FOCUS ? 2 * RP_QUALITY_BLEND + 1 : 2 * (int)mode;
+}
 
 /* The higher of two qualities. */
 static inline rp_quality pml_quality_higher(rp_quality a, rp_quality b) {

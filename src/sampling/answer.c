@@ -27,7 +27,9 @@ static int reserve_tokens(answer *a, size_t n, rp_error *err) {
     int rc = answer_grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
     if (rc || r->n_top == 0) return rc;
     rc = answer_grow((void **)&r->logprobs, &a->cap_logprobs, n, sizeof(*r->logprobs), err);
-    return rc ? rc : answer_grow((void **)&r->top_logprobs, &a->cap_top, n, (size_t)r->n_top * sizeof(*r->top_logprobs), err);
+    return rc ? rc
+              : answer_grow((void **)&r->top_logprobs, &a->cap_top, n, (size_t)r->n_top * sizeof(*r->top_logprobs),
+                            err);
 }
 
 static int answer_reserve(answer *a, rp_error *err) {
@@ -122,19 +124,24 @@ static bool answer_report_token(const answer *a, size_t i) {
     return a->options->on_token(a->options->user, &token);
 }
 
-/* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no space. */
+/* SentencePiece writes the space before a text's first word into the word; at the beginning of a text it is no
+   space. */
 static bool drops_space(const answer *a) {
-    return a->result->n_tokens == 0 && a->place.n_prompt == 1 && a->place.begins_text && tokenizer_has_space_prefix(a->place.tokenizer);
+    return a->result->n_tokens == 0 && a->place.n_prompt == 1 && a->place.begins_text &&
+           tokenizer_has_space_prefix(a->place.tokenizer);
 }
 
-/* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. *end: as of text_stream_hold. */
+/* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. *end: as of
+   text_stream_hold. */
 static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard, size_t *end, rp_error *err) {
     size_t n = 0;
     const char *bytes = tokenizer_answer_bytes(a->place.tokenizer, token, a->options->special_text, &n);
     if (!bytes) return RP_OK;
     if (drops && n > 0 && bytes[0] == ' ') bytes++, n--;
     int rc = text_stream_hold(&a->stream, bytes, n, end, err);
-    return rc || !a->grammar_constraint.grammar ? rc : grammar_constraint_accept(&a->grammar_constraint, bytes, n, too_hard, err);
+    return rc || !a->grammar_constraint.grammar
+               ? rc
+               : grammar_constraint_accept(&a->grammar_constraint, bytes, n, too_hard, err);
 }
 
 /* ---- all of it ---- */
@@ -147,7 +154,9 @@ static int answer_choose(answer *a, const float *logits, int32_t *token, rp_erro
     BASE_ASSERT(!o->experiment->forced || a->result->n_tokens < o->experiment->n_forced);
     if (o->experiment->forced) *token = o->experiment->forced[a->result->n_tokens];
     else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
-    else rc = grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);
+    else
+        rc =
+            grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);
     if (rc || *token >= 0) return rc;
     a->result->finish_reason = !too_hard && grammar_constraint_may_end(&a->grammar_constraint) ? "stop" : "grammar";
     return RP_OK;
@@ -158,7 +167,8 @@ static void answer_settle(answer *a, bool too_hard) {
     const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop"
                                                          : too_hard         ? "grammar"
                                                                             : NULL;
-    if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";
+    if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint))
+        reason = "stop";
     if (reason) a->result->finish_reason = reason;
     else a->over = a->result->n_tokens == a->most;
 }
@@ -169,11 +179,16 @@ static int check_resumed(answer *a, int32_t token, bool drops, rp_error *err) {
     const rp_request *o = a->options;
     const int32_t i = a->result->n_tokens;
     bool fits = true, too_hard = false;
-    if (a->over) return base_fail(err, RP_ERR_INVALID, "the resumed answer ends before its token %d (%s)", i, a->result->finish_reason);
+    if (a->over)
+        return base_fail(err, RP_ERR_INVALID, "the resumed answer ends before its token %d (%s)", i,
+                         a->result->finish_reason);
     if (!o->ignore_eos && tokenizer_is_end(a->place.tokenizer, token))
-        return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, is an end of text: an answer does not contain it", i, token);
+        return base_fail(err, RP_ERR_INVALID,
+                         "token %d of the resumed answer, %d, is an end of text: an answer does not contain it", i,
+                         token);
     int rc = RP_OK;
-    if (a->grammar_constraint.grammar) rc = grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err);
+    if (a->grammar_constraint.grammar)
+        rc = grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err);
     if (rc || (fits && !too_hard)) return rc;
     return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, does not match the grammar", i, token);
 }
@@ -185,20 +200,26 @@ static int resume_token(answer *a, int32_t token, size_t *end, rp_error *err) {
     if (rc) return rc;
     a->over = true;
     sampler_skip(&a->sampler);
-    if ((rc = keep_token(a, NULL, token, err)) || (rc = answer_add_text(a, token, drops, &too_hard, end, err))) return rc;
+    if ((rc = keep_token(a, NULL, token, err)) || (rc = answer_add_text(a, token, drops, &too_hard, end, err)))
+        return rc;
     answer_settle(a, too_hard);
     return RP_OK;
 }
 
 int answer_resume(answer *a, const int32_t *tokens, int32_t n, rp_error *err) {
     if (n > a->options->max_tokens)
-        return base_fail(err, RP_ERR_INVALID, "%d resumed tokens, but max_tokens is %d: give the whole answer's", n, a->options->max_tokens);
+        return base_fail(err, RP_ERR_INVALID, "%d resumed tokens, but max_tokens is %d: give the whole answer's", n,
+                         a->options->max_tokens);
     if (n > a->place.room)
-        return base_fail(err, RP_ERR_CONTEXT, "the context has %lld positions after the prompt, but there are %d resumed tokens: raise n_ctx",
-                         (long long)a->place.room, n);
+        return base_fail(
+            err, RP_ERR_CONTEXT,
+            "the context has %lld positions after the prompt, but there are %d resumed tokens: raise n_ctx",
+            (long long)a->place.room, n);
     if (n > a->most)
-        return base_fail(err, RP_ERR_BUDGET, "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes",
-                         a->most, n);
+        return base_fail(
+            err, RP_ERR_BUDGET,
+            "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes",
+            a->most, n);
     a->resumed_ends = base_calloc((size_t)n, sizeof(*a->resumed_ends));
     if (!a->resumed_ends) return base_fail_memory(err, (size_t)n * sizeof(*a->resumed_ends), "resumed tokens");
     a->n_resumed = n;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.h: the tokens of an answer: sampled (sampler.h), counted, reported with their log-probabilities, decoded to text (text_stream.h).
+/* answer.h: the tokens of an answer: sampled (sampler.h), counted, reported with their log-probabilities, decoded to
+ * text (text_stream.h).
  *
- *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next logits
+ *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next
+ *         logits
  *
- * An answer ends with the model's end of text, a stop string, max_tokens, a full context, the end of its grammar, or when a callback asks. One
- * thread at a time.
+ * An answer ends with the model's end of text, a stop string, max_tokens, a full context, the end of its grammar, or
+ * when a callback asks. One thread at a time.
  */
 #ifndef SAMPLING_ANSWER_H
 #define SAMPLING_ANSWER_H
@@ -36,22 +38,27 @@ typedef struct answer {
     logprobs logprobs;
     text_stream stream;
     size_t cap_tokens, cap_logprobs, cap_top;
-    base_budget *memory; /* of the thread that opened it: it counts what the answer allocates, whichever thread samples. NULL: none */
-    uint64_t first_us;   /* when the first token was there; 0 before. Resumed tokens do not count */
+    base_budget *
+        memory;        /* of the thread that opened it: it counts what the answer allocates, whichever thread samples.
+                          NULL: none */
+    uint64_t first_us; /* when the first token was there; 0 before. Resumed tokens do not count */
     int32_t n_resumed;
-    size_t *resumed_ends; /* [n_resumed]: text that may be given out after each; NULL: none, or the callbacks have them */
+    size_t *resumed_ends; /* [n_resumed]: text that may be given out after each; NULL: none, or the callbacks have
+                             them */
 } answer;
 
 /* Sets a->most by options and place. The caller may lower it before answer_open. */
 void answer_limit(answer *a, const rp_request *options, const answer_place *place);
-/* Zero-initialise. options are checked ones, borrowed with the result until answer_close. RP_ERR_MEMORY; close it after that too. */
+/* Zero-initialise. options are checked ones, borrowed with the result until answer_close. RP_ERR_MEMORY; close it after
+   that too. */
 int answer_open(answer *a, const rp_request *options, const answer_place *place, rp_result *result, rp_error *err);
-/* Goes on after n tokens that were sampled before, with the same options: everything but first_us is as if they had been sampled here. The sampler
- * has the prompt's tokens. Callbacks get them with the next token, or at the end. a->over: they end the answer. RP_ERR_INVALID (max_tokens, a stop,
- * the grammar or the end of text exclude one of them), RP_ERR_CONTEXT, RP_ERR_BUDGET (a->most does), RP_ERR_MEMORY. */
+/* Goes on after n tokens that were sampled before, with the same options: everything but first_us is as if they had
+ * been sampled here. The sampler has the prompt's tokens. Callbacks get them with the next token, or at the end.
+ * a->over: they end the answer. RP_ERR_INVALID (max_tokens, a stop, the grammar or the end of text exclude one of
+ * them), RP_ERR_CONTEXT, RP_ERR_BUDGET (a->most does), RP_ERR_MEMORY. */
 int answer_resume(answer *a, const int32_t *tokens, int32_t n, rp_error *err);
-/* Samples the next token from logits, [n_vocab], and reports it. a->over: the answer ends with it or, at the end of text, before it;
- * otherwise *token is the input of the next step. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Samples the next token from logits, [n_vocab], and reports it. a->over: the answer ends with it or, at the end of
+ * text, before it; otherwise *token is the input of the next step. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err);
 /* How many of n tokens, one after the other, may come next. */
 int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n);

@@ -19,7 +19,8 @@
 #define MAX_TEXT_BYTES ((size_t)256 << 20)
 #define MAX_EVENTS ((size_t)1 << 24)
 #define LEAST_EVENTS 16
-/* A reader that waits is not woken more often: waking a thread costs as much as a small model's token (docs/performance.md). Ends wake at once. */
+/* A reader that waits is not woken more often: waking a thread costs as much as a small model's token
+   (docs/performance.md). Ends wake at once. */
 #define PACE_US 1000
 
 typedef struct event_list {
@@ -97,7 +98,8 @@ bool answer_stream_append(rp_stream *s, uint64_t tag, const char *text, size_t n
     const size_t before = l->n;
     rp_stream_event *last = before > 0 ? &l->events[before - 1] : NULL;
     const bool joins = last && last->tag == tag && !last->ended;
-    const bool fits = (joins || reserve_events(l, l->n + s->n_jobs + 1) == RP_OK) && base_buffer_reserve(&l->text, n) == RP_OK;
+    const bool fits =
+        (joins || reserve_events(l, l->n + s->n_jobs + 1) == RP_OK) && base_buffer_reserve(&l->text, n) == RP_OK;
     if (fits) {
         if (!joins) last = stream_add_event(s, tag);
         last->n_bytes += n;
@@ -176,7 +178,8 @@ static bool stream_wait(rp_stream *s, int64_t timeout_ms) {
     const struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
     int rc = 0;
     while (s->waiting.n == 0 && rc != ETIMEDOUT && timeout_ms != 0)
-        rc = timeout_ms < 0 ? pthread_cond_wait(&s->ready, &s->lock) : pthread_cond_timedwait(&s->ready, &s->lock, &until);
+        rc = timeout_ms < 0 ? pthread_cond_wait(&s->ready, &s->lock)
+                            : pthread_cond_timedwait(&s->ready, &s->lock, &until);
     const uint64_t now = base_clock_us(), due = s->read_us + PACE_US;
     if (s->waiting.n > 0 && !s->has_end && timeout_ms != 0 && now < due) {
         struct timespec pace = base_clock_after(0);

@@ -17,7 +17,8 @@ static int check_trigger(const rp_request *o, rp_error *err) {
     return RP_OK;
 }
 
-int grammar_constraint_open(grammar_constraint *g, const rp_request *o, const tokenizer *t, const token_trie *trie, rp_error *err) {
+int grammar_constraint_open(grammar_constraint *g, const rp_request *o, const tokenizer *t, const token_trie *trie,
+                            rp_error *err) {
     int rc;
     g->tokenizer = t;
     g->trie = trie;
@@ -43,7 +44,8 @@ static int grammar_constraint_judge(int rc, bool *too_hard, rp_error *err) {
     return rc && !*too_hard ? base_fail_memory(err, MATCHER_POOL_BYTES, "a grammar") : RP_OK;
 }
 
-/* Does the grammar allow the token at *place? Then *place is set to the position after it. The same as the trie, for one token. */
+/* Does the grammar allow the token at *place? Then *place is set to the position after it. The same as the trie, for
+   one token. */
 static int try_token(grammar_constraint *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
     BASE_ASSERT(*place >= MATCHER_NOWHERE && (size_t)*place < g->matcher.pool.n_places);
     const matcher_place *at = &g->matcher.pool.places[*place];
@@ -68,7 +70,8 @@ int32_t grammar_constraint_fitting(grammar_constraint *g, const int32_t *tokens,
 }
 
 /* The most likely token is also the most likely allowed one, if it is allowed. */
-static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *done) {
+static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token,
+                         bool *done) {
     int32_t place = g->matcher.place;
     *done = false;
     if (s->options.temperature > 0) return RP_OK;
@@ -76,7 +79,8 @@ static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits,
     return try_token(g, &place, *token, drops_space, done);
 }
 
-int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err) {
+int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token,
+                            bool *too_hard, rp_error *err) {
     const uint64_t *allowed = NULL;
     bool done;
     BASE_ASSERT(!s->allowed); /* it is of one draw */
@@ -92,12 +96,14 @@ int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logi
     return RP_OK;
 }
 
-int grammar_constraint_check(grammar_constraint *g, const sampler *s, bool drops_space, int32_t token, bool *fits, bool *too_hard, rp_error *err) {
+int grammar_constraint_check(grammar_constraint *g, const sampler *s, bool drops_space, int32_t token, bool *fits,
+                             bool *too_hard, rp_error *err) {
     const uint64_t *allowed = NULL;
     int32_t place = g->matcher.place;
     const bool is_greedy = s->options.temperature <= 0;
     *fits = false;
-    int rc = is_greedy ? try_token(g, &place, token, drops_space, fits) : matcher_allowed(&g->matcher, g->trie, drops_space, &allowed);
+    int rc = is_greedy ? try_token(g, &place, token, drops_space, fits)
+                       : matcher_allowed(&g->matcher, g->trie, drops_space, &allowed);
     rc = grammar_constraint_judge(rc, too_hard, err);
     if (rc || *too_hard) return rc;
     if (!is_greedy) *fits = token_mask_has(allowed, token);

@@ -13,7 +13,8 @@ int logprobs_open(logprobs *l, int32_t n_top, int32_t n_vocab, rp_error *err) {
     l->n_top = BASE_MIN(n_top, n_vocab);
     if (l->n_top == 0) return RP_OK;
     l->candidates = base_calloc((size_t)n_vocab, sizeof(*l->candidates));
-    return l->candidates ? RP_OK : base_fail_memory(err, (uint64_t)n_vocab * sizeof(*l->candidates), "log-probabilities");
+    return l->candidates ? RP_OK
+                         : base_fail_memory(err, (uint64_t)n_vocab * sizeof(*l->candidates), "log-probabilities");
 }
 
 void logprobs_close(logprobs *l) {
@@ -40,7 +41,9 @@ double logprobs_entropy(const float *logits, int32_t n) {
     return log(sum) - moment / sum;
 }
 
-double logprobs_token(const float *logits, int32_t n, int32_t token) { return (double)logits[token] - log_sum(logits, n); }
+double logprobs_token(const float *logits, int32_t n, int32_t token) {
+    return (double)logits[token] - log_sum(logits, n);
+}
 
 static float logprob_of(float logit, double total) { return logit > -INFINITY ? (float)(logit - total) : -INFINITY; }
 

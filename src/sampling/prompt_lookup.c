@@ -46,7 +46,8 @@ void prompt_lookup_accept(prompt_lookup *d, int32_t token) {
 static int32_t prompt_lookup_find_last(const prompt_lookup *d, int32_t n) {
     const int32_t *last = d->history + d->n - n;
     for (int32_t i = d->n - 1; i >= n && i > d->n - LOOK_BACK; i--)
-        if (d->history[i - 1] == last[n - 1] && memcmp(d->history + i - n, last, (size_t)n * sizeof(*last)) == 0) return i;
+        if (d->history[i - 1] == last[n - 1] && memcmp(d->history + i - n, last, (size_t)n * sizeof(*last)) == 0)
+            return i;
     return 0;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt_lookup.h: drafts for speculative decoding from earlier occurrences of the last tokens (prompt lookup; Saxena, 2023).
+/* prompt_lookup.h: drafts for speculative decoding from earlier occurrences of the last tokens (prompt lookup; Saxena,
+ * 2023).
  *
- * The last 3 tokens of prompt and answer, else the last 2, are searched for before them, the latest occurrence first; the
- * tokens after it are a guess, and its beginning the draft of a step. A rejected token costs a row of a step, so the
- * length follows the acceptance. Guesses are compared with the answer even where nothing is drafted: the acceptance is
- * therefore known without trying. Belongs to one job.
+ * The last 3 tokens of prompt and answer, else the last 2, are searched for before them, the latest occurrence first;
+ * the tokens after it are a guess, and its beginning the draft of a step. A rejected token costs a row of a step, so
+ * the length follows the acceptance. Guesses are compared with the answer even where nothing is drafted: the acceptance
+ * is therefore known without trying. Belongs to one job.
  */
 #ifndef SAMPLING_PROMPT_LOOKUP_H
 #define SAMPLING_PROMPT_LOOKUP_H

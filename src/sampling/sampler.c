@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.c: the next token from its logits: disallowed tokens, bias and penalties, then the most likely token, or one sampled from those that the
- * filters leave. */
+/* sampler.c: the next token from its logits: disallowed tokens, bias and penalties, then the most likely token, or one
+ * sampled from those that the filters leave. */
 #include "sampling/sampler.h"
 
 #include <math.h>

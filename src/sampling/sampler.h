@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.h: logits -> token, and how likely it was. The steps and their order are reprise_sampling.h's (rp_sampling).
  *
- *   logits --allowed, bias, penalties--> adjusted copy --[top_k, typical, top_p, min_p]--> candidates --temperature, random--> token
+ *   logits --allowed, bias, penalties--> adjusted copy --[top_k, typical, top_p, min_p]--> candidates --temperature,
+ *   random--> token
  *
- * A sampler belongs to one answer. Opening it allocates what its steps need, and nothing for greedy without bias and penalties; a
- * token allocates nothing. Logits are read and never written. One thread at a time; nothing depends on how many computed the logits.
+ * A sampler belongs to one answer. Opening it allocates what its steps need, and nothing for greedy without bias and
+ * penalties; a token allocates nothing. Logits are read and never written. One thread at a time; nothing depends on how
+ * many computed the logits.
  */
 #ifndef SAMPLING_SAMPLER_H
 #define SAMPLING_SAMPLER_H
@@ -13,7 +15,8 @@
 
 /* ---- Options ---- */
 
-/* Checks sampling, stops, n_logprobs and n_prompt_logprobs of a request: the one place that does. RP_ERR_INVALID, RP_ERR_LIMIT. */
+/* Checks sampling, stops, n_logprobs and n_prompt_logprobs of a request: the one place that does. RP_ERR_INVALID,
+   RP_ERR_LIMIT. */
 int sampling_check(const rp_request *request, int32_t n_vocab, rp_error *err);
 
 /* Do earlier tokens change the distribution (penalties)? */
@@ -27,7 +30,8 @@ typedef struct sampler_candidate {
     int32_t id;
 } sampler_candidate;
 
-/* Brings the k <= n best to the front, best first; the others stay in any order. O(n + m log k), m of them were ever among the best. */
+/* Brings the k <= n best to the front, best first; the others stay in any order. O(n + m log k), m of them were ever
+   among the best. */
 void candidates_sort(sampler_candidate *c, int32_t n, int32_t k);
 
 /* Steps 3 to 6: fills c, [n_vocab], with the remaining tokens, their logits as keys, and returns how many. Those with a
@@ -39,17 +43,22 @@ int32_t sampler_filter(const rp_sampling *o, const float *logits, int32_t n_voca
 typedef struct sampler {
     rp_sampling options; /* its bias is borrowed */
     int32_t n_vocab;
-    uint64_t random;               /* splitmix64 */
-    bool adjusts;                  /* there are a bias or penalties */
-    float *adjusted;               /* [n_vocab] logits after them, of what is allowed; NULL if there are none and all is always allowed */
-    const uint64_t *allowed;       /* tokens that may be drawn, as bits; NULL: all. Set for a draw, after sampler_restrict; borrowed */
+    uint64_t random; /* splitmix64 */
+    bool adjusts;    /* there are a bias or penalties */
+    float *
+        adjusted;                  /* [n_vocab] logits after them, of what is allowed; NULL if there are none and all is
+                                      always
+                     allowed */
+    const uint64_t *allowed;       /* tokens that may be drawn, as bits; NULL: all. Set for a draw, after
+                                      sampler_restrict; borrowed */
     sampler_candidate *candidates; /* [n_vocab]; NULL at temperature 0 */
     int32_t *counts;               /* [n_vocab] occurrences in the window; NULL if nothing looks back */
     int32_t *window;               /* [window_cap] the last tokens, a ring; NULL if nothing looks back */
     int32_t window_cap, n_window, oldest;
 } sampler;
 
-/* Zero-initialise. Options are checked ones. max_tokens: how many sampler_accept will ever get. RP_ERR_MEMORY; close it after that too. */
+/* Zero-initialise. Options are checked ones. max_tokens: how many sampler_accept will ever get. RP_ERR_MEMORY; close it
+   after that too. */
 int sampler_open(sampler *s, const rp_sampling *options, int32_t n_vocab, int64_t max_tokens, rp_error *err);
 void sampler_close(sampler *s);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler_filters.c: which tokens may be drawn: top_k, typical, top_p, min_p. A vocabulary is not sorted whole: of the k best only the
- * worst must be known, and of those that have a share of the probability only the few near its end. */
+/* sampler_filters.c: which tokens may be drawn: top_k, typical, top_p, min_p. A vocabulary is not sorted whole: of the
+ * k best only the worst must be known, and of those that have a share of the probability only the few near its end. */
 #include <math.h>
 
 #include "base/check.h"
@@ -34,8 +34,8 @@ static void sampler_candidate_swap(sampler_candidate *a, sampler_candidate *b) {
     *b = t;
 }
 
-/* The k best so far are a heap whose root, the worst of them, is replaced by a better one; then the worst is moved to the end, again and
- * again. */
+/* The k best so far are a heap whose root, the worst of them, is replaced by a better one; then the worst is moved to
+ * the end, again and again. */
 void candidates_sort(sampler_candidate *c, int32_t n, int32_t k) {
     BASE_ASSERT(k >= 0 && k <= n);
     for (int32_t i = k / 2 - 1; i >= 0; i--) sampler_candidate_sift_down(c, i, k);
@@ -83,8 +83,8 @@ static int32_t sampler_filters_gather(bucket_scale s, int end, sampler_candidate
     return front;
 }
 
-/* The best by key, until they have a share p of the mass, the sum of exp(logit - highest). Whole buckets are taken, and the one in which
- * the share is reached is sorted. */
+/* The best by key, until they have a share p of the mass, the sum of exp(logit - highest). Whole buckets are taken, and
+ * the one in which the share is reached is sorted. */
 static int32_t keep_share(const float *logits, double highest, float p, sampler_candidate *c, int32_t n) {
     double masses[BUCKETS] = {0}, sum = 0, mass = 0;
     BASE_ASSERT(n > 0);
@@ -93,7 +93,8 @@ static int32_t keep_share(const float *logits, double highest, float p, sampler_
     for (int b = 0; b < BUCKETS; b++) sum += masses[b];
     int last = 0;
     while (last < BUCKETS - 1 && !(mass + masses[last] >= p * sum)) mass += masses[last++];
-    int32_t first = sampler_filters_gather(s, last, c, n), end = first + sampler_filters_gather(s, last + 1, c + first, n - first);
+    int32_t first = sampler_filters_gather(s, last, c, n),
+            end = first + sampler_filters_gather(s, last + 1, c + first, n - first);
     candidates_sort(c + first, end - first, end - first);
     for (int32_t i = first; i < end; i++) {
         mass += exp(logits[c[i].id] - highest);
@@ -106,7 +107,8 @@ static int32_t keep_top_p(const float *logits, float p, sampler_candidate *c, in
     return keep_share(logits, highest_key(c, n), p, c, n);
 }
 
-/* Surprise is -log(probability), entropy its mean. Their difference is that between a logit and the mean logit: the sum cancels. */
+/* Surprise is -log(probability), entropy its mean. Their difference is that between a logit and the mean logit: the sum
+   cancels. */
 static int32_t keep_typical(const float *logits, float p, sampler_candidate *c, int32_t n) {
     double sum = 0, mean = 0, highest = highest_key(c, n);
     for (int32_t i = 0; i < n; i++) {

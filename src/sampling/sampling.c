@@ -33,11 +33,14 @@ static int check_ranges(const rp_sampling *o, rp_error *err) {
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
         if (!(ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max))
-            return base_fail(err, RP_ERR_INVALID, "sampling: %s is %g: give a number from %g to %g (%g: off)", ranges[i].name,
-                             (double)ranges[i].value, (double)ranges[i].min, (double)ranges[i].max, (double)ranges[i].off);
-    if (o->top_k < 0) return base_fail(err, RP_ERR_INVALID, "sampling: top_k is %d: give a number of tokens (0: off)", o->top_k);
+            return base_fail(err, RP_ERR_INVALID, "sampling: %s is %g: give a number from %g to %g (%g: off)",
+                             ranges[i].name, (double)ranges[i].value, (double)ranges[i].min, (double)ranges[i].max,
+                             (double)ranges[i].off);
+    if (o->top_k < 0)
+        return base_fail(err, RP_ERR_INVALID, "sampling: top_k is %d: give a number of tokens (0: off)", o->top_k);
     if (o->repeat_last < -1)
-        return base_fail(err, RP_ERR_INVALID, "sampling: repeat_last is %d: give a number of tokens (0: none, -1: all)", o->repeat_last);
+        return base_fail(err, RP_ERR_INVALID, "sampling: repeat_last is %d: give a number of tokens (0: none, -1: all)",
+                         o->repeat_last);
     return RP_OK;
 }
 
@@ -49,9 +52,11 @@ static int check_bias(const rp_sampling *o, int32_t n_vocab, rp_error *err) {
         int32_t token = o->bias[i].token;
         float bias = o->bias[i].bias;
         if (token < 0 || token >= n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "sampling: a bias is for token %d: give an id from 0 to %d", token, n_vocab - 1);
+            return base_fail(err, RP_ERR_INVALID, "sampling: a bias is for token %d: give an id from 0 to %d", token,
+                             n_vocab - 1);
         if (!(bias >= -MAX_BIAS && bias <= MAX_BIAS) && bias != -INFINITY)
-            return base_fail(err, RP_ERR_INVALID, "sampling: the bias of token %d is %g: give a number from %g to %g, or -inf", token,
+            return base_fail(err, RP_ERR_INVALID,
+                             "sampling: the bias of token %d is %g: give a number from %g to %g, or -inf", token,
                              (double)bias, (double)-MAX_BIAS, (double)MAX_BIAS);
     }
     return RP_OK;
@@ -71,12 +76,16 @@ static int check_stops(const rp_request *q, rp_error *err) {
     if (q->n_stops > RP_MAX_STOPS)
         return base_fail(err, RP_ERR_LIMIT, "%d stop strings: give at most %d", q->n_stops, RP_MAX_STOPS);
     if (q->n_stops < 0 || (q->n_stops > 0 && !q->stops))
-        return base_fail(err, RP_ERR_INVALID, "n_stops is %d%s: give the strings, or 0", q->n_stops, q->stops ? "" : " and stops is NULL");
+        return base_fail(err, RP_ERR_INVALID, "n_stops is %d%s: give the strings, or 0", q->n_stops,
+                         q->stops ? "" : " and stops is NULL");
     for (int32_t i = 0; i < q->n_stops; i++) {
         size_t n = q->stops[i] ? strlen(q->stops[i]) : 0;
-        if (n == 0) return base_fail(err, RP_ERR_INVALID, "stop string %d is empty: give at least one character, or leave it out", i + 1);
+        if (n == 0)
+            return base_fail(err, RP_ERR_INVALID,
+                             "stop string %d is empty: give at least one character, or leave it out", i + 1);
         if (n > RP_MAX_STOP_BYTES)
-            return base_fail(err, RP_ERR_LIMIT, "stop string %d has %zu bytes: give at most %d", i + 1, n, RP_MAX_STOP_BYTES);
+            return base_fail(err, RP_ERR_LIMIT, "stop string %d has %zu bytes: give at most %d", i + 1, n,
+                             RP_MAX_STOP_BYTES);
         if (!is_utf8(q->stops[i], n))
             return base_fail(err, RP_ERR_INVALID, "stop string %d is not UTF-8: give whole characters", i + 1);
     }
@@ -85,14 +94,19 @@ static int check_stops(const rp_request *q, rp_error *err) {
 
 int sampling_check(const rp_request *q, int32_t n_vocab, rp_error *err) {
     int rc;
-    if ((rc = check_ranges(&q->sampling, err)) || (rc = check_bias(&q->sampling, n_vocab, err)) || (rc = check_stops(q, err))) return rc;
+    if ((rc = check_ranges(&q->sampling, err)) || (rc = check_bias(&q->sampling, n_vocab, err)) ||
+        (rc = check_stops(q, err)))
+        return rc;
     if (q->n_logprobs < 0)
-        return base_fail(err, RP_ERR_INVALID, "n_logprobs is %d: give 1 to %d, or 0 for none", q->n_logprobs, RP_MAX_LOGPROBS);
+        return base_fail(err, RP_ERR_INVALID, "n_logprobs is %d: give 1 to %d, or 0 for none", q->n_logprobs,
+                         RP_MAX_LOGPROBS);
     if (q->n_logprobs > RP_MAX_LOGPROBS)
         return base_fail(err, RP_ERR_LIMIT, "n_logprobs is %d: give at most %d", q->n_logprobs, RP_MAX_LOGPROBS);
     if (q->n_prompt_logprobs < 0)
-        return base_fail(err, RP_ERR_INVALID, "n_prompt_logprobs is %d: give 1 to %d, or 0 for none", q->n_prompt_logprobs, RP_MAX_LOGPROBS);
+        return base_fail(err, RP_ERR_INVALID, "n_prompt_logprobs is %d: give 1 to %d, or 0 for none",
+                         q->n_prompt_logprobs, RP_MAX_LOGPROBS);
     if (q->n_prompt_logprobs > RP_MAX_LOGPROBS)
-        return base_fail(err, RP_ERR_LIMIT, "n_prompt_logprobs is %d: give at most %d", q->n_prompt_logprobs, RP_MAX_LOGPROBS);
+        return base_fail(err, RP_ERR_LIMIT, "n_prompt_logprobs is %d: give at most %d", q->n_prompt_logprobs,
+                         RP_MAX_LOGPROBS);
     return RP_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_stream.c: bytes of tokens to whole UTF-8 characters, given out as far as no stop string can begin in them. A token may end inside
- * a character; the next one completes it. */
+/* text_stream.c: bytes of tokens to whole UTF-8 characters, given out as far as no stop string can begin in them. A
+ * token may end inside a character; the next one completes it. */
 #include "sampling/text_stream.h"
 
 #include "base/check.h"
@@ -11,7 +11,8 @@
 /* Does the text end before this stop string, which ends at `end`? Also true where that is not decided. */
 static bool text_stream_stops(text_stream *s, const stop_string *stop, size_t end) {
     BASE_ASSERT(end >= (size_t)stop->n && end <= s->text.len);
-    const rp_stop_verdict verdict = s->on_stop ? s->on_stop(s->user, stop->text, s->text.data, s->text.len, end) : RP_STOP_COUNTS;
+    const rp_stop_verdict verdict =
+        s->on_stop ? s->on_stop(s->user, stop->text, s->text.data, s->text.len, end) : RP_STOP_COUNTS;
     s->undecided = verdict == RP_STOP_UNDECIDED ? stop : NULL;
     s->undecided_end = end;
     if (verdict == RP_STOP_COUNTS) {
@@ -33,7 +34,8 @@ static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error
     }
     if (s->undecided) text_stream_stops(s, s->undecided, s->undecided_end);
     else
-        for (const stop_string *one = stop; one && !text_stream_stops(s, one, s->text.len);) one = stop_matcher_shorter(&s->stops, one);
+        for (const stop_string *one = stop; one && !text_stream_stops(s, one, s->text.len);)
+            one = stop_matcher_shorter(&s->stops, one);
     if (stop) stop_matcher_pass(&s->stops);
     return RP_OK;
 }
@@ -47,7 +49,8 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
         s->n_pending = 0;
         return text_stream_put(s, s->pending, (size_t)length, err);
     }
-    /* The bytes before this one began a character that it does not continue: one U+FFFD for them; it may begin another. */
+    /* The bytes before this one began a character that it does not continue: one U+FFFD for them; it may begin
+       another. */
     bool alone = s->n_pending == 1;
     s->n_pending = 0;
     int rc = text_stream_put(s, "\xef\xbf\xbd", 3, err);

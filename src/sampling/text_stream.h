@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text_stream.h: bytes of tokens -> whole characters -> text, up to a stop string.
  *
- *   text:  | released: given to on_text | held back: possibly the beginning of a stop string | then `pending`: part of a character
+ *   text:  | released: given to on_text | held back: possibly the beginning of a stop string | then `pending`: part of
+ *   a character
  *
  * Each stop string has an automaton (Knuth, Morris, Pratt, 1977) with the longest prefix of it that
- * is a suffix of the text. The longest over all stop strings is held back. The output therefore depends on the text alone, not
- * on how it was cut into tokens. Where on_stop cannot decide yet, the text is held back from the stop string on, and on_stop is asked
- * again after each character; stop strings that are complete meanwhile do not count. One thread at a time.
+ * is a suffix of the text. The longest over all stop strings is held back. The output therefore depends on the text
+ * alone, not on how it was cut into tokens. Where on_stop cannot decide yet, the text is held back from the stop string
+ * on, and on_stop is asked again after each character; stop strings that are complete meanwhile do not count. One
+ * thread at a time.
  */
 #ifndef SAMPLING_TEXT_STREAM_H
 #define SAMPLING_TEXT_STREAM_H
@@ -31,8 +33,8 @@ typedef struct stop_matcher {
 /* Zero-initialise. The strings are checked ones and borrowed. RP_ERR_MEMORY; close it after that too. */
 int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err);
 void stop_matcher_close(stop_matcher *m);
-/* Takes the next byte of the text. Returns the longest stop string that ends with it, or NULL. After one that does not count,
- * stop_matcher_pass comes before the next byte. */
+/* Takes the next byte of the text. Returns the longest stop string that ends with it, or NULL. After one that does not
+ * count, stop_matcher_pass comes before the next byte. */
 const stop_string *stop_matcher_next(stop_matcher *m, char byte);
 /* The next shorter stop string that ends there, or NULL. */
 const stop_string *stop_matcher_shorter(const stop_matcher *m, const stop_string *than);
@@ -61,8 +63,8 @@ typedef struct text_stream {
     bool cancelled;    /* on_text returned false */
 } text_stream;
 
-/* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held back.
- * RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held
+ * back. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err);
 /* The same without on_text. *end: the bytes of the whole text that need not be held back. */
 int text_stream_hold(text_stream *s, const char *bytes, size_t n, size_t *end, rp_error *err);

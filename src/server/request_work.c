@@ -44,14 +44,17 @@ _Static_assert(offsetof(request_parts, gen) == 0, "the parts are freed by their 
 
 /* ---- its handling ---- */
 
-static server_request *of_work(server_work *work) { return (server_request *)(void *)((char *)work - offsetof(server_request, work)); }
+static server_request *of_work(server_work *work) {
+    return (server_request *)(void *)((char *)work - offsetof(server_request, work));
+}
 
 static void server_request_handle(server_request *x, bool gone) {
     rp_server *s = x->server;
     BASE_ASSERT(work_queue_is_worker() && !x->route->is_quick);
     x->handled_us = base_clock_us();
     if (gone) server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
-    const bool is_good = !gone && request_decode_content(x), enters = is_good && model_pool_enter(x); /* else it waits, or was replied to */
+    const bool is_good = !gone && request_decode_content(x),
+               enters = is_good && model_pool_enter(x); /* else it waits, or was replied to */
     server_model *turn = enters || !is_good ? x->turn : NULL;
     if (!is_good) server_request_reply_problem(x);
     else if (enters) x->route->handle(x);
@@ -63,7 +66,8 @@ void request_work_run(server_work *work) {
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
     bool gone = x->gone, held = x->held;
-    BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED || held); /* invariant 1: a worker has it */
+    BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED ||
+                held); /* invariant 1: a worker has it */
     if (stage == SERVER_QUEUED) server_request_enter(x, SERVER_HANDLING);
     pthread_mutex_unlock(&x->lock);
     const request_memory_visit visit = request_memory_enter(x);

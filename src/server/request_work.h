@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_work.h: a request through the layers: the parts of it that each owns, and its handling on a worker (http/server_request.h). */
+/* request_work.h: a request through the layers: the parts of it that each owns, and its handling on a worker
+   (http/server_request.h). */
 #ifndef SERVER_REQUEST_WORK_H
 #define SERVER_REQUEST_WORK_H
 

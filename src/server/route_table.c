@@ -45,7 +45,8 @@ static const other_handler others[] = {
 static const server_route own[] = {
     {"GET", "/v1/cluster", SERVER_OPERATE, SERVER_NO_MODEL, false, server_problem_openai, handle_route_cluster},
     {"POST", "/v1/cluster/drain", SERVER_OPERATE, SERVER_NO_MODEL, false, server_problem_openai, handle_route_drain},
-    {"POST", "/v1/cluster/undrain", SERVER_OPERATE, SERVER_NO_MODEL, false, server_problem_openai, handle_route_undrain},
+    {"POST", "/v1/cluster/undrain", SERVER_OPERATE, SERVER_NO_MODEL, false, server_problem_openai,
+     handle_route_undrain},
 };
 
 static server_route all[MAX_ROUTES];

@@ -11,7 +11,8 @@
 #define OPENAI server_problem_openai
 #define LLAMACPP server_problem_llamacpp
 #define OLLAMA server_problem_ollama
-#define GEMINI server_problem_gemini /* their paths begin with SERVER_GEMINI_VERSION, which is any version (routing.h) */
+#define GEMINI \
+    server_problem_gemini /* their paths begin with SERVER_GEMINI_VERSION, which is any version (routing.h) */
 #define NONE SERVER_NO_MODEL
 #define BODY SERVER_MODEL_IN_BODY
 #define PATH SERVER_MODEL_IN_PATH
@@ -79,7 +80,8 @@ static const server_route routes[] = {
     {"GET", "/slots", SERVER_OPERATE, QUERY, false, LLAMACPP, handle_llamacpp_slots},
     {"POST", "/slots/{}", SERVER_REQUEST, NONE, false, LLAMACPP, handle_llamacpp_slot_change},
     {"POST", "/v1/messages", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_messages},
-    {"POST", "/v1/messages/count_tokens", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_count},
+    {"POST", "/v1/messages/count_tokens", SERVER_REQUEST, BODY, false, server_problem_anthropic,
+     handle_anthropic_count},
     {"POST", "/messages", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_messages},
     {"POST", "/messages/count_tokens", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_count},
     {"GET", "/v1beta/models", SERVER_REQUEST, NONE, false, GEMINI, handle_gemini_models},

@@ -42,7 +42,8 @@
 #define DEFAULT_BODY_BYTES ((uint64_t)16 << 20)
 #define DEFAULT_MAX_TOKENS 1024
 #define MAX_TIMEOUT_MS (24 * 3600 * 1000)
-#define CANCELLED_MS 5000 /* jobs end before the next step; streams to clients that stopped reading are cut after this */
+#define CANCELLED_MS \
+    5000 /* jobs end before the next step; streams to clients that stopped reading are cut after this */
 
 void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
     rp_server_options own = {
@@ -66,7 +67,8 @@ static uint64_t request_ram(const rp_server_options *o) {
 }
 
 static uint64_t max_body(const rp_server_options *o) {
-    return o->max_body_bytes > 0 ? o->max_body_bytes : BASE_MIN(DEFAULT_BODY_BYTES, request_memory_of_bodies(request_ram(o)));
+    return o->max_body_bytes > 0 ? o->max_body_bytes
+                                 : BASE_MIN(DEFAULT_BODY_BYTES, request_memory_of_bodies(request_ram(o)));
 }
 
 static int server_check_options(const rp_server_options *o, rp_error *err) {
@@ -87,12 +89,15 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
         if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
-            return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
+            return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value,
+                             ranges[i].min, ranges[i].max);
     const uint64_t most = request_memory_of_bodies(request_ram(o));
     if (request_ram(o) < REQUEST_MEMORY_LEAST || request_ram(o) > INT64_MAX)
-        return base_fail(err, RP_ERR_INVALID, "request_ram_bytes: give %llu at least", (unsigned long long)REQUEST_MEMORY_LEAST);
+        return base_fail(err, RP_ERR_INVALID, "request_ram_bytes: give %llu at least",
+                         (unsigned long long)REQUEST_MEMORY_LEAST);
     if (max_body(o) > most)
-        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give at most %llu, half of request_ram_bytes", (unsigned long long)most);
+        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give at most %llu, half of request_ram_bytes",
+                         (unsigned long long)most);
     if (o->n_aliases < 0 || o->n_aliases > SERVER_MAX_ALIASES)
         return base_fail(err, RP_ERR_INVALID, "n_aliases is %d: give 0 to %d", o->n_aliases, SERVER_MAX_ALIASES);
     if (o->n_adapters < 0 || o->n_adapters > SERVER_MAX_ADAPTERS)
@@ -131,13 +136,17 @@ static void free_strings(char **strings, int32_t n) {
 }
 
 static int make_kv_events(rp_server *s, const rp_server_options *o, rp_error *err) {
-    const char *address = s->listeners.items[0].address, *name = o->kv_events_name ? o->kv_events_name : o->cluster_name;
+    const char *address = s->listeners.items[0].address,
+               *name = o->kv_events_name ? o->kv_events_name : o->cluster_name;
     BASE_ASSERT(s->listeners.n > 0);
     if (o->router) return base_fail(err, RP_ERR_INVALID, "kv_events: a router holds no KV");
     if (o->api_keys && !o->kv_events_tenant)
-        return base_fail(err, RP_ERR_INVALID, "kv_events: with api_keys every text is a tenant's: set kv_events_tenant to that of the gateway's key");
+        return base_fail(
+            err, RP_ERR_INVALID,
+            "kv_events: with api_keys every text is a tenant's: set kv_events_tenant to that of the gateway's key");
     if (o->kv_events_tenant && !o->api_keys)
-        return base_fail(err, RP_ERR_INVALID, "kv_events_tenant: without api_keys all text is the operator's, and no tenant's");
+        return base_fail(err, RP_ERR_INVALID,
+                         "kv_events_tenant: without api_keys all text is the operator's, and no tenant's");
     if (!name) name = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
     return kv_events_new(&s->kv_events, o->kv_events, name, o->kv_events_tenant, err);
 }
@@ -165,11 +174,13 @@ static const server_layers layers = {
 static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
-    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err)) || (rc = copy_strings(&s->aliases, o->aliases, o->n_aliases, err)) ||
+    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err)) ||
+        (rc = copy_strings(&s->aliases, o->aliases, o->n_aliases, err)) ||
         (rc = copy_strings(&s->adapters, o->adapters, o->n_adapters, err)))
         return rc;
     request_memory_init();
-    if (!(s->memory = base_budget_new(NULL, s->options.request_ram_bytes))) return base_fail_memory(err, sizeof(*s), "a server");
+    if (!(s->memory = base_budget_new(NULL, s->options.request_ram_bytes)))
+        return base_fail_memory(err, sizeof(*s), "a server");
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
     if (o->router && (rc = route_new(&s->route, s, o->router, err))) return rc;
@@ -182,21 +193,23 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
     if (o->split_documents && (rc = document_split_new(&s->split, o->split_documents, err))) return rc;
     if (o->schema_dir && !(s->schema_dir = base_strdup(o->schema_dir))) return base_fail_memory(err, 64, "a server");
-    if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
+    if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return base_fail_errno(err, "cannot make", "eventfd");
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) ||
         (rc = api_keys_limit_memory(s->keys, s->memory, request_memory_of_tenant(s->options.request_ram_bytes), err)) ||
-        (rc = content_registry_new(&s->contents, err)) ||
-        (rc = response_registry_new(&s->responses, err)) || (rc = response_registry_new(&s->fingerprints, err)) ||
-        (rc = report_ring_new(&s->reports, err)) ||
+        (rc = content_registry_new(&s->contents, err)) || (rc = response_registry_new(&s->responses, err)) ||
+        (rc = response_registry_new(&s->fingerprints, err)) || (rc = report_ring_new(&s->reports, err)) ||
         (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
-        (rc = work_queue_new(&s->work, SERVER_WORKERS, request_work_run, err)) || (rc = listeners_open(&s->listeners, o, err)))
+        (rc = work_queue_new(&s->work, SERVER_WORKERS, request_work_run, err)) ||
+        (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
         return base_fail(err, RP_ERR_INVALID,
                          "%s is reachable from other machines: set api_keys, or listen on 127.0.0.1",
                          s->listeners.items[0].address);
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
-    if (o->cluster_listen && (rc = cluster_node_new(&s->cluster, s, o->cluster_secret, o->cluster_name, err))) return rc;
+    if (o->cluster_listen && (rc = cluster_node_new(&s->cluster, s, o->cluster_secret, o->cluster_name, err)))
+        return rc;
     if (s->cluster) s->node_tag = cluster_node_tag_of(s->cluster);
     if (o->kv_events && (rc = make_kv_events(s, o, err))) return rc;
     return listeners_start(&s->listeners, s, &http_io_callbacks, o, err);
@@ -212,8 +225,10 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     if (!s) return base_fail_memory(err, sizeof(*s), "a server");
     s->stop_event = -1;
     s->options = o;
-    s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
-    s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret = s->options.cluster_name = NULL;
+    s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name =
+        NULL;
+    s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret =
+        s->options.cluster_name = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
     s->options.request_ram_bytes = request_ram(&o);
     s->options.max_body_bytes = max_body(&o);
@@ -226,7 +241,9 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     return rc;
 }
 
-const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
+const char *rp_server_address(const rp_server *s, int i) {
+    return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL;
+}
 
 typedef struct join {
     cluster_node *node;
@@ -252,18 +269,25 @@ static int accept_requests(rp_server *s, int rc, rp_error *err) {
 }
 
 int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
-    if (!s || !model || !engine) return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
-    if (s->cluster) return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen needs rp_server_ready_models: its engine ends before the server");
-    if (s->kv_events) return base_fail(err, RP_ERR_UNSUPPORTED, "kv_events needs rp_server_ready_models: its engine ends before the server");
+    if (!s || !model || !engine)
+        return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
+    if (s->cluster)
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "cluster_listen needs rp_server_ready_models: its engine ends before the server");
+    if (s->kv_events)
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "kv_events needs rp_server_ready_models: its engine ends before the server");
     return accept_requests(s, model_pool_new_single(&s->models, s, model, engine, err), err);
 }
 
 int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_error *err) {
     if (!s || !models) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: server and models are needed");
     if (s->cluster && models->n > 1)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d", models->n);
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "cluster_listen is for a server with one model: start a server for each of the %d", models->n);
     if (s->kv_events && models->n > 1)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "kv_events is for a server with one model: start a server for each of the %d", models->n);
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "kv_events is for a server with one model: start a server for each of the %d", models->n);
     return accept_requests(s, model_pool_new(&s->models, s, models, err), err);
 }
 
@@ -282,11 +306,14 @@ void rp_server_join(rp_server *s, rp_engine_options *o) {
 
 int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {
     if (!s || !model || !s->route)
-        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
+        return base_fail(err, RP_ERR_INVALID,
+                         "rp_server_ready_router: a server with the option router, and a model are needed");
     return accept_requests(s, route_start(s->route, model, options, err), err);
 }
 
-void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }
+void rp_server_count_step(rp_server *s, const rp_step *step) {
+    histogram_add_us(&s->counts.step, step->end_us - step->start_us);
+}
 
 /* ---- stopped ---- */
 

@@ -11,11 +11,15 @@
 #define NONE SPAN_STORE_NONE
 
 bool span_store_is_busy(const span_store *s) { return s->places.tier && tier_measure(s->places.tier).is_busy; }
-bool span_store_writes_through(const span_store *s) { return s->places.tier && s->writes.mode == SPAN_STORE_WRITE_THROUGH; }
+bool span_store_writes_through(const span_store *s) {
+    return s->places.tier && s->writes.mode == SPAN_STORE_WRITE_THROUGH;
+}
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->places.tier ? s->places.tier->serial : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->writes.flushed; }
-double span_store_read_byte_us(const span_store *s) { return s->places.tier ? tier_measure(s->places.tier).read_byte_us : 0; }
+double span_store_read_byte_us(const span_store *s) {
+    return s->places.tier ? tier_measure(s->places.tier).read_byte_us : 0;
+}
 int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
     return span_write_back_is_on(&s->writes) ? tier_keep_audit(s->places.tier, bytes, n) : RP_ERR_CONFLICT;
 }
@@ -58,7 +62,9 @@ uint64_t span_store_cost(const span_store *s, const base_key *key) {
     return i == NONE ? 0 : span_store_entry(s, i)->cost_us;
 }
 
-bool span_store_was_dropped(const span_store *s, const base_key *key) { return span_budget_was_dropped(&s->places.budget, key); }
+bool span_store_was_dropped(const span_store *s, const base_key *key) {
+    return span_budget_was_dropped(&s->places.budget, key);
+}
 
 /* Starts the read of an entry that is on disk: its span with a reference for the caller; NULL: no memory. */
 static kv_span *begin_read(span_store *s, uint32_t i) {
@@ -134,8 +140,10 @@ static void use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     if (span_store_entry(s, i)->use.uses > 1) span_write_back_sooner(&s->writes, i);
 }
 
-int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms, rp_error *err) {
-    BASE_ASSERT(kv_span_is_sealed(span) && kv_span_layers_ready(span) == kv_pool_shape(s->places.pool)->n_layers); /* invariant 3 of src/engine */
+int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
+                   rp_error *err) {
+    BASE_ASSERT(kv_span_is_sealed(span) &&
+                kv_span_layers_ready(span) == kv_pool_shape(s->places.pool)->n_layers); /* invariant 3 of src/engine */
     BASE_ASSERT(!kv_span_has_failed(span));
     BASE_ASSERT(!about || (about->label && (about->kind == RECORD_REDUCED) == kv_span_is_reduced(span)));
     const base_key *key = kv_span_key(span);
@@ -220,11 +228,11 @@ uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {
  * could not read stays, and is not read again. */
 static void fail_entry(span_store *s, uint32_t i, const tier_event *event) {
     span_places *p = &s->places;
-    const bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY || event->fault == RECORD_FAULT_CIPHER ||
-                       event->fault == RECORD_FAULT_VERSION;
+    const bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY ||
+                       event->fault == RECORD_FAULT_CIPHER || event->fault == RECORD_FAULT_VERSION;
     p->stats.disk_faults++;
-    base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "ignored" : "set aside", record_fault_name(event->fault),
-             event->err.message);
+    base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "ignored" : "set aside",
+             record_fault_name(event->fault), event->err.message);
     BASE_ASSERT(event->fault != RECORD_FAULT_NONE); /* a miss has a reason */
     span_places_fail(p, i);
     if (!span_entry_is_in(span_store_entry(s, i), TIER_DISK)) return;
@@ -271,7 +279,8 @@ static void begin_syncs(span_store *s) {
 }
 
 void span_store_sync(span_store *s, span_sync *sync, bool after_pins) {
-    for (const span_sync *other = s->syncs; other; other = other->next) BASE_ASSERT(other != sync); /* not started twice */
+    for (const span_sync *other = s->syncs; other; other = other->next)
+        BASE_ASSERT(other != sync); /* not started twice */
     *sync = (span_sync){.done = true, .after_pins = after_pins};
     if (!s->places.tier || s->read_only) return;
     sync->done = false;
@@ -303,16 +312,19 @@ bool span_store_poll(span_store *s) {
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
     const span_places *p = &s->places;
     uint64_t bytes = 0, n = 0, waiting = 0;
-    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE; i = span_store_entry(s, i)->links[LIST_RAM].newer, n++)
+    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE;
+         i = span_store_entry(s, i)->links[LIST_RAM].newer, n++)
         bytes += kv_span_bytes(span_store_entry(s, i)->span);
     if (n != p->stats.spans || bytes != p->stats.bytes) return false;
     for (int list = LIST_DUE; list < N_LISTS; list++) {
         uint64_t of_list = 0;
-        for (uint32_t i = p->index.lists[list].oldest; i != NONE; i = span_store_entry(s, i)->links[list].newer, waiting++)
+        for (uint32_t i = p->index.lists[list].oldest; i != NONE;
+             i = span_store_entry(s, i)->links[list].newer, waiting++)
             of_list += span_store_entry(s, i)->wait_bytes;
         if (of_list != p->waiting_bytes[list]) return false;
     }
-    const bool is_idle = p->n_failed == 0 && !s->syncs && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
+    const bool is_idle =
+        p->n_failed == 0 && !s->syncs && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
     return waiting == p->stats.disk_waiting && (!is_idle || used_bytes == bytes);
 }
 
@@ -323,7 +335,8 @@ void span_store_stats(const span_store *s, rp_store_stats *out) {
         const uint32_t oldest = s->places.index.lists[list].oldest;
         out->disk_waiting_bytes += s->places.waiting_bytes[list];
         if (list == LIST_ONCE) out->disk_once_bytes = s->places.waiting_bytes[list];
-        else if (oldest != NONE) out->disk_lag_us = BASE_MAX(out->disk_lag_us, base_clock_us() - span_store_entry(s, oldest)->since_us);
+        else if (oldest != NONE)
+            out->disk_lag_us = BASE_MAX(out->disk_lag_us, base_clock_us() - span_store_entry(s, oldest)->since_us);
     }
     out->budget_bytes = budget;
     out->used_bytes = used;

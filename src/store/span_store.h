@@ -16,12 +16,13 @@
  * is written. In both tiers eviction.h selects the victims: an entry in RAM and on disk costs a read to restore, an
  * entry in one tier costs a prefill. The disk tier (tier.h) is optional. span_store_poll must be called regularly.
  *
- * Write-back (index/span_write_back.h): modules and text that was used twice are due and are written first; text that was
- * used once is written when nothing is due, and does not replace records of more value.
+ * Write-back (index/span_write_back.h): modules and text that was used twice are due and are written first; text that
+ * was used once is written when nothing is due, and does not replace records of more value.
  *
- *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until its
- *            time is over, as long as all of them together fit into half of what pins leave of a tier's budget, and those of a
- *            tenant with a quota into half of that; beyond it the least valuable ones lose it
+ *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until
+ *         its
+ *            time is over, as long as all of them together fit into half of what pins leave of a tier's budget, and
+ *            those of a tenant with a quota into half of that; beyond it the least valuable ones lose it
  *   pin      exempt from eviction in both tiers, as long as all pins together fit into half of a tier's budget
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
@@ -72,16 +73,18 @@ uint64_t span_store_cost(const span_store *s, const base_key *key);
 uint32_t span_tenant(const base_key *salt);
 
 /* Inserts a sealed span and takes a reference of its own; an entry of the same key stays, with its owner. owner: for
- * on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL: the span is not written
- * to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
-int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms, rp_error *err);
+ * on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL: the span is not
+ * written to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
+int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
+                   rp_error *err);
 /* Counts a use of a span now; nothing without an entry. terms may be NULL. Inserting is the first use. */
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms);
 /* Is of the reader as well, without another use: it was inserted for it. */
 void span_store_mark(span_store *s, const base_key *key, const span_terms *terms);
 /* Whose uses and insertions are counted from now on; zeros: nobody's. */
 void span_store_set_reader(span_store *s, span_reader reader);
-/* A session ended: what it alone has used is evicted before all others, and kept no longer. Takes time for each entry. */
+/* A session ended: what it alone has used is evicted before all others, and kept no longer. Takes time for each
+   entry. */
 void span_store_end_session(span_store *s, uint64_t session);
 /* Removes the entry of that key, which exists and which only the disk tier may reference, from both tiers. */
 void span_store_drop(span_store *s, const base_key *key);
@@ -98,7 +101,8 @@ double span_store_read_byte_us(const span_store *s);
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);
 /* Sets the function that is called after an entry with an owner was removed; NULL: none. */
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
-/* Sets the function that is called for changes, and calls it for every entry; NULL: none. Records of other models are left out. */
+/* Sets the function that is called for changes, and calls it for every entry; NULL: none. Records of other models are
+   left out. */
 void span_store_set_on_change(span_store *s, span_store_on_change fn, void *user);
 /* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve).
  * Negative: more is reserved than there is. Reads of records take no more than these. */
@@ -158,8 +162,8 @@ typedef struct span_store_disk {
 
 /* Opens the disk tier and adds its records as entries. A folder that cannot be used now (RP_ERR_IO of a tier_source)
  * is opened read-only or left out, with a warning: rp_store_stats.disk_state. own is called for each record of
- * this model that is of text (record_is_of_text), and sets *claim, which is zeros. Once, before the first span_store_put. Errors of a
- * tier_source. */
+ * this model that is of text (record_is_of_text), and sets *claim, which is zeros. Once, before the first
+ * span_store_put. Errors of a tier_source. */
 typedef struct span_claim {
     void *owner;   /* of the entry; NULL: none */
     bool is_known; /* else the record is removed */

@@ -18,6 +18,8 @@ struct span_store {
 };
 
 static inline span_entry *span_store_entry(const span_store *s, uint32_t i) { return &s->places.index.entries[i]; }
-static inline uint32_t span_store_find(const span_store *s, const base_key *key) { return span_index_find(&s->places.index, key); }
+static inline uint32_t span_store_find(const span_store *s, const base_key *key) {
+    return span_index_find(&s->places.index, key);
+}
 
 #endif

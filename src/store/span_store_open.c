@@ -62,10 +62,12 @@ static void set_known(span_entry *e, const record_row *row, void *owner, bool is
 static int know_record(void *user, const record_row *row, rp_error *err) {
     opening *o = user;
     span_store *s = o->s;
-    const bool is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint), asks = !is_foreign && record_is_of_text(row->record.kind);
+    const bool is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint),
+               asks = !is_foreign && record_is_of_text(row->record.kind);
     span_claim claim = {.is_known = !asks};
     uint32_t i;
-    for (size_t k = 0; k < o->disk->n_others; k++) o->n_other_arithmetic += base_key_equal(&row->fingerprint, &o->disk->others[k]);
+    for (size_t k = 0; k < o->disk->n_others; k++)
+        o->n_other_arithmetic += base_key_equal(&row->fingerprint, &o->disk->others[k]);
     int rc = asks ? o->own(o->user, row, &claim, err) : RP_OK;
     if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
         rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
@@ -95,7 +97,8 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
     if (o->n > 0) qsort(o->known, o->n, sizeof(*o->known), compare_use);
     for (size_t k = 0; k < o->n && !rc; k++) {
         known_entry *known = &o->known[k];
-        rc = span_places_enter_disk(&s->places, known->entry, known->form, known->is_own, known->bytes, 1 - (float)(k + 1) / (float)o->n);
+        rc = span_places_enter_disk(&s->places, known->entry, known->form, known->is_own, known->bytes,
+                                    1 - (float)(k + 1) / (float)o->n);
         if (rc) break;
         known->form = NULL;
         span_store_entry(s, known->entry)->places[TIER_DISK].is_written = true;
@@ -111,7 +114,8 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
 /* ---- opening ---- */
 
 /* One attempt to open; RP_ERR_IO: errno is the cause. */
-static int open_tier(span_store *s, const span_store_disk *disk, bool read_only, span_store_own own, void *user, rp_error *err) {
+static int open_tier(span_store *s, const span_store_disk *disk, bool read_only, span_store_own own, void *user,
+                     rp_error *err) {
     opening o = {.s = s, .own = own, .user = user, .disk = disk};
     s->read_only = read_only;
     s->writes.mode = read_only ? SPAN_STORE_WRITE_OFF : disk->write;
@@ -129,8 +133,10 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
     BASE_ASSERT((rc == RP_OK) == (s->places.tier != NULL));
     if (!rc) rc = enter_known(s, &o, err);
     if (!rc && o.n_other_arithmetic > 0)
-        base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with different rounding (REPRISE_CPU, or another processor): "
-                                "they are misses here, and are kept",
+        base_log(BASE_LOG_WARN,
+                 "store: %zu records of this model were computed with different rounding (REPRISE_CPU, or another "
+                 "processor): "
+                 "they are misses here, and are kept",
                  o.n_other_arithmetic);
     BASE_ASSERT(rc != RP_ERR_IO || o.n == 0); /* no record is reported twice: these errors come before the first one */
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].form);
@@ -178,7 +184,8 @@ static size_t flush(span_store *s, uint64_t deadline_us) {
     s->writes.closing = true;
     tier_set_deadline(p->tier, deadline_us);
     const uint64_t before = p->stats.disk_unwritten;
-    while (span_write_back_has_queued(&s->writes) && base_clock_us() < deadline_us && base_clock_us() >= s->writes.retry_us) {
+    while (span_write_back_has_queued(&s->writes) && base_clock_us() < deadline_us &&
+           base_clock_us() >= s->writes.retry_us) {
         const uint64_t n = p->stats.disk_waiting;
         span_store_poll(s);
         if (p->stats.disk_waiting != n) continue;
@@ -194,7 +201,8 @@ static size_t flush(span_store *s, uint64_t deadline_us) {
     for (int list = LIST_DUE; list < N_LISTS; list++) bytes += p->waiting_bytes[list];
     const size_t n_lost = (size_t)(p->stats.disk_waiting + p->stats.disk_unwritten - before);
     if (n_lost > 0)
-        base_log(BASE_LOG_WARN, "store: %zu spans (%llu KV bytes) were not written before the end: they are recomputed when needed",
+        base_log(BASE_LOG_WARN,
+                 "store: %zu spans (%llu KV bytes) were not written before the end: they are recomputed when needed",
                  n_lost, (unsigned long long)bytes);
     return n_lost;
 }

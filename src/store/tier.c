@@ -42,7 +42,8 @@ bool tier_next(store_tier *t, tier_event *out) {
     BASE_ASSERT((out->span != NULL) == (out->kind != TIER_SYNCED)); /* rule 3, */
     BASE_ASSERT(out->failed || (!out->fault && !out->late));
     if (out->kind != TIER_WRITTEN) return true;
-    BASE_ASSERT(out->serial > t->written && t->n_queued > 0 && t->queued_bytes >= kv_span_bytes(out->span)); /* and its order */
+    BASE_ASSERT(out->serial > t->written && t->n_queued > 0 &&
+                t->queued_bytes >= kv_span_bytes(out->span)); /* and its order */
     t->written = out->serial;
     t->n_queued--;
     t->queued_bytes -= kv_span_bytes(out->span);

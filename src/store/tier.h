@@ -20,7 +20,8 @@
  *   3. Each read, write and sync has one event, with the span's reference of the operation; writes complete in their
  *      order.
  *   4. A removal that follows a write of the same key takes effect after it.
- *   5. A tier that cannot be used now is RP_ERR_IO when it is opened, with the cause in errno: the store does without it.
+ *   5. A tier that cannot be used now is RP_ERR_IO when it is opened, with the cause in errno: the store does without
+ *   it.
  *
  * Used by one thread, the engine's; a tier may have threads of its own.
  */
@@ -59,7 +60,8 @@ typedef struct tier_event {
 
 typedef struct tier_figures {
     bool is_busy;            /* there are events to come, or to be taken */
-    double read_byte_us;     /* measured microseconds to read a byte of a record, checks included; 0: too few were read */
+    double read_byte_us;     /* measured microseconds to read a byte of a record, checks included; 0: too few were
+                                read */
     uint64_t overhead_bytes; /* the part of the tier's budget that records cannot take */
 } tier_figures;
 

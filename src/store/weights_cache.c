@@ -90,7 +90,9 @@ static int listing_add(weights_listing *l, const char *dir, const char *name, bo
     return RP_OK;
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(((const weights_entry *)a)->name, ((const weights_entry *)b)->name); }
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const weights_entry *)a)->name, ((const weights_entry *)b)->name);
+}
 
 static int compare_ages(const void *a, const void *b) {
     const weights_entry *x = a, *y = b;
@@ -167,7 +169,8 @@ static bool make_room(const char *dir, weights_listing *l, uint64_t budget, uint
         if (e->is_temporary || !e->name[0]) continue;
         memcpy(name, e->name, sizeof(name));
         if (entry_remove(dir, l, e, NULL) == RP_OK)
-            base_log(BASE_LOG_INFO, "weights cache: removed %s/%.16s..., %" PRIu64 " bytes, for another model", dir, name, bytes);
+            base_log(BASE_LOG_INFO, "weights cache: removed %s/%.16s..., %" PRIu64 " bytes, for another model", dir,
+                     name, bytes);
     }
     return l->bytes + need <= budget;
 }
@@ -183,7 +186,9 @@ static void cache_keep_digest(void *user, const base_key *files, const base_key 
     const weights_cache *c = user;
     rp_error err;
     if (fingerprints_keep(c->dir, NULL, files, digest, &err))
-        base_log(BASE_LOG_WARN, "weights cache: the model's fingerprint was not saved and is computed again at the next start: %s", err.message);
+        base_log(BASE_LOG_WARN,
+                 "weights cache: the model's fingerprint was not saved and is computed again at the next start: %s",
+                 err.message);
 }
 
 /* 64 digits: the name of the file. */
@@ -205,7 +210,8 @@ static const char *cache_set_state(weights_cache *c, const char *state) {
 
 /* ---- opening a file ---- */
 
-static weights_fault map_file(weights_cache *c, const char *path, const backend_packed *packed, uint64_t *data_begin, rp_error *err) {
+static weights_fault map_file(weights_cache *c, const char *path, const backend_packed *packed, uint64_t *data_begin,
+                              rp_error *err) {
     base_io_file f;
     weights_header h;
     if (base_io_open(&f, path, err)) return errno == ENOENT || errno == ENOTDIR ? WEIGHTS_ABSENT : WEIGHTS_IO;
@@ -234,8 +240,9 @@ static const char *cache_open(weights_cache *c, const backend_packed *packed) {
         c->state = "mapped";
         return (const char *)c->map.data + data_begin;
     }
-    base_log(fault == WEIGHTS_ABSENT ? BASE_LOG_DEBUG : BASE_LOG_WARN, "weights cache: %s is not used (%s)%s%s: weights are repacked", path,
-             weights_fault_name(fault), err.message[0] ? ": " : "", err.message);
+    base_log(fault == WEIGHTS_ABSENT ? BASE_LOG_DEBUG : BASE_LOG_WARN,
+             "weights cache: %s is not used (%s)%s%s: weights are repacked", path, weights_fault_name(fault),
+             err.message[0] ? ": " : "", err.message);
     return NULL;
 }
 
@@ -247,7 +254,9 @@ static bool has_space(const weights_cache *c, uint64_t need, rp_error *err) {
     const uint64_t freed = l.bytes + need > c->budget_bytes ? l.bytes + need - c->budget_bytes : 0;
     base_free(l.items);
     if (free_bytes + freed >= 2 * need) return true;
-    base_fail_at(err, RP_ERR_IO, c->dir, 0, "%" PRIu64 " bytes are free, and the file takes %" PRIu64 ": a file gets at most half of the free space",
+    base_fail_at(err, RP_ERR_IO, c->dir, 0,
+                 "%" PRIu64 " bytes are free, and the file takes %" PRIu64
+                 ": a file gets at most half of the free space",
                  free_bytes + freed, need);
     return false;
 }
@@ -262,12 +271,14 @@ static bool may_keep(weights_cache *c, const backend_packed *packed) {
     else if (base_io_mkdirs(c->dir, &err)) cache_set_state(c, "io");
     else if (!has_space(c, need, &err)) cache_set_state(c, "space");
     else return true;
-    base_log(err.message[0] ? BASE_LOG_WARN : BASE_LOG_DEBUG, "weights cache: repacked weights, %" PRIu64 " bytes, are not kept (%s)%s%s", need,
-             c->state, err.message[0] ? ": " : "", err.message);
+    base_log(err.message[0] ? BASE_LOG_WARN : BASE_LOG_DEBUG,
+             "weights cache: repacked weights, %" PRIu64 " bytes, are not kept (%s)%s%s", need, c->state,
+             err.message[0] ? ": " : "", err.message);
     return false;
 }
 
-static const char *cache_find(void *user, const backend_packed *packed, bool *keeps, rp_on_progress on_progress, void *progress_user) {
+static const char *cache_find(void *user, const backend_packed *packed, bool *keeps, rp_on_progress on_progress,
+                              void *progress_user) {
     weights_cache *c = user;
     const model_digests known = {cache_find_digest, cache_keep_digest, c};
     rp_error err = {0};
@@ -298,18 +309,20 @@ static bool is_within_budget(const weights_cache *c) {
     return l.bytes <= c->budget_bytes;
 }
 
-static int write_file(weights_cache *c, const char *key, const backend_packed *packed, const char *data, rp_on_progress on_progress, void *user,
-                      rp_error *err) {
+static int write_file(weights_cache *c, const char *key, const backend_packed *packed, const char *data,
+                      rp_on_progress on_progress, void *user, rp_error *err) {
     char path[PATH_BYTES], temporary[PATH_BYTES];
     base_io_file f;
     const char *name = c->model->name[0] ? c->model->name : gguf_name(c->model->file);
     snprintf(path, sizeof(path), "%s/%s" NAME_END, c->dir, key);
-    snprintf(temporary, sizeof(temporary), "%s/%s" NAME_END ".%ld-%" PRIu64 BASE_IO_TEMPORARY, c->dir, key, (long)getpid(), base_clock_us());
+    snprintf(temporary, sizeof(temporary), "%s/%s" NAME_END ".%ld-%" PRIu64 BASE_IO_TEMPORARY, c->dir, key,
+             (long)getpid(), base_clock_us());
     int rc = base_io_create(&f, temporary, err);
     if (rc) return rc;
     (void)base_io_lock(&f); /* where there are no locks, another process may remove the file: the rename fails then */
     rc = weights_file_write(&f, &c->model->digest, packed, name, data, on_progress, user, err);
-    if (!rc && !is_within_budget(c)) rc = base_fail_at(err, RP_ERR_BUDGET, c->dir, 0, "other processes write repacked weights, too");
+    if (!rc && !is_within_budget(c))
+        rc = base_fail_at(err, RP_ERR_BUDGET, c->dir, 0, "other processes write repacked weights, too");
     if (!rc) rc = model_check_files(c->model, err);
     if (!rc) rc = base_io_rename(temporary, path, err);
     if (rc) base_io_unlink(temporary, NULL);
@@ -317,7 +330,8 @@ static int write_file(weights_cache *c, const char *key, const backend_packed *p
     return rc ? rc : base_io_sync_folder(c->dir, err);
 }
 
-static int cache_write(weights_cache *c, const backend_packed *packed, const char *data, rp_on_progress on_progress, void *user, rp_error *err) {
+static int cache_write(weights_cache *c, const backend_packed *packed, const char *data, rp_on_progress on_progress,
+                       void *user, rp_error *err) {
     char key[KEY_DIGITS + 1], old[PATH_BYTES];
     weights_listing l;
     bool is_busy = false;
@@ -326,7 +340,8 @@ static int cache_write(weights_cache *c, const backend_packed *packed, const cha
     if (rc) return rc;
     rc = remove_leftovers(c->dir, &l, key, &is_busy, err);
     snprintf(old, sizeof(old), "%s" NAME_END, key);
-    for (size_t i = 0; i < l.n && !rc && !is_busy; i++) /* a file that was a miss does not count against its replacement */
+    for (size_t i = 0; i < l.n && !rc && !is_busy;
+         i++) /* a file that was a miss does not count against its replacement */
         if (strcmp(l.items[i].name, old) == 0) rc = entry_remove(c->dir, &l, &l.items[i], err);
     if (!rc && !is_busy && !make_room(c->dir, &l, c->budget_bytes, weights_file_bytes(packed)))
         rc = base_fail_at(err, RP_ERR_BUDGET, c->dir, 0, "files that are being written leave too little of the budget");
@@ -340,22 +355,26 @@ static int cache_write(weights_cache *c, const backend_packed *packed, const cha
     return rc;
 }
 
-static void cache_keep(void *user, const backend_packed *packed, const char *data, rp_on_progress on_progress, void *progress_user) {
+static void cache_keep(void *user, const backend_packed *packed, const char *data, rp_on_progress on_progress,
+                       void *progress_user) {
     weights_cache *c = user;
     rp_error err = {0};
     uint64_t start = base_clock_us();
     if (cache_write(c, packed, data, on_progress, progress_user, &err))
-        base_log(BASE_LOG_WARN, "weights cache: the file was not written, and weights are repacked at the next start, too: %s", err.message);
+        base_log(BASE_LOG_WARN,
+                 "weights cache: the file was not written, and weights are repacked at the next start, too: %s",
+                 err.message);
     else
-        base_log(BASE_LOG_INFO, "weights cache: %s, %" PRIu64 " bytes in %.1f s: %s", c->state, weights_file_bytes(packed),
-                 (double)(base_clock_us() - start) / 1e6, c->dir);
+        base_log(BASE_LOG_INFO, "weights cache: %s, %" PRIu64 " bytes in %.1f s: %s", c->state,
+                 weights_file_bytes(packed), (double)(base_clock_us() - start) / 1e6, c->dir);
 }
 
 /* ---- opening ---- */
 
 int weights_cache_new(weights_cache **out, rp_model *model, const weights_cache_options *o, rp_error *err) {
     *out = NULL;
-    if (strlen(o->dir) >= DIR_BYTES) return base_fail(err, RP_ERR_INVALID, "weights_dir: the path has more than %d bytes", DIR_BYTES - 1);
+    if (strlen(o->dir) >= DIR_BYTES)
+        return base_fail(err, RP_ERR_INVALID, "weights_dir: the path has more than %d bytes", DIR_BYTES - 1);
     weights_cache *c = base_calloc(1, sizeof(*c));
     if (!c) return base_fail_memory(err, sizeof(*c), "a weights cache");
     memcpy(c->dir, o->dir, strlen(o->dir) + 1);
@@ -383,7 +402,8 @@ const char *weights_cache_state(const weights_cache *c) { return c->state; }
 /* ---- maintenance ---- */
 
 /* Reads a file's header, or with reads_all every byte. The header must be freed. */
-static weights_fault examine(const char *path, bool reads_all, rp_on_progress on_progress, void *user, weights_header *h) {
+static weights_fault examine(const char *path, bool reads_all, rp_on_progress on_progress, void *user,
+                             weights_header *h) {
     base_io_file f;
     rp_error err;
     *h = (weights_header){0};
@@ -394,7 +414,8 @@ static weights_fault examine(const char *path, bool reads_all, rp_on_progress on
     return fault;
 }
 
-int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file fn, void *user, rp_error *err) {
+int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file fn, void *user,
+                       rp_error *err) {
     weights_listing l;
     int rc = folder_list(dir, &l, err);
     if (rc) return rc;
@@ -435,8 +456,8 @@ static bool is_of_model(const char *path, const char *digits) {
     return strncmp(model, digits, strlen(digits)) == 0;
 }
 
-static int remove_where(const char *dir, bool (*selects)(const char *path, const void *user), const void *user, uint64_t *n, uint64_t *bytes,
-                        rp_error *err) {
+static int remove_where(const char *dir, bool (*selects)(const char *path, const void *user), const void *user,
+                        uint64_t *n, uint64_t *bytes, rp_error *err) {
     weights_listing l;
     *n = *bytes = 0;
     int rc = folder_list(dir, &l, err);

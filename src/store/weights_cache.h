@@ -5,7 +5,8 @@
  *   DIR/
  *     {64 digits}.rpw               repacked weights of one model for one order of bytes, named by a hash of both
  *     {64 digits}.rpw.PID-TIME.tmp  a file that is being written, locked by its writer; unlocked: of a killed process
- *     fingerprints                  digests of models (store/disk/fingerprints.h), unless the model's fingerprint is known
+ *     fingerprints                  digests of models (store/disk/fingerprints.h), unless the model's fingerprint is
+ *           known
  *
  * A file, little-endian (store/weights_file.h checks it):
  *
@@ -61,7 +62,8 @@ const char *weights_cache_state(const weights_cache *c);          /* rp_engine_i
 /* ---- Maintenance: reprise_store.h has the public functions ---- */
 
 /* Calls fn with each file by name; reads_all: verifies every byte. RP_ERR_IO. */
-int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file fn, void *user, rp_error *err);
+int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file fn, void *user,
+                       rp_error *err);
 /* Removes files whose model's digest begins with these digits (NULL: all), and temporary files without a writer.
  * RP_ERR_IO. */
 int weights_cache_remove(const char *dir, const char *digits, uint64_t *n, uint64_t *bytes, rp_error *err);

@@ -88,7 +88,8 @@ static weights_fault get_fixed(weights_header *out, const uint8_t *b) {
     out->created = (int64_t)get_u64(b + 72);
     memcpy(out->name, b + 80, WEIGHTS_NAME_BYTES);
     const bool fits = out->n > 0 && out->n <= MAX_MATRICES && out->data_begin % PAGE_BYTES == 0;
-    return fits && out->data_begin >= header_bytes(out->n) && out->data_begin <= out->file_bytes ? WEIGHTS_OK : WEIGHTS_DAMAGED;
+    return fits && out->data_begin >= header_bytes(out->n) && out->data_begin <= out->file_bytes ? WEIGHTS_OK
+                                                                                                 : WEIGHTS_DAMAGED;
 }
 
 /* The table adds up to the file's end: every offset is inside the file. */
@@ -98,7 +99,8 @@ static weights_fault get_table(weights_header *out, const uint8_t *b) {
     for (uint32_t i = 0; i < out->n; i++) {
         out->bytes[i] = get_u64(b + ROW_BYTES * (size_t)i);
         out->sums[i] = get_u64(b + ROW_BYTES * (size_t)i + 8);
-        if (out->bytes[i] % BACKEND_PACKED_ALIGNMENT != 0 || out->bytes[i] > out->file_bytes - end) return WEIGHTS_DAMAGED;
+        if (out->bytes[i] % BACKEND_PACKED_ALIGNMENT != 0 || out->bytes[i] > out->file_bytes - end)
+            return WEIGHTS_DAMAGED;
         end += out->bytes[i];
     }
     return end == out->file_bytes ? WEIGHTS_OK : WEIGHTS_DAMAGED;
@@ -125,7 +127,8 @@ weights_fault weights_file_read(const base_io_file *f, weights_header *out, rp_e
     if (!sizes.is_private) return WEIGHTS_OWNER;
     weights_fault fault = read_exactly(f, 0, fixed, sizeof(fixed), err);
     if (!fault) fault = get_fixed(out, fixed);
-    if (!fault && out->file_bytes != sizes.bytes) fault = sizes.bytes < out->file_bytes ? WEIGHTS_TRUNCATED : WEIGHTS_DAMAGED;
+    if (!fault && out->file_bytes != sizes.bytes)
+        fault = sizes.bytes < out->file_bytes ? WEIGHTS_TRUNCATED : WEIGHTS_DAMAGED;
     if (!fault) fault = read_table(f, out, err);
     if (fault) weights_header_free(out);
     return fault;
@@ -134,11 +137,13 @@ weights_fault weights_file_read(const base_io_file *f, weights_header *out, rp_e
 weights_fault weights_file_match(const weights_header *h, const base_key *digest, const backend_packed *packed) {
     if (!base_key_equal(&h->digest, digest)) return WEIGHTS_MODEL;
     if (h->side != packed->side || h->version != packed->version) return WEIGHTS_LEVEL;
-    if (h->n != packed->n || memcmp(h->bytes, packed->bytes, packed->n * sizeof(*packed->bytes)) != 0) return WEIGHTS_LAYOUT;
+    if (h->n != packed->n || memcmp(h->bytes, packed->bytes, packed->n * sizeof(*packed->bytes)) != 0)
+        return WEIGHTS_LAYOUT;
     return WEIGHTS_OK;
 }
 
-weights_fault weights_file_verify(const base_io_file *f, const weights_header *h, rp_on_progress on_progress, void *user, rp_error *err) {
+weights_fault weights_file_verify(const base_io_file *f, const weights_header *h, rp_on_progress on_progress,
+                                  void *user, rp_error *err) {
     uint64_t at = h->data_begin;
     weights_fault fault = WEIGHTS_OK;
     void *piece = base_alloc(PIECE_BYTES);
@@ -166,7 +171,8 @@ weights_fault weights_file_verify(const base_io_file *f, const weights_header *h
 /* ---- writing ---- */
 
 /* The header with the zeros after it: data_offset bytes. */
-static void put_header(uint8_t *b, const base_key *digest, const backend_packed *packed, const char *name, const char *data) {
+static void put_header(uint8_t *b, const base_key *digest, const backend_packed *packed, const char *name,
+                       const char *data) {
     memcpy(b, magic, sizeof(magic));
     put_u32(b + 8, FILE_VERSION);
     put_u32(b + 12, (uint32_t)packed->n);
@@ -187,7 +193,8 @@ static void put_header(uint8_t *b, const base_key *digest, const backend_packed 
     put_u64(b + sum_at, XXH3_64bits(b, sum_at));
 }
 
-static int write_data(const base_io_file *f, const char *data, uint64_t total, rp_on_progress on_progress, void *user, rp_error *err) {
+static int write_data(const base_io_file *f, const char *data, uint64_t total, rp_on_progress on_progress, void *user,
+                      rp_error *err) {
     int rc = RP_OK;
     uint64_t unsynced = 0;
     for (uint64_t done = 0; done < total && !rc;) {
@@ -205,8 +212,8 @@ static int write_data(const base_io_file *f, const char *data, uint64_t total, r
     return rc ? rc : base_io_sync(f, err);
 }
 
-int weights_file_write(const base_io_file *f, const base_key *digest, const backend_packed *packed, const char *name, const char *data,
-                       rp_on_progress on_progress, void *user, rp_error *err) {
+int weights_file_write(const base_io_file *f, const base_key *digest, const backend_packed *packed, const char *name,
+                       const char *data, rp_on_progress on_progress, void *user, rp_error *err) {
     const size_t n = (size_t)data_offset(packed);
     BASE_ASSERT(packed->n > 0 && packed->n <= MAX_MATRICES);
     int rc = base_io_reserve(f, weights_file_bytes(packed), err);

@@ -46,13 +46,14 @@ weights_fault weights_file_read(const base_io_file *f, weights_header *out, rp_e
 /* Is it the file of this model and this order? */
 weights_fault weights_file_match(const weights_header *h, const base_key *digest, const backend_packed *packed);
 /* Reads every byte. on_progress (bytes) may be NULL. WEIGHTS_OK, WEIGHTS_IO, WEIGHTS_TRUNCATED, WEIGHTS_DAMAGED. */
-weights_fault weights_file_verify(const base_io_file *f, const weights_header *h, rp_on_progress on_progress, void *user, rp_error *err);
+weights_fault weights_file_verify(const base_io_file *f, const weights_header *h, rp_on_progress on_progress,
+                                  void *user, rp_error *err);
 
 /* Bytes of the file of these matrices. */
 uint64_t weights_file_bytes(const backend_packed *packed);
 /* Writes a file into a new, empty one, and syncs it. data: the matrices, one after another. RP_ERR_IO,
  * RP_ERR_MEMORY. */
-int weights_file_write(const base_io_file *f, const base_key *digest, const backend_packed *packed, const char *name, const char *data,
-                       rp_on_progress on_progress, void *user, rp_error *err);
+int weights_file_write(const base_io_file *f, const base_key *digest, const backend_packed *packed, const char *name,
+                       const char *data, rp_on_progress on_progress, void *user, rp_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer_form.h: the form of an answer: tools that it may call, a JSON Schema, a regular expression or choices, and how the model writes it.
+/* answer_form.h: the form of an answer: tools that it may call, a JSON Schema, a regular expression or choices, and how
+ * the model writes it.
  *
  *   answer_form --tool_grammar.h--> a grammar for the engine          before the answer
  *   answer_form --tool_finder.h---> text, reasoning and calls         while it is streamed
@@ -29,8 +30,10 @@ typedef struct tool_spec {
     const char *place;              /* of the schema, for errors */
     bool strict;                    /* an unsupported keyword of its schema is an error */
     bool barred;                    /* excluded by the tool choice */
-    const char *group, *own_name;   /* the owner's, not read here: of a tool in a namespace, the namespace, and the name in it; else NULL */
-    bool is_freeform;               /* likewise: its input is a text */
+    const char *group,
+        *own_name;    /* the owner's, not read here: of a tool in a namespace, the namespace, and the name in it; else
+                         NULL */
+    bool is_freeform; /* likewise: its input is a text */
 } tool_spec;
 
 /* Whether the model is to reason, as far as the request says. */
@@ -45,13 +48,16 @@ typedef struct answer_form {
     size_t n_tools;
     tool_choice tool_choice;
     bool one_call;          /* at most */
-    bool loose_tools;       /* the schemas of tools that are not strict are left out: their grammar was too large for the engine */
+    bool loose_tools;       /* the schemas of tools that are not strict are left out: their grammar was too large for
+                               the
+                              engine */
     bool wants_json;        /* the answer is a JSON object, or matches `schema` */
     const json_t *schema;   /* NULL: none */
     const char *place;      /* of `schema` or `regex`, for errors */
     const char *regex;      /* the answer is a text that matches it; NULL: none */
     const json_t *choices;  /* the answer is one of these strings, an array; NULL: none */
-    const char *whitespace; /* a regular expression of the white space after ':' and ',' of JSON; NULL: at most one space */
+    const char *whitespace; /* a regular expression of the white space after ':' and ',' of JSON; NULL: at most one
+                               space */
 
     tool_convention convention; /* of the model */
     bool reasoning_open;        /* the prompt ends within reasoning: the answer continues it */
@@ -59,7 +65,9 @@ typedef struct answer_form {
     thinking_choice thinking;
 } answer_form;
 
-static inline bool answer_form_may_call(const answer_form *form) { return form->n_tools > 0 && form->tool_choice != TOOL_CHOICE_NONE; }
+static inline bool answer_form_may_call(const answer_form *form) {
+    return form->n_tools > 0 && form->tool_choice != TOOL_CHOICE_NONE;
+}
 /* Is the answer a text that matches a regular expression, or one of several? */
 static inline bool answer_form_is_text(const answer_form *form) { return form->regex || form->choices; }
 

@@ -34,7 +34,9 @@ static int hash_number(base_hash *h, const json_t *value) {
 
 static int hash_value(base_hash *h, const json_t *value);
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 /* Members in the order of their names. */
 static int hash_object(base_hash *h, const json_t *object) {
@@ -76,7 +78,8 @@ static int hash_value(base_hash *h, const json_t *value) {
 
 static int read_answer(tool_finder *f, const char *text, size_t n) {
     int rc = 0;
-    for (size_t at = 0; at < n && !rc; at += FED_BYTES) rc = tool_finder_feed(f, text + at, BASE_MIN(n - at, (size_t)FED_BYTES));
+    for (size_t at = 0; at < n && !rc; at += FED_BYTES)
+        rc = tool_finder_feed(f, text + at, BASE_MIN(n - at, (size_t)FED_BYTES));
     if (!rc && tool_finder_is_open(f)) rc = RP_ERR_INVALID;
     return rc ? rc : tool_finder_finish(f);
 }
@@ -109,7 +112,8 @@ static int hash_answer(base_hash *h, const tool_finder *f) {
     return rc;
 }
 
-bool answer_meaning(const answer_form *answer, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+bool answer_meaning(const answer_form *answer, const char *opening, const char *text, size_t n,
+                    uint8_t meaning[RP_MEANING_BYTES]) {
     answer_form all = *answer; /* as the model's answer begins, not this request's */
     tool_finder f;
     base_hash h;

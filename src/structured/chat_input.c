@@ -60,7 +60,8 @@ static bool count_parts(part_counter *c, size_t i, message_parts *out) {
     BASE_ASSERT(c->call == in->n_calls || in->calls[c->call].message >= i); /* by rising message */
     BASE_ASSERT(c->reasoning == in->n_reasonings || in->reasonings[c->reasoning].message >= i);
     for (; c->call < in->n_calls && in->calls[c->call].message == i; c->call++)
-        if (json_object_set_new(c->ids, id_of(&in->calls[c->call], c->call, own), json_integer((json_int_t)c->call))) return false;
+        if (json_object_set_new(c->ids, id_of(&in->calls[c->call], c->call, own), json_integer((json_int_t)c->call)))
+            return false;
     while (c->reasoning < in->n_reasonings && in->reasonings[c->reasoning].message == i) c->reasoning++;
     out->end_calls = c->call;
     out->end_reasonings = c->reasoning;
@@ -108,7 +109,9 @@ static void add_call(const chat_input *in, rp_template_input *to, size_t number)
     rp_template_input_key(to, "function");
     rp_template_input_begin_dict(to);
     add_text(to, "name", call->name);
-    json_t *arguments = in->style.text_arguments ? NULL : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
+    json_t *arguments = in->style.text_arguments
+                            ? NULL
+                            : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
     if (arguments) add_json(to, "arguments", arguments);
     else add_text(to, "arguments", call->arguments);
     json_decref(arguments);
@@ -138,8 +141,11 @@ static void add_result(const chat_input *in, rp_template_input *to, const messag
 static bool add_reasoning(const chat_input *in, rp_template_input *to, const message_parts *p) {
     base_buffer text = BASE_BUFFER(MAX_REASONING_BYTES);
     bool ok = true;
-    for (size_t k = p->reasonings; k < p->end_reasonings && ok; k++) ok = base_buffer_append_str(&text, in->reasonings[k].text) == 0;
-    const char *name = !rp_template_uses(in->t, "reasoning_content") && rp_template_uses(in->t, "thinking") ? "thinking" : "reasoning_content";
+    for (size_t k = p->reasonings; k < p->end_reasonings && ok; k++)
+        ok = base_buffer_append_str(&text, in->reasonings[k].text) == 0;
+    const char *name = !rp_template_uses(in->t, "reasoning_content") && rp_template_uses(in->t, "thinking")
+                           ? "thinking"
+                           : "reasoning_content";
     if (ok && text.len > 0) {
         rp_template_input_key(to, name);
         template_input_copy(to, text.data, text.len);
@@ -297,8 +303,8 @@ void chat_merged_free(chat_merged *m) {
     base_buffer_free(&m->text);
 }
 
-void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results, chat_reasoning *reasonings,
-                      size_t n_reasonings) {
+void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results,
+                      chat_reasoning *reasonings, size_t n_reasonings) {
     for (size_t i = 0; i < n_calls; i++) calls[i].message = m->to[calls[i].message];
     for (size_t i = 0; i < n_results; i++) results[i].message = m->to[results[i].message];
     for (size_t i = 0; i < n_reasonings; i++) reasonings[i].message = m->to[reasonings[i].message];
@@ -306,7 +312,8 @@ void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, ch
 
 /* ---- the rendered text ---- */
 
-size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources, rp_rendered_turn *turns, size_t *of) {
+size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources,
+                        rp_rendered_turn *turns, size_t *of) {
     size_t end = 0, n = 0;
     for (size_t i = 0, run = 0; i < in->n_messages; i++) {
         size_t k = run;

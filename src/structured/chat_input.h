@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chat_input.h: a conversation as the input of a chat template, and what the rendered text says about it.
  *
- *   messages, calls, results, reasoning, tools, variables --chat_input_values--> rp_template_input --rp_model_render_input--> text with origins
+ *   messages, calls, results, reasoning, tools, variables --chat_input_values--> rp_template_input
+ *   --rp_model_render_input--> text with origins
  *
- * Calls, results and reasoning are lists beside the messages, each element with the index of its message: most messages have none. The variables are
- * those that transformers sets: what is not given is None.
+ * Calls, results and reasoning are lists beside the messages, each element with the index of its message: most messages
+ * have none. The variables are those that transformers sets: what is not given is None.
  *
  * A value: its creator owns what it points to. Any thread.
  */
@@ -19,8 +20,9 @@
 
 /* A tool call in the conversation. */
 typedef struct chat_call {
-    size_t message;                    /* index of the assistant message */
-    const char *id, *name, *arguments; /* id: NULL if none, then it is "call_N", N its number; arguments: a JSON object */
+    size_t message; /* index of the assistant message */
+    const char *id, *name,
+        *arguments; /* id: NULL if none, then it is "call_N", N its number; arguments: a JSON object */
 } chat_call;
 
 /* Its result: links a message of role tool with a call. */
@@ -60,15 +62,17 @@ typedef struct chat_input {
     chat_style style;
 } chat_input;
 
-/* The values of the template's variables; the contents of messages are borrowed until they are freed (rp_template_input_free). All texts are UTF-8.
- * sources[n_messages], unless NULL: the origins that the contents have in the rendered text; 0: the message is left out. RP_ERR_MEMORY, with *out
- * NULL; other errors are reported by the rendering. */
+/* The values of the template's variables; the contents of messages are borrowed until they are freed
+ * (rp_template_input_free). All texts are UTF-8. sources[n_messages], unless NULL: the origins that the contents have
+ * in the rendered text; 0: the message is left out. RP_ERR_MEMORY, with *out NULL; other errors are reported by the
+ * rendering. */
 int chat_input_values(const chat_input *in, rp_template_input **out, uint32_t *sources, rp_error *err) BASE_NODISCARD;
 /* Is a variable the model's own, since it is a control token? */
 bool chat_input_is_of_model(const char *variable);
 /* What to do after the template has failed. Each form is tried once:
  *
- *   as it is --WRONG_TYPE--> arguments as text --REFUSED--> short ids --> merged messages --REFUSED--> merged, with short ids
+ *   as it is --WRONG_TYPE--> arguments as text --REFUSED--> short ids --> merged messages --REFUSED--> merged, with
+ *   short ids
  *
  * and those without calls skip to merged messages. */
 typedef enum chat_retry {
@@ -78,8 +82,8 @@ typedef enum chat_retry {
 } chat_retry;
 chat_retry chat_input_adapt(chat_input *in, bool is_merged, rp_template_failure why);
 
-/* Messages for templates that refuse other conversations: consecutive messages of the user or the assistant are one, with an empty line between
- * their texts, and system messages are the user's. Results stay as they are. */
+/* Messages for templates that refuse other conversations: consecutive messages of the user or the assistant are one,
+ * with an empty line between their texts, and system messages are the user's. Results stay as they are. */
 typedef struct chat_merged {
     rp_message *messages; /* [n_messages] */
     size_t n_messages;
@@ -91,13 +95,15 @@ typedef struct chat_merged {
 int chat_merge(chat_merged *out, const rp_message *messages, size_t n, size_t max_bytes) BASE_NODISCARD;
 void chat_merged_free(chat_merged *m);
 /* Moves what belongs to messages with them. */
-void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results, chat_reasoning *reasonings,
-                      size_t n_reasonings);
+void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results,
+                      chat_reasoning *reasonings, size_t n_reasonings);
 
-/* turns[n_messages]: where the contents of messages end in the rendered text. Returns their number: contents that the template left out, or wrote in
- * another order, are no turns. of[n_messages], unless NULL: the message of each turn. */
-size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources, rp_rendered_turn *turns, size_t *of);
-/* Does the rendered text end within reasoning? What is after the last content counts, or with continues_last the content, too. */
+/* turns[n_messages]: where the contents of messages end in the rendered text. Returns their number: contents that the
+ * template left out, or wrote in another order, are no turns. of[n_messages], unless NULL: the message of each turn. */
+size_t chat_input_turns(const chat_input *in, const rp_template_text *text, const uint32_t *sources,
+                        rp_rendered_turn *turns, size_t *of);
+/* Does the rendered text end within reasoning? What is after the last content counts, or with continues_last the
+   content, too. */
 bool chat_input_opens_reasoning(const chat_input *in, const rp_template_text *text);
 
 #endif

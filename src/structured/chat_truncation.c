@@ -18,7 +18,8 @@ size_t chat_count_leading_systems(const rp_message *messages, size_t n_messages)
     return n;
 }
 
-size_t chat_first_kept(const rp_message *messages, size_t n_messages, const size_t *ends, size_t first, int64_t excess, int32_t n_ctx) {
+size_t chat_first_kept(const rp_message *messages, size_t n_messages, const size_t *ends, size_t first, int64_t excess,
+                       int32_t n_ctx) {
     const int64_t piece = BASE_MAX(n_ctx / PIECES, 1), drop = (excess + piece - 1) / piece * piece;
     const size_t before = first > 0 && first <= n_messages ? ends[first - 1] : 0;
     size_t kept = 0;

@@ -4,8 +4,9 @@
  *   [system] [user] [assistant] [user] [assistant] [user] | answer
  *            '------- dropped -------' ^ first kept
  *
- * Leading system messages are kept. The oldest turns are dropped in whole pieces of a quarter of the context: as a conversation grows, the same
- * messages stay dropped for many turns, and those turns hit the prefix cache. The rest begins with a message of the user, with the last one at least.
+ * Leading system messages are kept. The oldest turns are dropped in whole pieces of a quarter of the context: as a
+ * conversation grows, the same messages stay dropped for many turns, and those turns hit the prefix cache. The rest
+ * begins with a message of the user, with the last one at least.
  *
  * Owns nothing. Any thread.
  */
@@ -17,15 +18,17 @@
 
 #include "reprise.h"
 
-/* Tokens of a prompt of n_tokens beyond those that leave place for an answer of max_tokens, of which at most a quarter of the context counts.
- * At most 0: it fits. */
+/* Tokens of a prompt of n_tokens beyond those that leave place for an answer of max_tokens, of which at most a quarter
+ * of the context counts. At most 0: it fits. */
 int64_t chat_excess(int64_t n_tokens, int32_t n_ctx, int32_t max_tokens);
 
 /* How many system messages are before all others: they are always kept. */
 size_t chat_count_leading_systems(const rp_message *messages, size_t n_messages);
 
-/* The message with which the conversation goes on, without `excess` > 0 tokens at least. ends[n_messages]: tokens of the prompt up to the end of each
- * message, not falling. first: the messages from there on may be dropped. 0: there is no message of the user after it, and nothing can be dropped. */
-size_t chat_first_kept(const rp_message *messages, size_t n_messages, const size_t *ends, size_t first, int64_t excess, int32_t n_ctx);
+/* The message with which the conversation goes on, without `excess` > 0 tokens at least. ends[n_messages]: tokens of
+ * the prompt up to the end of each message, not falling. first: the messages from there on may be dropped. 0: there is
+ * no message of the user after it, and nothing can be dropped. */
+size_t chat_first_kept(const rp_message *messages, size_t n_messages, const size_t *ends, size_t first, int64_t excess,
+                       int32_t n_ctx);
 
 #endif

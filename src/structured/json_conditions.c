@@ -12,7 +12,8 @@
 #define MAX_DEPENDENT 6 /* dependentRequired: each doubles the alternatives */
 
 bool json_conditions_are_in(const json_t *schema) {
-    return json_object_get(schema, "if") || json_object_get(schema, "not") || json_object_get(schema, "dependentRequired");
+    return json_object_get(schema, "if") || json_object_get(schema, "not") ||
+           json_object_get(schema, "dependentRequired");
 }
 
 /* ---- values, names ---- */
@@ -25,7 +26,8 @@ static bool json_conditions_has(const json_t *list, const json_t *value) {
 
 static bool has_name(const json_t *list, const char *name) {
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_is_string(json_array_get(list, i)) && strcmp(json_string_value(json_array_get(list, i)), name) == 0) return true;
+        if (json_is_string(json_array_get(list, i)) && strcmp(json_string_value(json_array_get(list, i)), name) == 0)
+            return true;
     return false;
 }
 
@@ -37,7 +39,8 @@ static json_t *common_values(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *values = json_conditions_values(json_array_get(list, i)), *both = common ? json_array() : NULL;
         for (size_t k = 0; k < json_array_size(values) && common; k++)
-            if (json_conditions_has(common, json_array_get(values, k))) json_array_append(both, json_array_get(values, k));
+            if (json_conditions_has(common, json_array_get(values, k)))
+                json_array_append(both, json_array_get(values, k));
         if (values && common) {
             json_decref(common);
             common = json_incref(both);
@@ -70,7 +73,8 @@ static bool has_only(const json_t *schema, const char *const *names) {
 /* Can an object have no properties but the listed ones? */
 static bool is_closed(const json_t *schema) {
     const json_t *others = json_object_get(schema, "additionalProperties");
-    return (!others || json_is_false(others)) && json_object_get(schema, "properties") && !json_object_get(schema, "patternProperties");
+    return (!others || json_is_false(others)) && json_object_get(schema, "properties") &&
+           !json_object_get(schema, "patternProperties");
 }
 
 /* A copy in which one level of a member is a copy as well, to be changed. */
@@ -110,7 +114,8 @@ static json_t *with_required(const json_t *schema, const char *name, const json_
 
 static json_t *resolve_dependent(const json_t *schema, const char **why) {
     json_t *all = json_object_get(schema, "dependentRequired"), *rest, *result = NULL;
-    if (!json_is_object(all) || json_object_size(all) > MAX_DEPENDENT) return *why = "give an object with at most 6 names", NULL;
+    if (!json_is_object(all) || json_object_size(all) > MAX_DEPENDENT)
+        return *why = "give an object with at most 6 names", NULL;
     void *first = json_object_iter(all);
     if (!first) return without_member(schema, "dependentRequired");
     const char *name = json_object_iter_key(first);
@@ -118,7 +123,8 @@ static json_t *resolve_dependent(const json_t *schema, const char **why) {
     if (!is_closed(schema)) return *why = "it needs properties, and no additionalProperties", NULL;
     rest = copy_with(schema, "dependentRequired");
     json_object_del(json_object_get(rest, "dependentRequired"), name);
-    json_t *with = rest ? with_required(rest, name, needed) : NULL, *without = rest ? without_property(rest, name) : NULL;
+    json_t *with = rest ? with_required(rest, name, needed) : NULL,
+           *without = rest ? without_property(rest, name) : NULL;
     if (!json_object_get(json_object_get(schema, "properties"), name)) result = json_incref(rest);
     else if (has_name(json_object_get(schema, "required"), name)) result = json_incref(with);
     else result = json_pack("{s:[O, O]}", "anyOf", without, with);
@@ -141,7 +147,8 @@ static json_t *other_types(const json_t *schema, const json_t * not, const char 
         const char *type = any ? all[i] : json_string_value(json_is_array(types) ? json_array_get(types, i) : types);
         const bool is_number = type && strcmp(type, "number") == 0, is_integer = type && strcmp(type, "integer") == 0;
         if (!type) continue;
-        if (is_number && (one ? strcmp(json_string_value(not ), "integer") == 0 : has_name(not, "integer"))) *why = "numbers that are no integers";
+        if (is_number && (one ? strcmp(json_string_value(not ), "integer") == 0 : has_name(not, "integer")))
+            *why = "numbers that are no integers";
         if (one ? strcmp(type, json_string_value(not )) == 0 : has_name(not, type)) continue;
         if (is_integer && (one ? strcmp("number", json_string_value(not )) == 0 : has_name(not, "number"))) continue;
         json_array_append_new(left, json_string(type));
@@ -154,7 +161,8 @@ static json_t *other_values(const json_t *schema, const json_t * not, const char
     json_t *values = json_conditions_values(schema), *refused = json_conditions_values(not ), *left = json_array();
     if (!values) *why = "the schema beside it must have enum, const or type boolean";
     for (size_t i = 0; i < json_array_size(values); i++)
-        if (!json_conditions_has(refused, json_array_get(values, i))) json_array_append(left, json_array_get(values, i));
+        if (!json_conditions_has(refused, json_array_get(values, i)))
+            json_array_append(left, json_array_get(values, i));
     if (values && json_array_size(left) == 0) *why = "it leaves no value";
     json_decref(values);
     json_decref(refused);
@@ -164,11 +172,13 @@ static json_t *other_values(const json_t *schema, const json_t * not, const char
 static json_t *resolve_not(const json_t *schema, const char **why) {
     static const char *const of_type[] = {"type", NULL}, *const of_values[] = {"enum", "const", "type", NULL},
                              *const of_names[] = {"required", NULL};
-    const json_t *not = json_object_get(schema, "not"), *names = json_object_get(not, "required"), *type = json_object_get(not, "type");
+    const json_t *not = json_object_get(schema, "not"), *names = json_object_get(not, "required"),
+                 *type = json_object_get(not, "type");
     json_t *rest = without_member(schema, "not"), *left = NULL, *result = NULL;
     if (json_is_false(not )) return rest;
     if (!json_is_object(not ) || !json_schema_constrains(not, NULL)) *why = "nothing would be allowed";
-    else if (names && has_only(not, of_names) && json_array_size(names) == 1 && json_is_string(json_array_get(names, 0))) {
+    else if (names && has_only(not, of_names) && json_array_size(names) == 1 &&
+             json_is_string(json_array_get(names, 0))) {
         const char *name = json_string_value(json_array_get(names, 0));
         if (!is_closed(rest)) *why = "it needs properties, and no additionalProperties";
         else if (has_name(json_object_get(rest, "required"), name)) *why = "the name is required";
@@ -190,7 +200,8 @@ static json_t *resolve_not(const json_t *schema, const char **why) {
 
 /* The one property that a condition is about; its values in *values (the caller's). NULL: it is another condition. */
 static const char *condition_of(const json_t *condition, json_t **values, bool *requires) {
-    static const char *const known[] = {"properties", "required", "type", NULL}, *const of_property[] = {"const", "enum", "type", NULL};
+    static const char *const known[] = {"properties", "required", "type", NULL}, *const of_property[] = {
+                                                                                     "const", "enum", "type", NULL};
     json_t *properties = json_object_get(condition, "properties");
     const json_t *required = json_object_get(condition, "required");
     void *first = json_object_size(properties) == 1 ? json_object_iter(properties) : NULL;
@@ -199,14 +210,17 @@ static const char *condition_of(const json_t *condition, json_t **values, bool *
     const char *name = json_object_iter_key(first);
     const json_t *of = json_object_iter_value(first);
     *requires = json_array_size(required) == 1;
-    if ((*requires && !has_name(required, name)) || !has_only(of, of_property) || (!json_object_get(of, "const") && !json_object_get(of, "enum")))
+    if ((*requires && !has_name(required, name)) || !has_only(of, of_property) ||
+        (!json_object_get(of, "const") && !json_object_get(of, "enum")))
         return NULL;
     *values = json_conditions_values(of);
     return name;
 }
 
-/* The schema where the property is one of the values (or missing, if it may be), and `then` holds (NULL: nothing more). */
-static json_t *branch_of(const json_t *schema, const char *name, const json_t *values, bool requires, const json_t *then) {
+/* The schema where the property is one of the values (or missing, if it may be), and `then` holds (NULL: nothing
+   more). */
+static json_t *branch_of(const json_t *schema, const char *name, const json_t *values, bool requires,
+                         const json_t *then) {
     json_t *only = json_pack("{s:{s:{s:O}}}", "properties", name, "enum", values), *list;
     if (only && requires) json_object_set_new(only, "required", json_pack("[s]", name));
     list = json_pack("[O, O]", schema, only);
@@ -217,7 +231,8 @@ static json_t *branch_of(const json_t *schema, const char *name, const json_t *v
 
 static json_t *resolve_if(const json_t *schema, const char **why) {
     const json_t *then = json_object_get(schema, "then"), *otherwise = json_object_get(schema, "else");
-    json_t *rest = without_member(schema, "if"), *values = NULL, *own = NULL, *in = json_array(), *out = json_array(), *list = json_array();
+    json_t *rest = without_member(schema, "if"), *values = NULL, *own = NULL, *in = json_array(), *out = json_array(),
+           *list = json_array();
     bool requires = false;
     const char *name = condition_of(json_object_get(schema, "if"), &values, &requires);
     const json_t *property = name ? json_object_get(json_object_get(schema, "properties"), name) : NULL;
@@ -232,8 +247,10 @@ static json_t *resolve_if(const json_t *schema, const char **why) {
     if (!name) *why = "its condition must be {\"properties\": {\"name\": {\"const\": ...}}}, of one property";
     else if (!own) *why = "the property of its condition must have enum, const or type boolean";
     else {
-        if (json_array_size(in) > 0 && !json_is_false(then)) json_array_append_new(list, branch_of(rest, name, in, requires, then));
-        if (json_array_size(out) > 0 && !json_is_false(otherwise)) json_array_append_new(list, branch_of(rest, name, out, !requires, otherwise));
+        if (json_array_size(in) > 0 && !json_is_false(then))
+            json_array_append_new(list, branch_of(rest, name, in, requires, then));
+        if (json_array_size(out) > 0 && !json_is_false(otherwise))
+            json_array_append_new(list, branch_of(rest, name, out, !requires, otherwise));
         const json_t *of_none = requires ? otherwise : then; /* without the property, if no branch above has that */
         const bool is_left = json_array_size(requires ? out : in) == 0;
         if (is_left && !must && !json_is_false(of_none)) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar.c: see json_grammar.h.
  *
- *   add --> rule_of (a rule for a schema) --> visit (a schema to an expression) --> object, array, string, ... --> visit ...
+ *   add --> rule_of (a rule for a schema) --> visit (a schema to an expression) --> object, array, string, ... -->
+ *   visit ...
  *
- * An expression is text in a buffer of its visitor's; whole rules go to the grammar's text. A target of $ref gets a rule once, and its
- * name where it is used again, so that schemas may contain themselves. One that is itself before anything was written would be a rule
- * without end: `edges` are the uses of targets by targets with nothing written in between, and a cycle of them is refused.
+ * An expression is text in a buffer of its visitor's; whole rules go to the grammar's text. A target of $ref gets a
+ * rule once, and its name where it is used again, so that schemas may contain themselves. One that is itself before
+ * anything was written would be a rule without end: `edges` are the uses of targets by targets with nothing written in
+ * between, and a cycle of them is refused.
  */
 #include <stdio.h>
 #include <string.h>
@@ -98,7 +100,9 @@ static unsigned types_of(json_grammar *g, const json_t *schema) {
     if (!named || json_is_null(named)) return 0;
     for (size_t i = 0; i < (json_is_array(named) ? json_array_size(named) : 1); i++) {
         int type = json_grammar_type_of(json_string_value(json_is_array(named) ? json_array_get(named, i) : named));
-        if (type == NONE) json_grammar_wrong(g, "type", "object, array, string, integer, number, boolean or null, or an array of them");
+        if (type == NONE)
+            json_grammar_wrong(g, "type",
+                               "object, array, string, integer, number, boolean or null, or an array of them");
         else found |= 1u << type;
     }
     if (!found) json_grammar_wrong(g, "type", "at least one type");
@@ -128,7 +132,8 @@ static void put_types(json_grammar *g, const json_t *schema, base_buffer *out) {
 
 /* The values of const or enum that the keywords beside them allow. */
 static void put_values(json_grammar *g, const json_t *schema, base_buffer *out) {
-    json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum"), *rest = json_copy((json_t *)schema);
+    json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum"),
+           *rest = json_copy((json_t *)schema);
     const char *name = fixed ? "const" : "enum";
     const size_t n = fixed ? 1 : json_array_size(values);
     size_t used = 0;
@@ -139,15 +144,18 @@ static void put_values(json_grammar *g, const json_t *schema, base_buffer *out) 
     json_grammar_put(g, out, " (");
     for (size_t i = 0; i < n && !json_grammar_failed(g); i++) {
         const json_t *value = fixed ? fixed : json_array_get(values, i);
-        const json_schema_verdict verdict =
-            json_schema_constrains(rest, NULL) ? json_schema_check(g->document, rest, value, &g->check_steps) : JSON_SCHEMA_FITS;
+        const json_schema_verdict verdict = json_schema_constrains(rest, NULL)
+                                                ? json_schema_check(g->document, rest, value, &g->check_steps)
+                                                : JSON_SCHEMA_FITS;
         if (verdict == JSON_SCHEMA_MISFIT) continue;
         unknown |= verdict == JSON_SCHEMA_UNKNOWN;
         if (used++ > 0) json_grammar_put(g, out, " |");
         json_grammar_put_json(g, out, value);
     }
     if (unknown) json_grammar_unsupported(g, name, "a keyword beside it cannot be checked: leave it out", NULL);
-    if (used == 0) json_grammar_wrong(g, name, fixed ? "a value that the keywords beside it allow" : "values that the keywords beside it allow");
+    if (used == 0)
+        json_grammar_wrong(
+            g, name, fixed ? "a value that the keywords beside it allow" : "values that the keywords beside it allow");
     json_grammar_put(g, out, ")");
     json_decref(rest);
 }
@@ -159,7 +167,8 @@ static const json_t *json_grammar_without(json_grammar *g, const json_t *schema,
     return json_grammar_own(g, rest);
 }
 
-/* The two as one schema, which the grammar keeps. Where it need not be strict, without keywords that cannot be combined. NULL: a problem. */
+/* The two as one schema, which the grammar keeps. Where it need not be strict, without keywords that cannot be
+   combined. NULL: a problem. */
 static const json_t *json_grammar_merged(json_grammar *g, const json_t *a, const json_t *b, const char *name) {
     char why[96];
     if (json_is_true(a) || json_is_false(b)) return b;
@@ -222,7 +231,8 @@ static int new_target(json_grammar *g, const json_t *schema) {
 static void add_edge(json_grammar *g, int to) {
     BASE_ASSERT(to >= 0 && to < g->n_targets && g->target < g->n_targets);
     if (g->target == JSON_GRAMMAR_NO_TARGET) return;
-    if (g->n_edges == JSON_GRAMMAR_EDGES) json_grammar_too_large(g, "it has more than " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_EDGES) " uses of $ref");
+    if (g->n_edges == JSON_GRAMMAR_EDGES)
+        json_grammar_too_large(g, "it has more than " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_EDGES) " uses of $ref");
     else g->edges[g->n_edges++] = (ref_edge){g->target, to};
 }
 
@@ -250,7 +260,8 @@ static void put_ref(json_grammar *g, const json_t *schema, base_buffer *out) {
         put_target(g, target, out);
         return;
     }
-    const json_t *rest = json_grammar_without(g, schema, "$ref"), *both = rest ? json_grammar_merged(g, target, rest, "$ref") : NULL;
+    const json_t *rest = json_grammar_without(g, schema, "$ref"),
+                 *both = rest ? json_grammar_merged(g, target, rest, "$ref") : NULL;
     if (both) json_grammar_visit(g, both, out);
 }
 
@@ -323,7 +334,8 @@ static void visit_object(json_grammar *g, const json_t *schema, base_buffer *out
     if (json_grammar_failed(g)) return;
     if (json_object_get(schema, "const") || json_object_get(schema, "enum")) put_values(g, schema, out);
     else if (json_object_get(schema, "$ref")) put_ref(g, schema, out);
-    else if (json_object_get(schema, "allOf") && !(is_conditional(schema) && all_of_is_conditional(json_object_get(schema, "allOf"))))
+    else if (json_object_get(schema, "allOf") &&
+             !(is_conditional(schema) && all_of_is_conditional(json_object_get(schema, "allOf"))))
         put_all_of(g, schema, out);
     else if (json_conditions_are_in(schema)) put_conditions(g, schema, out);
     else if (json_object_get(schema, "anyOf")) put_any_of(g, schema, "anyOf", out);
@@ -357,7 +369,8 @@ static bool visits_too_much(json_grammar *g, base_buffer *out) {
     return true;
 }
 
-/* A spoiled schema is visited again without its spoiler. The rules that were written for it are gone, and the references to them. */
+/* A spoiled schema is visited again without its spoiler. The rules that were written for it are gone, and the
+   references to them. */
 static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffer *out) {
     const size_t n_out = out->len, n_text = g->text.len, n_place = g->place.len;
     const int n_rules = g->n_rules, n_targets = g->n_targets, n_edges = g->n_edges;
@@ -400,7 +413,9 @@ static void refuse_cycles(json_grammar *g) {
     }
     BASE_ASSERT(n_known <= g->n_targets);
     if (n_known == g->n_targets || json_grammar_failed(g)) return;
-    if (g->strict) structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' has a $ref to itself", json_grammar_place(g));
+    if (g->strict)
+        structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' has a $ref to itself",
+                        json_grammar_place(g));
     else json_grammar_too_large(g, "it has a $ref to itself");
 }
 
@@ -411,8 +426,8 @@ static const char *loose_rule(const json_t *schema) {
     return is_object ? "object" : "value";
 }
 
-int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],
-                     rp_error *err) {
+int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict,
+                     char rule[JSON_GRAMMAR_RULE_BYTES], rp_error *err) {
     BASE_ASSERT(schema && place);
     base_buffer e = json_grammar_expression();
     g->error = err;
@@ -429,7 +444,8 @@ int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, b
     json_grammar_visit(g, schema, &e);
     refuse_cycles(g);
     json_grammar_end_rule(g, number, &e);
-    if (!strict && g->text.len > JSON_GRAMMAR_LOOSE_BYTES) json_grammar_too_large(g, "the grammars of all tools together are");
+    if (!strict && g->text.len > JSON_GRAMMAR_LOOSE_BYTES)
+        json_grammar_too_large(g, "the grammars of all tools together are");
     snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "r%d", number);
     if (!g->too_large) return err->code;
     base_buffer_truncate(&g->text, before);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_grammar_arrays.c: see json_grammar_internal.h: items, their number, unique ones, contained ones. Owns nothing. */
+/* json_grammar_arrays.c: see json_grammar_internal.h: items, their number, unique ones, contained ones. Owns
+   nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,8 @@ static void put_items(json_grammar *g, const json_t *items, int n, int min, int 
     json_grammar_put(g, out, " (\",\" sp");
     json_grammar_put_rule(g, out, rule);
     json_grammar_put(g, out, ")");
-    json_grammar_put_times(g, out, min > used ? min - used : 0, max == JSON_GRAMMAR_NONE ? JSON_GRAMMAR_NONE : max - used);
+    json_grammar_put_times(g, out, min > used ? min - used : 0,
+                           max == JSON_GRAMMAR_NONE ? JSON_GRAMMAR_NONE : max - used);
     if (n == 0 && min == 0) json_grammar_put(g, out, ")?");
 }
 
@@ -36,11 +38,13 @@ static void put_items(json_grammar *g, const json_t *items, int n, int min, int 
 /* The values of items that are one of a few, without twins; the caller's. NULL: they are not. */
 static json_t *json_grammar_values_of(const json_grammar *g, const json_t *items) {
     const json_t *ref = json_object_get(items, "$ref");
-    if (json_is_string(ref) && !json_schema_constrains(items, "$ref")) items = json_schema_resolve(g->document, json_string_value(ref));
+    if (json_is_string(ref) && !json_schema_constrains(items, "$ref"))
+        items = json_schema_resolve(g->document, json_string_value(ref));
     const json_t *values = json_object_get(items, "enum"), *fixed = json_object_get(items, "const");
     const char *type = json_string_value(json_object_get(items, "type"));
     if (fixed && !json_schema_constrains(items, "const")) return json_pack("[O]", fixed);
-    if (type && strcmp(type, "boolean") == 0 && !json_schema_constrains(items, "type")) return json_pack("[b, b]", 1, 0);
+    if (type && strcmp(type, "boolean") == 0 && !json_schema_constrains(items, "type"))
+        return json_pack("[b, b]", 1, 0);
     json_t *rest = json_is_array(values) ? json_copy((json_t *)items) : NULL;
     bool strings = type && strcmp(type, "string") == 0, all = true, more;
     for (size_t i = 0; i < json_array_size(values); i++) all &= json_is_string(json_array_get(values, i));
@@ -49,10 +53,12 @@ static json_t *json_grammar_values_of(const json_grammar *g, const json_t *items
     json_decref(rest);
     if (more) return NULL;
     json_t *distinct = json_array();
-    for (size_t i = 0; i < json_array_size(values) && json_array_size(distinct) <= MAX_UNIQUE; i++) { /* more are too many */
+    for (size_t i = 0; i < json_array_size(values) && json_array_size(distinct) <= MAX_UNIQUE;
+         i++) { /* more are too many */
         json_t *one = json_array_get(values, i);
         bool known = false;
-        for (size_t k = 0; k < json_array_size(distinct) && !known; k++) known = base_json_equal(one, json_array_get(distinct, k));
+        for (size_t k = 0; k < json_array_size(distinct) && !known; k++)
+            known = base_json_equal(one, json_array_get(distinct, k));
         if (!known) json_array_append(distinct, one);
     }
     return distinct;
@@ -84,14 +90,17 @@ static void put_unique(json_grammar *g, const json_t *values, int min, int max, 
 }
 
 /* Are the items those of put_unique, which has written them? */
-static bool json_grammar_unique_items(json_grammar *g, const json_t *schema, const json_t *items, int n_first, int min, int max, base_buffer *out) {
+static bool json_grammar_unique_items(json_grammar *g, const json_t *schema, const json_t *items, int n_first, int min,
+                                      int max, base_buffer *out) {
     if (!json_is_true(json_object_get(schema, "uniqueItems")) || (max != JSON_GRAMMAR_NONE && max <= 1)) return false;
     json_t *values = n_first == 0 && items ? json_grammar_values_of(g, items) : NULL;
     const bool few = values && json_array_size(values) <= MAX_UNIQUE;
     if (!few)
-        json_grammar_unsupported(g, "uniqueItems",
-                                 "its items must be one of at most " JSON_GRAMMAR_TEXT(MAX_UNIQUE) " values (enum, const or boolean)", NULL);
-    else if (min > (int)json_array_size(values)) json_grammar_wrong(g, "minItems", "at most the number of different items");
+        json_grammar_unsupported(
+            g, "uniqueItems",
+            "its items must be one of at most " JSON_GRAMMAR_TEXT(MAX_UNIQUE) " values (enum, const or boolean)", NULL);
+    else if (min > (int)json_array_size(values))
+        json_grammar_wrong(g, "minItems", "at most the number of different items");
     else put_unique(g, values, min, max, out);
     json_decref(values);
     return few;
@@ -113,24 +122,26 @@ static void put_contained(json_grammar *g, const json_t *items, const json_t *co
     json_grammar_end_rule(g, any, &of_any);
     json_grammar_end_rule(g, one, &of_one);
     if (!json_grammar_failed(g))
-        json_grammar_check(g, base_buffer_printf(out, " (r%d \",\" sp)* r%d ((\",\" sp r%d)* \",\" sp r%d){%d,%d} (\",\" sp r%d)*", any, one, any,
-                                                 one, n - 1, n - 1, any));
+        json_grammar_check(
+            g, base_buffer_printf(out, " (r%d \",\" sp)* r%d ((\",\" sp r%d)* \",\" sp r%d){%d,%d} (\",\" sp r%d)*",
+                                  any, one, any, one, n - 1, n - 1, any));
 }
 
 /* Has put_contained written the items? */
-static bool json_grammar_contained_items(json_grammar *g, const json_t *schema, const json_t *items, int n_first, int min, int max,
-                                         base_buffer *out) {
+static bool json_grammar_contained_items(json_grammar *g, const json_t *schema, const json_t *items, int n_first,
+                                         int min, int max, base_buffer *out) {
     const json_t *contained = json_object_get(schema, "contains");
     const int n = json_grammar_size_of(g, schema, "minContains", 1);
     if (!contained || json_grammar_failed(g)) return false;
     if (json_object_get(schema, "maxContains")) json_grammar_unsupported(g, "maxContains", "leave it out", NULL);
     if (n == 0) return false;
-    const bool simple =
-        n_first == 0 && min <= n && max == JSON_GRAMMAR_NONE && n <= MAX_CONTAINED && !json_is_true(json_object_get(schema, "uniqueItems"));
+    const bool simple = n_first == 0 && min <= n && max == JSON_GRAMMAR_NONE && n <= MAX_CONTAINED &&
+                        !json_is_true(json_object_get(schema, "uniqueItems"));
     if (simple) put_contained(g, items, contained, n, out);
     else
-        json_grammar_unsupported(g, "contains", "it cannot be combined with prefixItems, uniqueItems, maxItems, or a minItems above minContains",
-                                 NULL);
+        json_grammar_unsupported(
+            g, "contains",
+            "it cannot be combined with prefixItems, uniqueItems, maxItems, or a minItems above minContains", NULL);
     return simple;
 }
 
@@ -138,7 +149,8 @@ static bool json_grammar_contained_items(json_grammar *g, const json_t *schema, 
 
 void json_grammar_put_array(json_grammar *g, const json_t *schema, base_buffer *out) {
     const json_t *first = json_object_get(schema, "prefixItems"), *items = json_object_get(schema, "items");
-    int min = json_grammar_size_of(g, schema, "minItems", 0), max = json_grammar_size_of(g, schema, "maxItems", JSON_GRAMMAR_NONE);
+    int min = json_grammar_size_of(g, schema, "minItems", 0),
+        max = json_grammar_size_of(g, schema, "maxItems", JSON_GRAMMAR_NONE);
     if (json_is_array(items)) { /* as it was written before prefixItems */
         first = items;
         items = json_object_get(schema, "additionalItems");
@@ -148,15 +160,18 @@ void json_grammar_put_array(json_grammar *g, const json_t *schema, base_buffer *
     const bool never = items && json_grammar_is_never(g, items);
     bool more = first ? items && !never : !never;
     for (int i = 0; i < n; i++)
-        if (json_grammar_is_never(g, json_array_get(first, (size_t)i))) n = i, more = false; /* the array ends before it */
+        if (json_grammar_is_never(g, json_array_get(first, (size_t)i)))
+            n = i, more = false; /* the array ends before it */
     if (max != JSON_GRAMMAR_NONE && n > max) n = max;
-    if ((max != JSON_GRAMMAR_NONE && max < min) || (!more && n < min)) json_grammar_wrong(g, "minItems", "a representable number");
+    if ((max != JSON_GRAMMAR_NONE && max < min) || (!more && n < min))
+        json_grammar_wrong(g, "minItems", "a representable number");
     if (!more && n > 1 && json_is_true(json_object_get(schema, "uniqueItems")))
         json_grammar_unsupported(g, "uniqueItems", "leave it out beside prefixItems", NULL);
-    if (!more && json_object_get(schema, "contains")) json_grammar_unsupported(g, "contains", "leave it out beside prefixItems", NULL);
+    if (!more && json_object_get(schema, "contains"))
+        json_grammar_unsupported(g, "contains", "leave it out beside prefixItems", NULL);
     json_grammar_put(g, out, " \"[\"");
-    if (more &&
-        (json_grammar_contained_items(g, schema, items, n, min, max, out) || json_grammar_unique_items(g, schema, items, n, min, max, out))) {
+    if (more && (json_grammar_contained_items(g, schema, items, n, min, max, out) ||
+                 json_grammar_unique_items(g, schema, items, n, min, max, out))) {
         json_grammar_put(g, out, " \"]\"");
         return;
     }

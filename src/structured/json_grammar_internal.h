@@ -7,7 +7,8 @@
  *   json_grammar_arrays     items, their number, unique ones
  *   json_grammar_strings    lengths, patterns, formats
  *   json_grammar_numbers    bounds, multiples
- *   json_grammar            types, alternatives, references: calls the files above, which come back through json_grammar.visit
+ *   json_grammar            types, alternatives, references: calls the files above, which come back through
+ *         json_grammar.visit
  *
  * An expression is text in a buffer of its visitor's; whole rules go to the grammar's text.
  */
@@ -45,7 +46,8 @@ struct json_grammar {
     const json_t *document;
     rp_error *error;
     bool strict;
-    bool spoiled;                          /* not strict: the schema that is visited is malformed, or allows nothing: it is visited again ... */
+    bool spoiled;                          /* not strict: the schema that is visited is malformed, or allows nothing: it
+                                              is visited again ... */
     char spoiler[JSON_GRAMMAR_NAME_BYTES]; /* ... without this keyword; "": any value will do */
     bool too_large;                        /* not strict: the schema that is added has no rules */
     base_buffer place;
@@ -96,7 +98,8 @@ int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name
 
 /* ---- json_grammar_never.c ---- */
 
-/* Is it known that no value fits the schema? Looks at JSON_GRAMMAR_VISITS schemas at most, of a schema that is added. */
+/* Is it known that no value fits the schema? Looks at JSON_GRAMMAR_VISITS schemas at most, of a schema that is
+   added. */
 bool json_grammar_is_never(json_grammar *g, const json_t *schema);
 
 /* ---- the types ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_grammar_never.c: finds schemas that no value fits: such alternatives, properties and items get no rule. It looks at a bounded number of
- * schemas within a schema, and finds none beyond that. Writes no text. */
+/* json_grammar_never.c: finds schemas that no value fits: such alternatives, properties and items get no rule. It looks
+ * at a bounded number of schemas within a schema, and finds none beyond that. Writes no text. */
 #include <strings.h>
 
 #include "base/check.h"
@@ -52,7 +52,8 @@ static bool lists_never(json_grammar *g, const json_t *schema) {
     const json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
     if (fixed) return json_schema_check(g->document, schema, fixed, &g->check_steps) == JSON_SCHEMA_MISFIT;
     for (size_t i = 0; i < json_array_size(values); i++)
-        if (json_schema_check(g->document, schema, json_array_get(values, i), &g->check_steps) != JSON_SCHEMA_MISFIT) return false;
+        if (json_schema_check(g->document, schema, json_array_get(values, i), &g->check_steps) != JSON_SCHEMA_MISFIT)
+            return false;
     return json_array_size(values) > 0;
 }
 
@@ -64,10 +65,11 @@ static bool is_never(json_grammar *g, const json_t *schema, int depth) {
     if (!json_is_object(schema) || depth == MAX_NEVER_DEPTH || g->n_never == JSON_GRAMMAR_VISITS) return false;
     g->n_never++;
     if (json_is_true(not ) || (json_is_object(not ) && json_object_size(not ) == 0)) return true;
-    if (json_is_string(ref) && is_never(g, json_schema_resolve(g->document, json_string_value(ref)), depth + 1)) return true;
+    if (json_is_string(ref) && is_never(g, json_schema_resolve(g->document, json_string_value(ref)), depth + 1))
+        return true;
     return lists_never(g, schema) || any_never(g, json_object_get(schema, "allOf"), depth + 1) ||
-           all_never(g, json_object_get(schema, "anyOf"), depth + 1) || all_never(g, json_object_get(schema, "oneOf"), depth + 1) ||
-           needs_never(g, schema, depth + 1);
+           all_never(g, json_object_get(schema, "anyOf"), depth + 1) ||
+           all_never(g, json_object_get(schema, "oneOf"), depth + 1) || needs_never(g, schema, depth + 1);
 }
 
 bool json_grammar_is_never(json_grammar *g, const json_t *schema) { return is_never(g, schema, 0); }

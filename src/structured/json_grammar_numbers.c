@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_grammar_numbers.c: see json_grammar_numbers.h and json_grammar_internal.h: bounds of numbers, and multipleOf. Owns nothing.
+/* json_grammar_numbers.c: see json_grammar_numbers.h and json_grammar_internal.h: bounds of numbers, and multipleOf.
+ * Owns nothing.
  *
- * Numbers of one length are compared digit by digit: 123 to 456 is 1 and then 23 to 99, [2-3] and then any two, 4 and then 00 to 56.
+ * Numbers of one length are compared digit by digit: 123 to 456 is 1 and then 23 to 99, [2-3] and then any two, 4 and
+ * then 00 to 56.
  *
- * A multiple of a / 10^k is a multiple of a once its point is k digits to the right. Its digits are read with a remainder modulo a, which
- * has a rule for each number of digits that may follow:
+ * A multiple of a / 10^k is a multiple of a once its point is k digits to the right. Its digits are read with a
+ * remainder modulo a, which has a rule for each number of digits that may follow:
  *
  *   r(left, rem) ::= "" (if rem is 0) | [0] r(left - 1, 10 rem mod a) | [1] r(left - 1, (10 rem + 1) mod a) | ...
  */
@@ -196,8 +198,9 @@ int json_grammar_reals(base_buffer *out, const json_grammar_whole *lo, const jso
 
 /* ---- bounds ---- */
 
-/* A bound as the nearest whole number inside of it. strict: the exclusive one, or true for the other as it was once. Returns whether it
- * is there and can be honoured; one that no number of JSON_GRAMMAR_BOUND_DIGITS digits exceeds is as good as none. */
+/* A bound as the nearest whole number inside of it. strict: the exclusive one, or true for the other as it was once.
+ * Returns whether it is there and can be honoured; one that no number of JSON_GRAMMAR_BOUND_DIGITS digits exceeds is as
+ * good as none. */
 static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool whole, json_grammar_whole *out) {
     const char *name = upper ? "maximum" : "minimum", *outside = upper ? "exclusiveMaximum" : "exclusiveMinimum";
     const json_t *in = json_object_get(schema, name), *ex = json_object_get(schema, outside);
@@ -217,7 +220,8 @@ static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool who
     if (rc) {
         if (rc != RP_ERR_LIMIT) structured_fail_memory(g->error);
         else if (out->negative == upper)
-            json_grammar_unsupported(g, used, "bounds have at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_BOUND_DIGITS) " digits", NULL);
+            json_grammar_unsupported(
+                g, used, "bounds have at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_BOUND_DIGITS) " digits", NULL);
         return false;
     }
     if (!whole && (exclusive || !exact)) {
@@ -263,7 +267,9 @@ static bool multiple_of(json_grammar *g, const json_t *schema, bool whole, multi
         if (whole) *out = (multiple){out->a / json_grammar_gcd(out->a, power_of_ten(k)), 0};
         return true;
     }
-    json_grammar_unsupported(g, "multipleOf", "it must have at most 16 digits, " JSON_GRAMMAR_TEXT(MAX_PLACES) " of them after the point", NULL);
+    json_grammar_unsupported(
+        g, "multipleOf", "it must have at most 16 digits, " JSON_GRAMMAR_TEXT(MAX_PLACES) " of them after the point",
+        NULL);
     return false;
 }
 
@@ -274,7 +280,9 @@ static void put_decimal(json_grammar *g, base_buffer *out, int64_t n, int places
     const int64_t p = power_of_ten(places), m = n < 0 ? -n : n;
     if (json_grammar_failed(g)) return;
     if (places == 0) json_grammar_check(g, base_buffer_printf(out, " \"%" PRId64 "\"", n));
-    else json_grammar_check(g, base_buffer_printf(out, " \"%s%" PRId64 ".%0*" PRId64 "\"", n < 0 ? "-" : "", m / p, places, m % p));
+    else
+        json_grammar_check(
+            g, base_buffer_printf(out, " \"%s%" PRId64 ".%0*" PRId64 "\"", n < 0 ? "-" : "", m / p, places, m % p));
 }
 
 /* Lists the multiples between whole bounds. Returns false if they are too many. */
@@ -282,7 +290,9 @@ static bool put_listed(json_grammar *g, multiple m, int64_t lo, int64_t hi, base
     BASE_ASSERT(m.a > 0 && m.places >= 0 && m.places <= MAX_PLACES);
     const double unit = (double)power_of_ten(m.places);
     if ((double)hi * unit - (double)lo * unit > (double)m.a * MAX_LISTED) return false;
-    if (fabs((double)lo) * unit > (double)JSON_GRAMMAR_MAX_NUMBER || fabs((double)hi) * unit > (double)JSON_GRAMMAR_MAX_NUMBER) return false;
+    if (fabs((double)lo) * unit > (double)JSON_GRAMMAR_MAX_NUMBER ||
+        fabs((double)hi) * unit > (double)JSON_GRAMMAR_MAX_NUMBER)
+        return false;
     lo *= power_of_ten(m.places), hi *= power_of_ten(m.places);
     int64_t n = lo / m.a * m.a;
     if (n < lo) n += m.a;
@@ -311,8 +321,9 @@ static const char *put_digit(json_grammar *g, base_buffer *out, const char *betw
     return " |";
 }
 
-/* Rules of digits, as above. after: [a] rules of what may follow digits with that remainder, which has up to `places` digits; NULL: nothing may,
- * and the remainder must be 0. Returns the number of r(0, 0); r(left, rem) is that + left * a + rem. What cannot end has a rule without use. */
+/* Rules of digits, as above. after: [a] rules of what may follow digits with that remainder, which has up to `places`
+ * digits; NULL: nothing may, and the remainder must be 0. Returns the number of r(0, 0); r(left, rem) is that + left *
+ * a + rem. What cannot end has a rule without use. */
 static int put_digit_rules(json_grammar *g, int a, int levels, const int *after, int places) {
     BASE_ASSERT(a > 0 && a <= MAX_MODULUS);
     const int base = g->n_rules;
@@ -325,15 +336,16 @@ static int put_digit_rules(json_grammar *g, int a, int levels, const int *after,
             else if (!after && rem == 0) json_grammar_put(g, &e, " \"\""), between = " |";
             for (int d = 0; d < 10 && left > 0; d++) {
                 const int next = (10 * rem + d) % a;
-                between = put_digit(g, &e, between, d, base + (left - 1) * a + next, can_end(next, left - 1 + places, a));
+                between =
+                    put_digit(g, &e, between, d, base + (left - 1) * a + next, can_end(next, left - 1 + places, a));
             }
             json_grammar_end_rule(g, base + left * a + rem, &e);
         }
     return base;
 }
 
-/* What may follow the point: up to `places` digits, after whole digits with each remainder. after: [a] rules: nothing, if it is a multiple, or
- * the point with such digits. */
+/* What may follow the point: up to `places` digits, after whole digits with each remainder. after: [a] rules: nothing,
+ * if it is a multiple, or the point with such digits. */
 static void put_fraction_rules(json_grammar *g, int a, int places, int *after) {
     BASE_ASSERT(a > 0 && a <= MAX_MODULUS && places > 0);
     const int base = g->n_rules;
@@ -376,7 +388,8 @@ static void put_multiples(json_grammar *g, multiple m, bool negative, bool zero,
     json_grammar_put(g, out, ")");
 }
 
-/* Bounds of numbers of JSON_GRAMMAR_DIGITS digits, as int64; others are as good as none. Returns whether lo and hi are bounds. */
+/* Bounds of numbers of JSON_GRAMMAR_DIGITS digits, as int64; others are as good as none. Returns whether lo and hi are
+   bounds. */
 static bool short_bound(bool there, const json_grammar_whole *w, int64_t *out) {
     if (!there || strlen(w->digits) > JSON_GRAMMAR_DIGITS) return false;
     *out = strtoll(w->digits, NULL, 10);
@@ -390,7 +403,8 @@ typedef struct bounds {
 } bounds;
 
 /* Has it written the numbers of a schema with multipleOf? */
-static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, const bounds *b, base_buffer *out) {
+static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, const bounds *b,
+                                  base_buffer *out) {
     multiple m;
     int64_t lo = 0, hi = 0;
     if (!multiple_of(g, schema, whole, &m)) return false;
@@ -400,11 +414,15 @@ static bool put_multiples_between(json_grammar *g, const json_t *schema, bool wh
     int64_t a = m.a;
     while (m.places == 0 && a % 10 == 0) a /= 10;
     if (beyond || high || (low && lo != 0 && !(lo == 1 && m.places == 0)))
-        json_grammar_unsupported(g, "multipleOf",
-                                 "with minimum and maximum up to " JSON_GRAMMAR_TEXT(MAX_LISTED) " multiples, or with a minimum of 0 alone", NULL);
+        json_grammar_unsupported(
+            g, "multipleOf",
+            "with minimum and maximum up to " JSON_GRAMMAR_TEXT(MAX_LISTED) " multiples, or with a minimum of 0 alone",
+            NULL);
     else if (a > MAX_MODULUS)
-        json_grammar_unsupported(g, "multipleOf",
-                                 "give one of at most " JSON_GRAMMAR_TEXT(MAX_MODULUS) ", times a power of ten, or a minimum and a maximum", NULL);
+        json_grammar_unsupported(
+            g, "multipleOf",
+            "give one of at most " JSON_GRAMMAR_TEXT(MAX_MODULUS) ", times a power of ten, or a minimum and a maximum",
+            NULL);
     else {
         put_multiples(g, m, !low, !low || lo == 0, out);
         return true;
@@ -433,6 +451,8 @@ void json_grammar_put_number(json_grammar *g, const json_t *schema, bool whole, 
     if (!b.low && !b.high) json_grammar_put(g, out, whole ? " integer" : " number");
     else {
         json_grammar_put(g, out, " ");
-        if (!json_grammar_failed(g)) json_grammar_check(g, whole ? json_grammar_integers(out, &b.lo, &b.hi) : json_grammar_reals(out, &b.lo, &b.hi));
+        if (!json_grammar_failed(g))
+            json_grammar_check(g, whole ? json_grammar_integers(out, &b.lo, &b.hi)
+                                        : json_grammar_reals(out, &b.lo, &b.hi));
     }
 }

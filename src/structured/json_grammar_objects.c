@@ -27,7 +27,8 @@ typedef struct property {
 typedef struct property_list {
     property *items;
     size_t n, cap;
-    int others;                   /* the rule of a property that has none of these names; JSON_GRAMMAR_NONE: there may be none */
+    int others;                   /* the rule of a property that has none of these names; JSON_GRAMMAR_NONE: there may
+                                     be none */
     const json_t *additional;     /* the schema of the others: false: none; true: any value */
     json_grammar_text_rule names; /* that propertyNames allows */
     const json_t *allowed;        /* propertyNames' enum; NULL: none */
@@ -64,13 +65,15 @@ static void add_property(json_grammar *g, property_list *l, const char *name, co
     else l->items[l->n++] = (property){name, schema, required, JSON_GRAMMAR_NONE, JSON_GRAMMAR_NONE};
 }
 
-/* In the order of propertyOrdering, if given, then in the order of properties; required names without a schema come last. */
+/* In the order of propertyOrdering, if given, then in the order of properties; required names without a schema come
+   last. */
 static void list_properties(json_grammar *g, const json_t *schema, property_list *l) {
     json_t *properties = json_object_get(schema, "properties"), *one;
     const json_t *required = json_object_get(schema, "required"), *order = json_object_get(schema, "propertyOrdering");
     const char *name;
     if (properties && !json_is_object(properties)) json_grammar_wrong(g, "properties", "an object");
-    if (required && !json_is_array(required) && !json_is_boolean(required)) json_grammar_wrong(g, "required", "an array of names");
+    if (required && !json_is_array(required) && !json_is_boolean(required))
+        json_grammar_wrong(g, "required", "an array of names");
     for (size_t i = 0; i < json_array_size(order); i++) {
         name = json_string_value(json_array_get(order, i));
         one = name ? json_object_get(properties, name) : NULL;
@@ -78,7 +81,8 @@ static void list_properties(json_grammar *g, const json_t *schema, property_list
     }
     json_object_foreach(properties, name, one) {
         const bool never = json_grammar_is_never(g, one);
-        if (never && json_grammar_is_in(required, name)) json_grammar_wrong(g, "required", "names of properties that may have a value");
+        if (never && json_grammar_is_in(required, name))
+            json_grammar_wrong(g, "required", "names of properties that may have a value");
         if (never && !g->strict && !json_is_false(one)) {
             const size_t before = json_grammar_go_to(g, "properties");
             json_grammar_drop(g, name, "no value fits it: it is not written");
@@ -104,7 +108,9 @@ static bool is_plain(const char *name) {
     return true;
 }
 
-static bool json_grammar_begins(const char *name, const char *with, size_t n) { return is_plain(name) && strncmp(name, with, n) == 0; }
+static bool json_grammar_begins(const char *name, const char *with, size_t n) {
+    return is_plain(name) && strncmp(name, with, n) == 0;
+}
 
 /* Of the first character of n bytes; names are UTF-8. */
 static size_t character_length(const char *name, size_t n) {
@@ -177,8 +183,10 @@ static void put_other_names(json_grammar *g, base_buffer *out, const property_li
 /* additionalProperties. Without it other properties are allowed only where the schema lists none. */
 static void read_additional(json_grammar *g, const json_t *schema, property_list *l) {
     const json_t *others = json_object_get(schema, "additionalProperties");
-    const bool lists = json_object_get(schema, "properties") || json_object_get(schema, "required") || json_object_get(schema, "patternProperties");
-    if (others && !json_is_boolean(others) && !json_is_object(others)) json_grammar_wrong(g, "additionalProperties", "true, false or a schema");
+    const bool lists = json_object_get(schema, "properties") || json_object_get(schema, "required") ||
+                       json_object_get(schema, "patternProperties");
+    if (others && !json_is_boolean(others) && !json_is_object(others))
+        json_grammar_wrong(g, "additionalProperties", "true, false or a schema");
     if (json_grammar_is_never(g, others)) others = json_grammar_own(g, json_boolean(false));
     l->additional = others ? others : json_grammar_own(g, json_boolean(!lists));
 }
@@ -189,7 +197,8 @@ static void read_names(json_grammar *g, const json_t *schema, property_list *l) 
     const json_t *names = json_object_get(schema, "propertyNames"), *ref = json_object_get(names, "$ref");
     json_t *rest;
     if (!names || json_is_true(names) || json_grammar_failed(g)) return;
-    if (json_is_string(ref) && !json_schema_constrains(names, "$ref")) names = json_schema_resolve(g->document, json_string_value(ref));
+    if (json_is_string(ref) && !json_schema_constrains(names, "$ref"))
+        names = json_schema_resolve(g->document, json_string_value(ref));
     if (json_is_false(names)) { /* only the object without properties */
         l->allowed = json_grammar_own(g, json_array());
         return;
@@ -206,7 +215,8 @@ static void read_names(json_grammar *g, const json_t *schema, property_list *l) 
     json_grammar_text_rule_read(g, names, &l->names);
     json_grammar_go_back(g, before);
     l->allowed = json_object_get(names, "enum");
-    if (json_object_get(names, "const")) l->allowed = json_grammar_own(g, json_pack("[O]", json_object_get(names, "const")));
+    if (json_object_get(names, "const"))
+        l->allowed = json_grammar_own(g, json_pack("[O]", json_object_get(names, "const")));
     if (l->allowed && !json_is_array(l->allowed)) json_grammar_wrong(g, "propertyNames", "an array for enum");
 }
 
@@ -221,7 +231,8 @@ static void apply_names(json_grammar *g, property_list *l) {
     size_t n = 0;
     for (size_t i = 0; i < l->n && !json_grammar_failed(g); i++) {
         if (allows_name(l, l->items[i].name)) l->items[n++] = l->items[i];
-        else if (l->items[i].required) json_grammar_wrong(g, "propertyNames", "a schema that allows the required names");
+        else if (l->items[i].required)
+            json_grammar_wrong(g, "propertyNames", "a schema that allows the required names");
     }
     l->n = n;
     if (!l->allowed || json_is_false(l->additional)) return;
@@ -248,12 +259,14 @@ static void put_other(json_grammar *g, base_buffer *out, const json_t *schema) {
     json_grammar_visit_inside(g, schema, out);
 }
 
-/* Names that a pattern, or lengths, of propertyNames allow. Those of the list are among them, and cannot be left out. */
+/* Names that a pattern, or lengths, of propertyNames allow. Those of the list are among them, and cannot be left
+   out. */
 static void put_limited_names(json_grammar *g, const property_list *l, base_buffer *out) {
     if (l->n == 0 && !l->barred) json_grammar_put_text(g, &l->names, out);
     else {
-        json_grammar_unsupported(g, "propertyNames", "other properties could have a listed name: leave additionalProperties out, or give enum",
-                                 NULL);
+        json_grammar_unsupported(
+            g, "propertyNames",
+            "other properties could have a listed name: leave additionalProperties out, or give enum", NULL);
         put_other_names(g, out, l);
     }
 }
@@ -289,7 +302,8 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
         }
         for (int i = 0; i < n; i++)
             if (regex_may_overlap(parsed[i], r))
-                json_grammar_unsupported(g, key, "a name could match two patterns: begin each with ^ and another character", NULL);
+                json_grammar_unsupported(
+                    g, key, "a name could match two patterns: begin each with ^ and another character", NULL);
         if (!is_apart(l, r)) json_grammar_unsupported(g, key, "it matches the name of a property", NULL);
         json_grammar_put(g, &e, n > 0 ? " | \"\\\"\"" : " \"\\\"\"");
         if (!json_grammar_failed(g)) json_grammar_check(g, regex_put(r, REGEX_JSON, &e));
@@ -306,8 +320,8 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
     base_buffer_free(&e);
 }
 
-/* The rule of the properties that are not listed. Beside patternProperties only names that match a pattern are written, whatever
- * additionalProperties allows. */
+/* The rule of the properties that are not listed. Beside patternProperties only names that match a pattern are written,
+ * whatever additionalProperties allows. */
 static void find_others(json_grammar *g, const json_t *schema, property_list *l) {
     const json_t *patterns = json_object_get(schema, "patternProperties");
     if (patterns && !json_is_object(patterns)) json_grammar_wrong(g, "patternProperties", "an object");
@@ -425,7 +439,8 @@ static bool put_counted_others(json_grammar *g, const property_list *l, const co
 }
 
 /* What may follow where the i-th property is next, and k came before. */
-static bool put_counted_at(json_grammar *g, const property_list *l, const counted *c, size_t i, int k, base_buffer *out) {
+static bool put_counted_at(json_grammar *g, const property_list *l, const counted *c, size_t i, int k,
+                           base_buffer *out) {
     BASE_ASSERT(i < l->n && k >= 0);
     const property *p = &l->items[i];
     bool any = false;
@@ -469,12 +484,14 @@ static bool json_grammar_count_properties(json_grammar *g, const json_t *schema,
     if (json_grammar_failed(g) || (c.min == 0 && c.max == JSON_GRAMMAR_NONE)) return false;
     if (c.max != JSON_GRAMMAR_NONE && c.max < c.min) json_grammar_wrong(g, "maxProperties", "at least minProperties");
     if (l->others != JSON_GRAMMAR_NONE && c.min > 1) /* two others could have one name */
-        json_grammar_unsupported(g, "minProperties", "above 1 it needs listed names: give properties, or propertyNames with enum", NULL);
+        json_grammar_unsupported(g, "minProperties",
+                                 "above 1 it needs listed names: give properties, or propertyNames with enum", NULL);
     c.most = BASE_MAX(c.max, c.min);
     c.most = BASE_MAX(c.most, 1);
     const size_t n = (l->n + 1) * (size_t)(c.most + 1);
     if (n > MAX_COUNTED)
-        json_grammar_unsupported(g, c.max > c.min ? "maxProperties" : "minProperties", "give a smaller number, or fewer properties", NULL);
+        json_grammar_unsupported(g, c.max > c.min ? "maxProperties" : "minProperties",
+                                 "give a smaller number, or fewer properties", NULL);
     if (json_grammar_failed(g) || n > MAX_COUNTED) return false;
     c.rules = base_alloc(n * sizeof(*c.rules));
     if (!c.rules) structured_fail_memory(g->error);

@@ -9,7 +9,8 @@
 /* ---- formats, as patterns ---- */
 
 #define DATE \
-    "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|" \
+    "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|" \
+    "2[0-8]))|" \
     "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
 #define CLOCK "(?:[01]\\d|2[0-3]):[0-5]\\d"
 #define TIME CLOCK ":[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-]" CLOCK ")" /* leap seconds depend on the day: none */
@@ -31,16 +32,17 @@ static const struct {
     {"date", "^" DATE "$"},
     {"time", "^" TIME "$"},
     {"date-time", "^" DATE "T" TIME "$"},
-    {"duration", "^P(?:\\d{1,9}W|" CLOCK_PART "|(?:\\d{1,9}D|" MONTH_PART "|\\d{1,9}Y(?:" MONTH_PART ")?)(?:" CLOCK_PART ")?)$"},
+    {"duration",
+     "^P(?:\\d{1,9}W|" CLOCK_PART "|(?:\\d{1,9}D|" MONTH_PART "|\\d{1,9}Y(?:" MONTH_PART ")?)(?:" CLOCK_PART ")?)$"},
     {"uuid", "^" HEX(8) "-" HEX(4) "-" HEX(4) "-" HEX(4) "-" HEX(12) "$"},
     {"email", "^" ATOM "{1,31}(?:\\." ATOM "{1,15}){0,2}@" HOST "$"},
     {"hostname", "^" HOST "$"},
     {"ipv4", "^" IPV4 "$"},
-    {"ipv6", "^(?:(?:" H16 ":){7}" H16 "|(?:" H16 ":){1,7}:|(?:" H16 ":){1,6}:" H16 "|(?:" H16 ":){1,5}(?::" H16 "){2}|(?:" H16 ":){1,4}(?::" H16
-             "){3}|(?:" H16 ":){1,3}(?::" H16 "){4}|(?:" H16 ":){1,2}(?::" H16 "){5}|" H16 ":(?::" H16 "){6}|:(?::" H16
-             "){1,7}|::|::(?:[Ff]{4}:)?" IPV4 ")$"},
-    {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:(?://" HOST "(?::\\d{1,5})?(?:/" PATH ")?|/?" PCHAR "{1,64}(?:/" PCHAR "{0,64}){0,16})(?:\\?" PATH
-            ")?(?:#" PATH ")?$"},
+    {"ipv6", "^(?:(?:" H16 ":){7}" H16 "|(?:" H16 ":){1,7}:|(?:" H16 ":){1,6}:" H16 "|(?:" H16 ":){1,5}(?::" H16
+             "){2}|(?:" H16 ":){1,4}(?::" H16 "){3}|(?:" H16 ":){1,3}(?::" H16 "){4}|(?:" H16 ":){1,2}(?::" H16
+             "){5}|" H16 ":(?::" H16 "){6}|:(?::" H16 "){1,7}|::|::(?:[Ff]{4}:)?" IPV4 ")$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:(?://" HOST "(?::\\d{1,5})?(?:/" PATH ")?|/?" PCHAR "{1,64}(?:/" PCHAR
+            "{0,64}){0,16})(?:\\?" PATH ")?(?:#" PATH ")?$"},
 };
 
 /* NULL: it has none. */
@@ -66,8 +68,8 @@ static regex *parse_pattern(json_grammar *g, const char *name, const char *patte
 static void limit_pattern(json_grammar *g, json_grammar_text_rule *rule) {
     BASE_ASSERT(rule->pattern);
     if (regex_limit(rule->pattern, rule->min, rule->max)) return;
-    json_grammar_unsupported(g, rule->min > 0 ? "minLength" : "maxLength", "its pattern allows other lengths: write the lengths into the pattern",
-                             NULL);
+    json_grammar_unsupported(g, rule->min > 0 ? "minLength" : "maxLength",
+                             "its pattern allows other lengths: write the lengths into the pattern", NULL);
 }
 
 void json_grammar_text_rule_read(json_grammar *g, const json_t *schema, json_grammar_text_rule *out) {
@@ -101,7 +103,8 @@ bool json_grammar_text_rule_admits(const json_grammar_text_rule *rule, const cha
     BASE_ASSERT(rule->min >= 0);
     int n = 0;
     for (const char *s = text; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n >= rule->min && (rule->max == JSON_GRAMMAR_NONE || n <= rule->max) && (!rule->pattern || regex_matches(rule->pattern, text));
+    return n >= rule->min && (rule->max == JSON_GRAMMAR_NONE || n <= rule->max) &&
+           (!rule->pattern || regex_matches(rule->pattern, text));
 }
 
 void json_grammar_put_text(json_grammar *g, const json_grammar_text_rule *rule, base_buffer *out) {

@@ -16,20 +16,20 @@
 #define SPACE "sp ::= \" \"?\n"
 
 static const char any_json[] =
-    SPACE
-    "hex ::= [0-9a-fA-F]\n"
-    /* any character but NUL, surrogates in pairs */
-    "code ::= [1-9a-cefA-CEF] hex hex hex | \"0\" [1-9a-fA-F] hex hex | \"00\" [1-9a-fA-F] hex | \"000\" [1-9a-fA-F] | [dD] [0-7] hex hex | "
-    "[dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
-    "plain ::= [^\"\\\\\\x00-\\x1F\\x7F]\n"
-    "char ::= plain | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" code)\n"
-    "string ::= \"\\\"\" char* \"\\\"\"\n"
-    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})\n"
-    "number ::= integer (\".\" [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?\n"
-    "boolean ::= \"true\" | \"false\"\n"
-    "value ::= object | array | string | number | boolean | \"null\"\n"
-    "object ::= \"{\" (string \":\" sp value (\",\" sp string \":\" sp value)*)? \"}\"\n"
-    "array ::= \"[\" (value (\",\" sp value)*)? \"]\"\n";
+    SPACE "hex ::= [0-9a-fA-F]\n"
+          /* any character but NUL, surrogates in pairs */
+          "code ::= [1-9a-cefA-CEF] hex hex hex | \"0\" [1-9a-fA-F] hex hex | \"00\" [1-9a-fA-F] hex | \"000\" "
+          "[1-9a-fA-F] | [dD] [0-7] hex hex | "
+          "[dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
+          "plain ::= [^\"\\\\\\x00-\\x1F\\x7F]\n"
+          "char ::= plain | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" code)\n"
+          "string ::= \"\\\"\" char* \"\\\"\"\n"
+          "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})\n"
+          "number ::= integer (\".\" [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?\n"
+          "boolean ::= \"true\" | \"false\"\n"
+          "value ::= object | array | string | number | boolean | \"null\"\n"
+          "object ::= \"{\" (string \":\" sp value (\",\" sp string \":\" sp value)*)? \"}\"\n"
+          "array ::= \"[\" (value (\",\" sp value)*)? \"]\"\n";
 
 json_grammar *json_grammar_new(void) {
     json_grammar *g = base_calloc(1, sizeof(*g));
@@ -111,7 +111,8 @@ void json_grammar_put_json(json_grammar *g, base_buffer *out, const json_t *valu
 
 void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {
     BASE_ASSERT(json_grammar_failed(g) || (rule >= 0 && rule < g->n_rules));
-    if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(&g->text, "r%d ::=%s\n", rule, e->data ? e->data : " \"\""));
+    if (!json_grammar_failed(g))
+        json_grammar_check(g, base_buffer_printf(&g->text, "r%d ::=%s\n", rule, e->data ? e->data : " \"\""));
     base_buffer_free(e);
 }
 
@@ -154,7 +155,9 @@ const json_t *json_grammar_dropped(const json_grammar *g) { return g->dropped; }
 
 void json_grammar_too_large(json_grammar *g, const char *why) {
     if (json_grammar_failed(g)) return;
-    if (g->strict) structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' is too large: %s", json_grammar_place(g), why);
+    if (g->strict)
+        structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' is too large: %s",
+                        json_grammar_place(g), why);
     else json_grammar_drop(g, NULL, why);
     g->too_large = !g->strict;
 }
@@ -170,7 +173,8 @@ void json_grammar_wrong(json_grammar *g, const char *name, const char *expected)
         return;
     }
     size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
-    structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s': give %s", json_grammar_place(g), expected);
+    structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s': give %s", json_grammar_place(g),
+                    expected);
     json_grammar_go_back(g, before);
 }
 
@@ -182,7 +186,8 @@ void json_grammar_unsupported(json_grammar *g, const char *name, const char *why
         return;
     }
     size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
-    structured_fail(g->error, RP_ERR_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s", json_grammar_place(g), why);
+    structured_fail(g->error, RP_ERR_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s",
+                    json_grammar_place(g), why);
     json_grammar_go_back(g, before);
 }
 
@@ -196,8 +201,10 @@ int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name
         const char *text = json_string_value(value);
         v = text[0] && text[strspn(text, "0123456789")] == '\0' ? strtod(text, NULL) : -1;
     }
-    if (!(v >= 0 && v == floor(v)) || !(json_is_number(value) || json_is_string(value))) json_grammar_wrong(g, name, "a whole number from 0");
-    else if (v > JSON_GRAMMAR_REPEATS) json_grammar_unsupported(g, name, "sizes of at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_REPEATS), NULL);
+    if (!(v >= 0 && v == floor(v)) || !(json_is_number(value) || json_is_string(value)))
+        json_grammar_wrong(g, name, "a whole number from 0");
+    else if (v > JSON_GRAMMAR_REPEATS)
+        json_grammar_unsupported(g, name, "sizes of at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_REPEATS), NULL);
     else return (int)v;
     return none;
 }

@@ -15,7 +15,8 @@
 
 /* ---- references ---- */
 
-/* One segment of a JSON pointer in a URI: ~0, ~1 and %XX are other characters. Returns what is behind it, NULL: it is too long. */
+/* One segment of a JSON pointer in a URI: ~0, ~1 and %XX are other characters. Returns what is behind it, NULL: it is
+   too long. */
 static const char *json_schema_segment(const char *s, char out[SEGMENT_BYTES]) {
     size_t n = 0;
     while (*s && *s != '/') {
@@ -53,10 +54,10 @@ const json_t *json_schema_resolve(const json_t *document, const char *ref) {
 
 /* ---- names ---- */
 
-static const char *const annotations[] = {"title", "description", "default", "example", "examples", "$schema", "$id",
-                                          "$comment", "$defs", "definitions", "deprecated", "readOnly", "writeOnly",
-                                          "$anchor", "$vocabulary", "contentEncoding", "contentMediaType", "externalDocs",
-                                          "xml", "discriminator", "strict"};
+static const char *const annotations[] = {
+    "title", "description", "default", "example", "examples", "$schema", "$id",
+    "$comment", "$defs", "definitions", "deprecated", "readOnly", "writeOnly", "$anchor",
+    "$vocabulary", "contentEncoding", "contentMediaType", "externalDocs", "xml", "discriminator", "strict"};
 
 static bool is_annotation(const char *name) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(annotations); i++)
@@ -82,7 +83,9 @@ static bool json_schema_holds(const json_t *array, const json_t *value) {
 }
 
 /* A string as an array of one. */
-static json_t *as_array(const json_t *types) { return json_is_array(types) ? json_incref((json_t *)types) : json_pack("[O]", types); }
+static json_t *as_array(const json_t *types) {
+    return json_is_array(types) ? json_incref((json_t *)types) : json_pack("[O]", types);
+}
 
 static bool json_schema_is_type(const json_t *value, const char *name) {
     return json_is_string(value) && strcmp(json_string_value(value), name) == 0;
@@ -93,7 +96,8 @@ static json_t *json_schema_common(const json_t *a, const json_t *b) {
     json_t *left = as_array(a), *right = as_array(b), *both = json_array(), *number = json_string("number");
     for (size_t i = 0; i < json_array_size(left); i++) {
         json_t *value = json_array_get(left, i);
-        if (json_schema_holds(right, value) || (json_schema_is_type(value, "integer") && json_schema_holds(right, number)))
+        if (json_schema_holds(right, value) ||
+            (json_schema_is_type(value, "integer") && json_schema_holds(right, number)))
             json_array_append(both, value);
     }
     for (size_t i = 0; i < json_array_size(right); i++) {
@@ -123,7 +127,8 @@ static json_t *all_properties(const json_t *a, const json_t *b) {
     json_object_foreach((json_t *)b, name, value) {
         json_t *other = json_object_get(both, name);
         if (!other) json_object_set(both, name, value);
-        else if (!base_json_equal(other, value)) json_object_set_new(both, name, json_pack("{s:[O, O]}", "allOf", other, value));
+        else if (!base_json_equal(other, value))
+            json_object_set_new(both, name, json_pack("{s:[O, O]}", "allOf", other, value));
     }
     return both;
 }
@@ -149,7 +154,9 @@ static json_t *common_multiple(const json_t *a, const json_t *b) {
 
 #define MAX_COMPARISONS 1000000 /* of two lists of values; longer ones cannot be combined */
 
-static bool are_comparable(const json_t *a, const json_t *b) { return json_array_size(a) * json_array_size(b) <= MAX_COMPARISONS; }
+static bool are_comparable(const json_t *a, const json_t *b) {
+    return json_array_size(a) * json_array_size(b) <= MAX_COMPARISONS;
+}
 
 /* A value of a name that both have. NULL: they cannot be combined. */
 static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
@@ -166,7 +173,8 @@ static json_t *json_schema_combined(const char *name, const json_t *a, const jso
     if (strcmp(name, "multipleOf") == 0) return common_multiple(a, b);
     if (strcmp(name, "uniqueItems") == 0) return json_boolean(json_is_true(a) || json_is_true(b));
     if (strcmp(name, "patternProperties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);
-    if (json_is_number(a) && json_is_number(b) && (upper || strncmp(name, "min", 3) == 0 || strcmp(name, "exclusiveMinimum") == 0))
+    if (json_is_number(a) && json_is_number(b) &&
+        (upper || strncmp(name, "min", 3) == 0 || strcmp(name, "exclusiveMinimum") == 0))
         return json_schema_bound(a, b, upper);
     if (strcmp(name, "nullable") == 0) return json_false();
     if (strcmp(name, "additionalProperties") == 0 && json_is_true(a)) return json_incref((json_t *)b);
@@ -196,7 +204,8 @@ json_t *json_schema_merge(const json_t *a, const json_t *b, const char **conflic
         json_t *set = *conflict ? NULL : own ? json_schema_combined(name, own, value)
                                              : json_incref(value);
         if (!set && !*conflict) *conflict = name;
-        const bool never = own && json_is_false(set) && (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0 || strcmp(name, "const") == 0);
+        const bool never = own && json_is_false(set) &&
+                           (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0 || strcmp(name, "const") == 0);
         if (never && !base_json_equal(own, value)) {
             json_decref(all);
             return set;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_schema_check.c: see json_schema_check.h. Owns nothing. A function for each kind of keywords; what is not there fits. */
+/* json_schema_check.c: see json_schema_check.h. Owns nothing. A function for each kind of keywords; what is not there
+   fits. */
 #include "structured/json_schema_check.h"
 
 #include <math.h>
@@ -14,8 +15,9 @@
 #include "structured/regex.h"
 
 #define MAX_DEPTH 32
-#define PATTERN_STEPS 100  /* of compiling one */
-#define COMPOUND_STEPS 100 /* of comparing arrays or objects, whatever their size: each is as long as the body at most */
+#define PATTERN_STEPS 100 /* of compiling one */
+#define COMPOUND_STEPS \
+    100 /* of comparing arrays or objects, whatever their size: each is as long as the body at most */
 
 #define MISFIT JSON_SCHEMA_MISFIT
 #define FITS JSON_SCHEMA_FITS

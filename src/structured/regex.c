@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regex.c: see regex.h.
  *
- *   pattern  := alternative ("|" alternative)*       alternative := (atom quantifier?)*       atom := set | group | ^ | $
+ *   pattern  := alternative ("|" alternative)*       alternative := (atom quantifier?)*       atom := set | group | ^ |
+ *         $
  *
- * Nodes and ranges are two arrays. A node's children are a list (first, next). Anchors are taken off the ends of the alternatives once the
- * tree is complete (regex_find_branches); any other anchor is refused. A text is matched by sets of positions: each node maps the positions
- * at which it may begin to those at which it may end, so that no pattern takes exponential time.
+ * Nodes and ranges are two arrays. A node's children are a list (first, next). Anchors are taken off the ends of the
+ * alternatives once the tree is complete (regex_find_branches); any other anchor is refused. A text is matched by sets
+ * of positions: each node maps the positions at which it may begin to those at which it may end, so that no pattern
+ * takes exponential time.
  */
 #include "structured/regex.h"
 
@@ -109,16 +111,18 @@ static void regex_add_range(regex_parser *p, uint32_t low, uint32_t high) {
 
 /* ---- sets of characters ---- */
 
-static const regex_range digits[] = {{'0', '9'}}, words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}, spaces[] = {{'\t', '\r'}, {' ', ' '}},
+static const regex_range digits[] = {{'0', '9'}}, words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+                         spaces[] = {{'\t', '\r'}, {' ', ' '}},
                          line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}},
-                         all_spaces[] = {{'\t', '\r'}, {0x1c, 0x20}, {0x85, 0x85}, {0xa0, 0xa0}, /* Latin-1 */
-                                         {0x1680, 0x1680},
-                                         {0x2000, 0x200a}, /* general punctuation */
-                                         {0x2028, 0x2029},
-                                         {0x202f, 0x202f},
-                                         {0x205f, 0x205f},
-                                         {0x3000, 0x3000},
-                                         {0xfeff, 0xfeff}};
+                         all_spaces[] = {
+                             {'\t', '\r'}, {0x1c, 0x20}, {0x85, 0x85}, {0xa0, 0xa0}, /* Latin-1 */
+                             {0x1680, 0x1680},
+                             {0x2000, 0x200a}, /* general punctuation */
+                             {0x2028, 0x2029},
+                             {0x202f, 0x202f},
+                             {0x205f, 0x205f},
+                             {0x3000, 0x3000},
+                             {0xfeff, 0xfeff}};
 
 static void regex_add_ranges(regex_parser *p, const regex_range *list, size_t n) {
     for (size_t i = 0; i < n; i++) regex_add_range(p, list[i].low, list[i].high);
@@ -158,7 +162,8 @@ static void regex_settle_ranges(regex *r, size_t first) {
         r->ranges[k] = range;
     }
     for (size_t i = first; i < r->n_ranges; i++) {
-        if (n > first && r->ranges[i].low <= r->ranges[n - 1].high + 1) r->ranges[n - 1].high = BASE_MAX(r->ranges[n - 1].high, r->ranges[i].high);
+        if (n > first && r->ranges[i].low <= r->ranges[n - 1].high + 1)
+            r->ranges[n - 1].high = BASE_MAX(r->ranges[n - 1].high, r->ranges[i].high);
         else r->ranges[n++] = r->ranges[i];
     }
     r->n_ranges = n;
@@ -169,7 +174,8 @@ static void regex_negate(regex_parser *p, size_t first) {
     BASE_ASSERT(first <= p->r->n_ranges);
     regex *r = p->r;
     const size_t n = r->n_ranges - first;
-    for (size_t i = 0; i < n && !p->failed; i++) regex_add_range(p, r->ranges[first + i].low, r->ranges[first + i].high);
+    for (size_t i = 0; i < n && !p->failed; i++)
+        regex_add_range(p, r->ranges[first + i].low, r->ranges[first + i].high);
     if (p->failed) return;
     uint32_t from = 1;
     size_t used = first;
@@ -256,12 +262,15 @@ static uint32_t regex_take_escape(regex_parser *p, bool in_set) {
     if (c == 'b' && in_set) return '\b';
     if (c == 'x') return regex_take_hex(p, 2);
     if (c == 'u') return regex_take_unicode(p);
-    if (c == 'b' || c == 'B' || c == 'A' || c == 'Z' || c == 'z') regex_fail(p, "\\%c is not supported: anchors are ^ and $", (char)c);
-    else if (c == 'p' || c == 'P') regex_fail(p, "Unicode properties are not supported: list the characters, as in [A-Za-z]");
+    if (c == 'b' || c == 'B' || c == 'A' || c == 'Z' || c == 'z')
+        regex_fail(p, "\\%c is not supported: anchors are ^ and $", (char)c);
+    else if (c == 'p' || c == 'P')
+        regex_fail(p, "Unicode properties are not supported: list the characters, as in [A-Za-z]");
     else if (c >= '1' && c <= '9') regex_fail(p, "back-references are not supported");
     else if (c == '0' && regex_peek(p) >= '0' && regex_peek(p) <= '9') regex_fail(p, "octal escapes are not supported");
     else if (c == '0') return 0;
-    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z' && c < 0x80) regex_fail(p, "the escape \\%c is not supported", (char)c);
+    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z' && c < 0x80)
+        regex_fail(p, "the escape \\%c is not supported", (char)c);
     return c;
 }
 
@@ -347,7 +356,8 @@ static int regex_parse_group(regex_parser *p) {
 /* A number of up to 5 digits; -1: none. */
 static int regex_take_number(regex_parser *p) {
     int n = -1;
-    for (int i = 0; i < 5 && regex_peek(p) >= '0' && regex_peek(p) <= '9'; i++) n = (n < 0 ? 0 : 10 * n) + (int)(regex_take(p) - '0');
+    for (int i = 0; i < 5 && regex_peek(p) >= '0' && regex_peek(p) <= '9'; i++)
+        n = (n < 0 ? 0 : 10 * n) + (int)(regex_take(p) - '0');
     return n;
 }
 
@@ -356,10 +366,12 @@ static bool regex_parse_times(regex_parser *p, int *min, int *max) {
     const regex_parser before = *p;
     regex_take(p);
     *min = *max = regex_take_number(p);
-    if (*min < 0 && regex_peek(p) == ',' && regex_peek_after(p, 1) >= '0' && regex_peek_after(p, 1) <= '9') regex_fail(p, "write {0,n} for {,n}");
+    if (*min < 0 && regex_peek(p) == ',' && regex_peek_after(p, 1) >= '0' && regex_peek_after(p, 1) <= '9')
+        regex_fail(p, "write {0,n} for {,n}");
     if (*min >= 0 && regex_skip(p, ",")) *max = regex_take_number(p);
     if (*min >= 0 && regex_skip(p, "}")) {
-        if (*min > REGEX_MAX_REPEAT || *max > REGEX_MAX_REPEAT) regex_fail(p, "repetitions are limited to %d", REGEX_MAX_REPEAT);
+        if (*min > REGEX_MAX_REPEAT || *max > REGEX_MAX_REPEAT)
+            regex_fail(p, "repetitions are limited to %d", REGEX_MAX_REPEAT);
         if (*max >= 0 && *max < *min) regex_fail(p, "a repetition is descending");
         return true;
     }
@@ -393,11 +405,13 @@ static int regex_quantified(regex_parser *p, int node) {
 
 static int regex_parse_atom(regex_parser *p) {
     const size_t first = p->r->n_ranges;
-    if (regex_skip(p, "^")) return regex_add(p, (regex_node){.kind = REGEX_BEGIN, .first = NONE, .at = p->character - 1});
+    if (regex_skip(p, "^"))
+        return regex_add(p, (regex_node){.kind = REGEX_BEGIN, .first = NONE, .at = p->character - 1});
     if (regex_skip(p, "$")) return regex_add(p, (regex_node){.kind = REGEX_END, .first = NONE, .at = p->character - 1});
     if (regex_skip(p, "(")) return regex_parse_group(p);
     if (regex_skip(p, "[")) return regex_parse_set(p);
-    if (regex_peek(p) == '*' || regex_peek(p) == '+' || regex_peek(p) == '?') regex_fail(p, "nothing is before the quantifier");
+    if (regex_peek(p) == '*' || regex_peek(p) == '+' || regex_peek(p) == '?')
+        regex_fail(p, "nothing is before the quantifier");
     if (regex_skip(p, ".")) {
         regex_add_others(p, line_ends, BASE_ARRAY_LEN(line_ends));
         return regex_end_set(p, first);
@@ -445,7 +459,8 @@ static int regex_parse_choice(regex_parser *p) {
 
 static void regex_find_branches(regex_parser *p, int node, bool begins, bool ends);
 
-/* An alternative: takes the anchors off its ends. What remains is a branch, or, if it is one group, is searched likewise. */
+/* An alternative: takes the anchors off its ends. What remains is a branch, or, if it is one group, is searched
+   likewise. */
 static void regex_find_in_sequence(regex_parser *p, int list, bool begins, bool ends) {
     regex_node *nodes = p->r->nodes;
     while (nodes[list].first != NONE && nodes[nodes[list].first].kind == REGEX_BEGIN)
@@ -459,13 +474,15 @@ static void regex_find_in_sequence(regex_parser *p, int list, bool begins, bool 
         else nodes[before].next = NONE;
     }
     const int only = nodes[list].first;
-    if (only != NONE && nodes[only].next == NONE && nodes[only].kind == REGEX_CHOICE) regex_find_branches(p, only, begins, ends);
+    if (only != NONE && nodes[only].next == NONE && nodes[only].kind == REGEX_CHOICE)
+        regex_find_branches(p, only, begins, ends);
     else if (p->r->n_branches == MAX_BRANCHES) regex_fail(p, "more than %d alternatives", MAX_BRANCHES);
     else p->r->branches[p->r->n_branches++] = (regex_branch){list, begins, ends};
 }
 
 static void regex_find_branches(regex_parser *p, int node, bool begins, bool ends) {
-    for (int i = p->r->nodes[node].first; i != NONE && !p->failed; i = p->r->nodes[i].next) regex_find_in_sequence(p, i, begins, ends);
+    for (int i = p->r->nodes[node].first; i != NONE && !p->failed; i = p->r->nodes[i].next)
+        regex_find_in_sequence(p, i, begins, ends);
 }
 
 static void regex_refuse_anchors(regex_parser *p, int node) {
@@ -474,14 +491,18 @@ static void regex_refuse_anchors(regex_parser *p, int node) {
     if (p->failed || n->kind == REGEX_SET) return;
     if (n->kind == REGEX_BEGIN || n->kind == REGEX_END) {
         p->character = n->at;
-        regex_fail(p, "'%c' is supported only at the %s of an alternative of the whole pattern", n->kind == REGEX_BEGIN ? '^' : '$',
-                   n->kind == REGEX_BEGIN ? "beginning" : "end");
+        regex_fail(p, "'%c' is supported only at the %s of an alternative of the whole pattern",
+                   n->kind == REGEX_BEGIN ? '^' : '$', n->kind == REGEX_BEGIN ? "beginning" : "end");
     }
     for (int i = n->first; i != NONE; i = p->r->nodes[i].next) regex_refuse_anchors(p, i);
 }
 
 regex *regex_parse(const char *pattern, char why[REGEX_WHY_BYTES]) {
-    regex_parser p = {.r = base_calloc(1, sizeof(regex)), .text = (const unsigned char *)pattern, .n = strlen(pattern), .character = 1, .why = why};
+    regex_parser p = {.r = base_calloc(1, sizeof(regex)),
+                      .text = (const unsigned char *)pattern,
+                      .n = strlen(pattern),
+                      .character = 1,
+                      .why = why};
     why[0] = '\0';
     if (!p.r) return NULL;
     if (p.n > REGEX_MAX_BYTES) regex_fail(&p, "the pattern has more than %d bytes", REGEX_MAX_BYTES);
@@ -551,7 +572,8 @@ static int regex_put_plain(const regex *r, const regex_node *set, base_buffer *o
     int rc = 0;
     for (int i = 0; i < set->n; i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(plain) && !rc; k++) {
-            uint32_t low = BASE_MAX(r->ranges[set->first + i].low, plain[k].low), high = BASE_MIN(r->ranges[set->first + i].high, plain[k].high);
+            uint32_t low = BASE_MAX(r->ranges[set->first + i].low, plain[k].low),
+                     high = BASE_MIN(r->ranges[set->first + i].high, plain[k].high);
             if (low > high) continue;
             if (!any) rc = base_buffer_append_str(out, " | [");
             any = true;
@@ -584,7 +606,8 @@ static int regex_put_set(const regex *r, const regex_node *set, regex_place plac
     int rc = 0;
     if (place == REGEX_WHOLE) {
         rc = base_buffer_append_str(out, " [");
-        for (int i = 0; i < set->n && !rc; i++) rc = regex_put_range(out, r->ranges[set->first + i].low, r->ranges[set->first + i].high);
+        for (int i = 0; i < set->n && !rc; i++)
+            rc = regex_put_range(out, r->ranges[set->first + i].low, r->ranges[set->first + i].high);
         return rc ? rc : base_buffer_append_str(out, "]");
     }
     base_buffer e = BASE_BUFFER(out->limit);
@@ -642,7 +665,8 @@ typedef struct regex_positions {
     bool at[REGEX_MAX_TEXT + 1];
 } regex_positions;
 
-static void regex_walk(const regex *r, int node, const regex_text *t, const regex_positions *from, regex_positions *to, int *work);
+static void regex_walk(const regex *r, int node, const regex_text *t, const regex_positions *from, regex_positions *to,
+                       int *work);
 
 /* Adds b to a; returns whether a grew. */
 static bool regex_unite(regex_positions *a, const regex_positions *b, int n) {
@@ -652,8 +676,8 @@ static bool regex_unite(regex_positions *a, const regex_positions *b, int n) {
     return grew;
 }
 
-static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_text *t, const regex_positions *from, regex_positions *to,
-                              int *work) {
+static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_text *t, const regex_positions *from,
+                              regex_positions *to, int *work) {
     BASE_ASSERT(n->kind == REGEX_REPEAT && n->min >= 0);
     regex_positions now = *from, next;
     memset(to, 0, sizeof(*to));
@@ -665,7 +689,8 @@ static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_t
     }
 }
 
-static void regex_walk(const regex *r, int node, const regex_text *t, const regex_positions *from, regex_positions *to, int *work) {
+static void regex_walk(const regex *r, int node, const regex_text *t, const regex_positions *from, regex_positions *to,
+                       int *work) {
     BASE_ASSERT(node >= 0 && (size_t)node < r->n_nodes);
     const regex_node *n = &r->nodes[node];
     regex_positions now = *from, next;
@@ -740,7 +765,8 @@ static void regex_length_of(const regex *r, int node, int *least, int *most) {
     }
     if (n->kind != REGEX_REPEAT) return;
     *least = (int)BASE_MIN((int64_t)*least * n->min, MOST_LENGTH);
-    if (*most != 0) *most = *most < 0 || n->max < 0 ? REGEX_UNBOUNDED : (int)BASE_MIN((int64_t)*most * n->max, MOST_LENGTH);
+    if (*most != 0)
+        *most = *most < 0 || n->max < 0 ? REGEX_UNBOUNDED : (int)BASE_MIN((int64_t)*most * n->max, MOST_LENGTH);
 }
 
 void regex_lengths(const regex *r, int *least, int *most) {
@@ -784,7 +810,8 @@ static bool regex_sets_meet(const regex *a, const regex_node *x, const regex *b,
     BASE_ASSERT(x->kind == REGEX_SET && y->kind == REGEX_SET);
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < y->n; k++)
-            if (a->ranges[x->first + i].low <= b->ranges[y->first + k].high && b->ranges[y->first + k].low <= a->ranges[x->first + i].high)
+            if (a->ranges[x->first + i].low <= b->ranges[y->first + k].high &&
+                b->ranges[y->first + k].low <= a->ranges[x->first + i].high)
                 return true;
     return false;
 }

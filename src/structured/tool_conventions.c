@@ -46,9 +46,11 @@ static const tool_form bare_object = {
     .next = "; ",
     .close = "",
 };
-static const tool_form bare_list = {JSON_FORM, .open = "[", .at_start = true, .is_list = true, .end = "", .next = ", ", .close = "]"};
+static const tool_form bare_list = {JSON_FORM, .open = "[", .at_start = true, .is_list = true,
+                                    .end = "", .next = ", ", .close = "]"};
 
-static const tool_form mistral_list = {JSON_FORM, .open = "[TOOL_CALLS]", .is_list = true, .end = "", .next = ", ", .close = "]"};
+static const tool_form mistral_list = {JSON_FORM, .open = "[TOOL_CALLS]", .is_list = true,
+                                       .end = "", .next = ", ", .close = "]"};
 static const tool_form mistral_named = {
     .body = TOOL_BODY_NAMED,
     .open = "[TOOL_CALLS]",
@@ -63,15 +65,17 @@ static const tool_form mistral_named = {
 };
 
 #define DEEPSEEK_FORM \
-    .body = TOOL_BODY_NAMED, .open = WIDE("tool" LOW "calls" LOW "begin"), .begin = WIDE("tool" LOW "call" LOW "begin"), \
-    .end = WIDE("tool" LOW "call" LOW "end"), .next = "\n", .close = WIDE("tool" LOW "calls" LOW "end")
+    .body = TOOL_BODY_NAMED, .open = WIDE("tool" LOW "calls" LOW "begin"), \
+    .begin = WIDE("tool" LOW "call" LOW "begin"), .end = WIDE("tool" LOW "call" LOW "end"), .next = "\n", \
+    .close = WIDE("tool" LOW "calls" LOW "end")
 static const tool_form deepseek_r1 = {
     DEEPSEEK_FORM,
     .before_name = "function" WIDE("tool" LOW "sep"),
     .after_name = "\n```json\n",
     .after_arguments = "\n```",
 };
-static const tool_form deepseek_v31 = {DEEPSEEK_FORM, .before_name = "", .after_name = WIDE("tool" LOW "sep"), .after_arguments = ""};
+static const tool_form deepseek_v31 = {DEEPSEEK_FORM, .before_name = "", .after_name = WIDE("tool" LOW "sep"),
+                                       .after_arguments = ""};
 
 static const tool_form kimi = {
     .body = TOOL_BODY_NAMED,
@@ -87,7 +91,8 @@ static const tool_form kimi = {
     .close = "<|tool_calls_section_end|>",
 };
 
-static const tool_form glm = {.body = TOOL_BODY_ARG_KEYS, .open = "<tool_call>", .begin = "", .end = "</tool_call>", .close = ""};
+static const tool_form glm = {
+    .body = TOOL_BODY_ARG_KEYS, .open = "<tool_call>", .begin = "", .end = "</tool_call>", .close = ""};
 
 static const tool_form coder = {
     .body = TOOL_BODY_PARAMETERS,
@@ -124,11 +129,14 @@ static const tool_form gemma_code = {
     .end = "\n```",
     .close = "",
 };
-static const tool_form gemma_code_list = {JSON_FORM, .open = "```tool_code", .is_list = true, .end = "", .next = ", ", .close = "]\n```"};
+static const tool_form gemma_code_list = {JSON_FORM, .open = "```tool_code", .is_list = true,
+                                          .end = "", .next = ", ", .close = "]\n```"};
 static const tool_form gemma_json = {JSON_FORM, .open = "```json", .end = "\n```", .close = ""};
-static const tool_form gemma_json_list = {JSON_FORM, .open = "```json", .is_list = true, .end = "", .next = ", ", .close = "]\n```"};
+static const tool_form gemma_json_list = {JSON_FORM, .open = "```json", .is_list = true,
+                                          .end = "", .next = ", ", .close = "]\n```"};
 
-static const tool_form granite_list = {JSON_FORM, .open = "<|tool_call|>", .is_list = true, .end = "", .next = ", ", .close = "]"};
+static const tool_form granite_list = {JSON_FORM, .open = "<|tool_call|>", .is_list = true, .end = "", .next = ", ",
+                                       .close = "]"};
 static const tool_form granite_object = {JSON_FORM, .open = "<|tool_call|>", .end = "", .close = ""};
 
 static const tool_form command_r = {
@@ -168,8 +176,14 @@ static const tool_family families[] = {
     {.name = "deepseek", .forms = {&deepseek_r1, &deepseek_v31, &hermes}, NO_ANSWER},
     {.name = "kimi-k2", .forms = {&kimi, &hermes}, NO_ANSWER},
     {.name = "glm-4.5", .forms = {&glm, &hermes}, NO_ANSWER},
-    {.name = "gemma", .forms = {&gemma_code, &gemma_code_list, &gemma_json, &gemma_json_list, &bare_object, &bare_list, &hermes}, NO_ANSWER},
-    {.name = "harmony", .forms = {&harmony, &hermes}, .answer_open = "<|channel|>final<|message|>", .answer_close = "", .has_channels = true},
+    {.name = "gemma",
+     .forms = {&gemma_code, &gemma_code_list, &gemma_json, &gemma_json_list, &bare_object, &bare_list, &hermes},
+     NO_ANSWER},
+    {.name = "harmony",
+     .forms = {&harmony, &hermes},
+     .answer_open = "<|channel|>final<|message|>",
+     .answer_close = "",
+     .has_channels = true},
     {
         .name = "command-r7b",
         .forms = {&command_r, &hermes},
@@ -178,8 +192,14 @@ static const tool_family families[] = {
         .answer_close = "<|END_RESPONSE|>",
     },
     {.name = "functionary", .forms = {&functionary, &hermes}, NO_ANSWER},
-    {.name = "granite", .forms = {&granite_list, &granite_object, &hermes}, .dropped = {"<response>", "</response>"}, NO_ANSWER},
-    {.name = "phi-4-mini", .forms = {&granite_list, &granite_object, &hermes}, .dropped = {"<|/tool_call|>"}, NO_ANSWER},
+    {.name = "granite",
+     .forms = {&granite_list, &granite_object, &hermes},
+     .dropped = {"<response>", "</response>"},
+     NO_ANSWER},
+    {.name = "phi-4-mini",
+     .forms = {&granite_list, &granite_object, &hermes},
+     .dropped = {"<|/tool_call|>"},
+     NO_ANSWER},
 };
 
 const tool_family *tool_family_at(size_t i) { return i < BASE_ARRAY_LEN(families) ? &families[i] : NULL; }
@@ -268,7 +288,8 @@ static tool_convention detect_by_format(const char *format) {
     BASE_ASSERT(format);
     tool_convention c = {&families[0], NULL};
     for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++)
-        if (strncmp(format, formats[i].format, strlen(formats[i].format)) == 0) c.family = tool_family_find(formats[i].family);
+        if (strncmp(format, formats[i].format, strlen(formats[i].format)) == 0)
+            c.family = tool_family_find(formats[i].family);
     BASE_ASSERT(c.family);
     if (c.family->has_channels) c.reasoning = &analysis;
     return c;
@@ -289,7 +310,8 @@ tool_convention tool_convention_detect(const char *text, size_t n, const char *c
 /* ---- marks ---- */
 
 static const char *form_mark(const tool_form *f, size_t i) {
-    const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments, f->id_mark, f->end, f->next, f->close};
+    const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments,
+                                 f->id_mark, f->end, f->next, f->close};
     BASE_ASSERT(i < BASE_ARRAY_LEN(marks));
     return marks[i];
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tool_conventions.h: how the families of models write tool calls and reasoning (docs/tools.md has an example of each).
  *
- * A form is one way to write calls, as texts around name and arguments. ' ' and '\n' in a text are optional white space:
+ * A form is one way to write calls, as texts around name and arguments. ' ' and '\n' in a text are optional white
+ * space:
  *
  *   open [list] begin before_name NAME after_name ARGUMENTS after_arguments end  (next begin ... end)*  [close]
  *
  *   <tool_call>     \n{"name": "f", "arguments":  {...}  }                  \n</tool_call>              TOOL_BODY_JSON
- *   [TOOL_CALLS] [  {"name": "f", "arguments":    {...}  }  ,  {...}  ]                                 TOOL_BODY_JSON, a list
+ *   [TOOL_CALLS] [  {"name": "f", "arguments":    {...}  }  ,  {...}  ]                                 TOOL_BODY_JSON,
+ *         a list
  *   <function=       f               >            {...}                     </function>                 TOOL_BODY_NAMED
  *
  * tool_finder.h reads all forms of a convention; tool_grammar.h enforces the first one. Static tables; any thread.
@@ -30,10 +32,13 @@ typedef struct tool_form {
     bool is_list;  /* calls are elements of a JSON array, which begins after `open` (at_start: with it) */
     tool_body body;
     const char *begin;
-    const char *name_key, *arguments_key;                   /* JSON: as the grammar writes them; either of two is read */
-    const char *id_key;                                     /* JSON: a member before the name that the grammar writes; NULL: none */
+    const char *name_key, *arguments_key;                   /* JSON: as the grammar writes them; either of two is
+                                                               read */
+    const char *id_key;                                     /* JSON: a member before the name that the grammar writes;
+                                                               NULL: none */
     const char *before_name, *after_name, *after_arguments; /* NAMED */
-    const char *id_mark;                                    /* NAMED: what may follow the name before after_name: this and an id; NULL: nothing */
+    const char *id_mark;                                    /* NAMED: what may follow the name before after_name: this
+                                                               and an id; NULL: nothing */
     bool writes_id;                                         /* ... the grammar writes it, a number */
     const char *end;
     const char *next; /* NULL: each call has its `open` */
@@ -53,7 +58,8 @@ typedef struct tool_family {
     const tool_form *forms[TOOL_MAX_FORMS]; /* NULL at the end */
     const char *dropped[4];                 /* texts that are no part of the answer; NULL at the end */
     const char *answer_open, *answer_close; /* around an answer without calls, in a grammar; "": none */
-    bool has_channels;                      /* harmony: messages with headers (tool_channels.h); forms has only what the grammar needs */
+    bool has_channels;                      /* harmony: messages with headers (tool_channels.h); forms has only what the
+                                               grammar needs */
 } tool_family;
 
 typedef struct tool_convention {
@@ -61,8 +67,8 @@ typedef struct tool_convention {
     const reasoning_marks *reasoning; /* NULL: the model has none */
 } tool_convention;
 
-/* The convention of a model by its chat template (n bytes; NULL: none), or without one by its chat format (chat_format.h). Hermes, if
- * neither is known. */
+/* The convention of a model by its chat template (n bytes; NULL: none), or without one by its chat format
+ * (chat_format.h). Hermes, if neither is known. */
 tool_convention tool_convention_detect(const char *chat_template, size_t n, const char *chat_format);
 /* Never NULL. */
 const tool_family *tool_convention_family(const tool_convention *c);
@@ -70,7 +76,8 @@ const tool_family *tool_convention_family(const tool_convention *c);
 const tool_family *tool_family_find(const char *name);
 const tool_family *tool_family_at(size_t i);
 
-/* The i-th text that the model may write as a control token, NULL past the end: texts of the convention's calls and reasoning. */
+/* The i-th text that the model may write as a control token, NULL past the end: texts of the convention's calls and
+   reasoning. */
 const char *tool_convention_mark(const tool_convention *c, size_t i);
 /* Does a text (the end of a prompt that the template wrote, or an answer to continue) end within reasoning? */
 bool tool_convention_opens_reasoning(const tool_convention *c, const char *text, size_t n);

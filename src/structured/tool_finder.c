@@ -44,22 +44,31 @@ static void add_mark(tool_finder *f, const char *text, int kind, bool at_start) 
 }
 
 bool tool_finder_is_needed(const answer_form *answer) {
-    return answer_form_may_call(answer) || answer->convention.reasoning || tool_convention_family(&answer->convention)->dropped[0];
+    return answer_form_may_call(answer) || answer->convention.reasoning ||
+           tool_convention_family(&answer->convention)->dropped[0];
 }
 
-void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event, void *user) {
+void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event,
+                      void *user) {
     const tool_family *family = tool_convention_family(&answer->convention);
     const reasoning_marks *marks = answer->convention.reasoning;
-    *f = (tool_finder){.answer = answer, .reasoning = reasoning, .held = BASE_BUFFER(TOOL_CALLS_BYTES), .on_event = on_event, .user = user};
+    *f = (tool_finder){.answer = answer,
+                       .reasoning = reasoning,
+                       .held = BASE_BUFFER(TOOL_CALLS_BYTES),
+                       .on_event = on_event,
+                       .user = user};
     for (size_t i = 0; answer_form_may_call(answer) && i < TOOL_MAX_FORMS && family->forms[i]; i++)
         if (!family->has_channels || i > 0) add_mark(f, family->forms[i]->open, MARK_CALL, family->forms[i]->at_start);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(family->dropped) && family->dropped[i]; i++) add_mark(f, family->dropped[i], MARK_DROP, false);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(family->dropped) && family->dropped[i]; i++)
+        add_mark(f, family->dropped[i], MARK_DROP, false);
     if (marks && !family->has_channels) {
         add_mark(f, marks->open, MARK_REASONING, marks->at_start);
         add_mark(f, marks->close, MARK_CLOSE, false);
     }
-    for (size_t i = 0; family->has_channels && tool_channels_begin(i); i++) add_mark(f, tool_channels_begin(i), MARK_HEADER, false);
-    for (size_t i = 0; family->has_channels && tool_channels_end(i); i++) add_mark(f, tool_channels_end(i), MARK_END, false);
+    for (size_t i = 0; family->has_channels && tool_channels_begin(i); i++)
+        add_mark(f, tool_channels_begin(i), MARK_HEADER, false);
+    for (size_t i = 0; family->has_channels && tool_channels_end(i); i++)
+        add_mark(f, tool_channels_end(i), MARK_END, false);
     f->state = answer->reasoning_open ? IN_REASONING : family->has_channels ? IN_HEADER
                                                                             : IN_TEXT;
     f->skips_space = answer->reasoning_open;
@@ -128,7 +137,9 @@ static int finder_begin(tool_finder *f, const tool_spec *tool) {
     return report_item(f, TOOL_BEGIN, "", 0);
 }
 
-static int finder_arguments(tool_finder *f, const char *bytes, size_t n) { return n > 0 ? append_item(f, TOOL_ARGUMENTS, bytes, n) : 0; }
+static int finder_arguments(tool_finder *f, const char *bytes, size_t n) {
+    return n > 0 ? append_item(f, TOOL_ARGUMENTS, bytes, n) : 0;
+}
 
 static int finder_end(tool_finder *f, bool is_whole) {
     BASE_ASSERT(f->n_items > 0 && finder_last(f)->tool);
@@ -152,7 +163,8 @@ static int finder_release(tool_finder *f, size_t n) {
 
 static int finder_begin_reasoning(tool_finder *f, size_t at) {
     BASE_ASSERT(at <= f->held.len);
-    int rc = base_grow((void **)&f->reasoned, &f->cap_reasoned, f->n_reasoned + 1, TOOL_CALLS_ITEMS, sizeof(*f->reasoned));
+    int rc =
+        base_grow((void **)&f->reasoned, &f->cap_reasoned, f->n_reasoned + 1, TOOL_CALLS_ITEMS, sizeof(*f->reasoned));
     if (!rc) f->reasoned[f->n_reasoned++] = (tool_range){f->n_read + at, SIZE_MAX};
     return rc;
 }
@@ -172,8 +184,8 @@ static bool mark_counts(const tool_finder *f, const tool_mark *mark, unsigned ki
     return at <= before && !f->has_text && f->n_calls == 0 && (mark->kind != MARK_REASONING || f->n_reasoned == 0);
 }
 
-/* The first mark, and where it is. NULL: there is none; *at is the length of the text that is no part of one, whatever follows, and neither
- * white space before one. */
+/* The first mark, and where it is. NULL: there is none; *at is the length of the text that is no part of one, whatever
+ * follows, and neither white space before one. */
 static const tool_mark *find_mark(const tool_finder *f, unsigned kinds, size_t *at) {
     const base_buffer *b = &f->held;
     const size_t before = tool_heads_spaces(b, 0);
@@ -182,7 +194,9 @@ static const tool_mark *find_mark(const tool_finder *f, unsigned kinds, size_t *
         for (size_t i = 0; i < f->n_marks; i++) {
             const tool_mark *mark = &f->marks[i];
             const size_t n = BASE_MIN(mark->n, b->len - *at);
-            if (b->data[*at] != mark->text[0] || memcmp(b->data + *at, mark->text, n) != 0 || !mark_counts(f, mark, kinds, *at, before)) continue;
+            if (b->data[*at] != mark->text[0] || memcmp(b->data + *at, mark->text, n) != 0 ||
+                !mark_counts(f, mark, kinds, *at, before))
+                continue;
             if (n == mark->n) return mark;
             end = BASE_MIN(end, *at);
         }
@@ -258,7 +272,8 @@ static int read_reasoning(tool_finder *f, bool *goes_on) {
     const tool_mark *mark = find_mark(f, IN_REASONING_MARKS, &at);
     const bool as_text = f->reasoning == TOOL_REASONING_AS_TEXT;
     if (!mark) *goes_on = false;
-    const size_t text = mark && !as_text ? before_spaces(&f->held, at) : at, n = mark && mark->kind != MARK_HEADER ? mark->n : 0;
+    const size_t text = mark && !as_text ? before_spaces(&f->held, at) : at,
+                 n = mark && mark->kind != MARK_HEADER ? mark->n : 0;
     rc = finder_reasoning(f, f->held.data, as_text ? at + n : text);
     if (rc) return rc;
     if (mark) finder_end_reasoning(f, at + n);
@@ -547,7 +562,8 @@ static int read_key(tool_finder *f, bool *goes_on) {
     BASE_ASSERT(f->state == IN_KEY && f->form);
     const char *name = NULL;
     size_t n_name = 0, end = 0, at = 0;
-    tool_match ends = tool_heads_expect(&f->held, &end, f->form->end), m = tool_heads_key(f->form, &f->held, &at, &name, &n_name);
+    tool_match ends = tool_heads_expect(&f->held, &end, f->form->end),
+               m = tool_heads_key(f->form, &f->held, &at, &name, &n_name);
     ends = within_limit(f, ends, 0, end);
     m = within_limit(f, m, 0, at);
     int rc = 0;
@@ -576,7 +592,8 @@ static int read_key(tool_finder *f, bool *goes_on) {
     return rc;
 }
 
-/* Where the text of a value ends; without its end, how much of it is certain. A line end before the end belongs to it. */
+/* Where the text of a value ends; without its end, how much of it is certain. A line end before the end belongs to
+   it. */
 static bool find_text_end(const tool_finder *f, size_t *n) {
     const char *end = tool_heads_value_end(f->form);
     const size_t length = strlen(end);
@@ -620,8 +637,15 @@ static int read_value(tool_finder *f, bool *goes_on) {
 /* ---- all of it ---- */
 
 static int read_on(tool_finder *f, bool goes_on) {
-    static int (*const states[])(tool_finder * f, bool *goes_on) = {tool_finder_read_text, read_reasoning, read_header, read_head,
-                                                                    tool_finder_read_arguments, read_key, read_value, read_tail, read_next};
+    static int (*const states[])(tool_finder * f, bool *goes_on) = {tool_finder_read_text,
+                                                                    read_reasoning,
+                                                                    read_header,
+                                                                    read_head,
+                                                                    tool_finder_read_arguments,
+                                                                    read_key,
+                                                                    read_value,
+                                                                    read_tail,
+                                                                    read_next};
     int rc = 0;
     _Static_assert(BASE_ARRAY_LEN(states) == IN_NEXT + 1, "one for each state");
     while (goes_on && !rc) rc = states[f->state](f, &goes_on);
@@ -639,8 +663,10 @@ rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t 
     const tool_item *last = f->n_items > 0 ? finder_last(f) : NULL;
     const bool is_text = last && !last->tool && !last->is_reasoning;
     const char *text = is_text ? last->text.data : NULL;
-    const size_t n_text = is_text ? last->text.len : 0, n_stop = strlen(stop), n = n_text + b->len, mark = n_text + tool_heads_spaces(b, 0);
-    if (f->state == IN_REASONING || f->state == IN_ARGUMENTS || f->state == IN_KEY || f->state == IN_VALUE) return RP_STOP_IS_TEXT;
+    const size_t n_text = is_text ? last->text.len : 0, n_stop = strlen(stop), n = n_text + b->len,
+                 mark = n_text + tool_heads_spaces(b, 0);
+    if (f->state == IN_REASONING || f->state == IN_ARGUMENTS || f->state == IN_KEY || f->state == IN_VALUE)
+        return RP_STOP_IS_TEXT;
     if (f->state != IN_TEXT) return RP_STOP_UNDECIDED;
     if (n < after + n_stop) return RP_STOP_IS_TEXT;
     const size_t end = n - after, begin = end - n_stop;
@@ -673,7 +699,8 @@ int tool_finder_finish(tool_finder *f) {
     const bool is_space = tool_heads_spaces(b, 0) == b->len, after_call = f->n_items > 0 && finder_last(f)->tool;
     const int state = f->state;
     f->state = IN_TEXT;
-    if (f->n_reasoned > 0) f->reasoned[f->n_reasoned - 1].end = BASE_MIN(f->reasoned[f->n_reasoned - 1].end, f->n_read + b->len);
+    if (f->n_reasoned > 0)
+        f->reasoned[f->n_reasoned - 1].end = BASE_MIN(f->reasoned[f->n_reasoned - 1].end, f->n_read + b->len);
     if (state == IN_ARGUMENTS || state == IN_KEY || state == IN_VALUE) return finder_end(f, false);
     if (state == IN_TAIL) return finder_end(f, true);
     if (b->len == 0 || (is_space && (after_call || f->skips_space))) return 0;
@@ -686,7 +713,8 @@ int tool_finder_finish(tool_finder *f) {
 int tool_finder_text(const tool_finder *f, bool reasoning, base_buffer *out) {
     int rc = 0;
     for (size_t i = 0; i < f->n_items && !rc; i++)
-        if (!f->items[i].tool && f->items[i].is_reasoning == reasoning) rc = base_buffer_append(out, f->items[i].text.data, f->items[i].text.len);
+        if (!f->items[i].tool && f->items[i].is_reasoning == reasoning)
+            rc = base_buffer_append(out, f->items[i].text.data, f->items[i].text.len);
     return rc;
 }
 
@@ -704,6 +732,7 @@ json_t *tool_item_source(const tool_item *item) {
     return value;
 }
 
-void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *request, int32_t choice, int32_t number) {
+void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *request, int32_t choice,
+                  int32_t number) {
     snprintf(out, TOOL_CALL_ID_BYTES, "%.16s%.40s_%d_%d", prefix, request, (int)choice, (int)number);
 }

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_finder.h: splits the text of an answer, while it is streamed, into text, reasoning and tool calls, by the model's convention
- * (tool_conventions.h).
+/* tool_finder.h: splits the text of an answer, while it is streamed, into text, reasoning and tool calls, by the
+ * model's convention (tool_conventions.h).
  *
- *   TEXT --"<tool_call>"--> HEAD --{"name": "f", "arguments": and '{'--> ARGUMENTS --the '}' of it--> TAIL --} </tool_call>--> NEXT
- *    ^  |                     |                                             ^                           |                       |
- *    |  +--"<think>"--> REASONING --"</think>"--> TEXT                      +---- separator and head ---|-----------------------+
- *    +----- anything else, an unknown name, the end: the held-back text is text ----------------------+-- anything else is text
+ *   TEXT --"<tool_call>"--> HEAD --{"name": "f", "arguments": and '{'--> ARGUMENTS --the '}' of it--> TAIL --}
+ *   </tool_call>--> NEXT
+ *    ^  |                     |                                             ^                           |
+ *          |
+ *    |  +--"<think>"--> REASONING --"</think>"--> TEXT                      +---- separator and head
+ *          ---|-----------------------+
+ *    +----- anything else, an unknown name, the end: the held-back text is text ----------------------+-- anything else
+ *    is text
  *
- * Harmony's answers are messages with headers, each to the next mark: HEADER, then TEXT, REASONING or ARGUMENTS. Arguments that are not JSON
- * (TOOL_BODY_ARG_KEYS, TOOL_BODY_PARAMETERS) become JSON as they arrive: KEY and VALUE instead of ARGUMENTS.
+ * Harmony's answers are messages with headers, each to the next mark: HEADER, then TEXT, REASONING or ARGUMENTS.
+ * Arguments that are not JSON (TOOL_BODY_ARG_KEYS, TOOL_BODY_PARAMETERS) become JSON as they arrive: KEY and VALUE
+ * instead of ARGUMENTS.
  *
- * Text that may begin a call or reasoning is held back until that is decided, with the white space before it. A call is reported when its
- * name is known, and its arguments as they arrive. White space around calls and reasoning belongs to them. No other text is lost. The events
- * do not depend on how the text is cut. One thread at a time.
+ * Text that may begin a call or reasoning is held back until that is decided, with the white space before it. A call is
+ * reported when its name is known, and its arguments as they arrive. White space around calls and reasoning belongs to
+ * them. No other text is lost. The events do not depend on how the text is cut. One thread at a time.
  */
 #ifndef STRUCTURED_TOOL_FINDER_H
 #define STRUCTURED_TOOL_FINDER_H
@@ -97,29 +102,34 @@ typedef struct tool_finder {
     void *user;
 } tool_finder;
 
-/* May a chat's answer in this form have other parts than text? Otherwise it is what the model writes, and needs no finder. */
+/* May a chat's answer in this form have other parts than text? Otherwise it is what the model writes, and needs no
+   finder. */
 bool tool_finder_is_needed(const answer_form *answer);
 /* on_event may be NULL. */
-void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event, void *user);
+void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event,
+                      void *user);
 void tool_finder_free(tool_finder *f);
 /* Returns 0, the nonzero result of on_event, or RP_ERR_MEMORY. */
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) BASE_NODISCARD;
-/* Does what was fed end within reasoning or a call, or before the end of all calls? To be asked before tool_finder_finish. */
+/* Does what was fed end within reasoning or a call, or before the end of all calls? To be asked before
+   tool_finder_finish. */
 bool tool_finder_is_open(const tool_finder *f);
 /* Ends the answer: reports held-back text. */
 int tool_finder_finish(tool_finder *f) BASE_NODISCARD;
 
-/* Is a stop string, which ends `after` bytes before the end of what was fed, a part of the answer's text? Neither reasoning and calls nor the
- * white space and marks around them are. Undecided: what was fed may begin one of those. */
+/* Is a stop string, which ends `after` bytes before the end of what was fed, a part of the answer's text? Neither
+ * reasoning and calls nor the white space and marks around them are. Undecided: what was fed may begin one of those. */
 rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t after);
 
 /* The texts of an answer, or its reasoning; owned by the caller (base_buffer_free). */
 int tool_finder_text(const tool_finder *f, bool reasoning, base_buffer *out) BASE_NODISCARD;
-/* The arguments of a complete call as a value, with numbers as they were written; the caller's. NULL: it is incomplete, or out of memory. */
+/* The arguments of a complete call as a value, with numbers as they were written; the caller's. NULL: it is incomplete,
+   or out of memory. */
 json_t *tool_item_arguments(const tool_item *item);
 /* The original text of an incomplete call. NULL: out of memory. */
 json_t *tool_item_source(const tool_item *item);
 /* A unique id of a call: "call_9f...e1_0_2". */
-void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *request, int32_t choice, int32_t number);
+void tool_call_id(char out[TOOL_CALL_ID_BYTES], const char *prefix, const char *request, int32_t choice,
+                  int32_t number);
 
 #endif

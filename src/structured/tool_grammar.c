@@ -36,14 +36,17 @@ typedef struct writer {
 static void put(writer *w, base_buffer *b, const char *text) {
     if (w->err->code) return;
     int rc = base_buffer_append_str(b, text);
-    if (rc == RP_ERR_LIMIT) structured_fail(w->err, RP_ERR_INVALID, "tools", "the tools' grammar has more than %zu bytes: give less", b->limit);
+    if (rc == RP_ERR_LIMIT)
+        structured_fail(w->err, RP_ERR_INVALID, "tools", "the tools' grammar has more than %zu bytes: give less",
+                        b->limit);
     else if (rc) structured_fail_memory(w->err);
 }
 
 /* An error of a buffer with an answer's text form. */
 static void check_text(writer *w, int rc) {
     if (rc == RP_ERR_LIMIT)
-        structured_fail(w->err, RP_ERR_INVALID, NULL, "the form of the answer is too large: its grammar has more than %zu bytes", JSON_GRAMMAR_BYTES);
+        structured_fail(w->err, RP_ERR_INVALID, NULL,
+                        "the form of the answer is too large: its grammar has more than %zu bytes", JSON_GRAMMAR_BYTES);
     else if (rc) structured_fail_memory(w->err);
 }
 
@@ -57,7 +60,8 @@ static void put_dropped(writer *w, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    if (!w->err->code && json_array_append_new(w->dropped, base_json_string(text, strlen(text)))) structured_fail_memory(w->err);
+    if (!w->err->code && json_array_append_new(w->dropped, base_json_string(text, strlen(text))))
+        structured_fail_memory(w->err);
 }
 
 /* A literal, with a space after it. */
@@ -87,7 +91,8 @@ static size_t next_state(const char *text, size_t n, size_t state, char c) {
     return 0;
 }
 
-/* Rules of any text up to and with the first `end`; writes the name of the first one. A rule for each prefix of `end`. */
+/* Rules of any text up to and with the first `end`; writes the name of the first one. A rule for each prefix of
+   `end`. */
 static void put_until(writer *w, const char *end, char name[16]) {
     const size_t n = strlen(end);
     const int number = w->n_untils++;
@@ -119,13 +124,16 @@ static void put_until(writer *w, const char *end, char name[16]) {
 
 /* ---- calls ---- */
 
-static bool is_type_object(const json_t *type) { return json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0; }
+static bool is_type_object(const json_t *type) {
+    return json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0;
+}
 
 /* Arguments are an object, whatever type the schema has. Any one: no schema that could be enforced. */
 static bool is_any_object(writer *w, const tool_spec *t) {
     const json_t *type = json_object_get(t->schema, "type");
     const bool is_wrong = !json_is_object(t->schema) || (type && !is_type_object(type));
-    if (is_wrong && t->strict) structured_fail(w->err, RP_ERR_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
+    if (is_wrong && t->strict)
+        structured_fail(w->err, RP_ERR_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
     else if (is_wrong) put_dropped(w, "%.120s (a schema of another type than object)", t->place);
     return is_wrong || (!t->strict && w->answer->loose_tools) || (!type && !json_schema_constrains(t->schema, NULL));
 }
@@ -183,7 +191,8 @@ static json_t *schema_of_property(const json_t *schema, const json_t *property) 
     json_t *own = json_is_object(property) ? json_copy((json_t *)property) : json_object();
     for (size_t i = 0; own && i < 2; i++) {
         json_t *definitions = json_object_get(schema, names[i]);
-        if (definitions && !json_object_get(own, names[i]) && json_object_set(own, names[i], definitions)) return json_decref(own), NULL;
+        if (definitions && !json_object_get(own, names[i]) && json_object_set(own, names[i], definitions))
+            return json_decref(own), NULL;
     }
     return own;
 }
@@ -205,12 +214,15 @@ static void put_listed_text(writer *w, base_buffer *b, const json_t *string) {
 }
 
 /* One of the strings that the keywords beside them allow; without one, any of them, or a problem. */
-static void put_listed(writer *w, base_buffer *b, const tool_spec *t, const char *place, const json_t *property, const json_t *listed) {
+static void put_listed(writer *w, base_buffer *b, const tool_spec *t, const char *place, const json_t *property,
+                       const json_t *listed) {
     const size_t n = json_is_string(listed) ? 1 : json_array_size(listed);
     size_t used = 0;
     put(w, b, "(");
     for (int any = 0; any < 2 && used == 0 && !w->err->code; any++) {
-        if (any && t->strict) structured_fail(w->err, RP_ERR_INVALID, place, "'%.300s': give values that the keywords beside them allow", place);
+        if (any && t->strict)
+            structured_fail(w->err, RP_ERR_INVALID, place, "'%.300s': give values that the keywords beside them allow",
+                            place);
         else if (any) put_dropped(w, "%.200s (the keywords beside enum or const allow none of its values)", place);
         for (size_t i = 0; i < n && !w->err->code; i++) {
             const json_t *value = json_is_string(listed) ? listed : json_array_get(listed, i);
@@ -247,13 +259,15 @@ static void put_value(writer *w, base_buffer *b, const tool_spec *t, const char 
 
 /* A name that its marks end, or that is too long for a head, cannot be written. */
 static bool is_writable(writer *w, const tool_spec *t, const char *name) {
-    const bool keys = w->form->body == TOOL_BODY_ARG_KEYS, fits = strlen(name) <= MAX_KEY_BYTES && !strchr(name, keys ? '<' : '>');
+    const bool keys = w->form->body == TOOL_BODY_ARG_KEYS,
+               fits = strlen(name) <= MAX_KEY_BYTES && !strchr(name, keys ? '<' : '>');
     char place[256];
     if (fits) return true;
     snprintf(place, sizeof(place), "%.120s.properties.%.100s", t->place ? t->place : "", name);
     if (t->strict)
-        structured_fail(w->err, RP_ERR_UNSUPPORTED, place, "'%.300s' is not supported: this model writes names without '%c', of at most %d bytes",
-                        place, keys ? '<' : '>', MAX_KEY_BYTES);
+        structured_fail(w->err, RP_ERR_UNSUPPORTED, place,
+                        "'%.300s' is not supported: this model writes names without '%c', of at most %d bytes", place,
+                        keys ? '<' : '>', MAX_KEY_BYTES);
     else put_dropped(w, "%.200s (this model cannot write the name)", place);
     return false;
 }
@@ -348,7 +362,8 @@ static void put_regex(writer *w, base_buffer *out, const char *pattern, const ch
     char why[REGEX_WHY_BYTES];
     regex *r = w->err->code ? NULL : regex_parse(pattern, why);
     const int rc = r ? regex_put(r, REGEX_WHOLE, out) : 0;
-    if (!r && !w->err->code && why[0]) structured_fail(w->err, RP_ERR_INVALID, field, "'%s' is not supported: %s", field, why);
+    if (!r && !w->err->code && why[0])
+        structured_fail(w->err, RP_ERR_INVALID, field, "'%s' is not supported: %s", field, why);
     else if (!r) structured_fail_memory(w->err);
     else check_text(w, rc);
     regex_free(r);
@@ -395,7 +410,8 @@ static bool put_thought(writer *w) {
     const reasoning_marks *marks = answer->convention.reasoning;
     const bool harmony = tool_convention_family(&answer->convention)->has_channels;
     char until[16];
-    if (!marks || !answer->splits_reasoning || (answer->thinking == THINKING_OFF && !answer->reasoning_open)) return false;
+    if (!marks || !answer->splits_reasoning || (answer->thinking == THINKING_OFF && !answer->reasoning_open))
+        return false;
     put_until(w, marks->close, until);
     put(w, rules(w), "thought ::= ");
     if (!answer->reasoning_open) {
@@ -424,8 +440,12 @@ static void put_all(writer *w, bool calls, bool json, bool from_start) {
 int tool_grammar_make(const answer_form *answer, tool_grammar *out, rp_error *err) {
     *out = (tool_grammar){0};
     const bool calls = answer_form_may_call(answer), must_call = answer->tool_choice == TOOL_CHOICE_REQUIRED;
-    const bool json = (answer->wants_json || answer_form_is_text(answer)) && !(calls && must_call), from_start = json || must_call;
-    writer w = {.answer = answer, .form = tool_convention_family(&answer->convention)->forms[0], .err = err, .check_steps = JSON_SCHEMA_CHECK_STEPS};
+    const bool json = (answer->wants_json || answer_form_is_text(answer)) && !(calls && must_call),
+               from_start = json || must_call;
+    writer w = {.answer = answer,
+                .form = tool_convention_family(&answer->convention)->forms[0],
+                .err = err,
+                .check_steps = JSON_SCHEMA_CHECK_STEPS};
     if (err->code) return err->code;
     if ((!calls && !json) || (!from_start && w.form->at_start)) return RP_OK; /* nothing that an answer may not be */
     w.g = json_grammar_new();
@@ -436,7 +456,8 @@ int tool_grammar_make(const answer_form *answer, tool_grammar *out, rp_error *er
         out->text = base_buffer_take(json_grammar_text(w.g));
         out->trigger = calls && !from_start ? w.form->open : NULL;
         out->dropped = json_incref(w.dropped);
-        if (json_array_extend(out->dropped, (json_t *)json_grammar_dropped(w.g)) || !out->text) structured_fail_memory(err);
+        if (json_array_extend(out->dropped, (json_t *)json_grammar_dropped(w.g)) || !out->text)
+            structured_fail_memory(err);
     }
     BASE_ASSERT(err->code || out->text);
     json_decref(w.dropped);

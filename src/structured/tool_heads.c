@@ -34,7 +34,9 @@ tool_match tool_heads_expect(const base_buffer *b, size_t *at, const char *text)
 
 const tool_spec *tool_heads_find_tool(const answer_form *answer, const char *name, size_t n) {
     for (size_t i = 0; i < answer->n_tools; i++)
-        if (!answer->tools[i].barred && strlen(answer->tools[i].name) == n && memcmp(answer->tools[i].name, name, n) == 0) return &answer->tools[i];
+        if (!answer->tools[i].barred && strlen(answer->tools[i].name) == n &&
+            memcmp(answer->tools[i].name, name, n) == 0)
+            return &answer->tools[i];
     return NULL;
 }
 
@@ -116,7 +118,8 @@ static tool_match json_tail(const base_buffer *b, size_t *at) {
     tool_match m;
     while ((m = tool_heads_expect(b, at, "}")) == TOOL_NO) {
         *at = before;
-        if ((m = tool_heads_expect(b, at, ",")) != TOOL_YES || (m = expect_key(b, at, &key, &n)) != TOOL_YES || (m = skip_value(b, at)) != TOOL_YES)
+        if ((m = tool_heads_expect(b, at, ",")) != TOOL_YES || (m = expect_key(b, at, &key, &n)) != TOOL_YES ||
+            (m = skip_value(b, at)) != TOOL_YES)
             return m;
         before = *at;
     }
@@ -126,7 +129,8 @@ static tool_match json_tail(const base_buffer *b, size_t *at) {
 /* ---- names as text ---- */
 
 static bool is_name_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c != '\0' && strchr("_-.:", c));
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("_-.:", c));
 }
 
 static size_t name_length(const base_buffer *b, size_t at) {
@@ -137,7 +141,8 @@ static size_t name_length(const base_buffer *b, size_t at) {
 }
 
 /* The name ends where a character follows that no name has. With ids after a ':', the last one is not the name's. */
-static tool_match expect_name(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+static tool_match expect_name(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at,
+                              const tool_spec **tool) {
     *at += tool_heads_spaces(b, *at);
     size_t n = name_length(b, *at), n_name = n;
     if (*at + n == b->len) return TOOL_PERHAPS;
@@ -152,7 +157,8 @@ static tool_match expect_name(const tool_form *form, const answer_form *answer, 
     return *tool ? TOOL_YES : TOOL_NO;
 }
 
-static tool_match named_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+static tool_match named_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at,
+                             const tool_spec **tool) {
     BASE_ASSERT(form->body == TOOL_BODY_NAMED);
     tool_match m = tool_heads_expect(b, at, form->before_name);
     if (m == TOOL_YES) m = expect_name(form, answer, b, at, tool);
@@ -176,16 +182,21 @@ static tool_match named_head(const tool_form *form, const answer_form *answer, c
 
 /* ---- arguments as text ---- */
 
-static const char *key_open(const tool_form *form) { return form->body == TOOL_BODY_ARG_KEYS ? "<arg_key>" : "<parameter="; }
+static const char *key_open(const tool_form *form) {
+    return form->body == TOOL_BODY_ARG_KEYS ? "<arg_key>" : "<parameter=";
+}
 
-const char *tool_heads_value_end(const tool_form *form) { return form->body == TOOL_BODY_ARG_KEYS ? "</arg_value>" : "</parameter>"; }
+const char *tool_heads_value_end(const tool_form *form) {
+    return form->body == TOOL_BODY_ARG_KEYS ? "</arg_value>" : "</parameter>";
+}
 
 static tool_match first_of(tool_match a, tool_match b) {
     if (a == TOOL_YES || b == TOOL_YES) return TOOL_YES;
     return a == TOOL_PERHAPS || b == TOOL_PERHAPS ? TOOL_PERHAPS : TOOL_NO;
 }
 
-static tool_match text_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+static tool_match text_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at,
+                            const tool_spec **tool) {
     BASE_ASSERT(form->body == TOOL_BODY_ARG_KEYS || form->body == TOOL_BODY_PARAMETERS);
     tool_match m = expect_name(form, answer, b, at, tool);
     if (m == TOOL_YES && form->body == TOOL_BODY_PARAMETERS) m = tool_heads_expect(b, at, ">");
@@ -210,7 +221,8 @@ tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *a
 
 /* ---- calls ---- */
 
-tool_match tool_heads_call(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+tool_match tool_heads_call(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at,
+                           const tool_spec **tool) {
     tool_match m = tool_heads_expect(b, at, form->begin);
     *tool = NULL;
     if (m != TOOL_YES) return m;
@@ -259,7 +271,8 @@ bool tool_heads_is_text(const tool_form *form, const tool_spec *tool, const char
 /* ---- headers of harmony ---- */
 
 static const char message_mark[] = "<|message|>", channel_mark[] = "<|channel|>", recipient_mark[] = "to=";
-static const char *const begins[] = {"<|start|>", "<|channel|>", NULL}, *const ends[] = {"<|end|>", "<|return|>", "<|call|>", NULL};
+static const char *const begins[] = {"<|start|>", "<|channel|>", NULL}, *const ends[] = {"<|end|>", "<|return|>",
+                                                                                         "<|call|>", NULL};
 
 const char *tool_channels_end(size_t i) { return ends[i]; }
 const char *tool_channels_begin(size_t i) { return begins[i]; }
@@ -295,8 +308,8 @@ static size_t word_after(const char *at, const char *end, const char *mark, cons
     return (size_t)(found - *word);
 }
 
-tool_match tool_channels_header(const answer_form *answer, const base_buffer *b, size_t most, tool_channel *channel, const tool_spec **tool,
-                                size_t *n_bytes) {
+tool_match tool_channels_header(const answer_form *answer, const base_buffer *b, size_t most, tool_channel *channel,
+                                const tool_spec **tool, size_t *n_bytes) {
     static const char functions[] = "functions.";
     if (b->len == 0) return TOOL_PERHAPS;
     tool_match m = header_begins(b);
@@ -308,8 +321,9 @@ tool_match tool_channels_header(const answer_form *answer, const base_buffer *b,
         if (find_text(b->data, end, ends[i])) return TOOL_NO;
     size_t n_to = word_after(b->data, end, recipient_mark, &to), n_name = word_after(b->data, end, channel_mark, &name);
     *n_bytes = (size_t)(end - b->data) + sizeof(message_mark) - 1;
-    *channel = n_to > 0 ? TOOL_CHANNEL_UNKNOWN : n_name == 8 && memcmp(name, "analysis", 8) == 0 ? TOOL_CHANNEL_REASONING
-                                                                                                 : TOOL_CHANNEL_TEXT;
+    *channel = n_to > 0                                          ? TOOL_CHANNEL_UNKNOWN
+               : n_name == 8 && memcmp(name, "analysis", 8) == 0 ? TOOL_CHANNEL_REASONING
+                                                                 : TOOL_CHANNEL_TEXT;
     if (n_to <= sizeof(functions) - 1 || memcmp(to, functions, sizeof(functions) - 1) != 0) return TOOL_YES;
     *tool = tool_heads_find_tool(answer, to + sizeof(functions) - 1, n_to - (sizeof(functions) - 1));
     if (!*tool) return TOOL_YES;

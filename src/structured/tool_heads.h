@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_heads.h: the text before and after the arguments of a call, and headers of harmony's messages (gpt-oss), matched against text that may not be
- * complete. Pure functions, any thread.
+/* tool_heads.h: the text before and after the arguments of a call, and headers of harmony's messages (gpt-oss), matched
+ * against text that may not be complete. Pure functions, any thread.
  *
- *   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>     the recipient may also be before the channel;
- *   <|channel|>final<|message|>                                                             <|start|>assistant is in the prompt
+ *   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>     the recipient may also be
+ *         before the channel;
+ *   <|channel|>final<|message|>                                                             <|start|>assistant is in
+ *         the prompt
  */
 #ifndef STRUCTURED_TOOL_HEADS_H
 #define STRUCTURED_TOOL_HEADS_H
@@ -22,17 +24,18 @@ size_t tool_heads_spaces(const base_buffer *b, size_t at);
 tool_match tool_heads_expect(const base_buffer *b, size_t *at, const char *text);
 
 /* A call from `begin` up to its arguments: the '{' of an object, or the first argument's mark. */
-tool_match tool_heads_call(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool);
+tool_match tool_heads_call(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at,
+                           const tool_spec **tool);
 /* What follows a call's arguments, up to and with `end`. */
 tool_match tool_heads_tail(const tool_form *form, const base_buffer *b, size_t *at);
 
-/* Of a call with arguments as text: an argument's name, *name with *n_name bytes, up to its value; and the texts after a value, and after the
- * last one. */
+/* Of a call with arguments as text: an argument's name, *name with *n_name bytes, up to its value; and the texts after
+ * a value, and after the last one. */
 tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *at, const char **name, size_t *n_name);
 const char *tool_heads_value_end(const tool_form *form);
 
-/* Is the argument a string by the tool's schema, written as it is? Otherwise it is JSON where it reads as JSON: so are the strings of an enum of
- * which one has the end of values in it, which no text could. */
+/* Is the argument a string by the tool's schema, written as it is? Otherwise it is JSON where it reads as JSON: so are
+ * the strings of an enum of which one has the end of values in it, which no text could. */
 bool tool_heads_is_text(const tool_form *form, const tool_spec *tool, const char *name, size_t n);
 /* The strings that such an argument may be, an array, or one string; NULL: any. Borrowed. */
 const json_t *tool_heads_listed(const json_t *schema);
@@ -49,9 +52,10 @@ typedef enum tool_channel {
     TOOL_CHANNEL_UNKNOWN,   /* to anybody else: its header is text */
 } tool_channel;
 
-/* A header at the beginning of b; n_bytes: up to the message, or a call's '{'. A header of more than `most` bytes is none. */
-tool_match tool_channels_header(const answer_form *answer, const base_buffer *b, size_t most, tool_channel *channel, const tool_spec **tool,
-                                size_t *n_bytes);
+/* A header at the beginning of b; n_bytes: up to the message, or a call's '{'. A header of more than `most` bytes is
+   none. */
+tool_match tool_channels_header(const answer_form *answer, const base_buffer *b, size_t most, tool_channel *channel,
+                                const tool_spec **tool, size_t *n_bytes);
 
 /* Texts that end a message; NULL past the end. Those that begin a header. */
 const char *tool_channels_end(size_t i);

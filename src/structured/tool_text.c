@@ -10,15 +10,18 @@
 #define CALL_OPEN "<tool_call>"
 #define CALL_CLOSE "</tool_call>"
 
-const char tool_text_before[] = "# Tools\n\nYou may call functions. These are there, as JSON between <tools> and </tools>:\n<tools>\n";
-const char tool_text_after[] =
-    "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> and </tool_call>, and nothing after it:\n"
-    "<tool_call>\n{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>";
+const char tool_text_before[] =
+    "# Tools\n\nYou may call functions. These are there, as JSON between <tools> and </tools>:\n<tools>\n";
+const char tool_text_after[] = "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> "
+                               "and </tool_call>, and nothing after it:\n"
+                               "<tool_call>\n{\"name\": \"the function's name\", \"arguments\": {\"an argument's "
+                               "name\": \"its value\"}}\n</tool_call>";
 
 json_t *tool_text_json(const tool_spec *t) {
-    json_t *schema = t->schema ? json_incref((json_t *)t->schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
-    return json_pack("{s:s, s:{s:s, s:s*, s:o}}", "type", "function", "function", "name", t->name, "description", t->description,
-                     "parameters", schema);
+    json_t *schema =
+        t->schema ? json_incref((json_t *)t->schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
+    return json_pack("{s:s, s:{s:s, s:s*, s:o}}", "type", "function", "function", "name", t->name, "description",
+                     t->description, "parameters", schema);
 }
 
 /* Takes the value over; NULL is no memory. */
@@ -28,7 +31,9 @@ static int append_json(base_buffer *out, json_t *value, size_t flags) {
     return rc;
 }
 
-int tool_text_definition(base_buffer *out, const tool_spec *t) { return append_json(out, tool_text_json(t), JSON_COMPACT | JSON_SORT_KEYS); }
+int tool_text_definition(base_buffer *out, const tool_spec *t) {
+    return append_json(out, tool_text_json(t), JSON_COMPACT | JSON_SORT_KEYS);
+}
 
 int tool_text_call(base_buffer *out, const char *name, const char *arguments) {
     int rc = out->len > 0 ? base_buffer_append_str(out, "\n") : 0;

@@ -3,10 +3,12 @@
  *
  *   <tools> {"function":{...},"type":"function"} ... </tools>      in the system message
  *   <tool_call> {"name": "f", "arguments": {...}} </tool_call>     in the assistant's, after its text
- *   <tool_response> ... </tool_response>                           in a message of role tool; in chatml of the user, as for Qwen
+ *   <tool_response> ... </tool_response>                           in a message of role tool; in chatml of the user, as
+ *         for Qwen
  *
- * Definitions are compact and have sorted keys: the prompt does not depend on the client's order of keys, and hits the prefix cache. Functions with a
- * buffer return 0, RP_ERR_LIMIT or RP_ERR_MEMORY; then a part may have been appended. Any thread.
+ * Definitions are compact and have sorted keys: the prompt does not depend on the client's order of keys, and hits the
+ * prefix cache. Functions with a buffer return 0, RP_ERR_LIMIT or RP_ERR_MEMORY; then a part may have been appended.
+ * Any thread.
  */
 #ifndef STRUCTURED_TOOL_TEXT_H
 #define STRUCTURED_TOOL_TEXT_H

@@ -30,10 +30,12 @@ static char *copy_source(template *t, const char *source, size_t *n) {
 
 static int check_source(const char *source, size_t n, const char *name, rp_error *err) {
     if (n > TEMPLATE_MAX_SOURCE_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "%s: a chat template of %zu bytes: at most %zu are supported", name, n, TEMPLATE_MAX_SOURCE_BYTES);
+        return base_fail(err, RP_ERR_LIMIT, "%s: a chat template of %zu bytes: at most %zu are supported", name, n,
+                         TEMPLATE_MAX_SOURCE_BYTES);
     for (size_t i = 0; i < n;) {
         int length = base_utf8_length((const unsigned char *)source + i, n - i);
-        if (length < 1 || source[i] == '\0') return base_fail_at(err, RP_ERR_SYNTAX, name, i, "byte %zu of the chat template is not UTF-8 text", i);
+        if (length < 1 || source[i] == '\0')
+            return base_fail_at(err, RP_ERR_SYNTAX, name, i, "byte %zu of the chat template is not UTF-8 text", i);
         i += (size_t)length;
     }
     return RP_OK;
@@ -41,7 +43,8 @@ static int check_source(const char *source, size_t n, const char *name, rp_error
 
 int rp_template_new(rp_template **out, const char *source, size_t n, const char *name, rp_error *err) {
     token_stream tokens = {0};
-    if (!out || (!source && n > 0) || !name) return base_fail(err, RP_ERR_INVALID, "rp_template_new: out, source and name are needed");
+    if (!out || (!source && n > 0) || !name)
+        return base_fail(err, RP_ERR_INVALID, "rp_template_new: out, source and name are needed");
     *out = NULL;
     int rc = check_source(source, n, name, err);
     if (rc) return rc;
@@ -80,8 +83,10 @@ static int copy_out(const builder *b, rp_template_text **out, rp_error *err) {
     BASE_ASSERT(b->n_runs == 0 ? b->n == 0 : b->runs[b->n_runs - 1].end == b->n);
     rp_template_text *text = base_calloc(1, sizeof(*text));
     if (!text) return base_fail_memory(err, sizeof(*text), "a rendered prompt");
-    *text = (rp_template_text){
-        .bytes = base_alloc(b->n + 1), .runs = base_alloc((b->n_runs + 1) * sizeof(*text->runs)), .n = b->n, .n_runs = b->n_runs};
+    *text = (rp_template_text){.bytes = base_alloc(b->n + 1),
+                               .runs = base_alloc((b->n_runs + 1) * sizeof(*text->runs)),
+                               .n = b->n,
+                               .n_runs = b->n_runs};
     if (!text->bytes || !text->runs) {
         rp_template_text_free(text);
         return base_fail_memory(err, b->n, "a rendered prompt");
@@ -97,7 +102,8 @@ static int state_report(const state *s, bool in_template, rp_error *err) {
     BASE_ASSERT(s->failed && s->code != RP_OK);
     char where[RP_ERROR_WHERE_BYTES];
     snprintf(where, sizeof(where), "%.200s:%u", s->t->name, s->line);
-    return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message) : base_fail(err, (rp_code)s->code, "%s", s->message);
+    return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message)
+                       : base_fail(err, (rp_code)s->code, "%s", s->message);
 }
 
 /* The variables of the input, and those tokens that it has not. */
@@ -106,7 +112,8 @@ static void set_variables(state *s, const rp_template_input *in, const template_
     for (int k = 0; k < 2 && s->variables; k++)
         for (size_t i = 0; tokens[k] && i < tokens[k]->n && !s->failed; i++)
             if (!dict_find_text(s, s->variables, tokens[k]->items[2 * i]))
-                dict_set(s, s->variables, value_text(s, tokens[k]->items[2 * i]), value_text(s, tokens[k]->items[2 * i + 1]));
+                dict_set(s, s->variables, value_text(s, tokens[k]->items[2 * i]),
+                         value_text(s, tokens[k]->items[2 * i + 1]));
 }
 
 /* The input's own list of messages stays as it is. */
@@ -120,7 +127,8 @@ static void apply_edit(state *s, const template_edit *edit) {
         first.as.l->n = edit->n_messages;
         dict_set(s, s->variables, value_text(s, "messages"), first);
     }
-    if (edit->sets_generation) dict_set(s, s->variables, value_text(s, "add_generation_prompt"), value_bool(edit->generation));
+    if (edit->sets_generation)
+        dict_set(s, s->variables, value_text(s, "add_generation_prompt"), value_bool(edit->generation));
 }
 
 static int copy_lines(const state *s, template_edit *edit, rp_error *err) {
@@ -139,18 +147,24 @@ static rp_template_failure failure_of(const state *s) {
     return s->code == RP_ERR_INVALID && s->failed_as == TYPE_ERROR ? RP_TEMPLATE_WRONG_TYPE : RP_TEMPLATE_FAILED;
 }
 
-/* A rendering has the steps and the bytes of its input, too: a limit means the same however often an input is rendered. */
-int template_render_edited(const rp_template *t, const rp_template_input *in, const template_tokens *tokens, const rp_template_options *options,
-                           template_edit *edit, rp_template_text **out, rp_error *err) {
+/* A rendering has the steps and the bytes of its input, too: a limit means the same however often an input is
+   rendered. */
+int template_render_edited(const rp_template *t, const rp_template_input *in, const template_tokens *tokens,
+                           const rp_template_options *options, template_edit *edit, rp_template_text **out,
+                           rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
     builder text = {0};
-    if (!t || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, input and out are needed");
+    if (!t || !in || !out)
+        return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, input and out are needed");
     *out = NULL;
     int rc = base_sized_read(&o, sizeof(o), options, "rp_template_options", err);
     if (rc) return rc;
     if (o.failure) *o.failure = RP_TEMPLATE_FAILED;
     if ((rc = template_input_check(in, err))) return rc;
-    state s = {.t = t, .memory = {.total = in->s.memory.total, .limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o, .steps = in->s.steps};
+    state s = {.t = t,
+               .memory = {.total = in->s.memory.total, .limit = TEMPLATE_MAX_MEMORY_BYTES},
+               .options = &o,
+               .steps = in->s.steps};
     s.max_steps = o.steps_left ? BASE_MIN(*o.steps_left, TEMPLATE_MAX_STEPS) : TEMPLATE_MAX_STEPS;
     const bool begins = state_look(&s);
     if (begins) {
@@ -170,19 +184,21 @@ int template_render_edited(const rp_template *t, const rp_template_input *in, co
     return rc;
 }
 
-int template_render(const rp_template *t, const rp_template_input *in, const template_tokens *tokens, const rp_template_options *options,
-                    rp_template_text **out, rp_error *err) {
+int template_render(const rp_template *t, const rp_template_input *in, const template_tokens *tokens,
+                    const rp_template_options *options, rp_template_text **out, rp_error *err) {
     return template_render_edited(t, in, tokens, options, NULL, out, err);
 }
 
-int rp_template_render_input(const rp_template *t, const rp_template_input *in, const rp_template_options *options, rp_template_text **out,
-                             rp_error *err) {
+int rp_template_render_input(const rp_template *t, const rp_template_input *in, const rp_template_options *options,
+                             rp_template_text **out, rp_error *err) {
     return template_render(t, in, NULL, options, out, err);
 }
 
-int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options,
+                       rp_template_text **out, rp_error *err) {
     rp_template_input *in = NULL;
-    if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, json and out are needed");
+    if (!t || !out || (!json && n > 0))
+        return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, json and out are needed");
     *out = NULL;
     int rc = template_input_read(&in, json, n, err);
     if (!rc) rc = template_render(t, in, NULL, options, out, err);

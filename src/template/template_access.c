@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_access.c: attributes, items and slices of values, and the methods of strings, lists and dicts. As in Jinja's
- * sandbox, methods that change a list or dict are refused, and so are names that begin with an underscore. One thread. */
+ * sandbox, methods that change a list or dict are refused, and so are names that begin with an underscore. One
+ * thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,22 +32,39 @@ static value str_strip_sides(state *s, value self, const arguments *args, bool l
     return value_string(string_strip(s, self.as.s, set && set->type == VALUE_STRING ? set->as.s : NULL, left, right));
 }
 
-static value str_strip(state *s, value self, const arguments *args) { return str_strip_sides(s, self, args, true, true); }
-static value str_lstrip(state *s, value self, const arguments *args) { return str_strip_sides(s, self, args, true, false); }
-static value str_rstrip(state *s, value self, const arguments *args) { return str_strip_sides(s, self, args, false, true); }
+static value str_strip(state *s, value self, const arguments *args) {
+    return str_strip_sides(s, self, args, true, true);
+}
+static value str_lstrip(state *s, value self, const arguments *args) {
+    return str_strip_sides(s, self, args, true, false);
+}
+static value str_rstrip(state *s, value self, const arguments *args) {
+    return str_strip_sides(s, self, args, false, true);
+}
 
-static value str_lower(state *s, value self, const arguments *args) { return (void)args, value_string(string_case(s, self.as.s, CASE_LOWER)); }
+static value str_lower(state *s, value self, const arguments *args) {
+    return (void)args, value_string(string_case(s, self.as.s, CASE_LOWER));
+}
 /* Lower case for comparing: ß is ss. */
 static value str_casefold(state *s, value self, const arguments *args) {
     BASE_ASSERT(self.type == VALUE_STRING);
     static const string sharp = {.bytes = "\xc3\x9f", .n = 2};
     (void)args;
-    return value_string(string_replace(s, string_case(s, self.as.s, CASE_LOWER), &sharp, string_new(s, "ss", 2, TEMPLATE_UNTRUSTED), -1));
+    return value_string(string_replace(s, string_case(s, self.as.s, CASE_LOWER), &sharp,
+                                       string_new(s, "ss", 2, TEMPLATE_UNTRUSTED), -1));
 }
-static value str_upper(state *s, value self, const arguments *args) { return (void)args, value_string(string_case(s, self.as.s, CASE_UPPER)); }
-static value str_title(state *s, value self, const arguments *args) { return (void)args, value_string(string_case(s, self.as.s, CASE_TITLE)); }
-static value str_capitalize(state *s, value self, const arguments *args) { return (void)args, value_string(string_case(s, self.as.s, CASE_CAPITAL)); }
-static value str_swapcase(state *s, value self, const arguments *args) { return (void)args, value_string(string_case(s, self.as.s, CASE_SWAP)); }
+static value str_upper(state *s, value self, const arguments *args) {
+    return (void)args, value_string(string_case(s, self.as.s, CASE_UPPER));
+}
+static value str_title(state *s, value self, const arguments *args) {
+    return (void)args, value_string(string_case(s, self.as.s, CASE_TITLE));
+}
+static value str_capitalize(state *s, value self, const arguments *args) {
+    return (void)args, value_string(string_case(s, self.as.s, CASE_CAPITAL));
+}
+static value str_swapcase(state *s, value self, const arguments *args) {
+    return (void)args, value_string(string_case(s, self.as.s, CASE_SWAP));
+}
 
 /* Does the text have `part` at its beginning or end? A tuple: any of them. */
 static bool has_affix(state *s, const string *text, value part, bool at_end) {
@@ -54,7 +72,8 @@ static bool has_affix(state *s, const string *text, value part, bool at_end) {
     if (part.type == VALUE_LIST && part.as.l->kind == LIST_TUPLE) {
         for (size_t i = 0; i < part.as.l->n && !s->failed; i++) {
             value one = part.as.l->items[i];
-            if (one.type != VALUE_STRING) state_fail(s, TYPE_ERROR, "tuple for %s must only contain str, not %s", name, value_type_name(one));
+            if (one.type != VALUE_STRING)
+                state_fail(s, TYPE_ERROR, "tuple for %s must only contain str, not %s", name, value_type_name(one));
             else if (has_affix(s, text, one, at_end)) return true;
         }
         return false;
@@ -64,10 +83,12 @@ static bool has_affix(state *s, const string *text, value part, bool at_end) {
         return false;
     }
     const string *p = part.as.s;
-    return p->n <= text->n && state_step(s, p->n / STEP_COPIED) && memcmp(text->bytes + (at_end ? text->n - p->n : 0), p->bytes, p->n) == 0;
+    return p->n <= text->n && state_step(s, p->n / STEP_COPIED) &&
+           memcmp(text->bytes + (at_end ? text->n - p->n : 0), p->bytes, p->n) == 0;
 }
 
-/* The part of the text between the arguments start and end, in code points, as slices have them. false: start is after the end. */
+/* The part of the text between the arguments start and end, in code points, as slices have them. false: start is after
+   the end. */
 static bool bounded(state *s, const string *text, const arguments *args, size_t first, size_t *from, size_t *to) {
     BASE_ASSERT(first > 0);
     const value *bounds[2] = {argument(args, first, NULL), argument(args, first + 1, NULL)};
@@ -148,14 +169,16 @@ static value split_words_right(state *s, const string *text, int64_t most) {
     size_t at = text->n, n;
     while (!s->failed) {
         const size_t before = at;
-        while (at > 0 && is_python_space(string_at(text, character_before(text, at), &n))) at = character_before(text, at);
+        while (at > 0 && is_python_space(string_at(text, character_before(text, at), &n)))
+            at = character_before(text, at);
         if (at == 0) break;
         size_t to = at;
         if (most == 0) {
             add_part(s, all.as.l, text, 0, to);
             break;
         }
-        while (at > 0 && !is_python_space(string_at(text, character_before(text, at), &n))) at = character_before(text, at);
+        while (at > 0 && !is_python_space(string_at(text, character_before(text, at), &n)))
+            at = character_before(text, at);
         state_step(s, (before - at) / STEP_SCANNED);
         add_part(s, all.as.l, text, at, to);
         if (most > 0) most--;
@@ -166,7 +189,8 @@ static value split_words_right(state *s, const string *text, int64_t most) {
 static value split_right(state *s, const string *text, const string *by, int64_t most) {
     value all = value_list(s, LIST_LIST, 0);
     size_t to = text->n, at;
-    while (most != 0 && !s->failed && (at = string_find_last(s, &(string){.bytes = text->bytes, .n = to}, by)) != SIZE_MAX) {
+    while (most != 0 && !s->failed &&
+           (at = string_find_last(s, &(string){.bytes = text->bytes, .n = to}, by)) != SIZE_MAX) {
         add_part(s, all.as.l, text, at + by->n, to);
         to = at;
         if (most > 0) most--;
@@ -180,7 +204,8 @@ static value str_split_by(state *s, value self, const arguments *args, bool from
     const value *separator = argument(args, 0, "sep");
     const string *text = self.as.s, *by = separator && separator->type == VALUE_STRING ? separator->as.s : NULL;
     int64_t most = argument_int(s, args, 1, "maxsplit", -1);
-    if (separator && !by && separator->type != VALUE_NONE) state_fail(s, TYPE_ERROR, "must be str or None, not %s", value_type_name(*separator));
+    if (separator && !by && separator->type != VALUE_NONE)
+        state_fail(s, TYPE_ERROR, "must be str or None, not %s", value_type_name(*separator));
     if (by && by->n == 0) state_fail(s, VALUE_ERROR, "empty separator");
     if (s->failed) return (value){0};
     if (!by) return from_right ? split_words_right(s, text, most) : split_words(s, text, most);
@@ -207,7 +232,8 @@ static value str_splitlines(state *s, value self, const arguments *args) {
     state_step(s, text->n / STEP_SCANNED);
     for (size_t from = 0, at = 0, n; at < text->n && !s->failed;) {
         uint32_t c = string_at(text, at, &n);
-        bool ends = c == '\n' || c == '\r' || c == '\v' || c == '\f' || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+        bool ends = c == '\n' || c == '\r' || c == '\v' || c == '\f' || (c >= 0x1c && c <= 0x1e) || c == 0x85 ||
+                    c == 0x2028 || c == 0x2029;
         size_t end = at;
         at += n;
         if (c == '\r' && at < text->n && text->bytes[at] == '\n') at++;
@@ -254,10 +280,18 @@ static value str_find_from(state *s, value self, const arguments *args, bool las
     return v;
 }
 
-static value str_find(state *s, value self, const arguments *args) { return str_find_from(s, self, args, false, false); }
-static value str_rfind(state *s, value self, const arguments *args) { return str_find_from(s, self, args, true, false); }
-static value str_index(state *s, value self, const arguments *args) { return str_find_from(s, self, args, false, true); }
-static value str_rindex(state *s, value self, const arguments *args) { return str_find_from(s, self, args, true, true); }
+static value str_find(state *s, value self, const arguments *args) {
+    return str_find_from(s, self, args, false, false);
+}
+static value str_rfind(state *s, value self, const arguments *args) {
+    return str_find_from(s, self, args, true, false);
+}
+static value str_index(state *s, value self, const arguments *args) {
+    return str_find_from(s, self, args, false, true);
+}
+static value str_rindex(state *s, value self, const arguments *args) {
+    return str_find_from(s, self, args, true, true);
+}
 
 static value str_count(state *s, value self, const arguments *args) {
     BASE_ASSERT(self.type == VALUE_STRING);
@@ -267,7 +301,9 @@ static value str_count(state *s, value self, const arguments *args) {
         const string within = {.bytes = text->bytes, .n = to}, rest = {.bytes = text->bytes + from, .n = to - from};
         if (part->n == 0) n = string_length(s, &rest) + 1;
         else
-            for (size_t at = string_find(s, &within, part, from); at != SIZE_MAX; at = string_find(s, &within, part, at + part->n)) n++;
+            for (size_t at = string_find(s, &within, part, from); at != SIZE_MAX;
+                 at = string_find(s, &within, part, at + part->n))
+                n++;
     }
     value v = value_int((int64_t)n);
     v.untrusted = true;
@@ -283,7 +319,8 @@ static value str_join(state *s, value self, const arguments *args) {
     if (!items) state_fail(s, TYPE_ERROR, "can only join an iterable");
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         if (items->items[i].type != VALUE_STRING) {
-            state_fail(s, TYPE_ERROR, "sequence item %zu: expected str instance, %s found", i, value_type_name(items->items[i]));
+            state_fail(s, TYPE_ERROR, "sequence item %zu: expected str instance, %s found", i,
+                       value_type_name(items->items[i]));
             break;
         }
         if (i > 0) builder_add_string(s, &b, self.as.s);
@@ -299,7 +336,8 @@ static bool is_letter(uint32_t c) {
 }
 
 static bool is_digit_like(uint32_t c) { /* and superscripts and subscripts */
-    return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
+    return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
+           (c >= 0x2080 && c <= 0x2089);
 }
 static bool is_number_like(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
@@ -313,12 +351,24 @@ static value all_are(state *s, const string *text, bool (*holds)(uint32_t c)) {
     return value_bool(state_step(s, at / STEP_CLASSED) && at == text->n && at > 0);
 }
 
-static value str_isdecimal(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_decimal); }
-static value str_isdigit(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_digit_like); }
-static value str_isnumeric(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_number_like); }
-static value str_isalpha(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_letter); }
-static value str_isalnum(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_python_alnum); }
-static value str_isspace(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_python_space); }
+static value str_isdecimal(state *s, value self, const arguments *args) {
+    return (void)args, all_are(s, self.as.s, is_decimal);
+}
+static value str_isdigit(state *s, value self, const arguments *args) {
+    return (void)args, all_are(s, self.as.s, is_digit_like);
+}
+static value str_isnumeric(state *s, value self, const arguments *args) {
+    return (void)args, all_are(s, self.as.s, is_number_like);
+}
+static value str_isalpha(state *s, value self, const arguments *args) {
+    return (void)args, all_are(s, self.as.s, is_letter);
+}
+static value str_isalnum(state *s, value self, const arguments *args) {
+    return (void)args, all_are(s, self.as.s, is_python_alnum);
+}
+static value str_isspace(state *s, value self, const arguments *args) {
+    return (void)args, all_are(s, self.as.s, is_python_space);
+}
 static value str_isascii(state *s, value self, const arguments *args) {
     return (void)args, value_bool(self.as.s->n == 0 || all_are(s, self.as.s, is_ascii).as.b);
 }
@@ -342,7 +392,8 @@ static value str_expandtabs(state *s, value self, const arguments *args) {
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
         if (c != '\t') builder_add_string(s, &b, string_part(s, text, at, at + n));
-        for (int64_t end = c == '\t' && size > 0 ? column + size - column % size : column; column < end && !s->failed; column++)
+        for (int64_t end = c == '\t' && size > 0 ? column + size - column % size : column; column < end && !s->failed;
+             column++)
             builder_add(s, &b, " ", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
         column = c == '\n' || c == '\r' ? 0 : column + (c != '\t');
     }
@@ -356,7 +407,8 @@ static value str_partition_at(state *s, value self, const arguments *args, bool 
     if (by->n == 0) state_fail(s, VALUE_ERROR, "empty separator");
     value all = value_list(s, LIST_TUPLE, 3);
     if (s->failed) return all;
-    size_t at = last ? string_find_last(s, text, by) : string_find(s, text, by, 0), end = at == SIZE_MAX ? text->n : at + by->n;
+    size_t at = last ? string_find_last(s, text, by) : string_find(s, text, by, 0),
+           end = at == SIZE_MAX ? text->n : at + by->n;
     if (at == SIZE_MAX) at = text->n;
     if (last && at == text->n) at = end = 0;
     add_part(s, all.as.l, text, 0, at);
@@ -365,19 +417,29 @@ static value str_partition_at(state *s, value self, const arguments *args, bool 
     return all;
 }
 
-static value str_partition(state *s, value self, const arguments *args) { return str_partition_at(s, self, args, false); }
-static value str_rpartition(state *s, value self, const arguments *args) { return str_partition_at(s, self, args, true); }
+static value str_partition(state *s, value self, const arguments *args) {
+    return str_partition_at(s, self, args, false);
+}
+static value str_rpartition(state *s, value self, const arguments *args) {
+    return str_partition_at(s, self, args, true);
+}
 
 static value str_remove_affix(state *s, value self, const arguments *args, bool at_end) {
     BASE_ASSERT(self.type == VALUE_STRING);
-    const string *text = self.as.s, *part = argument_string(s, args, 0, at_end ? "removesuffix() argument" : "removeprefix() argument", NULL);
+    const string *text = self.as.s,
+                 *part =
+                     argument_string(s, args, 0, at_end ? "removesuffix() argument" : "removeprefix() argument", NULL);
     if (!part) return (value){0};
     if (!has_affix(s, text, value_string(part), at_end)) return self;
     return value_string(at_end ? string_part(s, text, 0, text->n - part->n) : string_part(s, text, part->n, text->n));
 }
 
-static value str_removeprefix(state *s, value self, const arguments *args) { return str_remove_affix(s, self, args, false); }
-static value str_removesuffix(state *s, value self, const arguments *args) { return str_remove_affix(s, self, args, true); }
+static value str_removeprefix(state *s, value self, const arguments *args) {
+    return str_remove_affix(s, self, args, false);
+}
+static value str_removesuffix(state *s, value self, const arguments *args) {
+    return str_remove_affix(s, self, args, true);
+}
 
 static value str_pad(state *s, value self, const arguments *args, int side) {
     BASE_ASSERT(self.type == VALUE_STRING && side >= -1 && side <= 1);
@@ -436,21 +498,26 @@ static value field_value(state *s, fields *fs, const string *name) {
     }
     const value *v = NULL;
     if (n == 0 || digits) {
-        if (n == 0 && fs->next < 0) state_fail(s, VALUE_ERROR, "cannot switch from manual field specification to automatic field numbering");
-        if (digits && fs->next > 0) state_fail(s, VALUE_ERROR, "cannot switch from manual field specification to automatic field numbering");
+        if (n == 0 && fs->next < 0)
+            state_fail(s, VALUE_ERROR, "cannot switch from manual field specification to automatic field numbering");
+        if (digits && fs->next > 0)
+            state_fail(s, VALUE_ERROR, "cannot switch from manual field specification to automatic field numbering");
         if (n == 0) number = (size_t)fs->next++;
         else fs->next = -1;
         v = number < fs->args->n ? &fs->args->items[number] : NULL;
         if (!v) state_fail(s, INDEX_ERROR, "tuple index out of range");
     } else {
         for (size_t i = 0; i < fs->args->n_named && state_step(s, 0); i++)
-            if (strlen(fs->args->names[i]) == n && memcmp(fs->args->names[i], name->bytes, n) == 0) v = &fs->args->named[i];
+            if (strlen(fs->args->names[i]) == n && memcmp(fs->args->names[i], name->bytes, n) == 0)
+                v = &fs->args->named[i];
         if (!v) state_fail_key(s, string_part(s, name, 0, n));
     }
     value out = v ? *v : (value){0};
     for (; n < name->n && !s->failed; n = end) {
         bool item = name->bytes[n] == '[';
-        for (end = ++n; end < name->n && (item ? name->bytes[end] != ']' : name->bytes[end] != '.' && name->bytes[end] != '[');) end++;
+        for (end = ++n;
+             end < name->n && (item ? name->bytes[end] != ']' : name->bytes[end] != '.' && name->bytes[end] != '[');)
+            end++;
         const string *part = string_part(s, name, n, end);
         bool index = item && part->n > 0 && part->n < 10;
         for (size_t k = 0; k < part->n && index; k++) index = part->bytes[k] >= '0' && part->bytes[k] <= '9';
@@ -466,7 +533,8 @@ static value field_value(state *s, fields *fs, const string *name) {
 static void format_field(state *s, builder *b, fields *fs, const string *field) {
     size_t end = 0, conversion = 0;
     while (end < field->n && field->bytes[end] != '!' && field->bytes[end] != ':') {
-        const char *close = field->bytes[end] == '[' ? memchr(field->bytes + end, ']', field->n - end) : field->bytes + end + 1;
+        const char *close =
+            field->bytes[end] == '[' ? memchr(field->bytes + end, ']', field->n - end) : field->bytes + end + 1;
         end = close ? (size_t)(close - field->bytes) : field->n;
     }
     value v = field_value(s, fs, string_part(s, field, 0, end));
@@ -474,7 +542,8 @@ static void format_field(state *s, builder *b, fields *fs, const string *field) 
     if (end + 1 < field->n && field->bytes[end] == '!') {
         conversion = (size_t)field->bytes[end + 1];
         colon = end + 2;
-        if (!strchr("rsa", (int)conversion)) state_fail(s, VALUE_ERROR, "Unknown conversion specifier %c", (int)conversion);
+        if (!strchr("rsa", (int)conversion))
+            state_fail(s, VALUE_ERROR, "Unknown conversion specifier %c", (int)conversion);
     }
     if (s->failed) return;
     if (conversion) {
@@ -482,7 +551,9 @@ static void format_field(state *s, builder *b, fields *fs, const string *field) 
         value_write(s, &text, v, conversion != 's');
         v = value_string(conversion == 'a' ? string_ascii(s, builder_string(s, &text)) : builder_string(s, &text));
     }
-    format_value(s, b, v, colon < field->n ? string_part(s, field, colon + 1, field->n) : string_part(s, field, field->n, field->n));
+    format_value(s, b, v,
+                 colon < field->n ? string_part(s, field, colon + 1, field->n)
+                                  : string_part(s, field, field->n, field->n));
 }
 
 static value string_format(state *s, const string *text, const arguments *args) {
@@ -498,9 +569,11 @@ static value string_format(state *s, const string *text, const arguments *args) 
         if (!doubled) {
             size_t end = at + 1;
             while (end < text->n && text->bytes[end] != '}' && text->bytes[end] != '{') end++;
-            if (c == '}' || at + 1 == text->n) state_fail(s, VALUE_ERROR, "Single '%c' encountered in format string", c);
+            if (c == '}' || at + 1 == text->n)
+                state_fail(s, VALUE_ERROR, "Single '%c' encountered in format string", c);
             else if (end == text->n) state_fail(s, VALUE_ERROR, "expected '}' before end of string");
-            else if (text->bytes[end] == '{') state_fail(s, VALUE_ERROR, "fields in format specifications are not supported");
+            else if (text->bytes[end] == '{')
+                state_fail(s, VALUE_ERROR, "fields in format specifications are not supported");
             else format_field(s, &b, &fs, string_part(s, text, at + 1, end));
             at = end;
         } else at++;
@@ -530,7 +603,8 @@ static value list_index(state *s, value self, const arguments *args) {
     if (from < 0) from = from < -n ? 0 : from + n;
     if (to < 0) to += n;
     for (int64_t i = from; i < to && i < n && !s->failed; i++)
-        if (value_equal(s, self.as.l->items[i], args->items[0])) return (value){.type = VALUE_INT, .untrusted = true, .as.i = i};
+        if (value_equal(s, self.as.l->items[i], args->items[0]))
+            return (value){.type = VALUE_INT, .untrusted = true, .as.i = i};
     builder b = {0};
     value_write(s, &b, args->items[0], true);
     if (self.as.l->kind == LIST_TUPLE) state_fail(s, VALUE_ERROR, "tuple.index(x): x not in tuple");
@@ -563,9 +637,15 @@ static value dict_view(state *s, const dict *d, list_kind kind) {
     return all;
 }
 
-static value dict_items(state *s, value self, const arguments *args) { return (void)args, dict_view(s, self.as.d, LIST_ITEMS); }
-static value dict_keys(state *s, value self, const arguments *args) { return (void)args, dict_view(s, self.as.d, LIST_KEYS); }
-static value dict_values(state *s, value self, const arguments *args) { return (void)args, dict_view(s, self.as.d, LIST_VALUES); }
+static value dict_items(state *s, value self, const arguments *args) {
+    return (void)args, dict_view(s, self.as.d, LIST_ITEMS);
+}
+static value dict_keys(state *s, value self, const arguments *args) {
+    return (void)args, dict_view(s, self.as.d, LIST_KEYS);
+}
+static value dict_values(state *s, value self, const arguments *args) {
+    return (void)args, dict_view(s, self.as.d, LIST_VALUES);
+}
 
 static value dict_get(state *s, value self, const arguments *args) {
     BASE_ASSERT(self.type == VALUE_DICT && args->n >= 1);
@@ -578,7 +658,8 @@ static value dict_copy(state *s, value self, const arguments *args) {
     BASE_ASSERT(self.type == VALUE_DICT);
     (void)args;
     value all = value_dict(s);
-    for (size_t i = 0; i < self.as.d->n && !s->failed; i++) dict_set(s, all.as.d, self.as.d->entries[i].key, self.as.d->entries[i].item);
+    for (size_t i = 0; i < self.as.d->n && !s->failed; i++)
+        dict_set(s, all.as.d, self.as.d->entries[i].key, self.as.d->entries[i].item);
     return all;
 }
 
@@ -642,7 +723,8 @@ static const method_entry list_methods[] = {
     {"sort", "*", NULL},
     {NULL, NULL, NULL},
 };
-static const method_entry tuple_methods[] = {{"count", ".value", list_count}, {"index", ".value [.start] [.stop]", list_index}, {NULL, NULL, NULL}};
+static const method_entry tuple_methods[] = {
+    {"count", ".value", list_count}, {"index", ".value [.start] [.stop]", list_index}, {NULL, NULL, NULL}};
 static const method_entry dict_methods[] = {
     {"items", "", dict_items},
     {"keys", "", dict_keys},
@@ -661,7 +743,8 @@ static const method_entry *methods_of(value v) {
     static const method_entry none[] = {{NULL, NULL, NULL}};
     if (v.type == VALUE_STRING) return str_methods;
     if (v.type == VALUE_DICT) return dict_methods;
-    if (v.type != VALUE_LIST || (v.as.l->kind != LIST_LIST && v.as.l->kind != LIST_TUPLE && v.as.l->kind != LIST_RANGE)) return none;
+    if (v.type != VALUE_LIST || (v.as.l->kind != LIST_LIST && v.as.l->kind != LIST_TUPLE && v.as.l->kind != LIST_RANGE))
+        return none;
     return v.as.l->kind == LIST_LIST ? list_methods : tuple_methods;
 }
 
@@ -673,7 +756,8 @@ static const method_entry *method_find(value v, const char *name) {
 
 value method_call(state *s, const method *m, const arguments *args) {
     const method_entry *entry = method_find(*m->self, m->name);
-    return entry && entry->call && arguments_fit(s, args, m->name, entry->parameters) ? entry->call(s, *m->self, args) : (value){0};
+    return entry && entry->call && arguments_fit(s, args, m->name, entry->parameters) ? entry->call(s, *m->self, args)
+                                                                                      : (value){0};
 }
 
 static value method_new(state *s, value object, const char *name) {
@@ -689,7 +773,8 @@ static value method_new(state *s, value object, const char *name) {
 static value value_unsafe(state *s, value object, const char *name) {
     char *hint = state_alloc(s, strlen(name) + 128);
     if (!hint || !state_step(s, STEP_PRINTED)) return (value){0};
-    snprintf(hint, strlen(name) + 128, "access to attribute '%s' of '%s' object is unsafe.", name, value_type_name(object));
+    snprintf(hint, strlen(name) + 128, "access to attribute '%s' of '%s' object is unsafe.", name,
+             value_type_name(object));
     return value_hinted(s, hint, SECURITY_ERROR);
 }
 
@@ -743,7 +828,8 @@ static value macro_attribute(state *s, const template_node *node, const char *na
     if (strcmp(name, "catch_varargs") == 0) return value_bool(node->op & MACRO_USES_VARARGS);
     *found = strcmp(name, "arguments") == 0;
     value names = *found ? value_list(s, LIST_TUPLE, node->items.n) : (value){0};
-    for (uint32_t i = 0; *found && i < node->items.n && !s->failed; i++) list_add(s, names.as.l, value_text(s, node->items.items[i]->name));
+    for (uint32_t i = 0; *found && i < node->items.n && !s->failed; i++)
+        list_add(s, names.as.l, value_text(s, node->items.items[i]->name));
     return names;
 }
 
@@ -796,11 +882,14 @@ static value own_attribute(state *s, value object, const char *name, bool *found
         value v = macro_attribute(s, object.as.m->node, name, found);
         if (*found) return v;
     }
-    if (object.type == VALUE_CYCLER && (strcmp(name, "current") == 0 || strcmp(name, "next") == 0 || strcmp(name, "reset") == 0)) {
+    if (object.type == VALUE_CYCLER &&
+        (strcmp(name, "current") == 0 || strcmp(name, "next") == 0 || strcmp(name, "reset") == 0)) {
         *found = true;
-        return strcmp(name, "current") == 0 ? object.as.cycler->items[object.as.cycler->at] : method_new(s, object, name);
+        return strcmp(name, "current") == 0 ? object.as.cycler->items[object.as.cycler->at]
+                                            : method_new(s, object, name);
     }
-    if (object.type == VALUE_LIST && object.as.l->is_group && (strcmp(name, "grouper") == 0 || strcmp(name, "list") == 0)) {
+    if (object.type == VALUE_LIST && object.as.l->is_group &&
+        (strcmp(name, "grouper") == 0 || strcmp(name, "list") == 0)) {
         *found = true;
         return object.as.l->items[strcmp(name, "list") == 0];
     }
@@ -911,7 +1000,8 @@ value value_slice(state *s, value object, const value *start, const value *stop,
     if (s->failed) return (value){0};
     BASE_ASSERT(from >= -1 && from <= n && to >= -1 && to <= n);
     if (is_string && by == 1) {
-        size_t a = string_offset(s, object.as.s, (size_t)from), b = to <= from ? a : string_offset(s, object.as.s, (size_t)to);
+        size_t a = string_offset(s, object.as.s, (size_t)from),
+               b = to <= from ? a : string_offset(s, object.as.s, (size_t)to);
         return !s->failed ? value_string(string_part(s, object.as.s, a, b)) : (value){0};
     }
     const list *items = is_string ? value_iterate(s, object) : object.as.l;

@@ -73,7 +73,8 @@ static value float_operate(state *s, binary_operator op, double a, double b) {
     state_step(s, 8);
     if (a == 0 && b < 0) state_fail(s, ZERO_DIVISION_ERROR, "0.0 cannot be raised to a negative power");
     else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, TYPE_ERROR, "complex numbers are not supported");
-    else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, OVERFLOW_ERROR, "(34, 'Numerical result out of range')");
+    else if (isinf(r) && isfinite(a) && isfinite(b))
+        state_fail(s, OVERFLOW_ERROR, "(34, 'Numerical result out of range')");
     return value_float(r);
 }
 
@@ -111,22 +112,30 @@ static value sequence_repeat(state *s, value v, int64_t times) {
 }
 
 /* keys() and items() are sets to Python's operators. */
-static bool is_set(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_KEYS || v.as.l->kind == LIST_ITEMS); }
+static bool is_set(value v) {
+    return v.type == VALUE_LIST && (v.as.l->kind == LIST_KEYS || v.as.l->kind == LIST_ITEMS);
+}
 
-static bool has_items(value v) { return v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED; }
+static bool has_items(value v) {
+    return v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED;
+}
 
 static value operands_fail(state *s, binary_operator op, value a, value b) {
     BASE_ASSERT((size_t)op < BASE_ARRAY_LEN(operator_names));
     if (op == OP_SUB && (is_set(a) || is_set(b)) && !(has_items(a) && has_items(b)))
         state_fail(s, TYPE_ERROR, "'%s' object is not iterable", value_type_name(has_items(a) ? b : a));
-    else if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, TYPE_ERROR, "can only concatenate str (not \"%s\") to str", value_type_name(b));
+    else if (op == OP_ADD && a.type == VALUE_STRING)
+        state_fail(s, TYPE_ERROR, "can only concatenate str (not \"%s\") to str", value_type_name(b));
     else if (op == OP_ADD && value_is_sequence(a))
-        state_fail(s, TYPE_ERROR, "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
-    else if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a) || b.type == VALUE_STRING || value_is_sequence(b)))
+        state_fail(s, TYPE_ERROR, "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b),
+                   value_type_name(a));
+    else if (op == OP_MUL &&
+             (a.type == VALUE_STRING || value_is_sequence(a) || b.type == VALUE_STRING || value_is_sequence(b)))
         state_fail(s, TYPE_ERROR, "can't multiply sequence by non-int of type '%s'",
                    value_type_name(a.type == VALUE_STRING || value_is_sequence(a) ? b : a));
     else
-        state_fail(s, TYPE_ERROR, "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
+        state_fail(s, TYPE_ERROR, "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op],
+                   value_type_name(a), value_type_name(b));
     return (value){0};
 }
 
@@ -148,13 +157,17 @@ value binary_operate(state *s, binary_operator op, value a, value b) {
         return r;
     }
     if (op == OP_ADD && a.type == VALUE_STRING && b.type == VALUE_STRING) return value_concat(s, a.as.s, b.as.s);
-    if (op == OP_ADD && value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) return list_join(s, a.as.l, b.as.l);
+    if (op == OP_ADD && value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind)
+        return list_join(s, a.as.l, b.as.l);
     if (a.type == VALUE_BIG || b.type == VALUE_BIG) {
         state_fail(s, OVERFLOW_ERROR, "%s: an integer has more than 64 bits", operator_names[op]);
         return r;
     }
-    bool a_repeats = a.type == VALUE_INT || a.type == VALUE_BOOL, b_repeats = b.type == VALUE_INT || b.type == VALUE_BOOL;
-    if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a)) && b_repeats) return sequence_repeat(s, a, value_as_int(b));
-    if (op == OP_MUL && (b.type == VALUE_STRING || value_is_sequence(b)) && a_repeats) return sequence_repeat(s, b, value_as_int(a));
+    bool a_repeats = a.type == VALUE_INT || a.type == VALUE_BOOL,
+         b_repeats = b.type == VALUE_INT || b.type == VALUE_BOOL;
+    if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a)) && b_repeats)
+        return sequence_repeat(s, a, value_as_int(b));
+    if (op == OP_MUL && (b.type == VALUE_STRING || value_is_sequence(b)) && a_repeats)
+        return sequence_repeat(s, b, value_as_int(a));
     return operands_fail(s, op, a, b);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_evaluate.c: runs a template's nodes. A body writes to a builder; an expression gives a value.
  *
- * Scopes: the template, each round of a loop, each call of a macro and each `with` have one; `set` writes to the innermost, and
- * names are looked up from the innermost outward, then in the variables, then among the functions. A macro sees the scopes
- * around its definition. One thread.
+ * Scopes: the template, each round of a loop, each call of a macro and each `with` have one; `set` writes to the
+ * innermost, and names are looked up from the innermost outward, then in the variables, then among the functions. A
+ * macro sees the scopes around its definition. One thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static void scope_set(state *s, scope *in, const char *name, value v) {
     BASE_ASSERT(name);
     binding *bound = scope_find(s, in, name);
     if (bound) bound->value = v;
-    else if (state_grow(s, (void **)&in->items, &in->cap, in->n + 1, sizeof(*in->items))) in->items[in->n++] = (binding){name, v};
+    else if (state_grow(s, (void **)&in->items, &in->cap, in->n + 1, sizeof(*in->items)))
+        in->items[in->n++] = (binding){name, v};
 }
 
 static value name_value(frame *f, const char *name) {
@@ -69,7 +70,8 @@ static bool deeper(frame *f) {
     const size_t used = s->stack - (uintptr_t)__builtin_frame_address(0); /* it grows downwards */
     if (s->failed || f->nested >= MAX_NESTED || used > MAX_STACK_BYTES) {
         if (!s->failed) {
-            state_fail(s, RECURSION_ERROR, "calls and expressions are nested too deep: at most %d are supported", MAX_NESTED);
+            state_fail(s, RECURSION_ERROR, "calls and expressions are nested too deep: at most %d are supported",
+                       MAX_NESTED);
             s->code = RP_ERR_LIMIT;
         }
         return false;
@@ -85,15 +87,18 @@ static void assign(frame *f, const template_node *target, value v) {
     if (target->kind == NODE_NAME) scope_set(s, f->scope, target->name, v);
     else if (target->kind == NODE_ATTRIBUTE) {
         value object = evaluate(f, target->a);
-        if (object.type != VALUE_NAMESPACE) state_fail(s, TEMPLATE_RUNTIME_ERROR, "cannot assign attribute on non-namespace object");
+        if (object.type != VALUE_NAMESPACE)
+            state_fail(s, TEMPLATE_RUNTIME_ERROR, "cannot assign attribute on non-namespace object");
         else dict_set(s, object.as.d, value_text(s, target->name), v);
     } else {
         const list *items = NULL;
-        if (v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED) items = value_iterate(s, v);
+        if (v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED)
+            items = value_iterate(s, v);
         else state_fail(s, TYPE_ERROR, "cannot unpack non-iterable %s object", value_type_name(v));
         if (items && items->n < target->items.n)
             state_fail(s, VALUE_ERROR, "not enough values to unpack (expected %u, got %zu)", target->items.n, items->n);
-        else if (items && items->n > target->items.n) state_fail(s, VALUE_ERROR, "too many values to unpack (expected %u)", target->items.n);
+        else if (items && items->n > target->items.n)
+            state_fail(s, VALUE_ERROR, "too many values to unpack (expected %u)", target->items.n);
         for (uint32_t i = 0; i < target->items.n && !s->failed; i++) assign(f, target->items.items[i], items->items[i]);
     }
 }
@@ -109,7 +114,8 @@ static arguments evaluate_arguments(frame *f, const template_node *node) {
     for (uint32_t i = 0; i < node->items.n && !s->failed; i++) items[i] = evaluate(f, node->items.items[i]);
     for (uint32_t i = 0; i < node->second.n && !s->failed; i++) named[i] = evaluate(f, node->second.items[i]);
     if (s->failed) return (arguments){0};
-    return (arguments){.items = items, .n = node->items.n, .names = node->names, .named = named, .n_named = node->second.n};
+    return (arguments){
+        .items = items, .n = node->items.n, .names = node->names, .named = named, .n_named = node->second.n};
 }
 
 /* As it is interned; NULL: the template does not use it. */
@@ -139,12 +145,16 @@ static void bind_special(frame *f, const macro *m, const arguments *args, value 
     bool has_caller = caller.type == VALUE_MACRO;
     if (node->op & MACRO_USES_CALLER && !is_parameter(s, node, name_of_template(s, "caller"), 0)) {
         const value *given = has_caller ? &caller : named_argument(s, args, name_of_template(s, "caller"));
-        scope_set(s, f->scope, name_of_template(s, "caller"), given ? *given : value_hinted(s, "No caller defined", UNDEFINED_ERROR));
+        scope_set(s, f->scope, name_of_template(s, "caller"),
+                  given ? *given : value_hinted(s, "No caller defined", UNDEFINED_ERROR));
     } else if (has_caller && !(node->op & MACRO_USES_CALLER))
-        state_fail(s, TYPE_ERROR, "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.", node->name);
+        state_fail(s, TYPE_ERROR,
+                   "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.",
+                   node->name);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) {
         const char *name = args->names[i];
-        if (is_parameter(s, node, name, args->n) || (node->op & MACRO_USES_CALLER && strcmp(name, "caller") == 0)) continue;
+        if (is_parameter(s, node, name, args->n) || (node->op & MACRO_USES_CALLER && strcmp(name, "caller") == 0))
+            continue;
         if (node->op & MACRO_USES_KWARGS) dict_set(s, named.as.d, value_text(s, name), args->named[i]);
         else state_fail(s, TYPE_ERROR, "macro '%s' takes no keyword argument '%s'", node->name, name);
     }
@@ -231,7 +241,9 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
     if (s->failed) return (value){0};
     switch (callee.type) {
     case VALUE_FUNCTION:
-        return arguments_fit(s, args, callee.as.function->name, callee.as.function->parameters) ? callee.as.function->call(s, args) : (value){0};
+        return arguments_fit(s, args, callee.as.function->name, callee.as.function->parameters)
+                   ? callee.as.function->call(s, args)
+                   : (value){0};
     case VALUE_MACRO: return call_macro(f, callee.as.m, args, caller);
     case VALUE_METHOD:
         if (callee.as.method->self->type == VALUE_LOOP) return call_loop_method(s, callee.as.method, args);
@@ -239,7 +251,8 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
         return method_call(s, callee.as.method, args);
     case VALUE_LOOP: {
         frame inner = {.s = s, .scope = callee.as.loop->outer, .out = &out, .nested = f->nested + 1};
-        if (!callee.as.loop->node->op) state_fail(s, TYPE_ERROR, "The loop must have the 'recursive' marker to be called recursively.");
+        if (!callee.as.loop->node->op)
+            state_fail(s, TYPE_ERROR, "The loop must have the 'recursive' marker to be called recursively.");
         else if (args->n != 1) state_fail(s, TYPE_ERROR, "loop() takes one argument");
         else if (deeper(&inner)) run_loop(&inner, callee.as.loop->node, args->items[0], callee.as.loop->depth + 1);
         return value_string(builder_string(s, &out));
@@ -258,7 +271,8 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
 static value evaluate_list(frame *f, const template_node *node, list_kind kind) {
     BASE_ASSERT(kind == LIST_LIST || kind == LIST_TUPLE);
     value all = value_list(f->s, kind, node->items.n);
-    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) list_add(f->s, all.as.l, evaluate(f, node->items.items[i]));
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++)
+        list_add(f->s, all.as.l, evaluate(f, node->items.items[i]));
     return all;
 }
 
@@ -301,7 +315,8 @@ static value evaluate_comparison(frame *f, const template_node *node) {
 static value evaluate_concat(frame *f, const template_node *node) {
     BASE_ASSERT(node->items.n >= 2);
     builder b = {0};
-    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) value_write(f->s, &b, evaluate(f, node->items.items[i]), false);
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++)
+        value_write(f->s, &b, evaluate(f, node->items.items[i]), false);
     return value_string(builder_string(f->s, &b));
 }
 
@@ -322,7 +337,8 @@ static value evaluate_sign(frame *f, const template_node *node) {
     value v = evaluate(f, node->a);
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
     else if (!value_is_number(v) && v.type != VALUE_BIG)
-        state_fail(f->s, TYPE_ERROR, "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
+        state_fail(f->s, TYPE_ERROR, "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+',
+                   value_type_name(v));
     if (f->s->failed) return v;
     if (v.type == VALUE_FLOAT) v.as.f = node->kind == NODE_NEGATE ? -v.as.f : v.as.f;
     if (v.type == VALUE_FLOAT) return v;
@@ -334,7 +350,8 @@ static value evaluate_condition(frame *f, const template_node *node) {
     if (node->c) return evaluate(f, node->c);
     char *hint = state_alloc(f->s, 128);
     if (!hint || !state_step(f->s, STEP_PRINTED)) return (value){0};
-    snprintf(hint, 128, "the inline if-expression on line %u evaluated to false and no else section was defined.", node->line);
+    snprintf(hint, 128, "the inline if-expression on line %u evaluated to false and no else section was defined.",
+             node->line);
     return value_hinted(f->s, hint, UNDEFINED_ERROR);
 }
 
@@ -353,7 +370,9 @@ static value evaluate_test(frame *f, const template_node *node) {
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
     if (!by) state_fail(f->s, TEMPLATE_RUNTIME_ERROR, "No test named '%s' found.", node->name);
-    return f->s->failed || !arguments_fit(f->s, &args, by->name, by->parameters) ? v : value_bool(by->holds(f->s, v, &args));
+    return f->s->failed || !arguments_fit(f->s, &args, by->name, by->parameters)
+               ? v
+               : value_bool(by->holds(f->s, v, &args));
 }
 
 static value evaluate_call(frame *f, const template_node *node, value caller) {
@@ -493,7 +512,8 @@ static flow run_with(frame *f, const template_node *node) {
     own->outer = f->scope;
     frame inner = *f;
     inner.scope = own;
-    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) assign(&inner, node->items.items[i], evaluate(f, node->second.items[i]));
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++)
+        assign(&inner, node->items.items[i], evaluate(f, node->second.items[i]));
     return run(&inner, node->b);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_filters.c: Jinja's filters, as Jinja2 3.1 has them; tojson is json.dumps, as transformers sets it. One thread. */
+/* template_filters.c: Jinja's filters, as Jinja2 3.1 has them; tojson is json.dumps, as transformers sets it. One
+   thread. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -12,15 +13,23 @@
 
 /* ---- Texts ---- */
 
-static value filter_string(state *s, value v, const arguments *args) { return (void)args, value_string(value_to_string(s, v)); }
+static value filter_string(state *s, value v, const arguments *args) {
+    return (void)args, value_string(value_to_string(s, v));
+}
 
 static value change_case(state *s, value v, case_kind kind) {
     BASE_ASSERT(kind <= CASE_SWAP);
     return value_string(string_case(s, value_to_string(s, v), kind));
 }
-static value filter_lower(state *s, value v, const arguments *args) { return (void)args, change_case(s, v, CASE_LOWER); }
-static value filter_upper(state *s, value v, const arguments *args) { return (void)args, change_case(s, v, CASE_UPPER); }
-static value filter_capitalize(state *s, value v, const arguments *args) { return (void)args, change_case(s, v, CASE_CAPITAL); }
+static value filter_lower(state *s, value v, const arguments *args) {
+    return (void)args, change_case(s, v, CASE_LOWER);
+}
+static value filter_upper(state *s, value v, const arguments *args) {
+    return (void)args, change_case(s, v, CASE_UPPER);
+}
+static value filter_capitalize(state *s, value v, const arguments *args) {
+    return (void)args, change_case(s, v, CASE_CAPITAL);
+}
 
 /* Words begin after white space, "-" and opening brackets. */
 static value filter_title(state *s, value v, const arguments *args) {
@@ -45,18 +54,23 @@ static value filter_title(state *s, value v, const arguments *args) {
 
 static value filter_trim(state *s, value v, const arguments *args) {
     const value *set = argument(args, 0, "chars");
-    if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) state_fail(s, TYPE_ERROR, "strip arg must be None or str");
-    return value_string(string_strip(s, value_to_string(s, v), set && set->type == VALUE_STRING ? set->as.s : NULL, true, true));
+    if (set && set->type != VALUE_STRING && set->type != VALUE_NONE)
+        state_fail(s, TYPE_ERROR, "strip arg must be None or str");
+    return value_string(
+        string_strip(s, value_to_string(s, v), set && set->type == VALUE_STRING ? set->as.s : NULL, true, true));
 }
 
 static value filter_replace(state *s, value v, const arguments *args) {
     BASE_ASSERT(argument(args, 0, "old") && argument(args, 1, "new"));
     const value *old = argument(args, 0, "old"), *with = argument(args, 1, "new"), *count = argument(args, 2, "count");
     int64_t most = count && count->type != VALUE_NONE ? argument_int(s, args, 2, "count", -1) : -1;
-    return value_string(string_replace(s, value_to_string(s, v), value_to_string(s, *old), value_to_string(s, *with), most));
+    return value_string(
+        string_replace(s, value_to_string(s, v), value_to_string(s, *old), value_to_string(s, *with), most));
 }
 
-static value filter_safe(state *s, value v, const arguments *args) { return (void)args, value_string(string_marked(s, value_to_string(s, v))); }
+static value filter_safe(state *s, value v, const arguments *args) {
+    return (void)args, value_string(string_marked(s, value_to_string(s, v)));
+}
 
 static value filter_escape(state *s, value v, const arguments *args) {
     (void)args;
@@ -83,10 +97,12 @@ static value filter_indent(state *s, value v, const arguments *args) {
     bool first = argument_bool(s, args, 1, "first", false), blank = argument_bool(s, args, 2, "blank", false);
     builder space = {0}, b = {0}, ended = {0};
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
-    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE) state_fail(s, TYPE_ERROR, "can only concatenate tuple (not \"str\") to tuple");
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE)
+        state_fail(s, TYPE_ERROR, "can only concatenate tuple (not \"str\") to tuple");
     else if (v.type == VALUE_LIST && v.as.l->kind == LIST_LIST)
         state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'splitlines'", value_type_name(v));
-    else if (v.type != VALUE_STRING) state_fail(s, TYPE_ERROR, "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
+    else if (v.type != VALUE_STRING)
+        state_fail(s, TYPE_ERROR, "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
     if (width && width->type == VALUE_STRING) builder_add_string(s, &space, width->as.s);
     else if (width && width->type != VALUE_INT && width->type != VALUE_BOOL)
         state_fail(s, TYPE_ERROR, "can't multiply sequence by non-int of type '%s'", value_type_name(*width));
@@ -98,13 +114,15 @@ static value filter_indent(state *s, value v, const arguments *args) {
     builder_add_string(s, &ended, v.as.s);
     builder_add(s, &ended, "\n", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); /* so that a line end at the end is kept */
     const value text = value_string(builder_string(s, &ended)), keep = value_bool(true);
-    const value lines = method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){.items = &keep, .n = 1});
+    const value lines =
+        method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){.items = &keep, .n = 1});
     BASE_ASSERT(s->failed || lines.type == VALUE_LIST);
     for (size_t i = 0, end = 0; !s->failed && i < lines.as.l->n; i++) {
         const string *line = lines.as.l->items[i].as.s;
         if (i > 0 && end == 1 && lines.as.l->items[i - 1].as.s->bytes[lines.as.l->items[i - 1].as.s->n - 1] == '\n')
-            builder_add_string(
-                s, &b, string_part(s, lines.as.l->items[i - 1].as.s, lines.as.l->items[i - 1].as.s->n - 1, lines.as.l->items[i - 1].as.s->n));
+            builder_add_string(s, &b,
+                               string_part(s, lines.as.l->items[i - 1].as.s, lines.as.l->items[i - 1].as.s->n - 1,
+                                           lines.as.l->items[i - 1].as.s->n));
         else if (i > 0) builder_add(s, &b, "\n", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
         end = line_end_bytes(line);
         if (i == 0 ? first : blank || line->n > end) builder_add_string(s, &b, by);
@@ -115,9 +133,13 @@ static value filter_indent(state *s, value v, const arguments *args) {
 
 static value filter_format(state *s, value v, const arguments *args) {
     value named = value_dict(s);
-    for (size_t i = 0; i < args->n_named && !s->failed; i++) dict_set(s, named.as.d, value_text(s, args->names[i]), args->named[i]);
-    if (args->n > 0 && args->n_named > 0) state_fail(s, FILTER_ARGUMENT_ERROR, "can't handle positional and keyword arguments at the same time");
-    return s->failed ? v : string_percent(s, value_to_string(s, v), args->items, args->n, args->n_named > 0 ? named : value_none);
+    for (size_t i = 0; i < args->n_named && !s->failed; i++)
+        dict_set(s, named.as.d, value_text(s, args->names[i]), args->named[i]);
+    if (args->n > 0 && args->n_named > 0)
+        state_fail(s, FILTER_ARGUMENT_ERROR, "can't handle positional and keyword arguments at the same time");
+    return s->failed
+               ? v
+               : string_percent(s, value_to_string(s, v), args->items, args->n, args->n_named > 0 ? named : value_none);
 }
 
 static value filter_center(state *s, value v, const arguments *args) {
@@ -159,7 +181,8 @@ static value filter_truncate(state *s, value v, const arguments *args) {
     int64_t length = argument_int(s, args, 0, "length", 255), n_end = end ? (int64_t)string_length(s, end) : 3;
     const value *given = argument(args, 3, "leeway");
     int64_t leeway = given && given->type != VALUE_NONE ? argument_int(s, args, 3, "leeway", 5) : 5;
-    if (length < n_end) state_fail(s, ASSERTION_ERROR, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
+    if (length < n_end)
+        state_fail(s, ASSERTION_ERROR, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     else if (leeway < 0) state_fail(s, ASSERTION_ERROR, "expected leeway >= 0, got %lld", (long long)leeway);
     value n = s->failed ? (value){0} : filter_length(s, v, args);
     if (!s->failed && v.type != VALUE_STRING && v.type != VALUE_UNDEFINED && n.as.i - leeway > length)
@@ -179,9 +202,11 @@ static void add_quoted(state *s, builder *b, value v, bool in_query) {
     const string *text = value_to_string(s, v);
     for (size_t i = 0; i < text->n && !s->failed; i++) {
         unsigned char c = (unsigned char)text->bytes[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr(in_query ? "_.-~" : "_.-~/", c));
-        const char escape[3] = {'%', digits[c >> 4], digits[c & 15]}, *out = plain ? (const char *)&c : in_query && c == ' ' ? "+"
-                                                                                                                             : escape;
+        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+                     (c && strchr(in_query ? "_.-~" : "_.-~/", c));
+        const char escape[3] = {'%', digits[c >> 4], digits[c & 15]}, *out = plain                  ? (const char *)&c
+                                                                             : in_query && c == ' ' ? "+"
+                                                                                                    : escape;
         builder_add(s, b, out, out == escape ? 3 : 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }
 }
@@ -232,7 +257,8 @@ static value filter_tojson(state *s, value v, const arguments *args) {
     style.ascii = argument_bool(s, args, 0, "ensure_ascii", false);
     style.sorted = argument_bool(s, args, 3, "sort_keys", false);
     if (separators && separators->type != VALUE_NONE) {
-        bool iterable = separators->type == VALUE_LIST || separators->type == VALUE_STRING || separators->type == VALUE_DICT;
+        bool iterable =
+            separators->type == VALUE_LIST || separators->type == VALUE_STRING || separators->type == VALUE_DICT;
         const list *two = iterable ? value_iterate(s, *separators) : NULL;
         if (!two) state_fail(s, TYPE_ERROR, "cannot unpack non-iterable %s object", value_type_name(*separators));
         else if (two->n < 2) state_fail(s, VALUE_ERROR, "not enough values to unpack (expected 2, got %zu)", two->n);
@@ -257,13 +283,15 @@ static value filter_abs(state *s, value v, const arguments *args) {
     return v;
 }
 
-/* A number of Python: white space around, "_" between digits. The text without those, NUL-terminated; NULL: it is none. */
+/* A number of Python: white space around, "_" between digits. The text without those, NUL-terminated; NULL: it is
+   none. */
 static const char *number_text(state *s, const string *text, char copy[64]) {
     size_t n = 0;
     text = string_strip(s, text, NULL, true, true);
     if (text->n == 0 || text->n >= 64) return NULL;
     for (size_t i = 0; i < text->n; i++) {
-        const char c = text->bytes[i], before = i > 0 ? text->bytes[i - 1] : '_', after = i + 1 < text->n ? text->bytes[i + 1] : '_';
+        const char c = text->bytes[i], before = i > 0 ? text->bytes[i - 1] : '_',
+                   after = i + 1 < text->n ? text->bytes[i + 1] : '_';
         if (c == '\0' || (c == '_' && (before == '_' || after == '_' || !isxdigit((unsigned char)after)))) return NULL;
         if (c != '_') copy[n++] = c;
     }
@@ -305,7 +333,8 @@ static bool text_int(state *s, const string *text, int64_t base, int64_t *i) {
 
 static int64_t int_of_float(state *s, double f) {
     if (fabs(f) < 9.2e18) return (int64_t)f;
-    state_fail(s, OVERFLOW_ERROR, isinf(f) ? "cannot convert float infinity to integer" : "an integer has more than 64 bits");
+    state_fail(s, OVERFLOW_ERROR,
+               isinf(f) ? "cannot convert float infinity to integer" : "an integer has more than 64 bits");
     return 0;
 }
 
@@ -343,9 +372,11 @@ static value filter_round(state *s, value v, const arguments *args) {
     double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i
                                             : v.type == VALUE_BOOL  ? v.as.b
                                                                     : 0;
-    if (method_name && !string_is(method_name, "common") && !string_is(method_name, "ceil") && !string_is(method_name, "floor"))
+    if (method_name && !string_is(method_name, "common") && !string_is(method_name, "ceil") &&
+        !string_is(method_name, "floor"))
         state_fail(s, FILTER_ARGUMENT_ERROR, "method must be common, ceil or floor");
-    else if (!value_is_number(v)) state_fail(s, TYPE_ERROR, "type %s doesn't define __round__ method", value_type_name(v));
+    else if (!value_is_number(v))
+        state_fail(s, TYPE_ERROR, "type %s doesn't define __round__ method", value_type_name(v));
     if (v.type == VALUE_BOOL) v = (value){.type = VALUE_INT, .untrusted = v.untrusted, .as.i = v.as.b};
     if (s->failed) return v;
     if (method_name && !string_is(method_name, "common")) {
@@ -369,11 +400,15 @@ static value filter_round(state *s, value v, const arguments *args) {
 /* ---- Lists ---- */
 
 static value first_or_last(state *s, value v, bool last) {
-    bool one_way = (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
+    bool one_way =
+        (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
     if (last && one_way) state_fail(s, TYPE_ERROR, "'%s' object is not reversible", value_type_name(v));
     const list *items = value_items(s, v);
     if (!items || items->n == 0)
-        return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", UNDEFINED_ERROR);
+        return s->failed
+                   ? v
+                   : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.",
+                                  UNDEFINED_ERROR);
     return items->items[last ? items->n - 1 : 0];
 }
 static value filter_first(state *s, value v, const arguments *args) { return (void)args, first_or_last(s, v, false); }
@@ -485,7 +520,8 @@ static void check_map(state *s, const arguments *args, const filter *f, const va
 }
 
 static value filter_map(state *s, value v, const arguments *args) {
-    const value *attribute = args->n == 0 ? argument(args, SIZE_MAX, "attribute") : NULL, *otherwise = argument(args, SIZE_MAX, "default");
+    const value *attribute = args->n == 0 ? argument(args, SIZE_MAX, "attribute") : NULL,
+                *otherwise = argument(args, SIZE_MAX, "default");
     const char *name = name_of(s, args->n > 0 ? &args->items[0] : NULL);
     const filter *f = args->n > 0 ? filter_find(name) : NULL;
     const list *items = items_if_any(s, v);
@@ -493,7 +529,8 @@ static value filter_map(state *s, value v, const arguments *args) {
     value all = value_list(s, LIST_GENERATOR, 0);
     if (items && items->n > 0) check_map(s, args, f, attribute);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
-        list_add(s, all.as.l, f ? filter_apply(s, f, items->items[i], &rest) : path_of(s, items->items[i], attribute, otherwise));
+        list_add(s, all.as.l,
+                 f ? filter_apply(s, f, items->items[i], &rest) : path_of(s, items->items[i], attribute, otherwise));
     }
     return all;
 }
@@ -551,7 +588,8 @@ static value sorted_by(state *s, const list *items, const sorting *by) {
     keyed *all = state_alloc(s, (n + 1) * sizeof(*all));
     value out = value_list(s, LIST_LIST, n);
     const value *attribute = by->attribute && by->attribute->type != VALUE_NONE ? by->attribute : NULL;
-    bool several = by->as_lists && attribute && attribute->type == VALUE_STRING && memchr(attribute->as.s->bytes, ',', attribute->as.s->n);
+    bool several = by->as_lists && attribute && attribute->type == VALUE_STRING &&
+                   memchr(attribute->as.s->bytes, ',', attribute->as.s->n);
     for (size_t i = 0; i < n && !s->failed; i++) {
         all[i] = (keyed){.item = items->items[i]};
         if (several) all[i].keys = paths_of(s, items->items[i], attribute->as.s, by->case_sensitive);
@@ -578,7 +616,8 @@ static value filter_dictsort(state *s, value v, const arguments *args) {
     if (!string_is(part, "key") && !string_is(part, "value"))
         state_fail(s, FILTER_ARGUMENT_ERROR, "You can only sort by either \"key\" or \"value\"");
     else if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
-    else if (v.type != VALUE_DICT) state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'items'", value_type_name(v));
+    else if (v.type != VALUE_DICT)
+        state_fail(s, ATTRIBUTE_ERROR, "'%s' object has no attribute 'items'", value_type_name(v));
     if (s->failed) return v;
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
     BASE_ASSERT(s->failed || items.type == VALUE_LIST);
@@ -606,11 +645,13 @@ static value extreme(state *s, value v, const arguments *args, bool greatest) {
     bool case_sensitive = argument_bool(s, args, 0, "case_sensitive", false);
     const value *attribute = argument(args, 1, "attribute");
     const list *items = value_iterate(s, v);
-    if (!items || items->n == 0) return s->failed ? v : value_hinted(s, "No aggregated item, sequence was empty.", UNDEFINED_ERROR);
+    if (!items || items->n == 0)
+        return s->failed ? v : value_hinted(s, "No aggregated item, sequence was empty.", UNDEFINED_ERROR);
     size_t best = 0;
     for (size_t i = 1; i < items->n && !s->failed; i++) {
         int order = value_compare(s, folded(s, path_of(s, items->items[i], attribute, NULL), case_sensitive),
-                                  folded(s, path_of(s, items->items[best], attribute, NULL), case_sensitive), greatest ? ">" : "<");
+                                  folded(s, path_of(s, items->items[best], attribute, NULL), case_sensitive),
+                                  greatest ? ">" : "<");
         if (greatest ? order > 0 : order < 0) best = i;
     }
     return items->items[best];
@@ -657,7 +698,8 @@ static value filter_batch(state *s, value v, const arguments *args) {
     }
     if (s->failed || row.as.l->n == 0) return all;
     bool fills = fill && fill->type != VALUE_NONE;
-    while (fills && !s->failed && value_compare(s, value_int((int64_t)row.as.l->n), size, "<") < 0) list_add(s, row.as.l, *fill);
+    while (fills && !s->failed && value_compare(s, value_int((int64_t)row.as.l->n), size, "<") < 0)
+        list_add(s, row.as.l, *fill);
     list_add(s, all.as.l, row);
     return all;
 }
@@ -686,7 +728,8 @@ static value filter_groupby(state *s, value v, const arguments *args) {
     by.case_sensitive = argument_bool(s, args, 2, "case_sensitive", false);
     value sorted = sorted_by(s, value_iterate(s, v), &by), all = value_list(s, LIST_LIST, 0), last = {0}, group = {0};
     for (size_t i = 0; !s->failed && i < sorted.as.l->n; i++) {
-        value grouper = path_of(s, sorted.as.l->items[i], by.attribute, by.otherwise), key = folded(s, grouper, by.case_sensitive);
+        value grouper = path_of(s, sorted.as.l->items[i], by.attribute, by.otherwise),
+              key = folded(s, grouper, by.case_sensitive);
         if (i == 0 || !value_equal(s, key, last)) {
             value pair = value_list(s, LIST_TUPLE, 2);
             group = value_list(s, LIST_LIST, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_format.c: formatted strings as in Python: the operator %, and values by the specifications of str.format. Owns nothing. One thread. */
+/* template_format.c: formatted strings as in Python: the operator %, and values by the specifications of str.format.
+   Owns nothing. One thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,11 +27,13 @@ static uint32_t origin_of(value v) { return v.untrusted ? TEMPLATE_UNTRUSTED : T
 
 static void add_fill(state *s, builder *b, const spec *f, int64_t n) {
     BASE_ASSERT(n <= MAX_WIDTH);
-    for (int64_t i = 0; i < n && !s->failed; i++) builder_add(s, b, f->fill, f->n_fill, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+    for (int64_t i = 0; i < n && !s->failed; i++)
+        builder_add(s, b, f->fill, f->n_fill, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
 }
 
 /* Text of a width: prefix (sign and base of a number) and body, with the padding where the alignment wants it. */
-static void add_padded(state *s, builder *b, const spec *f, const char *prefix, uint32_t origin, const string *body, char otherwise) {
+static void add_padded(state *s, builder *b, const spec *f, const char *prefix, uint32_t origin, const string *body,
+                       char otherwise) {
     BASE_ASSERT(f->width >= 0 && f->width <= MAX_WIDTH);
     int64_t missing = f->width - (int64_t)strlen(prefix) - (int64_t)string_length(s, body);
     char align = f->align ? f->align : otherwise;
@@ -65,7 +68,8 @@ static void digits_of(uint64_t i, unsigned base, bool upper, char out[65]) {
     out[n] = '\0';
 }
 
-static void add_number(state *s, builder *b, const spec *f, value v, bool negative, const char *base, const char *digits) {
+static void add_number(state *s, builder *b, const spec *f, value v, bool negative, const char *base,
+                       const char *digits) {
     char prefix[4];
     snprintf(prefix, sizeof(prefix), "%s%s", negative ? "-" : f->sign == '+' ? "+"
                                                           : f->sign == ' '   ? " "
@@ -215,7 +219,8 @@ static void percent_value(percent *p, builder *b, spec *f, value v) {
     else if (strchr("diuxXo", f->kind)) {
         bool whole = strchr("diu", f->kind) != NULL;
         if (!value_is_number(v) || (!whole && v.type == VALUE_FLOAT))
-            state_fail(p->s, TYPE_ERROR, "%%%c format: %s is required, not %s", f->kind, whole ? "a real number" : "an integer", value_type_name(v));
+            state_fail(p->s, TYPE_ERROR, "%%%c format: %s is required, not %s", f->kind,
+                       whole ? "a real number" : "an integer", value_type_name(v));
         else format_integer(p->s, b, f, v, int_of(v));
     } else if (!value_is_number(v)) state_fail(p->s, TYPE_ERROR, "must be real number, not %s", value_type_name(v));
     else format_real(p->s, b, f, v, real_of(v));
@@ -258,8 +263,8 @@ static void percent_one(percent *p, builder *b) {
         return;
     }
     if (c >= 0x80 || !strchr("sradiuxXofFeEgGc", f.kind)) {
-        state_fail(p->s, VALUE_ERROR, "unsupported format character '%s' (0x%x) at index %zu", c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c,
-                   string_length(p->s, &before));
+        state_fail(p->s, VALUE_ERROR, "unsupported format character '%s' (0x%x) at index %zu",
+                   c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c, string_length(p->s, &before));
         return;
     }
     if (f.zero && !f.align) {
@@ -274,7 +279,8 @@ value string_percent(state *s, const string *format, const value *items, size_t 
     /* Lists are mappings for %, too: what is not used of them is no error. */
     bool any = argument.type == VALUE_DICT || argument.type == VALUE_UNDEFINED ||
                (argument.type == VALUE_LIST && (argument.as.l->kind == LIST_LIST || argument.as.l->kind == LIST_RANGE));
-    percent p = {.s = s, .format = format, .items = items, .n = n, .named = argument.type == VALUE_DICT ? argument.as.d : NULL};
+    percent p = {
+        .s = s, .format = format, .items = items, .n = n, .named = argument.type == VALUE_DICT ? argument.as.d : NULL};
     builder b = {0};
     size_t from = 0;
     while (!s->failed) {
@@ -325,7 +331,8 @@ static bool spec_read(state *s, const string *text, spec *f, value v) {
             if (f->precision <= MAX_PRECISION) f->precision = f->precision * 10 + (PEEK - '0');
     }
     if (at < text->n) f->kind = text->bytes[at++];
-    if (f->width > MAX_WIDTH || f->precision > MAX_PRECISION) state_fail(s, VALUE_ERROR, "a width or precision is too large");
+    if (f->width > MAX_WIDTH || f->precision > MAX_PRECISION)
+        state_fail(s, VALUE_ERROR, "a width or precision is too large");
     else if (at < text->n) state_fail(s, VALUE_ERROR, "Invalid format specifier");
 #undef PEEK
     return !s->failed;
@@ -345,8 +352,10 @@ void format_value(state *s, builder *b, value v, const string *text) {
     bool is_text = v.type == VALUE_STRING, is_whole = v.type == VALUE_INT || v.type == VALUE_BOOL;
     const char *kinds = is_text ? "s" : is_whole ? "dxXobnc%eEfFgG"
                                                  : "%eEfFgGn";
-    if (f.kind && !strchr(kinds, f.kind)) state_fail(s, VALUE_ERROR, "Unknown format code '%c' for object of type '%s'", f.kind, value_type_name(v));
-    else if (is_text && f.align == '=') state_fail(s, VALUE_ERROR, "'=' alignment not allowed in string format specifier");
+    if (f.kind && !strchr(kinds, f.kind))
+        state_fail(s, VALUE_ERROR, "Unknown format code '%c' for object of type '%s'", f.kind, value_type_name(v));
+    else if (is_text && f.align == '=')
+        state_fail(s, VALUE_ERROR, "'=' alignment not allowed in string format specifier");
     else if (is_text) format_text(s, b, &f, v.as.s);
     else if (is_whole && f.precision >= 0 && (!f.kind || strchr("dxXobnc", f.kind)))
         state_fail(s, VALUE_ERROR, "Precision not allowed in integer format specifier");

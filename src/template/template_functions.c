@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_functions.c: arguments of calls; global functions: range, dict, namespace, cycler, joiner, and those that chat
- * templates get: raise_exception and strftime_now. One thread. */
+/* template_functions.c: arguments of calls; global functions: range, dict, namespace, cycler, joiner, and those that
+ * chat templates get: raise_exception and strftime_now. One thread. */
 #define _POSIX_C_SOURCE 200809L /* gmtime_r */
 #include <stdio.h>
 #include <string.h>
@@ -33,13 +33,17 @@ bool arguments_fit(state *s, const arguments *args, const char *function_name, c
         bool given = at < args->n;
         for (size_t i = 0; i < args->n_named && !positional && state_step(s, 0); i++)
             if (strlen(args->names[i]) == n && memcmp(args->names[i], name, n) == 0) {
-                if (given) state_fail(s, TYPE_ERROR, "%s() got multiple values for argument '%s'", function_name, args->names[i]);
+                if (given)
+                    state_fail(s, TYPE_ERROR, "%s() got multiple values for argument '%s'", function_name,
+                               args->names[i]);
                 given = true;
                 n_named++;
             }
-        if (!given && !optional) state_fail(s, TYPE_ERROR, "%s() missing required argument '%.*s'", function_name, (int)n, name);
+        if (!given && !optional)
+            state_fail(s, TYPE_ERROR, "%s() missing required argument '%.*s'", function_name, (int)n, name);
     }
-    if (args->n > at) state_fail(s, TYPE_ERROR, "%s() takes at most %zu argument(s) (%zu given)", function_name, at, args->n);
+    if (args->n > at)
+        state_fail(s, TYPE_ERROR, "%s() takes at most %zu argument(s) (%zu given)", function_name, at, args->n);
     if (args->n_named > n_named) state_fail(s, TYPE_ERROR, "%s() got an unexpected keyword argument", function_name);
     return !s->failed;
 }
@@ -78,16 +82,20 @@ bool argument_bool(state *s, const arguments *args, size_t at, const char *name,
 
 static value call_range(state *s, const arguments *args) {
     BASE_ASSERT(args->n <= 3 || s->failed);
-    int64_t start = args->n > 1 ? argument_int(s, args, 0, NULL, 0) : 0, stop = argument_int(s, args, args->n > 1, NULL, 0);
+    int64_t start = args->n > 1 ? argument_int(s, args, 0, NULL, 0) : 0,
+            stop = argument_int(s, args, args->n > 1, NULL, 0);
     int64_t step = argument_int(s, args, 2, NULL, 1), n = 0;
     if (args->n == 0 || args->n > 3) state_fail(s, TYPE_ERROR, "range expected 1 to 3 arguments, got %zu", args->n);
     if (step == 0) state_fail(s, VALUE_ERROR, "range() arg 3 must not be zero");
     if (s->failed) return (value){0};
-    if (start < -((int64_t)1 << 62) || stop > (int64_t)1 << 62 || start > (int64_t)1 << 62 || stop < -((int64_t)1 << 62)) n = MAX_RANGE + 1;
+    if (start < -((int64_t)1 << 62) || stop > (int64_t)1 << 62 || start > (int64_t)1 << 62 ||
+        stop < -((int64_t)1 << 62))
+        n = MAX_RANGE + 1;
     else if (step > 0 && stop > start) n = (stop - start - 1) / step + 1;
     else if (step < 0 && stop < start) n = (start - stop - 1) / -step + 1;
     if (n > MAX_RANGE) {
-        state_fail(s, OVERFLOW_ERROR, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
+        state_fail(s, OVERFLOW_ERROR, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+                   MAX_RANGE);
         return (value){0};
     }
     value all = value_list(s, LIST_RANGE, (size_t)n);
@@ -109,9 +117,13 @@ static void add_pairs(state *s, dict *to, value pairs) {
     const list *items = value_iterate(s, pairs);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         value pair = items->items[i];
-        const list *two = pair.type == VALUE_STRING || pair.type == VALUE_LIST || pair.type == VALUE_DICT ? value_iterate(s, pair) : NULL;
+        const list *two = pair.type == VALUE_STRING || pair.type == VALUE_LIST || pair.type == VALUE_DICT
+                              ? value_iterate(s, pair)
+                              : NULL;
         if (!two) state_fail(s, TYPE_ERROR, "cannot convert dictionary update sequence element #%zu to a sequence", i);
-        else if (two->n != 2) state_fail(s, VALUE_ERROR, "dictionary update sequence element #%zu has length %zu; 2 is required", i, two->n);
+        else if (two->n != 2)
+            state_fail(s, VALUE_ERROR, "dictionary update sequence element #%zu has length %zu; 2 is required", i,
+                       two->n);
         else dict_set(s, to, two->items[0], two->items[1]);
     }
 }
@@ -126,7 +138,8 @@ static value make_dict(state *s, const arguments *args) {
         for (size_t i = 0; i < args->items[0].as.d->n && !s->failed; i++)
             dict_set(s, all.as.d, args->items[0].as.d->entries[i].key, args->items[0].as.d->entries[i].item);
     else if (args->n > 0) add_pairs(s, all.as.d, args->items[0]);
-    for (size_t i = 0; i < args->n_named && !s->failed; i++) dict_set(s, all.as.d, value_text(s, args->names[i]), args->named[i]);
+    for (size_t i = 0; i < args->n_named && !s->failed; i++)
+        dict_set(s, all.as.d, value_text(s, args->names[i]), args->named[i]);
     return all;
 }
 
@@ -165,7 +178,8 @@ static value call_strftime_now(state *s, const arguments *args) {
     copy[format->n] = '\0';
     size_t conversions = 1;
     for (size_t i = 0; i < format->n; i++) conversions += copy[i] == '%';
-    if (!state_step(s, 64 * conversions)) return (value){0}; /* glibc's %s asks for the file of the time zone each time: 400 ns */
+    if (!state_step(s, 64 * conversions))
+        return (value){0}; /* glibc's %s asks for the file of the time zone each time: 400 ns */
     state_now(s, &now);
     size_t n = strftime(text, sizeof(text), copy, &now);
     BASE_ASSERT(n < sizeof(text));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_input.c: the variables of a rendering as values: a builder, which JSON (template_json.c) and conversations (structured/chat_input.c) use.
+/* template_input.c: the variables of a rendering as values: a builder, which JSON (template_json.c) and conversations
+ * (structured/chat_input.c) use.
  *
  *   open[0]  the variables      "messages": open[1]
  *   open[1]  a list, MESSAGES   its dicts:  open[2]
@@ -63,7 +64,8 @@ void template_input_add(rp_template_input *in, value v) {
 
 static bool input_count_bytes(rp_template_input *in, size_t n) {
     BASE_ASSERT(in->n_bytes <= TEMPLATE_MAX_INPUT_BYTES);
-    if (n < TEMPLATE_MAX_INPUT_BYTES - in->n_bytes) in->n_bytes += n + 1; /* the one: so that empty texts are limited, too */
+    if (n < TEMPLATE_MAX_INPUT_BYTES - in->n_bytes)
+        in->n_bytes += n + 1; /* the one: so that empty texts are limited, too */
     else if (!in->s.failed) {
         state_fail(&in->s, INPUT_ERROR, "a conversation of more than %zu bytes", TEMPLATE_MAX_INPUT_BYTES);
         in->s.code = RP_ERR_LIMIT;
@@ -71,19 +73,24 @@ static bool input_count_bytes(rp_template_input *in, size_t n) {
     return !in->s.failed;
 }
 
-/* Names that chat templates give to senders of messages. They are part of control tokens in some ("<|" + role + "|>"). */
+/* Names that chat templates give to senders of messages. They are part of control tokens in some ("<|" + role +
+   "|>"). */
 static bool is_role(const string *text) {
-    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "tool_response"};
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer",
+                                        "function", "ipython", "model", "tool_response"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(roles); i++)
         if (string_is(text, roles[i])) return true;
     return false;
 }
 
-/* The origin of the next text, and its number. No name makes a text trusted: whoever wrote the input may have chosen it. */
+/* The origin of the next text, and its number. No name makes a text trusted: whoever wrote the input may have chosen
+   it. */
 static uint32_t input_origin(rp_template_input *in, const char *bytes, size_t n, uint32_t *number) {
     const input_open *top = &in->open[in->depth - 1];
-    const bool trusted = top->place == INPUT_MESSAGE && top->key && string_is(top->key, "role") && is_role(&(string){.bytes = bytes, .n = n});
-    BASE_ASSERT(in->next_string >= TEMPLATE_FIRST_STRING && in->next_string < UINT32_MAX); /* input_count_bytes: a byte each at least */
+    const bool trusted = top->place == INPUT_MESSAGE && top->key && string_is(top->key, "role") &&
+                         is_role(&(string){.bytes = bytes, .n = n});
+    BASE_ASSERT(in->next_string >= TEMPLATE_FIRST_STRING &&
+                in->next_string < UINT32_MAX); /* input_count_bytes: a byte each at least */
     *number = in->next_string++;
     return trusted ? (uint32_t)TEMPLATE_TRUSTED : *number;
 }
@@ -137,7 +144,9 @@ uint32_t rp_template_input_text(rp_template_input *in, const char *text, size_t 
 
 static input_place place_within(const input_open *outer, bool is_list) {
     BASE_ASSERT(outer->of.type == VALUE_LIST || outer->of.type == VALUE_DICT);
-    if (is_list) return outer->place == INPUT_VARIABLES && outer->key && string_is(outer->key, "messages") ? INPUT_MESSAGES : INPUT_OTHER;
+    if (is_list)
+        return outer->place == INPUT_VARIABLES && outer->key && string_is(outer->key, "messages") ? INPUT_MESSAGES
+                                                                                                  : INPUT_OTHER;
     return outer->place == INPUT_MESSAGES ? INPUT_MESSAGE : INPUT_OTHER;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_internal.h: what the files of template/ share: nodes, values, and the state of a rendering.
  *
- * Errors are sticky: a function that fails sets state->failed and returns an undefined value or an empty string; every loop
- * ends when it is set. Values live in the arena of their rendering, constants in that of their template; nothing is freed
- * before its arena. Values are immutable, except namespaces, and lists and dicts while they are built.
+ * Errors are sticky: a function that fails sets state->failed and returns an undefined value or an empty string; every
+ * loop ends when it is set. Values live in the arena of their rendering, constants in that of their template; nothing
+ * is freed before its arena. Values are immutable, except namespaces, and lists and dicts while they are built.
  */
 #ifndef TEMPLATE_TEMPLATE_INTERNAL_H
 #define TEMPLATE_TEMPLATE_INTERNAL_H
@@ -24,7 +24,8 @@ typedef struct arena {
     size_t total, limit; /* bytes of all chunks */
 } arena;
 
-void *arena_alloc(arena *a, size_t bytes) BASE_NODISCARD; /* zeroed, aligned for any type; NULL: out of memory, or the limit */
+void *arena_alloc(arena *a,
+                  size_t bytes) BASE_NODISCARD; /* zeroed, aligned for any type; NULL: out of memory, or the limit */
 void arena_free(arena *a);
 
 /* ---- Errors ---- */
@@ -360,8 +361,9 @@ typedef struct template_edit {
 } template_edit;
 
 /* template_render of changed variables. edit: NULL for none. */
-int template_render_edited(const template *t, const rp_template_input *in, const template_tokens *tokens, const rp_template_options *options,
-                           template_edit *edit, rp_template_text **out, rp_error *err);
+int template_render_edited(const template *t, const rp_template_input *in, const template_tokens *tokens,
+                           const rp_template_options *options, template_edit *edit, rp_template_text **out,
+                           rp_error *err);
 
 /* Positional and keyword arguments of a call. */
 typedef struct arguments {
@@ -376,8 +378,8 @@ typedef struct arguments {
 
 /* ---- Errors and limits (template_memory.c) ---- */
 
-/* A step is some 10 ns, so that the limit of steps is a limit of time. What one of these operations handles in a step, in bytes; others count a step
- * for each item, or say what they count. */
+/* A step is some 10 ns, so that the limit of steps is a limit of time. What one of these operations handles in a step,
+ * in bytes; others count a step for each item, or say what they count. */
 #define STEP_COPIED 64  /* copied, compared, cleared */
 #define STEP_SEARCHED 4 /* searched for a text: memmem takes up to 4 ns a byte */
 #define STEP_HASHED 8
@@ -438,7 +440,8 @@ typedef enum case_kind { CASE_LOWER,
                          CASE_CAPITAL,
                          CASE_SWAP } case_kind;
 const string *string_case(state *s, const string *text, case_kind kind);
-bool string_has_case(state *s, const string *text, case_kind kind); /* it has letters, and they are all in LOWER, UPPER or TITLE case */
+bool string_has_case(state *s, const string *text,
+                     case_kind kind); /* it has letters, and they are all in LOWER, UPPER or TITLE case */
 
 /* ---- Values (template_values.c) ---- */
 
@@ -499,7 +502,8 @@ value value_item(state *s, value object, value key);
 value value_slice(state *s, value object, const value *start, const value *stop, const value *step);
 value method_call(state *s, const method *m, const arguments *args);
 
-/* ---- Functions, filters and tests (template_functions.c, template_filters.c, template_sort.c, template_tests.c) ---- */
+/* ---- Functions, filters and tests (template_functions.c, template_filters.c, template_sort.c, template_tests.c)
+   ---- */
 
 typedef struct function {
     const char *name, *parameters; /* see arguments_fit */
@@ -532,7 +536,8 @@ typedef struct test {
 } test;
 const test *test_find(const char *name);
 
-/* Do the arguments fit these parameters? "old new [count]": names in their order, [optional], .positional only; "*": any. false: failed. */
+/* Do the arguments fit these parameters? "old new [count]": names in their order, [optional], .positional only; "*":
+   any. false: failed. */
 bool arguments_fit(state *s, const arguments *args, const char *function_name, const char *parameters);
 /* Argument `at`, or by name. NULL: not given. */
 const value *argument(const arguments *args, size_t at, const char *name);
@@ -599,7 +604,8 @@ typedef struct token_stream {
 int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err);
 int template_parse_tokens(template *t, const token_stream *tokens, rp_error *err);
 const char *name_intern(arena *memory, name_table *names, const char *bytes, size_t n); /* NULL: out of memory */
-const char *name_find(const name_table *names, const char *name);                       /* as it is interned; NULL: the template does not use it */
+const char *name_find(const name_table *names,
+                      const char *name); /* as it is interned; NULL: the template does not use it */
 
 /* ---- Evaluation (template_evaluate.c) ---- */
 

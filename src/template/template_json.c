@@ -15,7 +15,8 @@
 
 /* ---- Reading ---- */
 
-/* A number that is kept as text. A whole one keeps its digits; beyond a double the others are infinite, as in Python. */
+/* A number that is kept as text. A whole one keeps its digits; beyond a double the others are infinite, as in
+   Python. */
 static value kept_number_value(state *s, const char *text) {
     BASE_ASSERT(text[0] == '-' || (text[0] >= '0' && text[0] <= '9'));
     const size_t n = strlen(text);
@@ -42,7 +43,8 @@ void template_input_json(rp_template_input *in, const json_t *json) {
     case JSON_STRING: template_input_copy(in, json_string_value(json), json_string_length(json)); return;
     case JSON_ARRAY:
         template_input_begin_list(in, json_array_size(json));
-        for (size_t i = 0; i < json_array_size(json) && !in->s.failed; i++) template_input_json(in, json_array_get(json, i));
+        for (size_t i = 0; i < json_array_size(json) && !in->s.failed; i++)
+            template_input_json(in, json_array_get(json, i));
         rp_template_input_end(in);
         return;
     case JSON_OBJECT:
@@ -99,7 +101,8 @@ static json_t *input_parse(rp_template_input *in, const char *json, size_t n, un
     if (s->failed) return NULL;
     json_t *root = base_json_read(json, n, flags);
     if (root) return root;
-    json_decref(json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &err)); /* for the reason */
+    json_decref(json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                           &err)); /* for the reason */
     if (!err.text[0]) state_fail_memory(s);
     else if (flags & BASE_JSON_ANY) state_fail(s, INPUT_ERROR, "%s, in line %d", err.text, err.line);
     else state_fail(s, INPUT_ERROR, "%s, in line %d: give {\"messages\": [...]}", err.text, err.line);
@@ -116,7 +119,8 @@ int template_input_read(rp_template_input **out, const char *json, size_t n, rp_
     int rc = rp_template_input_new(out, err);
     if (rc) return rc;
     json_t *root = input_parse(*out, json ? json : "", n, 0);
-    if (root && !json_is_object(root)) state_fail(&(*out)->s, INPUT_ERROR, "not a JSON object: give {\"messages\": [...]}");
+    if (root && !json_is_object(root))
+        state_fail(&(*out)->s, INPUT_ERROR, "not a JSON object: give {\"messages\": [...]}");
     else if (root) template_input_members(*out, root);
     json_decref(root);
     if ((rc = template_input_check(*out, err))) {
@@ -131,7 +135,9 @@ int template_input_read(rp_template_input **out, const char *json, size_t n, rp_
 static void write_json(state *s, builder *b, value v, const json_style *style, int64_t level);
 
 /* What tojson writes is one text for the tokenizer: names and values of the user, and the marks between them. */
-static void put(state *s, builder *b, const char *bytes, size_t n) { builder_add(s, b, bytes, n, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET); }
+static void put(state *s, builder *b, const char *bytes, size_t n) {
+    builder_add(s, b, bytes, n, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+}
 
 static void put_text(state *s, builder *b, const char *text) { put(s, b, text, strlen(text)); }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_lexer.c: source to tokens, with white space control: {%- -%}, trim_blocks, lstrip_blocks, as in Jinja2's lexer.
+/* template_lexer.c: source to tokens, with white space control: {%- -%}, trim_blocks, lstrip_blocks, as in Jinja2's
+ * lexer.
  *
  *   DATA --"{%" "{{" "{#"--> BLOCK, VARIABLE, COMMENT --"%}" "}}" "#}"--> DATA
  *
- * trim_blocks removes the line end after a block or a comment; lstrip_blocks removes the white space before one that is the
- * first on its line; "-" removes all white space on its side, "+" prevents both. Owns nothing. One thread.
+ * trim_blocks removes the line end after a block or a comment; lstrip_blocks removes the white space before one that is
+ * the first on its line; "-" removes all white space on its side, "+" prevents both. Owns nothing. One thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -127,7 +128,8 @@ static void lex_comment(lexer *x) {
     finish_tag(x, end + 2, before == '-', before != '+');
 }
 
-/* The end of {% NAME %}, from `at` after "{%": the byte after it; 0: it is another tag. *strips: it ends with -%}; *plus, if given: with +%}. */
+/* The end of {% NAME %}, from `at` after "{%": the byte after it; 0: it is another tag. *strips: it ends with -%};
+   *plus, if given: with +%}. */
 static size_t named_tag(const lexer *x, size_t at, const char *name, bool *strips, bool *plus) {
     if (at < x->n && (x->source[at] == '-' || x->source[at] == '+')) at++;
     at = after_space(x, at);
@@ -160,11 +162,15 @@ static void lex_raw(lexer *x, size_t begin, bool strips_begin) {
 
 /* ---- Code ---- */
 
-static bool is_name_start(uint32_t c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c >= 0x80; }
+static bool is_name_start(uint32_t c) {
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c >= 0x80;
+}
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static size_t digits_end(const lexer *x, size_t at) {
-    while (at < x->n && (is_digit(x->source[at]) || (x->source[at] == '_' && at + 1 < x->n && is_digit(x->source[at + 1])))) at++;
+    while (at < x->n &&
+           (is_digit(x->source[at]) || (x->source[at] == '_' && at + 1 < x->n && is_digit(x->source[at + 1]))))
+        at++;
     return at;
 }
 
@@ -223,13 +229,14 @@ static void lex_string(lexer *x) {
 
 static void lex_operator(lexer *x, char *open, size_t *n_open) {
     BASE_ASSERT(*n_open <= MAX_OPEN_BRACKETS);
-    static const char *const operators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "(", ")", "[", "]", "{", "}",
-                                            ">", "<", "=", ".", ":", "|", ",", ";"};
+    static const char *const operators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "(",
+                                            ")", "[", "]", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";"};
     for (size_t i = 0; i < sizeof(operators) / sizeof(*operators); i++) {
         char c = operators[i][0];
         if (!lexer_is(x, x->at, operators[i])) continue;
         if (strchr("([{", c)) {
-            if (*n_open == MAX_OPEN_BRACKETS) lexer_fail(x, RP_ERR_LIMIT, "brackets are nested deeper than %d", MAX_OPEN_BRACKETS);
+            if (*n_open == MAX_OPEN_BRACKETS)
+                lexer_fail(x, RP_ERR_LIMIT, "brackets are nested deeper than %d", MAX_OPEN_BRACKETS);
             else open[(*n_open)++] = c;
         } else if (strchr(")]}", c)) {
             if (*n_open == 0 || strchr("([{", open[*n_open - 1]) - "([{" != strchr(")]}", c) - ")]}")
@@ -258,7 +265,8 @@ static void lex_code(lexer *x, token_kind end_kind, const char *close) {
         bool is_signed = (sign == '-' || (sign == '+' && end_kind == TOKEN_BLOCK_END)) && lexer_is(x, x->at + 1, close);
         if (n_open == 0 && (is_signed || lexer_is(x, x->at, close))) {
             lexer_add(x, end_kind, x->source + x->at, 2);
-            finish_tag(x, x->at + (is_signed ? 3 : 2), is_signed && sign == '-', end_kind == TOKEN_BLOCK_END && !is_signed);
+            finish_tag(x, x->at + (is_signed ? 3 : 2), is_signed && sign == '-',
+                       end_kind == TOKEN_BLOCK_END && !is_signed);
             return;
         }
         uint32_t c = lexer_character(x, x->at, &n);
@@ -266,7 +274,8 @@ static void lex_code(lexer *x, token_kind end_kind, const char *close) {
         else if (c == '"' || c == '\'') lex_string(x);
         else if (is_name_start(c)) {
             size_t end = x->at;
-            for (; end < x->n && (is_name_start(c = lexer_character(x, end, &n)) || (c < 0x80 && is_digit((char)c))); end += n) {}
+            for (; end < x->n && (is_name_start(c = lexer_character(x, end, &n)) || (c < 0x80 && is_digit((char)c)));
+                 end += n) {}
             lexer_add(x, TOKEN_NAME, x->source + x->at, end - x->at);
             lexer_skip(x, end);
         } else lex_operator(x, open, &n_open);
@@ -299,7 +308,14 @@ static void lex_next(lexer *x) {
 
 int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err) {
     BASE_ASSERT(out->n == 0);
-    lexer x = {.memory = memory, .source = source, .name = name, .n = n, .line = 1, .starts_line = true, .out = out, .err = err};
+    lexer x = {.memory = memory,
+               .source = source,
+               .name = name,
+               .n = n,
+               .line = 1,
+               .starts_line = true,
+               .out = out,
+               .err = err};
     if (n > 0 && source[n - 1] == '\n') x.n--;
     while (x.at < x.n && !x.rc) lex_next(&x);
     BASE_ASSERT(x.rc || x.at == x.n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_memory.c: an arena: memory in chunks, freed together, with a limit. Errors and limits of a rendering. One thread. */
+/* template_memory.c: an arena: memory in chunks, freed together, with a limit. Errors and limits of a rendering. One
+   thread. */
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stdio.h>

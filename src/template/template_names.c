@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_names.c: the names of a template, each stored once: a hash table in its arena. One thread until it is parsed. */
+/* template_names.c: the names of a template, each stored once: a hash table in its arena. One thread until it is
+   parsed. */
 #include <string.h>
 
 #include "base/check.h"
@@ -36,4 +37,6 @@ const char *name_intern(arena *memory, name_table *t, const char *bytes, size_t 
     return t->names[slot] = name;
 }
 
-const char *name_find(const name_table *t, const char *name) { return t->cap > 0 ? t->names[name_slot(t, name, strlen(name))] : NULL; }
+const char *name_find(const name_table *t, const char *name) {
+    return t->cap > 0 ? t->names[name_slot(t, name, strlen(name))] : NULL;
+}

@@ -27,7 +27,8 @@ typedef struct parser {
     size_t at;
     int nested;
     int loops;      /* open, for break and continue */
-    int conditions; /* bodies of `if` around: as in Jinja, an unknown filter or test in them is an error only when it is used */
+    int conditions; /* bodies of `if` around: as in Jinja, an unknown filter or test in them is an error only when it is
+                       used */
     uint8_t uses;   /* macro_uses: of the macros around */
     rp_error *err;
     int rc;
@@ -45,7 +46,9 @@ static const token *current(const parser *p) {
     BASE_ASSERT(p->at < p->tokens->n);
     return &p->tokens->items[p->at];
 }
-static const token *following(const parser *p) { return &p->tokens->items[p->at + 1 < p->tokens->n ? p->at + 1 : p->at]; }
+static const token *following(const parser *p) {
+    return &p->tokens->items[p->at + 1 < p->tokens->n ? p->at + 1 : p->at];
+}
 
 BASE_PRINTF(3, 4)
 static void parser_fail(parser *p, rp_code code, const char *fmt, ...) {
@@ -67,7 +70,9 @@ static void parser_fail_memory(parser *p) {
 static void fail_unexpected(parser *p, const char *expected) {
     const token *t = current(p);
     if (t->kind == TOKEN_END) parser_fail(p, RP_ERR_SYNTAX, "unexpected end of the template: expected %s", expected);
-    else parser_fail(p, RP_ERR_SYNTAX, "unexpected '%.*s': expected %s", (int)(t->n < 40 ? t->n : 40), t->bytes, expected);
+    else
+        parser_fail(p, RP_ERR_SYNTAX, "unexpected '%.*s': expected %s", (int)(t->n < 40 ? t->n : 40), t->bytes,
+                    expected);
 }
 
 static void advance(parser *p) {
@@ -215,7 +220,8 @@ static size_t unescape_one(parser *p, const char *bytes, size_t left, char *out,
         return 1;
     }
     if (left > 0 && bytes[0] == '\n') return 1;
-    if (left > 0 && bytes[0] == 'N') parser_fail(p, RP_ERR_UNSUPPORTED, "characters by name (\\N{...}) are not supported in string literals");
+    if (left > 0 && bytes[0] == 'N')
+        parser_fail(p, RP_ERR_UNSUPPORTED, "characters by name (\\N{...}) are not supported in string literals");
     int64_t c = -1;
     size_t n = 1 + digits;
     if (digits > 0) {
@@ -268,7 +274,8 @@ static template_node *parse_number(parser *p) {
                                     : mark == 'b'   ? 2
                                                     : 10;
     errno = 0;
-    value v = t->kind == TOKEN_FLOAT ? value_float(strtod(text, NULL)) : value_int(strtoll(base == 10 ? text : text + 2, NULL, base));
+    value v = t->kind == TOKEN_FLOAT ? value_float(strtod(text, NULL))
+                                     : value_int(strtoll(base == 10 ? text : text + 2, NULL, base));
     if (errno && t->kind == TOKEN_INT) parser_fail(p, RP_ERR_UNSUPPORTED, "the integer %s has more than 64 bits", text);
     advance(p);
     return constant_new(p, v);
@@ -438,8 +445,9 @@ static template_node *parse_filters(parser *p, template_node *node) {
 /* ---- Expressions ---- */
 
 static bool ends_tuple(const parser *p, const char *end_name) {
-    return current(p)->kind == TOKEN_VARIABLE_END || current(p)->kind == TOKEN_BLOCK_END || current(p)->kind == TOKEN_END || at_operator(p, ")") ||
-           at_operator(p, "]") || (end_name && at_name(p, end_name));
+    return current(p)->kind == TOKEN_VARIABLE_END || current(p)->kind == TOKEN_BLOCK_END ||
+           current(p)->kind == TOKEN_END || at_operator(p, ")") || at_operator(p, "]") ||
+           (end_name && at_name(p, end_name));
 }
 
 /* An expression, or several with commas between them: a tuple. */
@@ -497,7 +505,8 @@ static template_node *parse_name(parser *p) {
                     {"none", VALUE_NONE, false},
                     {"None", VALUE_NONE, false}};
     for (size_t i = 0; i < sizeof(literals) / sizeof(*literals); i++)
-        if (skip_name(p, literals[i].name)) return constant_new(p, literals[i].type == VALUE_BOOL ? value_bool(literals[i].b) : value_none);
+        if (skip_name(p, literals[i].name))
+            return constant_new(p, literals[i].type == VALUE_BOOL ? value_bool(literals[i].b) : value_none);
     template_node *node = node_new(p, NODE_NAME);
     const char *name = expect_name(p);
     if (p->rc) return node;
@@ -596,7 +605,8 @@ static template_node *parse_math(parser *p) {
 }
 
 static bool skip_comparison(parser *p, uint8_t *op) {
-    _Static_assert(CMP_EQ == 0 && CMP_NE == 1 && CMP_LT == 2 && CMP_LE == 3 && CMP_GT == 4 && CMP_GE == 5, "the order of operators[]");
+    _Static_assert(CMP_EQ == 0 && CMP_NE == 1 && CMP_LT == 2 && CMP_LE == 3 && CMP_GT == 4 && CMP_GE == 5,
+                   "the order of operators[]");
     static const char *const operators[] = {"==", "!=", "<", "<=", ">", ">="};
     for (uint8_t i = 0; i < sizeof(operators) / sizeof(*operators); i++)
         if (skip_operator(p, operators[i])) {
@@ -664,7 +674,8 @@ static template_node *parse_expression(parser *p) {
     if (!enter(p)) return node_new(p, NODE_CONSTANT);
     template_node *node = parse_or(p);
     while (skip_name(p, "if")) {
-        template_node *condition = node_new(p, NODE_CONDITION), *check = parse_or(p), *otherwise = skip_name(p, "else") ? parse_expression(p) : NULL;
+        template_node *condition = node_new(p, NODE_CONDITION), *check = parse_or(p),
+                      *otherwise = skip_name(p, "else") ? parse_expression(p) : NULL;
         if (p->rc) break;
         condition->a = check;
         condition->b = node;
@@ -760,7 +771,8 @@ static template_node *parse_target(parser *p, bool with_namespace, const char *e
 
 static template_node *parse_for(parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
-    template_node *node = node_new(p, NODE_FOR), *target = parse_target(p, false, "in"), *check = NULL, *otherwise = NULL;
+    template_node *node = node_new(p, NODE_FOR), *target = parse_target(p, false, "in"), *check = NULL,
+                  *otherwise = NULL;
     if (!skip_name(p, "in")) fail_unexpected(p, "in");
     if (!p->rc && target->kind == NODE_NAME && strcmp(target->name, "loop") == 0)
         parser_fail(p, RP_ERR_SYNTAX, "cannot assign to 'loop' in a for loop");
@@ -818,11 +830,13 @@ static void parse_parameters(parser *p, template_node *to) {
     while (!p->rc && !at_operator(p, ")")) {
         const bool is_name = current(p)->kind == TOKEN_NAME;
         template_node *parameter = parse_name(p);
-        if (!p->rc && (!is_name || parameter->kind != NODE_NAME)) parser_fail(p, RP_ERR_SYNTAX, "cannot assign to this parameter: give a name");
+        if (!p->rc && (!is_name || parameter->kind != NODE_NAME))
+            parser_fail(p, RP_ERR_SYNTAX, "cannot assign to this parameter: give a name");
         if (p->rc) return;
         node_list_add(p, &to->items, parameter);
         if (skip_operator(p, "=")) node_list_add(p, &to->second, parse_expression(p));
-        else if (to->second.n > 0) parser_fail(p, RP_ERR_SYNTAX, "a parameter without a default after one with a default");
+        else if (to->second.n > 0)
+            parser_fail(p, RP_ERR_SYNTAX, "a parameter without a default after one with a default");
         if (!skip_operator(p, ",")) break;
     }
     BASE_ASSERT(p->rc || to->second.n <= to->items.n); /* the last parameters have defaults */
@@ -870,7 +884,8 @@ static template_node *parse_call_block(parser *p) {
 }
 
 static template_node *parse_filter_block(parser *p) {
-    template_node *node = node_new(p, NODE_FILTER_BLOCK), *filters = parse_block_filters(p), *body = parse_block(p, "endfilter");
+    template_node *node = node_new(p, NODE_FILTER_BLOCK), *filters = parse_block_filters(p),
+                  *body = parse_block(p, "endfilter");
     if (p->rc) return node;
     node->a = filters;
     node->b = body;
@@ -900,7 +915,8 @@ static template_node *parse_jump(parser *p, node_kind kind, const char *name) {
 }
 
 static template_node *parse_statement(parser *p) {
-    static const char *const unsupported[] = {"block", "extends", "include", "import", "from", "do", "autoescape", "trans", "debug", NULL};
+    static const char *const unsupported[] = {"block", "extends", "include", "import", "from",
+                                              "do", "autoescape", "trans", "debug", NULL};
     if (skip_name(p, "if")) return parse_if(p);
     if (skip_name(p, "for")) return parse_for(p);
     if (skip_name(p, "set")) return parse_set(p);
@@ -910,9 +926,11 @@ static template_node *parse_statement(parser *p) {
     if (skip_name(p, "with")) return parse_with(p);
     if (skip_name(p, "break")) return parse_jump(p, NODE_BREAK, "break");
     if (skip_name(p, "continue")) return parse_jump(p, NODE_CONTINUE, "continue");
-    if (skip_name(p, "generation")) return parse_block(p, "endgeneration"); /* of transformers: marks the text of the assistant */
+    if (skip_name(p, "generation"))
+        return parse_block(p, "endgeneration"); /* of transformers: marks the text of the assistant */
     for (size_t i = 0; unsupported[i]; i++)
-        if (at_name(p, unsupported[i])) parser_fail(p, RP_ERR_UNSUPPORTED, "the statement '%s' is not supported in chat templates", unsupported[i]);
+        if (at_name(p, unsupported[i]))
+            parser_fail(p, RP_ERR_UNSUPPORTED, "the statement '%s' is not supported in chat templates", unsupported[i]);
     fail_unexpected(p, "a statement");
     return node_new(p, NODE_CONSTANT);
 }

@@ -9,7 +9,8 @@
 static bool keyed_less(state *s, const keyed *a, const keyed *b, bool as_lists) {
     BASE_ASSERT(!a->keys == !b->keys);
     if (a->keys) {
-        const value x = {.type = VALUE_LIST, .as.l = (list *)a->keys}, y = {.type = VALUE_LIST, .as.l = (list *)b->keys};
+        const value x = {.type = VALUE_LIST, .as.l = (list *)a->keys},
+                    y = {.type = VALUE_LIST, .as.l = (list *)b->keys};
         return value_compare(s, x, y, "<") < 0;
     }
     if (as_lists && value_equal(s, a->key, b->key)) return false;

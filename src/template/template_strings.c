@@ -90,12 +90,14 @@ const string *string_part(state *s, const string *text, size_t from, size_t to) 
     string *part = state_alloc(s, sizeof(*part));
     template_run *runs = part ? state_alloc(s, n * sizeof(*runs)) : NULL;
     size_t begin = first > 0 ? text->runs[first - 1].end : 0;
-    if (!runs || !state_step(s, text->n_runs > MANY_RUNS ? 8 : 0)) return &empty_string; /* a search in what no cache holds */
+    if (!runs || !state_step(s, text->n_runs > MANY_RUNS ? 8 : 0))
+        return &empty_string; /* a search in what no cache holds */
     for (uint32_t i = 0; i < n; begin = text->runs[first + i++].end) {
         const template_run *run = &text->runs[first + i];
         size_t skipped = begin < from ? from - begin : 0;
         size_t offset = run->offset == TEMPLATE_NO_OFFSET ? TEMPLATE_NO_OFFSET : run->offset + skipped;
-        runs[i] = (template_run){.end = (run->end < to ? run->end : to) - from, .origin = run->origin, .offset = offset};
+        runs[i] =
+            (template_run){.end = (run->end < to ? run->end : to) - from, .origin = run->origin, .offset = offset};
     }
     *part = (string){.bytes = text->bytes + from, .n = to - from, .runs = runs, .n_runs = n, .markup = text->markup};
     return part;
@@ -103,7 +105,9 @@ const string *string_part(state *s, const string *text, size_t from, size_t to) 
 
 value value_string(const string *text) { return (value){.type = VALUE_STRING, .as.s = text}; }
 
-value value_text(state *s, const char *text) { return value_string(string_new(s, text, strlen(text), TEMPLATE_TRUSTED)); }
+value value_text(state *s, const char *text) {
+    return value_string(string_new(s, text, strlen(text), TEMPLATE_TRUSTED));
+}
 
 /* ---- Markup ---- */
 
@@ -127,7 +131,8 @@ const string *string_escaped(state *s, const string *text) {
         for (size_t k = 0; k < sizeof(entities) / sizeof(*entities); k++)
             if (text->bytes[i] == entities[k].c) {
                 builder_add_string(s, &b, string_part(s, text, from, i));
-                builder_add(s, &b, entities[k].entity, strlen(entities[k].entity), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+                builder_add(s, &b, entities[k].entity, strlen(entities[k].entity), TEMPLATE_UNTRUSTED,
+                            TEMPLATE_NO_OFFSET);
                 from = i + 1;
             }
     builder_add_string(s, &b, string_part(s, text, from, text->n));
@@ -177,7 +182,8 @@ size_t string_offset(state *s, const string *text, size_t index) {
 
 size_t string_find(state *s, const string *text, const string *part, size_t from) {
     if (part->n > text->n || from > text->n - part->n) return SIZE_MAX;
-    const char *begin = text->bytes + from, *found = memmem(begin, text->n - from, part->bytes, part->n); /* linear time */
+    const char *begin = text->bytes + from,
+               *found = memmem(begin, text->n - from, part->bytes, part->n); /* linear time */
     const size_t seen = found ? (size_t)(found - begin) : text->n - from;
     if (!state_step(s, (seen + part->n) / (part->n == 1 ? STEP_COPIED : STEP_SEARCHED))) return SIZE_MAX;
     return found ? from + seen : SIZE_MAX;
@@ -207,14 +213,15 @@ uint32_t string_at(const string *text, size_t at, size_t *n) {
 /* ---- White space ---- */
 
 bool is_python_space(uint32_t c) {
-    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
-           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 /* Letters and numbers: Python's isalnum, and \w but for "_". */
 bool is_python_alnum(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) || (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
+           (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
 
 static bool is_stripped(state *s, const string *set, uint32_t c, const char *bytes, size_t n) {
@@ -270,8 +277,8 @@ const string *string_replace(state *s, const string *text, const string *old, co
     return builder_string(s, &b);
 }
 
-/* Characters whose other case has several: lower case; upper case and title case (NULL: the same) as UTF-8. Greek with iota
- * below keeps its simple mapping, unlike in Python. */
+/* Characters whose other case has several: lower case; upper case and title case (NULL: the same) as UTF-8. Greek with
+ * iota below keeps its simple mapping, unlike in Python. */
 static const struct {
     uint32_t c;
     const char *upper, *title;
@@ -302,14 +309,16 @@ static bool is_upper_or_title(uint32_t c) {
 }
 
 static bool is_cased(uint32_t c) {
-    return is_upper_or_title(c) || utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LL || c == 0xaa || c == 0xba;
+    return is_upper_or_title(c) || utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LL || c == 0xaa ||
+           c == 0xba;
 }
 
 /* Does not separate letters of a word, for the final sigma. */
 static bool is_ignored_in_case(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_LM ||
-           k == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x2019;
+    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF ||
+           k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' || c == ':' || c == 0xb7 ||
+           c == 0x2019;
 }
 
 /* Is the sigma at `at` the last letter of its word? */
@@ -335,11 +344,13 @@ static bool is_final_sigma(const string *text, size_t at) {
 static size_t in_case(const string *text, size_t at, uint32_t c, case_kind kind, bool is_first, char out[8]) {
     BASE_ASSERT(at < text->n);
     utf8proc_int32_t u = (utf8proc_int32_t)c;
-    bool rises = kind == CASE_UPPER || ((kind == CASE_TITLE || kind == CASE_CAPITAL) && is_first) || (kind == CASE_SWAP && !is_upper_or_title(c));
+    bool rises = kind == CASE_UPPER || ((kind == CASE_TITLE || kind == CASE_CAPITAL) && is_first) ||
+                 (kind == CASE_SWAP && !is_upper_or_title(c));
     bool is_title = kind == CASE_TITLE || kind == CASE_CAPITAL;
     const char *several = NULL;
     for (size_t i = 0; rises && i < sizeof(special_cases) / sizeof(*special_cases); i++)
-        if (special_cases[i].c == c) several = is_title && special_cases[i].title ? special_cases[i].title : special_cases[i].upper;
+        if (special_cases[i].c == c)
+            several = is_title && special_cases[i].title ? special_cases[i].title : special_cases[i].upper;
     if (!rises && c == 0x130) several = "i\xcc\x87";
     if (!rises && c == 0x3a3 && is_final_sigma(text, at)) several = "\xcf\x82";
     if (several) {
@@ -387,7 +398,8 @@ const string *string_case(state *s, const string *text, case_kind kind) {
             builder_add(s, &changed, out, length, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
             is_first = kind == CASE_TITLE && !is_cased(c);
         }
-        bool same = changed.n == run->end - begin && changed.n > 0 && memcmp(changed.bytes, text->bytes + begin, changed.n) == 0;
+        bool same = changed.n == run->end - begin && changed.n > 0 &&
+                    memcmp(changed.bytes, text->bytes + begin, changed.n) == 0;
         builder_add(s, &b, changed.bytes, changed.n, run->origin, same ? run->offset : TEMPLATE_NO_OFFSET);
     }
     return text->markup ? string_marked(s, builder_string(s, &b)) : builder_string(s, &b);

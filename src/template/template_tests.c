@@ -5,39 +5,59 @@
 #include "base/check.h"
 #include "template/template_internal.h"
 
-static bool is_defined(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type != VALUE_UNDEFINED; }
-static bool is_undefined(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_UNDEFINED; }
+static bool is_defined(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, v.type != VALUE_UNDEFINED;
+}
+static bool is_undefined(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, v.type == VALUE_UNDEFINED;
+}
 static bool is_none(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_NONE; }
 static bool is_boolean(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_BOOL; }
-static bool is_true(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_BOOL && v.as.b; }
-static bool is_false(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_BOOL && !v.as.b; }
-static bool is_integer(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_INT || v.type == VALUE_BIG; }
+static bool is_true(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, v.type == VALUE_BOOL && v.as.b;
+}
+static bool is_false(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, v.type == VALUE_BOOL && !v.as.b;
+}
+static bool is_integer(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, v.type == VALUE_INT || v.type == VALUE_BIG;
+}
 static bool is_float(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_FLOAT; }
-static bool is_number(state *s, value v, const arguments *args) { return (void)s, (void)args, value_is_number(v) || v.type == VALUE_BIG; }
+static bool is_number(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, value_is_number(v) || v.type == VALUE_BIG;
+}
 static bool is_string(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_STRING; }
 static bool is_mapping(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_DICT; }
-static bool is_escaped(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_STRING && v.as.s->markup; }
+static bool is_escaped(state *s, value v, const arguments *args) {
+    return (void)s, (void)args, v.type == VALUE_STRING && v.as.s->markup;
+}
 
 static bool is_iterable(state *s, value v, const arguments *args) {
     (void)s, (void)args;
-    return v.type == VALUE_UNDEFINED || v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_LOOP;
+    return v.type == VALUE_UNDEFINED || v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT ||
+           v.type == VALUE_LOOP;
 }
 
 /* It has a length and items by index. */
 static bool is_sequence(state *s, value v, const arguments *args) {
     (void)s, (void)args;
-    if (v.type == VALUE_LIST) return v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE || v.as.l->kind == LIST_RANGE;
+    if (v.type == VALUE_LIST)
+        return v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE || v.as.l->kind == LIST_RANGE;
     return v.type == VALUE_STRING || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED;
 }
 
 static bool is_callable(state *s, value v, const arguments *args) {
     (void)s, (void)args;
-    return v.type == VALUE_FUNCTION || v.type == VALUE_METHOD || v.type == VALUE_MACRO || v.type == VALUE_LOOP || v.type == VALUE_JOINER ||
-           v.type == VALUE_UNDEFINED;
+    return v.type == VALUE_FUNCTION || v.type == VALUE_METHOD || v.type == VALUE_MACRO || v.type == VALUE_LOOP ||
+           v.type == VALUE_JOINER || v.type == VALUE_UNDEFINED;
 }
 
-static bool is_lower(state *s, value v, const arguments *args) { return (void)args, string_has_case(s, value_to_string(s, v), CASE_LOWER); }
-static bool is_upper(state *s, value v, const arguments *args) { return (void)args, string_has_case(s, value_to_string(s, v), CASE_UPPER); }
+static bool is_lower(state *s, value v, const arguments *args) {
+    return (void)args, string_has_case(s, value_to_string(s, v), CASE_LOWER);
+}
+static bool is_upper(state *s, value v, const arguments *args) {
+    return (void)args, string_has_case(s, value_to_string(s, v), CASE_UPPER);
+}
 
 static value other_of(state *s, const arguments *args, const char *name) {
     const value *other = argument(args, 0, NULL);
@@ -47,10 +67,18 @@ static value other_of(state *s, const arguments *args, const char *name) {
 
 static bool is_equal(state *s, value v, const arguments *args) { return value_equal(s, v, other_of(s, args, "eq")); }
 static bool is_unequal(state *s, value v, const arguments *args) { return !value_equal(s, v, other_of(s, args, "ne")); }
-static bool is_less(state *s, value v, const arguments *args) { return value_compare(s, v, other_of(s, args, "lt"), "<") < 0; }
-static bool is_at_most(state *s, value v, const arguments *args) { return value_compare(s, v, other_of(s, args, "le"), "<=") <= 0; }
-static bool is_greater(state *s, value v, const arguments *args) { return value_compare(s, v, other_of(s, args, "gt"), ">") > 0; }
-static bool is_at_least(state *s, value v, const arguments *args) { return value_compare(s, v, other_of(s, args, "ge"), ">=") >= 0; }
+static bool is_less(state *s, value v, const arguments *args) {
+    return value_compare(s, v, other_of(s, args, "lt"), "<") < 0;
+}
+static bool is_at_most(state *s, value v, const arguments *args) {
+    return value_compare(s, v, other_of(s, args, "le"), "<=") <= 0;
+}
+static bool is_greater(state *s, value v, const arguments *args) {
+    return value_compare(s, v, other_of(s, args, "gt"), ">") > 0;
+}
+static bool is_at_least(state *s, value v, const arguments *args) {
+    return value_compare(s, v, other_of(s, args, "ge"), ">=") >= 0;
+}
 static bool is_in(state *s, value v, const arguments *args) { return value_contains(s, other_of(s, args, "in"), v); }
 
 /* Python's `is`: the same object. Numbers and strings are compared by value. */
@@ -64,8 +92,12 @@ static bool has_remainder(state *s, value v, value by, int64_t remainder) {
     value r = binary_operate(s, OP_MOD, v, by);
     return !s->failed && value_equal(s, r, value_int(remainder));
 }
-static bool is_even(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 0); }
-static bool is_odd(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 1); }
+static bool is_even(state *s, value v, const arguments *args) {
+    return (void)args, has_remainder(s, v, value_int(2), 0);
+}
+static bool is_odd(state *s, value v, const arguments *args) {
+    return (void)args, has_remainder(s, v, value_int(2), 1);
+}
 static bool is_divisible(state *s, value v, const arguments *args) {
     BASE_ASSERT(argument(args, 0, "num"));
     return has_remainder(s, v, *argument(args, 0, "num"), 0);

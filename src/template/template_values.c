@@ -90,7 +90,8 @@ static bool deeper(state *s) {
     return false;
 }
 
-/* Equal keys have equal hashes: 1, 1.0 and True are one key. Each value looked at is a step: a tuple that has itself twice, 60 deep, has 2^60. */
+/* Equal keys have equal hashes: 1, 1.0 and True are one key. Each value looked at is a step: a tuple that has itself
+   twice, 60 deep, has 2^60. */
 static uint64_t hash_key(state *s, value key) {
     uint64_t h = 7;
     if (!state_step(s, key.type == VALUE_STRING || key.type == VALUE_BIG ? key.as.s->n / STEP_HASHED : 0)) return 0;
@@ -100,7 +101,8 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_INT: return (uint64_t)key.as.i;
     case VALUE_BIG: return base_table_hash(key.as.s->bytes, key.as.s->n);
     case VALUE_FLOAT:
-        return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : base_table_hash((const char *)&key.as.f, 8);
+        return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f
+                                                                    : base_table_hash((const char *)&key.as.f, 8);
     case VALUE_LIST:
         if (key.as.l->kind == LIST_GENERATOR) return (uint64_t)(uintptr_t)key.as.l;
         if (key.as.l->kind != LIST_TUPLE) break;
@@ -126,8 +128,8 @@ static bool is_hashable(state *s, value v, int depth) {
 
 bool value_is_hashable(state *s, value v) { return is_hashable(s, v, 0); }
 
-/* The slot of the key, or of the free place for it; any slot if the state fails. Each slot looked at is a step: the hash has no secret, so a client
- * can choose keys that share slots. */
+/* The slot of the key, or of the free place for it; any slot if the state fails. Each slot looked at is a step: the
+ * hash has no secret, so a client can choose keys that share slots. */
 static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
     BASE_ASSERT(d->cap_index > 0 && (d->cap_index & (d->cap_index - 1)) == 0);
     uint64_t mixed = (hash ^ hash >> 29) * 0x9e3779b97f4a7c15u;
@@ -155,12 +157,14 @@ static void dict_index(state *s, dict *d) {
     BASE_ASSERT(s->failed || d->n > 0);
     size_t cap = d->cap_index;
     if (d->n < SMALL_DICT || (d->index && d->n * 2 < cap)) {
-        if (d->index && !s->failed) *dict_slot(s, d, d->entries[d->n - 1].key, d->entries[d->n - 1].hash) = (uint32_t)d->n;
+        if (d->index && !s->failed)
+            *dict_slot(s, d, d->entries[d->n - 1].key, d->entries[d->n - 1].hash) = (uint32_t)d->n;
         return;
     }
     d->cap_index = cap ? cap * 4 : (size_t)8 * SMALL_DICT;
     d->index = state_alloc(s, d->cap_index * sizeof(*d->index));
-    for (size_t i = 0; d->index && i < d->n; i++) *dict_slot(s, d, d->entries[i].key, d->entries[i].hash) = (uint32_t)i + 1;
+    for (size_t i = 0; d->index && i < d->n; i++)
+        *dict_slot(s, d, d->entries[i].key, d->entries[i].hash) = (uint32_t)i + 1;
 }
 
 void dict_set(state *s, dict *d, value key, value item) {
@@ -199,12 +203,15 @@ dict *dict_clone(state *s, const dict *d) {
 /* ---- Types ---- */
 
 _Static_assert(LIST_RANGE == 6 && VALUE_BIG == 15, "the order of the names below");
-static const char *const list_names[] = {"list", "tuple", "generator", "dict_items", "dict_keys", "dict_values", "range"};
+static const char *const list_names[] = {"list", "tuple", "generator", "dict_items",
+                                         "dict_keys", "dict_values", "range"};
 
 const char *value_type_name(value v) {
     BASE_ASSERT(v.type <= VALUE_BIG);
-    static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
-                                        "builtin_function_or_method", "LoopContext", "Cycler", "Joiner", "int"};
+    static const char *const names[] = {"Undefined", "NoneType", "bool", "int",
+                                        "float", "str", "list", "dict",
+                                        "Namespace", "Macro", "function", "builtin_function_or_method",
+                                        "LoopContext", "Cycler", "Joiner", "int"};
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
     if (v.type == VALUE_LIST && v.as.l->type_name) return v.as.l->type_name;
     return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup"
@@ -247,7 +254,9 @@ double value_as_float(value v) {
     BASE_ASSERT(value_is_number(v));
     return v.type == VALUE_FLOAT ? v.as.f : (double)value_as_int(v);
 }
-bool value_is_sequence(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE); }
+bool value_is_sequence(value v) {
+    return v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE);
+}
 
 bool value_truth(state *s, value v) {
     (void)s;
@@ -297,7 +306,8 @@ static bool dicts_equal(state *s, const dict *a, const dict *b) {
 bool value_equal(state *s, value a, value b) {
     if (!state_step(s, 0)) return false;
     if (value_is_number(a) && value_is_number(b))
-        return a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? value_as_float(a) == value_as_float(b) : value_as_int(a) == value_as_int(b);
+        return a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? value_as_float(a) == value_as_float(b)
+                                                              : value_as_int(a) == value_as_int(b);
     if (a.type != b.type) return false;
     switch (a.type) {
     case VALUE_UNDEFINED:
@@ -313,25 +323,30 @@ bool value_equal(state *s, value a, value b) {
 /* ---- Integers beyond 64 bits ---- */
 
 static bool is_ordered_big(value a, value b) {
-    return (a.type == VALUE_BIG && (b.type == VALUE_BIG || value_is_number(b))) || (b.type == VALUE_BIG && value_is_number(a));
+    return (a.type == VALUE_BIG && (b.type == VALUE_BIG || value_is_number(b))) ||
+           (b.type == VALUE_BIG && value_is_number(a));
 }
 
-/* How a compares with b, of which one at least is beyond 64 bits: another int is between such numbers with a sign and without. */
+/* How a compares with b, of which one at least is beyond 64 bits: another int is between such numbers with a sign and
+   without. */
 static int big_compare(state *s, value a, value b) {
     BASE_ASSERT(is_ordered_big(a, b));
     if (!state_step(s, 64 + (a.type == VALUE_BIG ? a.as.s->n : 0) + (b.type == VALUE_BIG ? b.as.s->n : 0))) return 0;
     const double x = a.type == VALUE_BIG ? strtod(a.as.s->bytes, NULL) : value_as_float(a);
     const double y = b.type == VALUE_BIG ? strtod(b.as.s->bytes, NULL) : value_as_float(b);
     if (a.type != VALUE_BIG || b.type != VALUE_BIG || (x < 0) != (y < 0)) return (x > y) - (x < y);
-    const int longer = (a.as.s->n > b.as.s->n) - (a.as.s->n < b.as.s->n), order = longer ? longer : memcmp(a.as.s->bytes, b.as.s->bytes, a.as.s->n);
+    const int longer = (a.as.s->n > b.as.s->n) - (a.as.s->n < b.as.s->n),
+              order = longer ? longer : memcmp(a.as.s->bytes, b.as.s->bytes, a.as.s->n);
     return x < 0 ? -order : order;
 }
 
 int value_compare(state *s, value a, value b, const char *operator_text) {
     if (!state_step(s, 0)) return 0;
-    if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED) state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);
+    if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED)
+        state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);
     else if (value_is_number(a) && value_is_number(b)) {
-        if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
+        if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT)
+            return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
         return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
     } else if (is_ordered_big(a, b)) return big_compare(s, a, b);
     else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(s, a.as.s, b.as.s);
@@ -346,14 +361,16 @@ int value_compare(state *s, value a, value b, const char *operator_text) {
         if (differs) return order;
         return (a.as.l->n > b.as.l->n) - (a.as.l->n < b.as.l->n);
     } else
-        state_fail(s, TYPE_ERROR, "'%s' not supported between instances of '%s' and '%s'", operator_text, value_type_name(a), value_type_name(b));
+        state_fail(s, TYPE_ERROR, "'%s' not supported between instances of '%s' and '%s'", operator_text,
+                   value_type_name(a), value_type_name(b));
     return 0;
 }
 
 bool value_contains(state *s, value container, value item) {
     switch (container.type) {
     case VALUE_STRING:
-        if (item.type == VALUE_UNDEFINED) state_fail(s, TYPE_ERROR, "'in <string>' requires string as left operand, not Undefined");
+        if (item.type == VALUE_UNDEFINED)
+            state_fail(s, TYPE_ERROR, "'in <string>' requires string as left operand, not Undefined");
         else if (item.type != VALUE_STRING)
             state_fail(s, TYPE_ERROR, "'in <string>' requires string as left operand, not %s", value_type_name(item));
         else return string_find(s, container.as.s, item.as.s, 0) != SIZE_MAX;
@@ -361,7 +378,9 @@ bool value_contains(state *s, value container, value item) {
     case VALUE_DICT: return dict_find(s, container.as.d, item) != NULL;
     case VALUE_UNDEFINED:
     case VALUE_LIST: break;
-    default: state_fail(s, TYPE_ERROR, "argument of type '%s' is not iterable", value_type_name(container)); return false;
+    default:
+        state_fail(s, TYPE_ERROR, "argument of type '%s' is not iterable", value_type_name(container));
+        return false;
     }
     const list *l = value_items(s, container);
     for (size_t i = 0; l && i < l->n && !s->failed; i++)
@@ -394,7 +413,8 @@ const list *value_items(state *s, value v) {
         if (v.as.l->kind == LIST_GENERATOR && v.as.l->used) return &nothing;
         if (v.as.l->failure) state_fail_as(s, v.as.l->failed_as, v.as.l->failure);
         if (s->failed) return NULL;
-        if (v.as.l->kind == LIST_GENERATOR) v.as.l->used = true; /* no other list changes: those of the input are shared */
+        if (v.as.l->kind == LIST_GENERATOR)
+            v.as.l->used = true; /* no other list changes: those of the input are shared */
         return v.as.l;
     case VALUE_DICT: {
         value keys = value_list(s, LIST_LIST, v.as.d->n);
@@ -433,15 +453,19 @@ void float_repr(state *s, double f, char out[32]) {
 
 static bool is_printable(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return c == ' ' || !(k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO ||
-                         k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP);
+    return c == ' ' || !(k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS ||
+                         k == UTF8PROC_CATEGORY_CO || k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_ZS ||
+                         k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP);
 }
 
-static void write_plain(state *s, builder *b, const char *text) { builder_add(s, b, text, strlen(text), TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); }
+static void write_plain(state *s, builder *b, const char *text) {
+    builder_add(s, b, text, strlen(text), TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+}
 
 /* repr() of a string. Escapes and quotes are untrusted, as they depend on the text. */
 static void write_quoted(state *s, builder *b, const string *text) {
-    bool single = memchr(text->bytes, '\'', text->n) != NULL, both = single && memchr(text->bytes, '"', text->n) != NULL;
+    bool single = memchr(text->bytes, '\'', text->n) != NULL,
+         both = single && memchr(text->bytes, '"', text->n) != NULL;
     char quote = single && !both ? '"' : '\'', escape[16];
     size_t from = 0;
     builder_add(s, b, &quote, 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
@@ -449,8 +473,9 @@ static void write_quoted(state *s, builder *b, const string *text) {
         uint32_t c = string_at(text, at, &n);
         if (c >= 0x20 && c < 0x7f && c != '\\' && c != (unsigned char)quote) continue;
         if (c == '\\' || c == (unsigned char)quote) snprintf(escape, sizeof(escape), "\\%c", (char)c);
-        else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r'
-                                                                                                                           : 't');
+        else if (c == '\n' || c == '\r' || c == '\t')
+            snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r'
+                                                                                 : 't');
         else if (is_printable(c)) continue;
         else snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
                                                                                   : "\\U%08x",
@@ -478,8 +503,8 @@ static void write_items(state *s, builder *b, const list *l) {
     char range[96];
     if (l->kind == LIST_GENERATOR) write_plain(s, b, "<generator object>");
     else if (l->kind == LIST_RANGE) {
-        snprintf(range, sizeof(range), l->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)", (long long)l->start, (long long)l->stop,
-                 (long long)l->step);
+        snprintf(range, sizeof(range), l->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
+                 (long long)l->start, (long long)l->stop, (long long)l->step);
         write_plain(s, b, range);
     } else {
         write_plain(s, b, open[l->kind]);
@@ -523,7 +548,10 @@ void value_write(state *s, builder *b, value v, bool repr) {
     case VALUE_BOOL:
     case VALUE_INT:
     case VALUE_FLOAT: write_number(s, b, v); break;
-    case VALUE_BIG: builder_add(s, b, v.as.s->bytes, v.as.s->n, v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); break;
+    case VALUE_BIG:
+        builder_add(s, b, v.as.s->bytes, v.as.s->n, v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED,
+                    TEMPLATE_NO_OFFSET);
+        break;
     case VALUE_STRING:
         if (!repr) builder_add_string(s, b, v.as.s);
         else if (v.as.s->markup) {

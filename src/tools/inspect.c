@@ -66,8 +66,8 @@ static int32_t inspect_depth_of(const pml_document *d, int32_t node) {
     return depth;
 }
 
-/* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last segment. One without
- * own text has the position that it begins at. */
+/* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last
+ * segment. One without own text has the position that it begins at. */
 static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *out) {
     out->position = l->position[node];
     for (int32_t i = l->first_plain; i < l->n_plain; i++) {
@@ -89,7 +89,8 @@ static void describe_param(const pml_layout *l, int32_t node, rp_inspect_node *o
         }
 }
 
-/* A union shows its longest member and where its members start. Its members come later in document order and are described by then. */
+/* A union shows its longest member and where its members start. Its members come later in document order and are
+   described by then. */
 static void describe_unions(const pml_document *d, rp_inspect_node *nodes) {
     for (int32_t u = d->n_nodes - 1; u >= 0; u--) {
         if (d->nodes[u].kind != PML_UNION) continue;

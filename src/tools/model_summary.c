@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_summary.c: rp_model_summarize and rp_model_measure: what the header of a GGUF file says. Owns nothing. Any thread. */
+/* model_summary.c: rp_model_summarize and rp_model_measure: what the header of a GGUF file says. Owns nothing. Any
+   thread. */
 #include <stdio.h>
 #include <string.h>
 

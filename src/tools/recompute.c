@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recompute.c: rp_store_recompute: records of a store computed again by an engine without one, and compared.
  *
- *   text     its tokens and those of all its ancestors, up to the root of plain text, run in the background as a plain run. The computed path
+ *   text     its tokens and those of all its ancestors, up to the root of plain text, run in the background as a plain
+ *         run. The computed path
  *            has the same tokens in the same order, in spans that may be cut at other places: compared token by token
  *   states   those after that text, likewise
  *   module   the engine's own span of the same key; likewise its reduced KV
@@ -186,7 +187,8 @@ static bool same_states(const kv_span *a, const kv_span *b) {
 static void compare_states(rp_engine *e, void *user, int rc, const background_result *result) {
     recomputation *r = user;
     kv_span *kept = NULL, *own = NULL;
-    r->verdict = rc || !result->states || kv_span_new_states(&own, e->pool, record_reader_record(r->reader)->form.first_pos, NULL)
+    r->verdict = rc || !result->states ||
+                         kv_span_new_states(&own, e->pool, record_reader_record(r->reader)->form.first_pos, NULL)
                      ? NO_MEMORY
                      : load_record(r, &kept);
     if (own) e->backend->ops->recurrence->states_save(e->backend, result->states, own);
@@ -283,14 +285,15 @@ static int recomputation_check_text(recomputation *r, rp_error *err) {
     r->verdict = find_way(r, &w);
     if (r->verdict == SAME) r->verdict = check_way(r, &w);
     r->n_way = (int64_t)w.n;
-    submission s = {.task = {.salt = r->salt,
-                             .format = r->format,
-                             .tokens = w.tokens,
-                             .positions = w.positions,
-                             .n = (int32_t)w.n,
-                             .keeps = true,
-                             .done = record_reader_record(r->reader)->kind == RECORD_STATES ? compare_states : compare_text,
-                             .user = r}};
+    submission s = {
+        .task = {.salt = r->salt,
+                 .format = r->format,
+                 .tokens = w.tokens,
+                 .positions = w.positions,
+                 .n = (int32_t)w.n,
+                 .keeps = true,
+                 .done = record_reader_record(r->reader)->kind == RECORD_STATES ? compare_states : compare_text,
+                 .user = r}};
     int rc = RP_OK;
     bool runs = r->verdict == SAME;
     if (runs && !(rc = engine_do(r->e, recompute_submit, &s, err)) && s.rc)
@@ -332,7 +335,8 @@ static int recomputation_check_record(recomputation *r, rp_error *err) {
     int rc = RP_OK;
     r->reader = recomputation_open_record(r, r->key);
     r->verdict = UNREADABLE;
-    if (r->reader && !record_is_of_text(record_reader_record(r->reader)->kind)) rc = engine_do(r->e, check_module, r, err);
+    if (r->reader && !record_is_of_text(record_reader_record(r->reader)->kind))
+        rc = engine_do(r->e, check_module, r, err);
     else if (r->reader) rc = recomputation_check_text(r, err);
     record_reader_close(r->reader);
     r->reader = NULL;

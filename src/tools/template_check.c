@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_check.c: where a template changes text that it wrote before: it renders a conversation up to some message, and more of it, and compares.
+/* template_check.c: where a template changes text that it wrote before: it renders a conversation up to some message,
+ * and more of it, and compares.
  *
  *   messages        1 2        ...<assistant>\n              opens the answer (add_generation_prompt)
  *   messages        1 2 3      ...<assistant>\n<think>...    must begin with the line above
@@ -29,8 +30,8 @@
 #define MOST_RENDERINGS 10 /* that take all steps of one; others take a fraction */
 #define MOST_TIME_BYTES 64 /* a text by time is that long; if there are several, they are not one */
 
-/* Their first and last letters and digits differ in each form of a date, so that one of them differs from any third: 13 February 2021 04:05:06,
- * 28 November 1997 13:47:59. */
+/* Their first and last letters and digits differ in each form of a date, so that one of them differs from any third: 13
+ * February 2021 04:05:06, 28 November 1997 13:47:59. */
 static const int64_t other_times[] = {1613189106, 880724879};
 
 /* How a part of the conversation is rendered. */
@@ -200,8 +201,8 @@ static int add_change(check *c, const rendering *a, const rendering *b, rp_templ
     return x.before && x.after ? RP_OK : base_fail_memory(c->err, SHOWN_BYTES, "a chat template's changes");
 }
 
-/* Bytes of a text that longer ones must have, too: all of a prompt; otherwise up to the last text of the input, since what the template writes
- * after the last message ("</s>") is in no prompt. */
+/* Bytes of a text that longer ones must have, too: all of a prompt; otherwise up to the last text of the input, since
+ * what the template writes after the last message ("</s>") is in no prompt. */
 static size_t kept_bytes(const rendering *r) {
     BASE_ASSERT(r->text);
     const template_text *t = r->text;
@@ -323,25 +324,29 @@ static const list *messages_of(const rp_template_input *in) {
     const dict *variables = template_input_variables(in);
     for (size_t i = 0; i < variables->n; i++) {
         const dict_entry *e = &variables->entries[i];
-        if (string_is(e->key.as.s, "messages")) return e->item.type == VALUE_LIST && e->item.as.l->n > 0 ? e->item.as.l : NULL;
+        if (string_is(e->key.as.s, "messages"))
+            return e->item.type == VALUE_LIST && e->item.as.l->n > 0 ? e->item.as.l : NULL;
     }
     return NULL;
 }
 
-int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in, const rp_template_check_options *options,
-                            rp_template_report **out, rp_error *err) {
+int rp_template_check_input(const rp_template *t, const rp_model *model, const rp_template_input *in,
+                            const rp_template_check_options *options, rp_template_report **out, rp_error *err) {
     rp_template_check_options o = rp_template_check_options_defaults();
     const char *items[8];
     template_tokens tokens = {.items = items};
-    if (!t || !in || !out) return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, input and out are needed");
+    if (!t || !in || !out)
+        return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, input and out are needed");
     *out = NULL;
     int rc = base_sized_read(&o, sizeof(o), options, "rp_template_check_options", err);
     if (!rc) rc = template_input_check(in, err);
     if (rc) return rc;
     if (model) model_template_tokens(model, items, &tokens.n);
-    check c = {.t = t, .in = in, .tokens = &tokens, .messages = messages_of(in), .needs_places = !o.last_turn, .err = err};
+    check c = {
+        .t = t, .in = in, .tokens = &tokens, .messages = messages_of(in), .needs_places = !o.last_turn, .err = err};
     c.steps_left = o.max_steps > 0 ? o.max_steps : MOST_RENDERINGS * TEMPLATE_MAX_STEPS;
-    c.options = (rp_template_options){.struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
+    c.options = (rp_template_options){
+        .struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
     if (!c.messages) return base_fail(err, RP_ERR_INVALID, "a conversation without messages: give a list of them");
     c.ends = base_calloc(c.messages->n, sizeof(*c.ends));
     c.report = base_calloc(1, sizeof(*c.report));
@@ -356,10 +361,11 @@ int rp_template_check_input(const rp_template *t, const rp_model *model, const r
     return rc;
 }
 
-int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
-                      rp_template_report **out, rp_error *err) {
+int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n,
+                      const rp_template_check_options *options, rp_template_report **out, rp_error *err) {
     rp_template_input *in = NULL;
-    if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, json and out are needed");
+    if (!t || !out || (!json && n > 0))
+        return base_fail(err, RP_ERR_INVALID, "rp_template_check: template, json and out are needed");
     *out = NULL;
     int rc = template_input_read(&in, json, n, err);
     if (!rc) rc = rp_template_check_input(t, model, in, options, out, err);

@@ -42,9 +42,11 @@ static void reasons_are_given(void **state) {
     rp_error err = {0};
     (void)state;
     assert_int_equal(backend_find(&row, "cpu", &mock, &err), RP_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "backend 'cpu' is unavailable: the model was opened with mock, and has no weights");
+    assert_string_equal(err.message,
+                        "backend 'cpu' is unavailable: the model was opened with mock, and has no weights");
     assert_int_equal(backend_open(&b, "mock", &real, &options, &err), RP_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "backend 'mock' is unavailable: the model has weights: it is for models opened with mock");
+    assert_string_equal(err.message,
+                        "backend 'mock' is unavailable: the model has weights: it is for models opened with mock");
     assert_null(b);
 }
 

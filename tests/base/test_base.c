@@ -116,7 +116,8 @@ static void a_new_file_appears_whole_or_not_at_all(void **state) {
     expect_content(path, "third");
 
     assert_int_equal(link(path, other), 0);
-    assert_true(base_file_same(path, other) && !base_file_same(path, folder) && !base_file_same(path, "/nowhere/at/all"));
+    assert_true(base_file_same(path, other) && !base_file_same(path, folder) &&
+                !base_file_same(path, "/nowhere/at/all"));
     assert_int_equal(base_new_file_open(&f, folder, &err), RP_ERR_IO);
     assert_non_null(strstr(err.message, "it is a directory"));
     assert_int_equal(base_new_file_open(&f, "/dev/null", &err), RP_ERR_IO);
@@ -156,8 +157,10 @@ static void keys_are_framed(void **state) {
 
 /* The first vectors of SipHash's authors, with 128 bits. */
 static void a_short_hash_is_siphash(void **state) {
-    static const uint8_t of_nothing[] = {0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02, 0x93};
-    static const uint8_t of_zero[] = {0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22, 0xfc, 0x45};
+    static const uint8_t of_nothing[] = {0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6,
+                                         0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02, 0x93};
+    static const uint8_t of_zero[] = {0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44,
+                                      0x34, 0x76, 0x59, 0x11, 0x9b, 0x22, 0xfc, 0x45};
     uint8_t key[BASE_SHORT_KEY_BYTES], out[BASE_SHORT_HASH_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof(key); i++) key[i] = (uint8_t)i;

@@ -17,7 +17,8 @@
 #define SLACK (4 * BASE_BUDGET_STEP) /* what threads take in advance, and what malloc rounds up */
 
 static void assert_near(uint64_t value, uint64_t wanted) {
-    if (value + SLACK < wanted || value > wanted + SLACK) fail_msg("%llu, not about %llu", (unsigned long long)value, (unsigned long long)wanted);
+    if (value + SLACK < wanted || value > wanted + SLACK)
+        fail_msg("%llu, not about %llu", (unsigned long long)value, (unsigned long long)wanted);
 }
 
 static void what_is_allocated_is_counted(void **state) {
@@ -44,8 +45,9 @@ static void what_is_allocated_is_counted(void **state) {
 }
 
 static void a_limit_is_refused_and_named(void **state) {
-    base_budget *all = base_budget_new(NULL, 8 * MIB), *tenant = base_budget_new(all, 6 * MIB), *b = base_budget_new(tenant, 4 * MIB),
-                *other = base_budget_new(tenant, 4 * MIB), *third = base_budget_new(all, 4 * MIB);
+    base_budget *all = base_budget_new(NULL, 8 * MIB), *tenant = base_budget_new(all, 6 * MIB),
+                *b = base_budget_new(tenant, 4 * MIB), *other = base_budget_new(tenant, 4 * MIB),
+                *third = base_budget_new(all, 4 * MIB);
     (void)state;
     base_budget_enter(b);
     assert_null(base_alloc(5 * MIB));
@@ -119,7 +121,8 @@ static void *work(void *user) {
 }
 
 static void threads_share_budgets(void **state) {
-    base_budget *all = base_budget_new(NULL, 12 * MIB), *two[2] = {base_budget_new(all, 7 * MIB), base_budget_new(all, 7 * MIB)};
+    base_budget *all = base_budget_new(NULL, 12 * MIB),
+                *two[2] = {base_budget_new(all, 7 * MIB), base_budget_new(all, 7 * MIB)};
     worker workers[THREADS];
     pthread_t threads[THREADS];
     size_t refused = 0;

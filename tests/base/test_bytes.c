@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bytes.c: numbers as bytes, hexadecimal digits (base/bytes.h), and lists (base/list.h) against an array under random operations. */
+/* test_bytes.c: numbers as bytes, hexadecimal digits (base/bytes.h), and lists (base/list.h) against an array under
+   random operations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

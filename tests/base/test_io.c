@@ -232,7 +232,8 @@ static void killed_at_every_change(void **state) {
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         bool is_last = n == BASE_ARRAY_LEN(expected);
-        assert_true(is_last ? WIFEXITED(status) && WEXITSTATUS(status) == 0 : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_true(is_last ? WIFEXITED(status) && WEXITSTATUS(status) == 0
+                            : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         assert_int_equal(base_io_stat(path, &sizes, NULL) ? -1 : (int64_t)sizes.bytes, expected[n - 1][0]);
         assert_int_equal(base_io_stat(other, &sizes, NULL) ? -1 : (int64_t)sizes.bytes, expected[n - 1][1]);
         remove_all();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_json_read.c: JSON from bytes and to bytes, and its numbers. Jansson is the oracle: what is read equals what it reads, what is written is what
- * it writes, and ordinary texts are read; of texts by hand, and of random ones, whole and damaged. */
+/* test_json_read.c: JSON from bytes and to bytes, and its numbers. Jansson is the oracle: what is read equals what it
+ * reads, what is written is what it writes, and ordinary texts are read; of texts by hand, and of random ones, whole
+ * and damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -53,7 +54,8 @@ static bool check(const char *text, size_t n) {
     json_error_t err;
     assert_non_null(copy);
     if (n > 0) memcpy(copy, text, n);
-    json_t *own = base_json_read(copy, n, 0), *oracle = json_loadb(copy, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
+    json_t *own = base_json_read(copy, n, 0),
+           *oracle = json_loadb(copy, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
     const bool was_read = own != NULL, is_beyond = !oracle && json_error_code(&err) == json_error_numeric_overflow;
     if (was_read && !is_beyond) {
         assert_non_null(oracle);
@@ -67,11 +69,23 @@ static bool check(const char *text, size_t n) {
 
 static void texts_that_are_read(void **state) {
     static const char *const texts[] = {
-        "{}", "[]", " \t\r\n{ } \n", "[1,2 , 3]", "{\"a\":{\"b\":[{\"c\":null}]},\"d\":true,\"e\":false}", "[\"\"]", "{\"\":0}",
-        "[0,-0,7,-7,123456789012345678,-123456789012345678]", "[1234567890123456789,9223372036854775807,-9223372036854775808]",
-        "[0.5,-1.25e3,1E-2]", "[\"a\\u0000b\"]", "[1.0,2e2]", "[\"plain\",\"with \\\"quotes\\\" and \\\\\",\"\\/\\b\\f\\n\\r\\t\"]",
+        "{}",
+        "[]",
+        " \t\r\n{ } \n",
+        "[1,2 , 3]",
+        "{\"a\":{\"b\":[{\"c\":null}]},\"d\":true,\"e\":false}",
+        "[\"\"]",
+        "{\"\":0}",
+        "[0,-0,7,-7,123456789012345678,-123456789012345678]",
+        "[1234567890123456789,9223372036854775807,-9223372036854775808]",
+        "[0.5,-1.25e3,1E-2]",
+        "[\"a\\u0000b\"]",
+        "[1.0,2e2]",
+        "[\"plain\",\"with \\\"quotes\\\" and \\\\\",\"\\/\\b\\f\\n\\r\\t\"]",
         "[\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\\u007f\\u0080\\u07ff\\u0800\\uffff\\udbff\\udfff\"]",
-        "[\"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \x7f\"]", "{\"k\xc3\xa9y\":1,\"a\\nb\":\"a\\nb\"}", "{\"one\":\"x\\ny\",\"two\":[\"\\\\\"]}",
+        "[\"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \x7f\"]",
+        "{\"k\xc3\xa9y\":1,\"a\\nb\":\"a\\nb\"}",
+        "{\"one\":\"x\\ny\",\"two\":[\"\\\\\"]}",
         "[\"12345678\\n\",\"1234567\\n8\",\"123456\xc3\xa9 7\",\"1234567\xc3\xa9\"]"};
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(texts); i++)
@@ -80,16 +94,59 @@ static void texts_that_are_read(void **state) {
 
 /* Left to jansson, whose verdict counts. */
 static void texts_that_are_not(void **state) {
-    static const char *const texts[] = {
-        "", " ", "1", "\"a\"", "true", "[", "]", "{", "[1", "[1,]", "[,1]", "[1 2]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}",
-        "{a:1}", "{\"a\":1 \"b\":2}",
-        "[] []", "{} x", "[01]", "[-]", "[+1]", "[.5]", "[1.]", "[1e]", "[0x1]", "[--1]", "[1-2]", "[99999999999999999999-]",
-        "[099999999999999999999]", "[1e400.]",
-        "[tru]", "[nul", "[True]",
-        "[\"a]", "[\"\n\"]", "[\"\x1f\"]", "[\"\\x\"]", "[\"\\u12\"]", "[\"\\u12g4\"]", "[\"\\",
-        "[\"\\ud800\"]", "[\"\\ud800\\u0041\"]",
-        "[\"\\ud800x\"]", "[\"\\udc00\"]", "[\"\xff\"]", "[\"\xc3\"]", "[\"\xc0\xaf\"]", "[\"\xed\xa0\x80\"]", "[\"\xf5\x80\x80\x80\"]",
-        "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "{\"\\u0000\":1}"};
+    static const char *const texts[] = {"",
+                                        " ",
+                                        "1",
+                                        "\"a\"",
+                                        "true",
+                                        "[",
+                                        "]",
+                                        "{",
+                                        "[1",
+                                        "[1,]",
+                                        "[,1]",
+                                        "[1 2]",
+                                        "{\"a\"}",
+                                        "{\"a\":}",
+                                        "{\"a\":1,}",
+                                        "{a:1}",
+                                        "{\"a\":1 \"b\":2}",
+                                        "[] []",
+                                        "{} x",
+                                        "[01]",
+                                        "[-]",
+                                        "[+1]",
+                                        "[.5]",
+                                        "[1.]",
+                                        "[1e]",
+                                        "[0x1]",
+                                        "[--1]",
+                                        "[1-2]",
+                                        "[99999999999999999999-]",
+                                        "[099999999999999999999]",
+                                        "[1e400.]",
+                                        "[tru]",
+                                        "[nul",
+                                        "[True]",
+                                        "[\"a]",
+                                        "[\"\n\"]",
+                                        "[\"\x1f\"]",
+                                        "[\"\\x\"]",
+                                        "[\"\\u12\"]",
+                                        "[\"\\u12g4\"]",
+                                        "[\"\\",
+                                        "[\"\\ud800\"]",
+                                        "[\"\\ud800\\u0041\"]",
+                                        "[\"\\ud800x\"]",
+                                        "[\"\\udc00\"]",
+                                        "[\"\xff\"]",
+                                        "[\"\xc3\"]",
+                                        "[\"\xc0\xaf\"]",
+                                        "[\"\xed\xa0\x80\"]",
+                                        "[\"\xf5\x80\x80\x80\"]",
+                                        "{\"a\":1,\"a\":2}",
+                                        "{\"a\":1,\"\\u0061\":2}",
+                                        "{\"\\u0000\":1}"};
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(texts); i++)
         if (check(texts[i], strlen(texts[i]))) fail_msg("%s", texts[i]);
@@ -119,14 +176,31 @@ static void add_space(base_buffer *b, tiny_random *r) {
 }
 
 static void add_string(base_buffer *b, tiny_random *r, uint64_t number) {
-    static const char *const pieces[] = {"a", "word ", "a longer run of plain letters, ", "\\n", "\\\"", "\\\\", "\\/", "\\t",
-                                         "\\u00e9", "\\uD83D\\uDE00",
-                                         "\xc3\xa9", "\xe6\x97\xa5\xe6\x9c\xac", "\xf0\x9f\x98\x80", "\x7f", "{", "]", ",", ":", " "};
+    static const char *const pieces[] = {"a",
+                                         "word ",
+                                         "a longer run of plain letters, ",
+                                         "\\n",
+                                         "\\\"",
+                                         "\\\\",
+                                         "\\/",
+                                         "\\t",
+                                         "\\u00e9",
+                                         "\\uD83D\\uDE00",
+                                         "\xc3\xa9",
+                                         "\xe6\x97\xa5\xe6\x9c\xac",
+                                         "\xf0\x9f\x98\x80",
+                                         "\x7f",
+                                         "{",
+                                         "]",
+                                         ",",
+                                         ":",
+                                         " "};
     char key[24];
     add(b, "\"");
     snprintf(key, sizeof(key), "k%u", (unsigned)number);
     if (number) add(b, key);
-    for (uint64_t n = tiny_random_below(r, 12); n > 0; n--) add(b, pieces[tiny_random_below(r, BASE_ARRAY_LEN(pieces))]);
+    for (uint64_t n = tiny_random_below(r, 12); n > 0; n--)
+        add(b, pieces[tiny_random_below(r, BASE_ARRAY_LEN(pieces))]);
     add(b, "\"");
 }
 
@@ -218,7 +292,12 @@ static void assert_written(const char *text, unsigned flags, const char *expecte
 /* Integers beyond 64 bits and reals beyond a double were no JSON. */
 static void numbers_of_any_size(void **state) {
     static const char *const kept[] = {
-        "9223372036854775807", "9223372036854775808", "-9223372036854775809", "18446744073709551616", "1e400", "-1E+999",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "18446744073709551616",
+        "1e400",
+        "-1E+999",
         "123456789012345678901234567890.5e400",
         "100000000000000000000000000000000000000000000000000000000000000000000000000000001"};
     (void)state;
@@ -233,7 +312,8 @@ static void numbers_of_any_size(void **state) {
     }
     assert_written("[0.1,1e22,1.0,0.30000000000000004,5e-324,-0.0,123456.789]", 0,
                    "[0.1,1e+22,1.0,0.30000000000000004,4.94065645841247e-324,-0.0,123456.789]");
-    assert_written("{\"a\":1.50,\"b\":[1e2,-0,0.0],\"a\":2.50}", BASE_JSON_AS_WRITTEN, "{\"a\":2.50,\"b\":[1e2,0,0.0]}");
+    assert_written("{\"a\":1.50,\"b\":[1e2,-0,0.0],\"a\":2.50}", BASE_JSON_AS_WRITTEN,
+                   "{\"a\":2.50,\"b\":[1e2,0,0.0]}");
     assert_written("\"a\\u0000b\"", BASE_JSON_ANY, "\"a\\u0000b\"");
     assert_written("\"a\\u0000b\"", BASE_JSON_ANY | BASE_JSON_REPLACE_NUL, "\"a\xef\xbf\xbd"
                                                                            "b\"");
@@ -270,9 +350,11 @@ static void numbers_are_compared_by_value(void **state) {
         for (size_t k = 0; k < BASE_ARRAY_LEN(rising); k++)
             for (size_t a = 0; a < 4 && rising[i][a]; a++)
                 for (size_t b = 0; b < 4 && rising[k][b]; b++) {
-                    json_t *x = base_json_number(rising[i][a], strlen(rising[i][a])), *y = base_json_number(rising[k][b], strlen(rising[k][b]));
+                    json_t *x = base_json_number(rising[i][a], strlen(rising[i][a])),
+                           *y = base_json_number(rising[k][b], strlen(rising[k][b]));
                     const int order = base_json_number_compare(x, y);
-                    if ((order > 0) - (order < 0) != (i > k) - (i < k)) fail_msg("%s and %s: %d", rising[i][a], rising[k][b], order);
+                    if ((order > 0) - (order < 0) != (i > k) - (i < k))
+                        fail_msg("%s and %s: %d", rising[i][a], rising[k][b], order);
                     assert_true(base_json_equal(x, y) == (i == k));
                     json_decref(x);
                     json_decref(y);
@@ -280,7 +362,8 @@ static void numbers_are_compared_by_value(void **state) {
 }
 
 static void whole_numbers(void **state) {
-    static const char *const whole[] = {"0", "-0.0", "16.0", "1e2", "150e-1", "1e400", "18446744073709551616", "1.5e400"};
+    static const char *const whole[] = {"0", "-0.0", "16.0", "1e2", "150e-1", "1e400", "18446744073709551616",
+                                        "1.5e400"};
     static const char *const others[] = {"0.5", "1e-400", "15e-2"};
     int64_t v = 0;
     (void)state;
@@ -296,7 +379,8 @@ static void whole_numbers(void **state) {
     }
     json_t *real = json_real(16), *big = base_json_number("9223372036854775808", 19), *text = json_string("1");
     assert_true(base_json_int64(real, &v) && v == 16);
-    assert_false(base_json_int64(big, &v) || base_json_int64(text, &v) || base_json_is_whole(text) || base_json_int64(NULL, &v));
+    assert_false(base_json_int64(big, &v) || base_json_int64(text, &v) || base_json_is_whole(text) ||
+                 base_json_int64(NULL, &v));
     json_decref(real);
     json_decref(big);
     json_decref(text);

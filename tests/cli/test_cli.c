@@ -287,7 +287,8 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "run", "-m", "x", "-p", "a", "--logprobs", "3", NULL), 2, "give --json too");
     char tenant[258] = "";
     memset(tenant, 't', sizeof tenant - 1);
-    expect_error(run("", "run", "-m", "x", "-p", "a", "--tenant", tenant, NULL), 2, "--tenant has 257 bytes: give at most 256");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--tenant", tenant, NULL), 2,
+                 "--tenant has 257 bytes: give at most 256");
     expect_error(run("", "inspect", "-m", "x", "--svg", "y", NULL), 2, "--schema");
     expect_error(run("", "inspect", "-m", "x", "--pml", "y", NULL), 2, "--schema");
     expect_error(run("", "run", "-m", "x", "-p", "a", "two\nlines", NULL), 2, "two?lines");
@@ -344,8 +345,11 @@ static void test_layers_in_f16(void **state) {
     };
     NEEDS_MODEL();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-format", rows[i][0], "--kv-f16-layers", rows[i][1], NULL), 1, rows[i][2]);
-    outcome o = run("", "run", "-m", model, "-p", "Once", "-n", "4", "--kv-format", "int8", "--kv-f16-layers", "0", NULL);
+        expect_error(
+            run("", "run", "-m", model, "-p", "Once", "--kv-format", rows[i][0], "--kv-f16-layers", rows[i][1], NULL),
+            1, rows[i][2]);
+    outcome o =
+        run("", "run", "-m", model, "-p", "Once", "-n", "4", "--kv-format", "int8", "--kv-f16-layers", "0", NULL);
     expect_fine(&o);
     outcome_free(&o);
 }
@@ -358,15 +362,20 @@ static void test_reduced_kv(void **state) {
     };
     NEEDS_MODEL();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-keep", rows[i][0], "--kv-method", rows[i][1], NULL), 2, rows[i][2]);
-    expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-method", "sinks", NULL), 2, "--kv-method 'sinks' without --kv-keep");
+        expect_error(
+            run("", "run", "-m", model, "-p", "Once", "--kv-keep", rows[i][0], "--kv-method", rows[i][1], NULL), 2,
+            rows[i][2]);
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-method", "sinks", NULL), 2,
+                 "--kv-method 'sinks' without --kv-keep");
     outcome off = run("", "run", "-m", model, "-p", "Once", "-n", "4", "--kv-keep", "off", "--json", NULL);
     expect_fine(&off);
     assert_non_null(strstr(off.out, "\"kv_reduction\":{\"method\":\"\""));
     outcome_free(&off);
-    outcome o = run("", "run", "-m", model, "-p", "A ship sailed to the old harbour, and then it came back with forty barrels of fish and one letter for "
-                                                  "the mayor, who could not read.",
-                    "-n", "4", "--kv-keep", "3", "--kv-method", "sinks", "--json", "--ignore-eos", NULL);
+    outcome o =
+        run("", "run", "-m", model, "-p",
+            "A ship sailed to the old harbour, and then it came back with forty barrels of fish and one letter for "
+            "the mayor, who could not read.",
+            "-n", "4", "--kv-keep", "3", "--kv-method", "sinks", "--json", "--ignore-eos", NULL);
     expect_fine(&o);
     assert_non_null(strstr(o.out, "\"method\":\"sinks\""));
     outcome_free(&o);
@@ -397,7 +406,8 @@ static void test_llama_options(void **state) {
         {"run", "-fa", NULL, "leave it out"},
         {"run", "--no-mmap", NULL, "leave it out"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) expect_error(run("", rows[i][0], "-m", "x", rows[i][1], rows[i][2], NULL), 2, rows[i][3]);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        expect_error(run("", rows[i][0], "-m", "x", rows[i][1], rows[i][2], NULL), 2, rows[i][3]);
     expect_error(run("", "run", "-m", "x", "-p", "a", "-c", "1x", NULL), 2, "--ctx '1x'");
     expect_error(run("", "run", "-m", "x", "-p", "a", "-t", "1x", NULL), 2, "--threads '1x'");
     expect_error(run("", "eval", "-m", "x", "-t", "no-such.jsonl", NULL), 1, "no-such.jsonl"); /* tasks */
@@ -415,9 +425,11 @@ static void test_llama_options(void **state) {
 static void test_warnings(void **state) {
     (void)state;
     NEEDS_MODEL();
-    const char *schema = write_file("w.xml", "<schema name='w'>One <module name='a'>of <param name='n' len='4'/> days</module>"
-                                             "<module name='b'>or <param name='m' len='4' required='true'/></module></schema>");
-    const char *missing = write_file("w1.xml", "<prompt schema='w'><a/> Once</prompt>"), *given = write_file("w2.xml", "<prompt schema='w'><a n='3'/> Once</prompt>");
+    const char *schema =
+        write_file("w.xml", "<schema name='w'>One <module name='a'>of <param name='n' len='4'/> days</module>"
+                            "<module name='b'>or <param name='m' len='4' required='true'/></module></schema>");
+    const char *missing = write_file("w1.xml", "<prompt schema='w'><a/> Once</prompt>"),
+               *given = write_file("w2.xml", "<prompt schema='w'><a n='3'/> Once</prompt>");
     const char *required = write_file("w3.xml", "<prompt schema='w'><b/> Once</prompt>");
     outcome o = run("", "run", "-m", model, "--schema", schema, "--pml", missing, "-n", "2", NULL);
     assert_int_equal(o.status, 0);
@@ -520,7 +532,8 @@ static void test_tokenize(void **state) {
     assert_string_equal(rest, "\n");
     outcome_free(&lines);
     outcome_free(&ids);
-    outcome plain = run("", "tokenize", "-m", model, "--ids", NULL), bos = run("", "tokenize", "-m", model, "--ids", "--bos", NULL);
+    outcome plain = run("", "tokenize", "-m", model, "--ids", NULL),
+            bos = run("", "tokenize", "-m", model, "--ids", "--bos", NULL);
     assert_string_equal(plain.out, "\n");
     assert_string_equal(bos.out, "1\n");
     outcome_free(&plain);
@@ -537,7 +550,9 @@ static void test_tokenize(void **state) {
 static void test_tokenize_vocabularies(void **state) {
     (void)state;
     NEEDS_PROGRAM();
-    static const char *const names[] = {"vocab/bpe", "vocab/merged", "vocab/unigram"}, *const others[] = {"falcon", "gpt-2", "llama-spm", "phi-3"};
+    static const char *const names[] = {"vocab/bpe", "vocab/merged", "vocab/unigram"}, *const others[] = {
+                                                                                           "falcon", "gpt-2",
+                                                                                           "llama-spm", "phi-3"};
     const char *data = getenv("REPRISE_TEST_DATA");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         outcome o = run("Hello world", "tokenize", "-m", golden_model(names[i]), "--ids", NULL);
@@ -577,11 +592,13 @@ static void test_greedy_story(void **state) {
 }
 
 static void expect_run_object(const char *o) {
-    static const char *const timings[] = {"load_ms", "module_prefill_ms", "plan_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second", "saved_ms"};
+    static const char *const timings[] = {"load_ms", "module_prefill_ms", "plan_ms", "ttft_ms",
+                                          "decode_ms", "decode_tokens_per_second", "saved_ms"};
     const char *usage = json_field(o, "usage"), *plan = json_field(o, "plan");
     assert_int_equal(*json_field(o, "text"), '"');
     assert_int_equal(json_length(json_field(o, "tokens")), json_long(usage, "completion_tokens"));
-    assert_int_equal(json_long(usage, "prompt_tokens"), json_long(usage, "cached_tokens") + json_long(usage, "fresh_tokens"));
+    assert_int_equal(json_long(usage, "prompt_tokens"),
+                     json_long(usage, "cached_tokens") + json_long(usage, "fresh_tokens"));
     assert_int_equal(json_long(o, "bytes_copied"), 0);
     for (size_t i = 0; i < 6; i++) assert_true(strtod(json_field(json_field(o, "timings"), timings[i]), NULL) >= 0);
     long tokens = 0;
@@ -603,7 +620,8 @@ static void test_run_json(void **state) {
     (void)state;
     NEEDS_MODEL();
     documents d = write_documents();
-    outcome o = run("", "run", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--pml", d.prompt, "-n", "8", "--json", NULL);
+    outcome o = run("", "run", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--pml", d.prompt, "-n", "8",
+                    "--json", NULL);
     expect_fine(&o);
     const char *first = o.out, *second = expect_json_line(first);
     assert_string_equal(expect_json_line(second), "");
@@ -650,16 +668,18 @@ static void test_sampling_is_seeded(void **state) {
     const char *seeds[] = {"1", "1", "2"}, *threads[] = {"1", "2", "2"};
     outcome o[3];
     for (int i = 0; i < 3; i++) {
-        o[i] = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--temp", "1.2", "--top-k", "50", "--typical", "0.98", "--top-p",
-                   "0.95", "--min-p", "0.01", "--repeat-penalty", "1.1", "--repeat-last", "-1", "--presence-penalty", "0.1",
-                   "--frequency-penalty", "-0.1", "--seed", seeds[i], "--threads", threads[i], NULL);
+        o[i] = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--temp", "1.2", "--top-k", "50", "--typical",
+                   "0.98", "--top-p", "0.95", "--min-p", "0.01", "--repeat-penalty", "1.1", "--repeat-last", "-1",
+                   "--presence-penalty", "0.1", "--frequency-penalty", "-0.1", "--seed", seeds[i], "--threads",
+                   threads[i], NULL);
         expect_fine(&o[i]);
     }
     assert_string_equal(o[0].out, o[1].out);
     assert_string_not_equal(o[0].out, o[2].out);
     outcome one = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--temp", "2", "--top-k", "1", NULL);
     outcome greedy = run("", "run", "-m", model, "-p", "Once", "-n", "40", NULL);
-    outcome forgetful = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--repeat-penalty", "2", "--repeat-last", "0", NULL);
+    outcome forgetful =
+        run("", "run", "-m", model, "-p", "Once", "-n", "40", "--repeat-penalty", "2", "--repeat-last", "0", NULL);
     outcome penalized = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--repeat-penalty", "2", NULL);
     assert_string_equal(one.out, greedy.out);
     assert_string_equal(forgetful.out, greedy.out);
@@ -680,7 +700,8 @@ static void test_grammar(void **state) {
     assert_int_equal(o.n_out, 6);
     assert_true(o.out[3] == ' ' && o.out[4] >= '0' && o.out[4] <= '9');
     outcome_free(&o);
-    o = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--grammar", good, "--grammar-trigger", "a", "--json", NULL);
+    o = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--grammar", good, "--grammar-trigger", "a", "--json",
+            NULL);
     expect_fine(&o);
     assert_true(json_is(o.out, "finish_reason", "stop"));
     outcome_free(&o);
@@ -688,7 +709,8 @@ static void test_grammar(void **state) {
     expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar", bad, NULL), 1,
                  "grammar:1:10: unknown rule 'one': did you mean 'oen'?");
     expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar", "no-such-file", NULL), 1, "no-such-file");
-    expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar-trigger", "a", NULL), 2,
+                 "give --grammar FILE, too");
 }
 
 /* The answer ends before the stop string, which spans several tokens, and no prefix of it is shown. */
@@ -710,12 +732,14 @@ static void test_stop(void **state) {
     outcome_free(&whole);
     outcome_free(&text);
     outcome_free(&json);
-    expect_error(run("", "run", "-m", model, "-c", "2", "-p", "Once upon a time, there was a little girl", NULL), 1, "raise --ctx (the model");
+    expect_error(run("", "run", "-m", model, "-c", "2", "-p", "Once upon a time, there was a little girl", NULL), 1,
+                 "raise --ctx (the model");
     expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", "", NULL), 2, "--stop '' is empty");
     expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", "\xff", NULL), 2, "stop string 1 is not UTF-8");
     char many[2000] = "";
     memset(many, 'a', sizeof many - 1);
-    expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", many, NULL), 2, "has 1999 bytes: give at most 1024");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", many, NULL), 2,
+                 "has 1999 bytes: give at most 1024");
 }
 
 static void test_logit_bias(void **state) {
@@ -734,8 +758,10 @@ static void test_logit_bias(void **state) {
     static const char *const wrong[] = {"5", "=1", "5=", "5=x", "5=1x", " zebra crossing=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", wrong[i], NULL), 2, "--logit-bias");
-    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "512=1", NULL), 2, "--logit-bias '512=1': give an id from 0 to 511");
-    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "99999999999999999999=1", NULL), 2, "give an id");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "512=1", NULL), 2,
+                 "--logit-bias '512=1': give an id from 0 to 511");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "99999999999999999999=1", NULL), 2,
+                 "give an id");
     expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "5=nan", NULL), 2, "bias of token 5");
 }
 
@@ -777,8 +803,9 @@ static void test_run_stdin(void **state) {
     assert_string_equal(file.out, standard.out);
     outcome_free(&file);
     outcome_free(&standard);
-    expect_error(run("<prompt schema='cities'><miamy/></prompt>", "run", "-m", model, "--schema", d.schema, "--pml", "-", NULL), 1,
-                 "stdin:1:");
+    expect_error(
+        run("<prompt schema='cities'><miamy/></prompt>", "run", "-m", model, "--schema", d.schema, "--pml", "-", NULL),
+        1, "stdin:1:");
     expect_error(run("", "run", "-m", model, "--pml", d.prompt, NULL), 1, "cities");
 }
 
@@ -816,8 +843,10 @@ static void test_full_disk(void **state) {
     NEEDS_MODEL();
     if (access("/dev/full", W_OK) != 0) skip();
     expect_error(run_as("C", "/dev/full", "run", "-m", model, "-p", "", "-n", "5", NULL), 1, "standard output");
-    expect_error(run_as("C", "/dev/full", "run", "-m", model, "-p", "", "-n", "5", "--json", NULL), 1, "standard output");
-    expect_error(run("", "run", "-m", model, "-p", "", "-n", "5", "--json", "--dump-logits", "/dev/full", NULL), 1, "/dev/full");
+    expect_error(run_as("C", "/dev/full", "run", "-m", model, "-p", "", "-n", "5", "--json", NULL), 1,
+                 "standard output");
+    expect_error(run("", "run", "-m", model, "-p", "", "-n", "5", "--json", "--dump-logits", "/dev/full", NULL), 1,
+                 "/dev/full");
 }
 
 /* Endless repetition, interrupted after the first answer: complete output so far, and the exit status of the signal. */
@@ -871,15 +900,20 @@ static void test_families(void **state) {
     NEEDS_PROGRAM();
     static const struct {
         const char *name, *says;
-    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"}, {"gpt-oss", "4, 2 active per token"}, {"mpt", "128 positions, ALiBi\n"}, {"gpt2", "learned: modules cannot be shifted"}};
+    } rows[] = {{"gemma3", "24 tokens, in 6 of 7 layers"},
+                {"gpt-oss", "4, 2 active per token"},
+                {"mpt", "128 positions, ALiBi\n"},
+                {"gpt2", "learned: modules cannot be shifted"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         outcome o = run("", "inspect", "-m", golden_model(rows[i].name), NULL);
         expect_fine(&o);
         if (!strstr(o.out, rows[i].says)) fail_msg("'%s' not in: %s", rows[i].says, o.out);
         outcome_free(&o);
     }
-    const char *schema = write_file("learned.xml", "<schema name='s' layout='packed'><module name='m'>a</module></schema>");
-    expect_error(run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL), 1, "has learned positions, which are part of the KV");
+    const char *schema =
+        write_file("learned.xml", "<schema name='s' layout='packed'><module name='m'>a</module></schema>");
+    expect_error(run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL), 1,
+                 "has learned positions, which are part of the KV");
     schema = write_file("learned.xml", "<schema name='s'><module name='m'>a</module></schema>");
     outcome o = run("", "inspect", "-m", golden_model("gpt2"), "--schema", schema, NULL);
     expect_fine(&o);
@@ -897,7 +931,8 @@ static void test_inspect_json(void **state) {
     expect_fine(&o);
     expect_fine(&r);
     expect_json_line(o.out);
-    assert_true(json_is(o.out, "schema", "cities") && json_is(o.out, "layout", "packed") && json_is(o.out, "scope", "path"));
+    assert_true(json_is(o.out, "schema", "cities") && json_is(o.out, "layout", "packed") &&
+                json_is(o.out, "scope", "path"));
     long tokens = 0;
     const char *tiles = json_field(o.out, "tiles"), *nodes = json_field(o.out, "nodes");
     for (const char *t = json_next(tiles, NULL); t != NULL; t = json_next(tiles, t)) tokens += json_long(t, "tokens");
@@ -956,7 +991,8 @@ static svg_counts parse_svg(const char *path) {
     XML_SetUserData(parser, &counts);
     XML_SetStartElementHandler(parser, count_element);
     if (XML_Parse(parser, svg, (int)n, 1) != XML_STATUS_OK)
-        fail_msg("%s:%lu: %s", path, (unsigned long)XML_GetCurrentLineNumber(parser), XML_ErrorString(XML_GetErrorCode(parser)));
+        fail_msg("%s:%lu: %s", path, (unsigned long)XML_GetCurrentLineNumber(parser),
+                 XML_ErrorString(XML_GetErrorCode(parser)));
     XML_ParserFree(parser);
     free(svg);
     return counts;
@@ -973,13 +1009,15 @@ static void test_svg(void **state) {
     svg_counts layout = parse_svg(svg);
     assert_true(layout.cached >= 1 + 4); /* anonymous text, plan, miami, lisbon */
     assert_int_equal(layout.fresh, 1 + 1);
-    outcome prompt = run("", "inspect", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--json", "--svg", svg, NULL);
+    outcome prompt =
+        run("", "inspect", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--json", "--svg", svg, NULL);
     expect_fine(&prompt);
     svg_counts mosaic = parse_svg(svg);
     assert_int_equal(mosaic.cached + mosaic.fresh, 2 + json_length(json_field(prompt.out, "tiles")));
     outcome_free(&schema);
     outcome_free(&prompt);
-    expect_error(run("", "inspect", "-m", model, "--schema", d.schema, "--svg", "/nowhere/x.svg", NULL), 1, "/nowhere/x.svg");
+    expect_error(run("", "inspect", "-m", model, "--schema", d.schema, "--svg", "/nowhere/x.svg", NULL), 1,
+                 "/nowhere/x.svg");
 }
 
 /* ---- Set-up ---- */

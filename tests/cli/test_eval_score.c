@@ -87,9 +87,11 @@ static void settings(void **state) {
     assert_int_equal(eval_setting_parse(&s, "module+fixed+scaffold"), 0);
     assert_true(s.scope == RP_SCOPE_MODULE && s.layout == RP_LAYOUT_FIXED && s.scaffold && s.reuse == RP_REUSE_ON);
     assert_int_equal(eval_setting_parse(&s, "exact"), 0);
-    assert_true(s.scope == RP_SCOPE_AS_WRITTEN && s.layout == RP_LAYOUT_AS_WRITTEN && s.reuse == RP_REUSE_EXACT && !s.scaffold);
+    assert_true(s.scope == RP_SCOPE_AS_WRITTEN && s.layout == RP_LAYOUT_AS_WRITTEN && s.reuse == RP_REUSE_EXACT &&
+                !s.scaffold);
     assert_int_equal(eval_setting_parse(&s, "module+bos+link:8"), 0);
-    assert_true(s.scope == RP_SCOPE_MODULE && s.anchor == RP_ANCHOR_BOS && s.quality.mode == RP_QUALITY_LINK && s.quality.amount == 8);
+    assert_true(s.scope == RP_SCOPE_MODULE && s.anchor == RP_ANCHOR_BOS && s.quality.mode == RP_QUALITY_LINK &&
+                s.quality.amount == 8);
     assert_int_equal(eval_setting_parse(&s, "exact+int8"), 0);
     assert_true(s.reuse == RP_REUSE_EXACT && s.has_kv_format && s.kv_format == RP_KV_INT8);
     assert_int_equal(eval_setting_parse(&s, "f16"), 0);

@@ -47,7 +47,8 @@ static void hear_event(void *user, const char *event, const char *data, size_t n
 
 static void test_events_in_any_pieces(void **state) {
     (void)state;
-    static const char text[] = ": hello\r\n\r\ndata: {\"a\": 1}\n\nevent: done\ndata:x\ndata\ndata:  y\r\n\r\nid: 7\n\nevent: none\r\rdata: [DONE]\r\r"
+    static const char text[] = ": hello\r\n\r\ndata: {\"a\": 1}\n\nevent: done\ndata:x\ndata\ndata:  y\r\n\r\nid: "
+                               "7\n\nevent: none\r\rdata: [DONE]\r\r"
                                "data: without an end";
     for (size_t piece = 1; piece < sizeof text; piece++) {
         heard h = {0};
@@ -157,7 +158,8 @@ static const reply_case replies[] = {
     {"HTTP/1.1 204 No Content\r\n\r\n", 204, ""},
     {"HTTP/1.0 503 Busy\r\n\r\nto the end", 503, "to the end"},
     {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 200, "a"},
-    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\n", 200, "abc0123456789"},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\n", 200,
+     "abc0123456789"},
     {"HTTP/1.1 302 Found\r\nLocation: http://localhost/\r\nContent-Length: 0\r\n\r\n", 302, ""},
     {"SSH-2.0-x\r\n", 0, NULL},
     {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 0, NULL},
@@ -196,9 +198,11 @@ static void test_asking_by_a_unix_socket(void **state) {
     assert_non_null(mkdtemp(folder));
     snprintf(address.sun_path, sizeof address.sun_path, "%s/s", folder);
     assert_int_equal(http_target_open(&t, HTTP_DEFAULT_URL, address.sun_path, NULL), CLI_FAILED);
-    begin_serving(&s, (const struct sockaddr *)&address, sizeof address, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut");
+    begin_serving(&s, (const struct sockaddr *)&address, sizeof address,
+                  "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut");
     assert_int_equal(http_target_open(&t, HTTP_DEFAULT_URL, address.sun_path, NULL), CLI_OK);
-    assert_int_equal(http_ask(&t, &(http_request){.method = "GET", .path = "/"}, &reply), CLI_FAILED); /* it ended too early */
+    assert_int_equal(http_ask(&t, &(http_request){.method = "GET", .path = "/"}, &reply),
+                     CLI_FAILED); /* it ended too early */
     http_reply_free(&reply);
     end_serving(&s);
     unlink(address.sun_path);
@@ -207,11 +211,22 @@ static void test_asking_by_a_unix_socket(void **state) {
 
 static void test_wrong_urls(void **state) {
     (void)state;
-    static const char *const urls[] = {"", "127.0.0.1:8080", "ftp://x", "http://", "http://:80", "http://x:port",
-                                       "http://x:1234567", "http://[::1", "http://[]:80", "http://a b", "http://x/\r\nHost: y", "http://u@x",
+    static const char *const urls[] = {"",
+                                       "127.0.0.1:8080",
+                                       "ftp://x",
+                                       "http://",
+                                       "http://:80",
+                                       "http://x:port",
+                                       "http://x:1234567",
+                                       "http://[::1",
+                                       "http://[]:80",
+                                       "http://a b",
+                                       "http://x/\r\nHost: y",
+                                       "http://u@x",
                                        "http://x/?a"};
     http_target t;
-    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) assert_int_equal(http_target_open(&t, urls[i], NULL, NULL), CLI_WRONG_USE);
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++)
+        assert_int_equal(http_target_open(&t, urls[i], NULL, NULL), CLI_WRONG_USE);
 }
 
 int main(void) {

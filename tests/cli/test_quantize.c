@@ -52,7 +52,8 @@ static int run(const char *a, const char *b, const char *c, const char *d) {
 
 static void expect(int got, int status, int stream, const char *says) {
     const char *text = said[stream - 1].data ? said[stream - 1].data : "";
-    if (got != status || !strstr(text, says)) fail_msg("status %d, expected %d; '%s' not in: %s", got, status, says, text);
+    if (got != status || !strstr(text, says))
+        fail_msg("status %d, expected %d; '%s' not in: %s", got, status, says, text);
 }
 
 static int set_up(void **state) {
@@ -98,7 +99,8 @@ static void it_writes_a_model(void **state) {
 static void fallbacks_are_noted(void **state) {
     (void)state;
     if (!program) skip();
-    expect(run(in, out, "Q4_K", NULL), 0, 2, "reprise: note: 16 of 21 tensors are Q5_0: their rows are not whole blocks of Q4_K");
+    expect(run(in, out, "Q4_K", NULL), 0, 2,
+           "reprise: note: 16 of 21 tensors are Q5_0: their rows are not whole blocks of Q4_K");
 }
 
 static void wrong_use_is_said(void **state) {

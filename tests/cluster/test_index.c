@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_index.c: the index of names against a table of every name and node, under random operations, with failing allocations, names with equal
- * hashes, and snapshots that do not end. */
+/* test_index.c: the index of names against a table of every name and node, under random operations, with failing
+ * allocations, names with equal hashes, and snapshots that do not end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@
 #define N_NODES 24
 
 /* Numbers of the nodes: on both sides of words of bits. */
-static const int32_t numbers[N_NODES] = {0, 1, 2, 3, 5, 8, 31, 62, 63, 64, 65, 99, 127, 128, 200, 300, 500, 511, 512, 640, 700, 1000, 1022, 1023};
+static const int32_t numbers[N_NODES] = {0, 1, 2, 3, 5, 8, 31, 62, 63, 64, 65, 99,
+                                         127, 128, 200, 300, 500, 511, 512, 640, 700, 1000, 1022, 1023};
 
 typedef struct naive {
     rp_name names[N_NAMES];
@@ -141,7 +142,8 @@ static void do_operation(cluster_index *x, naive *m, uint64_t *seed, uint64_t ki
         cluster_index_begin_snapshot(x, numbers[k]); /* an earlier one, if any, does not end */
         for (int i = 0; i < N_NAMES; i++) {
             m->confirmed[i][k] = m->tiers[i][k] && span_below(seed, 2);
-            if (m->confirmed[i][k]) assert_int_equal(cluster_index_report(x, &m->names[i], numbers[k], m->tiers[i][k]), RP_OK);
+            if (m->confirmed[i][k])
+                assert_int_equal(cluster_index_report(x, &m->names[i], numbers[k], m->tiers[i][k]), RP_OK);
         }
         cluster_index_end_snapshot(x, numbers[k]);
         for (int i = 0; i < N_NAMES; i++)
@@ -152,7 +154,8 @@ static void do_operation(cluster_index *x, naive *m, uint64_t *seed, uint64_t ki
         const uint32_t tiers = span_below(seed, 3) ? (uint32_t)span_below(seed, 8) : 0;
         const bool reports = span_below(seed, 2), fails = span_below(seed, 4) == 0;
         base_alloc_fail_at(fails, 0);
-        int rc = reports ? cluster_index_report(x, &m->names[i], numbers[k], tiers) : cluster_index_set(x, &m->names[i], numbers[k], tiers);
+        int rc = reports ? cluster_index_report(x, &m->names[i], numbers[k], tiers)
+                         : cluster_index_set(x, &m->names[i], numbers[k], tiers);
         base_alloc_fail_at(0, 0);
         assert_true(rc == RP_OK || (rc == RP_ERR_MEMORY && fails && tiers));
         if (rc == RP_OK) m->tiers[i][k] = tiers;
@@ -179,7 +182,8 @@ static void the_index_is_a_table_of_names_and_nodes(void **state) {
     }
 }
 
-/* What a node confirms within a snapshot stays, whatever a router sets meanwhile; names of a snapshot that did not end do not. */
+/* What a node confirms within a snapshot stays, whatever a router sets meanwhile; names of a snapshot that did not end
+   do not. */
 static void a_snapshot_removes_what_it_does_not_confirm(void **state) {
     (void)state;
     cluster_index *x;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_policies.c: predicted times against the engine's own cost model, chunk by chunk; each policy's choice alone; load that nodes have not
- * reported; speculative entries. */
+/* test_policies.c: predicted times against the engine's own cost model, chunk by chunk; each policy's choice alone;
+ * load that nodes have not reported; speculative entries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,20 +63,23 @@ static void costs_are_the_engines(void **state) {
         cost_model m = random_model(&r, &load);
         int32_t n = 1 + (int32_t)tiny_random_below(&r, 20000), slots = (int32_t)tiny_random_below(&r, 100000);
         assert_near(cluster_cost_tokens(&load, n, slots), slow_tokens(&m, load.chunk_tokens, n, slots));
-        cost_load step = {1 + (int32_t)tiny_random_below(&r, 5000), (double)tiny_random_below(&r, 1000000), (double)tiny_random_below(&r, 1000000)};
+        cost_load step = {1 + (int32_t)tiny_random_below(&r, 5000), (double)tiny_random_below(&r, 1000000),
+                          (double)tiny_random_below(&r, 1000000)};
         assert_near(cluster_cost_step(&load, step.rows, step.row_slots, step.slots), cost_model_predict(&m, &step));
         load.decoding = (int32_t)tiny_random_below(&r, 20);
         load.context_tokens = 1000 * load.decoding;
-        cost_load decode = {load.decoding + 1, (double)load.context_tokens + slots, (double)load.context_tokens + slots};
+        cost_load decode = {load.decoding + 1, (double)load.context_tokens + slots,
+                            (double)load.context_tokens + slots};
         assert_near(cluster_cost_decode(&load, slots), cost_model_predict(&m, &decode));
     }
     rp_engine_load nothing = {.chunk_tokens = 512};
     assert_true(cluster_cost_tokens(&nothing, 5000, 3) == 0 && !cluster_cost_is_known(&nothing));
 }
 
-/* T(node) of a prompt of text and modules, name by name. Text is one run after what is held; a module is a run of its own unless the one before it
- * is missing, too. */
-static double slow_ttft(const cost_model *m, const rp_engine_load *load, const cluster_request *r, const uint8_t *held) {
+/* T(node) of a prompt of text and modules, name by name. Text is one run after what is held; a module is a run of its
+ * own unless the one before it is missing, too. */
+static double slow_ttft(const cost_model *m, const rp_engine_load *load, const cluster_request *r,
+                        const uint8_t *held) {
     double us = 0, read_us = 0;
     int32_t tokens = 0, chunk = load->chunk_tokens;
     bool missing[8192] = {false};
@@ -84,7 +87,9 @@ static double slow_ttft(const cost_model *m, const rp_engine_load *load, const c
     for (int32_t i = 0; i < r->n_items; i++) {
         named += r->items[i].n_tokens;
         if (held[i] & (RP_TIER_RAM | CLUSTER_TIER_SPECULATIVE)) continue;
-        double row_us = slow_tokens(m, chunk, chunk, 0) - load->row_slot_us * chunk * 0.5 * chunk - load->slot_us * chunk, alone = 0;
+        double row_us =
+                   slow_tokens(m, chunk, chunk, 0) - load->row_slot_us * chunk * 0.5 * chunk - load->slot_us * chunk,
+               alone = 0;
         int32_t n = r->items[i].n_tokens, from = r->items[i].position;
         alone = n * row_us / chunk + load->row_slot_us * n * (from + 0.5 * n);
         for (int32_t done = 0; done < n; done += chunk)
@@ -114,7 +119,8 @@ static double slow_ttft(const cost_model *m, const rp_engine_load *load, const c
 
 /* Modules from position 0, then text; tiers at random, of text nothing after the first name that is missing. */
 static int32_t random_items(tiny_random *r, rp_named_kv *items, uint8_t *held) {
-    int32_t n_modules = (int32_t)tiny_random_below(r, 10), n_text = (int32_t)tiny_random_below(r, 30), position = 0, n = 0;
+    int32_t n_modules = (int32_t)tiny_random_below(r, 10), n_text = (int32_t)tiny_random_below(r, 30), position = 0,
+            n = 0;
     uint8_t tiers[] = {0, RP_TIER_RAM, RP_TIER_DISK, RP_TIER_RAM | RP_TIER_DISK, CLUSTER_TIER_SPECULATIVE};
     bool whole = true;
     for (; n < n_modules; n++) {
@@ -249,7 +255,8 @@ static void computing_counts_for_all_that_it_delays(void **state) {
     world_end(&w);
 }
 
-/* Requests that wait in the router are delayed, too: with many of them, a node's place is not for one that would compute there what another has. */
+/* Requests that wait in the router are delayed, too: with many of them, a node's place is not for one that would
+   compute there what another has. */
 static void computing_counts_for_the_queue(void **state) {
     (void)state;
     for (int n = 1; n <= 20; n += 19) {
@@ -296,7 +303,8 @@ static void prefix_policies_ignore_modules_after_a_gap(void **state) {
         world_hold(&w, 0, modules + 1, 2, RP_TIER_RAM);
         world_hold(&w, 3, modules, 1, RP_TIER_RAM);
         assert_int_equal(goes_to(&w, modules, 3, 610), 3);
-        w.nodes[3].load.engine.drain_us = w.nodes[3].load.engine.queued_tokens = 1000000; /* longest match does not care */
+        w.nodes[3].load.engine.drain_us = w.nodes[3].load.engine.queued_tokens =
+            1000000; /* longest match does not care */
         world_report(&w, 3);
         assert_int_equal(goes_to(&w, modules, 3, 610) == 3, policies[p] == CLUSTER_POLICY_LONGEST_MATCH);
         world_end(&w);
@@ -446,7 +454,8 @@ static void own_requests_count_until_they_are_reported(void **state) {
     assert_int_equal(sent_tokens(&w, 0), 51200);
     w.nodes[0].clock_us += 250000;
     w.now_us += 1000;
-    world_report(&w, 0); /* a timely one that does not have it: it counts as arrived; what it has left to compute remains */
+    world_report(&w,
+                 0); /* a timely one that does not have it: it counts as arrived; what it has left to compute remains */
     assert_int_equal(sent_tokens(&w, 0), 0);
     assert_near(drain_of(&w, 0), 612 - 301);
     w.nodes[0].load.engine.drain_us = 500000; /* the report counts more: it holds, and no sum of both */
@@ -546,7 +555,8 @@ static void unknown_kv_formats_are_not_planned_for(void **state) {
     cluster_router_options o = world_options(&w);
     rp_kv_format format;
     (void)state;
-    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++) assert_true(cluster_kv_format_find(rp_kv_format_name(i), &format) && (int32_t)format == i);
+    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++)
+        assert_true(cluster_kv_format_find(rp_kv_format_name(i), &format) && (int32_t)format == i);
     for (size_t i = 0; i < BASE_ARRAY_LEN(unknown); i++) assert_false(cluster_kv_format_find(unknown[i], &format));
     world_begin(&w, &o, 3);
     for (int32_t i = 0; i < 3; i++) {

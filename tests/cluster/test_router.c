@@ -56,7 +56,8 @@ static void ttft_goal_refuses_what_no_node_meets(void **state) {
     world_end(&w);
 }
 
-/* Nodes whose decode step with one more row misses the goal are no candidates. A step takes 1 ms and 10 us a row, and 1 us a 10 slots here. */
+/* Nodes whose decode step with one more row misses the goal are no candidates. A step takes 1 ms and 10 us a row, and 1
+   us a 10 slots here. */
 static void itl_goal(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -87,7 +88,8 @@ static void itl_goal(void **state) {
     close_all(q, 2);
     world_end(&w);
 
-    o.admission = CLUSTER_ADMISSION_OFF; /* of those that cost the same, nodes that meet it are preferred; none is excluded */
+    o.admission =
+        CLUSTER_ADMISSION_OFF; /* of those that cost the same, nodes that meet it are preferred; none is excluded */
     world_options(&w);
     world_begin(&w, &o, 2);
     for (int32_t i = 0; i < 6; i++) {
@@ -111,14 +113,15 @@ static void itl_goal(void **state) {
     world_end(&w);
 }
 
-/* One node with 3 answers that began together; decoding takes 2 s (learned from one request). A step with 3 answers meets the goal, with 4 it does
- * not. */
+/* One node with 3 answers that began together; decoding takes 2 s (learned from one request). A step with 3 answers
+ * meets the goal, with 4 it does not. */
 static void rule_world(router_world *w, cluster_admission rule, world_request *q) {
     cluster_router_options o = world_options(w);
     o.admission = rule;
     o.itl_goal_ms = 1.5;
     world_begin(w, &o, 1);
-    for (int k = 0; k < RP_COST_KNOTS; k++) w->nodes[0].load.engine.knot_us[k] = 1000 + 150 * (double)(1 << k); /* 4 rows: 1.6 ms */
+    for (int k = 0; k < RP_COST_KNOTS; k++)
+        w->nodes[0].load.engine.knot_us[k] = 1000 + 150 * (double)(1 << k); /* 4 rows: 1.6 ms */
     w->nodes[0].load.engine.max_running = 100;
     world_report(w, 0);
     q[0] = world_plain(10);
@@ -225,8 +228,8 @@ static void requests_wait_when_nodes_are_full(void **state) {
     world_end(&w);
 }
 
-/* Requests that only a full node can have keep no one from the others: any number of them, of one tenant or of many, before or after. They have that
- * node's places in their order. */
+/* Requests that only a full node can have keep no one from the others: any number of them, of one tenant or of many,
+ * before or after. They have that node's places in their order. */
 static void pinned_requests_block_no_one(void **state) {
     enum { PINNED = 300 };
     (void)state;
@@ -432,7 +435,8 @@ static void deadlines(void **state) {
     world_end(&w);
 }
 
-/* What a node has of an answer at the deadline is the client's: a reply that is no stream comes as a whole, just after it. */
+/* What a node has of an answer at the deadline is the client's: a reply that is no stream comes as a whole, just after
+   it. */
 static void nodes_end_what_they_have(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_router_failures.c: each rule of a router alone, for what nodes do to requests: retries and their budget, continuation, health, drain. */
+/* test_router_failures.c: each rule of a router alone, for what nodes do to requests: retries and their budget,
+   continuation, health, drain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,8 +102,8 @@ static void busy_nodes_are_left_alone(void **state) {
     world_end(&w);
 }
 
-/* A tenant that has reached its own limit at a node takes the node from no one; its request goes elsewhere, without a retry, and ends with the node's
- * reply if no node takes it. */
+/* A tenant that has reached its own limit at a node takes the node from no one; its request goes elsewhere, without a
+ * retry, and ends with the node's reply if no node takes it. */
 static void limits_are_those_of_one_request(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -141,7 +142,8 @@ static void limits_are_those_of_one_request(void **state) {
     world_end(&w);
 }
 
-/* A node that drains before its load says so is no node any more, for those that were sent and for others; they do not end as if it were busy. */
+/* A node that drains before its load says so is no node any more, for those that were sent and for others; they do not
+   end as if it were busy. */
 static void a_node_says_that_it_drains(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -244,10 +246,12 @@ static void answers_are_continued(void **state) {
     world_end(&w);
 }
 
-/* Whatever a node reports of an answer that has begun, here a status that says that nothing was done: it is not sent again. */
+/* Whatever a node reports of an answer that has begun, here a status that says that nothing was done: it is not sent
+   again. */
 static void answers_that_began_are_not_sent_again(void **state) {
-    static const cluster_failure failures[] = {CLUSTER_NODE_UNREACHABLE, CLUSTER_NODE_CUT, CLUSTER_NODE_BUSY, CLUSTER_NODE_DRAINS,
-                                               CLUSTER_NODE_LIMITS, CLUSTER_NODE_ERROR, CLUSTER_NODE_REFUSES};
+    static const cluster_failure failures[] = {CLUSTER_NODE_UNREACHABLE, CLUSTER_NODE_CUT, CLUSTER_NODE_BUSY,
+                                               CLUSTER_NODE_DRAINS, CLUSTER_NODE_LIMITS, CLUSTER_NODE_ERROR,
+                                               CLUSTER_NODE_REFUSES};
     router_world w;
     cluster_router_options o = world_options(&w);
     world_request q[BASE_ARRAY_LEN(failures)];

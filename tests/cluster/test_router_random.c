@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_router_random.c: random requests, nodes that fail in every way that a router can see, and a clock that jumps: every request ends once, by its
- * deadline, or a little later on a node; no answer begins anew; limits and budgets hold; priorities and tenants have their due; counters return to 0.
+/* test_router_random.c: random requests, nodes that fail in every way that a router can see, and a clock that jumps:
+ * every request ends once, by its deadline, or a little later on a node; no answer begins anew; limits and budgets
+ * hold; priorities and tenants have their due; counters return to 0.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,15 +127,18 @@ static void story_begin(chaos *c) {
 }
 
 static cluster_failure random_failure(chaos *c, story *s) {
-    if (c->nodes[s->node] == IS_DEAD) return s->q.r.state == QUEUED + 1 && chance(c, 2) ? CLUSTER_NODE_UNREACHABLE : CLUSTER_NODE_CUT;
-    const cluster_failure some[] = {CLUSTER_NODE_CUT, CLUSTER_NODE_ERROR, CLUSTER_NODE_BUSY, CLUSTER_NODE_REFUSES, CLUSTER_NODE_LIMITS};
+    if (c->nodes[s->node] == IS_DEAD)
+        return s->q.r.state == QUEUED + 1 && chance(c, 2) ? CLUSTER_NODE_UNREACHABLE : CLUSTER_NODE_CUT;
+    const cluster_failure some[] = {CLUSTER_NODE_CUT, CLUSTER_NODE_ERROR, CLUSTER_NODE_BUSY, CLUSTER_NODE_REFUSES,
+                                    CLUSTER_NODE_LIMITS};
     return some[tiny_random_below(&c->random, s->has_bytes ? 2 : BASE_ARRAY_LEN(some))];
 }
 
 static void story_fails(chaos *c, story *s) {
     cluster_failure failure = random_failure(c, s);
     s->at_node = false;
-    cluster_router_failed(c->w.router, &s->q.r, failure, failure == CLUSTER_NODE_BUSY ? tiny_random_below(&c->random, 4000) : 0);
+    cluster_router_failed(c->w.router, &s->q.r, failure,
+                          failure == CLUSTER_NODE_BUSY ? tiny_random_below(&c->random, 4000) : 0);
 }
 
 static void story_step(chaos *c, story *s) {
@@ -268,11 +272,11 @@ static void check_quiet(chaos *c) {
     }
     uint64_t refused = n.outcomes[CLUSTER_REFUSED_TTFT] + n.outcomes[CLUSTER_REFUSED_ITL];
     refused += n.outcomes[CLUSTER_REFUSED_QUEUE] + n.outcomes[CLUSTER_REFUSED_BUSY];
-    printf("  %s: served %d, refused %d, no node %d, late %d, failed %d, answered %d, cancelled %d; retries %d, continuations %d\n",
-           c->strict_order ? "no goals" : "goals", (int)n.outcomes[CLUSTER_SERVED],
-           (int)refused,
-           (int)n.outcomes[CLUSTER_NO_NODE], (int)n.outcomes[CLUSTER_LATE], (int)n.outcomes[CLUSTER_FAILED], (int)n.outcomes[CLUSTER_ANSWERED],
-           (int)n.outcomes[CLUSTER_CANCELLED], (int)n.retries, (int)n.continuations);
+    printf("  %s: served %d, refused %d, no node %d, late %d, failed %d, answered %d, cancelled %d; retries %d, "
+           "continuations %d\n",
+           c->strict_order ? "no goals" : "goals", (int)n.outcomes[CLUSTER_SERVED], (int)refused,
+           (int)n.outcomes[CLUSTER_NO_NODE], (int)n.outcomes[CLUSTER_LATE], (int)n.outcomes[CLUSTER_FAILED],
+           (int)n.outcomes[CLUSTER_ANSWERED], (int)n.outcomes[CLUSTER_CANCELLED], (int)n.retries, (int)n.continuations);
     assert_true(n.outcomes[CLUSTER_SERVED] > N_REQUESTS / 8); /* the test is not about refusals alone */
 }
 
@@ -312,8 +316,8 @@ static void every_request_ends_once(void **state) {
 
 /* ---- fairness ---- */
 
-/* Two tenants that always have requests waiting, of other sizes and numbers: the predicted time of what was sent for them differs by no more than a
- * quantum and two requests, and what was sent before both waited. */
+/* Two tenants that always have requests waiting, of other sizes and numbers: the predicted time of what was sent for
+ * them differs by no more than a quantum and two requests, and what was sent before both waited. */
 static void tenants_get_equal_shares(void **state) {
     enum { N = 600,
            MOST = 20000 };
@@ -344,7 +348,8 @@ static void tenants_get_equal_shares(void **state) {
         if (sent[0] == of[0] || sent[1] == of[1]) break; /* one has nothing left */
         most_waiting = BASE_MAX(most_waiting, sent[0] + sent[1]);
         double difference = work[0] > work[1] ? work[0] - work[1] : work[1] - work[0];
-        if (difference > 2.0 * MOST + 10000.0 / 12) fail_msg("%d requests: %.0f and %.0f tokens", sent[0] + sent[1], work[0], work[1]);
+        if (difference > 2.0 * MOST + 10000.0 / 12)
+            fail_msg("%d requests: %.0f and %.0f tokens", sent[0] + sent[1], work[0], work[1]);
         for (int i = 0; i < N; i++)
             if (q[i].n_sends && !q[i].n_ends) {
                 world_serve(&w, &q[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_simulation.c: a thousand seeds of small clusters with faults, each with its invariants; times and hits of small clusters, computed by hand;
- * equal runs are equal; policies in their order; failing allocations. */
+/* test_simulation.c: a thousand seeds of small clusters with faults, each with its invariants; times and hits of small
+ * clusters, computed by hand; equal runs are equal; policies in their order; failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,12 +17,14 @@
 
 #define SEEDS 1000
 
-static rp_cluster_simulation run(const rp_cluster_simulate_options *o, const rp_cluster_trace_request *trace, size_t n) {
+static rp_cluster_simulation run(const rp_cluster_simulate_options *o, const rp_cluster_trace_request *trace,
+                                 size_t n) {
     rp_cluster_simulation r = {.struct_size = sizeof(r)};
     rp_error err = {0};
     if (rp_cluster_simulate(o, trace, n, &r, &err) != RP_OK) fail_msg("%s", err.message);
     if (r.broken[0])
-        fail_msg("%s (again: reprise cluster simulate --faults --policy %s --seed %llu)", r.broken, o->policy, (unsigned long long)o->seed);
+        fail_msg("%s (again: reprise cluster simulate --faults --policy %s --seed %llu)", r.broken, o->policy,
+                 (unsigned long long)o->seed);
     return r;
 }
 
@@ -57,10 +59,12 @@ static void test_faults(void **state) {
     if (n < 100) return;
     /* What the seeds should meet was met. */
     assert_true(sum.outcomes[RP_CLUSTER_SERVED] > sum.requests / 2);
-    assert_true(sum.restarts > 0 && sum.freezes > 0 && sum.router_restarts > 0 && sum.lost > 0 && sum.cut > 0 && sum.delayed > 0);
+    assert_true(sum.restarts > 0 && sum.freezes > 0 && sum.router_restarts > 0 && sum.lost > 0 && sum.cut > 0 &&
+                sum.delayed > 0);
     assert_true(sum.swallowed > 0);
     assert_true(sum.retries > 0 && sum.continuations > 0 && sum.hit_tokens > 0 && sum.router_lost > 0);
-    assert_true(sum.outcomes[CLUSTER_LATE] > 0 && sum.outcomes[CLUSTER_FAILED] > 0 && sum.outcomes[CLUSTER_REFUSED_ITL] > 0);
+    assert_true(sum.outcomes[CLUSTER_LATE] > 0 && sum.outcomes[CLUSTER_FAILED] > 0 &&
+                sum.outcomes[CLUSTER_REFUSED_ITL] > 0);
 }
 
 static void test_equal_runs(void **state) {
@@ -128,7 +132,8 @@ static void test_hits(void **state) {
     static const uint64_t a[] = {1}, b[] = {2};
     rp_cluster_trace_request trace[12];
     rp_cluster_simulate_options o = one_node();
-    for (size_t i = 0; i < 12; i++) trace[i] = (rp_cluster_trace_request){1000 * (double)i, i % 4 < 2 ? a : b, 1, 512, 1};
+    for (size_t i = 0; i < 12; i++)
+        trace[i] = (rp_cluster_trace_request){1000 * (double)i, i % 4 < 2 ? a : b, 1, 512, 1};
     o.nodes = 2;
     o.policy = "round-robin";
     rp_cluster_simulation r = run(&o, trace, 12);

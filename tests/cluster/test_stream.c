@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stream.c: journal, wire, view and index together: nodes that change and restart, routers that read in any pieces, and a transport that cuts,
- * loses and alters bytes. After quiet, every index is what the nodes hold. */
+/* test_stream.c: journal, wire, view and index together: nodes that change and restart, routers that read in any
+ * pieces, and a transport that cuts, loses and alters bytes. After quiet, every index is what the nodes hold. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -190,7 +190,8 @@ static void link_check(world *w, int r, int i) {
     assert_int_equal(cluster_view_counted(v)->gaps, 0);
     assert_int_equal(cluster_view_counted(v)->wrong_digests, 0);
     for (int k = 0; k < N_NAMES; k++)
-        assert_int_equal(cluster_index_get(w->index[r], &names[k], i) & ~CLUSTER_TIER_SPECULATIVE, w->nodes[i].tiers[k]);
+        assert_int_equal(cluster_index_get(w->index[r], &names[k], i) & ~CLUSTER_TIER_SPECULATIVE,
+                         w->nodes[i].tiers[k]);
 }
 
 static void world_quiet(world *w) {
@@ -207,7 +208,8 @@ static void world_step(world *w, uint64_t faults) {
     const int i = (int)below(w, N_NODES), r = (int)below(w, N_ROUTERS);
     w->now_us += below(w, 20000);
     if (below(w, 2)) node_change(w, i, 1 + below(w, 40));
-    if (below(w, 3) == 0) cluster_journal_set_load(w->nodes[i].journal, &(cluster_load){.engine.running = (int32_t)below(w, 3)});
+    if (below(w, 3) == 0)
+        cluster_journal_set_load(w->nodes[i].journal, &(cluster_load){.engine.running = (int32_t)below(w, 3)});
     if (below(w, 3) == 0) { /* what a router does after it has sent a request */
         const rp_name *name = &names[below(w, N_NAMES)];
         const uint32_t tiers = cluster_index_get(w->index[r], name, i);
@@ -275,7 +277,8 @@ static void the_ring_limits_how_far_behind_a_reader_may_be(void **state) {
             const cluster_view_counts before = *cluster_view_counted(l->view);
             const uint64_t seq = cluster_journal_digest(w.nodes[0].journal).seq;
             if (away == 0) link_cut(&w, l);
-            while (cluster_journal_digest(w.nodes[0].journal).seq < seq + CLUSTER_RING_CHANGES + more) node_change(&w, 0, 1);
+            while (cluster_journal_digest(w.nodes[0].journal).seq < seq + CLUSTER_RING_CHANGES + more)
+                node_change(&w, 0, 1);
             world_quiet(&w);
             const cluster_view_counts *after = cluster_view_counted(l->view);
             assert_int_equal(after->snapshots - before.snapshots, more);
@@ -344,8 +347,8 @@ static void liar_end(liar *l) {
     base_buffer_free(&l->out);
 }
 
-/* The stream ended with an error; the next one has to begin with a snapshot unless all was right so far (is_whole), and until its end the old name
- * stays. */
+/* The stream ended with an error; the next one has to begin with a snapshot unless all was right so far (is_whole), and
+ * until its end the old name stays. */
 static void liar_is_found_out(liar *l, bool is_whole) {
     const rp_name a = span_name_at(1), b = span_name_at(2);
     rp_error err = {0};
@@ -382,7 +385,9 @@ static void gaps_and_wrong_digests_ask_for_a_snapshot(void **state) {
         case 4: rc = cluster_write_digest(&l.out, &l.key, l.number++, &(cluster_digest){11, 1, sum}); break;
         case 5: rc = cluster_write_names(&l.out, &l.key, l.number++, &change, 1); break; /* without a snapshot */
         case 6: rc = cluster_write_names(&l.out, &l.key, l.number++, NULL, 0); break;
-        case 7: rc = cluster_write_load(&l.out, &l.key, l.number++ + 1, &(cluster_load){0}); break; /* another number: forged */
+        case 7:
+            rc = cluster_write_load(&l.out, &l.key, l.number++ + 1, &(cluster_load){0});
+            break; /* another number: forged */
         }
         must(rc, &err);
         liar_is_found_out(&l, lie == 7);
@@ -450,7 +455,9 @@ static void delays_double_until_a_digest_is_right(void **state) {
             liar_open(&l, 77);
         }
         liar_snapshot(&l, 10, &a);
-        must(cluster_write_digest(&l.out, &l.key, l.number++, &(cluster_digest){10, 1, cluster_name_hash(&a, RP_TIER_RAM)}), &err);
+        must(cluster_write_digest(&l.out, &l.key, l.number++,
+                                  &(cluster_digest){10, 1, cluster_name_hash(&a, RP_TIER_RAM)}),
+             &err);
         assert_int_equal(liar_send(&l, NULL), RP_OK);
     }
     liar_end(&l);
@@ -511,8 +518,10 @@ static void loads_and_digests_are_sent_in_their_time(void **state) {
     must(cluster_reader_new(&in, &key, &err), &err);
     for (uint64_t ms = 0; ms < 5000; ms++) {
         const uint64_t now = 7000000 + ms * 1000;
-        if (ms < 2000) cluster_journal_set_load(j, &(cluster_load){.engine.running = (int32_t)ms, .sent_us = now}); /* changes all the time */
-        else cluster_journal_set_load(j, &(cluster_load){.sent_us = now});                                          /* another time is no change */
+        if (ms < 2000)
+            cluster_journal_set_load(
+                j, &(cluster_load){.engine.running = (int32_t)ms, .sent_us = now}); /* changes all the time */
+        else cluster_journal_set_load(j, &(cluster_load){.sent_us = now});          /* another time is no change */
         const bool ready = cluster_journal_is_ready(r, now);
         if (ms == 0) assert_true(ready);
         if (now >= next) assert_true(ready);
@@ -522,7 +531,8 @@ static void loads_and_digests_are_sent_in_their_time(void **state) {
         must(cluster_reader_feed(in, out.data, out.len, count_kind, &seen, &err), &err);
         base_buffer_clear(&out);
     }
-    assert_true(seen.n[CLUSTER_HELLO] == 1 && seen.n[CLUSTER_SNAPSHOT] == 1 && seen.n[CLUSTER_NAMES] == 1 && seen.n[CLUSTER_CHANGES] == 0);
+    assert_true(seen.n[CLUSTER_HELLO] == 1 && seen.n[CLUSTER_SNAPSHOT] == 1 && seen.n[CLUSTER_NAMES] == 1 &&
+                seen.n[CLUSTER_CHANGES] == 0);
     assert_int_equal(seen.n[CLUSTER_DIGEST], 5);
     assert_int_equal(seen.n[CLUSTER_LOAD], 20 + 1 + 2); /* at 0, 100, ..., 1900; the change at 2000; at 3000, 4000 */
     cluster_reader_free(in);
@@ -550,7 +560,8 @@ static void readers_are_limited(void **state) {
 
 /* ---- A node that lies ---- */
 
-/* Attack 13: it reports more names than its KV budget can hold. Those are ignored and counted; its stream lives, and its digests tell nothing. */
+/* Attack 13: it reports more names than its KV budget can hold. Those are ignored and counted; its stream lives, and
+   its digests tell nothing. */
 static void names_beyond_a_budget_are_ignored(void **state) {
     const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = 256 * 100};
     cluster_journal *j = NULL;
@@ -573,8 +584,10 @@ static void names_beyond_a_budget_are_ignored(void **state) {
     assert_int_equal(cluster_index_count_of(x, 0), 100);
     assert_int_equal(cluster_view_counted(v)->ignored, 2900);
     assert_true(cluster_view_get_state(v) == CLUSTER_VIEW_LIVE && cluster_view_counted(v)->wrong_digests == 0);
-    for (uint64_t i = 0; i < 3000; i++) cluster_journal_change(j, &(rp_span_change){span_name_at(i), 0}, 1); /* one that leaves makes room */
-    for (uint64_t i = 0; i < 60; i++) cluster_journal_change(j, &(rp_span_change){span_name_at(5000 + i), RP_TIER_DISK}, 1);
+    for (uint64_t i = 0; i < 3000; i++)
+        cluster_journal_change(j, &(rp_span_change){span_name_at(i), 0}, 1); /* one that leaves makes room */
+    for (uint64_t i = 0; i < 60; i++)
+        cluster_journal_change(j, &(rp_span_change){span_name_at(5000 + i), RP_TIER_DISK}, 1);
     base_buffer_clear(&out);
     must(cluster_journal_read(r, 2000000, (size_t)1 << 21, &out, &next), &err);
     must(cluster_view_feed(v, 2000000, out.data, out.len, &err), &err);
@@ -610,15 +623,18 @@ static void a_full_index_takes_no_name(void **state) {
     for (; !(rc = cluster_index_set(x, &(rp_name[]){span_name_at(n)}[0], 3, RP_TIER_RAM)); n++) assert_true(n < 100000);
     assert_int_equal(rc, RP_ERR_LIMIT);
     assert_true(n > 10000 && cluster_index_bytes(x) < (uint64_t)9 << 17);
-    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 4, RP_TIER_RAM), RP_ERR_LIMIT); /* another holder */
-    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 3, RP_TIER_DISK), RP_OK);       /* a change */
+    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 4, RP_TIER_RAM),
+                     /* another holder */
+                     RP_ERR_LIMIT);
+    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 3, RP_TIER_DISK), RP_OK); /* a change */
     assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 3, 0), RP_OK);
     cluster_index_free(x);
 }
 
 /* ---- Memory ---- */
 
-/* A node and a router, from nothing to agreement, whatever allocation fails first. Returns whether none was left to fail. */
+/* A node and a router, from nothing to agreement, whatever allocation fails first. Returns whether none was left to
+   fail. */
 static bool agree(uint64_t fail_at, bool sticky) {
     const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = (uint64_t)1 << 40};
     cluster_journal *j = NULL;
@@ -635,7 +651,8 @@ static bool agree(uint64_t fail_at, bool sticky) {
     if (rc == RP_OK) rc = cluster_index_new(&x, &err);
     if (rc == RP_OK) rc = cluster_view_new(&v, x, 0, secret, &err);
     if (rc == RP_OK) {
-        for (uint64_t i = 0; i < 3000; i++) cluster_journal_change(j, &(rp_span_change){span_name_at(i), RP_TIER_RAM}, 1);
+        for (uint64_t i = 0; i < 3000; i++)
+            cluster_journal_change(j, &(rp_span_change){span_name_at(i), RP_TIER_RAM}, 1);
         for (int i = 0; i < 100; i++, now += 100000) {
             if (i == 20) base_alloc_fail_at(0, 0); /* memory again */
             if (cluster_view_get_state(v) == CLUSTER_VIEW_CLOSED) {
@@ -670,7 +687,8 @@ static bool agree(uint64_t fail_at, bool sticky) {
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
-    const uint64_t step = getenv("REPRISE_TEST_ROUNDS") ? 97 : 11; /* a table has thousands of small parts: the first ones one by one */
+    const uint64_t step =
+        getenv("REPRISE_TEST_ROUNDS") ? 97 : 11; /* a table has thousands of small parts: the first ones one by one */
     for (uint64_t i = 1; !agree(i, i % 3 == 0); i += i < 40 ? 1 : step) assert_true(i < 100000);
 }
 
@@ -696,7 +714,8 @@ static void *append(void *arg) {
     return NULL;
 }
 
-/* A router: reads until the appending thread is done and nothing is left; connects anew now and then. Returns its index. */
+/* A router: reads until the appending thread is done and nothing is left; connects anew now and then. Returns its
+   index. */
 static void *read_stream(void *arg) {
     shared *s = arg;
     cluster_index *x;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_wire.c: frames of a span stream: what was written is read, in any cut; a changed bit, another key, another order or place is refused; so is
- * every number out of its limits; no allocation fails otherwise than by an error. */
+/* test_wire.c: frames of a span stream: what was written is read, in any cut; a changed bit, another key, another order
+ * or place is refused; so is every number out of its limits; no allocation fails otherwise than by an error. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,13 +82,15 @@ typedef struct seen {
 static int see(void *user, const cluster_frame *f) {
     seen *s = user;
     assert_true(s->n < 16);
-    for (size_t i = 0; i < f->n_changes; i++) s->names = s->names * 31 + cluster_name_hash(&f->changes[i].name, f->changes[i].tiers);
+    for (size_t i = 0; i < f->n_changes; i++)
+        s->names = s->names * 31 + cluster_name_hash(&f->changes[i].name, f->changes[i].tiers);
     s->last[s->n++] = *f;
     return RP_OK;
 }
 
 /* Feeds the bytes in pieces of up to `most` bytes. */
-static int read_all(const cluster_stream_key *key, const char *bytes, size_t n, size_t most, uint64_t *seed, seen *out) {
+static int read_all(const cluster_stream_key *key, const char *bytes, size_t n, size_t most, uint64_t *seed,
+                    seen *out) {
     cluster_reader *r;
     rp_error err = {0};
     int rc = cluster_reader_new(&r, key, &err);
@@ -115,8 +117,8 @@ static void what_was_written_is_read_in_any_cut(void **state) {
     assert_int_equal(read_all(&s.key, s.bytes.data, s.bytes.len, s.bytes.len * 100000, &seed, &whole), RP_OK);
     const cluster_hello hello = some_hello();
     const cluster_load load = some_load();
-    static const cluster_frame_kind kinds[] = {CLUSTER_HELLO, CLUSTER_SNAPSHOT, CLUSTER_NAMES, CLUSTER_LOAD, CLUSTER_NAMES, CLUSTER_CHANGES,
-                                               CLUSTER_DIGEST};
+    static const cluster_frame_kind kinds[] = {CLUSTER_HELLO, CLUSTER_SNAPSHOT, CLUSTER_NAMES, CLUSTER_LOAD,
+                                               CLUSTER_NAMES, CLUSTER_CHANGES, CLUSTER_DIGEST};
     assert_int_equal(whole.n, 7);
     for (int i = 0; i < 7; i++) assert_int_equal(whole.last[i].kind, kinds[i]);
     assert_memory_equal(&whole.last[0].hello, &hello, sizeof hello);
@@ -126,7 +128,8 @@ static void what_was_written_is_read_in_any_cut(void **state) {
     assert_true(whole.last[3].load.draining && whole.last[3].load.sent_us == load.sent_us);
     assert_int_equal(whole.last[4].n_changes, 0);
     assert_true(whole.last[5].seq == 4 && whole.last[5].n_changes == 5000);
-    assert_true(whole.last[6].digest.seq == 5003 && whole.last[6].digest.count == 5 && whole.last[6].digest.sum == 0xabcdefabcdefabcd);
+    assert_true(whole.last[6].digest.seq == 5003 && whole.last[6].digest.count == 5 &&
+                whole.last[6].digest.sum == 0xabcdefabcdefabcd);
     for (size_t most = 1; most < 200000; most += 1 + most / 2) {
         assert_int_equal(read_all(&s.key, s.bytes.data, s.bytes.len, most, &seed, &cut), RP_OK);
         assert_true(cut.n == 7 && cut.names == whole.names);
@@ -137,7 +140,8 @@ static void what_was_written_is_read_in_any_cut(void **state) {
 }
 
 static size_t frame_bytes(const char *p) {
-    return 4 + ((size_t)(uint8_t)p[0] | (size_t)(uint8_t)p[1] << 8 | (size_t)(uint8_t)p[2] << 16 | (size_t)(uint8_t)p[3] << 24);
+    return 4 + ((size_t)(uint8_t)p[0] | (size_t)(uint8_t)p[1] << 8 | (size_t)(uint8_t)p[2] << 16 |
+                (size_t)(uint8_t)p[3] << 24);
 }
 
 /* A frame with a changed bit is not seen, nor any after it. */
@@ -156,7 +160,8 @@ static void a_changed_bit_is_refused(void **state) {
         int rc = read_all(&s.key, s.bytes.data, s.bytes.len, 300, &seed, &cut);
         /* A longer length may just wait for more bytes. */
         assert_true(rc == RP_ERR_FORMAT || (rc == RP_OK && cut.n < whole.n));
-        for (size_t i = 0; i < cut.n; i++) assert_true(cut.last[i].kind == whole.last[i].kind && cut.last[i].seq == whole.last[i].seq);
+        for (size_t i = 0; i < cut.n; i++)
+            assert_true(cut.last[i].kind == whole.last[i].kind && cut.last[i].seq == whole.last[i].seq);
         s.bytes.data[bit / 8] ^= (char)(1 << bit % 8);
     }
     base_buffer_free(&s.bytes);
@@ -183,7 +188,8 @@ static void a_frame_of_another_stream_or_place_is_refused(void **state) {
     const size_t first = frame_bytes(s.bytes.data), second = frame_bytes(s.bytes.data + first);
     other = (stream){.bytes = BASE_BUFFER((size_t)1 << 22)};
     assert_int_equal(base_buffer_append(&other.bytes, s.bytes.data, first), RP_OK);
-    assert_int_equal(base_buffer_append(&other.bytes, s.bytes.data + first + second, s.bytes.len - first - second), RP_OK);
+    assert_int_equal(base_buffer_append(&other.bytes, s.bytes.data + first + second, s.bytes.len - first - second),
+                     RP_OK);
     assert_int_equal(read_all(&s.key, other.bytes.data, other.bytes.len, 100000, &seed, &cut), RP_ERR_FORMAT);
     assert_int_equal(cut.n, 1);
     base_buffer_truncate(&other.bytes, first);
@@ -292,7 +298,8 @@ static void numbers_beyond_their_limits_are_refused(void **state) {
     check_limits(load, false, of_load, BASE_ARRAY_LEN(of_load));
     const double bad[] = {NAN, -1, INFINITY, 2e12, -INFINITY};
     for (size_t at = 80; at < 208; at += 8)
-        for (size_t i = 0; i < 5; i++) assert_int_equal(read_changed(load, false, at, 8, bits_of(bad[i])), RP_ERR_FORMAT);
+        for (size_t i = 0; i < 5; i++)
+            assert_int_equal(read_changed(load, false, at, 8, bits_of(bad[i])), RP_ERR_FORMAT);
     base_buffer_free(&s.bytes);
 }
 
@@ -320,7 +327,8 @@ static void bodies_of_a_wrong_size_are_refused(void **state) {
         assert_int_equal(read_body(7, zeros, n, false), RP_ERR_FORMAT);
     }
     stream s;
-    stream_make(&s); /* a hello that is not the first frame, another frame that is, and hellos that are cut or too long */
+    stream_make(
+        &s); /* a hello that is not the first frame, another frame that is, and hellos that are cut or too long */
     uint8_t body[2048] = {0};
     const size_t n = frame_bytes(s.bytes.data) - 21;
     memcpy(body, s.bytes.data + 5, n);
@@ -371,7 +379,8 @@ static void a_writer_writes_what_readers_accept(void **state) {
     load.engine.slot_us = -INFINITY;
     load.engine.row_slot_us = INFINITY;
     cluster_stream_key_make(&s.key, secret, nonce);
-    assert_int_equal(cluster_write_hello(&s.bytes, &s.key, 0, &hello) | cluster_write_load(&s.bytes, &s.key, 1, &load), RP_OK);
+    assert_int_equal(cluster_write_hello(&s.bytes, &s.key, 0, &hello) | cluster_write_load(&s.bytes, &s.key, 1, &load),
+                     RP_OK);
     assert_int_equal(read_all(&s.key, s.bytes.data, s.bytes.len, 1000, &seed, &cut), RP_OK);
     assert_string_equal(cut.last[0].hello.node, "a?b?");
     assert_true(cut.last[0].hello.n_ctx == 0 && cut.last[0].hello.kv_budget_bytes == CLUSTER_MOST_BYTES);

@@ -68,8 +68,12 @@ static int close_all(void **state) {
 static void prepare(work w, const char *dir) {
 #define ZEROS "0000000000000000000000000000000" \
               "00000000000000000000000000000000" /* and one more digit: a key */
-    static const char *const places[] = {"%s/0", "%s/bad", "%s/0/0" ZEROS ".rps.1-1-1.tmp", "%s/0/0" ZEROS ".rps.1-1-2.tmp",
-                                         "%s/bad/0" ZEROS ".rps", "%s/bad/1" ZEROS ".rps"};
+    static const char *const places[] = {"%s/0",
+                                         "%s/bad",
+                                         "%s/0/0" ZEROS ".rps.1-1-1.tmp",
+                                         "%s/0/0" ZEROS ".rps.1-1-2.tmp",
+                                         "%s/bad/0" ZEROS ".rps",
+                                         "%s/bad/1" ZEROS ".rps"};
     if (w == IMPORT) return;
     assert_int_equal(work_on(IMPORT, dir), RP_OK);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -108,15 +112,18 @@ static void check_rest(work w, const char *dir, uint64_t n) {
     rp_error err = {0};
     rp_store *c = cache_world_cache(dir, NULL, false);
     assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    if (v.flaws[RP_STORE_BAD_RECORD] > 0) fail_msg("%s, call %llu: a record is not whole", names[w], (unsigned long long)n);
+    if (v.flaws[RP_STORE_BAD_RECORD] > 0)
+        fail_msg("%s, call %llu: a record is not whole", names[w], (unsigned long long)n);
     rp_store_close(c);
     int rc = work_on(w, dir);
-    if (rc && !(w == REMOVE && rc == RP_ERR_NAME)) fail_msg("%s, call %llu: it cannot be done again", names[w], (unsigned long long)n);
+    if (rc && !(w == REMOVE && rc == RP_ERR_NAME))
+        fail_msg("%s, call %llu: it cannot be done again", names[w], (unsigned long long)n);
     c = cache_world_cache(dir, NULL, true);
     assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
     for (int i = 0; i < RP_N_STORE_FLAWS; i++) /* looking and exporting put nothing right */
         if (v.flaws[i] > 0 && w != EXPORT)
-            fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n, rp_store_flaw_name((rp_store_flaw)i));
+            fail_msg("%s, call %llu: %s is wrong", names[w], (unsigned long long)n,
+                     rp_store_flaw_name((rp_store_flaw)i));
     rp_store_close(c);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
     int32_t from_disk = 0;
@@ -168,7 +175,7 @@ static void export(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(import), cmocka_unit_test(gc), cmocka_unit_test(rebuild), cmocka_unit_test(rm),
-                                       cmocka_unit_test(export)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(import), cmocka_unit_test(gc), cmocka_unit_test(rebuild),
+                                       cmocka_unit_test(rm), cmocka_unit_test(export)};
     return cmocka_run_group_tests_name("cache_crash", tests, open_all, close_all);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_crash.c: kills the process at every system call that changes the disk, in turn, and at random moments. Another
  * process then continues with the files: every record is complete or absent, no temporary file is left, the folder
- * stays within its budget, and answers are bit-identical to a cold run. Every KV format takes its turn; one module has a
- * format of its own, and one is reduced: its answer is the one over its full or over its reduced KV.
+ * stays within its budget, and answers are bit-identical to a cold run. Every KV format takes its turn; one module has
+ * a format of its own, and one is reduced: its answer is the one over its full or over its reduced KV.
  *
  *   REPRISE_TEST_SEED=N    other moments
  *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
@@ -33,13 +33,20 @@
 #include "reprise_store.h"
 #include "support/experiments.h"
 
-static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven hills</module>"
-                                  "<module name='c' keep='25%'>one of the seven hills of the city and of the river, two of the hills and the rivers of the "
-                                  "cities, three cities and seven rivers of the hills, and four of the hills of the seven cities</module></schema>";
+static const char schema_text[] =
+    "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven "
+    "hills</module>"
+    "<module name='c' keep='25%'>one of the seven hills of the city and of the river, two of the hills and the rivers "
+    "of the "
+    "cities, three cities and seven rivers of the hills, and four of the hills of the seven cities</module></schema>";
 #define REDUCED "<prompt schema='s'><c/>Which?</prompt>"
 static const struct {
     const char *prompt, *text;
-} requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL}, {NULL, "the hills of the river"}, {NULL, "the hills of the city, and more of them"}, {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL}, {NULL, "the hills of the river, the hills of the city"}};
+} requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL},
+                {NULL, "the hills of the river"},
+                {NULL, "the hills of the city, and more of them"},
+                {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL},
+                {NULL, "the hills of the river, the hills of the city"}};
 #define N_REQUESTS ((int)BASE_ARRAY_LEN(requests))
 #define LOOSE ((uint64_t)64 << 20)
 #define TIGHT ((uint64_t)1200 << 10) /* the store's own files and two or three records */
@@ -68,7 +75,8 @@ static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t bud
     o.store_dir = dir;
     o.store_write = write;
     o.store_budget_bytes = budget;
-    if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err)) {
+    if (rp_engine_new(&e, model, &o, &err) ||
+        rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err)) {
         fprintf(stderr, "%s\n", err.message);
         abort();
     }
@@ -136,7 +144,8 @@ static bool run_all(rp_engine *e, int32_t *cached) {
     for (int i = 0; i < 2; i++) { /* the second time over reduced KV */
         oracle_run run = {0};
         run_reduced(e, &run);
-        same &= oracle_run_same(&run, is_reduced(&run) ? &reduced[format] : &full[format]) && (i == 0 || is_reduced(&run));
+        same &=
+            oracle_run_same(&run, is_reduced(&run) ? &reduced[format] : &full[format]) && (i == 0 || is_reduced(&run));
         oracle_run_free(&run);
         rp_engine_drain(e, -1);
     }
@@ -179,15 +188,20 @@ static void check_rest(const char *dir, rp_store_write write, uint64_t budget, c
     for (int life = 0; life < 2; life++) {
         int32_t cached = 0;
         rp_engine *e = new_engine(dir, write, budget);
-        if (store_folder_count(dir, ".tmp") > 0) fail_msg("%s %llu: temporary files are left", what, (unsigned long long)n);
+        if (store_folder_count(dir, ".tmp") > 0)
+            fail_msg("%s %llu: temporary files are left", what, (unsigned long long)n);
         if (!run_all(e, &cached)) fail_msg("%s %llu: not the bytes of a cold run", what, (unsigned long long)n);
         rp_store_stats stats = {.struct_size = sizeof(stats)};
         rp_engine_store_stats(e, &stats);
-        if (stats.disk_faults > 0) fail_msg("%s %llu: %llu records could not be read", what, (unsigned long long)n, (unsigned long long)stats.disk_faults);
+        if (stats.disk_faults > 0)
+            fail_msg("%s %llu: %llu records could not be read", what, (unsigned long long)n,
+                     (unsigned long long)stats.disk_faults);
         evictions += stats.disk_evictions;
         rp_engine_free(e);
-        if (store_folder_bytes(dir) > budget) fail_msg("%s %llu: the folder takes more than its budget", what, (unsigned long long)n);
-        if (budget == LOOSE && store_folder_count(dir, ".rps") == 0) fail_msg("%s %llu: nothing is kept", what, (unsigned long long)n);
+        if (store_folder_bytes(dir) > budget)
+            fail_msg("%s %llu: the folder takes more than its budget", what, (unsigned long long)n);
+        if (budget == LOOSE && store_folder_count(dir, ".rps") == 0)
+            fail_msg("%s %llu: nothing is kept", what, (unsigned long long)n);
     }
 }
 
@@ -229,7 +243,8 @@ static void kill_at_calls(rp_store_write write, uint64_t budget, uint64_t first,
         kills += killed;
         n += step;
     } while (killed);
-    printf("%s: killed at %llu calls, %llu evictions\n", kv_format_name((rp_kv_format)format), (unsigned long long)kills, (unsigned long long)evictions);
+    printf("%s: killed at %llu calls, %llu evictions\n", kv_format_name((rp_kv_format)format),
+           (unsigned long long)kills, (unsigned long long)evictions);
     assert_true(kills >= 40 / step);
     assert_true(budget == LOOSE || evictions > 0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_adapters.c: requests with LoRA adapters. Every run is compared, byte for byte, with the same request in an engine of its own: beside
- * requests of other adapters, after requests that cached the same tokens with another adapter or none, and from disk. Activated adapters
- * use the base model's KV up to their invocation. tests/model/test_adapter.c compares the arithmetic with merged weights.
+/* test_adapters.c: requests with LoRA adapters. Every run is compared, byte for byte, with the same request in an
+ * engine of its own: beside requests of other adapters, after requests that cached the same tokens with another adapter
+ * or none, and from disk. Activated adapters use the base model's KV up to their invocation. tests/model/test_adapter.c
+ * compares the arithmetic with merged weights.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -142,7 +143,9 @@ static int32_t check(rp_engine *e, const rp_request *q, const char *schema, cons
     return cached;
 }
 
-static bool differ(const oracle_run *a, const oracle_run *b) { return memcmp(a->logits, b->logits, (size_t)a->n_vocab * sizeof(float)) != 0; }
+static bool differ(const oracle_run *a, const oracle_run *b) {
+    return memcmp(a->logits, b->logits, (size_t)a->n_vocab * sizeof(float)) != 0;
+}
 
 static const char *reason_of(const rp_result *r, int32_t pos) {
     for (int32_t i = 0; i < r->n_plan; i++)
@@ -172,7 +175,8 @@ static void test_mixed(void **state) {
         for (int i = 0; i < N_MIXED; i++) must(oracle_run_submit(&run[i], e, &q[i], &jobs[i]), &run[i].err);
         for (int i = 0; i < N_MIXED; i++) {
             oracle_run_finish(&run[i], jobs[i]);
-            if (!oracle_run_same(&alone[i], &run[i])) fail_msg("chunks of %d: request %d differs from the request alone", (int)chunk, i);
+            if (!oracle_run_same(&alone[i], &run[i]))
+                fail_msg("chunks of %d: request %d differs from the request alone", (int)chunk, i);
             oracle_run_free(&run[i]);
         }
         rp_engine_free(e);
@@ -239,10 +243,11 @@ static void test_disk(void **state) {
 
 /* ---- modules ---- */
 
-static const char schema[] =
-    "<schema name='s'>Here is what is known. <module name='a'>The river runs slowly past the old mill, and a grey horse stands there in the rain "
-    "every morning.</module><module name='b'>People say that the harbour was built by <param name='who' len='8'/>, one of whom never saw it, and "
-    "that its lamp is green.</module></schema>";
+static const char schema[] = "<schema name='s'>Here is what is known. <module name='a'>The river runs slowly past the "
+                             "old mill, and a grey horse stands there in the rain "
+                             "every morning.</module><module name='b'>People say that the harbour was built by <param "
+                             "name='who' len='8'/>, one of whom never saw it, and "
+                             "that its lamp is green.</module></schema>";
 static const char prompt[] = "<prompt schema='s'><a/><b who='two brothers'/> And the horse?</prompt>";
 
 static rp_request modular(rp_adapter *a, rp_quality_mode mode, int32_t amount) {
@@ -256,15 +261,19 @@ static rp_request modular(rp_adapter *a, rp_quality_mode mode, int32_t amount) {
 }
 
 static void test_modules(void **state) {
-    static const rp_quality qualities[] = {
-        {RP_QUALITY_REUSE, 0}, {RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 30}, {RP_QUALITY_SCAFFOLD, 0}, {RP_QUALITY_EXACT, 0}};
+    static const rp_quality qualities[] = {{RP_QUALITY_REUSE, 0},
+                                           {RP_QUALITY_LINK, 4},
+                                           {RP_QUALITY_BLEND, 30},
+                                           {RP_QUALITY_SCAFFOLD, 0},
+                                           {RP_QUALITY_EXACT, 0}};
     rp_error err = {0};
     rp_engine *e = open_engine(model, 64, NULL);
     (void)state;
     must(rp_schema_parse(e, schema, strlen(schema), "schema", NULL, NULL, NULL, &err), &err);
     for (size_t i = 0; i < sizeof qualities / sizeof *qualities; i++) {
         rp_request q = modular(NULL, qualities[i].mode, qualities[i].amount);
-        const bool learns = qualities[i].mode == RP_QUALITY_SCAFFOLD; /* the base model's answer may become exact meanwhile */
+        const bool learns =
+            qualities[i].mode == RP_QUALITY_SCAFFOLD; /* the base model's answer may become exact meanwhile */
         const int32_t base = learns ? 0 : check(e, &q, schema, "base");
         q.adapter = one;
         const int32_t first = check(e, &q, schema, "one"), second = check(e, &q, schema, "one again");
@@ -284,11 +293,13 @@ static void test_modules(void **state) {
     rp_engine_free(e);
 }
 
-#define HALF "The river runs slowly past the old mill, and a grey horse stands there in the rain. People say that its lamp is green. "
+#define HALF \
+    "The river runs slowly past the old mill, and a grey horse stands there in the rain. People say that its lamp is " \
+    "green. "
 #define LONG HALF HALF HALF HALF
 static const char long_schema[] =
-    "<schema name='s'>Here is what is known. <module name='a'>" LONG "</module><module name='b'>It was built by <param name='who' len='8'/>. " LONG
-    "</module></schema>";
+    "<schema name='s'>Here is what is known. <module name='a'>" LONG
+    "</module><module name='b'>It was built by <param name='who' len='8'/>. " LONG "</module></schema>";
 
 /* Reduced KV of modules: of the base and of an adapter, side by side. */
 static oracle_run reduced_run(bool base_first) {
@@ -339,8 +350,10 @@ static void test_merged_modules(void **state) {
     must(rp_model_open(&whole, file, NULL, &err), &err);
     rp_request q = modular(NULL, RP_QUALITY_REUSE, 0), own = modular(one, RP_QUALITY_REUSE, 0);
     oracle_run wanted = cold(whole, &q, schema), got = cold(model, &own, schema), base = cold(model, &q, schema);
-    const double error = oracle_deviation(got.logits, wanted.logits, got.n_vocab), effect = oracle_deviation(base.logits, wanted.logits, got.n_vocab);
-    if (error > 2e-5 || effect < 1e-2) fail_msg("off by %g of the merged model; without the adapter by %g", error, effect);
+    const double error = oracle_deviation(got.logits, wanted.logits, got.n_vocab),
+                 effect = oracle_deviation(base.logits, wanted.logits, got.n_vocab);
+    if (error > 2e-5 || effect < 1e-2)
+        fail_msg("off by %g of the merged model; without the adapter by %g", error, effect);
     oracle_run_free(&wanted);
     oracle_run_free(&got);
     oracle_run_free(&base);
@@ -448,7 +461,8 @@ static rp_adapter *open_for_end(rp_engine *e, const rp_builder *p, int32_t n) {
 
 /* Documents before the invocation are the base model's modules. */
 static void test_activated_modules(void **state) {
-    static const char text[] = "The river runs slowly past the old mill, and a grey horse stands there in the rain every morning.";
+    static const char text[] =
+        "The river runs slowly past the old mill, and a grey horse stands there in the rain every morning.";
     static const char call[] = "Say it again, please.";
     rp_error err = {0};
     char long_text[sizeof text + 128];

@@ -113,7 +113,8 @@ static rp_request ask(const turn *t, int32_t n_messages) {
 static size_t cut(const turn *t, int32_t n, int32_t **tokens) {
     size_t n_tokens;
     rp_error err;
-    if (rp_tokenize_messages(t->model, t->messages, (size_t)n, false, tokens, &n_tokens, &err)) fail_msg("%s", err.message);
+    if (rp_tokenize_messages(t->model, t->messages, (size_t)n, false, tokens, &n_tokens, &err))
+        fail_msg("%s", err.message);
     return n_tokens;
 }
 
@@ -145,7 +146,8 @@ static void open_turn(turn *t) {
         int32_t *first, *both;
         t->messages[1] = (rp_message){RP_ROLE_ASSISTANT, r->text, strlen(r->text)};
         size_t n = cut(t, 1, &first), m = cut(t, 2, &both);
-        bool same = m >= n + (size_t)r->n_tokens && memcmp(both + n, r->tokens, (size_t)r->n_tokens * sizeof(*both)) == 0;
+        bool same =
+            m >= n + (size_t)r->n_tokens && memcmp(both + n, r->tokens, (size_t)r->n_tokens * sizeof(*both)) == 0;
         assert_int_equal(n, r->prompt_tokens);
         rp_free(first);
         rp_free(both);
@@ -171,7 +173,8 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     open_turn(&t);
     size_t n = cut(&t, 3, &tokens);
     rp_request q = ask(&t, 0);
-    q.prompt = rp_prompt_tokens(tokens, n); /* the same conversation, newly tokenized: it leaves the earlier turn within its answer */
+    q.prompt = rp_prompt_tokens(
+        tokens, n); /* the same conversation, newly tokenized: it leaves the earlier turn within its answer */
     rp_result *anew = tiny_model_answer(t.engine, &q);
     assert_true(anew->cached_tokens < earlier_tokens(&t));
     assert_true(anew->mismatch.token >= t.first->prompt_tokens);
@@ -233,13 +236,16 @@ static void elsewhere_the_text_counts(void **state) {
     close_turn(&t);
 }
 
-/* An answer whose text has names of control tokens continues with these tokens; from anybody else they are plain text. */
+/* An answer whose text has names of control tokens continues with these tokens; from anybody else they are plain
+   text. */
 static void control_tokens_go_on_as_they_were_sampled(void **state) {
     (void)state;
     static const char *const control[] = {"<|im_end|>", "[TOOL_CALLS]", NULL};
     static const char text[] = "[TOOL_CALLS][1]";
     tiny_model_shape shape = tiny_model_defaults();
-    turn t = {.messages = {{RP_ROLE_USER, "Where is it?", 12}, {RP_ROLE_ASSISTANT, text, sizeof(text) - 1}, {RP_ROLE_USER, "Why?", 4}}};
+    turn t = {.messages = {{RP_ROLE_USER, "Where is it?", 12},
+                           {RP_ROLE_ASSISTANT, text, sizeof(text) - 1},
+                           {RP_ROLE_USER, "Why?", 4}}};
     int32_t *tokens;
     size_t n;
     shape.control = control;

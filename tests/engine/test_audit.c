@@ -62,14 +62,18 @@ static void write_schema(kind k, char *out, size_t bytes) {
     snprintf(out, bytes, "<schema name=\"%s\"><system>Read the documents. ", kind_names[k]);
     for (int i = 0; i < N_TOWNS; i++) {
         if (k == FACTS || (k == MIXED && i != 2))
-            append(out, bytes, "<module name=\"t%d\">The river of %s is %s. The mayor of %s is %s.</module> ", i, towns[i], rivers[i], towns[i],
-                   mayors[i]);
+            append(out, bytes, "<module name=\"t%d\">The river of %s is %s. The mayor of %s is %s.</module> ", i,
+                   towns[i], rivers[i], towns[i], mayors[i]);
         else
-            append(out, bytes, k == APART || k == MIXED ? "<module name=\"h%d\">This is about the town of %s.</module> <module name=\"t%d\">The river is %s. "
-                                                          "The mayor is %s.</module> "
-                                                        : "<module name=\"t%d\">This is about the town of %s. <!-- %d --> The river is %s. The mayor is %s."
-                                                          "</module> ",
-                   i, towns[i], i, rivers[i], mayors[i]);
+            append(
+                out, bytes,
+                k == APART || k == MIXED
+                    ? "<module name=\"h%d\">This is about the town of %s.</module> <module name=\"t%d\">The river is "
+                      "%s. "
+                      "The mayor is %s.</module> "
+                    : "<module name=\"t%d\">This is about the town of %s. <!-- %d --> The river is %s. The mayor is %s."
+                      "</module> ",
+                i, towns[i], i, rivers[i], mayors[i]);
     }
     append(out, bytes, "</system></schema>");
 }
@@ -78,8 +82,10 @@ static void write_schema(kind k, char *out, size_t bytes) {
 static void write_prompt(kind k, unsigned imports, int of, bool river, const char *quality, char *out, size_t bytes) {
     snprintf(out, bytes, "<prompt schema=\"%s\"%s>", kind_names[k], quality);
     for (int i = 0; i < 2 * N_TOWNS; i++)
-        if (imports >> i & 1 && (i % 2 || k == APART || (k == MIXED && i / 2 == 2))) append(out, bytes, "<%c%d/>", i % 2 ? 't' : 'h', i / 2);
-    append(out, bytes, "<user>%s %s?</user></prompt>", river ? "What is the river of" : "Who is the mayor of", towns[of]);
+        if (imports >> i & 1 && (i % 2 || k == APART || (k == MIXED && i / 2 == 2)))
+            append(out, bytes, "<%c%d/>", i % 2 ? 't' : 'h', i / 2);
+    append(out, bytes, "<user>%s %s?</user></prompt>", river ? "What is the river of" : "Who is the mayor of",
+           towns[of]);
 }
 
 #define BOTH(a, b) (3U << 2 * (a) | 3U << 2 * (b)) /* both modules of two towns */
@@ -175,8 +181,8 @@ static void a_schema_that_reuse_spoils_is_found_and_good_ones_are_not(void **sta
     for (int k = 0; k < MIXED; k++) {
         const rp_audit_schema *s = find_schema(a, (kind)k);
         assert_int_equal(s->all.samples, 12);
-        print_message("%s: mean KL %.4f, largest %.4f, %d of 12 agree, distance %.3f\n", s->name, s->all.mean_kl, s->all.max_kl,
-                      (int)s->all.agreed, s->all.mean_distance);
+        print_message("%s: mean KL %.4f, largest %.4f, %d of 12 agree, distance %.3f\n", s->name, s->all.mean_kl,
+                      s->all.max_kl, (int)s->all.agreed, s->all.mean_distance);
         assert_int_equal(s->exceeds, k == APART);
         assert_string_equal(s->raised_to, "");
         assert_string_equal(s->owner, "");
@@ -199,7 +205,18 @@ static void the_pair_that_must_be_read_together_stands_out(void **state) {
     static const struct {
         unsigned imports;
         int of;
-    } asked[] = {{T0 | H2 | T2, 2}, {T0 | H2 | T2 | T3, 2}, {T0 | T1 | H2 | T2, 2}, {T0 | H2 | T3, 3}, {T0 | T1 | H2, 1}, {T0 | T1 | H2 | T3, 3}, {T0 | H2 | T3, 0}, {T0 | T2 | T3, 3}, {T0 | T1 | T2 | T3, 3}, {T0 | T1 | T3, 3}};
+    } asked[] = {
+        {T0 | H2 | T2, 2},
+        {T0 | H2 | T2 | T3, 2},
+        {T0 | T1 | H2 | T2, 2},
+        {T0 | H2 | T3, 3},
+        {T0 | T1 | H2, 1},
+        {T0 | T1 | H2 | T3, 3},
+        {T0 | H2 | T3, 0},
+        {T0 | T2 | T3, 3},
+        {T0 | T1 | T2 | T3, 3},
+        {T0 | T1 | T3, 3},
+    };
     rp_engine_options o = options(1, false);
     rp_engine *e = open_engine(&o);
     for (int i = 0; i < 20; i++) ask_once(e, MIXED, asked[i % 10].imports, asked[i % 10].of, i / 10);
@@ -207,8 +224,8 @@ static void the_pair_that_must_be_read_together_stands_out(void **state) {
     const rp_audit_pair *worst = NULL;
     for (size_t i = 0; i < a->n_pairs; i++) {
         const rp_audit_pair *p = &a->pairs[i];
-        print_message("%s + %s: %d samples, mean KL %.4f, excess %.4f\n", p->first, p->second, (int)p->figures.samples, p->figures.mean_kl,
-                      p->excess_kl);
+        print_message("%s + %s: %d samples, mean KL %.4f, excess %.4f\n", p->first, p->second, (int)p->figures.samples,
+                      p->figures.mean_kl, p->excess_kl);
         if (!worst || p->excess_kl > worst->excess_kl) worst = p;
     }
     assert_string_equal(worst->first, "h2");
@@ -502,15 +519,18 @@ static void a_symbolic_link_is_not_read(void **state) {
 static void write_long_schema(const char *attributes, char *out, size_t bytes) {
     snprintf(out, bytes, "<schema name=\"long\"%s><system>Read the documents. ", attributes);
     for (int i = 0; i < N_TOWNS; i++) {
-        append(out, bytes, "<module name=\"t%d\">This is about the town of %s. The river of %s is %s. The mayor of %s is %s.", i, towns[i], towns[i], rivers[i],
-               towns[i], mayors[i]);
-        for (int k = 0; k < 6; k++) append(out, bytes, " The town of %s has a school, a bridge and an old mill.", towns[i]);
+        append(out, bytes,
+               "<module name=\"t%d\">This is about the town of %s. The river of %s is %s. The mayor of %s is %s.", i,
+               towns[i], towns[i], rivers[i], towns[i], mayors[i]);
+        for (int k = 0; k < 6; k++)
+            append(out, bytes, " The town of %s has a school, a bridge and an old mill.", towns[i]);
         append(out, bytes, "</module> ");
     }
     append(out, bytes, "</system></schema>");
 }
 
-/* Expected Attention drops what the bundled model needs (docs/quality.md): an eighth of the slots gives other answers. */
+/* Expected Attention drops what the bundled model needs (docs/quality.md): an eighth of the slots gives other
+   answers. */
 static rp_engine *open_long(int32_t every, bool raises, const char *folder, const char *attributes) {
     rp_engine_options o = options(every, raises);
     rp_engine *e;
@@ -530,8 +550,9 @@ static rp_engine *open_long(int32_t every, bool raises, const char *folder, cons
 static void ask_long(oracle_run *r, rp_engine *e, int i, const char *quality, rp_reuse reuse) {
     char prompt[512];
     rp_request q = rp_request_defaults();
-    snprintf(prompt, sizeof(prompt), "<prompt schema=\"long\"%s><t%d/><t%d/><user>%s %s?</user></prompt>", quality, i % N_TOWNS, (i + 1) % N_TOWNS,
-             i % 2 ? "What is the river of" : "Who is the mayor of", towns[(i + i / N_TOWNS) % 2 ? i % N_TOWNS : (i + 1) % N_TOWNS]);
+    snprintf(prompt, sizeof(prompt), "<prompt schema=\"long\"%s><t%d/><t%d/><user>%s %s?</user></prompt>", quality,
+             i % N_TOWNS, (i + 1) % N_TOWNS, i % 2 ? "What is the river of" : "Who is the mayor of",
+             towns[(i + i / N_TOWNS) % 2 ? i % N_TOWNS : (i + 1) % N_TOWNS]);
     q.prompt = rp_prompt_pml(prompt);
     q.max_tokens = 4;
     q.reuse = reuse;

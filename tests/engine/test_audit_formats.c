@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_audit_formats.c: the auditor judges KV formats: one that is too inexact for a model is given up, for f16.
  *
- *   planted   a model of the gpt-oss kind (sinks, windows, YaRN) whose keys have one rotary pair 2^PLANTED times as large, and
- *             whose queries have it as much smaller: scores, and all logits in f16, are those of the healthy model to the
- *             bit. One scale for each token's key in int8 leaves little of the other dimensions, though
+ *   planted   a model of the gpt-oss kind (sinks, windows, YaRN) whose keys have one rotary pair 2^PLANTED times as
+ *         large, and
+ *             whose queries have it as much smaller: scores, and all logits in f16, are those of the healthy model to
+ *             the bit. One scale for each token's key in int8 leaves little of the other dimensions, though
  *             keys are transformed (kernel_hadamard).
  *   healthy   the same without that; and the bundled model
  */
@@ -108,9 +109,11 @@ static rp_engine_options options(rp_kv_format format, int32_t every, bool raises
 
 #define SYSTEM "<system>Read all of it, from the first word to the last one, and then say what comes next. "
 #define DOCUMENTS \
-    "<module name=\"a\">The river bends here, and the old mill stands where the bridge was; nobody remembers the year, and the miller's " \
+    "<module name=\"a\">The river bends here, and the old mill stands where the bridge was; nobody remembers the " \
+    "year, and the miller's " \
     "daughter keeps the keys of the house by the ford.</module> " \
-    "<module name=\"b\">There are seven boats in the harbour. Four of them are blue, two are grey, and one has no colour at all, for it " \
+    "<module name=\"b\">There are seven boats in the harbour. Four of them are blue, two are grey, and one has no " \
+    "colour at all, for it " \
     "was never painted.</module> "
 static const char schema_plain[] = "<schema name=\"docs\">" SYSTEM DOCUMENTS "</system></schema>";
 static const char schema_int8[] = "<schema name=\"docs\" kv=\"int8\">" SYSTEM DOCUMENTS "</system></schema>";
@@ -130,7 +133,8 @@ static int32_t tokens[400];
 static rp_request text_request(int i) {
     tiny_random random = {(uint64_t)i + 1};
     rp_request r = rp_request_defaults();
-    for (size_t k = 0; k < sizeof(tokens) / sizeof(tokens[0]); k++) tokens[k] = 4 + (int32_t)tiny_random_below(&random, N_VOCAB - 4);
+    for (size_t k = 0; k < sizeof(tokens) / sizeof(tokens[0]); k++)
+        tokens[k] = 4 + (int32_t)tiny_random_below(&random, N_VOCAB - 4);
     r.prompt = rp_prompt_tokens(tokens, 60 + 13 * (i % 8));
     r.max_tokens = 3;
     return r;
@@ -142,8 +146,8 @@ static const char *const questions[] = {"Why?", "Who has the keys?", "How many b
 static rp_request module_request(int i) {
     static char prompt[512];
     rp_request r = rp_request_defaults();
-    snprintf(prompt, sizeof(prompt), "<prompt schema=\"docs\">%s%s<user>%s</user></prompt>", i % 3 != 1 ? "<a/>" : "", i % 3 ? "<b/>" : "",
-             questions[i % 8]);
+    snprintf(prompt, sizeof(prompt), "<prompt schema=\"docs\">%s%s<user>%s</user></prompt>", i % 3 != 1 ? "<a/>" : "",
+             i % 3 ? "<b/>" : "", questions[i % 8]);
     r.prompt = rp_prompt_pml(prompt);
     r.max_tokens = 3;
     return r;
@@ -182,8 +186,9 @@ static bool find_row(rp_engine *e, bool of_text, rp_audit_format *out) {
 }
 
 static void print_row(const char *name, const rp_audit_format *f) {
-    print_message("%s in %s: %d samples, %d with another first token, mean KL %.4f, max %.4f\n", name, f->format, (int)f->figures.samples,
-                  (int)(f->figures.samples - f->figures.agreed), f->figures.mean_kl, f->figures.max_kl);
+    print_message("%s in %s: %d samples, %d with another first token, mean KL %.4f, max %.4f\n", name, f->format,
+                  (int)f->figures.samples, (int)(f->figures.samples - f->figures.agreed), f->figures.mean_kl,
+                  f->figures.max_kl);
 }
 
 static rp_kv_format format_of(rp_engine *e) {
@@ -192,7 +197,8 @@ static rp_kv_format format_of(rp_engine *e) {
     return info.kv_format;
 }
 
-/* Requests in e have the bytes of those in an engine that was in f16 from the start: as a miss, as a hit, without reuse. */
+/* Requests in e have the bytes of those in an engine that was in f16 from the start: as a miss, as a hit, without
+   reuse. */
 static void check_like(rp_engine *e, rp_engine *like, request_fn make, rp_quality quality) {
     for (int i = 0; i < 3; i++)
         for (int pass = 0; pass < 3; pass++) {
@@ -201,7 +207,8 @@ static void check_like(rp_engine *e, rp_engine *like, request_fn make, rp_qualit
             r.reuse = pass == 2 ? RP_REUSE_OFF : RP_REUSE_ON;
             oracle_run a = run(e, &r), b = run(like, &r);
             assert_true(oracle_run_same(&a, &b));
-            if (pass == 1) assert_true(a.result->cached_tokens > 0 && a.result->cached_tokens == b.result->cached_tokens);
+            if (pass == 1)
+                assert_true(a.result->cached_tokens > 0 && a.result->cached_tokens == b.result->cached_tokens);
             oracle_run_free(&a);
             oracle_run_free(&b);
         }
@@ -239,8 +246,8 @@ static int count_changed(rp_engine *e, rp_engine *f16, int n) {
 static void the_planted_model_is_spoiled_by_8_bits_alone(void **state) {
     enum { N = 400 };
     rp_engine_options f16 = options(RP_KV_F16, 0, false), int8 = options(RP_KV_INT8, 0, false);
-    rp_engine *p16 = new_engine(planted, &f16, NULL), *p8 = new_engine(planted, &int8, NULL), *h16 = new_engine(healthy, &f16, NULL),
-              *h8 = new_engine(healthy, &int8, NULL);
+    rp_engine *p16 = new_engine(planted, &f16, NULL), *p8 = new_engine(planted, &int8, NULL),
+              *h16 = new_engine(healthy, &f16, NULL), *h8 = new_engine(healthy, &int8, NULL);
     (void)state;
     for (int i = 0; i < 4; i++) {
         rp_request r = text_request(i);
@@ -250,7 +257,8 @@ static void the_planted_model_is_spoiled_by_8_bits_alone(void **state) {
         oracle_run_free(&b);
     }
     const int changed = count_changed(p8, p16, N), unhurt = count_changed(h8, h16, N);
-    print_message("top tokens changed by int8: %d of %d with the planted model, %d with the healthy one\n", changed, N, unhurt);
+    print_message("top tokens changed by int8: %d of %d with the planted model, %d with the healthy one\n", changed, N,
+                  unhurt);
     assert_true(changed * 4 >= 3 * N && unhurt * 20 <= N);
     rp_engine_free(p16);
     rp_engine_free(p8);
@@ -261,8 +269,10 @@ static void the_planted_model_is_spoiled_by_8_bits_alone(void **state) {
 /* ---- text ---- */
 
 static void an_engine_goes_back_to_f16(void **state) {
-    rp_engine_options o = options(RP_KV_INT8, 1, true), f16 = options(RP_KV_F16, 0, false), int8 = options(RP_KV_INT8, 0, false);
-    rp_engine *e = new_engine(planted, &o, schema_plain), *like = new_engine(planted, &f16, schema_plain), *before = new_engine(planted, &int8, NULL);
+    rp_engine_options o = options(RP_KV_INT8, 1, true), f16 = options(RP_KV_F16, 0, false),
+                      int8 = options(RP_KV_INT8, 0, false);
+    rp_engine *e = new_engine(planted, &o, schema_plain), *like = new_engine(planted, &f16, schema_plain),
+              *before = new_engine(planted, &int8, NULL);
     rp_audit_format row;
     (void)state;
     for (int i = 0; i < ENOUGH; i++) { /* a request is wholly in int8, */

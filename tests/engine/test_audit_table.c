@@ -51,7 +51,8 @@ static void distances_are_those_of_a_plain_computation(void **state) {
     tiny_random random = {20261122};
     for (int round = 0; round < 300; round++) {
         int32_t n = 1 + (int32_t)tiny_random_below(&random, MOST_TOKENS);
-        float scale = (float)(1 + tiny_random_below(&random, 12)), noise = (float)tiny_random_below(&random, 100) / 40, moved = (float)round;
+        float scale = (float)(1 + tiny_random_below(&random, 12)), noise = (float)tiny_random_below(&random, 100) / 40,
+              moved = (float)round;
         for (int32_t i = 0; i < n; i++) {
             e[i] = scale * tiny_random_normal(&random);
             r[i] = e[i] + noise * tiny_random_normal(&random) + moved; /* the same for all: no probability changes */
@@ -176,7 +177,10 @@ static void the_lowest_view_of_all_samples_decides(void **state) {
     static const struct {
         int reduced; /* the sample with reduced KV; AUDIT_LEAST_SAMPLES: none */
         audit_step first;
-    } cases[] = {{0, AUDIT_FULL_KV}, {3, AUDIT_FULL_KV}, {AUDIT_LEAST_SAMPLES - 1, AUDIT_FULL_KV}, {AUDIT_LEAST_SAMPLES, AUDIT_LINK}};
+    } cases[] = {{0, AUDIT_FULL_KV},
+                 {3, AUDIT_FULL_KV},
+                 {AUDIT_LEAST_SAMPLES - 1, AUDIT_FULL_KV},
+                 {AUDIT_LEAST_SAMPLES, AUDIT_LINK}};
     const audit_bound raises = {0.5, true};
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         audit_table *t = audit_table_new();
@@ -323,7 +327,8 @@ static void what_is_read_is_what_was_written(void **state) {
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *a = &t->schemas[i], *b = audit_table_find(again, a->tenant, &a->version, a->name);
         assert_non_null(b);
-        assert_true(same_figures(&a->all, &b->all) && same_figures(&a->now, &b->now) && a->raised == b->raised && a->lowest == b->lowest);
+        assert_true(same_figures(&a->all, &b->all) && same_figures(&a->now, &b->now) && a->raised == b->raised &&
+                    a->lowest == b->lowest);
         lowest |= 1U << a->lowest;
     }
     assert_true(lowest & (lowest - 1)); /* several steps */
@@ -410,7 +415,9 @@ static void version_1_is_read(void **state) {
         audit_table *t = NULL;
         rp_audit *report;
         base_key model;
-        snprintf(lines, sizeof(lines), "calls\t9\t8\t1\nschema\t0\t" VERSION "\t%x\t" FIGURES "\t" FIGURES "\tname\npair\t" FIGURES "\ta\tb\n",
+        snprintf(lines, sizeof(lines),
+                 "calls\t9\t8\t1\nschema\t0\t" VERSION "\t%x\t" FIGURES "\t" FIGURES "\tname\npair\t" FIGURES
+                 "\ta\tb\n",
                  (unsigned)raised);
         base_buffer text = forge(1, lines);
         assert_int_equal(audit_table_read(&t, &model, text.data, text.len), raised > 3 ? RP_ERR_FORMAT : RP_OK);
@@ -423,21 +430,27 @@ static void version_1_is_read(void **state) {
         rp_audit_free(report);
         audit_table_free(t);
     }
-    assert_int_equal(read_version(1, "schema\t0\t" VERSION "\t1\t1\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT); /* of version 2 */
+    assert_int_equal(read_version(1, "schema\t0\t" VERSION "\t1\t1\t" FIGURES "\t" FIGURES "\tname\n"),
+                     RP_ERR_FORMAT); /* of version 2 */
 }
 
 static void forged_lines_are_none(void **state) {
     (void)state;
     assert_int_equal(read_forged(""), RP_OK);
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_OK);
-    assert_int_equal(read_forged("pair\t" FIGURES "\ta\tb\n"), RP_ERR_FORMAT);                                      /* of no schema */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t5\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT); /* no such step */
+    assert_int_equal(read_forged("pair\t" FIGURES "\ta\tb\n"), RP_ERR_FORMAT); /* of no schema */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t5\t0\t" FIGURES "\t" FIGURES "\tname\n"),
+                     RP_ERR_FORMAT); /* no such step */
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t5\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t2\t0\t0\t0\t" FIGURES "\tname\n"), RP_ERR_FORMAT);             /* 2 of 1 agreed */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t1\t7ff8000000000000\t0\t0\t" FIGURES "\tn\n"), RP_ERR_FORMAT); /* NaN */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\tmore\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t2\t0\t0\t0\t" FIGURES "\tname\n"),
+                     RP_ERR_FORMAT); /* 2 of 1 agreed */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t1\t7ff8000000000000\t0\t0\t" FIGURES "\tn\n"),
+                     RP_ERR_FORMAT); /* NaN */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\tmore\n"),
+                     RP_ERR_FORMAT);
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\t\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("schema\t100000000\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t100000000\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"),
+                     RP_ERR_FORMAT);
     assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tna\x1bme\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("other\t1\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("calls\t1\n"), RP_ERR_FORMAT);
@@ -445,7 +458,9 @@ static void forged_lines_are_none(void **state) {
     base_buffer many = BASE_BUFFER(AUDIT_MAX_FILE);
     assert_int_equal(base_buffer_append_str(&many, ""), RP_OK);
     for (int i = 0; i <= AUDIT_MAX_SCHEMAS; i++)
-        assert_int_equal(base_buffer_printf(&many, "schema\t%x\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n", (unsigned)i), RP_OK);
+        assert_int_equal(
+            base_buffer_printf(&many, "schema\t%x\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n", (unsigned)i),
+            RP_OK);
     assert_int_equal(read_forged(many.data), RP_ERR_FORMAT);
     base_buffer_free(&many);
 }
@@ -458,12 +473,15 @@ static void a_format_falls_back_once_with_leave(void **state) {
     for (size_t k = 0; k < sizeof(bounds) / sizeof(bounds[0]); k++) {
         audit_format f = {.format = RP_KV_F16};
         const audit_distance far = {false, 0.2, 1}, near = {true, 0, 0};
-        for (int i = 0; i < AUDIT_LEAST_SAMPLES - 1; i++) assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE);
-        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), k == 0 ? AUDIT_FINE : k == 1 ? AUDIT_EXCEEDS
-                                                                                                          : AUDIT_RAISED);
+        for (int i = 0; i < AUDIT_LEAST_SAMPLES - 1; i++)
+            assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE);
+        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), k == 0   ? AUDIT_FINE
+                                                                             : k == 1 ? AUDIT_EXCEEDS
+                                                                                      : AUDIT_RAISED);
         assert_int_equal(f.exceeds, k == 1);
         assert_int_equal(f.falls_back, k == 2);
-        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE); /* logged once; planned before */
+        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]),
+                         AUDIT_FINE); /* logged once; planned before */
         for (int i = 0; i < 20; i++) assert_int_equal(audit_format_add(&f, RP_KV_INT8, &near, &bounds[k]), AUDIT_FINE);
         assert_false(f.exceeds);
         assert_int_equal(f.falls_back, k == 2);
@@ -484,14 +502,16 @@ static void formats_are_kept_and_reported(void **state) {
     for (size_t i = 0; i < t->n_schemas; i += 2) audit_format_add(&t->schemas[i].kv, RP_KV_K4V2, &d, &NONE);
     assert_int_equal(audit_table_write(t, &model, &text), RP_OK); /* the fullest table fits */
     assert_int_equal(audit_table_read(&again, &whose, text.data, text.len), RP_OK);
-    assert_true(same_figures(&again->text.figures, &t->text.figures) && again->text.falls_back && again->text.format == RP_KV_INT8);
+    assert_true(same_figures(&again->text.figures, &t->text.figures) && again->text.falls_back &&
+                again->text.format == RP_KV_INT8);
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *a = &t->schemas[i], *b = audit_table_find(again, a->tenant, &a->version, a->name);
         assert_true(same_figures(&a->kv.figures, &b->kv.figures) && a->kv.format == b->kv.format && !b->kv.falls_back);
     }
     assert_int_equal(audit_table_report(again, &report, NULL), RP_OK);
     assert_int_equal(report->n_formats, 1 + (t->n_schemas + 1) / 2);
-    assert_true(report->formats[0].schema == RP_AUDIT_TEXT && report->formats[0].falls_back && report->formats[0].figures.agreed == 3);
+    assert_true(report->formats[0].schema == RP_AUDIT_TEXT && report->formats[0].falls_back &&
+                report->formats[0].figures.agreed == 3);
     assert_string_equal(report->formats[0].format, "int8");
     assert_string_equal(report->formats[1].format, "k4v2");
     rp_audit_free(report);
@@ -504,12 +524,15 @@ static void forged_formats_are_none(void **state) {
     (void)state;
 #define SCHEMA "schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\n" SCHEMA "kv\t5\t0\t" FIGURES "\n"), RP_OK);
-    assert_int_equal(read_forged("text\tff\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                         /* no such format */
-    assert_int_equal(read_forged("text\t7\t1\t" FIGURES "\n" SCHEMA "kv\t3\t0\t" FIGURES "\n"), RP_OK); /* removed ones */
+    assert_int_equal(read_forged("text\tff\t1\t" FIGURES "\n"), RP_ERR_FORMAT); /* no such format */
+    assert_int_equal(read_forged("text\t7\t1\t" FIGURES "\n" SCHEMA "kv\t3\t0\t" FIGURES "\n"),
+                     RP_OK); /* removed ones */
     assert_int_equal(read_forged("text\t2\t2\t" FIGURES "\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("text\t2\t1\t0\t0\t0\t0\t0\n"), RP_ERR_FORMAT);                           /* no samples */
-    assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\ntext\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);    /* twice */
-    assert_int_equal(read_forged("kv\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                               /* of no schema */
+    /* no samples */
+    assert_int_equal(read_forged("text\t2\t1\t0\t0\t0\t0\t0\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\ntext\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT); /* twice */
+    /* of no schema */
+    assert_int_equal(read_forged("kv\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged(SCHEMA "kv\t2\t1\t" FIGURES "\nkv\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT); /* twice */
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\t1\n"), RP_ERR_FORMAT);
 }

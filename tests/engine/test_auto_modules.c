@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_auto_modules.c: reuse without marks (RP_REUSE_AUTO): text that was computed twice is reused at a third place; the logits are, bit for bit,
- * those of the same views composed by hand, whether what follows them is a hit or computed; plain requests and other tenants get nothing of it.
+/* test_auto_modules.c: reuse without marks (RP_REUSE_AUTO): text that was computed twice is reused at a third place;
+ * the logits are, bit for bit, those of the same views composed by hand, whether what follows them is a hit or
+ * computed; plain requests and other tenants get nothing of it.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  random texts, 6 by default
@@ -51,7 +52,8 @@ static int close_model(void **state) {
 static void add_words(char *text, tiny_random *r, int n) {
     char *end = text + strlen(text);
     for (int i = 0; i < n; i++)
-        end += sprintf(end, "%s%c%d", i % 7 == 6 ? "\n" : " ", (int)('a' + tiny_random_below(r, 26)), (int)tiny_random_below(r, 100));
+        end += sprintf(end, "%s%c%d", i % 7 == 6 ? "\n" : " ", (int)('a' + tiny_random_below(r, 26)),
+                       (int)tiny_random_below(r, 100));
 }
 
 /* A passage, and prompts that have it after different beginnings; the last one continues the third. */
@@ -106,7 +108,8 @@ static void tell(rp_engine *e, const char *text) {
 /* ---- by hand ---- */
 
 /* Adds views of the KV of tokens [from, from + n) of a text computed by itself. */
-static void add_module(forward_run *run, const int32_t *tokens, int32_t n_text, int32_t from, int32_t n, int32_t shift) {
+static void add_module(forward_run *run, const int32_t *tokens, int32_t n_text, int32_t from, int32_t n,
+                       int32_t shift) {
     kv_context to = run->context;
     kv_context_init(&run->context, run->pool);
     forward_run_feed(run, tokens, 0, n_text, 0, NULL);
@@ -132,7 +135,8 @@ static int compose_by_hand(const char *text, const rp_result *r, float *logits) 
     size_t n;
     int n_modules = 0;
     base_cpu_level level; /* of the engine */
-    if (base_cpu_detect(&level, NULL) || rp_tokenize(model.model, text, strlen(text), true, true, &tokens, &n, NULL)) abort();
+    if (base_cpu_detect(&level, NULL) || rp_tokenize(model.model, text, strlen(text), true, true, &tokens, &n, NULL))
+        abort();
     assert_int_equal(n, r->prompt_tokens);
     forward_run_open(&run, model.model, level, CTX, 32, 1);
     for (int32_t i = 0, at = 0; i < r->n_plan; at += r->plan[i++].n_tokens) {
@@ -142,7 +146,8 @@ static int compose_by_hand(const char *text, const rp_result *r, float *logits) 
             forward_run_feed(&run, tokens + at, at, item->n_tokens, i + 1 == r->n_plan, logits);
             continue;
         }
-        const int32_t from = at - item->shift, n_text = from + item->n_tokens; /* in the module's text: the first token, and the chunk */
+        const int32_t from = at - item->shift,
+                      n_text = from + item->n_tokens; /* in the module's text: the first token, and the chunk */
         assert_false(item->exact);
         assert_true(n_text <= (TOKEN_CHUNK_MOST + 1) && from >= 1 + AUTO_LINK);
         module[0] = tokens[0];
@@ -190,7 +195,8 @@ static void a_passage_is_reused_from_its_third_use_on(void **state) {
         expect_by_hand(p.text[2], &third, 1);
         assert_true(third.result->cached_tokens > 200);
         assert_true(third.result->inexact_tokens > third.result->cached_tokens - AUTO_LINK);
-        assert_true(tokens_with(third.result, "link") >= AUTO_LINK && tokens_with(third.result, "link") % AUTO_LINK == 0);
+        assert_true(tokens_with(third.result, "link") >= AUTO_LINK &&
+                    tokens_with(third.result, "link") % AUTO_LINK == 0);
 
         ask(&next, e, p.text[3], RP_REUSE_AUTO);
         assert_true(next.result->cached_tokens >= third.result->prompt_tokens - 1);

@@ -26,10 +26,11 @@
 #define N_CTX 2048
 
 /* Modules with only the schema's own text as context, at fixed positions. */
-static const char schema[] =
-    "<schema name='s' layout='fixed'>Here is what is known. <module name='a'>The river runs slowly past the old mill, and a grey horse stands "
-    "there in the rain every morning.</module><module name='b'>People say that the harbour was built by two brothers, one of whom never saw it, "
-    "and that its lamp is green.</module></schema>";
+static const char schema[] = "<schema name='s' layout='fixed'>Here is what is known. <module name='a'>The river runs "
+                             "slowly past the old mill, and a grey horse stands "
+                             "there in the rain every morning.</module><module name='b'>People say that the harbour "
+                             "was built by two brothers, one of whom never saw it, "
+                             "and that its lamp is green.</module></schema>";
 static const char prompt[] = "<prompt schema='s'><a/><b/> And the horse?</prompt>";
 enum { TEXT,
        A,
@@ -97,10 +98,14 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     kv_pool *pool;
     kv_context c;
     kv_shape s = model_kv_shape(m, RP_KV_F32);
-    int32_t layer = m->net.layers[model_probe_layer(m)].states, width = kv_shape_heads(&s) * (s.layers[0].key_dim + s.layers[0].value_dim);
+    int32_t layer = m->net.layers[model_probe_layer(m)].states,
+            width = kv_shape_heads(&s) * (s.layers[0].key_dim + s.layers[0].value_dim);
     assert_true(n <= ROWS);
     must(base_cpu_detect(&level, &err), &err);
-    must(backend_open(&b, "cpu", &m->net, &(backend_options){.shape = s, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
+    must(backend_open(&b, "cpu", &m->net,
+                      &(backend_options){.shape = s, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS},
+                      &err),
+         &err);
     must(model_forward_new(&f, m, b, ROWS, 1, &err), &err);
     must(kv_pool_new(&pool, &s, (uint64_t)64 << 20, NULL, &err), &err);
     kv_context_init(&c, pool);
@@ -108,13 +113,17 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
         rows[i] = (model_row){.token = tokens[i], .pos = positions[i]};
         must(kv_context_append(&c, positions[i], &rows[i].span, &rows[i].slot, &err), &err);
     }
-    must(model_forward_step(f, &(model_step){.rows = rows, .n_rows = n, .contexts = (const kv_context *[]){&c}, .n_contexts = 1}, NULL, &err), &err);
+    must(model_forward_step(
+             f, &(model_step){.rows = rows, .n_rows = n, .contexts = (const kv_context *[]){&c}, .n_contexts = 1}, NULL,
+             &err),
+         &err);
     for (int32_t i = 0; i < n; i++) {
         char *block = kv_span_in_place(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
         int32_t slot = rows[i].slot % KV_BLOCK_SLOTS;
         for (int32_t h = 0; h < kv_shape_heads(&s); h++) {
             const kv_layer *l = kv_span_layer(rows[i].span, layer);
-            const float *keys = (float *)(block + kv_block_keys_at(l, h)), *values = (float *)(block + kv_block_values_at(l, h));
+            const float *keys = (float *)(block + kv_block_keys_at(l, h)),
+                        *values = (float *)(block + kv_block_values_at(l, h));
             for (int32_t d = 0; d < s.layers[0].key_dim; d++) *out++ = keys[d * KV_BLOCK_SLOTS + slot];
             for (int32_t d = 0; d < s.layers[0].value_dim; d++) *out++ = values[slot * s.layers[0].value_dim + d];
         }
@@ -154,7 +163,9 @@ static int32_t naive_deviations(const rp_model *m, const pml_plan *p, double *ou
 
 static bool is_chosen(const rp_result *r, int32_t pos) {
     for (int32_t i = 0; i < r->n_plan; i++)
-        if (strcmp(r->plan[i].reason, "blend") == 0 && pos >= r->plan[i].position && pos < r->plan[i].position + r->plan[i].n_tokens) return true;
+        if (strcmp(r->plan[i].reason, "blend") == 0 && pos >= r->plan[i].position &&
+            pos < r->plan[i].position + r->plan[i].n_tokens)
+            return true;
     return false;
 }
 
@@ -218,10 +229,11 @@ static int32_t count_leading(const rp_result *r, const char *module) {
 
 /* The first token of each module, then the second of each. */
 static void modules_begin_evenly(void **state) {
-    static const char own[] =
-        "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a'>The river runs slowly past the old mill, and a grey "
-        "horse stands there in the rain.</module><module name='b'>The lamp is green.</module><module name='c'>The harbour was built by two brothers, one "
-        "of whom never saw it, and nothing changed at the bridge.</module></schema>";
+    static const char own[] = "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a'>The river runs "
+                              "slowly past the old mill, and a grey "
+                              "horse stands there in the rain.</module><module name='b'>The lamp is "
+                              "green.</module><module name='c'>The harbour was built by two brothers, one "
+                              "of whom never saw it, and nothing changed at the bridge.</module></schema>";
     (void)state;
     world w = open_world(open_golden("llama"), own, 0);
     for (int32_t percent = 5; percent <= 45; percent += 10) {
@@ -269,7 +281,8 @@ static void the_result_tells_what_was_done(void **state) {
 /* Modules with different percentages, and one without any. */
 static void every_module_has_its_own_share(void **state) {
     static const char own[] =
-        "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a' quality='blend:50'>The river runs slowly past the mill.</module>"
+        "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a' quality='blend:50'>The river runs "
+        "slowly past the mill.</module>"
         "<module name='b' quality='blend:10'>The harbour was built by two brothers, one of whom never saw it.</module>"
         "<module name='c'>Nothing changed at the bridge.</module></schema>";
     (void)state;
@@ -280,7 +293,8 @@ static void every_module_has_its_own_share(void **state) {
     for (int32_t i = 0; i < r.result->n_plan; i++) {
         const rp_plan_item *t = &r.result->plan[i];
         bool is_again = strcmp(t->reason, "blend") == 0;
-        if (strcmp(t->module, "a") == 0 || strcmp(t->module, "b") == 0) (is_again ? again : views)[t->module[0] - 'a'] += t->n_tokens;
+        if (strcmp(t->module, "a") == 0 || strcmp(t->module, "b") == 0)
+            (is_again ? again : views)[t->module[0] - 'a'] += t->n_tokens;
         else assert_false(is_again);
     }
     assert_int_equal(again[0], (50 * (again[0] + views[0]) + 99) / 100);
@@ -326,7 +340,8 @@ static void windows_forget_what_tokens_inside_modules_saw(void **state) {
     (void)state;
     char pml[4096], words[2048] = "";
     for (int i = 0; i < 120; i++) strcat(words, "and the river ");
-    snprintf(pml, sizeof(pml), "<schema name='s'>Known: <module name='a'>Nothing.</module><module name='b'>%s</module></schema>", words);
+    snprintf(pml, sizeof(pml),
+             "<schema name='s'>Known: <module name='a'>Nothing.</module><module name='b'>%s</module></schema>", words);
     world w = open_world(open_golden("gemma3"), pml, 0);
     check_nothing_is_chosen(&w, "<prompt schema='s'><a/><b/> And?</prompt>", "window");
     close_world(&w);

@@ -208,7 +208,8 @@ static void a_text_is_read_once(void **state) {
     rp_engine *e = open_engine(NULL);
     char *text = calls_text(2, 200), *other = join(text, " and now something else"), *cut = join(text, "");
     rp_request q = calls_request(text, 4), more = calls_request(other, 1), off = calls_request(text, 1), other_end;
-    rp_result *first = tiny_model_answer(e, &q), *second = tiny_model_answer(e, &q), *longer = tiny_model_answer(e, &more);
+    rp_result *first = tiny_model_answer(e, &q), *second = tiny_model_answer(e, &q),
+              *longer = tiny_model_answer(e, &more);
     assert_int_equal(first->cached_tokens, 0);
     assert_string_equal(last_item(first)->reason, "new");
     assert_int_equal(second->cached_tokens, second->prompt_tokens - 1);
@@ -226,7 +227,8 @@ static void a_text_is_read_once(void **state) {
     other_end = calls_request(cut, 1);
     rp_result *diverges = tiny_model_answer(e, &other_end);
     assert_int_equal(diverges->mismatch.token, diverges->cached_tokens);
-    assert_true(strlen(diverges->mismatch.before) > 0 && strcmp(diverges->mismatch.prompt, diverges->mismatch.cached) != 0);
+    assert_true(strlen(diverges->mismatch.before) > 0 &&
+                strcmp(diverges->mismatch.prompt, diverges->mismatch.cached) != 0);
     assert_string_equal(diverges->mismatch.module, "prompt");
     rp_result *all[] = {first, second, longer, without, diverges};
     for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) rp_result_free(all[i]);
@@ -239,7 +241,8 @@ static void a_text_is_read_once(void **state) {
 /* After the same modules a conversation hits its prefix; after other modules it misses. */
 static void a_conversation_goes_on_behind_its_modules(void **state) {
     (void)state;
-    static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
+    static const char schema[] =
+        "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
     rp_engine *e = open_engine(NULL);
     rp_request q = rp_request_defaults();
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, NULL), RP_OK);
@@ -259,7 +262,8 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     rp_result_free(fourth);
     assert_int_equal(second->cached_tokens, first->prompt_tokens);
     assert_true(last_item(second)->position > 0 && !last_item(second)->is_view);
-    assert_int_equal(third->cached_tokens, third->plan[0].n_tokens); /* the beginning-of-text token before the modules */
+    assert_int_equal(third->cached_tokens,
+                     third->plan[0].n_tokens); /* the beginning-of-text token before the modules */
     rp_result_free(first);
     rp_result_free(second);
     assert_string_equal(last_item(third)->reason, "scope");
@@ -293,7 +297,8 @@ static rp_result *run_watched(rp_engine *e, const rp_request *q) {
 /* Modules, hits and misses, a cached prefix, and tokens after an edit: all are counted before the first token. */
 static void a_call_counts_its_prompt_before_the_first_token(void **state) {
     (void)state;
-    static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
+    static const char schema[] =
+        "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
     static const char *const prompts[] = {"<prompt schema='s'><a/><user>What is this?</user></prompt>",
                                           "<prompt schema='s'><a/><user>What is this? And that?</user></prompt>",
                                           "<prompt schema='s'><a/><b/><user>What is this?</user></prompt>"};
@@ -336,7 +341,8 @@ static void an_engine_describes_itself(void **state) {
     o.max_queue = 7;
     rp_engine *e = open_engine(&o);
     rp_engine_describe(e, &info);
-    assert_true(info.n_threads == 1 && info.n_ctx == 512 && info.max_sequences == 1 && info.max_queue == 7 && !info.prepared);
+    assert_true(info.n_threads == 1 && info.n_ctx == 512 && info.max_sequences == 1 && info.max_queue == 7 &&
+                !info.prepared);
     assert_true(info.chunk_tokens > 0 && info.kv_format == RP_KV_F16 && info.running == 0 && info.waiting == 0);
     rp_request q = calls_request("hello", 1);
     gate g;
@@ -514,7 +520,8 @@ static void the_same_new_prompt_is_computed_once(void **state) {
     rp_engine_free(e);
 }
 
-/* ---- drafts -------------------------------------------------------------------------------------------------------- */
+/* ---- drafts
+   -------------------------------------------------------------------------------------------------------- */
 
 static void drafts_change_steps_and_nothing_else(void **state) {
     (void)state;
@@ -542,7 +549,8 @@ static void drafts_change_steps_and_nothing_else(void **state) {
     rp_engine_free(e);
 }
 
-/* ---- steps --------------------------------------------------------------------------------------------------------- */
+/* ---- steps
+   --------------------------------------------------------------------------------------------------------- */
 
 typedef struct seen_steps {
     uint64_t number, mixed, late; /* late: steps with prompt rows and without the answer under way */

@@ -309,8 +309,8 @@ static void what_cannot_be_followed_ends_by_its_name(void **state) {
     (void)state;
     char text[4096] = "root ::= r0 \"!\"\n";
     for (int i = 0; i < 12; i++)
-        sprintf(text + strlen(text), "r%d ::= \"a\" r%d \"a\" | \"a\" r%d \"b\" | \"a\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
-                (i + 5) % 12, i);
+        sprintf(text + strlen(text), "r%d ::= \"a\" r%d \"a\" | \"a\" r%d \"b\" | \"a\" r%d \"c\" | \"y\"\n", i,
+                (i + 1) % 12, (i + 5) % 12, i);
     rp_model_info info = {.struct_size = sizeof(info)};
     static rp_logit_bias bias[MOST_VOCAB];
     rp_model_describe(models[0], &info);

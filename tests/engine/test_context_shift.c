@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_context_shift.c: answers that are longer than the context (rp_request.context_shift), against the slow transformer of
- * reference_model.h, which gets for each token the ones that are left and their distances; the same bytes whatever is cached, by
- * any number of threads, in any chunks, with drafts and beside other requests; flat memory within a budget of one context. */
+/* test_context_shift.c: answers that are longer than the context (rp_request.context_shift), against the slow
+ * transformer of reference_model.h, which gets for each token the ones that are left and their distances; the same
+ * bytes whatever is cached, by any number of threads, in any chunks, with drafts and beside other requests; flat memory
+ * within a budget of one context. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,7 +138,8 @@ static void check_reference(const char *name, const gguf_file *file, rp_model *m
         if (d > bound) fail_msg("%s: answer token %d deviates by %g", name, (int)(i + 1 - N_PROMPT), d);
         worst = d > worst ? d : worst;
     }
-    printf("%-8s %d tokens, %d shifts: at most %g from the reference\n", name, n_answer, answer.result->context_shifts, worst);
+    printf("%-8s %d tokens, %d shifts: at most %g from the reference\n", name, n_answer, answer.result->context_shifts,
+           worst);
     oracle_run_free(&answer);
     rp_engine_free(e);
     free(logits);
@@ -225,7 +227,9 @@ static void check_everywhere(rp_model *m, rp_kv_format format, rp_request q, con
 static const char *schema_text(void) {
     static char pml[1 << 13];
     char *one = calls_text(1, 8), *two = calls_text(2, 12);
-    snprintf(pml, sizeof pml, "<schema name='s'>Here is what is known. <module name='a' keep='50%%'>%s</module><module name='b'>%s</module></schema>",
+    snprintf(pml, sizeof pml,
+             "<schema name='s'>Here is what is known. <module name='a' keep='50%%'>%s</module><module "
+             "name='b'>%s</module></schema>",
              one, two);
     free(one), free(two);
     return pml;
@@ -238,7 +242,8 @@ static void hits_are_misses(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++) {
         check_everywhere(model, formats[i], drawn_request(text), NULL);
         rp_request q = drawn_request(NULL);
-        q.prompt = rp_prompt_pml("<prompt schema='s'><b/><a/><user>And which of them is it?</user></prompt>"); /* not the schema's order: moved */
+        q.prompt = rp_prompt_pml(
+            "<prompt schema='s'><b/><a/><user>And which of them is it?</user></prompt>");
         check_everywhere(model, formats[i], q, schema_text());
         q.quality = (rp_quality){RP_QUALITY_BLEND, 20}; /* scattered spans */
         if (i == 0) check_everywhere(model, formats[i], q, schema_text());
@@ -285,8 +290,10 @@ static void memory_is_flat(void **state) {
         const rp_request q = request_of(ids, N_PROMPT, n_answer, &forced);
         run(e, &q, &r);
         assert_int_equal(r.result->n_tokens, n_answer); /* the budget does not shorten it */
-        printf("%d tokens: at most %llu bytes of KV in the first two contexts, %llu after them; %llu bytes are 64 tokens\n", n_answer,
-               (unsigned long long)w.most[0], (unsigned long long)w.most[1], (unsigned long long)column_bytes);
+        printf("%d tokens: at most %llu bytes of KV in the first two contexts, %llu after them; %llu bytes are 64 "
+               "tokens\n",
+               n_answer, (unsigned long long)w.most[0], (unsigned long long)w.most[1],
+               (unsigned long long)column_bytes);
         assert_true(w.most[1] <= w.most[0] && w.most[1] > column_bytes * (CONTEXT * 3 / 4 / 64));
         assert_true(r.result->kv_bytes <= column_bytes * (CONTEXT / 64 + 6));
         oracle_run_free(&r);

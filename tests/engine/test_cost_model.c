@@ -109,8 +109,8 @@ static void test_rooms_of_machines(void **state) {
         run(&c, &m, 79, 79); /* a prompt before any answer */
         double worst = serve(&c, &m, cases[i].rows, 400, &piece);
         if (piece < cases[i].least || piece > cases[i].most || worst > 2)
-            fail_msg("case %zu: pieces of %d rows, not %d to %d; longest step %.2f times one without", i, (int)piece, (int)cases[i].least,
-                     (int)cases[i].most, worst);
+            fail_msg("case %zu: pieces of %d rows, not %d to %d; longest step %.2f times one without", i, (int)piece,
+                     (int)cases[i].least, (int)cases[i].most, worst);
     }
 }
 
@@ -128,7 +128,8 @@ static void test_noise(void **state) {
 static void test_a_slower_machine(void **state) {
     (void)state;
     cost_model c;
-    machine m = {.read_us = 33000, .row_us = 10500, .slot_us = 1}, slow = {.read_us = 99000, .row_us = 31500, .slot_us = 3};
+    machine m = {.read_us = 33000, .row_us = 10500, .slot_us = 1},
+            slow = {.read_us = 99000, .row_us = 31500, .slot_us = 3};
     int32_t piece = 0;
     cost_model_init(&c);
     serve(&c, &m, 1, 200, &piece);
@@ -144,7 +145,8 @@ static void test_a_slower_machine(void **state) {
 static void test_usual_speed(void **state) {
     (void)state;
     cost_model c;
-    machine m = {.read_us = 330, .row_us = 105, .slot_us = 0.01}, slow = {.read_us = 9900, .row_us = 3150, .slot_us = 0.3};
+    machine m = {.read_us = 330, .row_us = 105, .slot_us = 0.01},
+            slow = {.read_us = 9900, .row_us = 3150, .slot_us = 0.3};
     int32_t piece = 0;
     cost_model_init(&c);
     assert_int_equal(cost_model_usual_us(&c, 256, 0), 0);

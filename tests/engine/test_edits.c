@@ -53,7 +53,8 @@ typedef struct edit {
 
 static void add_words(char *text, tiny_random *r, int n) {
     char *end = text + strlen(text);
-    for (int i = 0; i < n; i++) end += sprintf(end, " %c%d", (int)('a' + tiny_random_below(r, 26)), (int)tiny_random_below(r, 100));
+    for (int i = 0; i < n; i++)
+        end += sprintf(end, " %c%d", (int)('a' + tiny_random_below(r, 26)), (int)tiny_random_below(r, 100));
 }
 
 static void make_edit(edit *x, tiny_random *r) {
@@ -64,7 +65,8 @@ static void make_edit(edit *x, tiny_random *r) {
     strcpy(x->new_text, x->old_text);
     add_words(rest, r, 60 + (int)tiny_random_below(r, 150));
     if (tiny_random_below(r, 4)) add_words(x->old_text, r, 1 + (int)tiny_random_below(r, 60)); /* replaced or removed */
-    if (tiny_random_below(r, 4)) add_words(x->new_text, r, 1 + (int)tiny_random_below(r, 60)); /* replaced or inserted */
+    if (tiny_random_below(r, 4))
+        add_words(x->new_text, r, 1 + (int)tiny_random_below(r, 60)); /* replaced or inserted */
     strcat(x->old_text, rest);
     strcat(x->new_text, rest);
     add_words(x->new_text, r, 1 + (int)tiny_random_below(r, 20));
@@ -103,7 +105,8 @@ static void compose_by_hand(const edit *x, const rp_result *r, float *logits) {
     forward_run_open(&run, model.model, level, CTX, 32, 1);
     forward_run_feed(&run, x->old_tokens, 0, (int32_t)x->n_old, 0, NULL);
     kv_context_close(&run.context);
-    for (size_t i = 0; i < run.context.n_views; i++) kv_span_seal(run.context.views[i].span, &(base_key){.bytes = {(uint8_t)i}});
+    for (size_t i = 0; i < run.context.n_views; i++)
+        kv_span_seal(run.context.views[i].span, &(base_key){.bytes = {(uint8_t)i}});
     old = run.context;
     kv_context_init(&run.context, run.pool);
     for (int32_t i = 0; i < r->n_plan; i++)
@@ -255,8 +258,8 @@ static void what_cannot_be_read_is_not_moved(void **state) {
     }
 }
 
-/* An engine that has the old text, and once computed what follows the moved run: the path of the new text goes on after it. spans: of the text
- * before the edit. */
+/* An engine that has the old text, and once computed what follows the moved run: the path of the new text goes on after
+ * it. spans: of the text before the edit. */
 static rp_engine *engine_after_edit(const edit *x, const size_t *ends, int spans) {
     rp_engine *e = new_engine();
     oracle_run run;
@@ -318,7 +321,8 @@ static void every_allocation_fails_cleanly(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved), cmocka_unit_test(what_cannot_be_read_is_not_moved),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_stands_behind_an_edit_is_moved),
+                                       cmocka_unit_test(what_cannot_be_read_is_not_moved),
                                        cmocka_unit_test(every_allocation_fails_cleanly)};
     return cmocka_run_group_tests_name("edits", tests, open_model, close_model);
 }

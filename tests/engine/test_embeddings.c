@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_embeddings.c: embeddings and rank scores against transformers (tests/golden/embeddings); that chunks, other requests and the prefix cache
- * change no byte; what is refused. */
+/* test_embeddings.c: embeddings and rank scores against transformers (tests/golden/embeddings); that chunks, other
+ * requests and the prefix cache change no byte; what is refused. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,8 @@ static void compare_line(void *user, vector_case *c) {
     for (int32_t i = 0; i < width; i++) {
         double error = fabs((double)r->embedding[i] - values[i]);
         if (!(error < LIMIT))
-            fail_msg("line %d: %s %s: value %d is %g, expected %g", c->line, g->name, pooling_name, (int)i, (double)r->embedding[i], values[i]);
+            fail_msg("line %d: %s %s: value %d is %g, expected %g", c->line, g->name, pooling_name, (int)i,
+                     (double)r->embedding[i], values[i]);
         g->worst = fmax(g->worst, error);
     }
     g->n++;
@@ -177,7 +178,8 @@ static void a_cache_hit_changes_no_byte(void **state) {
     int32_t tokens[400];
     fill_tokens(tokens, 400, 1);
     open_world(&w, vector_path("llama.gguf"), &f16);
-    rp_result *miss = embed(w.engine, RP_POOLING_LAST, tokens, 400), *hit = embed(w.engine, RP_POOLING_LAST, tokens, 400);
+    rp_result *miss = embed(w.engine, RP_POOLING_LAST, tokens, 400),
+              *hit = embed(w.engine, RP_POOLING_LAST, tokens, 400);
     assert_int_equal(miss->cached_tokens, 0);
     assert_int_equal(hit->cached_tokens, 399); /* all but the last token, which is computed for its state */
     same_embedding(miss, hit);
@@ -324,7 +326,8 @@ static void raw_embeddings_are_not_scaled(void **state) {
     double squares = 0;
     for (int32_t d = 0; d < raw->n_embedding; d++) squares += (double)raw->embedding[d] * (double)raw->embedding[d];
     assert_true(fabs(sqrt(squares) - 1) > 0.1);
-    for (int32_t d = 0; d < raw->n_embedding; d++) assert_true(fabs((double)raw->embedding[d] / sqrt(squares) - (double)unit->embedding[d]) < 1e-6);
+    for (int32_t d = 0; d < raw->n_embedding; d++)
+        assert_true(fabs((double)raw->embedding[d] / sqrt(squares) - (double)unit->embedding[d]) < 1e-6);
     rp_result_free(raw);
     rp_result_free(unit);
     close_world(&w);
@@ -345,7 +348,8 @@ static void quantized_encoders_work(void **state) {
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(quantized.model, &info);
     assert_string_equal(info.weights, "Q8_0");
-    rp_result *a = embed(full.engine, RP_POOLING_MEAN, tokens, 100), *b = embed(quantized.engine, RP_POOLING_MEAN, tokens, 100);
+    rp_result *a = embed(full.engine, RP_POOLING_MEAN, tokens, 100),
+              *b = embed(quantized.engine, RP_POOLING_MEAN, tokens, 100);
     double cosine = 0;
     for (int32_t d = 0; d < a->n_embedding; d++) cosine += (double)a->embedding[d] * (double)b->embedding[d];
     printf("Q8_0: cosine %.6f\n", cosine);
@@ -382,7 +386,8 @@ static void encoders_generate_no_text(void **state) {
     q = request_of(RP_POOLING_MEAN, NULL, 0);
     q.prompt = rp_prompt_messages(&(rp_message){RP_ROLE_USER, "a", 1}, 1);
     expect_refused(w.engine, &q, RP_ERR_UNSUPPORTED, "plain text");
-    assert_int_equal(rp_schema_parse(w.engine, "<schema name='s'>a</schema>", 27, "s.xml", NULL, NULL, NULL, &err), RP_ERR_UNSUPPORTED);
+    assert_int_equal(rp_schema_parse(w.engine, "<schema name='s'>a</schema>", 27, "s.xml", NULL, NULL, NULL, &err),
+                     RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "encoder"));
     close_world(&w);
 }
@@ -430,7 +435,8 @@ static void options_of_answers_change_no_embedding(void **state) {
     static const struct {
         const char *path;
         rp_pooling pooling;
-    } cases[] = {{"llama.gguf", RP_POOLING_MEAN}, {"llama.gguf", RP_POOLING_LAST}, {"embeddings/bert.gguf", RP_POOLING_CLS}};
+    } cases[] = {
+        {"llama.gguf", RP_POOLING_MEAN}, {"llama.gguf", RP_POOLING_LAST}, {"embeddings/bert.gguf", RP_POOLING_CLS}};
     int32_t tokens[40], forced[] = {9, 10, 11};
     fill_tokens(tokens, 40, 5);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -440,7 +446,8 @@ static void options_of_answers_change_no_embedding(void **state) {
         open_world(&w, vector_path(cases[i].path), NULL);
         rp_result *plain = embed(w.engine, cases[i].pooling, tokens, 40);
         rp_request q = request_of(cases[i].pooling, tokens, 40);
-        q.experiment = &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment), .forced = forced, .n_forced = 3};
+        q.experiment =
+            &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment), .forced = forced, .n_forced = 3};
         q.n_prompt_logprobs = 2;
         must(rp_engine_run(w.engine, &q, &odd, &err), &err);
         assert_true(odd->n_tokens == 0 && odd->n_prompt_top == 0);

@@ -22,11 +22,13 @@
 
 static const char schema_text[] =
     "<schema name='cities'><system>You are a guide.</system><user><module name='plan'>Plan a trip of "
-    "<param name='duration' len='12' scaffold='some days'/> to this city.<union scaffold='lisbon'><module name='miami'>Miami.</module>"
-    "<module name='lisbon'>Lisbon is built on seven hills.</module></union> Go!</module><module name='diet' cache='false'>No "
+    "<param name='duration' len='12' scaffold='some days'/> to this city.<union scaffold='lisbon'><module "
+    "name='miami'>Miami.</module>"
+    "<module name='lisbon'>Lisbon is built on seven hills.</module></union> Go!</module><module name='diet' "
+    "cache='false'>No "
     "meat.</module></user><scaffold modules='plan/miami diet'/></schema>";
-static const char prompt_text[] =
-    "<prompt schema='cities'><plan duration='3'><miami/></plan> Surf? <diet/><user>And with <![CDATA[children]]>?</user></prompt>";
+static const char prompt_text[] = "<prompt schema='cities'><plan duration='3'><miami/></plan> Surf? <diet/><user>And "
+                                  "with <![CDATA[children]]>?</user></prompt>";
 
 static char model_path[64];
 static const char *used_path = model_path; /* of the model that do_all opens */
@@ -80,8 +82,9 @@ static int do_all(things *t, rp_error *err) {
     o.n_threads = 2;
     if ((rc = rp_model_open(&t->model, used_path, NULL, err)) || (rc = rp_engine_new(&t->engine, t->model, &o, err)) ||
         (rc = rp_schema_parse(t->engine, schema_text, strlen(schema_text), "cities.xml", NULL, NULL, NULL, err)) ||
-        (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) || (rc = run(t, 2, RP_REUSE_EXACT, err)) ||
-        (rc = run(t, 3, RP_REUSE_ON, err)) || (rc = run(t, 4, RP_REUSE_ON, err)))
+        (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) ||
+        (rc = run(t, 2, RP_REUSE_EXACT, err)) || (rc = run(t, 3, RP_REUSE_ON, err)) ||
+        (rc = run(t, 4, RP_REUSE_ON, err)))
         return rc;
     return rp_engine_inspect(t->engine, NULL, NULL, prompt_text, NULL, &t->inspection, err);
 }

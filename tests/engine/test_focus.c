@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_focus.c: quality="focus:R" through the engine. A slow computation with the forward pass alone selects the tokens that an uncertain
- * prediction attends to most and recomputes them: the engine's logits equal its logits byte for byte. Besides: the same bytes whatever is
- * cached; what other requests may hit; reports. tests/oracle checks the logits against an independent implementation, tests/exactness that
- * they do not depend on schedules.
+/* test_focus.c: quality="focus:R" through the engine. A slow computation with the forward pass alone selects the tokens
+ * that an uncertain prediction attends to most and recomputes them: the engine's logits equal its logits byte for byte.
+ * Besides: the same bytes whatever is cached; what other requests may hit; reports. tests/oracle checks the logits
+ * against an independent implementation, tests/exactness that they do not depend on schedules.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -39,16 +39,22 @@
 #define STEPS 8
 
 /* What to see depends on the reader, whom the other modules do not know: modules alone give a wrong place. */
-static const char schema[] =
-    "<schema name='persona'><system>Here is what we know. <module name='d1'>This reader has always loved food.</module> <module name='d2'>This is "
-    "Orlford. The library is in Mergrove Street. The bakery is in Zanbrook Road. In Wickvale Road stands the concert hall.</module> <module "
-    "name='d3'>This is Prinfield. The train yard is in Ostshaw Road. There is a library in Dravbeck Street. The food market is in Jaskmere "
-    "Street.</module></system></schema>";
-static const char prinfield[] = "<prompt schema='persona'><d1/><d2/><d3/><user>What should the reader see in Prinfield?</user></prompt>";
-static const char orlford[] = "<prompt schema='persona'><d1/><d2/><d3/><user>Where should our reader go in Orlford?</user></prompt>";
-static const char yard[] = "<prompt schema='persona'><d1/><d2/><d3/><user>Where is the train yard in Prinfield?</user></prompt>";
+static const char schema[] = "<schema name='persona'><system>Here is what we know. <module name='d1'>This reader has "
+                             "always loved food.</module> <module name='d2'>This is "
+                             "Orlford. The library is in Mergrove Street. The bakery is in Zanbrook Road. In Wickvale "
+                             "Road stands the concert hall.</module> <module "
+                             "name='d3'>This is Prinfield. The train yard is in Ostshaw Road. There is a library in "
+                             "Dravbeck Street. The food market is in Jaskmere "
+                             "Street.</module></system></schema>";
+static const char prinfield[] =
+    "<prompt schema='persona'><d1/><d2/><d3/><user>What should the reader see in Prinfield?</user></prompt>";
+static const char orlford[] =
+    "<prompt schema='persona'><d1/><d2/><d3/><user>Where should our reader go in Orlford?</user></prompt>";
+static const char yard[] =
+    "<prompt schema='persona'><d1/><d2/><d3/><user>Where is the train yard in Prinfield?</user></prompt>";
 
-/* ---- engines -------------------------------------------------------------------------------------------------------- */
+/* ---- engines
+   -------------------------------------------------------------------------------------------------------- */
 
 static rp_model *open_bundled(void) {
     char path[512];
@@ -102,11 +108,14 @@ static void run(rp_engine *e, const char *pml, rp_quality quality, oracle_run *o
 
 static bool is_recomputed(const rp_result *r, int32_t pos) {
     for (int32_t i = 0; i < r->n_plan; i++)
-        if (strcmp(r->plan[i].reason, "focus") == 0 && pos >= r->plan[i].position && pos < r->plan[i].position + r->plan[i].n_tokens) return true;
+        if (strcmp(r->plan[i].reason, "focus") == 0 && pos >= r->plan[i].position &&
+            pos < r->plan[i].position + r->plan[i].n_tokens)
+            return true;
     return false;
 }
 
-/* ---- by a slow computation ------------------------------------------------------------------------------------------ */
+/* ---- by a slow computation
+   ------------------------------------------------------------------------------------------ */
 
 /* The forward pass alone, one row a step. */
 typedef struct slow {
@@ -159,8 +168,10 @@ static void slow_feed(slow *s, kv_context *c, int32_t token, int32_t pos, attent
     rp_error err = {0};
     model_row row = {.token = token, .pos = pos, .wants_logits = true, .observer = observer};
     must(kv_context_append(c, pos, &row.span, &row.slot, &err), &err);
-    must(model_forward_step(s->forward, &(model_step){.rows = &row, .n_rows = 1, .contexts = (const kv_context *[]){c}, .n_contexts = 1},
-                            s->logits, &err),
+    must(model_forward_step(
+             s->forward,
+             &(model_step){.rows = &row, .n_rows = 1, .contexts = (const kv_context *[]){c}, .n_contexts = 1},
+             s->logits, &err),
          &err);
     s->token = token;
     s->pos = pos;
@@ -235,7 +246,8 @@ static int by_position(const void *a, const void *b) {
     return (x->pos > y->pos) - (x->pos < y->pos);
 }
 
-/* The tokens of modules without the KV of a full prefill; each with what the last row gives it: layer by layer, head by head. */
+/* The tokens of modules without the KV of a full prefill; each with what the last row gives it: layer by layer, head by
+   head. */
 static int32_t slow_look(slow *s, looked *out) {
     rp_error err = {0};
     const kv_shape *shape = kv_pool_shape(s->pool);
@@ -243,7 +255,9 @@ static int32_t slow_look(slow *s, looked *out) {
     size_t view = 0;
     int32_t n = 0;
     kv_context_truncate(&s->context, 1);
-    must(attention_observer_new(&o, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, 64, 0, s->context.n_views, &err), &err);
+    must(attention_observer_new(&o, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, 64, 0, s->context.n_views,
+                                &err),
+         &err);
     slow_feed(s, &s->context, s->token, s->pos, o);
     for (size_t i = 0; i < s->plan->n_items; i++) {
         const pml_item *item = &s->plan->items[i];
@@ -252,7 +266,8 @@ static int32_t slow_look(slow *s, looked *out) {
         for (int32_t slot = 0; slot < item->n_tokens && !item->exact; slot++) {
             double weight = 0;
             for (int32_t l = 0; l < shape->n_layers; l++)
-                for (int32_t h = 0; h < kv_shape_heads(shape); h++) weight += attention_observer_weight(o, l, h, view, slot);
+                for (int32_t h = 0; h < kv_shape_heads(shape); h++)
+                    weight += attention_observer_weight(o, l, h, view, slot);
             out[n++] = (looked){view, slot, tokens[slot], item->pos + slot, weight};
         }
         view++;
@@ -270,13 +285,15 @@ static void slow_recompute(slow *s, looked *tokens, int32_t n, int32_t most) {
     qsort(tokens, (size_t)most, sizeof(*tokens), by_position);
     kv_context_close(&s->context);
     s->context.scatters = true;
-    for (int32_t i = 0; i < most; i++) kv_mask_clear(s->context.views[tokens[i].view].mask, tokens[i].slot, tokens[i].slot + 1);
+    for (int32_t i = 0; i < most; i++)
+        kv_mask_clear(s->context.views[tokens[i].view].mask, tokens[i].slot, tokens[i].slot + 1);
     for (int32_t i = 0; i < most; i++) slow_feed(s, &s->context, tokens[i].token, tokens[i].pos, NULL);
     slow_feed(s, &s->context, token, pos, NULL);
 }
 
 /* Follows the engine's answer. Returns the answer's token, from 1, that was predicted again. */
-static int32_t check_slowly(const rp_model *m, const char *pml, const char *prompt, const oracle_run *r, int32_t percent) {
+static int32_t check_slowly(const rp_model *m, const char *pml, const char *prompt, const oracle_run *r,
+                            int32_t percent) {
     static looked tokens[N_CTX];
     const size_t bytes = sizeof(float) * (size_t)m->net.hp.n_vocab;
     int32_t focused = 0;
@@ -320,9 +337,9 @@ static void an_uncertain_token_is_predicted_again(void **state) {
 
 /* Models with random weights are uncertain from the first token on: the last row of the prompt. */
 static void the_first_token_is_predicted_again(void **state) {
-    static const char own[] =
-        "<schema name='s'>Here is what is known. <module name='a'>The river runs slowly past the old mill.</module><module name='b'>People say "
-        "that the harbour was built by two brothers, one of whom never saw it.</module></schema>";
+    static const char own[] = "<schema name='s'>Here is what is known. <module name='a'>The river runs slowly past the "
+                              "old mill.</module><module name='b'>People say "
+                              "that the harbour was built by two brothers, one of whom never saw it.</module></schema>";
     static const char prompt[] = "<prompt schema='s'><a/><b/> And the horse?</prompt>";
     static const char *const names[] = {"llama", "bloom", "qwen3", "gemma3", "gpt-oss"};
     (void)state;
@@ -340,7 +357,8 @@ static void the_first_token_is_predicted_again(void **state) {
     }
 }
 
-/* ---- whatever is cached --------------------------------------------------------------------------------------------- */
+/* ---- whatever is cached
+   --------------------------------------------------------------------------------------------- */
 
 static void the_bytes_do_not_depend_on_what_is_cached(void **state) {
     (void)state;
@@ -421,7 +439,8 @@ static void the_bytes_do_not_depend_on_other_requests(void **state) {
         rp_engine_free(e);
     }
     rp_engine *e = open_with(m, &o, schema);
-    for (int i = 0; i < AT_ONCE; i++) must(oracle_run_submit(&together[i], e, &requests[i], &jobs[i]), &together[i].err);
+    for (int i = 0; i < AT_ONCE; i++)
+        must(oracle_run_submit(&together[i], e, &requests[i], &jobs[i]), &together[i].err);
     for (int i = 0; i < AT_ONCE; i++) {
         oracle_run_finish(&together[i], jobs[i]);
         must(together[i].rc, &together[i].err);
@@ -433,7 +452,8 @@ static void the_bytes_do_not_depend_on_other_requests(void **state) {
     rp_model_close(m);
 }
 
-/* KV that attended to recomputed tokens is no hit for other requests; that of own tokens before them, which attended to the modules, is. */
+/* KV that attended to recomputed tokens is no hit for other requests; that of own tokens before them, which attended to
+   the modules, is. */
 static void others_hit_what_plain_reuse_computed(void **state) {
     char longer[1024];
     (void)state;
@@ -442,12 +462,15 @@ static void others_hit_what_plain_reuse_computed(void **state) {
     oracle_run focused, hit, miss;
     rp_engine *e = open_with(m, &o, schema);
     run(e, prinfield, focus15, &focused);
-    snprintf(longer, sizeof(longer), "<prompt schema='persona'><d1/><d2/><d3/><user>What should the reader see in Prinfield?</user><assistant>%s"
-                                     "</assistant><user>Where is the train yard?</user></prompt>",
-             focused.result->text);
+    snprintf(
+        longer, sizeof(longer),
+        "<prompt schema='persona'><d1/><d2/><d3/><user>What should the reader see in Prinfield?</user><assistant>%s"
+        "</assistant><user>Where is the train yard?</user></prompt>",
+        focused.result->text);
     run(e, longer, reuse, &hit);
     int32_t modules = 0;
-    for (int32_t i = 0; i < hit.result->n_plan; i++) modules += strcmp(hit.result->plan[i].module, "prompt") ? hit.result->plan[i].n_tokens : 0;
+    for (int32_t i = 0; i < hit.result->n_plan; i++)
+        modules += strcmp(hit.result->plan[i].module, "prompt") ? hit.result->plan[i].n_tokens : 0;
     assert_true(hit.result->cached_tokens > modules);
     rp_engine_free(e);
     e = open_with(m, &o, schema);
@@ -460,7 +483,8 @@ static void others_hit_what_plain_reuse_computed(void **state) {
     rp_model_close(m);
 }
 
-/* ---- reports -------------------------------------------------------------------------------------------------------- */
+/* ---- reports
+   -------------------------------------------------------------------------------------------------------- */
 
 static void the_result_tells_what_was_done(void **state) {
     (void)state;
@@ -513,16 +537,19 @@ static void check_nothing_is_recomputed(rp_engine *e, const char *pml, const cha
 }
 
 static void certain_answers_and_exact_modules_are_left(void **state) {
-    static const char bridges[] =
-        "<schema name='bridges'><system>Read the documents. <module name='d1'>The reader is an engineer.</module> <module name='d2'>The bridge of "
-        "Ivorbeck is as high as eight houses: 315 metres high.</module> <module name='d3'>The crane of Haskshaw is as long as "
-        "ten whales: 539 metres long.</module></system></schema>";
+    static const char bridges[] = "<schema name='bridges'><system>Read the documents. <module name='d1'>The reader is "
+                                  "an engineer.</module> <module name='d2'>The bridge of "
+                                  "Ivorbeck is as high as eight houses: 315 metres high.</module> <module "
+                                  "name='d3'>The crane of Haskshaw is as long as "
+                                  "ten whales: 539 metres long.</module></system></schema>";
     (void)state;
     rp_model *m = open_bundled();
     const rp_engine_options o = engine_options();
     rp_engine *e = open_with(m, &o, bridges);
-    check_nothing_is_recomputed(e, "<prompt schema='bridges'><d1/><d2/><d3/><user>I ask you: How high is the bridge of Ivorbeck?</user></prompt>",
-                                "certain");
+    check_nothing_is_recomputed(
+        e,
+        "<prompt schema='bridges'><d1/><d2/><d3/><user>I ask you: How high is the bridge of Ivorbeck?</user></prompt>",
+        "certain");
     rp_engine_free(e);
     e = open_with(m, &o, "<schema name='s'>Known: <module name='a'>The reader is an engineer.</module></schema>");
     check_nothing_is_recomputed(e, "<prompt schema='s'><a/> Who is the reader?</prompt>", "plain");
@@ -535,7 +562,8 @@ static void windows_forget_what_tokens_inside_modules_saw(void **state) {
     (void)state;
     char pml[4096], words[2048] = "";
     for (int i = 0; i < 120; i++) strcat(words, "and the river ");
-    snprintf(pml, sizeof(pml), "<schema name='s'>Known: <module name='a'>Nothing.</module><module name='b'>%s</module></schema>", words);
+    snprintf(pml, sizeof(pml),
+             "<schema name='s'>Known: <module name='a'>Nothing.</module><module name='b'>%s</module></schema>", words);
     rp_model *m = open_golden("gemma3");
     rp_engine_options o = engine_options();
     o.n_ctx = 2048;
@@ -548,9 +576,11 @@ static void windows_forget_what_tokens_inside_modules_saw(void **state) {
 /* Modules with different percentages, and one without any. */
 static void every_module_has_its_own_share(void **state) {
     static const char own[] =
-        "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a' quality='focus:50'>The river runs slowly past the mill.</module>"
+        "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a' quality='focus:50'>The river runs "
+        "slowly past the mill.</module>"
         "<module name='b' quality='focus:10'>The harbour was built by two brothers, one of whom never saw it.</module>"
-        "<module name='c'>Nothing changed at the bridge.</module><module name='d' quality='link:2'>The lamp is green.</module></schema>";
+        "<module name='c'>Nothing changed at the bridge.</module><module name='d' quality='link:2'>The lamp is "
+        "green.</module></schema>";
     (void)state;
     rp_model *m = open_golden("llama");
     const rp_engine_options o = engine_options();
@@ -561,7 +591,8 @@ static void every_module_has_its_own_share(void **state) {
     for (int32_t i = 0; i < r.result->n_plan; i++) {
         const rp_plan_item *t = &r.result->plan[i];
         const bool is_again = strcmp(t->reason, "focus") == 0;
-        if (strcmp(t->module, "a") == 0 || strcmp(t->module, "b") == 0) (is_again ? again : views)[t->module[0] - 'a'] += t->n_tokens;
+        if (strcmp(t->module, "a") == 0 || strcmp(t->module, "b") == 0)
+            (is_again ? again : views)[t->module[0] - 'a'] += t->n_tokens;
         else assert_false(is_again);
         linked += strcmp(t->reason, "link") == 0 ? t->n_tokens : 0;
     }
@@ -576,7 +607,8 @@ static void every_module_has_its_own_share(void **state) {
     rp_model_close(m);
 }
 
-/* ---- callers in between ---------------------------------------------------------------------------------------------- */
+/* ---- callers in between
+   ---------------------------------------------------------------------------------------------- */
 
 /* Stops a job in the step in which its uncertain row is looked at: the first prompt's step after one of its answer. */
 typedef struct stopper {
@@ -708,7 +740,7 @@ static void more_go_on_at_once_than_a_step_can_list(void **state) {
     rp_model_close(m);
 }
 
-/* ---- the budget ------------------------------------------------------------------------------------------------------- */
+/* ---- the budget ---------------------------------------------------------------------------------------------- */
 
 /* A share of 100 per cent of a budget that holds it exactly: every block was reserved. */
 static void what_it_may_take_is_reserved(void **state) {

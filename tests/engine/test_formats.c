@@ -21,7 +21,8 @@
 static const int32_t answer[] = {20, 31, 42};
 
 #define SCHEMA(attributes, of_a) \
-    "<schema name=\"s\"" attributes "><system>Read on.</system><module name=\"a\"" of_a ">one two three four five six</module></schema>"
+    "<schema name=\"s\"" attributes "><system>Read on.</system><module name=\"a\"" of_a \
+    ">one two three four five six</module></schema>"
 #define PROMPT "<prompt schema=\"s\"><a/><user>What?</user></prompt>"
 
 /* f16_layers, dir: may be NULL. */
@@ -35,7 +36,9 @@ static rp_engine *new_engine_with(rp_kv_format format, const char *f16_layers, c
     return e;
 }
 
-static rp_engine *new_engine(rp_kv_format format, const char *schema) { return new_engine_with(format, NULL, NULL, schema); }
+static rp_engine *new_engine(rp_kv_format format, const char *schema) {
+    return new_engine_with(format, NULL, NULL, schema);
+}
 
 static void run(oracle_run *out, rp_kv_format format, const char *schema, rp_quality_mode mode) {
     rp_engine *e = new_engine(format, schema);
@@ -128,12 +131,16 @@ static void check_refused(rp_engine *e, const char *schema, rp_code code, const 
 static void what_does_not_go_together_is_refused(void **state) {
     rp_engine *e = new_engine(RP_KV_KIVI4, SCHEMA("", ""));
     (void)state;
-    check_refused(e, "<schema name=\"t\">\n<module name=\"a\" kv=\"f32\">one</module></schema>", RP_ERR_UNSUPPORTED, "KV in f32", "x.xml:2:1");
-    check_refused(e, "<schema name=\"t\" kv=\"q4_0\">one</schema>", RP_ERR_SYNTAX, "give one of f16 f32 int8 ", "x.xml:1:1");
+    check_refused(e, "<schema name=\"t\">\n<module name=\"a\" kv=\"f32\">one</module></schema>", RP_ERR_UNSUPPORTED,
+                  "KV in f32", "x.xml:2:1");
+    check_refused(e, "<schema name=\"t\" kv=\"q4_0\">one</schema>", RP_ERR_SYNTAX, "give one of f16 f32 int8 ",
+                  "x.xml:1:1");
     check_refused(e, "<schema name=\"t\" kv=\"fp8\">one</schema>", RP_ERR_SYNTAX,
-                  "fp8 was removed: use int8, which is about as small and more exact (KV formats: f16 f32 int8 ", "x.xml:1:1");
+                  "fp8 was removed: use int8, which is about as small and more exact (KV formats: f16 f32 int8 ",
+                  "x.xml:1:1");
     check_refused(e, "<schema name=\"t\" kv=\"k8v4\">one</schema>", RP_ERR_SYNTAX,
-                  "k8v4 was removed: use int8, which is as exact, or k4v2, which is smaller (KV formats: f16 f32 int8 ", "x.xml:1:1");
+                  "k8v4 was removed: use int8, which is as exact, or k4v2, which is smaller (KV formats: f16 f32 int8 ",
+                  "x.xml:1:1");
     rp_engine_free(e);
 }
 
@@ -168,7 +175,8 @@ static void a_default_format_is_that_of_modules_without_kv(void **state) {
         oracle_run by_options, by_request, written;
         rp_engine *e = open_engine(NULL);
         o.kv_format = cases[i].kv_format;
-        if (rp_schema_parse(e, cases[i].schema, strlen(cases[i].schema), "s", NULL, &o, NULL, &err)) fail_msg("%s", err.message);
+        if (rp_schema_parse(e, cases[i].schema, strlen(cases[i].schema), "s", NULL, &o, NULL, &err))
+            fail_msg("%s", err.message);
         run_in(&by_options, e, NULL, NULL);
         run_in(&by_request, open_engine(NULL), cases[i].schema, cases[i].kv_format);
         run_in(&written, new_engine(RP_KV_F16, cases[i].same), NULL, NULL);
@@ -186,7 +194,8 @@ static void an_unknown_default_is_refused(void **state) {
     rp_result *r;
     (void)state;
     o.kv_format = "q4_0";
-    assert_int_equal(rp_schema_parse(e, SCHEMA("", ""), strlen(SCHEMA("", "")), "s", NULL, &o, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_schema_parse(e, SCHEMA("", ""), strlen(SCHEMA("", "")), "s", NULL, &o, NULL, &err),
+                     RP_ERR_INVALID);
     assert_non_null(strstr(err.message, "give one of f16 f32 int8 "));
     rp_request q = rp_request_defaults();
     q.prompt = rp_prompt_pml(PROMPT);
@@ -198,7 +207,8 @@ static void an_unknown_default_is_refused(void **state) {
 
 /* ---- layers in f16 ---- */
 
-static void run_with(oracle_run *out, rp_kv_format format, const char *f16_layers, const char *dir, uint64_t *kv_bytes) {
+static void run_with(oracle_run *out, rp_kv_format format, const char *f16_layers, const char *dir,
+                     uint64_t *kv_bytes) {
     rp_engine *e = new_engine_with(format, f16_layers, dir, SCHEMA("", ""));
     rp_engine_info info = {.struct_size = sizeof(info)};
     assert_int_equal(rp_engine_describe(e, &info), RP_OK);
@@ -206,7 +216,8 @@ static void run_with(oracle_run *out, rp_kv_format format, const char *f16_layer
     run_in(out, e, NULL, NULL);
 }
 
-/* The model has two layers. With both in f16 an engine has the bytes of one in f16, with one of them those of neither. */
+/* The model has two layers. With both in f16 an engine has the bytes of one in f16, with one of them those of
+   neither. */
 static void layers_in_f16_have_its_bytes(void **state) {
     static const rp_kv_format formats[] = {RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     oracle_run f16, small, mixed;
@@ -236,7 +247,16 @@ static void layers_in_f16_are_part_of_keys(void **state) {
     static const struct {
         const char *f16_layers;
         bool hits;
-    } runs[] = {{NULL, false}, {"0", false}, {"1", false}, {"0-1", false}, {"0", true}, {"0,0", true}, {NULL, true}, {"1,0", true}};
+    } runs[] = {
+        {NULL, false},
+        {"0", false},
+        {"1", false},
+        {"0-1", false},
+        {"0", true},
+        {"0,0", true},
+        {NULL, true},
+        {"1,0", true},
+    };
     char dir[STORE_FOLDER_BYTES];
     (void)state;
     store_folder_make(dir);

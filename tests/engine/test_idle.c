@@ -63,7 +63,8 @@ static void on_done(rp_engine *e, void *user, int rc, const background_result *r
 
 static void submit(rp_engine *e, void *arg) {
     task *t = arg;
-    background_task it = {.salt = e->salt, .format = e->formats->text, .n = t->n, .keeps = t->keeps, .done = on_done, .user = t};
+    background_task it = {
+        .salt = e->salt, .format = e->formats->text, .n = t->n, .keeps = t->keeps, .done = on_done, .user = t};
     it.tokens = base_alloc((size_t)t->n * sizeof(int32_t));
     it.positions = base_alloc((size_t)t->n * sizeof(int32_t));
     fill(it.tokens, t->n, t->seed);

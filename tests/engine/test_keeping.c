@@ -18,7 +18,8 @@
 #include "reprise_store.h"
 
 static const char schema_text[] = "<schema name='s'>Once <module name='kept' pin='true'>the river of the city</module>"
-                                  "<module name='brief' ttl='1h'>the hills of the river</module><module name='plain'>a city and more</module></schema>";
+                                  "<module name='brief' ttl='1h'>the hills of the river</module><module name='plain'>a "
+                                  "city and more</module></schema>";
 #define N_TEXTS 40
 #define MOST_FLOODS 8
 
@@ -92,7 +93,8 @@ static bool finds(rp_engine *e, const char *module, int i) {
     q.prompt = rp_prompt_pml(prompt);
     q.max_tokens = 1;
     if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
-    for (int32_t k = 0; k < r->n_plan; k++) found |= strcmp(r->plan[k].module, module) == 0 && strcmp(r->plan[k].tier, "ram") == 0;
+    for (int32_t k = 0; k < r->n_plan; k++)
+        found |= strcmp(r->plan[k].module, module) == 0 && strcmp(r->plan[k].tier, "ram") == 0;
     rp_result_free(r);
     return found;
 }
@@ -129,14 +131,20 @@ static void pins_and_times_outlive_a_restart(void **state) {
     assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600);
     assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE expires <> 0 AND label <> 's/brief'"), 0);
 
-    query(dir, "UPDATE records SET last_use = last_use - 1800, expires = expires - 1800 WHERE expires <> 0"); /* half an hour later */
+    query(
+        dir,
+        /* half an hour later */
+        "UPDATE records SET last_use = last_use - 1800, expires = expires - 1800 WHERE expires <> 0");
     e = new_engine(dir, 0);
     int32_t all = ask(e, NULL, "<prompt schema='s'><kept/><brief/>2</prompt>", NULL);
     assert_int_equal(stats_of(e).expired, 0);
     rp_engine_free(e);
     assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600); /* renewed */
 
-    query(dir, "UPDATE records SET last_use = last_use - 7200, expires = expires - 7200 WHERE expires <> 0"); /* two hours later */
+    query(
+        dir,
+        /* two hours later */
+        "UPDATE records SET last_use = last_use - 7200, expires = expires - 7200 WHERE expires <> 0");
     e = new_engine(dir, 0);
     assert_true(ask(e, NULL, "<prompt schema='s'><kept/><brief/>3</prompt>", NULL) < all);
     assert_int_equal(stats_of(e).expired, 1);
@@ -224,8 +232,8 @@ static void a_conversation_outlives_one_off_prompts(void **state) {
     assert_true(after_flood(a, 32) < all / 2);
 }
 
-/* What is kept takes half of the budget at most: as many kept texts as fit twice do not push out one another's half, and a text
- * that asks for nothing is a hit afterwards. */
+/* What is kept takes half of the budget at most: as many kept texts as fit twice do not push out one another's half,
+ * and a text that asks for nothing is a hit afterwards. */
 static void what_is_kept_leaves_half_of_the_budget(void **state) {
     (void)state;
     rp_engine *e = new_engine(NULL, 0);
@@ -264,7 +272,8 @@ static void a_request_can_read_and_add_nothing(void **state) {
     rp_request q = rp_request_defaults();
     const int32_t all = (ask(e, NULL, NULL, conversation), ask(e, NULL, NULL, conversation));
     const rp_store_stats before = stats_of(e);
-    q.prompt = rp_prompt_text("Once the river of the city and the hills of the river, a city and more of the hills and the rivers and cities");
+    q.prompt = rp_prompt_text("Once the river of the city and the hills of the river, a city and more of the hills and "
+                              "the rivers and cities");
     q.adds_nothing = true;
     assert_true(run(e, q) >= all);
     const int32_t again = run(e, q);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kv_keep.c: a request's KV is reduced for its answer (rp_request.kv_keep): the same logits whatever is cached, by any number of
- * threads and in any chunks; the store is not touched; memory is free again while the answer is decoded. tests/exactness draws such
- * requests too; tests/model/test_sequence_methods.c judges the selections.
+/* test_kv_keep.c: a request's KV is reduced for its answer (rp_request.kv_keep): the same logits whatever is cached, by
+ * any number of threads and in any chunks; the store is not touched; memory is free again while the answer is decoded.
+ * tests/exactness draws such requests too; tests/model/test_sequence_methods.c judges the selections.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,8 +71,10 @@ static rp_engine_options options_of(int32_t threads, int32_t chunk, const char *
 static const char *schema_text(void) {
     static char pml[MOST_PML];
     char *one = calls_text(1, 90), *two = calls_text(2, 110), *three = calls_text(3, 40);
-    snprintf(pml, sizeof pml, "<schema name='s'>Here is what is known. <module name='a'>%s</module><module name='b'>%s<param name='p' len='4'/>"
-                              "<module name='c'>%s</module></module></schema>",
+    snprintf(pml, sizeof pml,
+             "<schema name='s'>Here is what is known. <module name='a'>%s</module><module name='b'>%s<param name='p' "
+             "len='4'/>"
+             "<module name='c'>%s</module></module></schema>",
              one, two, three);
     free(one), free(two), free(three);
     return pml;
@@ -174,7 +176,8 @@ static void hits_are_misses(void **state) {
     char *text = calls_text(7, 150);
     for (size_t i = 0; i < N_METHODS; i++) {
         check_everywhere(model, text, "20%", methods[i]);
-        check_everywhere(model, "<prompt schema='s'><b p='x'><c/></b><user>And which of them is it?</user></prompt>", "12.5%", methods[i]);
+        check_everywhere(model, "<prompt schema='s'><b p='x'><c/></b><user>And which of them is it?</user></prompt>",
+                         "12.5%", methods[i]);
     }
     free(text);
 }
@@ -254,7 +257,8 @@ static void the_prompt_is_cached_as_ever(void **state) {
     run(e, &q, &again);
     assert_true(oracle_run_same(&again, &fresh)); /* the complete KV, */
     assert_int_equal(again.result->cached_tokens, again.result->prompt_tokens - 1);
-    assert_true(memcmp(oracle_run_logits(&reduced, 0), oracle_run_logits(&fresh, 0), sizeof(float) * (size_t)fresh.n_vocab) == 0);
+    assert_true(memcmp(oracle_run_logits(&reduced, 0), oracle_run_logits(&fresh, 0),
+                       sizeof(float) * (size_t)fresh.n_vocab) == 0);
     assert_false(oracle_run_same(&reduced, &fresh)); /* which the reduced answer did not see */
     rp_engine_free(e);
     e = new_engine(model, 2, 0, NULL);
@@ -307,8 +311,9 @@ static void little_is_held(void **state) {
     for (size_t i = 0; i < N_DROPPING; i++) {
         rp_request q = request_of(text, "12.5%", methods[i]);
         run(e, &q, &r);
-        printf("%-13s keeps %.3f of %d tokens: %llu of %llu bytes\n", methods[i], r.result->kv_reduction.share, r.result->prompt_tokens,
-               (unsigned long long)r.result->kv_reduction.bytes, (unsigned long long)r.result->kv_reduction.bytes_before);
+        printf("%-13s keeps %.3f of %d tokens: %llu of %llu bytes\n", methods[i], r.result->kv_reduction.share,
+               r.result->prompt_tokens, (unsigned long long)r.result->kv_reduction.bytes,
+               (unsigned long long)r.result->kv_reduction.bytes_before);
         assert_true(r.result->prompt_tokens > 1500);
         assert_true((double)r.result->kv_reduction.bytes <= 0.2 * (double)r.result->kv_reduction.bytes_before);
         assert_true(r.result->kv_bytes < r.result->kv_reduction.bytes_before / 4);
@@ -361,7 +366,8 @@ static void small_budgets_are_enough(void **state) {
     rp_engine *e = new_engine(model, 1, 0, NULL);
     rp_request q = request_of(prompt, "30%", NULL);
     run(e, &q, &expected);
-    const uint64_t column = expected.result->kv_reduction.bytes_before / 16, most = 4 * expected.result->kv_reduction.bytes_before;
+    const uint64_t column = expected.result->kv_reduction.bytes_before / 16,
+                   most = 4 * expected.result->kv_reduction.bytes_before;
     rp_engine_free(e);
     int n_accepted = 0;
     for (uint64_t budget = column; budget < most && n_accepted < 12; budget += column / 2) {
@@ -411,7 +417,8 @@ static void requests_without_fields_get_the_default(void **state) {
         rp_engine *e = engine_of(model, &o), *plain = new_engine(model, 1, 0, NULL);
         for (int k = 0; k < 2; k++) {
             const char *prompt = k ? over_modules : text;
-            const rp_request q = request_of(prompt, cases[i].keep, cases[i].method), as = request_of(prompt, cases[i].as_keep, cases[i].as_method);
+            const rp_request q = request_of(prompt, cases[i].keep, cases[i].method),
+                             as = request_of(prompt, cases[i].as_keep, cases[i].as_method);
             oracle_run r, expected;
             run(e, &q, &r), run(plain, &as, &expected);
             assert_true(oracle_run_same(&r, &expected));
@@ -542,8 +549,23 @@ static void several_samples_share_the_prompt(void **state) {
 
 static void bad_settings_are_refused(void **state) {
     (void)state;
-    static const char *const bad[][2] = {{"", NULL}, {"0", NULL}, {"-1", NULL}, {"12x", NULL}, {"0%", NULL}, {"100.1%", NULL}, {"101%", NULL}};
-    static const char *const others[][2] = {{"12.55%", NULL}, {"%", NULL}, {"99999999999", NULL}, {"10%", "kvzip"}, {"10%", ""}, {NULL, "snapkv"}};
+    static const char *const bad[][2] = {
+        {"", NULL},
+        {"0", NULL},
+        {"-1", NULL},
+        {"12x", NULL},
+        {"0%", NULL},
+        {"100.1%", NULL},
+        {"101%", NULL},
+    };
+    static const char *const others[][2] = {
+        {"12.55%", NULL},
+        {"%", NULL},
+        {"99999999999", NULL},
+        {"10%", "kvzip"},
+        {"10%", ""},
+        {NULL, "snapkv"},
+    };
     rp_engine *e = new_engine(model, 1, 0, NULL);
     for (size_t i = 0; i < BASE_ARRAY_LEN(bad) + BASE_ARRAY_LEN(others); i++) {
         rp_error err = {0};

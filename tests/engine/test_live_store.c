@@ -24,7 +24,8 @@ static rp_store *live_attach(rp_engine *e) {
     return store;
 }
 
-static int live_list(rp_engine *e, const rp_store_selection *s, const rp_store_page *page, rp_store_listing **out, rp_error *err) {
+static int live_list(rp_engine *e, const rp_store_selection *s, const rp_store_page *page, rp_store_listing **out,
+                     rp_error *err) {
     rp_store *store = live_attach(e);
     int rc = rp_store_list(store, s, page, out, err);
     rp_store_close(store);
@@ -50,7 +51,8 @@ static int live_set_ttl(rp_engine *e, const rp_store_selection *s, int64_t ttl_s
     rp_store *store = live_attach(e);
     rp_store_listing *changed = NULL;
     int rc = rp_store_set_ttl(store, s, ttl_s, n ? &changed : NULL, err);
-    for (size_t i = 0; changed && i < changed->n_entries; i++) assert_int_equal(changed->entries[i].expires > 0, ttl_s > 0);
+    for (size_t i = 0; changed && i < changed->n_entries; i++)
+        assert_int_equal(changed->entries[i].expires > 0, ttl_s > 0);
     live_count(store, changed, n);
     return rc;
 }
@@ -144,7 +146,8 @@ static void entries_are_listed_in_pages(void **state) {
     for (size_t i = 0; i < l->n_entries; i++) {
         const rp_store_entry *x = &l->entries[i];
         if (i > 0) assert_true(strcmp(l->entries[i - 1].key, x->key) < 0);
-        assert_true(x->in_ram && !x->on_disk && !x->in_use && !x->pinned && x->n_tokens > 0 && x->uses > 0 && x->last_use > 0);
+        assert_true(x->in_ram && !x->on_disk && !x->in_use && !x->pinned && x->n_tokens > 0 && x->uses > 0 &&
+                    x->last_use > 0);
         assert_true((x->kind == RP_STORE_MODULE) == (x->label[0] != '\0'));
         assert_int_equal(x->bytes, x->ram_bytes);
         bytes += x->bytes;
@@ -182,7 +185,8 @@ static void selections_name_what_is_meant(void **state) {
     assert_int_equal(count(e, &(rp_store_selection){.key = one.key}), 1);
     assert_true(count(e, &(rp_store_selection){.name = "s"}) >= 3);
     assert_int_equal(count(e, &(rp_store_selection){.modules = true}), count(e, &(rp_store_selection){.name = "s"}));
-    assert_int_equal(count(e, &(rp_store_selection){.modules = true}) + count(e, &(rp_store_selection){.texts = true}), count(e, &all));
+    assert_int_equal(count(e, &(rp_store_selection){.modules = true}) + count(e, &(rp_store_selection){.texts = true}),
+                     count(e, &all));
     assert_int_equal(count(e, &(rp_store_selection){.expired = true}), 0);
     assert_int_equal(live_list(e, &(rp_store_selection){.name = "s/on"}, NULL, &l, &err), RP_ERR_NAME);
     assert_null(l);
@@ -192,7 +196,8 @@ static void selections_name_what_is_meant(void **state) {
         assert_int_equal(live_list(e, &wrong[i], NULL, &l, &err), RP_ERR_INVALID);
         assert_int_equal(live_remove(e, &wrong[i], NULL, &err), RP_ERR_INVALID);
     }
-    const rp_store_page pages[] = {{.limit = RP_STORE_MAX_LISTED + 1}, {.after = "abcd"}, {.after = one.key, .order = RP_STORE_BY_BYTES}};
+    const rp_store_page pages[] = {
+        {.limit = RP_STORE_MAX_LISTED + 1}, {.after = "abcd"}, {.after = one.key, .order = RP_STORE_BY_BYTES}};
     for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++)
         assert_int_equal(live_list(e, &all, &pages[i], &l, &err), RP_ERR_INVALID);
     assert_int_equal(live_pin(e, NULL, true, NULL, &err), RP_ERR_INVALID);

@@ -108,7 +108,8 @@ static size_t count(const rp_model *m, const rp_message *messages, size_t n, boo
 static void test_tokens(void **state) {
     (void)state;
     static const rp_message sly[] = {MESSAGE(USER, "x<|im_end|>y")}, plain[] = {MESSAGE(USER, "x y")};
-    static const rp_message bad_role[] = {{.role = (rp_role)9, .text = "a", .n = 1}}, no_text[] = {{.role = RP_ROLE_USER}};
+    static const rp_message bad_role[] = {{.role = (rp_role)9, .text = "a", .n = 1}},
+                            no_text[] = {{.role = RP_ROLE_USER}};
     rp_model *m = open_model("chatml");
     rp_engine *e = open_engine(m);
     int32_t *tokens;
@@ -133,8 +134,9 @@ static void test_tokens(void **state) {
 /* A PML document with an open last role equals the conversation with an open last message. */
 static void test_continues_a_document(void **state) {
     (void)state;
-    static const char open_prompt[] = "<prompt schema='s'><system>You are a guide.</system><user>Where is the beach?</user>"
-                                      "<assistant>In the south.</assistant></prompt>";
+    static const char open_prompt[] =
+        "<prompt schema='s'><system>You are a guide.</system><user>Where is the beach?</user>"
+        "<assistant>In the south.</assistant></prompt>";
     static const char no_role[] = "<prompt schema='s'><user>Where?</user> Text</prompt>";
     for (int i = 0; rp_chat_format_name(i); i++) {
         rp_model *m = open_model(rp_chat_format_name(i));
@@ -164,10 +166,12 @@ static void test_continues_a_document(void **state) {
  * order; its name is visible to none. */
 static void test_schema_of_a_request(void **state) {
     (void)state;
-    static const char one[] = "<schema name='own'><module name='x'>.</module><module name='a'>The tram goes to the beach.</module>"
-                              "<module name='b'>The museum opens at nine.</module></schema>";
-    static const char other[] = "<schema name='own'><module name='x'>.</module><module name='b'>The museum opens at nine.</module>"
-                                "<module name='a'>The tram goes to the beach.</module></schema>";
+    static const char one[] =
+        "<schema name='own'><module name='x'>.</module><module name='a'>The tram goes to the beach.</module>"
+        "<module name='b'>The museum opens at nine.</module></schema>";
+    static const char other[] =
+        "<schema name='own'><module name='x'>.</module><module name='b'>The museum opens at nine.</module>"
+        "<module name='a'>The tram goes to the beach.</module></schema>";
     rp_model *m = open_model("chatml");
     rp_engine *e = open_engine(m);
     rp_request q = ask(NULL, 0);
@@ -208,7 +212,8 @@ static void test_unload(void **state) {
     rp_engine *e = open_engine(m);
     rp_error err;
     rp_schema_options other = {.struct_size = sizeof(other), .name = "other"};
-    assert_int_equal(rp_schema_parse(e, same_schema, strlen(same_schema), "s.xml", NULL, &other, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_schema_parse(e, same_schema, strlen(same_schema), "s.xml", NULL, &other, NULL, &err),
+                     RP_ERR_INVALID);
     load(e, same_schema, NULL);
     load(e, same_schema, "a");
     assert_int_equal(rp_schema_unload(e, "b", "s", &err), RP_ERR_NAME); /* a tenant cannot unload shared ones */

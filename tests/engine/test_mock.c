@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mock.c: the mock model (rp_model_open_mock): as exact as a real one, above the arithmetic.
  *
- * Random requests over modules, documents and shared beginnings are answered alone by an engine that reuses nothing, and then in batches by an engine
- * with a store folder and less memory than they need, with other chunks, and by a later engine over the same folder: the same bytes, in every KV
- * format. Anything that a row sees changes its answer. Times of steps are not judged.
+ * Random requests over modules, documents and shared beginnings are answered alone by an engine that reuses nothing,
+ * and then in batches by an engine with a store folder and less memory than they need, with other chunks, and by a
+ * later engine over the same folder: the same bytes, in every KV format. Anything that a row sees changes its answer.
+ * Times of steps are not judged.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  rounds of requests for each format
@@ -69,7 +70,8 @@ static rp_model *open_model(void) {
 }
 
 static void add_words(char *text, size_t cap, int n) {
-    static const char *const words[] = {"the ", "little ", "house ", "was ", "and ", "garden ", "in ", "morning ", "old ", "man ", "girl ", "bird "};
+    static const char *const words[] = {"the ", "little ", "house ", "was ", "and ", "garden ",
+                                        "in ", "morning ", "old ", "man ", "girl ", "bird "};
     for (; n > 0; n--) {
         const char *word = words[below(LEN(words))];
         if (strlen(text) + strlen(word) + 64 < cap) strcat(text, word);
@@ -133,7 +135,8 @@ static void random_prompt(asked *a, rp_kv_format format) {
     a->text[0] = '\0';
     switch (below(3)) {
     case 0: /* one of a few beginnings */
-        for (int i = 0, k = below(4); i < 40 * k + 80; i++) strcat(a->text, k % 2 ? "the old house " : "in the garden ");
+        for (int i = 0, k = below(4); i < 40 * k + 80; i++)
+            strcat(a->text, k % 2 ? "the old house " : "in the garden ");
         add_words(a->text, sizeof(a->text), below(60));
         a->q.prompt = rp_prompt_text(a->text);
         return;
@@ -141,7 +144,8 @@ static void random_prompt(asked *a, rp_kv_format format) {
         must(rp_builder_new(&a->built, NULL, &err), &err);
         for (int i = 0, n = 1 + below(3); i < n; i++) {
             char document[4000] = "";
-            for (int k = 0, d = below(6); k < 20 + 25 * d; k++) strcat(document, d % 2 ? "the little bird " : "an old man was here ");
+            for (int k = 0, d = below(6); k < 20 + 25 * d; k++)
+                strcat(document, d % 2 ? "the little bird " : "an old man was here ");
             rp_builder_append_document(a->built, document, strlen(document));
         }
         add_words(a->text, 300, 1 + below(20));
@@ -256,8 +260,8 @@ static void answers_are_those_of_requests_alone(void **state) {
     (void)state;
     for (int i = 0; i < rounds; i++)
         for (int format = 0; format < RP_N_KV_FORMATS; format++) check_format((rp_kv_format)format);
-    printf("views in RAM: %llu, from disk: %llu; evictions: %llu; resumed: %llu\n", (unsigned long long)n_ram, (unsigned long long)n_disk,
-           (unsigned long long)n_evictions, (unsigned long long)n_cut);
+    printf("views in RAM: %llu, from disk: %llu; evictions: %llu; resumed: %llu\n", (unsigned long long)n_ram,
+           (unsigned long long)n_disk, (unsigned long long)n_evictions, (unsigned long long)n_cut);
     assert_true(n_ram > 0 && n_disk > 0 && n_evictions > 0 && n_cut > 0);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_names.c: names of a request's KV (reprise_cluster.h): an engine that plans only, over a model that was opened for its vocabulary,
- * gives the names, tokens, positions and bytes of an engine that computes, for chats, PML, documents, built prompts, tokens, tenants, quality
- * levels and adapters. Names depend on the key, the tenant and every token before them. What such an engine refuses; an engine's load.
+/* test_names.c: names of a request's KV (reprise_cluster.h): an engine that plans only, over a model that was opened
+ * for its vocabulary, gives the names, tokens, positions and bytes of an engine that computes, for chats, PML,
+ * documents, built prompts, tokens, tenants, quality levels and adapters. Names depend on the key, the tenant and every
+ * token before them. What such an engine refuses; an engine's load.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -34,14 +35,18 @@
 #define N_LONG 700 /* tokens */
 #define N_CASES 14
 
-static const uint8_t secret[RP_CLUSTER_KEY_BYTES] = {1, 2, 3, 4, 5}, other_secret[RP_CLUSTER_KEY_BYTES] = {1, 2, 3, 4, 6};
+static const uint8_t secret[RP_CLUSTER_KEY_BYTES] = {1, 2, 3, 4, 5},
+                     other_secret[RP_CLUSTER_KEY_BYTES] = {1, 2, 3, 4, 6};
 
 static const char schema_text[] =
-    "<schema name='s'>You are a guide.\n<module name='plan'>Plan a trip of <param name='days' len='24'/> to <union><module name='miami'>Miami, "
-    "with beaches and long evenings.</module><module name='lisbon'>Lisbon.</module></union></module><module name='diet' cache='false'>No meat"
+    "<schema name='s'>You are a guide.\n<module name='plan'>Plan a trip of <param name='days' len='24'/> to "
+    "<union><module name='miami'>Miami, "
+    "with beaches and long evenings.</module><module name='lisbon'>Lisbon.</module></union></module><module "
+    "name='diet' cache='false'>No meat"
     "!</module><module name='talk'><user>Is it open?</user><assistant>Yes.</assistant></module></schema>";
-static const char prompt_text[] = "<prompt schema='s'><plan days='three'><miami/></plan><talk/><user>Where do I surf? Name a beach for each "
-                                  "day.</user></prompt>";
+static const char prompt_text[] =
+    "<prompt schema='s'><plan days='three'><miami/></plan><talk/><user>Where do I surf? Name a beach for each "
+    "day.</user></prompt>";
 
 static char path[64] = "/tmp/reprise-names-XXXXXX", adapter_path[64], activated_path[64];
 static rp_model *whole, *vocabulary;
@@ -67,7 +72,8 @@ static rp_engine_options plain_options(void) {
 }
 
 static rp_cluster_options router_cluster(const char *identity) {
-    return (rp_cluster_options){.struct_size = sizeof(rp_cluster_options), .key = secret, .plans_only = true, .identity = identity};
+    return (rp_cluster_options){
+        .struct_size = sizeof(rp_cluster_options), .key = secret, .plans_only = true, .identity = identity};
 }
 
 static rp_engine *open_planner(rp_model *m, const rp_cluster_options *cluster) {
@@ -136,7 +142,9 @@ typedef struct pair {
 
 static const rp_message chat[] = {
     {RP_ROLE_SYSTEM, "You answer shortly, and never in verse, whatever is asked of you.", 65},
-    {RP_ROLE_USER, "Which of the two rivers is longer, and by how much? Give the sources that you used for each of the figures.", 107},
+    {RP_ROLE_USER,
+     "Which of the two rivers is longer, and by how much? Give the sources that you used for each of the figures.",
+     107},
 };
 
 static rp_adapter *open_adapter(rp_model *m, const char *file) {
@@ -147,13 +155,15 @@ static rp_adapter *open_adapter(rp_model *m, const char *file) {
 }
 
 static rp_builder *build_documents(void) {
-    static const char text[] = "The first river is four thousand kilometres long; the second is not half as long, says the survey of last year. ";
+    static const char text[] = "The first river is four thousand kilometres long; the second is not half as long, says "
+                               "the survey of last year. ";
     rp_error err = {0};
     rp_builder *p = NULL;
     must(rp_builder_new(&p, NULL, &err), &err);
     for (int i = 0; i < 3; i++) {
         char document[1024] = "";
-        for (int k = 0; k < 5; k++) snprintf(document + strlen(document), sizeof(document) - strlen(document), "%d. %s", i * 10 + k, text);
+        for (int k = 0; k < 5; k++)
+            snprintf(document + strlen(document), sizeof(document) - strlen(document), "%d. %s", i * 10 + k, text);
         must(rp_builder_append_document(p, document, strlen(document)), &err);
     }
     must(rp_builder_append_text(p, "Compare the rivers.", 19), &err);
@@ -252,7 +262,8 @@ static void test_names_count_what_is_found(void **state) {
         if (i == 9) { /* blend chooses the tokens to compute again when it has probed all of them */
             assert_true(modules > 0 && text == 0 && cached <= modules && cached >= modules * 3 / 4 - 1);
         } else if (modules + text > cached || cached - modules - text >= 2 * RP_NAME_TOKENS)
-            fail_msg("request %d: %d tokens of modules and %d of text have names, but %d were found", i, modules, text, cached);
+            fail_msg("request %d: %d tokens of modules and %d of text have names, but %d were found", i, modules, text,
+                     cached);
         for (int k = 0; k < 2; k++) rp_result_free(r[k]);
         rp_plan_names_free(n);
         free_pair(&p);
@@ -279,13 +290,16 @@ static void test_text_names(void **state) {
         q.prompt = rp_prompt_tokens(changed, N_LONG);
         rp_plan_names *other = names_of(router, &q);
         for (int32_t i = 0; i < n->n_items; i++)
-            assert_int_equal(memcmp(&n->items[i].name, &other->items[i].name, RP_NAME_BYTES) == 0, (i + 1) * RP_NAME_TOKENS <= at);
+            assert_int_equal(memcmp(&n->items[i].name, &other->items[i].name, RP_NAME_BYTES) == 0,
+                             (i + 1) * RP_NAME_TOKENS <= at);
         rp_plan_names_free(other);
     }
     q.prompt = rp_prompt_tokens(long_tokens, N_LONG);
-    q.experiment = &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment), .first_position = 1}; /* other positions are other KV */
+    q.experiment = &(rp_request_experiment){.struct_size = sizeof(rp_request_experiment),
+                                            .first_position = 1}; /* other positions are other KV */
     rp_plan_names *moved = names_of(router, &q);
-    for (int32_t i = 0; i < n->n_items; i++) assert_memory_not_equal(&n->items[i].name, &moved->items[i].name, RP_NAME_BYTES);
+    for (int32_t i = 0; i < n->n_items; i++)
+        assert_memory_not_equal(&n->items[i].name, &moved->items[i].name, RP_NAME_BYTES);
     rp_plan_names_free(moved);
     rp_plan_names_free(n);
 }
@@ -305,7 +319,8 @@ static void test_names_are_secret(void **state) {
     for (int k = 0; k < 2; k++) {
         rp_plan_names *other = names_of(others[k], &p.q[1]);
         assert_int_equal(n->n_items, other->n_items);
-        for (int32_t i = 0; i < n->n_items; i++) assert_memory_not_equal(&n->items[i].name, &other->items[i].name, RP_NAME_BYTES);
+        for (int32_t i = 0; i < n->n_items; i++)
+            assert_memory_not_equal(&n->items[i].name, &other->items[i].name, RP_NAME_BYTES);
         rp_plan_names_free(other);
         rp_engine_free(others[k]);
     }
@@ -406,12 +421,14 @@ static void test_options(void **state) {
         };
         o.cluster = &cluster;
         o.store_dir = bad[i].store ? "/nowhere" : NULL;
-        if (rp_engine_new(&e, whole, &o, &err) != RP_ERR_INVALID) fail_msg("options %zu: %d %s", i, err.code, err.message);
+        if (rp_engine_new(&e, whole, &o, &err) != RP_ERR_INVALID)
+            fail_msg("options %zu: %d %s", i, err.code, err.message);
     }
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e = NULL;
     rp_error err = {0};
-    assert_int_equal(rp_engine_new(&e, vocabulary, &o, &err), RP_ERR_UNSUPPORTED); /* it has no weights to compute with */
+    assert_int_equal(rp_engine_new(&e, vocabulary, &o, &err),
+                     RP_ERR_UNSUPPORTED); /* it has no weights to compute with */
 }
 
 /* Without identity an engine that plans has its own: of the same file, on the same machine. */
@@ -492,7 +509,8 @@ static void test_load_of_a_queue(void **state) {
         must(rp_engine_submit(e, &q, &jobs[1 + i], &err), &err);
     }
     do assert_int_equal(rp_engine_get_load(e, &load), RP_OK);
-    while (load.decoding == 0 || load.queued_tokens < 2 * N_LONG || load.drain_us == 0); /* which needs 16 measured steps */
+    while (load.decoding == 0 || load.queued_tokens < 2 * N_LONG ||
+           load.drain_us == 0); /* which needs 16 measured steps */
     assert_int_equal(load.running, 1);
     assert_int_equal(load.waiting, 2);
     assert_int_equal(load.queued_tokens, 2 * N_LONG);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_prompt_logprobs.c: rp_request.n_prompt_logprobs: the numbers are, byte for byte, those of the same tokens forced as an answer after
- * the first one, whatever is cached, in any chunks, by any number of threads, beside other jobs, with and without an answer.
+/* test_prompt_logprobs.c: rp_request.n_prompt_logprobs: the numbers are, byte for byte, those of the same tokens forced
+ * as an answer after the first one, whatever is cached, in any chunks, by any number of threads, beside other jobs,
+ * with and without an answer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +63,8 @@ static void check(const rp_result *r, const rp_result *forced, const int32_t *id
     assert_true(isnan(r->prompt_logprobs[0]) && r->prompt_ranks[0] == 0 && r->prompt_top_logprobs[0].token == -1);
     assert_int_equal(forced->n_tokens, n - 1);
     if (memcmp(r->prompt_logprobs + 1, forced->logprobs, (size_t)(n - 1) * sizeof(float)) ||
-        memcmp(r->prompt_top_logprobs + N_TOP, forced->top_logprobs, (size_t)(n - 1) * N_TOP * sizeof(rp_token_logprob)))
+        memcmp(r->prompt_top_logprobs + N_TOP, forced->top_logprobs,
+               (size_t)(n - 1) * N_TOP * sizeof(rp_token_logprob)))
         fail_msg("%s: other log-probabilities", where);
     for (int32_t i = 1; i < n; i++) {
         const rp_token_logprob *top = r->prompt_top_logprobs + (ptrdiff_t)i * N_TOP;
@@ -95,7 +97,8 @@ static void they_are_those_of_a_forced_answer(void **state) {
     for (int i = 0; i < 4; i++) {
         rp_engine *e = engine_of(threads[i], chunks[i]);
         rp_request q = request_of(ids, n, answers[i]);
-        for (int again = 0; again < 3; again++) { /* nothing cached, the prompt cached, the prompt cached and looked up by its text */
+        for (int again = 0; again < 3;
+             again++) { /* nothing cached, the prompt cached, the prompt cached and looked up by its text */
             snprintf(where, sizeof where, "engine %d, time %d", i, again);
             if (again == 2) q.prompt = rp_prompt_text(text);
             rp_result *r = run(e, &q);
@@ -188,7 +191,8 @@ static void a_prompt_of_one_token_has_none(void **state) {
 /* Tokens of a module have no logits in the whole prompt, except at quality exact. */
 static void modules_need_quality_exact(void **state) {
     (void)state;
-    static const char schema[] = "<schema name='s'>Once <module name='a'>upon a time</module> there <module name='b'>was a</module></schema>";
+    static const char schema[] =
+        "<schema name='s'>Once <module name='a'>upon a time</module> there <module name='b'>was a</module></schema>";
     rp_engine *e = engine_of(1, 0);
     rp_error err = {0};
     rp_result *r = NULL;

@@ -23,9 +23,12 @@
 #define ROUNDS 300
 
 static const char schema_text[] =
-    "<schema name='s'>You are a guide.\n<module name='plan'>Plan a trip of <param name='days' len='24'/> to <union><module name='miami'>Miami, "
-    "with <param name='what' len='24'/>.</module><module name='lisbon'>Lisbon.</module></union></module><module name='diet' cache='false'>No meat "
-    "for <param name='who' len='24'/>!</module><module name='talk'><user>Is it open?</user><assistant>Yes.</assistant></module></schema>";
+    "<schema name='s'>You are a guide.\n<module name='plan'>Plan a trip of <param name='days' len='24'/> to "
+    "<union><module name='miami'>Miami, "
+    "with <param name='what' len='24'/>.</module><module name='lisbon'>Lisbon.</module></union></module><module "
+    "name='diet' cache='false'>No meat "
+    "for <param name='who' len='24'/>!</module><module name='talk'><user>Is it "
+    "open?</user><assistant>Yes.</assistant></module></schema>";
 
 typedef struct world {
     rp_model *model;
@@ -40,7 +43,8 @@ static world open_world(const char *format) {
     o.n_threads = 1;
     w.model = tiny_model_open(&shape, format);
     if (rp_engine_new(&w.engine, w.model, &o, &err)) fail_msg("%s", err.message);
-    if (rp_schema_parse(w.engine, schema_text, strlen(schema_text), "s.xml", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
+    if (rp_schema_parse(w.engine, schema_text, strlen(schema_text), "s.xml", NULL, NULL, NULL, &err))
+        fail_msg("%s", err.message);
     return w;
 }
 
@@ -81,9 +85,42 @@ static void put_escaped(base_buffer *b, const char *s, size_t n) {
     }
 }
 
-static const char *const pieces[] = {"<", ">", "&", "\"", "'", "<plan/>", "<miami/>", "</user>", "</prompt>", "<user>", "]]>", "<![CDATA[", "&lt;", "&#65;", "&amp;",
-                                     "<!--", "-->", "<?x?>", " ", "  ", "\n", "\r\n", "\t", "a", "red ball", "<|im_end|>", "</s>", "[INST]", "{{x}}", "\xc3\xa9",
-                                     "\xe2\x82\xac", "\xf0\x9f\x90\xa2", "plan/miami", "<plan days=\"1\">", "xml:space=\"preserve\"", "2 < 3 && 4 > 1"};
+static const char *const pieces[] = {"<",
+                                     ">",
+                                     "&",
+                                     "\"",
+                                     "'",
+                                     "<plan/>",
+                                     "<miami/>",
+                                     "</user>",
+                                     "</prompt>",
+                                     "<user>",
+                                     "]]>",
+                                     "<![CDATA[",
+                                     "&lt;",
+                                     "&#65;",
+                                     "&amp;",
+                                     "<!--",
+                                     "-->",
+                                     "<?x?>",
+                                     " ",
+                                     "  ",
+                                     "\n",
+                                     "\r\n",
+                                     "\t",
+                                     "a",
+                                     "red ball",
+                                     "<|im_end|>",
+                                     "</s>",
+                                     "[INST]",
+                                     "{{x}}",
+                                     "\xc3\xa9",
+                                     "\xe2\x82\xac",
+                                     "\xf0\x9f\x90\xa2",
+                                     "plan/miami",
+                                     "<plan days=\"1\">",
+                                     "xml:space=\"preserve\"",
+                                     "2 < 3 && 4 > 1"};
 /* Characters that XML excludes. */
 static const char controls[] = {'\0', '\1', '\a', '\b', '\v', '\f', '\33', '\37', '\177'};
 
@@ -183,7 +220,8 @@ static both make_both(tiny_random *r) {
             if (base_buffer_printf(&b.pml, "<%s>", roles[role])) abort();
         }
         both_pieces(&b, r, role < 4);
-        if (role < 4 && (k > 1 || tiny_random_below(r, 2))) assert_int_equal(rp_builder_end_role(b.built), RP_OK); /* the last may stay open */
+        if (role < 4 && (k > 1 || tiny_random_below(r, 2)))
+            assert_int_equal(rp_builder_end_role(b.built), RP_OK); /* the last may stay open */
         if (role < 4 && base_buffer_printf(&b.pml, "</%s>", roles[role])) abort();
     }
     put_str(&b.pml, "</prompt>");
@@ -215,7 +253,9 @@ static void test_same_as_escaped(void **state) {
             of_built.experiment = of_pml.experiment = &experiment_no_prefix; /* to give both plans the same lines */
             oracle_run_make(&built, w.engine, &of_built);
             oracle_run_make(&parsed, w.engine, &of_pml);
-            if (built.rc != parsed.rc) fail_msg("%s gives %d (%s), its parts %d (%s)", b.pml.data, parsed.rc, parsed.err.message, built.rc, built.err.message);
+            if (built.rc != parsed.rc)
+                fail_msg("%s gives %d (%s), its parts %d (%s)", b.pml.data, parsed.rc, parsed.err.message, built.rc,
+                         built.err.message);
             if (!oracle_run_same(&built, &parsed)) fail_msg("%s gives other logits than its parts", b.pml.data);
             if (built.rc == RP_OK) {
                 /* modules prefilled by the first run are hits of the second: the rest is the same */
@@ -256,9 +296,11 @@ static void test_text_is_text(void **state) {
         for (int32_t k = 0; k < result->n_plan; k++)
             if (result->plan[k].module[0] != '\0') assert_string_equal(result->plan[k].module, "prompt");
         int32_t own = 0;
-        for (int32_t k = 0; k < result->n_plan; k++) own += result->plan[k].module[0] != '\0' ? result->plan[k].n_tokens : 0;
+        for (int32_t k = 0; k < result->n_plan; k++)
+            own += result->plan[k].module[0] != '\0' ? result->plan[k].n_tokens : 0;
         assert_int_equal(rp_tokenize(w.model, t.bytes, t.n, false, false, &tokens, &n_tokens, &err), RP_OK);
-        assert_in_range(own, n_tokens - 1, n_tokens); /* a SentencePiece vocabulary's dummy space, not inserted after other text */
+        assert_in_range(own, n_tokens - 1,
+                        n_tokens); /* a SentencePiece vocabulary's dummy space, not inserted after other text */
         rp_free(tokens);
         rp_result_free(result);
         rp_builder_free(p);
@@ -320,7 +362,8 @@ static void test_errors_at_submission(void **state) {
 
 /* ---- messages with modules, and PML as a part ---- */
 
-/* A part: "+u" begins a user's message, "-" ends it, "@a/b" imports, "<..." is PML, "~u" a role; anything else is text. */
+/* A part: "+u" begins a user's message, "-" ends it, "@a/b" imports, "<..." is PML, "~u" a role; anything else is
+   text. */
 static rp_builder *prompt_of(const char *const *parts, const char *schema) {
     static const char roles[] = "suat";
     rp_builder *p = new_prompt(schema);
@@ -338,12 +381,16 @@ static rp_builder *prompt_of(const char *const *parts, const char *schema) {
 
 /* The schema of these tests has modules inside, outside and in a role. */
 static world open_shop(void) {
-    static const char shop[] = "<schema name='shop'><system>You sell.</system><user><module name='plan'>Plan a visit.<module name='toys'>Balls."
-                               "</module></module></user><module name='rule'>One ball a day.</module><module name='talk'><user>Is it open?</user>"
-                               "<assistant>Yes.</assistant></module><module name='deep'><module name='deeper'><user>Hm?</user></module></module></schema>";
+    static const char shop[] = "<schema name='shop'><system>You sell.</system><user><module name='plan'>Plan a "
+                               "visit.<module name='toys'>Balls."
+                               "</module></module></user><module name='rule'>One ball a day.</module><module "
+                               "name='talk'><user>Is it open?</user>"
+                               "<assistant>Yes.</assistant></module><module name='deep'><module "
+                               "name='deeper'><user>Hm?</user></module></module></schema>";
     world w = open_world("chatml");
     rp_error err;
-    if (rp_schema_parse(w.engine, shop, sizeof(shop) - 1, "shop.xml", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
+    if (rp_schema_parse(w.engine, shop, sizeof(shop) - 1, "shop.xml", NULL, NULL, NULL, &err))
+        fail_msg("%s", err.message);
     return w;
 }
 
@@ -359,20 +406,24 @@ static void test_messages(void **state) {
         {{"+u", "Hi.", "@talk", "What?"}, "<user>Hi.</user><talk/><user>What?</user>"},
         {{"+u", "@deep", "What?"}, "<deep/><user>What?</user>"},
         {{"+u", "@talk", "-", "+u", "@rule"}, "<talk/><user><rule/></user>"},
-        {{"+u", "a", "<prompt schema='shop' xml:space='preserve'> b <rule/> c </prompt>", "d"}, "<user>a b <rule/> c d</user>"},
+        {{"+u", "a", "<prompt schema='shop' xml:space='preserve'> b <rule/> c </prompt>", "d"},
+         "<user>a b <rule/> c d</user>"},
         {{"+u", "a", "<prompt schema='shop'>  <rule/>  b  </prompt>", "c"}, "!<user>a <rule/> b c</user>"},
         {{"+u", "<prompt schema='shop'/>", "c"}, "<user>c</user>"},
-        {{"+u", "a", "<prompt schema='shop'><user>b</user><talk/></prompt>", "c"}, "<user>a</user><user>b</user><talk/><user>c</user>"},
-        {{"<prompt schema='shop'><plan><toys/></plan>b</prompt>", "~u", "c", "<prompt schema='shop'> <rule/> d</prompt>"},
+        {{"+u", "a", "<prompt schema='shop'><user>b</user><talk/></prompt>", "c"},
+         "<user>a</user><user>b</user><talk/><user>c</user>"},
+        {{"<prompt schema='shop'><plan><toys/></plan>b</prompt>", "~u", "c",
+          "<prompt schema='shop'> <rule/> d</prompt>"},
          "!<plan><toys/></plan>b<user>c <rule/> d</user>"},
     };
     world w = open_shop();
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         char pml[512];
         oracle_run built, parsed;
-        rp_builder *p = prompt_of(rows[i].parts, rows[i].parts[0][0] == '<' ? NULL : "shop"); /* NULL: the PML names it */
-        snprintf(pml, sizeof(pml), "<prompt schema='shop'%s>%s</prompt>", rows[i].pml[0] == '!' ? "" : " xml:space='preserve'",
-                 rows[i].pml + (rows[i].pml[0] == '!'));
+        rp_builder *p =
+            prompt_of(rows[i].parts, rows[i].parts[0][0] == '<' ? NULL : "shop"); /* NULL: the PML names it */
+        snprintf(pml, sizeof(pml), "<prompt schema='shop'%s>%s</prompt>",
+                 rows[i].pml[0] == '!' ? "" : " xml:space='preserve'", rows[i].pml + (rows[i].pml[0] == '!'));
         rp_request of_built = request_of(p, NULL), of_pml = request_of(NULL, pml);
         oracle_run_make(&built, w.engine, &of_built);
         oracle_run_make(&parsed, w.engine, &of_pml);
@@ -392,19 +443,39 @@ static void test_messages_refused(void **state) {
         rp_code rc;
         const char *message;
     } rows[] = {
-        {{"+a", "@plan"}, "shop", RP_ERR_CONFLICT, "prompt, part 2: module 'plan' is in the schema's <user>: import it in a message of that role, not of assistant"},
-        {{"+u", "a", "-", "+u", "@plan"}, "shop", RP_ERR_CONFLICT, "prompt, part 4: module 'plan' is in the schema's own <user>, before all messages"},
+        {{"+a", "@plan"},
+         "shop",
+         RP_ERR_CONFLICT,
+         "prompt, part 2: module 'plan' is in the schema's <user>: import it in a message of that role, not of "
+         "assistant"},
+        {{"+u", "a", "-", "+u", "@plan"},
+         "shop",
+         RP_ERR_CONFLICT,
+         "prompt, part 4: module 'plan' is in the schema's own <user>, before all messages"},
         {{"+u", "@none"}, "shop", RP_ERR_NAME, "schema 'shop' has no module 'none': it has plan, rule, talk, deep"},
-        {{"+u", "@rule", "a", "<prompt schema='shop'><rule/></prompt>"}, "shop", RP_ERR_CONFLICT, "prompt, part 4: the module \"rule\" is already imported in part 2"},
-        {{"a", "<prompt schema='s'/>"}, "shop", RP_ERR_CONFLICT, "prompt, part 2: PML for schema 's' in a prompt for 'shop'"},
-        {{"<prompt schema='s'/>", "<prompt schema='shop'/>"}, NULL, RP_ERR_CONFLICT, "prompt, part 2: PML for schema 'shop' in a prompt for 's'"},
+        {{"+u", "@rule", "a", "<prompt schema='shop'><rule/></prompt>"},
+         "shop",
+         RP_ERR_CONFLICT,
+         "prompt, part 4: the module \"rule\" is already imported in part 2"},
+        {{"a", "<prompt schema='s'/>"},
+         "shop",
+         RP_ERR_CONFLICT,
+         "prompt, part 2: PML for schema 's' in a prompt for 'shop'"},
+        {{"<prompt schema='s'/>", "<prompt schema='shop'/>"},
+         NULL,
+         RP_ERR_CONFLICT,
+         "prompt, part 2: PML for schema 'shop' in a prompt for 's'"},
         {{"~u", "<prompt schema='shop'><user/></prompt>"}, "shop", RP_ERR_INVALID, "roles do not nest"},
-        {{"a", "<prompt schema='shop'>\n<rule></prompt>"}, "shop", RP_ERR_SYNTAX, "prompt, part 2:2:7: the wrong element is closed here"},
+        {{"a", "<prompt schema='shop'>\n<rule></prompt>"},
+         "shop",
+         RP_ERR_SYNTAX,
+         "prompt, part 2:2:7: the wrong element is closed here"},
         {{"<schema name='shop'/>"}, "shop", RP_ERR_SYNTAX, "a prompt begins with <prompt"},
         {{"<prompt schema='shop' quality='exact'/>"}, "shop", RP_ERR_CONFLICT, "quality of its own"},
     };
     world w = open_shop();
-    for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) expect_run(&w, prompt_of(rows[i].parts, rows[i].schema), rows[i].rc, rows[i].message);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++)
+        expect_run(&w, prompt_of(rows[i].parts, rows[i].schema), rows[i].rc, rows[i].message);
     close_world(&w);
 }
 
@@ -455,7 +526,8 @@ static void test_errors_are_kept(void **state) {
 
 #define N_DOCUMENTS 3
 
-static const char *const documents[N_DOCUMENTS] = {"The harbour opens at nine.\f It is \"deep\" & cold.", "<module name='x'>Lisbon has hills.</module>",
+static const char *const documents[N_DOCUMENTS] = {"The harbour opens at nine.\f It is \"deep\" & cold.",
+                                                   "<module name='x'>Lisbon has hills.</module>",
                                                    "A red ball lies in the yard, and nobody takes it."};
 
 /* Documents in this order, then a question. */
@@ -500,7 +572,9 @@ static void test_documents_are_modules(void **state) {
     (void)state;
     world w = open_world("chatml");
     rp_builder *p = prompt_of_documents((const int[]){2}, 1);
-    rp_request built = request_of(p, NULL), pml = request_of(NULL, "<prompt schema='parts' xml:space='preserve'><user><a/>What is deep?</user></prompt>");
+    rp_request built = request_of(p, NULL),
+               pml = request_of(NULL,
+                                "<prompt schema='parts' xml:space='preserve'><user><a/>What is deep?</user></prompt>");
     pml.prompt.schema = "<schema name='parts' layout='packed' xml:space='preserve'><module name='first'>.</module>"
                         "<module name='a'>A red ball lies in the yard, and nobody takes it.</module></schema>";
     rp_result *a, *b;
@@ -510,7 +584,8 @@ static void test_documents_are_modules(void **state) {
     assert_true(b->cached_tokens > a->cached_tokens);
     assert_string_equal(a->text, b->text);
     int n_documents = 0;
-    for (int32_t i = 0; i < a->n_plan; i++) n_documents += a->plan[i].module[0] == 'd' && strlen(a->plan[i].module) == 21;
+    for (int32_t i = 0; i < a->n_plan; i++)
+        n_documents += a->plan[i].module[0] == 'd' && strlen(a->plan[i].module) == 21;
     assert_int_equal(n_documents, 1);
     rp_result_free(a);
     rp_result_free(b);

@@ -77,7 +77,8 @@ static const char *c_string(gguf_string s, char text[GGUF_MAX_NAME + 1]) {
     return text;
 }
 
-/* ---- the copy ------------------------------------------------------------------------------------------------------ */
+/* ---- the copy
+   ------------------------------------------------------------------------------------------------------ */
 
 /* `b` holds the blocks that kernel_quantize makes of a's values. */
 static void check_tensor(const gguf_tensor *a, const gguf_tensor *b, kernel_type type) {
@@ -170,7 +171,8 @@ static void threads_do_not_matter(void **state) {
     base_buffer_free(&five);
 }
 
-/* ---- fallbacks ------------------------------------------------------------------------------------------------------ */
+/* ---- fallbacks
+   ------------------------------------------------------------------------------------------------------ */
 
 typedef struct steps {
     int tensors, fallbacks, ends, stop_at;
@@ -251,7 +253,7 @@ static void copies_of_every_family_can_be_opened(void **state) {
     golden_close(g);
 }
 
-/* ---- errors ---------------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------------- */
 
 static void expect_error(const char *from, const char *to, const char *type, int code, const char *says) {
     rp_error err = {0};
@@ -303,7 +305,8 @@ static void no_part_of_a_split_model_is_replaced(void **state) {
         snprintf(parts[i], sizeof parts[i], "%s/s-0000%u-of-00002.gguf", folder, i + 1);
         write_part(parts[i], i, i ? "b.weight" : "a.weight");
     }
-    for (int i = 0; i < 2; i++) expect_error(parts[0], parts[i], "Q8_0", RP_ERR_INVALID, "would overwrite the model itself");
+    for (int i = 0; i < 2; i++)
+        expect_error(parts[0], parts[i], "Q8_0", RP_ERR_INVALID, "would overwrite the model itself");
     assert_int_equal(rp_model_quantize(parts[0], out, "Q8_0", NULL, NULL), RP_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(remove(parts[i]), 0);
 }

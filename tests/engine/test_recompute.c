@@ -287,8 +287,8 @@ static struct stat stat_of(const char *path) {
 
 /* Changes only the ctime: sets the mode again until the clock of files has ticked. */
 static void change_ctime(const char *path) {
-    for (struct stat was = stat_of(path), st = was; st.st_ctim.tv_sec == was.st_ctim.tv_sec && st.st_ctim.tv_nsec == was.st_ctim.tv_nsec;
-         st = stat_of(path))
+    for (struct stat was = stat_of(path), st = was;
+         st.st_ctim.tv_sec == was.st_ctim.tv_sec && st.st_ctim.tv_nsec == was.st_ctim.tv_nsec; st = stat_of(path))
         assert_int_equal(chmod(path, was.st_mode & 07777), 0);
 }
 
@@ -330,7 +330,8 @@ static void a_change_of_any_part_is_seen(void **state) {
     for (int part = 0; part < PARTS; part++)
         for (size_t i = 0; i < BASE_ARRAY_LEN(changes); i++) {
             changes[i](part_path(part));
-            if (hashed_at_start(part_path(0)) == 0) fail_msg("part %d, change %zu: the remembered digest was used", part + 1, i);
+            if (hashed_at_start(part_path(0)) == 0)
+                fail_msg("part %d, change %zu: the remembered digest was used", part + 1, i);
             assert_int_equal(hashed_at_start(part_path(0)), 0);
         }
 }
@@ -468,7 +469,8 @@ static void make_reduced(rp_engine *e, void *arg) {
     assert_non_null(whole);
     must(kv_selection_new(&s, shape->n_layers, kv_shape_heads(shape), kv_span_tokens(whole), &err), &err);
     for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape) * s->n_slots; i += 2)
-        kv_selection_add(s, i / s->n_slots / kv_shape_heads(shape), i / s->n_slots % kv_shape_heads(shape), i % s->n_slots);
+        kv_selection_add(s, i / s->n_slots / kv_shape_heads(shape), i / s->n_slots % kv_shape_heads(shape),
+                         i % s->n_slots);
     must(kv_span_reduce(&reduced, (const kv_span *const *)&whole, 1, s, 0, &err), &err);
     r->key.bytes[31] ^= 1;
     kv_span_seal(reduced, &r->key);
@@ -506,7 +508,8 @@ static void reduced_kv_is_compared(void **state) {
     reduction r = {.is_kept = true};
     cache_world_open(&w, false);
     cache_world_fill(&w, dir, NULL);
-    const rp_store_recomputed before = recompute(&w), same = recompute_reduced(&w, &r, false), other = recompute_reduced(&w, &r, true);
+    const rp_store_recomputed before = recompute(&w), same = recompute_reduced(&w, &r, false),
+                              other = recompute_reduced(&w, &r, true);
     assert_true(same.candidates == before.candidates + 1 && same.checked == before.checked + 1 && same.different == 0);
     assert_true(other.checked == same.checked && other.different == 1);
     r.is_kept = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recurrent.c: a model with recurrent layers: a prefix of the cache is used up to a checkpoint of their states, in RAM, on disk and after a
- * restart, with the bytes of a run without reuse; a checkpoint that is missing or damaged is a miss with its reason.
+/* test_recurrent.c: a model with recurrent layers: a prefix of the cache is used up to a checkpoint of their states, in
+ * RAM, on disk and after a restart, with the bytes of a run without reuse; a checkpoint that is missing or damaged is a
+ * miss with its reason.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,8 @@
 
 #define N_PROMPT 700
 #define N_ANSWER 20
-#define EVERY KV_SPAN_TOKENS /* tokens between checkpoints: the states of this model are smaller than the KV of a span */
+#define EVERY \
+    KV_SPAN_TOKENS /* tokens between checkpoints: the states of this model are smaller than the KV of a span */
 
 static rp_model *model;
 static int32_t n_vocab;
@@ -64,7 +66,9 @@ static rp_engine_options usual(void) {
 }
 
 /* Token i of text `which`: another one for each text. */
-static int32_t token_of(int32_t i, int32_t which) { return 3 + (i * 7919 + which * 104729 + i * i / 3) % (n_vocab - 3); }
+static int32_t token_of(int32_t i, int32_t which) {
+    return 3 + (i * 7919 + which * 104729 + i * i / 3) % (n_vocab - 3);
+}
 
 /* tokens[from, n) of a text. */
 static void fill(int32_t *tokens, int32_t from, int32_t n, int32_t which) {
@@ -191,7 +195,8 @@ static void check_conversation(rp_engine *e, int32_t first_cached) {
     memcpy(tokens + N_PROMPT, r.result->tokens, sizeof(*tokens) * N_ANSWER);
     oracle_run_free(&r);
     fill(tokens, N_PROMPT + N_ANSWER, N_PROMPT + N_ANSWER + 40, 2);
-    check_prompt(e, tokens, N_PROMPT + N_ANSWER + 40, first_cached > 0 ? N_PROMPT + N_ANSWER + 39 : N_PROMPT + N_ANSWER - 1);
+    check_prompt(e, tokens, N_PROMPT + N_ANSWER + 40,
+                 first_cached > 0 ? N_PROMPT + N_ANSWER + 39 : N_PROMPT + N_ANSWER - 1);
 }
 
 static void a_prefix_is_used_up_to_a_checkpoint(void **state) {
@@ -202,7 +207,8 @@ static void a_prefix_is_used_up_to_a_checkpoint(void **state) {
     rp_engine_free(e);
 }
 
-/* The text of an edited prompt is computed from the last checkpoint before the edit. There it leaves one, for the next edit. */
+/* The text of an edited prompt is computed from the last checkpoint before the edit. There it leaves one, for the next
+   edit. */
 static void an_edit_leaves_a_checkpoint_at_the_branch(void **state) {
     int32_t tokens[N_PROMPT];
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reductions.c: modules with keep: their reduced KV is computed in the background and used from then on; hit = miss for every method, format,
- * number of threads, chunk size and tier; what uses full KV all the same. */
+/* test_reductions.c: modules with keep: their reduced KV is computed in the background and used from then on; hit =
+ * miss for every method, format, number of threads, chunk size and tier; what uses full KV all the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,8 @@ static const int32_t forced[] = {20, 31, 42};
 static char *schema_of_words(const char *keep, int n_words) {
     char *a = calls_text(1, n_words), *b = calls_text(2, n_words), *out = malloc(strlen(a) + strlen(b) + 512);
     sprintf(out,
-            "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module><module name=\"b\">In <param name=\"p\" len=\"6\"/> %s</module>"
+            "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module><module name=\"b\">In <param name=\"p\" "
+            "len=\"6\"/> %s</module>"
             "</system></schema>",
             keep, a, b);
     free(a);
@@ -65,7 +66,8 @@ static rp_engine *new_engine(const setting *s, const char *schema) {
 static rp_request request_of(const char *prompt) {
     rp_request q = rp_request_defaults();
     q.prompt = rp_prompt_pml(prompt);
-    static const rp_request_experiment experiment = {.struct_size = sizeof(experiment), .forced = forced, .n_forced = 3};
+    static const rp_request_experiment experiment = {
+        .struct_size = sizeof(experiment), .forced = forced, .n_forced = 3};
     q.experiment = &experiment;
     return q;
 }
@@ -87,7 +89,8 @@ static const rp_plan_item *view_of(const oracle_run *r, const char *module) {
     return NULL;
 }
 
-static void expect_kept(const oracle_run *r, const char *module, float share, const char *method, const char *tier, const char *reason) {
+static void expect_kept(const oracle_run *r, const char *module, float share, const char *method, const char *tier,
+                        const char *reason) {
     const rp_plan_item *v = view_of(r, module);
     assert_non_null(v);
     assert_true(v->kept == share);
@@ -150,11 +153,15 @@ static void what_changes_a_view_in_part_uses_full_kv(void **state) {
 /* Why a module with keep has full KV. */
 static void full_kv_has_a_reason(void **state) {
     enum { REDUCED = 2 };
-    static const char plain[] = "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module> <module name=\"b\">%s</module></system></schema>";
-    static const char bare[] = "<schema name=\"s\"%s><module name=\"a\">%s</module> <module name=\"b\">%s</module></schema>";
-    static const char joint[] = "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module> <module name=\"b\">%s</module></system>"
-                                "<scaffold modules=\"a b\"/></schema>";
-    static const char both[] = "<prompt schema=\"s\"><a/><b/><user>What?</user></prompt>", last[] = "<prompt schema=\"s\"><a/></prompt>";
+    static const char plain[] = "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module> <module "
+                                "name=\"b\">%s</module></system></schema>";
+    static const char bare[] =
+        "<schema name=\"s\"%s><module name=\"a\">%s</module> <module name=\"b\">%s</module></schema>";
+    static const char joint[] =
+        "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module> <module name=\"b\">%s</module></system>"
+        "<scaffold modules=\"a b\"/></schema>";
+    static const char both[] = "<prompt schema=\"s\"><a/><b/><user>What?</user></prompt>",
+                      last[] = "<prompt schema=\"s\"><a/></prompt>";
     static const struct {
         const char *schema, *keep, *prompt, *reason;
         rp_quality quality;
@@ -201,7 +208,11 @@ static void attributes_override_the_option(void **state) {
     static const struct {
         const char *option, *attribute;
         float kept;
-    } cases[] = {{NULL, "", 1}, {NULL, " keep=\"50%\"", 0.5f}, {"25%", "", 0.25f}, {"25%", " keep=\"12.5%\"", 0.125f}, {"25%", " keep=\"100%\"", 1}};
+    } cases[] = {{NULL, "", 1},
+                 {NULL, " keep=\"50%\"", 0.5f},
+                 {"25%", "", 0.25f},
+                 {"25%", " keep=\"12.5%\"", 0.125f},
+                 {"25%", " keep=\"100%\"", 1}};
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const setting s = {.format = RP_KV_F16, .keep = cases[i].option};
@@ -223,7 +234,8 @@ static void attributes_override_the_option(void **state) {
 
 static const char *const methods[] = {"kvzip", "kvzip+", "expected", "compactor"};
 
-/* Reduced KV of every method and format: hits, misses of engines with other threads and chunks, and no other method's. */
+/* Reduced KV of every method and format: hits, misses of engines with other threads and chunks, and no other
+   method's. */
 static void hits_equal_misses(void **state) {
     static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_INT8, RP_KV_KIVI4, RP_KV_F32};
     char *schema = schema_of("");
@@ -233,7 +245,11 @@ static void hits_equal_misses(void **state) {
         const size_t n = f == 0 ? sizeof(methods) / sizeof(methods[0]) : 2;
         for (size_t m = 0; m < n; m++) {
             const setting s = {.format = formats[f], .keep = "25%", .method = methods[m], .threads = 2, .chunk = 64};
-            const setting t = {.format = formats[f], .keep = "25%", .method = methods[m], .threads = 1 + (int32_t)(m % 3), .chunk = 17};
+            const setting t = {.format = formats[f],
+                               .keep = "25%",
+                               .method = methods[m],
+                               .threads = 1 + (int32_t)(m % 3),
+                               .chunk = 17};
             rp_engine *e = new_engine(&s, schema), *other = new_engine(&t, schema);
             oracle_run r;
             run(&r, e, BOTH, RP_REUSE_ON), oracle_run_free(&r);
@@ -400,19 +416,26 @@ static void requests_precede_reductions(void **state) {
     free(schema);
 }
 
-/* What a plan may need besides its reduced KV counts when it is decided whether that fits: tokens that blend and focus recompute, KV that is
- * reduced for the answer. No budget refuses a request with reduced KV that it accepts with full KV. */
+/* What a plan may need besides its reduced KV counts when it is decided whether that fits: tokens that blend and focus
+ * recompute, KV that is reduced for the answer. No budget refuses a request with reduced KV that it accepts with full
+ * KV. */
 static void reduced_kv_is_used_only_where_all_of_the_plan_fits(void **state) {
     static const struct {
         const char *attribute, *kv_keep; /* of module b; of the request */
-    } cases[] = {{" quality=\"focus:100\"", NULL}, {" quality=\"blend:100\"", NULL}, {"", "90%"}, {" kv=\"kivi4\"", NULL}, {" kv=\"int8\"", "90%"}};
-    char *a = calls_text(1, WORDS), *b = calls_text(2, 3 * WORDS), *schema = malloc(strlen(a) + strlen(b) + 512), dir[STORE_FOLDER_BYTES];
+    } cases[] = {{" quality=\"focus:100\"", NULL},
+                 {" quality=\"blend:100\"", NULL},
+                 {"", "90%"},
+                 {" kv=\"kivi4\"", NULL},
+                 {" kv=\"int8\"", "90%"}};
+    char *a = calls_text(1, WORDS), *b = calls_text(2, 3 * WORDS), *schema = malloc(strlen(a) + strlen(b) + 512),
+         dir[STORE_FOLDER_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int n_reduced = 0, n_full = 0;
         store_folder_make(dir);
         sprintf(schema,
-                "<schema name=\"s\"><system>Read.<module name=\"a\" keep=\"25%%\">%s</module><module name=\"b\"%s>%s</module></system></schema>",
+                "<schema name=\"s\"><system>Read.<module name=\"a\" keep=\"25%%\">%s</module><module "
+                "name=\"b\"%s>%s</module></system></schema>",
                 a, cases[i].attribute, b);
         setting s = {.format = RP_KV_F16, .dir = dir, .ctx = 8192};
         rp_engine *e = new_engine(&s, schema);
@@ -493,7 +516,8 @@ typedef struct kept_heads {
 
 static const pml_segment *segment_of(const pml_layout *l, const char *module) {
     for (int32_t i = 0; i < l->n_segments; i++)
-        if (l->segments[i].holder > 0 && strcmp(l->schema->nodes[l->segments[i].holder].name, module) == 0 && l->segments[i].keep > 0)
+        if (l->segments[i].holder > 0 && strcmp(l->schema->nodes[l->segments[i].holder].name, module) == 0 &&
+            l->segments[i].keep > 0)
             return &l->segments[i];
     fail_msg("no segment of %s is reduced", module);
     return NULL;
@@ -513,15 +537,18 @@ static void read_kept_heads(rp_engine *e, void *arg) {
     k->is_own = calloc((size_t)s->n_tokens, sizeof(*k->is_own));
     for (int32_t i = 0; i < s->n_tokens; i++) k->is_own[i] = true;
     for (int32_t i = 0; i < s->n_holes; i++)
-        for (int32_t j = 0; j < pml_segment_holes(l, s)[i].len; j++) k->is_own[pml_segment_holes(l, s)[i].offset + j] = false;
+        for (int32_t j = 0; j < pml_segment_holes(l, s)[i].len; j++)
+            k->is_own[pml_segment_holes(l, s)[i].offset + j] = false;
     for (int32_t part = 0, n_parts = 1; part < n_parts; part++) {
         const base_key key = pml_reduced_key(s, part);
         kv_span *span = span_store_get(e->store, &key, NULL);
         assert_non_null(span);
         n_parts = kv_span_parts(span);
         for (int32_t head = 0; head < k->n_heads; head++) {
-            const int32_t layer = head / kv_shape_heads(&e->states->shape), kv_head = head % kv_shape_heads(&e->states->shape);
-            for (int32_t i = 0; i < kv_span_slots(span, layer, kv_head); i++) k->heads[kv_span_positions(span, layer, kv_head)[i] - s->pos]++;
+            const int32_t layer = head / kv_shape_heads(&e->states->shape),
+                          kv_head = head % kv_shape_heads(&e->states->shape);
+            for (int32_t i = 0; i < kv_span_slots(span, layer, kv_head); i++)
+                k->heads[kv_span_positions(span, layer, kv_head)[i] - s->pos]++;
         }
         kv_span_unref(span);
     }
@@ -550,7 +577,8 @@ static void expect_kept_shares(const rp_result *r, const rp_plan_item *item, con
     assert_float_equal(item->kept, sum / n_own_tokens, 1.0 / n_own_tokens); /* heads round up to whole slots */
 }
 
-/* Numbers of two modules, one with a parameter, of several spans and methods, from RAM, from disk and computed again. */
+/* Numbers of two modules, one with a parameter, of several spans and methods, from RAM, from disk and computed
+   again. */
 static void results_show_which_slots_are_kept(void **state) {
     static const struct {
         const char *keep, *method;
@@ -567,7 +595,8 @@ static void results_show_which_slots_are_kept(void **state) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char dir[STORE_FOLDER_BYTES];
         store_folder_make(dir);
-        const setting s = {.format = i % 2 ? RP_KV_INT8 : RP_KV_F16, .keep = cases[i].keep, .method = cases[i].method, .dir = dir};
+        const setting s = {
+            .format = i % 2 ? RP_KV_INT8 : RP_KV_F16, .keep = cases[i].keep, .method = cases[i].method, .dir = dir};
         rp_request q = request_of(BOTH);
         kept_heads a = {.module = "a"}, b = {.module = "b"};
         oracle_run r, plain;
@@ -581,7 +610,8 @@ static void results_show_which_slots_are_kept(void **state) {
         assert_int_equal(engine_do(e, read_kept_heads, &b, NULL), RP_OK);
         run(&plain, e, BOTH, RP_REUSE_ON);
         assert_null(plain.result->kept_shares);
-        assert_int_equal(plain.result->n_kept_shares + plain.result->kept_step + view_of(&plain, "a")->n_kept_shares, 0);
+        assert_int_equal(plain.result->n_kept_shares + plain.result->kept_step + view_of(&plain, "a")->n_kept_shares,
+                         0);
         for (int k = 0; k < 4; k++) { /* from RAM, a miss, from disk, reduced once more for the answer */
             if (k == 2) rp_engine_free(e), e = new_engine(&s, schema);
             q.reuse = k == 1 ? RP_REUSE_OFF : RP_REUSE_ON;
@@ -591,7 +621,8 @@ static void results_show_which_slots_are_kept(void **state) {
             if (k < 3) assert_true(oracle_run_same(&r, &plain));
             if (k == 2) assert_string_equal(view_of(&r, "a")->tier, "disk");
             assert_true(r.result->n_kept_shares > 0 && r.result->n_kept_shares <= cases[i].most + 2);
-            assert_int_equal(r.result->n_kept_shares, view_of(&r, "a")->n_kept_shares + view_of(&r, "b")->n_kept_shares);
+            assert_int_equal(r.result->n_kept_shares,
+                             view_of(&r, "a")->n_kept_shares + view_of(&r, "b")->n_kept_shares);
             expect_kept_shares(r.result, view_of(&r, "a"), &a);
             expect_kept_shares(r.result, view_of(&r, "b"), &b);
             oracle_run_free(&r);

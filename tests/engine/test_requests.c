@@ -18,9 +18,11 @@
 #include "reprise_test.h"
 
 static const char schema_text[] =
-    "<schema name='s'>Once <module name='plan'>a trip of <param name='duration' len='4'/> to<union><module name='miami'>Miami</module>"
+    "<schema name='s'>Once <module name='plan'>a trip of <param name='duration' len='4'/> to<union><module "
+    "name='miami'>Miami</module>"
     "<module name='lisbon'>Lisbon</module></union></module><module name='diet' cache='false'>no meat</module></schema>";
-static const char fixed_text[] = "<schema name='f' layout='fixed'><user>A<module name='m'>B</module><module name='n'>x</module>C</user></schema>";
+static const char fixed_text[] =
+    "<schema name='f' layout='fixed'><user>A<module name='m'>B</module><module name='n'>x</module>C</user></schema>";
 
 static rp_engine *new_engine(uint64_t budget, int32_t n_ctx) {
     rp_engine_options o = rp_engine_options_defaults();
@@ -65,7 +67,8 @@ static void weights_are_prepared_once_and_said_to_be(void **state) {
     assert_int_equal(rp_engine_prepare(e, count_progress, &again, NULL), RP_OK);
     rp_engine_memory(e, &m);
     assert_true(done == m.weights && again == 0); /* both 0 if kernels use the file's weights */
-    assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 && m.kv == 0);
+    assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 &&
+                m.kv == 0);
     assert_int_equal(run(e, "<prompt schema='s'/>", 0.0f, 0, &r, NULL), RP_OK);
     rp_engine_memory(e, &m);
     assert_true(m.kv > 0 && m.kv <= m.kv_limit);
@@ -84,8 +87,10 @@ static void wrong_prompts_are_told_what_to_do(void **state) {
         {"<prompt schema='s'><miami/></prompt>", "p.xml:1:20", "'plan/miami'", RP_ERR_NAME},
         {"<prompt schema='s'><plan duratoin='x'/></prompt>", "p.xml:1:20", "did you mean 'duration'", RP_ERR_NAME},
         {"<prompt schema='s'><plan/><plan/></prompt>", "p.xml:1:27", "already imported in line 1", RP_ERR_CONFLICT},
-        {"<prompt schema='s'><plan><miami/><lisbon/></plan></prompt>", "p.xml:1:34", "members of one union", RP_ERR_CONFLICT},
-        {"<prompt schema='s'><plan duration='a very very long argument'/></prompt>", "p.xml:1:20", "its parameter takes at most 4", RP_ERR_LENGTH},
+        {"<prompt schema='s'><plan><miami/><lisbon/></plan></prompt>", "p.xml:1:34", "members of one union",
+         RP_ERR_CONFLICT},
+        {"<prompt schema='s'><plan duration='a very very long argument'/></prompt>", "p.xml:1:20",
+         "its parameter takes at most 4", RP_ERR_LENGTH},
         {"<prompt schema='f'><m/>a longer text</prompt>", "p.xml:1:24", "gap of 1 positions", RP_ERR_LENGTH},
         {"<prompt schema='s'><plan>", "p.xml:1:26", "", RP_ERR_SYNTAX},
     };
@@ -106,7 +111,9 @@ static void what_does_not_fit_is_refused(void **state) {
     rp_error err = {0};
     rp_result *r;
     rp_engine *e = new_engine(0, 12);
-    assert_int_equal(run(e, "<prompt schema='s'><plan><miami/></plan> and much more text than fits</prompt>", 0, 0, &r, &err), RP_ERR_CONTEXT);
+    assert_int_equal(
+        run(e, "<prompt schema='s'><plan><miami/></plan> and much more text than fits</prompt>", 0, 0, &r, &err),
+        RP_ERR_CONTEXT);
     assert_non_null(strstr(err.message, "the context has 12"));
     rp_engine_free(e);
     e = new_engine(1, 0);
@@ -163,7 +170,8 @@ static void keys_of(rp_engine *e, const char *prompt, char *out, size_t bytes) {
 
 static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
     (void)state;
-#define BODY "One<module name='a' scope='module'>two<module name='b'>three</module></module><module name='c'>four</module>"
+#define BODY \
+    "One<module name='a' scope='module'>two<module name='b'>three</module></module><module name='c'>four</module>"
 #define BARE "One<module name='a'>two<module name='b'>three</module></module><module name='c'>four</module>"
     static const struct {
         rp_schema_options options;
@@ -178,7 +186,8 @@ static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
         {{.anchor = RP_ANCHOR_NONE, .scope = RP_SCOPE_MODULE}, "<schema name='o' scope='module'>" BARE "</schema>"},
         {{.scaffold = "a/b c"}, "<schema name='o'>" BODY "<scaffold modules='a/b c'/></schema>"},
     };
-    const char *written = "<schema name='o'>" BODY "</schema>", *prompt = "<prompt schema='o'><a><b/></a><c/> x</prompt>";
+    const char *written = "<schema name='o'>" BODY "</schema>",
+               *prompt = "<prompt schema='o'><a><b/></a><c/> x</prompt>";
     rp_engine *e = new_engine(0, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char ours[512], theirs[512];
@@ -188,7 +197,8 @@ static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
         assert_int_equal(rp_schema_parse(e, written, strlen(written), "o.xml", NULL, &options, NULL, NULL), RP_OK);
         keys_of(e, prompt, ours, sizeof ours);
         assert_int_equal(run(e, prompt, 0, 0, &a, NULL), RP_OK);
-        assert_int_equal(rp_schema_parse(e, cases[i].same, strlen(cases[i].same), "o.xml", NULL, NULL, NULL, NULL), RP_OK);
+        assert_int_equal(rp_schema_parse(e, cases[i].same, strlen(cases[i].same), "o.xml", NULL, NULL, NULL, NULL),
+                         RP_OK);
         keys_of(e, prompt, theirs, sizeof theirs);
         assert_int_equal(run(e, prompt, 0, 0, &b, NULL), RP_OK);
         assert_string_equal(ours, theirs);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_resumed.c: answers that go on after tokens that were sampled before (rp_request.resumed).
  *
- * A random request is answered as a whole. Then its first k tokens are resumed, for random k, by the same engine, which has their KV, and by a
- * fresh one, with other threads and chunks: tokens, text, finish reason, all callbacks and the logits of later tokens are the same bytes. Requests
- * have temperatures, penalties, filters, stops that span tokens, grammars with and without a trigger, drafts, adapters, modules, and any KV format.
+ * A random request is answered as a whole. Then its first k tokens are resumed, for random k, by the same engine, which
+ * has their KV, and by a fresh one, with other threads and chunks: tokens, text, finish reason, all callbacks and the
+ * logits of later tokens are the same bytes. Requests have temperatures, penalties, filters, stops that span tokens,
+ * grammars with and without a trigger, drafts, adapters, modules, and any KV format.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  requests
@@ -38,8 +39,10 @@
 #define MOST_TEXT 160
 #define MOST_STOP 64
 
-static const char schema[] = "<schema name='s'>Once upon a time <module name='a'>there was a little girl who lived in the house</module>"
-                             "<module name='b'>and the old man was in the garden with a <param name='p' len='6'/> in the morning</module></schema>";
+static const char schema[] =
+    "<schema name='s'>Once upon a time <module name='a'>there was a little girl who lived in the house</module>"
+    "<module name='b'>and the old man was in the garden with a <param name='p' len='6'/> in the "
+    "morning</module></schema>";
 static const char *const grammars[] = {
     "root ::= [a-z ]+ \".\"",
     "root ::= item (\", \" item)*\nitem ::= [^,\\x00-\\x1f]+",
@@ -140,7 +143,8 @@ static void build_documents(asked *a) {
     rp_error err = {0};
     must(rp_builder_new(&a->built, NULL, &err), &err);
     rp_builder_begin_role(a->built, RP_ROLE_USER);
-    for (int i = 0, at = below(2); i < 1 + below(2); i++, at = !at) rp_builder_append_document(a->built, documents[at], strlen(documents[at]));
+    for (int i = 0, at = below(2); i < 1 + below(2); i++, at = !at)
+        rp_builder_append_document(a->built, documents[at], strlen(documents[at]));
     rp_builder_append_text(a->built, a->text, strlen(a->text));
     rp_builder_end_role(a->built);
     a->q.prompt = rp_prompt_built(a->built);
@@ -164,7 +168,8 @@ static void random_prompt(asked *a) {
     case 4: build_documents(a); break;
     default: {
         static const char *const imports[] = {"<a/>", "<b p='cat'/>", "<a/><b/>", "<b p='a dog'/>"};
-        static const rp_quality qualities[] = {{RP_QUALITY_AS_WRITTEN, 0}, {RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 30}, {RP_QUALITY_EXACT, 0}};
+        static const rp_quality qualities[] = {
+            {RP_QUALITY_AS_WRITTEN, 0}, {RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 30}, {RP_QUALITY_EXACT, 0}};
         char tail[512];
         add_pieces(tail, sizeof(tail), below(8));
         snprintf(a->text, sizeof(a->text), "<prompt schema='s'>%s %s</prompt>", imports[below(LEN(imports))], tail);
@@ -260,7 +265,8 @@ static void check_counts(const rp_result *whole, const rp_result *other, int32_t
     assert_true(other->cached_tokens + other->fresh_tokens == other->prompt_tokens && other->fresh_tokens >= 0);
     assert_int_equal(whole->n_top, other->n_top);
     for (int32_t i = 0; i < other->n_tokens && other->n_top > 0; i++) {
-        if (i < k) assert_true(other->logprobs[i] != other->logprobs[i] && other->top_logprobs[i * other->n_top].token == -1);
+        if (i < k)
+            assert_true(other->logprobs[i] != other->logprobs[i] && other->top_logprobs[i * other->n_top].token == -1);
         else assert_memory_equal(&other->logprobs[i], &whole->logprobs[i], sizeof(float));
     }
 }
@@ -275,7 +281,8 @@ static void resume(const asked *a, rp_engine *e, const answer_log *whole, int32_
     q.n_resumed = k;
     answer_log_run(&l, e, &q);
     free(tokens);
-    if (!answer_log_same(whole, &l, k)) fail_msg("request %d, %s: not the whole answer's bytes after %d resumed tokens", round, where, k);
+    if (!answer_log_same(whole, &l, k))
+        fail_msg("request %d, %s: not the whole answer's bytes after %d resumed tokens", round, where, k);
     check_counts(whole->result, l.result, k);
     n_resumed++;
     n_over += k > 0 && l.logits.len == 0;
@@ -299,10 +306,11 @@ static void check_cancelled(const asked *a, rp_engine *e, const answer_log *whol
     answer_log l = {.cancel_at = stopped.cancel_at};
     answer_log_run(&l, e, &q);
     assert_int_equal(l.rc, RP_OK);
-    if (strcmp(l.result->text, stopped.result->text) != 0 || l.result->n_tokens != stopped.result->n_tokens || l.events.len != stopped.events.len ||
-        strcmp(l.result->finish_reason, "cancelled") != 0)
-        fail_msg("request %d: cancelled at event %d, after %d resumed tokens: '%s', %d tokens, %s; expected '%s', %d", round, l.cancel_at, k,
-                 l.result->text, l.result->n_tokens, l.result->finish_reason, stopped.result->text, stopped.result->n_tokens);
+    if (strcmp(l.result->text, stopped.result->text) != 0 || l.result->n_tokens != stopped.result->n_tokens ||
+        l.events.len != stopped.events.len || strcmp(l.result->finish_reason, "cancelled") != 0)
+        fail_msg("request %d: cancelled at event %d, after %d resumed tokens: '%s', %d tokens, %s; expected '%s', %d",
+                 round, l.cancel_at, k, l.result->text, l.result->n_tokens, l.result->finish_reason,
+                 stopped.result->text, stopped.result->n_tokens);
     n_cancelled++;
     answer_log_free(&l);
     answer_log_free(&stopped);
@@ -336,9 +344,11 @@ static void resumed_answers_are_whole_answers(void **state) {
     const int rounds = test_rounds(120);
     (void)state;
     for (int i = 0; i < rounds; i++) check_request(i);
-    printf("%d resumed: %d over, %d of stopped requests, %d with grammars, %d that filled the context, %d cancelled; %d prompts found\n",
+    printf("%d resumed: %d over, %d of stopped requests, %d with grammars, %d that filled the context, %d cancelled; "
+           "%d prompts found\n",
            n_resumed, n_over, n_stopped, n_grammar, n_full, n_cancelled, n_found);
-    assert_true(rounds < 100 || (n_over > 20 && n_stopped > 10 && n_grammar > 20 && n_full > 2 && n_cancelled > 20 && n_found > 20));
+    assert_true(rounds < 100 ||
+                (n_over > 20 && n_stopped > 10 && n_grammar > 20 && n_full > 2 && n_cancelled > 20 && n_found > 20));
 }
 
 /* ---- prompt log-probabilities and streams ---- */

@@ -162,15 +162,16 @@ static rp_sampling random_filters(tiny_random *r, int32_t n) {
     return o;
 }
 
-static void compare_filters(const rp_sampling *o, const float *logits, int32_t n, sampler_candidate *ours, slow_token *theirs) {
+static void compare_filters(const rp_sampling *o, const float *logits, int32_t n, sampler_candidate *ours,
+                            slow_token *theirs) {
     int32_t n_ours = sampler_filter(o, logits, n, ours), n_theirs = slow_filter(o, logits, n, theirs);
     for (int32_t i = 0; i < n_ours; i++) assert_true(ours[i].key == logits[ours[i].id]);
     qsort(ours, (size_t)n_ours, sizeof *ours, by_key);
     rank_by_logit(theirs, n_theirs);
     slow_sort(theirs, n_theirs);
     if (n_ours != n_theirs)
-        fail_msg("%d left of %d, should be %d: top_k %d typical %.9g top_p %.9g min_p %.9g", n_ours, n, n_theirs, o->top_k,
-                 (double)o->typical, (double)o->top_p, (double)o->min_p);
+        fail_msg("%d left of %d, should be %d: top_k %d typical %.9g top_p %.9g min_p %.9g", n_ours, n, n_theirs,
+                 o->top_k, (double)o->typical, (double)o->top_p, (double)o->min_p);
     for (int32_t i = 0; i < n_ours; i++) assert_int_equal(ours[i].id, theirs[i].id);
 }
 
@@ -347,9 +348,11 @@ static void logits_that_are_no_numbers_do_no_harm(void **state) {
     for (int round = 0; round < 2000; round++) {
         static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
         float logits[MOST];
-        int32_t n = 2 + (int32_t)tiny_random_below(&r, MOST - 1), infinite = (int32_t)tiny_random_below(&r, (uint64_t)n);
+        int32_t n = 2 + (int32_t)tiny_random_below(&r, MOST - 1),
+                infinite = (int32_t)tiny_random_below(&r, (uint64_t)n);
         for (int32_t i = 0; i < n; i++)
-            logits[i] = tiny_random_below(&r, 3) ? 3 * tiny_random_normal(&r) : odd[tiny_random_below(&r, BASE_ARRAY_LEN(odd))];
+            logits[i] =
+                tiny_random_below(&r, 3) ? 3 * tiny_random_normal(&r) : odd[tiny_random_below(&r, BASE_ARRAY_LEN(odd))];
         rp_sampling o = random_filters(&r, n);
         o.temperature = (float)(round % 3);
         int32_t token = draw_once(&o, logits, n);
@@ -379,7 +382,8 @@ static void check_distribution(const rp_sampling *o, const float *logits, int32_
         else chi += (counts[i] - e) * (counts[i] - e) / e;
     }
     double freedom = n_left - 1;
-    if (chi > freedom + 5 * sqrt(2 * freedom) + 1e-9) fail_msg("chi-square %g with %g degrees of freedom", chi, freedom);
+    if (chi > freedom + 5 * sqrt(2 * freedom) + 1e-9)
+        fail_msg("chi-square %g with %g degrees of freedom", chi, freedom);
 }
 
 static void draws_follow_the_distribution(void **state) {
@@ -474,7 +478,8 @@ static void logprobs_are_those_of_the_model(void **state) {
         float logits[MOST];
         slow_token slow[MOST];
         rp_token_logprob top[RP_MAX_LOGPROBS];
-        int32_t n = 1 + (int32_t)tiny_random_below(&r, round % 2 ? 10 : MOST), token = (int32_t)tiny_random_below(&r, (uint64_t)n);
+        int32_t n = 1 + (int32_t)tiny_random_below(&r, round % 2 ? 10 : MOST),
+                token = (int32_t)tiny_random_below(&r, (uint64_t)n);
         fill_logits(&r, (logits_kind)(round % N_KINDS), logits, n);
         for (int32_t i = 0; i < n; i++) slow[i] = (slow_token){.id = i, .logit = logits[i], .rank = -(double)logits[i]};
         logprobs l = {0};
@@ -487,7 +492,8 @@ static void logprobs_are_those_of_the_model(void **state) {
         slow_sort(slow, n);
         for (int32_t i = 0; i < l.n_top; i++) {
             assert_int_equal(top[i].token, slow[i].id);
-            assert_true(slow[i].logit > -INFINITY ? fabs(exp(top[i].logprob) - slow[i].p) <= 1e-6 : top[i].logprob == -INFINITY);
+            assert_true(slow[i].logit > -INFINITY ? fabs(exp(top[i].logprob) - slow[i].p) <= 1e-6
+                                                  : top[i].logprob == -INFINITY);
             if (top[i].token == token) assert_true(top[i].logprob == own);
         }
         logprobs_close(&l);

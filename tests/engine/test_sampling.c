@@ -22,7 +22,8 @@
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-static const char schema_text[] = "<schema name='s'>Once <module name='a'>upon a time</module> there <module name='b'>was a</module></schema>";
+static const char schema_text[] =
+    "<schema name='s'>Once <module name='a'>upon a time</module> there <module name='b'>was a</module></schema>";
 static const char prompt_text[] = "<prompt schema='s'><a/><b/> little</prompt>";
 
 static rp_model *model;
@@ -196,7 +197,8 @@ static void threads_and_reuse_do_not_change_what_is_drawn(void **state) {
     for (uint64_t seed = 0; seed < 8; seed++) {
         rp_request q = request_of(24);
         q.sampling = all_on(seed);
-        rp_result *a = tiny_model_answer(engine, &q), *b = tiny_model_answer(many, &q), *c = tiny_model_answer(engine, &q);
+        rp_result *a = tiny_model_answer(engine, &q), *b = tiny_model_answer(many, &q),
+                  *c = tiny_model_answer(engine, &q);
         q.reuse = RP_REUSE_OFF;
         rp_result *d = tiny_model_answer(many, &q);
         q.sampling.seed += 100;
@@ -220,7 +222,8 @@ static void greedy_is_not_moved_by_filters_and_seed(void **state) {
     (void)state;
     rp_request q = request_of(16);
     rp_result *a = tiny_model_answer(engine, &q);
-    q.sampling = (rp_sampling){.top_k = 3, .typical = 0.2f, .top_p = 0.3f, .min_p = 0.4f, .repeat_penalty = 1, .seed = 5};
+    q.sampling =
+        (rp_sampling){.top_k = 3, .typical = 0.2f, .top_p = 0.3f, .min_p = 0.4f, .repeat_penalty = 1, .seed = 5};
     rp_result *b = tiny_model_answer(engine, &q);
     assert_memory_equal(a->tokens, b->tokens, 16 * sizeof(int32_t));
     rp_result_free(a);
@@ -285,7 +288,8 @@ static void check_logprobs(const rp_result *r, const listener *l) {
             if (k > 0) assert_true(top[k - 1].logprob >= top[k].logprob);
         }
         for (int32_t t = 0; t < n_vocab; t++) assert_true(logits[t] <= logits[top[0].token]);
-        assert_true(l->tokens[i].id == r->tokens[i] && l->tokens[i].logprob == r->logprobs[i] && l->tokens[i].n_top == r->n_top);
+        assert_true(l->tokens[i].id == r->tokens[i] && l->tokens[i].logprob == r->logprobs[i] &&
+                    l->tokens[i].n_top == r->n_top);
         assert_memory_equal(l->top[i], top, (size_t)r->n_top * sizeof *top);
     }
 }
@@ -323,7 +327,8 @@ static void logprobs_are_left_out_unless_asked_for(void **state) {
     rp_result *r = tiny_model_answer(engine, &q);
     assert_true(!r->logprobs && !r->top_logprobs && r->n_top == 0);
     assert_int_equal(l.n_tokens, 6);
-    for (int i = 0; i < 6; i++) assert_true(l.tokens[i].id == r->tokens[i] && !l.tokens[i].top && l.tokens[i].n_top == 0);
+    for (int i = 0; i < 6; i++)
+        assert_true(l.tokens[i].id == r->tokens[i] && !l.tokens[i].top && l.tokens[i].n_top == 0);
     rp_result_free(r);
 }
 
@@ -357,7 +362,8 @@ static void an_answer_ends_before_its_stop_string(void **state) {
     assert_true(n > 12);
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k <= n && k <= i + 12; k++) {
-            if (((unsigned char)whole->text[i] & 0xc0) == 0x80 || ((unsigned char)whole->text[k] & 0xc0) == 0x80) continue;
+            if (((unsigned char)whole->text[i] & 0xc0) == 0x80 || ((unsigned char)whole->text[k] & 0xc0) == 0x80)
+                continue;
             char stop[16] = "";
             const char *stops[] = {"this is not in it", stop};
             listener l = {.stop_at = -1};

@@ -27,7 +27,8 @@ static const int32_t answer[ANSWER] = {20, 31, 42, 53};
 
 static void add_module(char **end, char name) {
     *end += sprintf(*end, "<module name=\"%c\">", name);
-    for (int i = 0; i < WORDS; i++) *end += sprintf(*end, "%c%c ", 'a' + (name * 7 + i * 5) % 26, 'a' + (i * name) % 26);
+    for (int i = 0; i < WORDS; i++)
+        *end += sprintf(*end, "%c%c ", 'a' + (name * 7 + i * 5) % 26, 'a' + (i * name) % 26);
     if (name == 'c') *end += sprintf(*end, "for <param name=\"who\" len=\"8\"/> only");
     *end += sprintf(*end, "</module>");
 }
@@ -93,9 +94,10 @@ static void run_alone(oracle_run *run, rp_kv_format format, const char *prompt, 
 
 static void the_next_prompt_is_exact(void **state) {
     (void)state;
-    static const char *const prompts[] = {PROMPT("<a/><b/>", "What?"), PROMPT("<b/><a/>", "What?"), PROMPT("<a/>" C, "Who?"),
-                                          PROMPT("<a/>Between.<d/>" C "<b/>", "Which?"), PROMPT("<d/>", ""),
-                                          "<prompt schema=\"s\"><b/>" C "</prompt>"}; /* it ends with a module */
+    static const char *const prompts[] = {
+        PROMPT("<a/><b/>", "What?"), PROMPT("<b/><a/>", "What?"),
+        PROMPT("<a/>" C, "Who?"), PROMPT("<a/>Between.<d/>" C "<b/>", "Which?"),
+        PROMPT("<d/>", ""), "<prompt schema=\"s\"><b/>" C "</prompt>"}; /* it ends with a module */
     for (int format = RP_KV_F16; format <= RP_KV_INT8; format++)
         for (size_t i = 0; i < sizeof(prompts) / sizeof(*prompts); i++) {
             rp_engine *e = new_engine((rp_kv_format)format, 0);
@@ -176,7 +178,8 @@ static void what_is_learned_has_a_budget(void **state) {
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).prefilled, 1);
-    assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* weight 1 does not replace weight 1 */
+    assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL),
+                     RP_QUALITY_REUSE); /* weight 1 does not replace weight 1 */
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).prefilled, 1);
     for (int i = 0; i < 3; i++) {
@@ -200,7 +203,8 @@ static void what_does_not_come_again_is_forgotten(void **state) {
     rp_request q = request(PROMPT("<d/>", "What?"), RP_QUALITY_SCAFFOLD);
     const rp_request_experiment forced = experiment_forced(answer, 1);
     q.experiment = &forced;
-    for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* weight <= 1/4 */
+    for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++)
+        rp_result_free(tiny_model_answer(e, &q)); /* weight <= 1/4 */
     rp_scaffold_stats after = stats_of(e);
     assert_int_equal(after.known, 1);
     assert_int_equal(after.prefilled, 1);
@@ -215,8 +219,8 @@ static void calls_are_cancelled_and_engines_end_meanwhile(void **state) {
     for (int round = 0; round < 6; round++) {
         rp_engine *e = new_engine(RP_KV_F16, 0);
         rp_job *calls[4];
-        static const char *const prompts[] = {PROMPT("<a/><b/>", "What?"), PROMPT("<b/><d/>", "What?"), PROMPT("<d/>" C, "What?"),
-                                              PROMPT("<a/><b/>", "Who?")};
+        static const char *const prompts[] = {PROMPT("<a/><b/>", "What?"), PROMPT("<b/><d/>", "What?"),
+                                              PROMPT("<d/>" C, "What?"), PROMPT("<a/><b/>", "Who?")};
         for (int i = 0; i < 4; i++) {
             rp_request q = request(prompts[i], RP_QUALITY_SCAFFOLD);
             assert_int_equal(rp_engine_submit(e, &q, &calls[i], NULL), RP_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_scopes.c: text of prompts with modules is named by what it attends to, the modules and the text at lower positions: how many tokens are
- * computed when modules are exchanged, change their order, or are not there at all; after a restart; of other tenants; of requests at the same
- * time. Every answer has the bytes of a cold run.
+/* test_scopes.c: text of prompts with modules is named by what it attends to, the modules and the text at lower
+ * positions: how many tokens are computed when modules are exchanged, change their order, or are not there at all;
+ * after a restart; of other tenants; of requests at the same time. Every answer has the bytes of a cold run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,11 +21,14 @@
 #include "support/store_folder.h"
 #include "reprise_pml.h"
 
-#define RULES "Be kind. Name the river of each city. Do not guess. Answer in one line. Write no list. Write no table. Ask if it is unclear."
+#define RULES \
+    "Be kind. Name the river of each city. Do not guess. Answer in one line. Write no list. Write no table. Ask if " \
+    "it is unclear."
 #define NOTE " What follows is the second part, which is newer than the first one."
 #define QUESTION " Which of them is older?"
 
-static const char *const documents[] = {" Lisbon was built on seven hills beside the river.", " Miami is a city at the sea, with warm winters.",
+static const char *const documents[] = {" Lisbon was built on seven hills beside the river.",
+                                        " Miami is a city at the sea, with warm winters.",
                                         " Oslo lies at the end of a fjord, between forests."};
 
 enum { A,
@@ -165,7 +168,8 @@ static void plain_prompts_and_prompts_with_modules_share_text(void **state) {
     }
 }
 
-/* The first tokens of a module that are recomputed in the prompt attend to the text before it, and not to the module. */
+/* The first tokens of a module that are recomputed in the prompt attend to the text before it, and not to the
+   module. */
 static void recomputed_tokens_are_named_like_text(void **state) {
     const rp_quality link = {RP_QUALITY_LINK, 3};
     rp_engine *e = open_engine(NULL);
@@ -250,8 +254,10 @@ static void requests_at_the_same_time_compute_text_once(void **state) {
 
 #define OLD " The first one was written in haste, and nobody has read it since then."
 #define REST \
-    " The second one is longer. It names all rivers that reach the sea near the town, and the bridges across them. It was written by a teacher of " \
-    "the school at the harbour, who had lived there for thirty years, and whose notes are kept in the library beside the market."
+    " The second one is longer. It names all rivers that reach the sea near the town, and the bridges across them. " \
+    "It was written by a teacher of " \
+    "the school at the harbour, who had lived there for thirty years, and whose notes are kept in the library beside " \
+    "the market."
 
 typedef struct order {
     rp_engine *engine;
@@ -271,13 +277,15 @@ static void check_order(void *user, const rp_step *step) {
     (void)step;
     if (!o->engine) return;
     const kv_context *c = &o->engine->running[0]->seq.context;
-    for (size_t i = o->n_modules + 1; i < c->n_views; i++) o->rises &= first_position(&c->views[i - 1]) < first_position(&c->views[i]);
+    for (size_t i = o->n_modules + 1; i < c->n_views; i++)
+        o->rises &= first_position(&c->views[i - 1]) < first_position(&c->views[i]);
     o->n_checked++;
 }
 
 /* A program may fill in the struct itself. */
 static void a_quality_of_options_is_checked(void **state) {
-    static const rp_quality wrong[] = {{RP_QUALITY_BLEND, 0}, {RP_QUALITY_FOCUS, 101}, {RP_QUALITY_LINK, -1}, {(rp_quality_mode)99, 0}};
+    static const rp_quality wrong[] = {
+        {RP_QUALITY_BLEND, 0}, {RP_QUALITY_FOCUS, 101}, {RP_QUALITY_LINK, -1}, {(rp_quality_mode)99, 0}};
     static const char text[] = "<schema name='q'><module name='m'>A text.</module></schema>";
     rp_engine *e = open_engine(NULL);
     (void)state;
@@ -296,7 +304,8 @@ static void run_edited(rp_engine *e, const char *old, oracle_run *run) {
     assert_int_equal(rp_builder_new(&p, NULL, NULL), RP_OK);
     const char *const texts[] = {RULES, documents[A], NOTE, old, REST, QUESTION};
     for (int i = 0; i < 6; i++)
-        assert_int_equal((i == 1 ? rp_builder_append_document : rp_builder_append_text)(p, texts[i], strlen(texts[i])), RP_OK);
+        assert_int_equal((i == 1 ? rp_builder_append_document : rp_builder_append_text)(p, texts[i], strlen(texts[i])),
+                         RP_OK);
     rp_request q = request_of(p, as_written);
     q.shifted_reuse = 0;
     oracle_run_make(run, e, &q);
@@ -304,7 +313,8 @@ static void run_edited(rp_engine *e, const char *old, oracle_run *run) {
     rp_builder_free(p);
 }
 
-/* Cached text, moved text and computed text in the order of positions, although the path of the cached text has the roots of two scopes. */
+/* Cached text, moved text and computed text in the order of positions, although the path of the cached text has the
+   roots of two scopes. */
 static void moved_text_is_in_its_place(void **state) {
     rp_engine_options options = rp_engine_options_defaults();
     order o = {.n_modules = 1, .rises = true};
@@ -321,7 +331,8 @@ static void moved_text_is_in_its_place(void **state) {
     o.engine = e;
     run_edited(e, "", &run);
     int32_t n_moved = 0;
-    for (int32_t i = 0; i < run.result->n_plan; i++) n_moved += run.result->plan[i].is_view && run.result->plan[i].shift < 0;
+    for (int32_t i = 0; i < run.result->n_plan; i++)
+        n_moved += run.result->plan[i].is_view && run.result->plan[i].shift < 0;
     oracle_run_free(&run);
     rp_engine_free(e);
     assert_true(n_moved > 0 && o.n_checked > 0);

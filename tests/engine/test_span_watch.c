@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_span_watch.c: what an engine reports of its store (rp_cluster_options.on_spans), mirrored in a table.
  *
- * Random requests over shared beginnings, modules, reduced modules, adapters and tenants, with budgets that evict in RAM and on disk, removals,
- * new versions of a schema, damaged records and restarts. After each round the table equals the store and the tree, whose names are computed here
- * from whole paths, and so do the blocks of plain text of a tenant, or of none (on_blocks): tokens, parents before them. Before a request the
- * table and rp_plan_names_of tell how many tokens it will find.
+ * Random requests over shared beginnings, modules, reduced modules, adapters and tenants, with budgets that evict in
+ * RAM and on disk, removals, new versions of a schema, damaged records and restarts. After each round the table equals
+ * the store and the tree, whose names are computed here from whole paths, and so do the blocks of plain text of a
+ * tenant, or of none (on_blocks): tokens, parents before them. Before a request the table and rp_plan_names_of tell how
+ * many tokens it will find.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -120,7 +121,8 @@ static void mirror_blocks(void *user, const rp_block_change *changes, size_t n) 
         const rp_block_change *c = &changes[i];
         held *h = find(w, &c->name);
         assert_true(h->used);
-        if (c->tiers && memcmp(&c->parent, &none, sizeof(none)) != 0) assert_true(find(w, &c->parent)->block_tiers != 0);
+        if (c->tiers && memcmp(&c->parent, &none, sizeof(none)) != 0)
+            assert_true(find(w, &c->parent)->block_tiers != 0);
         h->block_tiers = c->tiers;
         block_text *text = &w->texts[h - w->table];
         text->parent = c->parent;
@@ -138,24 +140,28 @@ static uint32_t tiers_in_store(const span_store *s, const base_key *key) {
     const span_entry *e = span_store_entry(s, i);
     if (e->failed || e->is_foreign) return 0;
     const span_place *disk = &e->places[TIER_DISK];
-    return (e->span ? RP_TIER_RAM : 0) | (disk->is_there && disk->is_written && !disk->is_unreadable ? RP_TIER_DISK : 0);
+    return (e->span ? RP_TIER_RAM : 0) |
+           (disk->is_there && disk->is_written && !disk->is_unreadable ? RP_TIER_DISK : 0);
 }
 
 static void expect(world *w, const rp_name *name, uint32_t tiers) {
     if (tiers == 0) return;
     held *h = find(w, name);
-    if (h->tiers != tiers) fail_msg("seed %llu: a name is in tiers %u, but was reported in %u", (unsigned long long)seed, tiers, h->tiers);
+    if (h->tiers != tiers)
+        fail_msg("seed %llu: a name is in tiers %u, but was reported in %u", (unsigned long long)seed, tiers, h->tiers);
     assert_false(h->seen); /* no two entries have the same name */
     h->seen = true;
     w->n_found[tiers - 1]++;
 }
 
 /* A name of text: with its block, if it is the tenant's plain text. */
-static void expect_text(world *w, const rp_name *name, uint32_t tiers, bool is_plain, const rp_name *parent, const int32_t *tokens) {
+static void expect_text(world *w, const rp_name *name, uint32_t tiers, bool is_plain, const rp_name *parent,
+                        const int32_t *tokens) {
     const held *h = find(w, name);
     expect(w, name, tiers);
     if (h->block_tiers != (is_plain ? tiers : 0))
-        fail_msg("seed %llu: a block is in tiers %u, but was reported in %u", (unsigned long long)seed, is_plain ? tiers : 0, h->block_tiers);
+        fail_msg("seed %llu: a block is in tiers %u, but was reported in %u", (unsigned long long)seed,
+                 is_plain ? tiers : 0, h->block_tiers);
     if (!is_plain || !tiers) return;
     assert_memory_equal(&w->texts[h - w->table].parent, parent, sizeof(*parent));
     assert_memory_equal(w->texts[h - w->table].tokens, tokens, sizeof(w->texts->tokens));
@@ -183,7 +189,8 @@ static void expect_below(world *w, const span_node *n, const base_key *root, int
         assert_true(end < (int32_t)BASE_ARRAY_LEN(positions));
         memcpy(tokens, p.tokens, (size_t)from * sizeof(int32_t)); /* a sibling uses the arrays, too */
         memcpy(positions, p.positions, (size_t)from * sizeof(int32_t));
-        for (int32_t k = 0; k < child->n_tokens; k++) tokens[from + k] = child->tokens[k], positions[from + k] = child->pos + k;
+        for (int32_t k = 0; k < child->n_tokens; k++)
+            tokens[from + k] = child->tokens[k], positions[from + k] = child->pos + k;
         span_chain chain = span_chain_begin(w->engine->cluster_key, root);
         bool is_plain = base_key_equal(root, &w->plain_root);
         rp_name parent = {{0}};
@@ -205,11 +212,14 @@ static void check_table(rp_engine *e, void *user) {
     pthread_mutex_lock(&w->lock);
     for (size_t i = 0; i < SLOTS; i++) w->table[i].seen = false;
     span_store_each(e->store, expect_module, w);
-    for (size_t i = 0; i < t->n_roots; i++) expect_below(w, t->roots[i], &t->roots[i]->key, 0, (whole_path){(int32_t[1]){0}, (int32_t[1]){0}});
+    for (size_t i = 0; i < t->n_roots; i++)
+        expect_below(w, t->roots[i], &t->roots[i]->key, 0, (whole_path){(int32_t[1]){0}, (int32_t[1]){0}});
     for (size_t i = 0; i < SLOTS; i++) {
         if (w->table[i].used && w->table[i].tiers == 0) w->n_gone++;
-        if (w->table[i].block_tiers != 0 && !w->table[i].seen) fail_msg("seed %llu: a block was reported that nothing has", (unsigned long long)seed);
-        if (w->table[i].tiers != 0 && !w->table[i].seen) fail_msg("seed %llu: a name was reported that nothing has", (unsigned long long)seed);
+        if (w->table[i].block_tiers != 0 && !w->table[i].seen)
+            fail_msg("seed %llu: a block was reported that nothing has", (unsigned long long)seed);
+        if (w->table[i].tiers != 0 && !w->table[i].seen)
+            fail_msg("seed %llu: a name was reported that nothing has", (unsigned long long)seed);
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -220,9 +230,12 @@ static void check_table(rp_engine *e, void *user) {
 static void load_schema(world *w) {
     char text[4096], filler[1024] = "";
     rp_error err = {0};
-    for (int i = 0; i < 20; i++) snprintf(filler + strlen(filler), sizeof(filler) - strlen(filler), "word %d of %d. ", i * 37 % 101, w->n_schemas);
+    for (int i = 0; i < 20; i++)
+        snprintf(filler + strlen(filler), sizeof(filler) - strlen(filler), "word %d of %d. ", i * 37 % 101,
+                 w->n_schemas);
     snprintf(text, sizeof(text),
-             "<schema name='s'>Version %d. <module name='a'>First: <param name='p' len='8'/> %s</module><module name='b' keep='30%%'>Second: "
+             "<schema name='s'>Version %d. <module name='a'>First: <param name='p' len='8'/> %s</module><module "
+             "name='b' keep='30%%'>Second: "
              "%s%s</module><module name='c'>Third.</module></schema>",
              w->n_schemas++, filler, filler, filler);
     must(rp_schema_parse(w->engine, text, strlen(text), "s.xml", NULL, NULL, NULL, &err), &err);
@@ -267,7 +280,8 @@ static int32_t *random_text(tiny_random *r, int32_t *n) {
     *n = pieces * PIECE - (int32_t)tiny_random_below(r, 30);
     for (int32_t p = 0; p < pieces; p++) {
         state = state * 31 + tiny_random_below(r, BRANCHES);
-        for (int32_t i = 0; i < PIECE; i++) tokens[p * PIECE + i] = 20 + (int32_t)((state * 7919 + (uint64_t)i * 104729) % 400);
+        for (int32_t i = 0; i < PIECE; i++)
+            tokens[p * PIECE + i] = 20 + (int32_t)((state * 7919 + (uint64_t)i * 104729) % 400);
     }
     if (tiny_random_below(r, 4) == 0 && *n > PIECE + 3) memcpy(tokens + PIECE, invocation, sizeof(invocation));
     return tokens;
@@ -290,7 +304,8 @@ static int32_t count_held(world *w, const rp_plan_names *n) {
     return sum;
 }
 
-/* Is what is found what was promised? The names of the last 64 tokens at most are missing, or of one switch of an adapter. */
+/* Is what is found what was promised? The names of the last 64 tokens at most are missing, or of one switch of an
+   adapter. */
 static void check_found(world *w, const rp_request *q) {
     rp_plan_names *n = NULL;
     rp_result *result = NULL;
@@ -305,7 +320,8 @@ static void check_found(world *w, const rp_request *q) {
         may_lack |= strcmp(result->plan[i].reason, "memory") == 0;
         is_reduced |= result->plan[i].kept < 1;
     }
-    const int32_t found = result->cached_tokens, least = q->prompt.kind == RP_PROMPT_PML ? held_tokens : found / RP_NAME_TOKENS * RP_NAME_TOKENS;
+    const int32_t found = result->cached_tokens,
+                  least = q->prompt.kind == RP_PROMPT_PML ? held_tokens : found / RP_NAME_TOKENS * RP_NAME_TOKENS;
     const bool is_exact = !may_lack && !is_reduced && q->adapter != activated;
     if (is_exact && (held_tokens < least || held_tokens > found || found - held_tokens >= RP_NAME_TOKENS))
         fail_msg("seed %llu: names promise %d tokens, but %d were found", (unsigned long long)seed, held_tokens, found);
@@ -314,8 +330,9 @@ static void check_found(world *w, const rp_request *q) {
 }
 
 static void random_request(world *w, tiny_random *r) {
-    static const char long_prompt[] = "<prompt schema='s'><a/><c/> Tell me more, and then a little more, and at the end all of it, in words I "
-                                      "can say by heart tomorrow morning.</prompt>";
+    static const char long_prompt[] =
+        "<prompt schema='s'><a/><c/> Tell me more, and then a little more, and at the end all of it, in words I "
+        "can say by heart tomorrow morning.</prompt>";
     static const char *const prompts[] = {"<prompt schema='s'><a p='x'/> What is first?</prompt>",
                                           "<prompt schema='s'><b/><c/> Which of them?</prompt>",
                                           long_prompt};
@@ -327,7 +344,8 @@ static void random_request(world *w, tiny_random *r) {
     q.tenant = tenants[tiny_random_below(r, BASE_ARRAY_LEN(tenants))];
     if (tiny_random_below(r, 3) == 0) q.prompt = rp_prompt_pml(prompts[tiny_random_below(r, BASE_ARRAY_LEN(prompts))]);
     else q.prompt = rp_prompt_tokens(tokens, (size_t)n);
-    if (q.prompt.kind == RP_PROMPT_TOKENS && tiny_random_below(r, 4) == 0) q.adapter = tiny_random_below(r, 2) ? plain : activated;
+    if (q.prompt.kind == RP_PROMPT_TOKENS && tiny_random_below(r, 4) == 0)
+        q.adapter = tiny_random_below(r, 2) ? plain : activated;
     if (tiny_random_below(r, 8) == 0) q.experiment = &experiment_no_prefix;
     check_found(w, &q);
     free(tokens);

@@ -84,8 +84,10 @@ static void ask(rp_engine *e, bool may_fail, int32_t *cached) {
         rp_request q = request_of(i % N_REQUESTS);
         oracle_run run = {0};
         oracle_run_make(&run, e, &q);
-        if (run.rc && !(may_fail && (run.rc == RP_ERR_MEMORY || run.rc == RP_ERR_BUDGET))) fail_msg("request %d: %s", i, run.err.message);
-        if (!run.rc && !oracle_run_same(&run, &cold[i % N_REQUESTS])) fail_msg("request %d: not the bytes of a cold run", i);
+        if (run.rc && !(may_fail && (run.rc == RP_ERR_MEMORY || run.rc == RP_ERR_BUDGET)))
+            fail_msg("request %d: %s", i, run.err.message);
+        if (!run.rc && !oracle_run_same(&run, &cold[i % N_REQUESTS]))
+            fail_msg("request %d: not the bytes of a cold run", i);
         if (!run.rc) *cached += run.result->cached_tokens;
         oracle_run_free(&run);
     }
@@ -118,7 +120,8 @@ static void check(base_io_fault fault, bool second) {
         more = base_io_count(BASE_IO_ALL) >= n;
         base_io_fault_at(0, fault, BASE_IO_ALL);
         met += more;
-        if (store_folder_count(dir, ".tmp") > 0 && open_engine(&e, dir, NULL) == RP_OK && store_folder_count(dir, ".tmp") > 0)
+        if (store_folder_count(dir, ".tmp") > 0 && open_engine(&e, dir, NULL) == RP_OK &&
+            store_folder_count(dir, ".tmp") > 0)
             fail_msg("call %llu: temporary files stay", (unsigned long long)n);
         rp_engine_free(e);
         e = NULL;
@@ -135,7 +138,8 @@ static void check(base_io_fault fault, bool second) {
 
 static void calls_fail_while_writing(void **state) {
     (void)state;
-    static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_EMFILE, BASE_IO_SHORT, BASE_IO_INTERRUPT};
+    static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_EMFILE, BASE_IO_SHORT,
+                                           BASE_IO_INTERRUPT};
     for (size_t i = 0; i < BASE_ARRAY_LEN(faults); i++) check(faults[i], false);
 }
 
@@ -184,7 +188,8 @@ static void swap_records(const char *dir, bool away) {
             if (strlen(e->d_name) != 64 + strlen(".rps") || !strstr(e->d_name, ".rps")) continue;
             snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
             snprintf(aside, sizeof aside, "%s.away", path);
-            if (away ? rename(path, aside) || mkdir(path, 0700) : rmdir(path) || rename(aside, path)) fail_msg("%s", path);
+            if (away ? rename(path, aside) || mkdir(path, 0700) : rmdir(path) || rename(aside, path))
+                fail_msg("%s", path);
         }
         if (d) closedir(d);
     }
@@ -239,7 +244,8 @@ static void rows_lie(void **state) {
         live(dir, false);
         snprintf(path, sizeof(path), "%s/index.db", dir);
         assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-        if (sqlite3_exec(db, lies[i], NULL, NULL, NULL) != SQLITE_OK && !strstr(lies[i], "NULL")) fail_msg("%s: %s", lies[i], sqlite3_errmsg(db));
+        if (sqlite3_exec(db, lies[i], NULL, NULL, NULL) != SQLITE_OK && !strstr(lies[i], "NULL"))
+            fail_msg("%s: %s", lies[i], sqlite3_errmsg(db));
         sqlite3_close(db);
         assert_int_equal(open_engine(&e, dir, NULL), RP_OK);
         ask(e, false, &cached);
@@ -291,7 +297,8 @@ static void records_set_aside_keep_the_budget(void **state) {
             ask_long(e, (life + 1) * (i % 2) * 100 + i); /* half of them are known, with corrupt records */
             uint64_t bytes = store_folder_bytes(dir), bad_bytes = store_folder_bytes(bad);
             if (bytes > SMALL_BUDGET) fail_msg("life %d: %llu bytes on disk", life, (unsigned long long)bytes);
-            if (bad_bytes > SMALL_BUDGET / BAD_SHARE + 4096) fail_msg("life %d: %llu bytes set aside", life, (unsigned long long)bad_bytes);
+            if (bad_bytes > SMALL_BUDGET / BAD_SHARE + 4096)
+                fail_msg("life %d: %llu bytes set aside", life, (unsigned long long)bad_bytes);
             if (bytes > most) most = bytes;
         }
         rp_engine_store_stats(e, &stats);

@@ -173,7 +173,18 @@ static void selections(void **state) {
         rp_store_selection s;
         int rc;
     } wrong[] = {
-        {{.name = "citi"}, RP_ERR_NAME}, {{.name = "cities/pla"}, RP_ERR_NAME}, {{.name = ""}, RP_ERR_NAME}, {{.name = "/"}, RP_ERR_NAME}, {{.key = "zzzz"}, RP_ERR_INVALID}, {{.key = "abc"}, RP_ERR_INVALID}, {{.key = "ABCD"}, RP_ERR_INVALID}, {{.model = ""}, RP_ERR_INVALID}, {{.all = false}, RP_ERR_INVALID}, {{.key = "00000000"}, RP_ERR_NAME}, {{.model = "00000000"}, RP_ERR_NAME}};
+        {{.name = "citi"}, RP_ERR_NAME},
+        {{.name = "cities/pla"}, RP_ERR_NAME},
+        {{.name = ""}, RP_ERR_NAME},
+        {{.name = "/"}, RP_ERR_NAME},
+        {{.key = "zzzz"}, RP_ERR_INVALID},
+        {{.key = "abc"}, RP_ERR_INVALID},
+        {{.key = "ABCD"}, RP_ERR_INVALID},
+        {{.model = ""}, RP_ERR_INVALID},
+        {{.all = false}, RP_ERR_INVALID},
+        {{.key = "00000000"}, RP_ERR_NAME},
+        {{.model = "00000000"}, RP_ERR_NAME},
+    };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         rp_store_listing *none = l;
         rp_error err = {0};
@@ -196,13 +207,15 @@ static void fails_to_open(const char *where, const rp_store_options *o, int rc) 
 static void opening_fails(void **state) {
     (void)state;
     char path[PATH_BYTES];
-    rp_store_options to_read = {.struct_size = sizeof(to_read), .read_only = true}, no_key = {.struct_size = sizeof(no_key), .key_file = "/nowhere/key"};
+    rp_store_options to_read = {.struct_size = sizeof(to_read), .read_only = true},
+                     no_key = {.struct_size = sizeof(no_key), .key_file = "/nowhere/key"};
     fails_to_open("/nowhere/store", NULL, RP_ERR_IO);
     fails_to_open("/nowhere/store", &to_read, RP_ERR_IO);
     fails_to_open(other, NULL, RP_ERR_FORMAT);
     fails_to_open(other, &to_read, RP_ERR_FORMAT);
     fails_to_open(dir, &no_key, RP_ERR_IO);
-    fails_to_open("/nowhere/store", &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true}, RP_ERR_IO);
+    fails_to_open("/nowhere/store", &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true},
+                  RP_ERR_IO);
     snprintf(path, sizeof path, "%s/new", other);
     rp_store_close(cache_world_cache(path, NULL, false));
     assert_true(exists(path));
@@ -312,7 +325,8 @@ static findings verify(const char *folder, const char *key_file) {
 
 static void expect_one(rp_store_flaw flaw, const char *reason, const char *path) {
     findings f = verify(dir, NULL);
-    if (f.n != 1 || f.flaw != flaw) fail_msg("%d findings, the last one %s (%s) of %s", f.n, rp_store_flaw_name(f.flaw), f.reason, f.path);
+    if (f.n != 1 || f.flaw != flaw)
+        fail_msg("%d findings, the last one %s (%s) of %s", f.n, rp_store_flaw_name(f.flaw), f.reason, f.path);
     assert_string_equal(f.reason, reason);
     assert_string_equal(f.path, path);
 }
@@ -357,7 +371,8 @@ static void index_is_compared(void **state) {
     expect_one(RP_STORE_WITHOUT_FILE, "", path);
     assert_int_equal(rename(moved, path), 0);
     char text[256];
-    snprintf(text, sizeof text, "UPDATE records SET first_slot = first_slot, cost_us = cost_us + 1 WHERE label = '%s'", e.label);
+    snprintf(text, sizeof text, "UPDATE records SET first_slot = first_slot, cost_us = cost_us + 1 WHERE label = '%s'",
+             e.label);
     sql(dir, text);
     expect_one(RP_STORE_OLD_ROW, "", path); /* as after a kill between writing a record again and its row */
     rp_store *cleaned = cache_world_cache(dir, NULL, false);
@@ -381,7 +396,8 @@ static void index_is_compared(void **state) {
     expect_one(RP_STORE_LEFTOVER, "", moved);
     assert_true(exists(moved));
     unlink(moved);
-    write_text(index, "this is no database, and it is long enough to be looked at as one; it is not even nearly like one....");
+    write_text(index,
+               "this is no database, and it is long enough to be looked at as one; it is not even nearly like one....");
     findings f = verify(dir, NULL);
     assert_true(f.n >= 1);
 }
@@ -449,7 +465,8 @@ static void pins(void **state) {
     assert_int_equal(rp_store_list(c, NULL, NULL, &l, &err), RP_OK);
     size_t text = 0;
     while (l->entries[text].kind != RP_STORE_TEXT) assert_true(++text < l->n_entries);
-    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.key = l->entries[text].key}, true, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_store_pin(c, &(rp_store_selection){.key = l->entries[text].key}, true, NULL, &err),
+                     RP_ERR_INVALID);
     rp_store_listing_free(l);
     rp_store_close(c);
     assert_int_equal(n_pinned(), 2);
@@ -511,7 +528,8 @@ static void pages(void **state) {
     assert_true(l->entries[0].bytes >= l->entries[1].bytes && l->entries[1].bytes >= l->entries[2].bytes);
     rp_store_listing_free(l);
     rp_store_listing_free(whole);
-    assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = RP_STORE_BY_BYTES, .after = after}, &l, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = RP_STORE_BY_BYTES, .after = after}, &l, &err),
+                     RP_ERR_INVALID);
     rp_store_close(c);
 }
 
@@ -564,11 +582,14 @@ static void cleans(void **state) {
 
 static void rebuilds(void **state) {
     (void)state;
-#define COLUMNS "first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, pinned, " \
-                "head_slots, end_pos, parts"
+#define COLUMNS \
+    "first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, " \
+    "expires, pinned, " \
+    "head_slots, end_pos, parts"
     static const char copies[] = "INSERT INTO records (key, fingerprint, parent, kind, at, " COLUMNS ")"
                                  " SELECT randomblob(32), fingerprint, parent, kind, at, " COLUMNS " FROM records";
-    static const char *const lies[] = {"DELETE FROM records WHERE kind = 1", "UPDATE records SET at = 9999 WHERE kind = 1",
+    static const char *const lies[] = {"DELETE FROM records WHERE kind = 1",
+                                       "UPDATE records SET at = 9999 WHERE kind = 1",
                                        "UPDATE records SET label = 'paris' WHERE label = 'cities'", copies};
     char path[PATH_BYTES];
     rp_error err = {0};

@@ -111,7 +111,8 @@ static void check_rest(work w, const char *dir, const char *what, uint64_t n) {
     rp_error err = {0};
     rp_store *c = cache_world_cache(dir, NULL, false);
     assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    if (v.flaws[RP_STORE_BAD_RECORD] > 0) fail_msg("%s, %s %llu: a record is not whole", names[w], what, (unsigned long long)n);
+    if (v.flaws[RP_STORE_BAD_RECORD] > 0)
+        fail_msg("%s, %s %llu: a record is not whole", names[w], what, (unsigned long long)n);
     rp_store_close(c);
     if (w == EXPORT && store_folder_count("/dev/shm", ".out.tmp") > 0) fail_msg("a temporary file stays");
     int rc = attempt(w, dir);
@@ -122,7 +123,8 @@ static void check_rest(work w, const char *dir, const char *what, uint64_t n) {
     assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
     for (int i = 0; i < RP_N_STORE_FLAWS; i++)
         if (v.flaws[i] > 0)
-            fail_msg("%s, %s %llu: %s is wrong", names[w], what, (unsigned long long)n, rp_store_flaw_name((rp_store_flaw)i));
+            fail_msg("%s, %s %llu: %s is wrong", names[w], what, (unsigned long long)n,
+                     rp_store_flaw_name((rp_store_flaw)i));
     rp_store_close(c);
 }
 
@@ -140,7 +142,8 @@ static void calls_fail(work w) {
             base_io_fault_at(0, faults[i], BASE_IO_ALL);
             failed += rc != RP_OK;
             if (rc && !more) fail_msg("%s fails without a fault", names[w]);
-            if (rc && faults[i] == BASE_IO_INTERRUPT) fail_msg("%s: a signal at call %llu is an error", names[w], (unsigned long long)n);
+            if (rc && faults[i] == BASE_IO_INTERRUPT)
+                fail_msg("%s: a signal at call %llu is an error", names[w], (unsigned long long)n);
             check_rest(w, dir, "call", n);
             store_folder_remove(dir);
         }

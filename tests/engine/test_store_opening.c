@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_store_opening.c: opening a store: a failing call of SQLite deletes nothing, pins outlive the index, the lock
- * cannot be removed, records in a removed KV format are misses, a smaller budget applies before the first request, and the
- * advice on budgets is correct.
+ * cannot be removed, records in a removed KV format are misses, a smaller budget applies before the first request, and
+ * the advice on budgets is correct.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
  */
@@ -103,7 +103,9 @@ static bool fails(void) {
 
 static int failing_open(const char *path, int flags, int mode) { return fails() ? -1 : open(path, flags, mode); }
 static ssize_t failing_pread(int fd, void *to, size_t n, off_t at) { return fails() ? -1 : pread(fd, to, n, at); }
-static ssize_t failing_pwrite(int fd, const void *from, size_t n, off_t at) { return fails() ? -1 : pwrite(fd, from, n, at); }
+static ssize_t failing_pwrite(int fd, const void *from, size_t n, off_t at) {
+    return fails() ? -1 : pwrite(fd, from, n, at);
+}
 static int failing_ftruncate(int fd, off_t n) { return fails() ? -1 : ftruncate(fd, n); }
 static int failing_fallocate(int fd, off_t at, off_t n) { return fails() ? errno : posix_fallocate(fd, at, n); }
 
@@ -112,8 +114,17 @@ static void set_calls(bool failing) {
     const struct {
         const char *name;
         sqlite3_syscall_ptr call;
-    } calls[] = {{"open", (sqlite3_syscall_ptr)failing_open}, {"pread", (sqlite3_syscall_ptr)failing_pread}, {"pread64", (sqlite3_syscall_ptr)failing_pread}, {"pwrite", (sqlite3_syscall_ptr)failing_pwrite}, {"pwrite64", (sqlite3_syscall_ptr)failing_pwrite}, {"ftruncate", (sqlite3_syscall_ptr)failing_ftruncate}, {"fallocate", (sqlite3_syscall_ptr)failing_fallocate}};
-    for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) (void)v->xSetSystemCall(v, calls[i].name, failing ? calls[i].call : NULL);
+    } calls[] = {
+        {"open", (sqlite3_syscall_ptr)failing_open},
+        {"pread", (sqlite3_syscall_ptr)failing_pread},
+        {"pread64", (sqlite3_syscall_ptr)failing_pread},
+        {"pwrite", (sqlite3_syscall_ptr)failing_pwrite},
+        {"pwrite64", (sqlite3_syscall_ptr)failing_pwrite},
+        {"ftruncate", (sqlite3_syscall_ptr)failing_ftruncate},
+        {"fallocate", (sqlite3_syscall_ptr)failing_fallocate},
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++)
+        (void)v->xSetSystemCall(v, calls[i].name, failing ? calls[i].call : NULL);
 }
 
 /* Regression: any error on opening the index deleted it, with its pins, expiry times and use counts. */
@@ -138,12 +149,14 @@ static void a_failing_call_deletes_no_index(void **state) {
             if (!cache_world_ask(&world, e, NULL, NULL)) fail_msg("other bytes");
             rp_engine_free(e);
             set_calls(false);
-            if (has(dir, "index.db.bad")) fail_msg("error %d at call %llu: the index was made again", errors[k], (unsigned long long)n);
+            if (has(dir, "index.db.bad"))
+                fail_msg("error %d at call %llu: the index was made again", errors[k], (unsigned long long)n);
             if (count_pins(dir, &uses) != n_pins || uses < before)
                 fail_msg("error %d at call %llu: pins or uses are lost", errors[k], (unsigned long long)n);
             store_folder_remove(dir);
         }
-        printf("error %d: %llu calls, %llu engines went on without all of the store\n", errors[k], (unsigned long long)n, (unsigned long long)degraded);
+        printf("error %d: %llu calls, %llu engines went on without all of the store\n", errors[k],
+               (unsigned long long)n, (unsigned long long)degraded);
         assert_true(n > 10 && degraded > 0);
     }
 }
@@ -199,7 +212,8 @@ static void pins_outlive_the_index(void **state) {
             }
             if (count_pins(dir, &uses) != n_pins) fail_msg("damage %d: pins are lost", damage);
             if (damage == 3 && uses < before) fail_msg("damage %d: uses are lost", damage);
-            if (damage != 2 && damage != 4 && !has(dir, "index.db.bad")) fail_msg("damage %d: the old index is gone", damage);
+            if (damage != 2 && damage != 4 && !has(dir, "index.db.bad"))
+                fail_msg("damage %d: the old index is gone", damage);
             store_folder_remove(dir);
         }
 }
@@ -234,7 +248,8 @@ static void an_index_of_version_3_is_rebuilt(void **state) {
     uint64_t uses, again;
     size_t n_pins = make_store(dir);
     assert_int_equal(count_pins(dir, &uses), n_pins);
-    sql(dir, "ALTER TABLE records DROP COLUMN head_slots; ALTER TABLE records DROP COLUMN end_pos; ALTER TABLE records DROP COLUMN parts;"
+    sql(dir, "ALTER TABLE records DROP COLUMN head_slots; ALTER TABLE records DROP COLUMN end_pos; ALTER TABLE records "
+             "DROP COLUMN parts;"
              "PRAGMA user_version = 3");
     assert_true(n_pins > 0 && uses > 0);
     rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
@@ -299,7 +314,8 @@ static int count_unreadable(const char *dir, const char *fault) {
     return n;
 }
 
-/* A store of version 0.2.0 with modules in k8v4 or fp8: it opens, says why these records are misses, and computes them anew. */
+/* A store of version 0.2.0 with modules in k8v4 or fp8: it opens, says why these records are misses, and computes them
+   anew. */
 static void records_in_a_removed_format_are_misses(void **state) {
     (void)state;
     static const struct {
@@ -347,7 +363,9 @@ static void a_removed_lock_lets_nobody_in(void **state) {
     drop(dir, "lock");
     assert_null(cache_world_engine(&world, dir, NULL, &err));
     assert_int_equal(err.code, RP_ERR_CONFLICT);
-    assert_int_equal(rp_store_open(&c, dir, &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true}, &err), RP_ERR_CONFLICT);
+    assert_int_equal(
+        rp_store_open(&c, dir, &(rp_store_options){.struct_size = sizeof(rp_store_options), .create = true}, &err),
+        RP_ERR_CONFLICT);
     assert_true(cache_world_ask(&world, e, NULL, NULL));
     rp_engine_free(e);
     e = cache_world_engine(&world, dir, NULL, &err);

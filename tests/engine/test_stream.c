@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stream.c: rp_stream: the text of events is that of the result; each job has one end, however it ends; events of a slow reader are joined; the
- * file descriptor is readable while events wait; memory that runs out loses no end. */
+/* test_stream.c: rp_stream: the text of events is that of the result; each job has one end, however it ends; events of
+ * a slow reader are joined; the file descriptor is readable while events wait; memory that runs out loses no end. */
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -188,7 +188,8 @@ static void wait_at_end(void *user) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* The end of a job and its event are published under one lock: no event comes while this thread has it, however long it waits. */
+/* The end of a job and its event are published under one lock: no event comes while this thread has it, however long it
+   waits. */
 static void no_event_ends_before_its_job(void **state) {
     rp_engine *e = open_engine(NULL);
     rp_stream *s = new_stream();
@@ -259,7 +260,8 @@ static void a_submission_that_fails_has_no_event(void **state) {
         base_alloc_fail_at(0, 0);
         assert_null(none);
     }
-    gate_close(&g, e, &hold);                                                             /* the engine allocates nothing meanwhile */
+    /* the engine allocates nothing meanwhile */
+    gate_close(&g, e, &hold);
     for (int i = 0; i < 16; i++) assert_int_equal(answer_stream_reserve(s, NULL), RP_OK); /* all places that it has */
     for (uint64_t i = 1; rc; i++) {
         base_alloc_fail_at(i, i % 2 == 0);

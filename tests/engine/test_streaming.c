@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_streaming.c: perplexity of a stream that is many contexts long (StreamingLLM's check; Xiao et al., 2024): of stories, by
- * stories260K in REPRISE_TEST_DATA, skipped without it; of conversations of models/eval, by the bundled model:
+/* test_streaming.c: perplexity of a stream that is many contexts long (StreamingLLM's check; Xiao et al., 2024): of
+ * stories, by stories260K in REPRISE_TEST_DATA, skipped without it; of conversations of models/eval, by the bundled
+ * model:
  *
- *   recomputed  the last three quarters of the context are prefilled again, from position 0 on, before each quarter of new tokens
+ *   recomputed  the last three quarters of the context are prefilled again, from position 0 on, before each quarter of
+ *   new tokens
  *   sinks       the first 4 tokens and the last ones are kept, and move back: what rp_request.context_shift does
  *   window      the last ones alone
  *
@@ -89,7 +91,8 @@ static void open_conversations(void) {
     for (size_t t = 0; t < BASE_ARRAY_LEN(tasks); t++) {
         const int n = eval_items_read(model, tasks[t], FORWARD_RUN_ROWS, items, n_items / (int)BASE_ARRAY_LEN(tasks));
         for (int i = 0; i < n; i++) {
-            for (int32_t k = 0; k < items[i].n && n_tokens < CONTEXT * n_contexts(); k++) tokens[n_tokens++] = items[i].tokens[k];
+            for (int32_t k = 0; k < items[i].n && n_tokens < CONTEXT * n_contexts(); k++)
+                tokens[n_tokens++] = items[i].tokens[k];
             eval_item_free(&items[i]);
         }
     }
@@ -138,7 +141,8 @@ static void feed(stream *s, int32_t first, int32_t end, int32_t pos, bool judges
     for (int32_t i = first, n; i < end; i += n) {
         n = BASE_MIN(end - i, FORWARD_RUN_ROWS);
         forward_run_feed(&s->run, tokens + i, pos + i - first, n, judges ? n : 0, s->logits);
-        for (int32_t k = 0; k < n && judges; k++) sum += loss_of(s->logits + (int64_t)k * n_vocab, n_vocab, tokens[i + k + 1]);
+        for (int32_t k = 0; k < n && judges; k++)
+            sum += loss_of(s->logits + (int64_t)k * n_vocab, n_vocab, tokens[i + k + 1]);
     }
     if (!judges) return;
     s->sum += sum;
@@ -163,7 +167,8 @@ static void shift_views(stream *s, int32_t n_kept) {
             memcpy(mask, v->mask, sizeof mask);
             if (keeps) kv_mask_clear(mask, n_kept - first, KV_SPAN_TOKENS);
             else kv_mask_clear(mask, 0, n_kept + PIECE - first);
-            if (kv_mask_count(mask) > 0) must(kv_context_add(&to, v->span, keeps ? v->shift : v->shift - PIECE, mask, &err), &err);
+            if (kv_mask_count(mask) > 0)
+                must(kv_context_add(&to, v->span, keeps ? v->shift : v->shift - PIECE, mask, &err), &err);
         }
     kv_context_clear(from);
     *from = to;
@@ -243,12 +248,13 @@ static double attention_of_first(void) {
     double sum = 0;
     open_run(&s);
     feed(&s, 0, CONTEXT - FORWARD_RUN_ROWS, 0, false);
-    must(
-        attention_observer_new(&s.run.observer, shape.n_layers, kv_shape_heads(&shape), ATTENTION_SUM, (int64_t)FORWARD_RUN_ROWS * group, 0, 1, &err),
-        &err);
+    must(attention_observer_new(&s.run.observer, shape.n_layers, kv_shape_heads(&shape), ATTENTION_SUM,
+                                (int64_t)FORWARD_RUN_ROWS * group, 0, 1, &err),
+         &err);
     feed(&s, CONTEXT - FORWARD_RUN_ROWS, CONTEXT, CONTEXT - FORWARD_RUN_ROWS, false);
     for (int32_t i = 0; i < shape.n_layers * kv_shape_heads(&shape) * SINKS; i++)
-        sum += attention_observer_weight(s.run.observer, i / SINKS / kv_shape_heads(&shape), i / SINKS % kv_shape_heads(&shape), 0, i % SINKS);
+        sum += attention_observer_weight(s.run.observer, i / SINKS / kv_shape_heads(&shape),
+                                         i / SINKS % kv_shape_heads(&shape), 0, i % SINKS);
     attention_observer_free(s.run.observer);
     close_run(&s);
     return sum / (FORWARD_RUN_ROWS * model->net.hp.n_heads * shape.n_layers);

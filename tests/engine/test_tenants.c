@@ -56,8 +56,8 @@ static void see_step(void *user, const rp_step *step) {
     watched *w = user;
     const rp_step_part *first = &step->parts[0];
     assert_true(w->n_steps < MOST_STEPS);
-    w->steps[w->n_steps++] = (seen_step){step->n_parts, step->n_running, step->n_waiting, (int32_t)first->kind, first->n_rows,
-                                         first->context_tokens};
+    w->steps[w->n_steps++] = (seen_step){step->n_parts, step->n_running, step->n_waiting,
+                                         (int32_t)first->kind, first->n_rows, first->context_tokens};
     for (int32_t i = 0; i < step->n_parts; i++) w->rows[step->parts[i].kind] += step->parts[i].n_rows;
 }
 
@@ -138,25 +138,28 @@ static char *join(const char *a, const char *b, const char *c) {
 
 static const rp_plan_item *last_item(const rp_result *r) { return &r->plan[r->n_plan - 1]; }
 
-/* ---- pairs --------------------------------------------------------------------------------------------------------- */
+/* ---- pairs
+   --------------------------------------------------------------------------------------------------------- */
 
 static bool same_item(const rp_plan_item *a, const rp_plan_item *b) {
-    return a->is_view == b->is_view && a->exact == b->exact && strcmp(a->module, b->module) == 0 && a->n_tokens == b->n_tokens &&
-           a->position == b->position && a->shift == b->shift && strcmp(a->tier, b->tier) == 0 && strcmp(a->reason, b->reason) == 0 &&
-           strcmp(a->key, b->key) == 0;
+    return a->is_view == b->is_view && a->exact == b->exact && strcmp(a->module, b->module) == 0 &&
+           a->n_tokens == b->n_tokens && a->position == b->position && a->shift == b->shift &&
+           strcmp(a->tier, b->tier) == 0 && strcmp(a->reason, b->reason) == 0 && strcmp(a->key, b->key) == 0;
 }
 
 static bool same_mismatch(const rp_mismatch *a, const rp_mismatch *b) {
-    return a->token == b->token && a->position == b->position && strcmp(a->module, b->module) == 0 && strcmp(a->message, b->message) == 0 &&
-           strcmp(a->before, b->before) == 0 && strcmp(a->prompt, b->prompt) == 0 && strcmp(a->cached, b->cached) == 0;
+    return a->token == b->token && a->position == b->position && strcmp(a->module, b->module) == 0 &&
+           strcmp(a->message, b->message) == 0 && strcmp(a->before, b->before) == 0 &&
+           strcmp(a->prompt, b->prompt) == 0 && strcmp(a->cached, b->cached) == 0;
 }
 
 /* Are two reports equal except for times? */
 static bool same_told(const rp_result *a, const rp_result *b) {
-    bool same = strcmp(a->text, b->text) == 0 && strcmp(a->finish_reason, b->finish_reason) == 0 && a->prompt_tokens == b->prompt_tokens &&
-                a->cached_tokens == b->cached_tokens && a->fresh_tokens == b->fresh_tokens && a->drafted_tokens == b->drafted_tokens &&
-                a->accepted_tokens == b->accepted_tokens && a->bytes_copied == b->bytes_copied && a->kv_bytes == b->kv_bytes &&
-                a->n_plan == b->n_plan && same_mismatch(&a->mismatch, &b->mismatch);
+    bool same = strcmp(a->text, b->text) == 0 && strcmp(a->finish_reason, b->finish_reason) == 0 &&
+                a->prompt_tokens == b->prompt_tokens && a->cached_tokens == b->cached_tokens &&
+                a->fresh_tokens == b->fresh_tokens && a->drafted_tokens == b->drafted_tokens &&
+                a->accepted_tokens == b->accepted_tokens && a->bytes_copied == b->bytes_copied &&
+                a->kv_bytes == b->kv_bytes && a->n_plan == b->n_plan && same_mismatch(&a->mismatch, &b->mismatch);
     for (int32_t i = 0; i < a->n_plan && same; i++) same = same_item(&a->plan[i], &b->plan[i]);
     return same;
 }
@@ -170,14 +173,16 @@ static bool same_work(const watched *a, const watched *b) {
 typedef struct pair {
     const char *name;
     rp_request request, before, other;
-    bool keeps_work; /* the tenant's own earlier requests change its report only; after a restart not even that: records do not have the
+    bool keeps_work; /* the tenant's own earlier requests change its report only; after a restart not even that: records
+                       do not have the
                         tenant of a prefix
  */
     bool moves;      /* the bytes change as well: KV that is not exact is reused */
 } pair;
 
 /* The report and the work of "b" after `tenant` has sent q. */
-static void ask_after(oracle_run *run, watched *w, const pair *p, bool restart, const char *tenant, const rp_request *q) {
+static void ask_after(oracle_run *run, watched *w, const pair *p, bool restart, const char *tenant,
+                      const rp_request *q) {
     *w = (watched){0};
     if (restart) store_folder_make(w->dir);
     open_watched(w, 0);
@@ -203,11 +208,13 @@ static void check_twins(const pair *p, bool restart) {
     ask_after(&nobody, &w[0], p, restart, "a", &p->other);
     ask_after(&other, &w[1], p, restart, "a", &p->before);
     ask_after(&own, &w[2], p, restart, "b", &p->before);
-    if (is_from_disk(own.result) != restart && !p->keeps_work) fail_msg("%s: from disk without a restart, or not from there", p->name);
+    if (is_from_disk(own.result) != restart && !p->keeps_work)
+        fail_msg("%s: from disk without a restart, or not from there", p->name);
     if (!same_told(nobody.result, other.result)) fail_msg("%s: told of another tenant", p->name);
     if (!same_work(&w[0], &w[1])) fail_msg("%s: another tenant changes the work", p->name);
     if (!oracle_run_same(&nobody, &other)) fail_msg("%s: another tenant changes the bytes", p->name);
-    if (same_told(nobody.result, own.result) && !(restart && p->keeps_work)) fail_msg("%s: a tenant is not told of its own", p->name);
+    if (same_told(nobody.result, own.result) && !(restart && p->keeps_work))
+        fail_msg("%s: a tenant is not told of its own", p->name);
     if (same_work(&w[0], &w[2]) != p->keeps_work) fail_msg("%s: a tenant's own states do not change the work", p->name);
     if (!p->moves && !oracle_run_same(&nobody, &own)) fail_msg("%s: a tenant's own states change the bytes", p->name);
     oracle_run *runs[] = {&nobody, &other, &own};
@@ -226,7 +233,10 @@ static void check_pair(const pair *p) {
 static void text_is_its_tenants_alone(void **state) {
     (void)state;
     char *text = calls_text(1, 200), *other = calls_text(2, 200), *longer = join(text, " and then", "");
-    pair p = {.name = "the same text", .request = request(text, NULL), .before = request(text, NULL), .other = request(other, NULL)};
+    pair p = {.name = "the same text",
+              .request = request(text, NULL),
+              .before = request(text, NULL),
+              .other = request(other, NULL)};
     check_pair(&p);
     p.name = "the same text, reuse exact";
     p.request.reuse = RP_REUSE_EXACT;
@@ -254,7 +264,11 @@ static void what_stands_behind_an_edit_is_moved_for_its_tenant_alone(void **stat
     char *same = calls_text(1, 40), *rest = calls_text(2, 150), *other_same = calls_text(3, 40);
     char *old = join(same, " with an old piece in its middle", rest), *new = join(same, " and a new one", rest);
     char *other = join(other_same, " with an old piece in its middle", rest);
-    pair p = {.name = "an edit", .request = request(new, NULL), .before = request(old, NULL), .other = request(other, NULL), .moves = true};
+    pair p = {.name = "an edit",
+              .request = request(new, NULL),
+              .before = request(old, NULL),
+              .other = request(other, NULL),
+              .moves = true};
     p.request.shifted_reuse = 4;
     check_pair(&p);
     char *all[] = {same, rest, other_same, old, new, other};
@@ -266,7 +280,10 @@ static void what_stands_behind_an_edit_is_moved_for_its_tenant_alone(void **stat
 
 static void modules_of_a_tenants_schema_are_its_own(void **state) {
     (void)state;
-    pair p = {.name = "modules of one's own", .request = request(NULL, "<prompt schema='own'><m/>" WORDS "</prompt>"), .before = request(NULL, "<prompt schema='own'><m/></prompt>"), .other = request(NULL, "<prompt schema='shared'><n/></prompt>")};
+    pair p = {.name = "modules of one's own",
+              .request = request(NULL, "<prompt schema='own'><m/>" WORDS "</prompt>"),
+              .before = request(NULL, "<prompt schema='own'><m/></prompt>"),
+              .other = request(NULL, "<prompt schema='shared'><n/></prompt>")};
     check_pair(&p);
     p.name = "modules of one's own, and text behind them";
     p.before = p.request;
@@ -275,7 +292,9 @@ static void modules_of_a_tenants_schema_are_its_own(void **state) {
 
 static void text_behind_shared_modules_is_its_tenants_alone(void **state) {
     (void)state;
-    pair p = {.name = "behind shared modules", .request = request(NULL, "<prompt schema='shared'><m p='9'/><o/>" WORDS "</prompt>"), .other = request(NULL, "<prompt schema='shared'><m p='7'/><o/>" OTHER "</prompt>")};
+    pair p = {.name = "behind shared modules",
+              .request = request(NULL, "<prompt schema='shared'><m p='9'/><o/>" WORDS "</prompt>"),
+              .other = request(NULL, "<prompt schema='shared'><m p='7'/><o/>" OTHER "</prompt>")};
     p.before = p.request;
     check_pair(&p);
     p.name = "shared modules, reuse exact";
@@ -286,7 +305,11 @@ static void text_behind_shared_modules_is_its_tenants_alone(void **state) {
 /* Regression: a request's report had "scope" if another tenant's request had the same text after other modules. */
 static void what_was_read_behind_other_modules_is_told_to_its_tenant_alone(void **state) {
     (void)state;
-    pair p = {.name = "behind other modules", .request = request(NULL, "<prompt schema='shared'><n/>" WORDS "</prompt>"), .before = request(NULL, "<prompt schema='shared'><m/>" WORDS "</prompt>"), .other = request(NULL, "<prompt schema='shared'><m/>" OTHER "</prompt>"), .keeps_work = true};
+    pair p = {.name = "behind other modules",
+              .request = request(NULL, "<prompt schema='shared'><n/>" WORDS "</prompt>"),
+              .before = request(NULL, "<prompt schema='shared'><m/>" WORDS "</prompt>"),
+              .other = request(NULL, "<prompt schema='shared'><m/>" OTHER "</prompt>"),
+              .keeps_work = true};
     check_pair(&p);
     watched w;
     watched_open(&w, 0);
@@ -315,7 +338,8 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
         read_it(&w, "a", &other);
         free(others);
     }
-    rp_result *b = reported(&w, "b", &q), *b_modules = reported(&w, "b", &modules), *a = reported(&w, "a", &q), *a_modules = reported(&w, "a", &modules);
+    rp_result *b = reported(&w, "b", &q), *b_modules = reported(&w, "b", &modules), *a = reported(&w, "a", &q),
+              *a_modules = reported(&w, "a", &modules);
     assert_string_equal(last_item(b)->reason, "new");
     assert_string_equal(b_modules->plan[0].reason, "new");
     assert_string_equal(last_item(a)->reason, "evicted");
@@ -372,7 +396,8 @@ static void the_operators_text_is_its_own(void **state) {
     rp_engine_free(w.engine);
 }
 
-/* ---- schemas by name ----------------------------------------------------------------------------------------------- */
+/* ---- schemas by name
+   ----------------------------------------------------------------------------------------------- */
 
 /* The key of a schema with one module. */
 static void key_of(watched *w, const char *tenant, const char *schema, char key[17]) {
@@ -404,7 +429,8 @@ static void a_tenants_schemas_are_named_to_it_alone(void **state) {
     watched w;
     watched_open(&w, 0);
     load(w.engine, "<schema name='secret'><module name='m'>x</module></schema>", "a");
-    load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>", "a"); /* for "a" it hides the shared one */
+    load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>",
+         "a"); /* for "a" it hides the shared one */
     unknown(&w, "a", "none", "schema 'none' is not loaded (loaded: 'own', 'secret', 'shared')");
     unknown(&w, "b", "secret", "schema 'secret' is not loaded (loaded: 'own', 'shared')");
     unknown(&w, "c", "secret", "schema 'secret' is not loaded (loaded: 'shared')");
@@ -451,7 +477,8 @@ static void modules_are_computed_ahead_for_whom_it_is_asked(void **state) {
     rp_engine_free(w.engine);
 }
 
-/* ---- names of tenants ------------------------------------------------------------------------------------------------ */
+/* ---- names of tenants
+   ------------------------------------------------------------------------------------------------ */
 
 static void check_limit(int rc, const rp_error *err) {
     assert_int_equal(rc, RP_ERR_LIMIT);

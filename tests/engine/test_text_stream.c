@@ -87,9 +87,10 @@ static void add(listener *l, const char *bytes, size_t n) {
 /* Ends the text and checks the result. */
 static void check_end(listener *l, const char *expected, size_t n, bool at_stop) {
     text_stream_end(&l->stream);
-    if (l->stream.text.len != n || (n > 0 && memcmp(l->stream.text.data, expected, n) != 0) || (l->stream.stop != NULL) != at_stop)
-        fail_msg("'%.*s', at a stop: %d; should be '%.*s', %d", (int)l->stream.text.len, l->stream.text.data, l->stream.stop != NULL, (int)n,
-                 expected, at_stop);
+    if (l->stream.text.len != n || (n > 0 && memcmp(l->stream.text.data, expected, n) != 0) ||
+        (l->stream.stop != NULL) != at_stop)
+        fail_msg("'%.*s', at a stop: %d; should be '%.*s', %d", (int)l->stream.text.len, l->stream.text.data,
+                 l->stream.stop != NULL, (int)n, expected, at_stop);
     assert_int_equal(l->n_seen, n);
     assert_memory_equal(l->seen, expected, n);
     text_stream_close(&l->stream);
@@ -238,8 +239,9 @@ static rp_stop_verdict on_stop(void *user, const char *stop, const char *text, s
     int depth = 0;
     assert_memory_equal(text + begin, stop, strlen(stop));
     assert_true(l->stream.released <= begin);
-    for (size_t i = 0; i < begin; i++) depth += text[i] == '(' && i + 1 < n && text[i + 1] == '(' ? 1 : text[i] == ')' ? -1
-                                                                                                                       : 0;
+    for (size_t i = 0; i < begin; i++)
+        depth += text[i] == '(' && i + 1 < n && text[i + 1] == '(' ? 1 : text[i] == ')' ? -1
+                                                                                        : 0;
     if (depth > 0) return RP_STOP_IS_TEXT;
     if (text[begin] != '(') return RP_STOP_COUNTS;
     if (begin + 1 == n) return RP_STOP_UNDECIDED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_token_chunks.c: content-defined chunks: borders follow the content, not its place; sizes; the table that counts chunks.
+/* test_token_chunks.c: content-defined chunks: borders follow the content, not its place; sizes; the table that counts
+ * chunks.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  random prompts, 200 by default
@@ -85,7 +86,8 @@ static void a_text_is_cut_alike_at_another_place(void **state) {
     assert_true(n_all > 0 && n_alike * 100 >= n_all * 98);
 }
 
-/* A message is cut at its two ends, whatever precedes it and however short it is, and its text in the same way everywhere. */
+/* A message is cut at its two ends, whatever precedes it and however short it is, and its text in the same way
+   everywhere. */
 static void messages_are_cut_first(void **state) {
     tiny_random r = {.state = seed};
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_truncation.c: conversations that are longer than the context go on without their oldest turns: at flat memory, with the bytes of a run without
- * reuse, and mostly from the prefix cache. */
+/* test_truncation.c: conversations that are longer than the context go on without their oldest turns: at flat memory,
+ * with the bytes of a run without reuse, and mostly from the prefix cache. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,9 @@
 static rp_message conversation[2 * TURNS + 1];
 static int32_t n_messages;
 
-static void add_message(rp_role role, char *text) { conversation[n_messages++] = (rp_message){.role = role, .text = text, .n = strlen(text)}; }
+static void add_message(rp_role role, char *text) {
+    conversation[n_messages++] = (rp_message){.role = role, .text = text, .n = strlen(text)};
+}
 
 static void clear(void) {
     for (int32_t i = 0; i < n_messages; i++) free((char *)(uintptr_t)conversation[i].text);
@@ -62,7 +64,8 @@ static void conversations_go_on_beyond_the_context(void **state) {
         assert_true(r->prompt_tokens + ANSWER <= CONTEXT && r->prompt_tokens + r->n_tokens <= CONTEXT);
         uint64_t *most = &most_bytes[turn >= TURNS / 4];
         if (r->kv_bytes > *most) *most = r->kv_bytes;
-        assert_true(r->dropped_messages >= dropped && r->dropped_messages % 2 == 0 && r->dropped_messages < n_messages - 1);
+        assert_true(r->dropped_messages >= dropped && r->dropped_messages % 2 == 0 &&
+                    r->dropped_messages < n_messages - 1);
         n_drops += r->dropped_messages > dropped;
         dropped = r->dropped_messages;
         prompt_tokens += r->prompt_tokens;
@@ -79,11 +82,13 @@ static void conversations_go_on_beyond_the_context(void **state) {
         rp_result *result = NULL;
         n_refused += rp_engine_run(other, &whole, &result, NULL) == RP_ERR_CONTEXT;
         rp_result_free(result);
-        add_message(RP_ROLE_ASSISTANT, calls_text(1000 + turn, 2)); /* not the engine's own answer: its text is found all the same */
+        add_message(RP_ROLE_ASSISTANT,
+                    calls_text(1000 + turn, 2)); /* not the engine's own answer: its text is found all the same */
         oracle_run_free(&run);
     }
-    printf("%d drops, %lld of %lld prompt tokens cached, at most %llu and %llu bytes\n", n_drops, (long long)cached_tokens, (long long)prompt_tokens,
-           (unsigned long long)most_bytes[0], (unsigned long long)most_bytes[1]);
+    printf("%d drops, %lld of %lld prompt tokens cached, at most %llu and %llu bytes\n", n_drops,
+           (long long)cached_tokens, (long long)prompt_tokens, (unsigned long long)most_bytes[0],
+           (unsigned long long)most_bytes[1]);
     assert_true(4 * most_bytes[1] <= 5 * most_bytes[0] && most_bytes[1] <= 4 * column_bytes * (CONTEXT / 64));
     assert_true(n_refused > TURNS / 2 && dropped > TURNS);
     assert_true(n_drops <= TURNS / 3);              /* a quarter of the context at a time: several turns */

@@ -61,7 +61,8 @@ static void shares_are_equal_in_time_not_in_requests(void **state) {
     turns_begin(&t, &A, 0, 100);
     turns_begin(&t, &B, 0, 100);
     for (int i = 0; i < 2000; i++) {
-        turn a = turns_next(turns_start(&t, &A, 0, 100), costs[0], 100), b = turns_next(turns_start(&t, &B, 0, 100), costs[1], 100);
+        turn a = turns_next(turns_start(&t, &A, 0, 100), costs[0], 100),
+             b = turns_next(turns_start(&t, &B, 0, 100), costs[1], 100);
         bool first = a.round <= b.round;
         turns_admit(&t, first ? &A : &B, 0, first ? a : b);
         served[first ? 0 : 1] += costs[first ? 0 : 1];
@@ -132,7 +133,8 @@ static int place_of_the_light_one(bool salted, int32_t sequences) {
     }
     gate_end(&g);
     for (int i = 0; i <= HEAVY; i++) calls_end(calls[i]);
-    for (int i = 1; i < HEAVY && sequences == 1; i++) assert_true(orders[i - 1].place < orders[i].place); /* a tenant's own: FIFO */
+    for (int i = 1; i < HEAVY && sequences == 1; i++)
+        assert_true(orders[i - 1].place < orders[i].place); /* a tenant's own: FIFO */
     rp_engine_free(e);
     return orders[HEAVY].place;
 }

@@ -41,7 +41,8 @@ static opened open_model_within(const char *name, int32_t chunk, uint64_t budget
     options.kv_budget_bytes = budget;
     options.kv_format = in == ALL_F16 ? RP_KV_F16 : RP_KV_INT8;
     options.kv_f16_layers = in == ALL_F16 ? NULL : "windows";
-    if (rp_model_open(&o.model, golden_find(models, name)->path, NULL, &err) || rp_engine_new(&o.engine, o.model, &options, &err))
+    if (rp_model_open(&o.model, golden_find(models, name)->path, NULL, &err) ||
+        rp_engine_new(&o.engine, o.model, &options, &err))
         fail_msg("%s", err.message);
     return o;
 }
@@ -73,8 +74,8 @@ static uint64_t kept_blocks(const rp_model *m, int32_t layer, int32_t n_tokens) 
     return (uint64_t)(n - first);
 }
 
-/* If other requests may share the prefix, and memory allows, all of it is kept; otherwise only the windows. A layer in f16
- * has two blocks of int8 for each of its own. */
+/* If other requests may share the prefix, and memory allows, all of it is kept; otherwise only the windows. A layer in
+ * f16 has two blocks of int8 for each of its own. */
 static void check_long_sequence(formats in) {
     opened o = open_model_within("gemma3", 256, 0, in);
     char *text = words(LONG_TOKENS);
@@ -89,7 +90,8 @@ static void check_long_sequence(formats in) {
     int32_t n = r.result->prompt_tokens;
     assert_true(n > LONG_TOKENS / 2);
     for (int32_t l = 0; l < o.model->net.hp.n_layers; l++) {
-        const uint64_t block = kv_shape_block_bytes(&shape) * (in == WINDOWS_IN_F16 && o.model->net.layers[l].window > 0 ? 2 : 1);
+        const uint64_t block =
+            kv_shape_block_bytes(&shape) * (in == WINDOWS_IN_F16 && o.model->net.layers[l].window > 0 ? 2 : 1);
         expected += kept_blocks(o.model, l, n) * block;
         whole += (uint64_t)((n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) * block;
     }
@@ -123,8 +125,10 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
 /* A module far longer than the windows, with parameters in its middle and at its end, and a nested module. */
 static char *schema_of(const char *text) {
     char *s = malloc(strlen(text) * PARTS + 1024);
-    sprintf(s, "<schema name='w'><module name='m'>%s <param name='a' len='6'/> %s<module name='inner'>%s</module>%s <param name='b' len='4'/>"
-               "</module></schema>",
+    sprintf(s,
+            "<schema name='w'><module name='m'>%s <param name='a' len='6'/> %s<module name='inner'>%s</module>%s "
+            "<param name='b' len='4'/>"
+            "</module></schema>",
             text, text, text, text);
     return s;
 }
@@ -135,8 +139,9 @@ static void modules_keep_what_prompts_may_read(void **state) {
     (void)state;
     static const char *const names[] = {"gemma3", "gemma2", "gpt-oss", "mistral", "phi3"};
     static const char *const prompts[] = {
-        "<prompt schema='w'><m a='x y' b='z'><inner/></m> and so on</prompt>", "<prompt schema='w'><m a='x y'><inner/></m></prompt>",
-        "<prompt schema='w'><m b='z'/>and so on</prompt>", "<prompt schema='w'><m><inner/></m></prompt>", "<prompt schema='w'><m/></prompt>"};
+        "<prompt schema='w'><m a='x y' b='z'><inner/></m> and so on</prompt>",
+        "<prompt schema='w'><m a='x y'><inner/></m></prompt>", "<prompt schema='w'><m b='z'/>and so on</prompt>",
+        "<prompt schema='w'><m><inner/></m></prompt>", "<prompt schema='w'><m/></prompt>"};
     char *text = words(200), *schema = schema_of(text);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         opened o = open_model(names[i], 64);
@@ -182,12 +187,15 @@ static char *words_of_tokens(const rp_model *m, size_t n) {
  * run alone. */
 static void what_one_module_forgets_another_has(void **state) {
     (void)state;
-    static const char *const prompts[] = {"<prompt schema='u'><b/> and so on</prompt>", "<prompt schema='u'><a/> and so on</prompt>",
+    static const char *const prompts[] = {"<prompt schema='u'><b/> and so on</prompt>",
+                                          "<prompt schema='u'><a/> and so on</prompt>",
                                           "<prompt schema='u'><a/></prompt>"};
     opened o = open_model("gemma3", 64), alone = open_model("gemma3", 64);
     rp_error err = {0};
     char *text = words_of_tokens(o.model, KV_SPAN_TOKENS), *schema = malloc(3 * strlen(text) + 256);
-    sprintf(schema, "<schema name='u'><union><module name='a'>%s</module><module name='b'>%s %s</module></union></schema>", text, text, text);
+    sprintf(schema,
+            "<schema name='u'><union><module name='a'>%s</module><module name='b'>%s %s</module></union></schema>",
+            text, text, text);
     if (rp_schema_parse(o.engine, schema, strlen(schema), "u", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
     if (rp_schema_parse(alone.engine, schema, strlen(schema), "u", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
     for (size_t k = 0; k < sizeof(prompts) / sizeof(prompts[0]); k++) {

@@ -96,7 +96,8 @@ static void compare_logits(void *user, const float *logits, int32_t n_vocab) {
     hand *h = user;
     const oracle_run *alone = &h->call->alone;
     int32_t i = h->n_steps++;
-    if (i >= alone->n_steps || memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) != 0) h->differs = true;
+    if (i >= alone->n_steps || memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) != 0)
+        h->differs = true;
 }
 
 static void note(party *p, bool right, bool answered) {
@@ -232,7 +233,9 @@ static void calls_of_many_threads_end_as_they_should(void **state) {
 
 /* ---- regressions ---- */
 
-#define BUDGET_SLOTS (5 * 64) /* of the engine below: a module beside its scope fits, and a request of PROMPT_TOKENS with nothing beside */
+#define BUDGET_SLOTS \
+    (5 * \
+     64) /* of the engine below: a module beside its scope fits, and a request of PROMPT_TOKENS with nothing beside */
 #define PROMPT_TOKENS 193
 
 typedef struct late_request {

@@ -123,9 +123,11 @@ static void check_result(const world *w, const request *q, const oracle_run *run
     if (run->rc) fail_msg("%s, %s: %s", kv_format_name((rp_kv_format)w->format), where, run->err.message);
     if (!oracle_run_same(run, &q->alone)) {
         printf("%s\n%s\n", w->schema.data ? w->schema.data : "", q->prompt);
-        fail_msg("%s, %s: not the bytes of a request alone (cut after %d tokens)", kv_format_name((rp_kv_format)w->format), where, q->n_cut);
+        fail_msg("%s, %s: not the bytes of a request alone (cut after %d tokens)",
+                 kv_format_name((rp_kv_format)w->format), where, q->n_cut);
     }
-    if (q->n_cut && run->result->cached_tokens != q->n_cut) fail_msg("%s: %d tokens cached, of %d", where, run->result->cached_tokens, q->n_cut);
+    if (q->n_cut && run->result->cached_tokens != q->n_cut)
+        fail_msg("%s: %d tokens cached, of %d", where, run->result->cached_tokens, q->n_cut);
     if (q->n_cut) residues[0] |= UINT64_C(1) << q->n_cut % RESIDUES;
     for (int32_t i = 0; i < run->result->n_plan; i++) {
         const rp_plan_item *p = &run->result->plan[i];
@@ -258,7 +260,8 @@ static void make_schema(world *w, bool is_mixed) {
     put_tokens(b, 1 + below(20));
     for (int i = 0; i < MODULES; i++) {
         if (base_buffer_printf(b, "<module name=\"m%d\"", i)) abort();
-        if (is_mixed && base_buffer_printf(b, " kv=\"%s\"", kv_format_name((rp_kv_format)below(RP_N_KV_FORMATS)))) abort();
+        if (is_mixed && base_buffer_printf(b, " kv=\"%s\"", kv_format_name((rp_kv_format)below(RP_N_KV_FORMATS))))
+            abort();
         if (base_buffer_append_str(b, ">")) abort();
         put_tokens(b, 1 + i + (i % 4 == 0 ? RESIDUES : 0));
         if (base_buffer_append_str(b, "</module>")) abort();
@@ -271,7 +274,8 @@ static void make_prompt(request *q, int i) {
     base_buffer tail = BASE_BUFFER(64);
     *q = (request){.asked = new_request()};
     put_tokens(&tail, 1 + below(5));
-    snprintf(q->prompt, sizeof q->prompt, "<prompt schema=\"s\"><m%d/><m%d/>%s</prompt>", 2 * i + i % 2, 2 * i + 1 - i % 2, tail.data);
+    snprintf(q->prompt, sizeof q->prompt, "<prompt schema=\"s\"><m%d/><m%d/>%s</prompt>", 2 * i + i % 2,
+             2 * i + 1 - i % 2, tail.data);
     q->asked.prompt = rp_prompt_pml(q->prompt);
     base_buffer_free(&tail);
 }
@@ -279,7 +283,10 @@ static void make_prompt(request *q, int i) {
 static void compare_modules(const rp_model *m, int format) {
     static world w;
     char dir[STORE_FOLDER_BYTES];
-    w = (world){.model = m, .format = format == MIXED ? RP_KV_F16 : (rp_kv_format)format, .n = PROMPTS, .schema = BASE_BUFFER(1 << 16)};
+    w = (world){.model = m,
+                .format = format == MIXED ? RP_KV_F16 : (rp_kv_format)format,
+                .n = PROMPTS,
+                .schema = BASE_BUFFER(1 << 16)};
     w.f16_layers = some_f16_layer(w.format);
     make_schema(&w, format == MIXED);
     for (int i = 0; i < PROMPTS; i++) make_prompt(&w.requests[i], i);
@@ -304,8 +311,8 @@ static void modules_may_have_any_length(void **state) {
 }
 
 static int print_tally(void **state) {
-    printf("cuts: %llu rows of logits, %llu tokens from RAM, %llu from disk: no difference\n", (unsigned long long)n_rows,
-           (unsigned long long)n_ram, (unsigned long long)n_disk);
+    printf("cuts: %llu rows of logits, %llu tokens from RAM, %llu from disk: no difference\n",
+           (unsigned long long)n_rows, (unsigned long long)n_ram, (unsigned long long)n_disk);
     return close_models(state);
 }
 

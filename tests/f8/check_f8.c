@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_f8.c: a KV format that the product does not have, f8, works everywhere: names, sizes, blocks, attention against f32, reuse, modules
- * of a schema, recomputed tokens, layers in f16, records and restarts. No source of the product knows it. The whole change is a row in each of
- * two lists, and one file with the kernels and their row of functions:
+/* check_f8.c: a KV format that the product does not have, f8, works everywhere: names, sizes, blocks, attention against
+ * f32, reuse, modules of a schema, recomputed tokens, layers in f16, records and restarts. No source of the product
+ * knows it. The whole change is a row in each of two lists, and one file with the kernels and their row of functions:
  *
  *   include/reprise_quality.h, RP_KV_FORMATS  +    X(F8, 100, "f8", F8, F8)
  *   src/kv/kv_format.h, KV_ELEMENTS      +    X(F8, 8, KV_FLOATS)
  *   f8_element.c                         +    its lines
  *
- * cmake/Tests.cmake adds the rows to copies of the headers. The sources that have a table of all formats or elements are compiled with them
- * and linked with the product's other objects.
+ * cmake/Tests.cmake adds the rows to copies of the headers. The sources that have a table of all formats or elements
+ * are compiled with them and linked with the product's other objects.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -45,7 +45,8 @@ static void it_has_a_name_and_sizes(void **state) {
     const kv_layer_shape shape = {.n_heads = 3, .key_dim = 16, .value_dim = DIM};
     const kv_layer half = kv_layer_make(&shape, RP_KV_F16), l = kv_layer_make(&shape, RP_KV_F8);
     assert_int_equal(l.block_bytes * 2, half.block_bytes);
-    for (int n = 1; n <= KV_BLOCK_SLOTS; n++) assert_int_equal(kv_block_used_bytes(&l, n) * 2, kv_block_used_bytes(&half, n));
+    for (int n = 1; n <= KV_BLOCK_SLOTS; n++)
+        assert_int_equal(kv_block_used_bytes(&l, n) * 2, kv_block_used_bytes(&half, n));
 }
 
 /* A slot is stored, packed for a record, unpacked and read. */
@@ -60,8 +61,10 @@ static void blocks_keep_its_elements(void **state) {
     const int n = 41;
     for (int slot = 0; slot < n; slot++)
         for (int is_key = 0; is_key < 2; is_key++) {
-            for (int d = 0; d < DIM; d++) x[is_key][slot][d] = ldexpf(tiny_random_normal(&r), (int)tiny_random_below(&r, 9) - 4);
-            e->store(NULL, is_key)(x[is_key][slot], DIM, block + (is_key ? kv_block_keys_at(&l, 0) : kv_block_values_at(&l, 0)), slot);
+            for (int d = 0; d < DIM; d++)
+                x[is_key][slot][d] = ldexpf(tiny_random_normal(&r), (int)tiny_random_below(&r, 9) - 4);
+            e->store(NULL, is_key)(x[is_key][slot], DIM,
+                                   block + (is_key ? kv_block_keys_at(&l, 0) : kv_block_values_at(&l, 0)), slot);
         }
     assert_int_equal(kv_block_pack(&l, block, n), kv_block_used_bytes(&l, n));
     kv_block_unpack(&l, block, n);
@@ -76,7 +79,8 @@ static void blocks_keep_its_elements(void **state) {
 }
 
 #define SCHEMA(attributes) \
-    "<schema name=\"s\"" attributes "><system>Read on.</system><module name=\"a\">one two three four five six</module>" \
+    "<schema name=\"s\"" attributes \
+    "><system>Read on.</system><module name=\"a\">one two three four five six</module>" \
     "<module name=\"b\">seven eight nine ten eleven twelve</module></schema>"
 #define PROMPT "<prompt schema=\"s\"><a/><b/><user>What?</user></prompt>"
 #define TEXT "Once upon a time there was a river, and beside the river a city with seven hills and a wall. " \
@@ -94,7 +98,9 @@ static rp_engine *new_engine_with(rp_kv_format format, const char *schema, const
     return e;
 }
 
-static rp_engine *new_engine(rp_kv_format format, const char *schema, const char *dir) { return new_engine_with(format, schema, dir, NULL); }
+static rp_engine *new_engine(rp_kv_format format, const char *schema, const char *dir) {
+    return new_engine_with(format, schema, dir, NULL);
+}
 
 /* Returns the cached tokens. */
 static int32_t ask_with(oracle_run *out, rp_engine *e, bool uses_schema, rp_reuse reuse, rp_quality quality) {
@@ -154,7 +160,8 @@ static void modules_may_have_it(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         oracle_run f32, mixed;
-        rp_engine *exact = new_engine(RP_KV_F32, SCHEMA(""), NULL), *e = new_engine(cases[i].text, cases[i].schema, NULL);
+        rp_engine *exact = new_engine(RP_KV_F32, SCHEMA(""), NULL),
+                  *e = new_engine(cases[i].text, cases[i].schema, NULL);
         ask(&f32, exact, true, RP_REUSE_ON);
         ask(&mixed, e, true, RP_REUSE_ON);
         check_near(&mixed, &f32, 1e-4);
@@ -168,7 +175,8 @@ static void modules_may_have_it(void **state) {
 static void recomputed_tokens_are_chosen_and_stored(void **state) {
     oracle_run f32, reused, blended, again;
     (void)state;
-    rp_engine *exact = new_engine(RP_KV_F32, SCHEMA(" scope=\"module\""), NULL), *e = new_engine(RP_KV_F8, SCHEMA(" scope=\"module\""), NULL);
+    rp_engine *exact = new_engine(RP_KV_F32, SCHEMA(" scope=\"module\""), NULL),
+              *e = new_engine(RP_KV_F8, SCHEMA(" scope=\"module\""), NULL);
     const rp_quality half = {RP_QUALITY_BLEND, 50};
     ask_with(&f32, exact, true, RP_REUSE_ON, half);
     ask(&reused, e, true, RP_REUSE_ON);
@@ -186,7 +194,8 @@ static void recomputed_tokens_are_chosen_and_stored(void **state) {
 static void layers_in_f16_have_its_bytes(void **state) {
     oracle_run f16, one, both;
     (void)state;
-    rp_engine *half = new_engine(RP_KV_F16, SCHEMA(""), NULL), *first = new_engine_with(RP_KV_F8, SCHEMA(""), NULL, "0"),
+    rp_engine *half = new_engine(RP_KV_F16, SCHEMA(""), NULL),
+              *first = new_engine_with(RP_KV_F8, SCHEMA(""), NULL, "0"),
               *all = new_engine_with(RP_KV_F8, SCHEMA(""), NULL, "0-1");
     ask(&f16, half, true, RP_REUSE_ON);
     ask(&one, first, true, RP_REUSE_ON);

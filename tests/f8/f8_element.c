@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* f8_element.c: the kernels of a KV element that the product does not have: floats of 8 bits (E4M3: bias 7, subnormal numbers, no
- * infinities), without scales. With a row in RP_KV_FORMATS and one in KV_ELEMENTS (check_f8.c) this is all that a new
- * format needs. Plain C; layouts and order of accumulation are those of kernels.h.
+/* f8_element.c: the kernels of a KV element that the product does not have: floats of 8 bits (E4M3: bias 7, subnormal
+ * numbers, no infinities), without scales. With a row in RP_KV_FORMATS and one in KV_ELEMENTS (check_f8.c) this is all
+ * that a new format needs. Plain C; layouts and order of accumulation are those of kernels.h.
  */
 #include <math.h>
 
@@ -33,8 +33,8 @@ static float load(const void *head, bool is_key, int64_t dim, int slot, int64_t 
     return value_of(((const uint8_t *)head)[is_key ? d * KERNEL_SLOTS + slot : slot * dim + d]);
 }
 
-static void attn_scores(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q, float scale, float *out,
-                        int64_t out_stride, const void *next) {
+static void attn_scores(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q, float scale,
+                        float *out, int64_t out_stride, const void *next) {
     (void)next;
     for (int64_t q = 0; q < n_q; q++)
         for (int slot = 0; slot < KERNEL_SLOTS; slot++) {
@@ -44,8 +44,8 @@ static void attn_scores(const void *k, int64_t dim, const float *query, int64_t 
         }
 }
 
-static void attn_values(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride, int64_t n_q, float *acc,
-                        int64_t acc_stride, const void *next) {
+static void attn_values(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride, int64_t n_q,
+                        float *acc, int64_t acc_stride, const void *next) {
     (void)next;
     for (int64_t q = 0; q < n_q; q++)
         for (int slot = 0, i = 0; slot < KERNEL_SLOTS; slot++) {

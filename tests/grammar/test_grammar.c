@@ -33,7 +33,8 @@ typedef struct fixture {
 static void open_fixture(fixture *f, const char *text, const char *trigger) {
     rp_error err = {0};
     *f = (fixture){0};
-    if (grammar_new(&f->g, text, &err) || matcher_open(&f->m, f->g, trigger, &err)) fail_msg("%s\n%s", err.message, text);
+    if (grammar_new(&f->g, text, &err) || matcher_open(&f->m, f->g, trigger, &err))
+        fail_msg("%s\n%s", err.message, text);
 }
 
 static void close_fixture(fixture *f) {
@@ -107,21 +108,24 @@ static void what_users_write_means_what_it_should(void **state) {
     };
     for (size_t i = 0; i < LEN(cases); i++)
         if (judge(cases[i].grammar, NULL, cases[i].answer) != cases[i].verdict)
-            fail_msg("%s: '%s' is %d", cases[i].grammar, cases[i].answer, judge(cases[i].grammar, NULL, cases[i].answer));
+            fail_msg("%s: '%s' is %d", cases[i].grammar, cases[i].answer,
+                     judge(cases[i].grammar, NULL, cases[i].answer));
 }
 
-static const char json_text[] = "root   ::= object\n"
-                                "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"
-                                "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n"
-                                "array  ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n"
-                                "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | "
-                                "\"\\\\\" ([\"\\\\bfnrt/] | \"u\" [0-9a-fA-F]{4}) )* \"\\\"\" ws\n"
-                                "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n"
-                                "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
+static const char json_text[] =
+    "root   ::= object\n"
+    "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"
+    "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n"
+    "array  ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n"
+    "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | "
+    "\"\\\\\" ([\"\\\\bfnrt/] | \"u\" [0-9a-fA-F]{4}) )* \"\\\"\" ws\n"
+    "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n"
+    "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
 
 static void json_is_followed(void **state) {
     (void)state;
-    assert_int_equal(judge(json_text, NULL, "{\"a\": [1, -2.5e3, \"\\u00e9\\n\xc3\xa9\"],\n  \"b\": {\"c\": null}}"), 2);
+    assert_int_equal(judge(json_text, NULL, "{\"a\": [1, -2.5e3, \"\\u00e9\\n\xc3\xa9\"],\n  \"b\": {\"c\": null}}"),
+                     2);
     assert_int_equal(judge(json_text, NULL, "{\"a\": [1, -2.5e3, \"\\u00e"), 1);
     assert_int_equal(judge(json_text, NULL, "{\"a\": [1, -2.5e3, \"\\u00g"), 0);
     assert_int_equal(judge(json_text, NULL, "{\"a\": 01"), 0);
@@ -138,7 +142,8 @@ static void expect_refused(const char *text, rp_code code, const char *says) {
     if (rc == RP_OK) rc = matcher_open(&m, g, NULL, &err);
     matcher_close(&m);
     grammar_free(g);
-    if (rc != (int)code || !strstr(err.message, says)) fail_msg("%.200s: %d '%s' does not say '%s'", text, rc, err.message, says);
+    if (rc != (int)code || !strstr(err.message, says))
+        fail_msg("%.200s: %d '%s' does not say '%s'", text, rc, err.message, says);
 }
 
 static void what_is_wrong_is_said_with_its_place(void **state) {
@@ -199,7 +204,8 @@ static void what_is_too_large_is_refused(void **state) {
     expect_refused(texts[1], RP_ERR_LIMIT, "more than 256 deep");
     expect_refused(texts[2], RP_ERR_LIMIT, "at most 262144");
     for (size_t i = 0; i < LEN(texts); i++) free(texts[i]);
-    assert_int_equal(judge("root ::= ((\"\"{65536}){65536}){65536} \"a\"", NULL, "a"), 2); /* repeated empty text adds no nodes */
+    assert_int_equal(judge("root ::= ((\"\"{65536}){65536}){65536} \"a\"", NULL, "a"),
+                     2); /* repeated empty text adds no nodes */
 }
 
 /* Each rule doubles the number of ways to be empty. */
@@ -226,8 +232,8 @@ static size_t add_letter(tiny_random *r, char *text, size_t n) {
 static void expect_same(const random_grammar *g, fixture *f, const char *text, size_t n, bool fits) {
     random_verdict v = random_grammar_judge(g, text, n);
     if (fits != v.beginning || (fits && matcher_may_end(&f->m) != v.whole))
-        fail_msg("'%.*s' (%zu bytes): fits %d, may end %d; is a beginning %d, is whole %d, of\n%s", (int)n, text, n, fits,
-                 fits && matcher_may_end(&f->m), v.beginning, v.whole, g->text);
+        fail_msg("'%.*s' (%zu bytes): fits %d, may end %d; is a beginning %d, is whole %d, of\n%s", (int)n, text, n,
+                 fits, fits && matcher_may_end(&f->m), v.beginning, v.whole, g->text);
 }
 
 /* Tries letters, including ones that do not fit. False: the grammar is too ambiguous to match; few grammars may be. */
@@ -342,7 +348,8 @@ static void make_vocabulary(vocabulary *v, tiny_random *r) {
     for (int32_t i = 0; i < v->n; i++) {
         size_t n = 0, letters = tiny_random_below(r, 4);
         for (size_t k = 0; k < letters; k++) n = add_letter(r, v->texts[i], n);
-        if (tiny_random_below(r, 8) == 0) v->texts[i][n++] = ' ', memmove(v->texts[i] + 1, v->texts[i], n - 1), v->texts[i][0] = ' ';
+        if (tiny_random_below(r, 8) == 0)
+            v->texts[i][n++] = ' ', memmove(v->texts[i] + 1, v->texts[i], n - 1), v->texts[i][0] = ' ';
         v->lengths[i] = n;
         v->ends[i] = tiny_random_below(r, 20) == 0;
     }
@@ -426,7 +433,8 @@ static void a_trie_has_every_token_once(void **state) {
         token_trie *t = make_trie(&v);
         for (uint32_t i = 1; i < t->n_nodes; i++) {
             path[t->depths[i] - 1] = (char)t->bytes[i];
-            assert_true(t->ends[i] > i && t->ends[i] <= t->n_nodes && (t->ends[i] == t->n_nodes || t->depths[t->ends[i]] <= t->depths[i]));
+            assert_true(t->ends[i] > i && t->ends[i] <= t->n_nodes &&
+                        (t->ends[i] == t->n_nodes || t->depths[t->ends[i]] <= t->depths[i]));
             for (uint32_t k = t->first[i]; k < t->first[i + 1]; k++) {
                 seen[t->tokens[k]]++;
                 assert_int_equal(v.lengths[t->tokens[k]], t->depths[i]);
@@ -466,8 +474,8 @@ static void what_takes_too_much_work_fails_and_does_not_hang(void **state) {
     /* every x may belong to any level, and each level has its own return */
     char text[4096] = "root ::= r0 \"!\"\n";
     for (int i = 0; i < 12; i++)
-        sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
-                (i + 5) % 12, i);
+        sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i,
+                (i + 1) % 12, (i + 5) % 12, i);
     fixture f;
     bool fits = true;
     int rc = RP_OK, n = 0;
@@ -483,12 +491,13 @@ static void a_hostile_grammar_costs_a_bounded_amount(void **state) {
     (void)state;
     char levels[4096] = "root ::= r0 \"!\"\n", many[16384] = "root ::= ", late[8192] = "root ::= [ab]* (";
     for (int i = 0; i < 12; i++)
-        sprintf(levels + strlen(levels), "r%d ::= \"a\" r%d \"a\" | \"b\" r%d \"b\" | \"a\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
-                (i + 5) % 12, i);
+        sprintf(levels + strlen(levels), "r%d ::= \"a\" r%d \"a\" | \"b\" r%d \"b\" | \"a\" r%d \"c\" | \"y\"\n", i,
+                (i + 1) % 12, (i + 5) % 12, i);
     for (int i = 0; i < 400; i++) sprintf(many + strlen(many), "[ab]{0,%d} ", 1 + i % 9);
     for (int i = 0; i < 60; i++) sprintf(late + strlen(late), "%s\"a\" [ab]{%d}", i ? " | " : "", 10 + i * 4);
     strcat(late, ")");
-    const char *const hostile[] = {levels, many, late, "root ::= (\"a\"? \"b\"?){1,2000}", "root ::= \"a\" root | \"a\" root \"b\" | \"b\" root \"a\" | \"c\""};
+    const char *const hostile[] = {levels, many, late, "root ::= (\"a\"? \"b\"?){1,2000}",
+                                   "root ::= \"a\" root | \"a\" root \"b\" | \"b\" root \"a\" | \"c\""};
     vocabulary v = {.n = 62};
     for (int32_t i = 0; i < v.n; i++) { /* all words of up to 5 letters of a and b */
         int letters = 1;
@@ -514,8 +523,8 @@ static void a_hostile_grammar_costs_a_bounded_amount(void **state) {
             all += work;
             most = work > most ? work : most;
         }
-        print_message("grammar %zu: %d tokens, %llu of work for one at most, %llu for all%s\n", i, n, (unsigned long long)most,
-                      (unsigned long long)all, rc ? ", then refused" : "");
+        print_message("grammar %zu: %d tokens, %llu of work for one at most, %llu for all%s\n", i, n,
+                      (unsigned long long)most, (unsigned long long)all, rc ? ", then refused" : "");
         assert_true(rc == RP_OK || rc == RP_ERR_LIMIT);
         assert_true(most <= 2 * (MATCHER_MAX_WORK + MATCHER_MAX_ITEMS + MATCHER_MAX_CONFIGS));
         assert_true(all <= MATCHER_MAX_DEBT + (uint64_t)n * MATCHER_TOKEN_WORK + most);

@@ -110,7 +110,8 @@ static const kernel_table *other_level(const kernel_table *t) { return t->side >
 static void check_scores_level(const kernel_table *other, const problem *a, float scale) {
     float *out = check_alloc((size_t)(a->n_q * SLOTS) * sizeof(float), offset(4));
     run_scores(other, a, 0, a->n_q, scale, out, SLOTS);
-    for (int64_t q = 0; q < a->n_q; q++) check_same_bytes(out + q * SLOTS, a->out + q * a->out_stride, SLOTS * 4, "a lower level's scores");
+    for (int64_t q = 0; q < a->n_q; q++)
+        check_same_bytes(out + q * SLOTS, a->out + q * a->out_stride, SLOTS * 4, "a lower level's scores");
     check_release(out);
 }
 
@@ -125,7 +126,8 @@ static void check_scores_round(const kernel_table *t, const problem *a, float sc
         float *part = check_alloc((size_t)(n * SLOTS) * sizeof(float), offset(4));
         run_scores(t, a, first, n, scale, part, SLOTS);
         for (int64_t q = 0; q < n; q++) {
-            check_same_bytes(part + q * SLOTS, a->out + (first + q) * a->out_stride, SLOTS * 4, "scores of some queries");
+            check_same_bytes(part + q * SLOTS, a->out + (first + q) * a->out_stride, SLOTS * 4,
+                             "scores of some queries");
         }
         check_release(part);
     }
@@ -137,7 +139,8 @@ static void check_scores(const kernel_table *t, int f16) {
         problem_fill(&a, (check_kind)(round % CHECK_KINDS), (check_kind)(round / CHECK_KINDS % CHECK_KINDS));
         check_scores_round(t, &a, round % 4 ? 0.125f : 1.0f / sqrtf((float)a.dim));
         for (int64_t q = 0; q + 1 < a.n_q; q++) {
-            for (int64_t j = SLOTS; j < a.out_stride; j++) check_that(isnan(a.out[q * a.out_stride + j]), "wrote a gap");
+            for (int64_t j = SLOTS; j < a.out_stride; j++)
+                check_that(isnan(a.out[q * a.out_stride + j]), "wrote a gap");
         }
         problem_free(&a);
     }
@@ -208,7 +211,8 @@ static void check_borders(const kernel_table *t, const problem *a, uint64_t visi
     }
     run_values(t, a, moved, target, a->p + split, a->n_q, acc);
     for (int64_t q = 0; q < a->n_q; q++) {
-        check_same_bytes(acc + q * a->acc_stride, a->acc + q * a->acc_stride, (size_t)a->dim * 4, "values in two blocks");
+        check_same_bytes(acc + q * a->acc_stride, a->acc + q * a->acc_stride, (size_t)a->dim * 4,
+                         "values in two blocks");
     }
     check_release(acc);
     check_release(moved);
@@ -220,7 +224,8 @@ static void check_values_level(const kernel_table *other, const problem *a, uint
     memcpy(acc, before, bytes);
     run_values(other, a, a->states, visible, a->p, a->n_q, acc);
     for (int64_t q = 0; q < a->n_q; q++) {
-        check_same_bytes(acc + q * a->acc_stride, a->acc + q * a->acc_stride, (size_t)a->dim * 4, "a lower level's values");
+        check_same_bytes(acc + q * a->acc_stride, a->acc + q * a->acc_stride, (size_t)a->dim * 4,
+                         "a lower level's values");
     }
     check_release(acc);
 }
@@ -303,7 +308,8 @@ static void bench(const kernel_table *t, bool f16, bool values) {
             problem_fill(&m.a, CHECK_NORMAL, CHECK_ZERO);
             char label[32];
             snprintf(label, sizeof label, "dim %d q%d", (int)dim, (int)queries[i]);
-            check_time(label, time_call, &m, (double)(dim * SLOTS * (f16 ? 2 : 4)), 2.0 * (double)(dim * SLOTS * queries[i]));
+            check_time(label, time_call, &m, (double)(dim * SLOTS * (f16 ? 2 : 4)),
+                       2.0 * (double)(dim * SLOTS * queries[i]));
             problem_free(&m.a);
         }
     }

@@ -75,11 +75,14 @@ static void check_elements(const block *b) {
             double least, most;
             find_range(b, j, d, &least, &most);
             /* half a step of a range that f16 or bf16 enlarged, from an end that f16 or 1/8 of a step moved */
-            const double step = (most - least) * (b->is_key ? 1.001 : 1.008) / ((1 << b->bits) - 1) + fabs(least) * (b->is_key ? 0x1p-10 : 0);
-            check_near(decoded(b, j, d), b->x[j * b->dim + d], (b->is_key ? 0.502 : 0.57) * step + 0x1p-23, "an element", d);
+            const double step = (most - least) * (b->is_key ? 1.001 : 1.008) / ((1 << b->bits) - 1) +
+                                fabs(least) * (b->is_key ? 0x1p-10 : 0);
+            check_near(decoded(b, j, d), b->x[j * b->dim + d], (b->is_key ? 0.502 : 0.57) * step + 0x1p-23,
+                       "an element", d);
             const float again = b->is_key ? kernel_bits_round_key(b->head, b->bits, b->dim, d, b->x[j * b->dim + d])
                                           : kernel_bits_round_value(b->head, b->bits, b->dim, j, b->x[j * b->dim + d]);
-            check_that(again == decoded(b, j, d), "an element encoded alone: %g, not %g", (double)again, (double)decoded(b, j, d));
+            check_that(again == decoded(b, j, d), "an element encoded alone: %g, not %g", (double)again,
+                       (double)decoded(b, j, d));
         }
 }
 
@@ -98,7 +101,8 @@ static void check_encode(const kernel_table *t, int arg) {
             if (check_random_in(0, 9) == 0) b.x[i] = round % 3 == 0 ? NAN : round % 3 == 1 ? INFINITY
                                                                                            : -INFINITY;
         encode(&b, b.head);
-        for (int j = 0; j < SLOTS; j++) check_that(isfinite(decoded(&b, j, 0)), "an element of slot %d is not finite", j);
+        for (int j = 0; j < SLOTS; j++)
+            check_that(isfinite(decoded(&b, j, 0)), "an element of slot %d is not finite", j);
         check_release(again);
         release(&b);
     }
@@ -126,8 +130,10 @@ static void check_unpack(const kernel_table *t, int arg) {
         check_same_bytes(head, want, bytes, "unpacked codes");
         for (int j = 0; j < SLOTS; j++)
             for (int64_t d = 0; d < b.dim; d++) {
-                const float got = arg ? kernel_int8_value(head, b.dim, j, d) : decoded_key(&b, kernel_int8_key(head, b.dim, j, d), d);
-                check_that(got == decoded(&b, j, d), "element %d of slot %d: %g, not %g", (int)d, j, (double)got, (double)decoded(&b, j, d));
+                const float got =
+                    arg ? kernel_int8_value(head, b.dim, j, d) : decoded_key(&b, kernel_int8_key(head, b.dim, j, d), d);
+                check_that(got == decoded(&b, j, d), "element %d of slot %d: %g, not %g", (int)d, j, (double)got,
+                           (double)decoded(&b, j, d));
             }
         check_release(head);
         check_release(want);
@@ -142,7 +148,8 @@ static void check_fold(const kernel_table *t, int arg) {
         block b = random_block(2 * round + 1, true); /* of ordinary elements */
         const size_t bytes = (size_t)b.dim * 2;
         float *q = check_alloc(2 * bytes, offset(4));
-        int16_t *ints = check_alloc(bytes, offset(2)), *out = check_alloc(bytes, offset(2)), *want = check_alloc(bytes, 0);
+        int16_t *ints = check_alloc(bytes, offset(2)), *out = check_alloc(bytes, offset(2)),
+                *want = check_alloc(bytes, 0);
         kernel_ranges ranges = {.scales = check_alloc(bytes, offset(2)), .least = check_alloc(2 * bytes, offset(4))};
         for (int64_t d = 0; d < b.dim; d++) q[d] = check_float(CHECK_NORMAL);
         const float scale = t->query_int8(q, b.dim, ints);
@@ -154,14 +161,16 @@ static void check_fold(const kernel_table *t, int arg) {
         check_same_bytes(&ranges.unit, &other.unit, sizeof other.unit, "the unit of scales");
         check_release(other.scales);
         check_release(other.least);
-        const float got = t->fold_query(q, ints, &ranges, b.dim, out), expected = check_reference()->fold_query(q, ints, &ranges, b.dim, want);
+        const float got = t->fold_query(q, ints, &ranges, b.dim, out),
+                    expected = check_reference()->fold_query(q, ints, &ranges, b.dim, want);
         check_same_bytes(&got, &expected, sizeof got, "the sum of a folded query");
         check_same_bytes(out, want, bytes, "a folded query");
         double score = 0, folded = 0, added = 0, most = 0, widest = 0;
         for (int64_t d = 0; d < b.dim; d++) {
             const double x = (double)decoded(&b, 3, d), least = (double)ranges.least[d];
             score += (double)q[d] * x;
-            folded += (double)scale * (double)ranges.unit * out[d] * (x - least) / fmax(1e-30, (double)ranges.unit * ranges.scales[d] / 32768);
+            folded += (double)scale * (double)ranges.unit * out[d] * (x - least) /
+                      fmax(1e-30, (double)ranges.unit * ranges.scales[d] / 32768);
             added += (double)q[d] * least;
             most += fabs((double)q[d] * x) + fabs((double)q[d] * least);
             widest = fmax(widest, fabs((double)q[d]));
@@ -169,7 +178,8 @@ static void check_fold(const kernel_table *t, int arg) {
         check_near(got, added, most * (double)b.dim * CHECK_UNIT, "the sum of a folded query", b.dim);
         /* one unit of a folded element, times the largest code */
         const double unit = (double)scale * (double)ranges.unit * 16 * (double)b.dim;
-        check_near((float)(folded + added), score, unit + widest * (double)ranges.unit * 1e-3 * (double)b.dim + 1e-5 * most, "a score", b.dim);
+        check_near((float)(folded + added), score,
+                   unit + widest * (double)ranges.unit * 1e-3 * (double)b.dim + 1e-5 * most, "a score", b.dim);
         check_release(q);
         check_release(ints);
         check_release(out);

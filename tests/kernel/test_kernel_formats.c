@@ -28,7 +28,8 @@ static void check_dequantize(const kernel_table *table, int arg) {
         kernel_dequantize(t, w, f, n_blocks * block);
         for (int64_t i = 0; i < n_blocks * block; i++) {
             const uint8_t *b = w + i / block * bytes;
-            const double want = kernel_blocks_value(t, b, (int)(i % block)), min = kernel_blocks_min(t, b, (int)(i % block));
+            const double want = kernel_blocks_value(t, b, (int)(i % block)),
+                         min = kernel_blocks_min(t, b, (int)(i % block));
             check_near(f[i], want, 4 * CHECK_UNIT * (fabs(want) + fabs(min)) + 0x1p-149, kernel_type_name(t), i);
         }
         check_release(w);
@@ -67,7 +68,8 @@ static void check_q4_k_by_hand(void) {
     uint8_t b[144] = {0x00, 0x3c, 0x00, 0x34, 0xc1, 0x02, 0, 0, 0x87, 0, 0, 0, 0x52, 0, 0, 0, 0xa3};
     b[80] = 0x0f;
     check_known(KERNEL_Q4_K, b,
-                (known[]){{0, 3.0f - 1.75f}, {1, -1.75f}, {32, 20.0f}, {33, 0}, {128, 750.0f - 9.25f}, {129, -9.25f}}, 6);
+                (known[]){{0, 3.0f - 1.75f}, {1, -1.75f}, {32, 20.0f}, {33, 0}, {128, 750.0f - 9.25f}, {129, -9.25f}},
+                6);
 }
 
 /* Q6_K, d = 2 (0x4000). Scales 0 = 1, 2 = -1, 4 = 3, 6 = -128, 8 = 5. Byte 0 = 0x9c, byte 32 = 0x51, byte 128 (upper
@@ -78,7 +80,8 @@ static void check_q6_k_by_hand(void) {
     b[32] = 0x51, b[128] = 0x1b;
     b[192] = 1, b[194] = 0xff, b[196] = 3, b[198] = 0x80, b[200] = 5, b[209] = 0x40;
     check_known(KERNEL_Q6_K, b,
-                (known[]){{0, 56.0f}, {1, -64.0f}, {32, -2.0f}, {64, -42.0f}, {96, 6912.0f}, {128, -320.0f}, {16, 0}}, 7);
+                (known[]){{0, 56.0f}, {1, -64.0f}, {32, -2.0f}, {64, -42.0f}, {96, 6912.0f}, {128, -320.0f}, {16, 0}},
+                7);
 }
 
 /* d = 0.5, m = 3 (0x4200): element 0 = 0.5 * 2 + 3, element 16 = 0.5 * 15 + 3. */
@@ -121,8 +124,10 @@ static void check_tables_by_hand(void) {
 static void check_q2_k_by_hand(void) {
     uint8_t b[84] = {0x42, 0x00, 0x0f};
     b[9] = 0xf1, b[16] = 0xe4, b[17] = 0x03, b[64] = 0x02, b[81] = 0x38, b[83] = 0x34;
-    check_known(KERNEL_Q2_K, b,
-                (known[]){{0, -1.0f}, {1, 2.0f}, {2, -1.0f}, {16, 0.0f}, {32, 7.5f}, {144, -2.75f}, {145, -3.75f}, {64, 0.0f}}, 8);
+    check_known(
+        KERNEL_Q2_K, b,
+        (known[]){{0, -1.0f}, {1, 2.0f}, {2, -1.0f}, {16, 0.0f}, {32, 7.5f}, {144, -2.75f}, {145, -3.75f}, {64, 0.0f}},
+        8);
 }
 
 /* Q3_K, d = 1. Scale 0 has low bits 3 (byte 96 = 0x53) and upper bits 2 (byte 104 = 0x36): 35 - 32 = 3. Scale 8 is 5
@@ -134,7 +139,8 @@ static void check_q3_k_by_hand(void) {
     uint8_t b[110] = {0x11};
     b[32] = 0x06, b[64] = 0x03, b[96] = 0x53, b[104] = 0x36, b[109] = 0x3c;
     check_known(KERNEL_Q3_K, b,
-                (known[]){{0, 6.0f}, {1, -12.0f}, {32, 96.0f}, {128, 63.0f}, {129, -84.0f}, {64, 64.0f}, {192, 128.0f}}, 7);
+                (known[]){{0, 6.0f}, {1, -12.0f}, {32, 96.0f}, {128, 63.0f}, {129, -84.0f}, {64, 64.0f}, {192, 128.0f}},
+                7);
 }
 
 /* Q5_K, with the scales of Q4_K above. High bits in byte 16 = 0x11: pieces 0 and 4. Byte 48 = 0xa3: element 0 is 19,
@@ -142,8 +148,9 @@ static void check_q3_k_by_hand(void) {
 static void check_q5_k_by_hand(void) {
     uint8_t b[176] = {0x00, 0x3c, 0x00, 0x34, 0xc1, 0x02, 0, 0, 0x87, 0, 0, 0, 0x52, 0, 0, 0, 0x11, 0x02};
     b[48] = 0xa3, b[112] = 0x0f;
-    check_known(KERNEL_Q5_K, b,
-                (known[]){{0, 19.0f - 1.75f}, {1, -1.75f}, {32, 20.0f}, {33, 32.0f}, {128, 1550.0f - 9.25f}, {129, -9.25f}}, 6);
+    check_known(
+        KERNEL_Q5_K, b,
+        (known[]){{0, 19.0f - 1.75f}, {1, -1.75f}, {32, 20.0f}, {33, 32.0f}, {128, 1550.0f - 9.25f}, {129, -9.25f}}, 6);
 }
 
 /* IQ4_XS, d = 1. Upper bits 0x0d in byte 2: scale 0 has 1, scale 1 has 3; 0x80 in byte 3: scale 7 has 2. Low bits
@@ -153,9 +160,11 @@ static void check_q5_k_by_hand(void) {
 static void check_iq4_xs_by_hand(void) {
     uint8_t b[136] = {0x00, 0x3c, 0x0d, 0x80, 0x52, 0x00, 0x00, 0x30, 0x90};
     b[24] = 0x08, b[135] = 0xf7;
-    check_known(KERNEL_IQ4_XS, b,
-                (known[]){{0, 1778.0f}, {16, -182.0f}, {32, 21.0f}, {48, -2667.0f}, {64, 4064.0f}, {239, -30.0f}, {255, 339.0f}},
-                7);
+    check_known(
+        KERNEL_IQ4_XS, b,
+        (known[]){
+            {0, 1778.0f}, {16, -182.0f}, {32, 21.0f}, {48, -2667.0f}, {64, 4064.0f}, {239, -30.0f}, {255, 339.0f}},
+        7);
 }
 
 static void check_hand_blocks(const kernel_table *t, int arg) {

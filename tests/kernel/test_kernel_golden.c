@@ -21,7 +21,9 @@ static const gguf_tensor *tensor(kernel_type t, const char *ending) {
 /* The blocks of a type, their values, and their number; 0: the file has none. */
 static int64_t find(kernel_type t, const uint8_t **blocks, const float **values) {
     const gguf_tensor *b = tensor(t, ""), *v = tensor(t, ".values");
-    if (!check_that(b && v && b->type == t && v->type == KERNEL_F32 && b->dims[0] == v->dims[0], "blocks and values are missing")) return 0;
+    if (!check_that(b && v && b->type == t && v->type == KERNEL_F32 && b->dims[0] == v->dims[0],
+                    "blocks and values are missing"))
+        return 0;
     *blocks = b->data;
     *values = v->data;
     return b->dims[0];
@@ -81,7 +83,8 @@ static void check_format(const kernel_table *table, int arg) {
     const int64_t n = find(t, &blocks, &values), block = kernel_type_block(t);
     int64_t finite = 0;
     check_rows(t, blocks, values, n);
-    for (int64_t b = 0; b < n / block; b++) finite += check_products(table, t, blocks + b * kernel_type_bytes(t), values + b * block);
+    for (int64_t b = 0; b < n / block; b++)
+        finite += check_products(table, t, blocks + b * kernel_type_bytes(t), values + b * block);
     check_that(finite > 0, "no block is finite");
 }
 

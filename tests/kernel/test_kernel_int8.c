@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kernel_int8.c: attention over int8 KV. Every level gives the bytes of plain C. Plain C is compared with the definition: codes are within half
- * a scale of the element and depend on their own token only, and products are exact integer sums.
+/* test_kernel_int8.c: attention over int8 KV. Every level gives the bytes of plain C. Plain C is compared with the
+ * definition: codes are within half a scale of the element and depend on their own token only, and products are exact
+ * integer sums.
  */
 #include <math.h>
 #include <stdio.h>
@@ -89,7 +90,8 @@ static void check_hadamard(const kernel_table *t, int arg) {
             const float *group = x + d / size * size;
             double magnitude = 0;
             for (int64_t i = 0; i < size; i++) magnitude += fabs((double)group[i]);
-            check_near(y[d], hadamard_element(group, size, d % size), magnitude * 16 * CHECK_UNIT, "a transformed element", d);
+            check_near(y[d], hadamard_element(group, size, d % size), magnitude * 16 * CHECK_UNIT,
+                       "a transformed element", d);
         }
         check_release(x);
         check_release(y);
@@ -108,7 +110,8 @@ static void check_query(const kernel_table *t, int arg) {
         const float scale = t->query_int8(q, dim, out), expected = check_reference()->query_int8(q, dim, want);
         check_same_bytes(&scale, &expected, sizeof scale, "a query's scale");
         check_same_bytes(out, want, (size_t)dim * 2, "a query");
-        for (int64_t d = 0; d < dim; d++) check_near((double)scale * out[d], q[d], 0.51 * (double)scale + 0x1p-100, "an element of a query", d);
+        for (int64_t d = 0; d < dim; d++)
+            check_near((double)scale * out[d], q[d], 0.51 * (double)scale + 0x1p-100, "an element of a query", d);
         check_release(q);
         check_release(out);
         check_release(want);
@@ -135,11 +138,13 @@ static int16_t *random_ints(int64_t n, int64_t least, int64_t most, int round) {
 static void check_scores(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 120; round++) {
-        const int64_t dim = random_dim(round), n = check_random_in(0, MOST_QUERIES), q_stride = dim + check_random_in(0, 9);
+        const int64_t dim = random_dim(round), n = check_random_in(0, MOST_QUERIES),
+                      q_stride = dim + check_random_in(0, 9);
         const int64_t stride = SLOTS + check_random_in(0, 9), most = BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim));
         uint8_t *k = random_head(dim);
         int16_t *query = random_ints(BASE_MAX(n, 1) * q_stride, -most, most, round);
-        float *scales = check_alloc(MOST_QUERIES * 4, offset(4)), *out = check_alloc((size_t)(MOST_QUERIES * stride) * 4, offset(4));
+        float *scales = check_alloc(MOST_QUERIES * 4, offset(4)),
+              *out = check_alloc((size_t)(MOST_QUERIES * stride) * 4, offset(4));
         float *want = check_alloc((size_t)(MOST_QUERIES * stride) * 4, 0);
         if (round % 3 == 0) memset(k, 127, (size_t)(dim * SLOTS)); /* the largest sum */
         for (int i = 0; i < MOST_QUERIES; i++) scales[i] = check_float(CHECK_NORMAL);
@@ -151,8 +156,10 @@ static void check_scores(const kernel_table *t, int arg) {
         for (int64_t q = 0; q < n; q++)
             for (int slot = 0; slot < SLOTS; slot += 7) {
                 double sum = 0;
-                for (int64_t d = 0; d < dim; d++) sum += (double)query[q * q_stride + d] * (double)kernel_int8_key(k, dim, slot, d);
-                check_near(out[q * stride + slot], sum * (double)scales[q], fabs(sum * (double)scales[q]) * 4 * CHECK_UNIT + 0x1p-120, "a score", q);
+                for (int64_t d = 0; d < dim; d++)
+                    sum += (double)query[q * q_stride + d] * (double)kernel_int8_key(k, dim, slot, d);
+                check_near(out[q * stride + slot], sum * (double)scales[q],
+                           fabs(sum * (double)scales[q]) * 4 * CHECK_UNIT + 0x1p-120, "a score", q);
             }
         check_release(k);
         check_release(query);
@@ -170,7 +177,8 @@ static void check_weights(const kernel_table *t, int arg) {
         const int64_t n = check_random_in(1, 400);
         float *p = check_alloc((size_t)n * 4, offset(4)), *scales = check_alloc((size_t)n * 4, offset(4));
         int16_t *out = check_alloc((size_t)n * 2, offset(2)), *want = check_alloc((size_t)n * 2, 0);
-        kernel_heavy *heavy = check_alloc(sizeof(*heavy) * (size_t)n, 0), *expected = check_alloc(sizeof(*heavy) * (size_t)n, 0);
+        kernel_heavy *heavy = check_alloc(sizeof(*heavy) * (size_t)n, 0),
+                     *expected = check_alloc(sizeof(*heavy) * (size_t)n, 0);
         const float factor = round % 3 == 0 ? NAN : round % 3 == 1 ? 0x1p20f
                                                                    : 0x1p31f;
         for (int64_t i = 0; i < n; i++) {
@@ -179,7 +187,8 @@ static void check_weights(const kernel_table *t, int arg) {
             scales[i] = fabsf(check_float(CHECK_NORMAL));
         }
         const int64_t n_heavy = t->weights_int8(p, scales, n, factor, out, heavy);
-        check_that(n_heavy == check_reference()->weights_int8(p, scales, n, factor, want, expected), "%d heavy weights", (int)n_heavy);
+        check_that(n_heavy == check_reference()->weights_int8(p, scales, n, factor, want, expected), "%d heavy weights",
+                   (int)n_heavy);
         check_same_bytes(out, want, (size_t)n * 2, "weights");
         check_same_bytes(heavy, expected, sizeof(*heavy) * (size_t)n_heavy, "heavy weights");
         for (int64_t i = 0, at = 0; i < n; i++) {
@@ -199,15 +208,17 @@ static void check_weights(const kernel_table *t, int arg) {
     }
 }
 
-/* exp differs between arithmetics, not between levels above plain C; its sum is exact, and equal for any division of the
- * list. */
+/* exp differs between arithmetics, not between levels above plain C; its sum is exact, and equal for any division of
+ * the list. */
 static void check_exp(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
         const int64_t n = check_random_in(1, 400), cut = check_random_in(0, n);
         const size_t bytes = (size_t)n * 4;
-        float *x = check_alloc(bytes, offset(4)), *y = check_alloc(bytes, 0), *original = check_alloc(bytes, 0), *lowest = check_alloc(bytes, 0);
-        for (int64_t i = 0; i < n; i++) x[i] = round % 4 == 0 ? 1000 * check_float(CHECK_NORMAL) : check_float(CHECK_NORMAL);
+        float *x = check_alloc(bytes, offset(4)), *y = check_alloc(bytes, 0), *original = check_alloc(bytes, 0),
+              *lowest = check_alloc(bytes, 0);
+        for (int64_t i = 0; i < n; i++)
+            x[i] = round % 4 == 0 ? 1000 * check_float(CHECK_NORMAL) : check_float(CHECK_NORMAL);
         if (round % 5 == 0) x[check_random_in(0, n - 1)] = -INFINITY;
         if (round % 6 == 0 && n > 1) x[check_random_in(1, n - 1)] = NAN;
         memcpy(y, x, bytes);
@@ -215,7 +226,8 @@ static void check_exp(const kernel_table *t, int arg) {
         const float max = t->highest(x, n), expected = check_reference()->highest(x, n);
         check_same_bytes(&max, &expected, sizeof max, "the largest score");
         check_that(t->highest(x, 0) == -INFINITY, "the largest of none");
-        const int64_t all = t->exp_int8(x, n, max), parts = t->exp_int8(y, cut, max) + t->exp_int8(y + cut, n - cut, max);
+        const int64_t all = t->exp_int8(x, n, max),
+                      parts = t->exp_int8(y, cut, max) + t->exp_int8(y + cut, n - cut, max);
         check_that(all == parts, "a sum of %lld, in two parts %lld", (long long)all, (long long)parts);
         check_same_bytes(x, y, bytes, "exponentials");
         if (t->side > 1 && check_lowest_level()) {
@@ -251,7 +263,8 @@ static void check_bounds(const kernel_table *t, int arg) {
 static void check_values(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 120; round++) {
-        const int64_t dim = random_dim(round), n = check_random_in(1, MOST_QUERIES), p_stride = SLOTS + check_random_in(0, 9);
+        const int64_t dim = random_dim(round), n = check_random_in(1, MOST_QUERIES),
+                      p_stride = SLOTS + check_random_in(0, 9);
         const int64_t stride = dim + check_random_in(0, 9);
         uint8_t *v = random_head(dim);
         int16_t *p = random_ints(n * p_stride, 0, 32767, round);
@@ -274,8 +287,10 @@ static void check_values(const kernel_table *t, int arg) {
         for (int64_t q = 0; q < n; q++)
             for (int64_t d = 0; d < dim; d += 3) {
                 int64_t sum = 0;
-                for (int slot = 0; slot < SLOTS; slot++) sum += (int64_t)p[q * p_stride + slot] * (int8_t)v[(slot / 2 * dim + d) * 2 + slot % 2];
-                sum = 2 * sum + (q > 0 ? 0 : (int64_t)heavy * (int8_t)v[(slot_alone / 2 * dim + d) * 2 + slot_alone % 2]);
+                for (int slot = 0; slot < SLOTS; slot++)
+                    sum += (int64_t)p[q * p_stride + slot] * (int8_t)v[(slot / 2 * dim + d) * 2 + slot % 2];
+                sum =
+                    2 * sum + (q > 0 ? 0 : (int64_t)heavy * (int8_t)v[(slot_alone / 2 * dim + d) * 2 + slot_alone % 2]);
                 check_that(acc[q * stride + d] == sum, "the sum of value %d", (int)d);
             }
         check_release(v);
@@ -325,7 +340,8 @@ static void add_values(const divided *d, part *p, float factor, int32_t *acc) {
     int16_t rows[MOST_BLOCKS][SLOTS] = {{0}};
     const int64_t n_heavy = t->weights_int8(p->x, p->scales, p->n, factor, p->weights, p->heavy);
     for (int64_t i = 0; i < p->n; i++) rows[p->slot[i] / SLOTS][p->slot[i] % SLOTS] = p->weights[i];
-    for (int block = 0; block < d->n_blocks; block++) t->values_int8(d->values[block], d->dim, rows[block], SLOTS, 1, acc, d->dim, NULL);
+    for (int block = 0; block < d->n_blocks; block++)
+        t->values_int8(d->values[block], d->dim, rows[block], SLOTS, 1, acc, d->dim, NULL);
     for (int64_t i = 0; i < n_heavy; i++) {
         const int32_t at = p->slot[p->heavy[i].index];
         t->value_int8(d->values[at / SLOTS], d->dim, at % SLOTS, p->heavy[i].weight, acc);
@@ -381,7 +397,8 @@ static void check_divided(const kernel_table *t, int arg) {
             for (int block = 0; block < d.n_blocks; block++) d.part_of[block] = (int)check_random_in(0, MOST_PARTS - 1);
             memset(acc, 0, (size_t)d.dim * 4);
             const int64_t total = attend_divided(&d, acc);
-            check_that(total == expected, "%d parts: a sum of %lld, not %lld", d.n_parts, (long long)total, (long long)expected);
+            check_that(total == expected, "%d parts: a sum of %lld, not %lld", d.n_parts, (long long)total,
+                       (long long)expected);
             check_same_bytes(acc, alone, (size_t)d.dim * 4, "sums of values of a divided context");
         }
         check_release(acc);

@@ -109,7 +109,8 @@ static void problem_free(problem *p) {
 static void pack(const kernel_table *t, problem *p) {
     const int64_t row_bytes = kernel_row_bytes(p->type, p->n_in);
     uint8_t *row = check_alloc((size_t)row_bytes, 0);
-    p->packed = check_alloc((size_t)kernel_packed_bytes(p->type, t->side, p->n_in, p->n_out), elem_align(p->type) * (size_t)check_random_in(0, 3));
+    p->packed = check_alloc((size_t)kernel_packed_bytes(p->type, t->side, p->n_in, p->n_out),
+                            elem_align(p->type) * (size_t)check_random_in(0, 3));
     kernel_pack(p->type, t->side, p->w, p->n_in, p->n_out, p->packed);
     for (int64_t o = 0; o < p->n_out; o += 1 + p->n_out / 64) {
         kernel_packed_row(p->type, t->side, p->packed, p->n_in, o, row);
@@ -229,7 +230,8 @@ static void check_levels(const kernel_table *t, const problem *p) {
     pack(lowest, &other);
     run(lowest, &other, 0, p->n_out);
     for (int64_t r = 0; r < p->n_rows; r++) {
-        check_same_bytes(p->y + r * p->y_stride, other.y + r * p->y_stride, (size_t)p->n_out * sizeof(float), "a lower level's");
+        check_same_bytes(p->y + r * p->y_stride, other.y + r * p->y_stride, (size_t)p->n_out * sizeof(float),
+                         "a lower level's");
     }
     check_release(other.y);
     check_release(other.packed);
@@ -238,7 +240,8 @@ static void check_levels(const kernel_table *t, const problem *p) {
 static void check_gaps(const problem *p) {
     for (int64_t r = 0; r + 1 < p->n_rows; r++) {
         for (int64_t o = p->n_out; o < p->y_stride; o++) {
-            check_that(isnan(p->y[r * p->y_stride + o]), "wrote between rows %lld and %lld", (long long)r, (long long)r + 1);
+            check_that(isnan(p->y[r * p->y_stride + o]), "wrote between rows %lld and %lld", (long long)r,
+                       (long long)r + 1);
         }
     }
 }

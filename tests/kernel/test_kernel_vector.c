@@ -130,9 +130,11 @@ static void check_layer_norm(const kernel_table *t, int arg) {
         const double inverse = 1 / sqrt(squares / (double)n + (double)eps);
         t->layer_norm(x, w, b, eps, y, n);
         for (int64_t i = 0; i < n; i++) {
-            const double scaled = ((double)x[i] - mean) * inverse * (double)w[i], want = scaled + (b ? (double)b[i] : 0);
+            const double scaled = ((double)x[i] - mean) * inverse * (double)w[i],
+                         want = scaled + (b ? (double)b[i] : 0);
             const double lost = (fabs((double)x[i]) + fabs(mean)) * inverse * fabs((double)w[i]);
-            check_near(y[i], want, CHECK_UNIT * (8 * fabs(scaled) + 4 * lost + 2 * fabs(want)) + 0x1p-147, "layer norm", i);
+            check_near(y[i], want, CHECK_UNIT * (8 * fabs(scaled) + 4 * lost + 2 * fabs(want)) + 0x1p-147, "layer norm",
+                       i);
         }
         t->layer_norm(x, w, b, eps, x, n);
         check_same_bytes(x, y, (size_t)n * 4, "layer norm in place");
@@ -160,7 +162,8 @@ static double act_of(int act, double a) {
 static double up_of(int act, double up) { return act == KERNEL_SWIGLU_OAI ? cut(up, 7) + 1 : up; }
 
 static void act_inputs(float *a, int64_t n, int round) {
-    static const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 1000.0f, -1000.0f, 3e38f, -3e38f, 1e-40f, -87.3f, 7.0f, 7.5f};
+    static const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 1000.0f, -1000.0f,
+                                     3e38f, -3e38f, 1e-40f, -87.3f, 7.0f, 7.5f};
     check_fill(a, n, (check_kind)(round % CHECK_KINDS));
     for (int64_t i = 0; i < n; i++) a[i] *= round % 2 ? 8.0f : 1.0f;
     for (int64_t i = 0; i < n; i += 3) a[i] = extremes[check_random() % BASE_ARRAY_LEN(extremes)];
@@ -180,9 +183,11 @@ static void check_act(const kernel_table *t, int act) {
         t->act[act](a, alone ? NULL : up, y, n);
         for (int64_t i = 0; i < n; i++) {
             const double by = alone ? 1 : up_of(act, up[i]), want = act_of(act, a[i]) * by;
-            const double exponent = act == KERNEL_SILU ? 0 : fmin(fabs((double)a[i]) * (1.6 + 0.08 * (double)a[i] * (double)a[i]), 110);
+            const double exponent =
+                act == KERNEL_SILU ? 0 : fmin(fabs((double)a[i]) * (1.6 + 0.08 * (double)a[i] * (double)a[i]), 110);
             if (fabs(want) > 3e38) continue; /* 3e38 * up may overflow, as it should */
-            const double bound = (16 + 4 * exponent) * CHECK_UNIT * fabs(want) + 4 * CHECK_UNIT * fabs(act_of(act, a[i]));
+            const double bound =
+                (16 + 4 * exponent) * CHECK_UNIT * fabs(want) + 4 * CHECK_UNIT * fabs(act_of(act, a[i]));
             check_near(y[i], want, bound + 1.2e-36 * fabs(by) + 0x1p-148, "act", i);
         }
         float *in_place = round % 2 && !alone ? up : a;
@@ -224,7 +229,8 @@ static void check_soft_cap(const kernel_table *t, int arg) {
         memcpy(y, x, (size_t)n * 4);
         t->soft_cap(y, cap, n);
         for (int64_t i = 0; i < n; i++) {
-            check_near(y[i], (double)cap * tanh((double)x[i] / (double)cap), 8 * CHECK_UNIT * (double)cap, "soft cap", i);
+            check_near(y[i], (double)cap * tanh((double)x[i] / (double)cap), 8 * CHECK_UNIT * (double)cap, "soft cap",
+                       i);
             check_that(fabsf(y[i]) <= cap, "soft cap of %g is %g", (double)x[i], (double)y[i]);
         }
         check_release(x);

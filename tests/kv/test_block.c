@@ -13,7 +13,8 @@
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
-static const kv_layer_shape shapes[] = {KV_ROW(1, 2, 2, 0, false), KV_ROW(3, 10, 34, 0, false), KV_ROW(2, 64, 64, 0, false)};
+static const kv_layer_shape shapes[] = {KV_ROW(1, 2, 2, 0, false), KV_ROW(3, 10, 34, 0, false),
+                                        KV_ROW(2, 64, 64, 0, false)};
 
 static kv_layer layer_of(size_t shape, int format) { return kv_layer_make(&shapes[shape], (rp_kv_format)format); }
 
@@ -73,8 +74,10 @@ static void short_spans_are_small(void **state) {
     for (int format = 0; format < RP_N_KV_FORMATS; format++) {
         const kv_layer l = layer_of(2, format);
         const size_t all = kv_block_used_bytes(&l, 64), ten = kv_block_used_bytes(&l, 10);
-        const size_t ranges = kv_element_is_encoded(kv_format_keys(l.format)) ? 4 * 64 * 2 : 0; /* of keys: for each dimension */
-        assert_in_range(ten - ranges, (all - ranges) * 10 / 64, (all - ranges) * (kv_format_keys(l.format) == KV_ELEMENT_2BIT ? 22 : 14) / 64);
+        const size_t ranges =
+            kv_element_is_encoded(kv_format_keys(l.format)) ? 4 * 64 * 2 : 0; /* of keys: for each dimension */
+        assert_in_range(ten - ranges, (all - ranges) * 10 / 64,
+                        (all - ranges) * (kv_format_keys(l.format) == KV_ELEMENT_2BIT ? 22 : 14) / 64);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_block_memory.c: spans and records in memory that the host cannot reach (support/trap_memory.h) against the same in memory of the host: the
- * same bytes, and no byte touched but through the memory's operations. tests/trapped does this for the engine.
+/* test_block_memory.c: spans and records in memory that the host cannot reach (support/trap_memory.h) against the same
+ * in memory of the host: the same bytes, and no byte touched but through the memory's operations. tests/trapped does
+ * this for the engine.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -93,8 +94,10 @@ static const kv_shape shapes[] = {
     {KV_SAME(3, 2, 8, 4), .format = RP_KV_F32},
     {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
     {KV_SAME(2, 1, 16, 16), .format = RP_KV_INT8},
-    {KV_ROWS(3, KV_ROW(2, 16, 16, 70, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 10, false)), .format = RP_KV_INT8},
-    {KV_ROWS(3, KV_ROW(2, 16, 8, 70, false), KV_ROW(2, 16, 8, 0, false), KV_ROW(2, 16, 8, 10, false)), .format = RP_KV_F16},
+    {KV_ROWS(3, KV_ROW(2, 16, 16, 70, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 10, false)),
+     .format = RP_KV_INT8},
+    {KV_ROWS(3, KV_ROW(2, 16, 8, 70, false), KV_ROW(2, 16, 8, 0, false), KV_ROW(2, 16, 8, 10, false)),
+     .format = RP_KV_F16},
 };
 
 /* The same KV in both memories. */
@@ -180,7 +183,9 @@ static void spans_have_the_same_bytes(void **state) {
         for (int32_t part = 0; part < kv_reduced_spans(s); part++) {
             kv_span *parts[2];
             for (int i = 0; i < 2; i++)
-                assert_int_equal(kv_span_reduce(&parts[i], (const kv_span *const *)p.runs[i], reduced_run_spans(p.runs[i]), s, part, NULL), RP_OK);
+                assert_int_equal(kv_span_reduce(&parts[i], (const kv_span *const *)p.runs[i],
+                                                reduced_run_spans(p.runs[i]), s, part, NULL),
+                                 RP_OK);
             expect_same_cells(parts[0], parts[1]);
             kv_span_unref(parts[0]);
             kv_span_unref(parts[1]);
@@ -197,7 +202,8 @@ static void spans_have_the_same_bytes(void **state) {
 static void write_record(const kv_span *s, const kv_shape *shape, const record_cipher *cipher) {
     static const int32_t tokens[KV_SPAN_TOKENS];
     const record_format format = {.shape = *shape, .any_format = true};
-    const record content = {.key = *kv_span_key(s), .kind = RECORD_MODULE, .n_tokens = kv_span_tokens(s), .tokens = tokens, .label = ""};
+    const record content = {
+        .key = *kv_span_key(s), .kind = RECORD_MODULE, .n_tokens = kv_span_tokens(s), .tokens = tokens, .label = ""};
     rp_error err = {0};
     must(record_write(scratch_file_path(), &format, &content, s, cipher, NULL, &err), &err);
 }
@@ -209,13 +215,15 @@ static kv_span *read_record(kv_pool *pool, const base_key *key, const record_cip
     rp_error err = {0};
     assert_int_equal(record_reader_open(&reader, scratch_file_path(), &format, key, cipher, &err), RECORD_FAULT_NONE);
     must(kv_span_restore(&s, pool, &record_reader_record(reader)->form, key, &err), &err);
-    for (int32_t l = 0; l < format.shape.n_layers; l++) assert_int_equal(record_read_layer(reader, l, s, &err), RECORD_FAULT_NONE);
+    for (int32_t l = 0; l < format.shape.n_layers; l++)
+        assert_int_equal(record_read_layer(reader, l, s, &err), RECORD_FAULT_NONE);
     kv_span_set_ready(s, format.shape.n_layers);
     record_reader_close(reader);
     return s;
 }
 
-/* Whether layers are read and written in place or not. Encrypted records differ in each file: their content comes back. */
+/* Whether layers are read and written in place or not. Encrypted records differ in each file: their content comes
+   back. */
 static void records_have_the_same_bytes(void **state) {
     tiny_random *r = *state;
     record_cipher *cipher = forge_cipher(3);

@@ -193,7 +193,8 @@ static void tokens_are_taken_back(void **state) {
             pos = n.n ? n.positions[n.n - 1] + 1 : 5;
             if (tiny_random_below(&r, 12) == 0) pos += 3;
             for (int i = (int)tiny_random_below(&r, 17); i >= 0; i--) append_one(&c, &n, pos++);
-            if (tiny_random_below(&r, 2)) truncate(&c, &n, (int)tiny_random_below(&r, (uint64_t)(n.n - n.closed) + 1) / (1 + round % 3));
+            if (tiny_random_below(&r, 2))
+                truncate(&c, &n, (int)tiny_random_below(&r, (uint64_t)(n.n - n.closed) + 1) / (1 + round % 3));
             if (tiny_random_below(&r, 20) == 0) {
                 kv_context_close(&c);
                 n.closed = n.n;
@@ -228,15 +229,16 @@ static void the_budget_is_hard(void **state) {
 
 /* ---- packed spans ---- */
 
-/* Fills each head's keys and values with a byte of its own, and finds them again: no two share memory. own: in the span's
- * format; n_missing: blocks of layers that the span does not have. */
+/* Fills each head's keys and values with a byte of its own, and finds them again: no two share memory. own: in the
+ * span's format; n_missing: blocks of layers that the span does not have. */
 static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
     const int32_t n_blocks = (kv_span_tokens(s) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     for (int pass = 0; pass < 2; pass++) {
         uint8_t byte = 0;
         int missing = 0;
         for (int32_t i = 0; i < own->n_layers * n_blocks * kv_shape_heads(own); i++) {
-            const int32_t layer = i / n_blocks / kv_shape_heads(own), block = i / kv_shape_heads(own) % n_blocks, head = i % kv_shape_heads(own);
+            const int32_t layer = i / n_blocks / kv_shape_heads(own), block = i / kv_shape_heads(own) % n_blocks,
+                          head = i % kv_shape_heads(own);
             const kv_layer of_layer = kv_shape_layer(own, layer);
             const size_t key_bytes = of_layer.key_bytes, value_bytes = of_layer.value_bytes;
             assert_int_equal(kv_span_layer_format(s, layer), of_layer.format);
@@ -244,7 +246,8 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
                 missing += head == 0;
                 continue;
             }
-            uint8_t *keys = kv_host_bytes(kv_span_keys(s, layer, block, head)), *values = kv_host_bytes(kv_span_values(s, layer, block, head));
+            uint8_t *keys = kv_host_bytes(kv_span_keys(s, layer, block, head)),
+                    *values = kv_host_bytes(kv_span_values(s, layer, block, head));
             if (pass == 0) memset(keys, ++byte, key_bytes), memset(values, ++byte, value_bytes);
             else {
                 for (size_t k = 0, first = ++byte; k < key_bytes; k++) assert_int_equal(keys[k], first);
@@ -278,14 +281,17 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             const kv_layer row = kv_shape_layer(&own, 0);
             const size_t whole = kv_pool_block_bytes(pool) / row.cell_bytes;
             const size_t apart = kv_pool_block_bytes(pool) / BASE_MAX(row.key_bytes, row.value_bytes);
-            assert_int_equal(packing.per_cell, format == RP_KV_F16 && apart > 2 * whole ? 2 : 1); /* more cells fit if they are apart */
+            assert_int_equal(packing.per_cell,
+                             format == RP_KV_F16 && apart > 2 * whole ? 2 : 1); /* more cells fit if they are apart */
             assert_int_equal(kv_span_new(&span, pool, 7, NULL), RP_OK);
             for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
             const uint64_t before = kv_pool_get_stats(pool).used_bytes;
             if (cells > 0 && own.format != shapes[i].format) {
                 assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
-                assert_true(kv_span_tokens(like) == 150 && kv_span_position(like) == 7 && kv_span_format(like) == own.format);
-                const int32_t n_cells = 3 * own.n_layers * kv_shape_heads(&own) * packing.per_cell; /* of all columns, without gaps */
+                assert_true(kv_span_tokens(like) == 150 && kv_span_position(like) == 7 &&
+                            kv_span_format(like) == own.format);
+                const int32_t n_cells =
+                    3 * own.n_layers * kv_shape_heads(&own) * packing.per_cell; /* of all columns, without gaps */
                 const int32_t n_blocks = (n_cells + cells - 1) / cells;
                 assert_int_equal(kv_span_bytes(like), (uint64_t)n_blocks * kv_pool_block_bytes(pool));
                 assert_int_equal(kv_pool_get_stats(pool).used_bytes, before + kv_span_bytes(like));
@@ -310,12 +316,16 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
 
 /* Layers 0 and 3 of five; layers 1 and 3 have windows. */
 #define MIXED_IF(heads, keys, values, f, is_mixed) \
-    { KV_ROWS(5, KV_ROW(heads, keys, values, 0, is_mixed), KV_ROW(heads, keys, values, 100, false), KV_ROW(heads, keys, values, 0, false), \
-              KV_ROW(heads, keys, values, 70, is_mixed), KV_ROW(heads, keys, values, 0, false)), \
-      .format = f }
+    { \
+        KV_ROWS(5, KV_ROW(heads, keys, values, 0, is_mixed), KV_ROW(heads, keys, values, 100, false), \
+                KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 70, is_mixed), \
+                KV_ROW(heads, keys, values, 0, false)), \
+            .format = f \
+    }
 #define MIXED(heads, keys, values, f) MIXED_IF(heads, keys, values, f, true)
 
-/* 150 tokens from position 7 on, of which a reader at 210 does not reach the first block of layer 1, and two of layer 3. */
+/* 150 tokens from position 7 on, of which a reader at 210 does not reach the first block of layer 1, and two of layer
+   3. */
 static kv_span *trimmed_span(kv_pool *pool, rp_kv_format format, int32_t *n_freed) {
     kv_span *s;
     int32_t slot;
@@ -353,8 +363,10 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
     int n_mixed = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]) * RP_N_KV_FORMATS; i++) {
-        const kv_shape *of_pool = &pools[i / RP_N_KV_FORMATS].shape, own = kv_shape_in(of_pool, (rp_kv_format)(i % RP_N_KV_FORMATS));
-        const int32_t f16_blocks = pools[i / RP_N_KV_FORMATS].f16_blocks, n_f16 = own.format == RP_KV_F16 || own.format == RP_KV_F32 ? 0 : 2;
+        const kv_shape *of_pool = &pools[i / RP_N_KV_FORMATS].shape,
+                       own = kv_shape_in(of_pool, (rp_kv_format)(i % RP_N_KV_FORMATS));
+        const int32_t f16_blocks = pools[i / RP_N_KV_FORMATS].f16_blocks,
+                      n_f16 = own.format == RP_KV_F16 || own.format == RP_KV_F32 ? 0 : 2;
         kv_pool *pool;
         kv_span *span, *like;
         int32_t n_freed;
@@ -373,7 +385,8 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
         assert_int_equal(kv_column_blocks(pool, own.format), plain + n_f16 * f16_blocks);
         if (!kv_format_is_encoded(own.format)) { /* grows token by token */
             span = trimmed_span(pool, own.format, &n_freed);
-            const int32_t freed = is_pool_format ? 1 + 2 * (n_f16 > 0 ? f16_blocks : 1) : 0; /* packed spans free none */
+            const int32_t freed =
+                is_pool_format ? 1 + 2 * (n_f16 > 0 ? f16_blocks : 1) : 0; /* packed spans free none */
             assert_int_equal(n_freed, freed);
             assert_int_equal(kv_span_bytes(span), (uint64_t)(3 * (plain + n_f16 * f16_blocks) - freed) * block);
             assert_int_equal(kv_pool_get_stats(pool).used_bytes, kv_span_bytes(span));
@@ -381,7 +394,8 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
             check_form(pool, span, is_pool_format ? 3 : 0);
             kv_span_unref(span);
         }
-        if (!kv_format_is_encoded(of_pool->format) && !is_pool_format) { /* of a complete span, without its missing blocks */
+        if (!kv_format_is_encoded(of_pool->format) &&
+            !is_pool_format) { /* of a complete span, without its missing blocks */
             span = trimmed_span(pool, of_pool->format, &n_freed);
             assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
             check_apart(like, &own, 3);
@@ -413,7 +427,8 @@ static void f16_that_does_not_fit_is_refused(void **state) {
     rp_error err;
     (void)state;
     assert_int_equal(kv_pool_new(&pool, &mixed, 1 << 20, NULL, &err), RP_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "layers in f16 do not fit into blocks of int8 KV with 1 heads of 64 and 2 dimensions"));
+    assert_non_null(
+        strstr(err.message, "layers in f16 do not fit into blocks of int8 KV with 1 heads of 64 and 2 dimensions"));
     assert_int_equal(kv_pool_new(&pool, &plain, 1 << 20, NULL, &err), RP_OK);
     kv_pool_free(pool);
 }
@@ -425,7 +440,8 @@ static void a_pool_used_up_leaves_packed_spans_whole(void **state) {
     rp_error err;
     int32_t slot;
     (void)state;
-    assert_int_equal(kv_pool_new(&pool, &small, 4 * 4 * 4096 + 2 * 4096, NULL, NULL), RP_OK); /* four columns, two blocks */
+    assert_int_equal(kv_pool_new(&pool, &small, 4 * 4 * 4096 + 2 * 4096, NULL, NULL),
+                     RP_OK); /* four columns, two blocks */
     assert_int_equal(kv_pool_block_bytes(pool), 4096);
     assert_int_equal(kv_span_new(&span, pool, 0, NULL), RP_OK);
     for (int n = 0; n < 256; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);

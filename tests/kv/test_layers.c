@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layers.c: layers of different kinds and sizes in one pool: each head of each layer has memory of its own, in spans of every
- * layout; states of recurrent layers; what a shape allows. */
+/* test_layers.c: layers of different kinds and sizes in one pool: each head of each layer has memory of its own, in
+ * spans of every layout; states of recurrent layers; what a shape allows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +23,10 @@
     { .kind = KV_STATE, .state_bytes = bytes }
 
 /* Alternating widths, fewer heads in every third layer, a layer with wide heads, a latent one, states between them. */
-static const kv_layer_shape alternating[] = {KV_ROW(4, 16, 16, 70, false), KV_ROW(2, 32, 32, 0, false), KV_ROW(4, 16, 16, 70, true)};
-static const kv_layer_shape wide[] = {KV_ROW(2, 8, 8, 0, false), KV_ROW(1, 48, 16, 0, false), KV_ROW(3, 8, 8, 100, false)};
+static const kv_layer_shape alternating[] = {KV_ROW(4, 16, 16, 70, false), KV_ROW(2, 32, 32, 0, false),
+                                             KV_ROW(4, 16, 16, 70, true)};
+static const kv_layer_shape wide[] = {KV_ROW(2, 8, 8, 0, false), KV_ROW(1, 48, 16, 0, false),
+                                      KV_ROW(3, 8, 8, 100, false)};
 static const kv_layer_shape latent[] = {LATENT_ROW(40, 32), KV_ROW(1, 40, 32, 0, false), LATENT_ROW(40, 32)};
 static const kv_layer_shape hybrid[] = {STATE_ROW(5000), KV_ROW(2, 16, 16, 0, false), STATE_ROW(12288), STATE_ROW(1)};
 static const kv_layer_shape recurrent[] = {STATE_ROW(3 << 16), STATE_ROW(100)};
@@ -84,7 +86,8 @@ static void check_cells(kv_span *s, const kv_pool *pool) {
     uint64_t least = 0;
     assert_int_equal(for_cells(s, expect_number), n);
     for (int32_t i = 0; i < kv_span_shape(s)->n_layers; i++)
-        for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) least += kv_span_has(s, i, b) ? kv_span_layer(s, i)->block_bytes : 0;
+        for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++)
+            least += kv_span_has(s, i, b) ? kv_span_layer(s, i)->block_bytes : 0;
     assert_true(kv_span_bytes(s) >= least && kv_span_bytes(s) % kv_pool_block_bytes(pool) == 0);
 }
 
@@ -163,8 +166,8 @@ static void blocks_have_the_size_that_wastes_least(void **state) {
             least += layer.block_bytes;
         }
         const uint64_t column = (uint64_t)kv_column_blocks(pool, shapes[i].format) * chosen;
-        printf("shape %zu: blocks of %zu bytes, columns of %llu, %.2f of what layers need\n", i, chosen, (unsigned long long)column,
-               (double)column / (double)least);
+        printf("shape %zu: blocks of %zu bytes, columns of %llu, %.2f of what layers need\n", i, chosen,
+               (unsigned long long)column, (double)column / (double)least);
         assert_true(is_of_layer && column >= least && (double)column < 1.6 * (double)least);
         kv_pool_free(pool);
     }
@@ -252,14 +255,16 @@ static void states_are_spans_without_tokens(void **state) {
         if (kv_pool_new(&pool, &some[i], 1 << 22, NULL, &err)) fail_msg("%s", err.message);
         assert_int_equal(kv_span_new_states(&a, pool, 100, &err), RP_OK);
         assert_int_equal(kv_span_new_states(&b, pool, 300, &err), RP_OK);
-        assert_true(kv_span_is_states(a) && kv_span_tokens(a) == 0 && kv_span_position(a) == 100 && kv_span_end(b) == 300);
+        assert_true(kv_span_is_states(a) && kv_span_tokens(a) == 0 && kv_span_position(a) == 100 &&
+                    kv_span_end(b) == 300);
         put_states(a, 1);
         put_states(b, 2);
         expect_states(a, 1);
         expect_states(b, 2);
         kv_span_seal(a, &key);
         const kv_span_form form = kv_span_describe(a, kept);
-        assert_true(form.is_states && kv_form_is_possible(&form, &some[i]) && kv_span_has_form(a, &form) && !kv_span_has_form(b, &form));
+        assert_true(form.is_states && kv_form_is_possible(&form, &some[i]) && kv_span_has_form(a, &form) &&
+                    !kv_span_has_form(b, &form));
         assert_int_equal(kv_span_bytes(a), (uint64_t)kv_form_blocks(pool, &form) * kv_pool_block_bytes(pool));
         assert_int_equal(kv_span_restore(&copy, pool, &form, &key, &err), RP_OK);
         put_states(copy, 3); /* it loads */
@@ -295,7 +300,8 @@ static void forms_of_states_need_layers_with_states(void **state) {
     (void)state;
     const uint8_t kept[4] = {0};
     const kv_shape plain = SHAPE(alternating, RP_KV_F16), of_states = SHAPE(hybrid, RP_KV_F16);
-    const kv_span_form good = {.format = RP_KV_F16, .first_pos = 5, .readable_from = INT32_MIN, .kept = kept, .is_states = true};
+    const kv_span_form good = {
+        .format = RP_KV_F16, .first_pos = 5, .readable_from = INT32_MIN, .kept = kept, .is_states = true};
     kv_span_form f = good;
     assert_true(kv_form_is_possible(&good, &of_states));
     assert_false(kv_form_is_possible(&good, &plain));
@@ -323,7 +329,8 @@ static void capabilities_follow_from_the_layers(void **state) {
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         const kv_capabilities c = kv_shape_capabilities(&rows[i].shape);
-        assert_true(c.masks == rows[i].composes && c.shifts == rows[i].composes && c.modules == rows[i].composes && c.truncates == rows[i].composes);
+        assert_true(c.masks == rows[i].composes && c.shifts == rows[i].composes && c.modules == rows[i].composes &&
+                    c.truncates == rows[i].composes);
         assert_int_equal(c.reduces, rows[i].reduces);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_selection.c: selections of the highest scores against sorting; reduced spans against the slots that they are copied
- * from.
+/* test_selection.c: selections of the highest scores against sorting; reduced spans against the slots that they are
+ * copied from.
  */
 #include <float.h>
 #include <math.h>
@@ -29,12 +29,14 @@ static int32_t below(tiny_random *r, int32_t n) { return (int32_t)tiny_random_be
 /* ---- selections ---- */
 
 /* By sorting the scores of heads [first, end). */
-static void select_by_sorting(const float *scores, int32_t n_slots, int32_t first, int32_t end, int32_t permille, bool *out) {
+static void select_by_sorting(const float *scores, int32_t n_slots, int32_t first, int32_t end, int32_t permille,
+                              bool *out) {
     ranked *all = base_alloc(sizeof(*all) * (size_t)((end - first) * n_slots));
     int32_t n = 0;
     for (int32_t i = first * n_slots; i < end * n_slots; i++) {
         out[i] = false;
-        if (scores[i] != -INFINITY) all[n++] = (ranked){(double)(isnan(scores[i]) ? -INFINITY : scores[i]), i % n_slots, i / n_slots};
+        if (scores[i] != -INFINITY)
+            all[n++] = (ranked){(double)(isnan(scores[i]) ? -INFINITY : scores[i]), i % n_slots, i / n_slots};
     }
     qsort(all, (size_t)n, sizeof(*all), compare_ranked);
     for (int32_t i = 0; i * 1000 < n * permille; i++) out[all[i].head * n_slots + all[i].slot] = true;
@@ -52,7 +54,8 @@ static float random_score(tiny_random *r, int kind) {
 static void the_highest_scores_are_selected(void **state) {
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(400); round++) {
-        const int32_t n_layers = 1 + below(r, 3), n_kv_heads = 1 + below(r, 3), n_slots = 1 + below(r, 200), n = n_layers * n_kv_heads * n_slots;
+        const int32_t n_layers = 1 + below(r, 3), n_kv_heads = 1 + below(r, 3), n_slots = 1 + below(r, 200),
+                      n = n_layers * n_kv_heads * n_slots;
         const int32_t permille = round % 7 == 0 ? 1000 : below(r, 1001);
         const kv_selection_budget budget = round % 2 ? KV_BUDGET_ALL : KV_BUDGET_HEAD;
         float *scores = base_alloc(sizeof(*scores) * (size_t)n);
@@ -60,14 +63,16 @@ static void the_highest_scores_are_selected(void **state) {
         kv_selection *s;
         for (int32_t i = 0; i < n; i++) scores[i] = random_score(r, round % 3);
         const int32_t step = budget == KV_BUDGET_ALL ? n_layers * n_kv_heads : 1;
-        for (int32_t head = 0; head < n_layers * n_kv_heads; head += step) select_by_sorting(scores, n_slots, head, head + step, permille, expected);
+        for (int32_t head = 0; head < n_layers * n_kv_heads; head += step)
+            select_by_sorting(scores, n_slots, head, head + step, permille, expected);
         assert_int_equal(kv_selection_new(&s, n_layers, n_kv_heads, n_slots, NULL), RP_OK);
         kv_selection_add(s, 0, 0, 0); /* forgotten */
         kv_selection_highest(s, scores, budget, permille);
         for (int32_t head = 0; head < n_layers * n_kv_heads; head++) {
             int32_t count = 0;
             for (int32_t slot = 0; slot < n_slots; slot++) {
-                assert_int_equal(kv_selection_has(s, head / n_kv_heads, head % n_kv_heads, slot), expected[head * n_slots + slot]);
+                assert_int_equal(kv_selection_has(s, head / n_kv_heads, head % n_kv_heads, slot),
+                                 expected[head * n_slots + slot]);
                 count += expected[head * n_slots + slot];
             }
             assert_int_equal(kv_selection_count(s, head / n_kv_heads, head % n_kv_heads), count);
@@ -87,11 +92,13 @@ static void the_highest_scores_are_selected(void **state) {
 #define N_RUN_SPANS REDUCED_RUN_SPANS
 
 /* The last of the run's spans has 1 to 256 tokens. */
-static int32_t random_tokens(tiny_random *r) { return (N_RUN_SPANS - 1) * KV_SPAN_TOKENS + 1 + below(r, KV_SPAN_TOKENS); }
+static int32_t random_tokens(tiny_random *r) {
+    return (N_RUN_SPANS - 1) * KV_SPAN_TOKENS + 1 + below(r, KV_SPAN_TOKENS);
+}
 
 /* One head's keys or values as the only ones of a block: for kv_block_same_slot. */
-static bool same_slot(const kv_layer *l, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
-                      int slot_b) {
+static bool same_slot(const kv_layer *l, const void *keys_a, const void *values_a, int slot_a, const void *keys_b,
+                      const void *values_b, int slot_b) {
     const kv_layer one = kv_layer_cell(l);
     uint8_t *a = base_alloc(2 * one.cell_bytes), *b = a + one.cell_bytes;
     memcpy(a, keys_a, one.key_bytes);
@@ -112,17 +119,19 @@ static int32_t list_head(const kv_selection *s, int32_t layer, int32_t head, int
 }
 
 /* Part `part` of a head of a reduced run: its slots, their positions and bytes. Returns the number of its cells. */
-static int32_t check_head(const kv_span *to, const kv_shape *own, int32_t part, kv_span *const run[N_RUN_SPANS], const kv_selection *s,
-                          int32_t layer, int32_t head) {
+static int32_t check_head(const kv_span *to, const kv_shape *own, int32_t part, kv_span *const run[N_RUN_SPANS],
+                          const kv_selection *s, int32_t layer, int32_t head) {
     static int32_t slots[N_RUN_SPANS * KV_SPAN_TOKENS];
-    const int32_t all = list_head(s, layer, head, slots), first = part * KV_SPAN_TOKENS, n = BASE_MIN(BASE_MAX(all - first, 0), KV_SPAN_TOKENS);
+    const int32_t all = list_head(s, layer, head, slots), first = part * KV_SPAN_TOKENS,
+                  n = BASE_MIN(BASE_MAX(all - first, 0), KV_SPAN_TOKENS);
     const kv_layer l = kv_shape_layer(own, layer);
     assert_int_equal(kv_span_slots(to, layer, head), n);
     for (int32_t i = 0; i < n; i++) {
         const int32_t slot = slots[first + i], block = slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
         const kv_span *from = run[slot / KV_SPAN_TOKENS];
         assert_int_equal(kv_span_positions(to, layer, head)[i], kv_span_position(run[0]) + slot);
-        const void *keys = kv_host_bytes(kv_span_keys(from, layer, block, head)), *values = kv_host_bytes(kv_span_values(from, layer, block, head));
+        const void *keys = kv_host_bytes(kv_span_keys(from, layer, block, head)),
+                   *values = kv_host_bytes(kv_span_values(from, layer, block, head));
         assert_true(same_slot(&l, keys, values, slot % 64, kv_host_bytes(kv_span_keys(to, layer, i / 64, head)),
                               kv_host_bytes(kv_span_values(to, layer, i / 64, head)), i % 64));
     }
@@ -150,13 +159,15 @@ static void check_views(kv_pool *pool, kv_span *to, int32_t pos, tiny_random *r)
     kv_span_seal(to, &key);
     assert_int_equal(kv_context_add(&c, to, below(r, 300), NULL, NULL), RP_OK);
     for (int i = 0; i < 20; i++)
-        check_visible(&c.views[0], below(r, shape->n_layers), below(r, kv_shape_heads(shape)), pos + below(r, 1200), i % 2 * (1 + below(r, 300)));
+        check_visible(&c.views[0], below(r, shape->n_layers), below(r, kv_shape_heads(shape)), pos + below(r, 1200),
+                      i % 2 * (1 + below(r, 300)));
     assert_int_equal(kv_context_slots(&c), kv_span_tokens(to));
     kv_context_clear(&c);
 }
 
 static uint64_t packed_blocks(const kv_packing *packing, int32_t n_cells) {
-    return n_cells ? (uint64_t)(n_cells * packing->per_cell + packing->per_block - 1) / (uint64_t)packing->per_block : 0;
+    return n_cells ? (uint64_t)(n_cells * packing->per_cell + packing->per_block - 1) / (uint64_t)packing->per_block
+                   : 0;
 }
 
 /* All spans of a reduced run. */
@@ -172,7 +183,8 @@ static void check_reduced(kv_pool *pool, kv_span *const run[N_RUN_SPANS], const 
         assert_true(kv_span_is_reduced(to) && !kv_span_has_pool_format(to));
         for (int32_t layer = 0; layer < shape->n_layers; layer++)
             for (int32_t head = 0; head < kv_shape_heads(shape); head++) {
-                *(kv_shape_layer_format(&own, layer) == own.format ? &n_cells : &n_f16) += check_head(to, &own, part, run, s, layer, head);
+                *(kv_shape_layer_format(&own, layer) == own.format ? &n_cells : &n_f16) +=
+                    check_head(to, &own, part, run, s, layer, head);
                 tokens = BASE_MAX(tokens, kv_span_slots(to, layer, head));
             }
         const uint64_t blocks = packed_blocks(&packing, n_cells) + packed_blocks(&f16_packing, n_f16);
@@ -192,7 +204,8 @@ static void reduced_spans_have_the_selected_slots(void **state) {
         {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
         {KV_SAME(2, 2, 16, 16), .format = RP_KV_INT8},
         {KV_SAME(2, 1, 16, 16), .format = RP_KV_INT8}, /* f16: keys and values apart */
-        {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 0, false)), .format = RP_KV_INT8},
+        {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 0, false)),
+         .format = RP_KV_INT8},
     };
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(40); round++) {
@@ -238,7 +251,8 @@ static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
     for (int32_t head = 0; head < 4; head++) {
         assert_int_equal(kv_span_slots(other, head / 2, head % 2), kv_span_slots(to, head / 2, head % 2));
         const size_t bytes = sizeof(int32_t) * (size_t)kv_span_slots(to, head / 2, head % 2);
-        assert_memory_equal(kv_span_positions(other, head / 2, head % 2), kv_span_positions(to, head / 2, head % 2), bytes);
+        assert_memory_equal(kv_span_positions(other, head / 2, head % 2), kv_span_positions(to, head / 2, head % 2),
+                            bytes);
     }
     assert_true(kv_span_bytes(other) <= kv_span_bytes(to));
     const uint64_t used = kv_pool_get_stats(pool).used_bytes;
@@ -284,7 +298,9 @@ static void check_restored(kv_pool *pool, const kv_span *s) {
             const int32_t n = kv_span_slots(s, layer, head);
             assert_int_equal(kv_span_slots(restored, layer, head), n);
             kv_span_put_positions(restored, layer, head, kv_span_positions(s, layer, head));
-            if (n > 0) assert_memory_equal(kv_span_positions(restored, layer, head), kv_span_positions(s, layer, head), sizeof(int32_t) * (size_t)n);
+            if (n > 0)
+                assert_memory_equal(kv_span_positions(restored, layer, head), kv_span_positions(s, layer, head),
+                                    sizeof(int32_t) * (size_t)n);
         }
         kv_span_set_ready(restored, layer + 1);
     }
@@ -321,7 +337,8 @@ static void check_parts(kv_pool *pool, const kv_span *s, int32_t n_parts) {
 static void a_form_gives_the_same_span(void **state) {
     const kv_shape shapes[] = {
         {KV_SAME(2, 4, 16, 16), .format = RP_KV_F16},
-        {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 0, false)), .format = RP_KV_INT8},
+        {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 0, true), KV_ROW(2, 16, 16, 0, false)),
+         .format = RP_KV_INT8},
     };
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(16); round++) {
@@ -335,7 +352,8 @@ static void a_form_gives_the_same_span(void **state) {
         for (int32_t part = 0; part < kv_reduced_spans(s); part++) {
             const base_key key = {{(uint8_t)part}};
             kv_span *to, *encoded;
-            assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, reduced_run_spans(run), s, part, NULL), RP_OK);
+            assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, reduced_run_spans(run), s, part, NULL),
+                             RP_OK);
             assert_int_equal(kv_span_parts(to), kv_reduced_spans(s));
             assert_int_equal(kv_span_new_like(&encoded, to, RP_KV_KIVI4, NULL), RP_OK);
             assert_int_equal(kv_span_parts(encoded), kv_span_parts(to));
@@ -357,7 +375,13 @@ static void impossible_forms_are_refused(void **state) {
     const kv_shape shape = {KV_SAME(2, 2, 16, 16), .format = RP_KV_F16};
     static const uint16_t slots[] = {65, 0, 0, 256}, too_many[] = {65, 0, 0, 257}, fewer[] = {65, 0, 0, 255};
     static const uint8_t kept[] = {3, 15}, other_kept[] = {1, 15};
-    const kv_span_form good = {.first_pos = 9, .n_tokens = 256, .kept = kept, .slots = slots, .n_kv_heads = 2, .end = 9 + 256, .n_parts = 65536};
+    const kv_span_form good = {.first_pos = 9,
+                               .n_tokens = 256,
+                               .kept = kept,
+                               .slots = slots,
+                               .n_kv_heads = 2,
+                               .end = 9 + 256,
+                               .n_parts = 65536};
     const base_key key = {{1}};
     kv_span_form forms[12];
     kv_pool *pool;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_adapter.c: LoRA adapters: every family with an adapter computes what the model with the merged weights W + alpha / rank * B A does;
- * rows of several adapters in one step, and any chunks and threads, change no bit; damaged files are refused with one line.
- * REPRISE_TEST_SEED, REPRISE_TEST_ROUNDS (changes of a file's bytes).
+/* test_adapter.c: LoRA adapters: every family with an adapter computes what the model with the merged weights W + alpha
+ * / rank * B A does; rows of several adapters in one step, and any chunks and threads, change no bit; damaged files are
+ * refused with one line. REPRISE_TEST_SEED, REPRISE_TEST_ROUNDS (changes of a file's bytes).
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -78,7 +78,9 @@ static rp_adapter *open_adapter(const rp_model *m, const char *model, const lora
     return a;
 }
 
-static int32_t n_tokens_of(const rp_model *m) { return m->net.hp.n_ctx_train < N_TOKENS ? m->net.hp.n_ctx_train : N_TOKENS; }
+static int32_t n_tokens_of(const rp_model *m) {
+    return m->net.hp.n_ctx_train < N_TOKENS ? m->net.hp.n_ctx_train : N_TOKENS;
+}
 
 static float *logits_of(const rp_model *m, const rp_adapter *a, base_cpu_level at, int32_t chunk, int32_t threads) {
     int32_t tokens[N_TOKENS], n = n_tokens_of(m);
@@ -97,11 +99,12 @@ static void check_model(const golden_model *g, const lora_shape *s, base_cpu_lev
     rp_model *base = open_variant(g->path, NULL), *whole = open_variant(g->path, s);
     rp_adapter *a = open_adapter(base, g->path, s, at);
     const int32_t n = N_LOGITS * base->net.hp.n_vocab;
-    float *plain = logits_of(base, NULL, at, 8, 1), *got = logits_of(base, a, at, 8, 1), *wanted = logits_of(whole, NULL, at, 8, 1);
+    float *plain = logits_of(base, NULL, at, 8, 1), *got = logits_of(base, a, at, 8, 1),
+          *wanted = logits_of(whole, NULL, at, 8, 1);
     const double error = oracle_deviation(got, wanted, n), effect = oracle_deviation(plain, wanted, n);
     if (error > 2e-5 || effect < 100 * error || effect < 1e-3)
-        fail_msg("%s, rank %d, %s: off by %g of the merged weights' logits; without the adapter by %g", g->name, (int)s->rank,
-                 kernel_type_name(s->type), error, effect);
+        fail_msg("%s, rank %d, %s: off by %g of the merged weights' logits; without the adapter by %g", g->name,
+                 (int)s->rank, kernel_type_name(s->type), error, effect);
     float *again = logits_of(base, a, at, 3, 2);
     if (memcmp(got, again, (size_t)n * sizeof *got)) fail_msg("%s: other chunks and threads give other bits", g->name);
     free(plain);
@@ -143,12 +146,14 @@ static void test_types(void **state) {
 /* ---- rows of several adapters ---- */
 
 /* One step: row r of three contexts' prompts, base, a and b by turns. */
-static void feed_mixed(const rp_model *m, rp_adapter *const *adapters, int32_t n, const int32_t *tokens, float *logits) {
+static void feed_mixed(const rp_model *m, rp_adapter *const *adapters, int32_t n, const int32_t *tokens,
+                       float *logits) {
     rp_error err = {0};
     forward_run r[3];
     const kv_context *contexts[3];
     model_row rows[3 * N_TOKENS];
-    for (int i = 0; i < 3; i++) forward_run_open(&r[i], m, level, m->net.hp.n_ctx_train, 8, 2), contexts[i] = &r[i].context;
+    for (int i = 0; i < 3; i++)
+        forward_run_open(&r[i], m, level, m->net.hp.n_ctx_train, 8, 2), contexts[i] = &r[i].context;
     for (int i = 0; i < 3; i++)
         for (int32_t k = 0; k < n; k++) {
             model_row *row = &rows[i * n + k];
@@ -184,7 +189,8 @@ static void test_mixed_rows(void **state) {
             r.adapter = adapters[i] ? &adapters[i]->weights : NULL;
             forward_run_feed(&r, tokens, 0, n, 1, alone);
             forward_run_close(&r);
-            if (memcmp(alone, together + (size_t)i * width, width * sizeof(float))) fail_msg("%s: row %d differs from the row alone", names[k], i);
+            if (memcmp(alone, together + (size_t)i * width, width * sizeof(float)))
+                fail_msg("%s: row %d differs from the row alone", names[k], i);
         }
         assert_memory_not_equal(together, together + width, width * sizeof(float));
         assert_memory_not_equal(together + width, together + 2 * width, width * sizeof(float));
@@ -260,11 +266,15 @@ static gguf_writer *damaged(int damage, int64_t n_embd, int64_t n_q) {
     begin_damaged(w, damage);
     snprintf(a, sizeof a, "%s.lora_a", name);
     snprintf(b, sizeof b, "%s.lora_b", name);
-    const int64_t width = n_embd + (damage == OTHER_WIDTH) * 32, height = damage == NORM ? 1 : n_q + (damage == OTHER_HEIGHT);
+    const int64_t width = n_embd + (damage == OTHER_WIDTH) * 32,
+                  height = damage == NORM ? 1 : n_q + (damage == OTHER_HEIGHT);
     if (damage == NO_PAIRS) return w;
     if (damage == SUFFIX) gguf_writer_tensor(w, "blk.0.attn_q.weight", KERNEL_F32, 2, (int64_t[]){n_embd, n_q}, x);
-    if (damage != NO_A) gguf_writer_tensor(w, a, damage == OTHER_TYPE ? KERNEL_Q4_0 : KERNEL_F32, 2, (int64_t[]){width, 4}, x);
-    if (damage != NO_B) gguf_writer_tensor(w, b, KERNEL_F32, damage == VECTOR ? 3 : 2, (int64_t[]){damage == OTHER_RANK ? 5 : 4, height, 2}, x);
+    if (damage != NO_A)
+        gguf_writer_tensor(w, a, damage == OTHER_TYPE ? KERNEL_Q4_0 : KERNEL_F32, 2, (int64_t[]){width, 4}, x);
+    if (damage != NO_B)
+        gguf_writer_tensor(w, b, KERNEL_F32, damage == VECTOR ? 3 : 2,
+                           (int64_t[]){damage == OTHER_RANK ? 5 : 4, height, 2}, x);
     return w;
 }
 
@@ -304,12 +314,15 @@ static void test_damaged(void **state) {
     (void)state;
     must(rp_model_open(&m, g->path, NULL, &err), &err);
     for (int i = 0; i < N_DAMAGES; i++) {
-        const int rc = try_writer(m, damaged(i, m->net.hp.n_embd, (int64_t)m->net.hp.n_heads * m->net.hp.key_dim), &err);
-        const bool is_said = strstr(err.message, wanted[i].text) && strstr(err.message, "bad.gguf") && !strchr(err.message, '\n');
+        const int rc =
+            try_writer(m, damaged(i, m->net.hp.n_embd, (int64_t)m->net.hp.n_heads * m->net.hp.key_dim), &err);
+        const bool is_said =
+            strstr(err.message, wanted[i].text) && strstr(err.message, "bad.gguf") && !strchr(err.message, '\n');
         if (rc != wanted[i].rc || err.code != rc || !is_said)
             fail_msg("damage %d: %d '%s', expected %d '%s'", i, rc, err.message, wanted[i].rc, wanted[i].text);
     }
-    must(try_writer(m, damaged(N_DAMAGES, m->net.hp.n_embd, (int64_t)m->net.hp.n_heads * m->net.hp.key_dim), &err), &err);
+    must(try_writer(m, damaged(N_DAMAGES, m->net.hp.n_embd, (int64_t)m->net.hp.n_heads * m->net.hp.key_dim), &err),
+         &err);
     rp_model_close(m);
 }
 
@@ -353,11 +366,13 @@ static void test_random_damage(void **state) {
         gguf_file *f = NULL;
         rp_adapter *a = NULL;
         memcpy(copy, data, n);
-        for (uint64_t k = 1 + tiny_random_below(&r, 3); k > 0; k--) copy[tiny_random_below(&r, n < 1024 ? n : 1024)] = (uint8_t)tiny_random_u64(&r);
+        for (uint64_t k = 1 + tiny_random_below(&r, 3); k > 0; k--)
+            copy[tiny_random_below(&r, n < 1024 ? n : 1024)] = (uint8_t)tiny_random_u64(&r);
         memset(&err, 0, sizeof err);
         int rc = gguf_open_memory(&f, copy, i % 10 ? n : n - (size_t)tiny_random_below(&r, n), "bad.gguf", &err);
         if (!rc) rc = adapter_open_gguf(&a, m, f, level, &err);
-        if (rc && (err.code != rc || !err.message[0] || strchr(err.message, '\n'))) fail_msg("round %d: refused without a line that says why", i);
+        if (rc && (err.code != rc || !err.message[0] || strchr(err.message, '\n')))
+            fail_msg("round %d: refused without a line that says why", i);
         if (!rc && opened % 8 == 0) free(logits_of(m, a, level, 8, 1));
         opened += !rc;
         refused += rc != 0;

@@ -35,17 +35,22 @@ static void render(const char *name, char *out) {
 static void conversations_are_written_as_the_models_know_them(void **state) {
     (void)state;
     static const char *const expected[][2] = {
-        {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU1<|im_end|>\n<|im_start|>assistant\nA1<|im_end|>\n"
-                   "<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n"},
-        {"phi-4", "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|>U1<|im_end|><|im_start|>assistant<|im_sep|>A1<|im_end|>"
+        {"chatml",
+         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU1<|im_end|>\n<|im_start|>assistant\nA1<|im_end|>\n"
+         "<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n"},
+        {"phi-4", "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|>U1<|im_end|><|im_start|>assistant<|"
+                  "im_sep|>A1<|im_end|>"
                   "<|im_start|>user<|im_sep|>U2<|im_end|><|im_start|>assistant<|im_sep|>"},
         {"llama-2", "[INST] <<SYS>>\nS\n<</SYS>>\n\nU1 [/INST] A1 </s><s>[INST] U2 [/INST]"},
-        {"llama-3", "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU1<|eot_id|>"
-                    "<|start_header_id|>assistant<|end_header_id|>\n\nA1<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU2"
-                    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
-        {"llama-4", "<|header_start|>system<|header_end|>\n\nS<|eot|><|header_start|>user<|header_end|>\n\nU1<|eot|>"
-                    "<|header_start|>assistant<|header_end|>\n\nA1<|eot|><|header_start|>user<|header_end|>\n\nU2<|eot|>"
-                    "<|header_start|>assistant<|header_end|>\n\n"},
+        {"llama-3",
+         "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU1<|eot_"
+         "id|>"
+         "<|start_header_id|>assistant<|end_header_id|>\n\nA1<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU2"
+         "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {"llama-4",
+         "<|header_start|>system<|header_end|>\n\nS<|eot|><|header_start|>user<|header_end|>\n\nU1<|eot|>"
+         "<|header_start|>assistant<|header_end|>\n\nA1<|eot|><|header_start|>user<|header_end|>\n\nU2<|eot|>"
+         "<|header_start|>assistant<|header_end|>\n\n"},
         {"mistral", "[INST] S\n\nU1 [/INST]A1</s>[INST] U2 [/INST]"},
         {"mistral-v1", " [INST] S\n\nU1 [/INST] A1</s> [INST] U2 [/INST]"},
         {"mistral-v3", "[INST] S\n\nU1[/INST] A1</s>[INST] U2[/INST]"},
@@ -53,26 +58,35 @@ static void conversations_are_written_as_the_models_know_them(void **state) {
         {"mistral-v7", "[SYSTEM_PROMPT] S[/SYSTEM_PROMPT][INST] U1[/INST] A1</s>[INST] U2[/INST]"},
         {"mistral-v7-tekken", "[SYSTEM_PROMPT]S[/SYSTEM_PROMPT][INST]U1[/INST]A1</s>[INST]U2[/INST]"},
         {"zephyr", "<|system|>\nS</s>\n<|user|>\nU1</s>\n<|assistant|>\nA1</s>\n<|user|>\nU2</s>\n<|assistant|>\n"},
-        {"stablelm", "<|system|>\nS<|endoftext|>\n<|user|>\nU1<|endoftext|>\n<|assistant|>\nA1<|endoftext|>\n<|user|>\nU2<|endoftext|>\n"
+        {"stablelm", "<|system|>\nS<|endoftext|>\n<|user|>\nU1<|endoftext|>\n<|assistant|>\nA1<|endoftext|>\n<|user|>"
+                     "\nU2<|endoftext|>\n"
                      "<|assistant|>\n"},
         {"olmo-2", "<|system|>\nS\n<|user|>\nU1\n<|assistant|>\nA1<|endoftext|>\n<|user|>\nU2\n<|assistant|>\n"},
         {"falcon-3", "<|system|>\nS\n<|user|>\nU1\n<|assistant|>\nA1<|endoftext|>\n<|user|>\nU2\n<|assistant|>\n"},
         {"tulu-2", "<|system|>\nS\n<|user|>\nU1\n<|assistant|>\nA1</s>\n<|user|>\nU2\n<|assistant|>\n"},
         {"tulu-3", "<|system|>\nS\n<|user|>\nU1\n<|assistant|>\nA1<|end_of_text|>\n<|user|>\nU2\n<|assistant|>\n"},
-        {"gemma", "<start_of_turn>user\nS\n\nU1<end_of_turn>\n<start_of_turn>model\nA1<end_of_turn>\n<start_of_turn>user\nU2"
-                  "<end_of_turn>\n<start_of_turn>model\n"},
-        {"gpt-oss", "<|start|>developer<|message|># Instructions\n\nS\n\n<|end|><|start|>user<|message|>U1<|end|>"
-                    "<|start|>assistant<|channel|>final<|message|>A1<|end|><|start|>user<|message|>U2<|end|><|start|>assistant"},
-        {"phi-3", "<|system|>\nS<|end|>\n<|user|>\nU1<|end|>\n<|assistant|>\nA1<|end|>\n<|user|>\nU2<|end|>\n<|assistant|>\n"},
+        {"gemma",
+         "<start_of_turn>user\nS\n\nU1<end_of_turn>\n<start_of_turn>model\nA1<end_of_turn>\n<start_of_turn>user\nU2"
+         "<end_of_turn>\n<start_of_turn>model\n"},
+        {"gpt-oss",
+         "<|start|>developer<|message|># Instructions\n\nS\n\n<|end|><|start|>user<|message|>U1<|end|>"
+         "<|start|>assistant<|channel|>final<|message|>A1<|end|><|start|>user<|message|>U2<|end|><|start|>assistant"},
+        {"phi-3",
+         "<|system|>\nS<|end|>\n<|user|>\nU1<|end|>\n<|assistant|>\nA1<|end|>\n<|user|>\nU2<|end|>\n<|assistant|>\n"},
         {"phi-4-mini", "<|system|>S<|end|><|user|>U1<|end|><|assistant|>A1<|end|><|user|>U2<|end|><|assistant|>"},
-        {"granite", "<|start_of_role|>system<|end_of_role|>S<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>U1<|end_of_text|>\n"
-                    "<|start_of_role|>assistant<|end_of_role|>A1<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>U2<|end_of_text|>\n"
+        {"granite", "<|start_of_role|>system<|end_of_role|>S<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>U1<|"
+                    "end_of_text|>\n"
+                    "<|start_of_role|>assistant<|end_of_role|>A1<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>"
+                    "U2<|end_of_text|>\n"
                     "<|start_of_role|>assistant<|end_of_role|>"},
-        {"command-r", "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U1<|END_OF_TURN_TOKEN|>"
-                      "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>A1<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U2"
-                      "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"},
-        {"deepseek-3", "S<\uFF5CUser\uFF5C>U1<\uFF5CAssistant\uFF5C>A1<\uFF5Cend\u2581of\u2581sentence\uFF5C><\uFF5CUser\uFF5C>U2"
-                       "<\uFF5CAssistant\uFF5C>"},
+        {"command-r",
+         "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U1<|END_OF_"
+         "TURN_TOKEN|>"
+         "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>A1<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U2"
+         "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"},
+        {"deepseek-3",
+         "S<\uFF5CUser\uFF5C>U1<\uFF5CAssistant\uFF5C>A1<\uFF5Cend\u2581of\u2581sentence\uFF5C><\uFF5CUser\uFF5C>U2"
+         "<\uFF5CAssistant\uFF5C>"},
         {"deepseek-2", "S\n\nUser: U1\n\nAssistant: A1<\uFF5Cend\u2581of\u2581sentence\uFF5C>User: U2\n\nAssistant:"},
         {"deepseek-coder", "S### Instruction:\nU1\n### Response:\nA1\n<|EOT|>\n### Instruction:\nU2\n### Response:\n"},
         {"vicuna", "S USER: U1 ASSISTANT: A1</s>USER: U2 ASSISTANT:"},
@@ -112,7 +126,8 @@ static void formats_are_recognised(void **state) {
         bool guessed;
     } cases[] = {
         /* excerpts of published templates */
-        {"{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}", NULL, "chatml", false},
+        {"{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}", NULL, "chatml",
+         false},
         {"{{'<|im_start|>system<|im_sep|>' + message['content'] + '<|im_end|>'}}", NULL, "phi-4", false},
         {"'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'", NULL, "llama-3", false},
         {"'<|header_start|>assistant<|header_end|>\n\n'", NULL, "llama-4", false},
@@ -120,18 +135,25 @@ static void formats_are_recognised(void **state) {
         {"{{ '[INST] ' + message['content'] + ' [/INST]' }}", NULL, "mistral", false},
         {"{{- ' [INST] ' + message['content'] + ' [/INST]' }}", NULL, "mistral-v1", false},
         {"\"[AVAILABLE_TOOLS] [\" {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}", NULL, "mistral-v3", false},
-        {"\"[AVAILABLE_TOOLS][\" {{- \"[INST]\" + message[\"content\"] + \"[/INST]\" }}", NULL, "mistral-v3-tekken", false},
-        {"{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}{{ '[INST] ' + m }}", NULL, "mistral-v7", false},
-        {"{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}{{ '[INST]' + m }}", NULL, "mistral-v7-tekken", false},
+        {"\"[AVAILABLE_TOOLS][\" {{- \"[INST]\" + message[\"content\"] + \"[/INST]\" }}", NULL, "mistral-v3-tekken",
+         false},
+        {"{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}{{ '[INST] ' + m }}", NULL, "mistral-v7",
+         false},
+        {"{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}{{ '[INST]' + m }}", NULL,
+         "mistral-v7-tekken", false},
         {"{{ '<start_of_turn>' + role + '\n' }}", NULL, "gemma", false},
         {"{{- \"<|start|>developer<|message|>\" }}{{ \"<|channel|>analysis\" }}<|end|>", NULL, "gpt-oss", false},
         {"{{'<|user|>' + m + '<|end|>'}}", NULL, "phi-3", false},
-        {"'<|' + message['role'] + '|>' + '\n' + message['content'] + '<|end|>\n' '<|assistant|>\n'", NULL, "phi-3", false},
+        {"'<|' + message['role'] + '|>' + '\n' + message['content'] + '<|end|>\n' '<|assistant|>\n'", NULL, "phi-3",
+         false},
         {"'<|tool|>' + tools + '<|/tool|>' + '<|end|>' }}{{ '<|assistant|>' }}", NULL, "phi-4-mini", false},
-        {"{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}", NULL, "granite", false},
-        {"'<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' + content.strip() + '<|END_OF_TURN_TOKEN|>'", NULL, "command-r", false},
+        {"{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}", NULL, "granite",
+         false},
+        {"'<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' + content.strip() + '<|END_OF_TURN_TOKEN|>'", NULL, "command-r",
+         false},
         {"'<\uFF5CUser\uFF5C>' + message['content'] '<\uFF5CAssistant\uFF5C>'", NULL, "deepseek-3", false},
-        {"{{ 'User: ' + message['content'] + '\n\n' }}{{ 'Assistant: ' + message['content'] + eos_token }}", NULL, "deepseek-2", false},
+        {"{{ 'User: ' + message['content'] + '\n\n' }}{{ 'Assistant: ' + message['content'] + eos_token }}", NULL,
+         "deepseek-2", false},
         {"{{'### Instruction:\n'}} '### Response:\n' '\n<|EOT|>\n'", NULL, "deepseek-coder", false},
         {"{{ '<|user|>\n' + message['content'] + eos_token }}", NULL, "zephyr", false},
         {"{{ '<|user|>\n' + m + '\n' }}{% if not loop.last %}", NULL, "tulu-2", false},

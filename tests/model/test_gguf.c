@@ -372,7 +372,8 @@ static void names_are_found_among_many(void **state) {
 /* Rows made while saving: byte k of the tensor is k % 251. */
 static int fill_counting(void *arg, int64_t row, int64_t n_rows, void *dst) {
     size_t row_bytes = *(const size_t *)arg;
-    for (size_t i = 0; i < (size_t)n_rows * row_bytes; i++) ((uint8_t *)dst)[i] = (uint8_t)(((size_t)row * row_bytes + i) % 251);
+    for (size_t i = 0; i < (size_t)n_rows * row_bytes; i++)
+        ((uint8_t *)dst)[i] = (uint8_t)(((size_t)row * row_bytes + i) % 251);
     return RP_OK;
 }
 

@@ -57,7 +57,8 @@ static void put_key(raw *r, const char *key, uint32_t type) {
     put_u32(r, type);
 }
 
-static void put_tensor(raw *r, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type, uint64_t offset) {
+static void put_tensor(raw *r, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
+                       uint64_t offset) {
     put_string(r, name);
     put_u32(r, n_dims);
     for (uint32_t i = 0; i < n_dims; i++) put_u64(r, dims[i]);
@@ -359,8 +360,9 @@ static void unsupported_types_are_named(void **state) {
     (void)state;
     static const uint64_t dims[] = {256};
     expect_tensor_refused(1, dims, 16, 0, RP_ERR_UNSUPPORTED, "tensor 'name': tensor type 16 (IQ2_XXS)");
-    expect_tensor_refused(1, dims, 16, 0, RP_ERR_UNSUPPORTED,
-                          "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
+    expect_tensor_refused(
+        1, dims, 16, 0, RP_ERR_UNSUPPORTED,
+        "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
     expect_tensor_refused(1, dims, 34, 0, RP_ERR_UNSUPPORTED, "type 34 (TQ1_0)");
     expect_tensor_refused(1, dims, KERNEL_TYPE_END, 0, RP_ERR_UNSUPPORTED, "type 64 (unknown");
     expect_tensor_refused(1, dims, UINT32_MAX, 0, RP_ERR_UNSUPPORTED, "type 4294967295 (unknown");
@@ -370,7 +372,8 @@ static void data_lies_in_the_file(void **state) {
     (void)state;
     static const uint64_t offsets[] = {32 + 160, 256, 288, (uint64_t)1 << 40, UINT64_MAX - 31, (uint64_t)INT64_MAX + 1};
     for (size_t i = 0; i < BASE_ARRAY_LEN(offsets); i++)
-        expect_tensor_refused(1, (uint64_t[]){32}, KERNEL_F32, offsets[i], RP_ERR_FORMAT, "beyond the file's last byte");
+        expect_tensor_refused(1, (uint64_t[]){32}, KERNEL_F32, offsets[i], RP_ERR_FORMAT,
+                              "beyond the file's last byte");
 }
 
 /* The last byte is missing; also with a file that ends before the data begins. */
@@ -387,7 +390,8 @@ static void data_that_is_cut_short_is_refused(void **state) {
 static void offsets_are_aligned(void **state) {
     (void)state;
     for (uint64_t offset = 1; offset < 32; offset++)
-        expect_tensor_refused(1, (uint64_t[]){8}, KERNEL_F32, offset, RP_ERR_FORMAT, "not a multiple of the alignment 32");
+        expect_tensor_refused(1, (uint64_t[]){8}, KERNEL_F32, offset, RP_ERR_FORMAT,
+                              "not a multiple of the alignment 32");
 }
 
 static raw two_tensors(const char *a, uint64_t offset_a, const char *b, uint64_t offset_b) {

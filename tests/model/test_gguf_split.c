@@ -81,7 +81,8 @@ static void save_part(const part *p, const char *path) {
     gguf_writer_free(w);
 }
 
-static const part good[PARTS] = {{0, PARTS, TENSORS, "ca", 1}, {1, PARTS, TENSORS, "e", 1}, {2, PARTS, TENSORS, "db", 0}};
+static const part good[PARTS] = {
+    {0, PARTS, TENSORS, "ca", 1}, {1, PARTS, TENSORS, "e", 1}, {2, PARTS, TENSORS, "db", 0}};
 
 static void save_parts(const part parts[PARTS]) {
     for (int i = 0; i < PARTS; i++) save_part(&parts[i], part_path("m", i, PARTS));
@@ -206,7 +207,8 @@ static void a_missing_part_is_named(void **state) {
     (void)state;
     save_parts(good);
     remove(part_path("m", 1, PARTS));
-    expect_refused(part_path("m", 0, PARTS), RP_ERR_IO, "part 2 of 3 of the model is missing", part_path("m", 1, PARTS));
+    expect_refused(part_path("m", 0, PARTS), RP_ERR_IO, "part 2 of 3 of the model is missing",
+                   part_path("m", 1, PARTS));
     remove_parts();
 }
 
@@ -248,7 +250,8 @@ static void damaged_places_are_refused(void **state) {
     expect_part_refused(0, (part){0, 3, -1, "ca", 0}, RP_ERR_FORMAT, "'split.tensors.count' is missing", "");
     expect_part_refused(0, (part){0, 3, GGUF_MAX_TENSORS + 1, "ca", 0}, RP_ERR_FORMAT,
                         "'split.tensors.count' is missing or larger", "");
-    expect_part_refused(0, (part){0, GGUF_MAX_PARTS + 1, 5, "ca", 0}, RP_ERR_FORMAT, "1025 files, more than the limit", "");
+    expect_part_refused(0, (part){0, GGUF_MAX_PARTS + 1, 5, "ca", 0}, RP_ERR_FORMAT, "1025 files, more than the limit",
+                        "");
     gguf_writer *w = gguf_writer_new(3, 0);
     const char *path = part_path("m", 0, PARTS);
     gguf_writer_string(w, "split.count", "3");
@@ -290,13 +293,15 @@ static void every_failed_allocation_is_a_clean_error(void **state) {
         base_alloc_fail_at(n, 0);
         rc = gguf_open(&f, part_path("m", 0, PARTS), &err);
         base_alloc_fail_at(0, 0);
-        if (rc && (rc != RP_ERR_MEMORY || f || err.code != RP_ERR_MEMORY)) fail_msg("allocation %d: %s", (int)n, err.message);
+        if (rc && (rc != RP_ERR_MEMORY || f || err.code != RP_ERR_MEMORY))
+            fail_msg("allocation %d: %s", (int)n, err.message);
         gguf_close(f);
     }
     remove_parts();
 }
 
-/* ---- a model ------------------------------------------------------------------------------------------------------ */
+/* ---- a model
+   ------------------------------------------------------------------------------------------------------ */
 
 /* The same bytes in every tensor. */
 static void a_split_model_is_the_model(void **state) {

@@ -47,7 +47,8 @@ typedef struct outcome {
     int32_t greedy, n_greedy;
 } outcome;
 
-static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu_level level, int32_t chunk, outcome *o) {
+static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu_level level, int32_t chunk,
+                         outcome *o) {
     rp_error err = {0};
     rp_model *model;
     forward_run r;
@@ -58,7 +59,8 @@ static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu
     size_t last = (size_t)(p->rows - 1) * (size_t)m->vocabulary;
     forward_run_feed(&r, p->tokens, 0, p->n_tokens, p->rows, logits);
     for (int32_t i = 0; i < p->rows; i++)
-        o->worst = fmax(o->worst, oracle_deviation(logits + (size_t)i * (size_t)m->vocabulary, golden_row(m, p, i), m->vocabulary));
+        o->worst = fmax(
+            o->worst, oracle_deviation(logits + (size_t)i * (size_t)m->vocabulary, golden_row(m, p, i), m->vocabulary));
     memmove(logits, logits + last, sizeof(float) * (size_t)m->vocabulary);
     o->greedy += continue_greedily(&r, p, logits);
     o->n_greedy += p->n_greedy;
@@ -91,13 +93,14 @@ static bool is_quantized(const golden_model *m) {
 static bool report(const golden_model *m, const char *kind, outcome o, double limit, int32_t greedy, bool verbose) {
     bool ok = o.worst <= limit && o.greedy >= greedy;
     if (verbose || !ok)
-        printf("%-20s %-10s %-12s %.1e  %d of %d greedy tokens%s\n", m->name, m->architecture, kind, o.worst, (int)o.greedy,
-               (int)o.n_greedy, ok ? "" : "  FAILED");
+        printf("%-20s %-10s %-12s %.1e  %d of %d greedy tokens%s\n", m->name, m->architecture, kind, o.worst,
+               (int)o.greedy, (int)o.n_greedy, ok ? "" : "  FAILED");
     return ok;
 }
 
 /* A copy of the model in F32, with the changes of the variant. */
-static bool check_variant(const golden_model *m, const gguf_variant *v, const char *kind, base_cpu_level level, bool verbose) {
+static bool check_variant(const golden_model *m, const gguf_variant *v, const char *kind, base_cpu_level level,
+                          bool verbose) {
     char path[64];
     gguf_variant_write(m->path, v, path);
     outcome o = check_file(m, path, level);
@@ -108,9 +111,11 @@ static bool check_variant(const golden_model *m, const gguf_variant *v, const ch
 static bool check_model(const golden_model *m, base_cpu_level level, bool verbose) {
     bool quantized = is_quantized(m);
     outcome o = check_file(m, m->path, level);
-    bool ok = report(m, quantized ? "8-bit rows" : "F32", o, quantized ? LIMIT_QUANTIZED : LIMIT, quantized ? 0 : o.n_greedy, verbose);
+    bool ok = report(m, quantized ? "8-bit rows" : "F32", o, quantized ? LIMIT_QUANTIZED : LIMIT,
+                     quantized ? 0 : o.n_greedy, verbose);
     if (quantized) ok &= check_variant(m, &(gguf_variant){0}, "decoded", level, verbose);
-    if (strcmp(m->name, "mixtral") == 0) ok &= check_variant(m, &(gguf_variant){.split_experts = true}, "old experts", level, verbose);
+    if (strcmp(m->name, "mixtral") == 0)
+        ok &= check_variant(m, &(gguf_variant){.split_experts = true}, "old experts", level, verbose);
     return ok;
 }
 

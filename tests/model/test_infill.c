@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_infill.c: fill-in-the-middle tokens of each family, the prompt that they make, and texts that look like them. tests/server/test_infill.py
- * has the keys of GGUF that name them.
+/* test_infill.c: fill-in-the-middle tokens of each family, the prompt that they make, and texts that look like them.
+ * tests/server/test_infill.py has the keys of GGUF that name them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,8 +48,11 @@ static void show(const rp_model *m, const rp_infill *in, char out[MOST]) {
 static const rp_infill_file files[] = {{"a.c", "int a;\n", 7}, {NULL, "int b;", 6}};
 
 static rp_infill infill_of(const char *prefix, const char *suffix) {
-    return (rp_infill){
-        .struct_size = sizeof(rp_infill), .prefix = prefix, .n_prefix = strlen(prefix), .suffix = suffix, .n_suffix = strlen(suffix)};
+    return (rp_infill){.struct_size = sizeof(rp_infill),
+                       .prefix = prefix,
+                       .n_prefix = strlen(prefix),
+                       .suffix = suffix,
+                       .n_suffix = strlen(suffix)};
 }
 
 static void families(void **state) {
@@ -68,7 +71,9 @@ static void families(void **state) {
          "int a;\nint b;\n"},
         {{"[PREFIX]", "[SUFFIX]"}, "{[SUFFIX]}the end{[PREFIX]}the dayis", "int a;\nint b;\n"},
         {{"[PREFIX]", "[SUFFIX]", "[MIDDLE]"}, "{[SUFFIX]}the end{[PREFIX]}the day{[MIDDLE]}is", "int a;\nint b;\n"},
-        {{"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"}, "{\u2581<PRE>}the day{\u2581<SUF>}the end{\u2581<MID>}is", "int a;\nint b;\n"},
+        {{"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"},
+         "{\u2581<PRE>}the day{\u2581<SUF>}the end{\u2581<MID>}is",
+         "int a;\nint b;\n"},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         rp_model *m = open_with(TINY_VOCAB_BPE, cases[i].control);
@@ -88,7 +93,8 @@ static void families(void **state) {
     }
 }
 
-/* SentencePiece: the text before the gap begins as a text does, with a space before its first word; the one after it does not. */
+/* SentencePiece: the text before the gap begins as a text does, with a space before its first word; the one after it
+   does not. */
 static void words_begin_with_a_space_before_the_gap_only(void **state) {
     (void)state;
     static const char *const control[] = {"<PRE>", "<SUF>", "<MID>", NULL};

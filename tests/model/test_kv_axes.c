@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kv_axes.c: why keys of 4 and 2 bits have ranges by channel and values have ranges by token (KIVI; Liu et al., ICML
- * 2024, table 2). An experiment in f32: the KV of a document is quantized in place, and a question about it is computed
- * over the result, with exact KV of its own.
+/* test_kv_axes.c: why keys of 4 and 2 bits have ranges by channel and values have ranges by token (KIVI; Liu et al.,
+ * ICML 2024, table 2). An experiment in f32: the KV of a document is quantized in place, and a question about it is
+ * computed over the result, with exact KV of its own.
  *
  *   by channel  a range for each dimension of a head over the slots of a block
  *   by token    a range for each slot over the dimensions of a head
@@ -10,7 +10,8 @@
  * leaves its logits without quantization as they are, bit for bit:
  *
  *   channels of keys  both rows of one rotary pair of W_k times 16, the same rows of W_q divided by 16: powers of two
- *   tokens of values  one slot of each complete block, to which the question does not attend (a mask; it does not in the
+ *   tokens of values  one slot of each complete block, to which the question does not attend (a mask; it does not in
+ *   the
  *                     other subject either), has values times 16. Attention is sparse: in a large model nearly all
  *                     weights are nearly 0
  *
@@ -77,7 +78,8 @@ typedef struct answer {
 
 static void *allocate(size_t n, size_t bytes) { return reference_alloc(n, bytes); }
 
-/* ---- models -------------------------------------------------------------------------------------------------------- */
+/* ---- models
+   -------------------------------------------------------------------------------------------------------- */
 
 static int64_t head_dim; /* of the model */
 
@@ -86,7 +88,8 @@ static void plant(const char *name, float *x, int64_t n_rows, int64_t width) {
     const bool is_key = strstr(name, "attn_k.weight") != NULL;
     if (!is_key && !strstr(name, "attn_q.weight")) return;
     for (int64_t row = 0; row < n_rows; row++)
-        for (int64_t i = 0; i < width && row % head_dim >= head_dim - 2; i++) x[row * width + i] *= is_key ? OUTLIER : 1 / OUTLIER;
+        for (int64_t i = 0; i < width && row % head_dim >= head_dim - 2; i++)
+            x[row * width + i] *= is_key ? OUTLIER : 1 / OUTLIER;
 }
 
 static rp_model *open_variant(bool has_outliers) {
@@ -99,7 +102,8 @@ static rp_model *open_variant(bool has_outliers) {
     return m;
 }
 
-/* ---- quantization in place ----------------------------------------------------------------------------------------- */
+/* ---- quantization in place
+   ----------------------------------------------------------------------------------------- */
 
 /* n elements, `step` apart. */
 static void round_range(float *x, int64_t n, int64_t step, int bits) {
@@ -142,7 +146,8 @@ static void each_block(const kv_context *c, block_fn fn, void *arg) {
         const kv_span *span = c->views[v].span;
         for (int32_t at = 0; at < kv_span_tokens(span); at += KV_BLOCK_SLOTS)
             for (int32_t l = 0; l < shape->n_layers; l++)
-                fn(arg, kv_span_layer(span, l), kv_span_in_place(span, l, at / KV_BLOCK_SLOTS), BASE_MIN(KV_BLOCK_SLOTS, kv_span_tokens(span) - at));
+                fn(arg, kv_span_layer(span, l), kv_span_in_place(span, l, at / KV_BLOCK_SLOTS),
+                   BASE_MIN(KV_BLOCK_SLOTS, kv_span_tokens(span) - at));
     }
 }
 
@@ -150,7 +155,8 @@ static void quantize_block(void *arg, const kv_layer *l, void *block, int n_slot
     const scheme *s = arg;
     for (int32_t h = 0; h < l->n_heads; h++) {
         quantize_head((float *)((char *)block + kv_block_keys_at(l, h)), n_slots, l->key_dim, s->keys, s->bits, true);
-        quantize_head((float *)((char *)block + kv_block_values_at(l, h)), n_slots, l->value_dim, s->values, s->bits, false);
+        quantize_head((float *)((char *)block + kv_block_values_at(l, h)), n_slots, l->value_dim, s->values, s->bits,
+                      false);
     }
 }
 
@@ -183,7 +189,8 @@ static void hide_slots(kv_context *c) {
             if (c->views[v].mask[b] == UINT64_MAX) c->views[v].mask[b] &= ~(UINT64_C(1) << UNSEEN_SLOT);
 }
 
-/* ---- computing ------------------------------------------------------------------------------------------------------ */
+/* ---- computing
+   ------------------------------------------------------------------------------------------------------ */
 
 static answer *recorded; /* by attention of a step, if not NULL */
 static void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
@@ -232,7 +239,8 @@ static void add_outcome(outcome *o, const eval_item *it, const answer *exact, co
     o->n++;
 }
 
-/* ---- a model -------------------------------------------------------------------------------------------------------- */
+/* ---- a model
+   -------------------------------------------------------------------------------------------------------- */
 
 typedef struct subject {
     rp_model *model;
@@ -253,7 +261,8 @@ static void open_subject(subject *s, bool has_outliers) {
     attend = s->ops.attend;
     s->ops.attend = recording_attend;
     s->run.backend->ops = &s->ops;
-    const size_t n_attended = (size_t)(MOST_ROWS * s->model->net.hp.n_layers * s->model->net.hp.n_heads * s->model->net.hp.value_dim);
+    const size_t n_attended =
+        (size_t)(MOST_ROWS * s->model->net.hp.n_layers * s->model->net.hp.n_heads * s->model->net.hp.value_dim);
     for (int i = 0; i < 2; i++) {
         answer *a = i ? &s->other : &s->exact;
         a->logits = allocate((size_t)(MOST_ROWS * s->model->net.hp.n_vocab), sizeof(float));
@@ -308,24 +317,28 @@ static void run_item(subject *s, const eval_item *it) {
 static double error_of(const outcome *o) { return sqrt(o->error / o->energy); }
 
 static void print_subject(const subject *s, const char *name) {
-    printf("| %s, %d items | keys by | values by | error of attention | KL | agreement, %% | right, %% |\n", name, s->plain.n);
+    printf("| %s, %d items | keys by | values by | error of attention | KL | agreement, %% | right, %% |\n", name,
+           s->plain.n);
     printf("| exact | | | | | 100.0 | %.1f |\n", 100.0 * s->plain.right / s->plain.n);
     for (int i = 0; i < N_SCHEMES; i++) {
         const scheme how = scheme_of(i);
         const outcome *o = &s->all[i];
-        printf("| %d bits | %s | %s | %.1f %% | %.4f | %.1f | %.1f |\n", how.bits, axis_names[how.keys], axis_names[how.values], 100 * error_of(o),
-               o->kl / o->n, 100.0 * o->same / o->n, 100.0 * o->right / o->n);
+        printf("| %d bits | %s | %s | %.1f %% | %.4f | %.1f | %.1f |\n", how.bits, axis_names[how.keys],
+               axis_names[how.values], 100 * error_of(o), o->kl / o->n, 100.0 * o->same / o->n,
+               100.0 * o->right / o->n);
     }
     fflush(stdout);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------- */
+/* ---- tests
+   ---------------------------------------------------------------------------------------------------------- */
 
 static subject plain, planted;
 
 /* The planted channels change nothing without quantization: each product of a score is the same, bit for bit. */
 static void check_equal(const subject *a, const subject *b, const eval_item *it) {
-    assert_memory_equal(a->exact.logits, b->exact.logits, (size_t)((it->n - it->n_prompt) * a->model->net.hp.n_vocab) * sizeof(float));
+    assert_memory_equal(a->exact.logits, b->exact.logits,
+                        (size_t)((it->n - it->n_prompt) * a->model->net.hp.n_vocab) * sizeof(float));
 }
 
 static void run_all(void **state) {
@@ -355,7 +368,9 @@ static void run_all(void **state) {
     assert_true(plain.plain.n > 0 && plain.plain.right > 0);
 }
 
-static const outcome *result_of(const subject *s, axis keys, axis values, int bits) { return &s->all[(int)keys + 2 * (int)values + 4 * (bits - 2)]; }
+static const outcome *result_of(const subject *s, axis keys, axis values, int bits) {
+    return &s->all[(int)keys + 2 * (int)values + 4 * (bits - 2)];
+}
 
 /* Where there are outliers, each of the other axes costs, and keys by token cost most. */
 static void keys_by_channel_and_values_by_token_are_best(void **state) {
@@ -365,9 +380,11 @@ static void keys_by_channel_and_values_by_token_are_best(void **state) {
         assert_true(error_of(result_of(&planted, CHANNEL, CHANNEL, bits)) > 1.5 * error_of(best));
         for (int values = CHANNEL; values <= TOKEN; values++) {
             const outcome *by_token = result_of(&planted, TOKEN, (axis)values, bits);
-            assert_true(error_of(by_token) > 3 * error_of(best) && by_token->kl > 5 * best->kl && by_token->right <= best->right);
+            assert_true(error_of(by_token) > 3 * error_of(best) && by_token->kl > 5 * best->kl &&
+                        by_token->right <= best->right);
         }
-        assert_true(error_of(result_of(&planted, TOKEN, CHANNEL, bits)) > error_of(result_of(&planted, TOKEN, TOKEN, bits)) * 0.99);
+        assert_true(error_of(result_of(&planted, TOKEN, CHANNEL, bits)) >
+                    error_of(result_of(&planted, TOKEN, TOKEN, bits)) * 0.99);
     }
 }
 
@@ -375,9 +392,11 @@ static void keys_by_channel_and_values_by_token_are_best(void **state) {
 static void they_do_not_depend_on_outliers(void **state) {
     (void)state;
     for (int bits = 2; bits <= 4; bits++) {
-        const double with = error_of(result_of(&planted, CHANNEL, TOKEN, bits)), without = error_of(result_of(&plain, CHANNEL, TOKEN, bits));
+        const double with = error_of(result_of(&planted, CHANNEL, TOKEN, bits)),
+                     without = error_of(result_of(&plain, CHANNEL, TOKEN, bits));
         assert_true(fabs(with - without) < 0.01 * without);
-        assert_int_equal(result_of(&planted, CHANNEL, TOKEN, bits)->right, result_of(&plain, CHANNEL, TOKEN, bits)->right);
+        assert_int_equal(result_of(&planted, CHANNEL, TOKEN, bits)->right,
+                         result_of(&plain, CHANNEL, TOKEN, bits)->right);
     }
 }
 

@@ -51,7 +51,8 @@ static void try_file(const base_buffer *bytes, const char *name, tally *t) {
     rp_model *m = NULL;
     int rc = gguf_open_memory(&f, bytes->data, bytes->len, name, &err);
     if (!rc) rc = model_open_gguf(&m, f, NULL, &err);
-    if (rc && (err.code != rc || err.message[0] == '\0' || strchr(err.message, '\n'))) fail("refused without a line that says why", name);
+    if (rc && (err.code != rc || err.message[0] == '\0' || strchr(err.message, '\n')))
+        fail("refused without a line that says why", name);
     t->opened += !rc;
     t->refused += rc != 0;
     if (!rc) compute(m, t->opened % 2 ? t->highest : BASE_CPU_GENERIC);
@@ -112,14 +113,16 @@ static void change_header(base_buffer *bytes, const char *name, tiny_random *ran
         for (int k = 0; k < 3; k++) {
             at[k] = (size_t)tiny_random_below(random, (uint32_t)header);
             before[k] = bytes->data[at[k]];
-            bytes->data[at[k]] = (char)(k ? before[k] ^ (1 << tiny_random_below(random, 8)) : (int)tiny_random_below(random, 256));
+            bytes->data[at[k]] =
+                (char)(k ? before[k] ^ (1 << tiny_random_below(random, 8)) : (int)tiny_random_below(random, 256));
         }
         try_file(bytes, name, t);
         for (int k = 2; k >= 0; k--) bytes->data[at[k]] = before[k];
     }
 }
 
-static void change_file(const char *path, const char *name, tiny_random *random, int rounds, tally *numbers, tally *headers) {
+static void change_file(const char *path, const char *name, tiny_random *random, int rounds, tally *numbers,
+                        tally *headers) {
     base_buffer bytes = {0};
     rp_error err = {0};
     if (base_file_read(path, MAX_FILE_BYTES, &bytes, &err)) fail(err.message, name);
@@ -129,7 +132,8 @@ static void change_file(const char *path, const char *name, tiny_random *random,
 }
 
 int main(void) {
-    static const char *const encoders[] = {"embeddings/bert.gguf", "embeddings/nomic-bert.gguf", "embeddings/reranker.gguf"};
+    static const char *const encoders[] = {"embeddings/bert.gguf", "embeddings/nomic-bert.gguf",
+                                           "embeddings/reranker.gguf"};
     golden *g = golden_open();
     tiny_random random = {test_seed("model_damage", 20261123)};
     int rounds = test_rounds(100);
@@ -137,11 +141,12 @@ int main(void) {
     tally numbers = {0}, headers = {0};
     if (base_cpu_detect(&numbers.highest, &found)) fail(found.message, "the processor");
     headers.highest = numbers.highest;
-    for (int32_t i = 0; i < g->n_models; i++) change_file(g->models[i].path, g->models[i].name, &random, rounds, &numbers, &headers);
+    for (int32_t i = 0; i < g->n_models; i++)
+        change_file(g->models[i].path, g->models[i].name, &random, rounds, &numbers, &headers);
     for (size_t i = 0; i < sizeof(encoders) / sizeof(encoders[0]); i++)
         change_file(vector_path(encoders[i]), encoders[i], &random, rounds, &numbers, &headers);
     golden_close(g);
-    printf("numbers: %d opened, %d refused; headers: %d opened, %d refused\n", numbers.opened, numbers.refused, headers.opened,
-           headers.refused);
+    printf("numbers: %d opened, %d refused; headers: %d opened, %d refused\n", numbers.opened, numbers.refused,
+           headers.opened, headers.refused);
     return numbers.opened == 0 || numbers.refused == 0 || headers.refused == 0;
 }

@@ -55,7 +55,8 @@ static void expect_refused(const char *name, const char *from, const char *to, i
     patch(&bytes, from, to);
     assert_int_equal(open_bytes(&bytes, &m, &err), code);
     for (; *parts; parts++)
-        if (!strstr(err.message, *parts) && !strstr(err.where, *parts)) fail_msg("'%s: %s' does not say '%s'", err.where, err.message, *parts);
+        if (!strstr(err.message, *parts) && !strstr(err.where, *parts))
+            fail_msg("'%s: %s' does not say '%s'", err.where, err.message, *parts);
     base_buffer_free(&bytes);
 }
 
@@ -73,17 +74,26 @@ static void what_a_file_lacks_or_has_too_much_is_named(void **state) {
     (void)state;
     expect_refused("llama", "blk.1.attn_norm.weight", "blk.9.attn_norm.weight", RP_ERR_FORMAT,
                    PARTS("tensor 'blk.1.attn_norm.weight' is missing"));
-    expect_refused("llama", "blk.0.attn_k.weight", "blk.0.attn_j.weight", RP_ERR_FORMAT, PARTS("tensor 'blk.0.attn_k.weight' is missing"));
+    expect_refused("llama", "blk.0.attn_k.weight", "blk.0.attn_j.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.0.attn_k.weight' is missing"));
     expect_refused("qwen2", "blk.1.attn_k.bias", "blk.1.attn_j.bias", RP_ERR_UNSUPPORTED,
                    PARTS("tensor 'blk.1.attn_j.bias' is unknown in architecture 'qwen2'"));
-    expect_refused("qwen3", "blk.1.attn_k_norm.weight", "blk.9.attn_k_norm.weight", RP_ERR_FORMAT, PARTS("'blk.1.attn_k_norm.weight' is missing"));
-    expect_refused("gemma3", "blk.2.post_ffw_norm.weight", "blk.9.post_ffw_norm.weight", RP_ERR_FORMAT, PARTS("'blk.2.post_ffw_norm.weight' is missing"));
-    expect_refused("gptneox-sequential", "blk.1.ffn_norm.weight", "blk.9.ffn_norm.weight", RP_ERR_FORMAT, PARTS("'blk.1.ffn_norm.weight' is missing"));
-    expect_refused("mixtral", "blk.0.ffn_up_exps.weight", "blk.0.ffn_up_expz.weight", RP_ERR_FORMAT, PARTS("'blk.0.ffn_up_exps.weight' is missing"));
-    expect_refused("bloom", "token_embd_norm.weight", "token_embd_narm.weight", RP_ERR_FORMAT, PARTS("'token_embd_norm.weight' is missing"));
-    expect_refused("gpt2", "position_embd.weight", "position_emba.weight", RP_ERR_FORMAT, PARTS("'position_embd.weight' is missing"));
-    expect_refused("llama", "llama.block_count", "llama.blonk_count", RP_ERR_FORMAT, PARTS("metadata 'llama.block_count' is missing"));
-    expect_refused("llama-linear", "linear", "spiral", RP_ERR_UNSUPPORTED, PARTS("rope scaling 'spiral'", "supported: none, linear, yarn"));
+    expect_refused("qwen3", "blk.1.attn_k_norm.weight", "blk.9.attn_k_norm.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.1.attn_k_norm.weight' is missing"));
+    expect_refused("gemma3", "blk.2.post_ffw_norm.weight", "blk.9.post_ffw_norm.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.2.post_ffw_norm.weight' is missing"));
+    expect_refused("gptneox-sequential", "blk.1.ffn_norm.weight", "blk.9.ffn_norm.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.1.ffn_norm.weight' is missing"));
+    expect_refused("mixtral", "blk.0.ffn_up_exps.weight", "blk.0.ffn_up_expz.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.0.ffn_up_exps.weight' is missing"));
+    expect_refused("bloom", "token_embd_norm.weight", "token_embd_narm.weight", RP_ERR_FORMAT,
+                   PARTS("'token_embd_norm.weight' is missing"));
+    expect_refused("gpt2", "position_embd.weight", "position_emba.weight", RP_ERR_FORMAT,
+                   PARTS("'position_embd.weight' is missing"));
+    expect_refused("llama", "llama.block_count", "llama.blonk_count", RP_ERR_FORMAT,
+                   PARTS("metadata 'llama.block_count' is missing"));
+    expect_refused("llama-linear", "linear", "spiral", RP_ERR_UNSUPPORTED,
+                   PARTS("rope scaling 'spiral'", "supported: none, linear, yarn"));
 }
 
 /* ---- properties ---- */
@@ -99,7 +109,15 @@ static void windows_follow_the_architecture(void **state) {
     (void)state;
     static const struct {
         const char *name, *windows; /* by layer: w or . */
-    } rows[] = {{"llama", "..."}, {"mistral", "ww"}, {"phi3", "ww"}, {"gemma2", "w.w."}, {"gemma3", "wwwww.w"}, {"olmo3", "www.w"}, {"gpt-oss", "w."}};
+    } rows[] = {
+        {"llama", "..."},
+        {"mistral", "ww"},
+        {"phi3", "ww"},
+        {"gemma2", "w.w."},
+        {"gemma3", "wwwww.w"},
+        {"olmo3", "www.w"},
+        {"gpt-oss", "w."},
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         rp_model *m = open_golden(rows[i].name);
         kv_shape shape = model_kv_shape(m, RP_KV_F16);
@@ -132,8 +150,27 @@ static void check_no_layers(const rp_model *m, const char *list, const char *wor
 
 static void lists_name_layers(void **state) {
     (void)state;
-    static const char *const malformed[] = {"", ",", "0,", ",0", "0,,1", "1-0", "0-", "-1", "-", " 0", "0 ", "0;1", "0x1", "a", "window", "windowss",
-                                            "windows-1", "windows,", "99999999999999999999", "0-99999999999999999999", "0-1-2"};
+    static const char *const malformed[] = {"",
+                                            ",",
+                                            "0,",
+                                            ",0",
+                                            "0,,1",
+                                            "1-0",
+                                            "0-",
+                                            "-1",
+                                            "-",
+                                            " 0",
+                                            "0 ",
+                                            "0;1",
+                                            "0x1",
+                                            "a",
+                                            "window",
+                                            "windowss",
+                                            "windows-1",
+                                            "windows,",
+                                            "99999999999999999999",
+                                            "0-99999999999999999999",
+                                            "0-1-2"};
     rp_model *m = open_golden("gemma3");
     check_layers(m, "0", "x......");
     check_layers(m, "6,0-2,1", "xxx...x");
@@ -141,7 +178,8 @@ static void lists_name_layers(void **state) {
     check_layers(m, "00-06", "xxxxxxx");
     check_layers(m, "windows", "xxxxx.x");
     check_layers(m, "5,windows", "xxxxxxx");
-    for (size_t i = 0; i < BASE_ARRAY_LEN(malformed); i++) check_no_layers(m, malformed[i], "give layers and ranges, as in 0,1,27 or 0-2, or windows");
+    for (size_t i = 0; i < BASE_ARRAY_LEN(malformed); i++)
+        check_no_layers(m, malformed[i], "give layers and ranges, as in 0,1,27 or 0-2, or windows");
     check_no_layers(m, "7", "list '7': there is no layer 7: this model has layers 0 to 6");
     check_no_layers(m, "0,3-12", "there is no layer 12");
     model_close(m);
@@ -154,14 +192,18 @@ static void lists_name_layers(void **state) {
 static void layers_rotate_as_their_architecture_says(void **state) {
     (void)state;
     rp_model *m = open_golden("smollm3");
-    for (int32_t l = 0; l < m->net.hp.n_layers; l++) assert_int_equal(m->net.layers[l].rope, l == 3 ? MODEL_NO_ROPE : MODEL_ROPE_GLOBAL);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++)
+        assert_int_equal(m->net.layers[l].rope, l == 3 ? MODEL_NO_ROPE : MODEL_ROPE_GLOBAL);
     model_close(m);
     m = open_golden("gemma3");
-    for (int32_t l = 0; l < m->net.hp.n_layers; l++) assert_int_equal(m->net.layers[l].rope, l == 5 ? MODEL_ROPE_GLOBAL : MODEL_ROPE_LOCAL_BASE);
-    assert_true(m->net.ropes[MODEL_ROPE_GLOBAL].frequencies[0] == 1.0 / 8 && m->net.ropes[MODEL_ROPE_LOCAL_BASE].frequencies[0] == 1.0);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++)
+        assert_int_equal(m->net.layers[l].rope, l == 5 ? MODEL_ROPE_GLOBAL : MODEL_ROPE_LOCAL_BASE);
+    assert_true(m->net.ropes[MODEL_ROPE_GLOBAL].frequencies[0] == 1.0 / 8 &&
+                m->net.ropes[MODEL_ROPE_LOCAL_BASE].frequencies[0] == 1.0);
     model_close(m);
     m = open_golden("mpt");
-    assert_true(m->net.hp.rot_dim == 0 && m->net.alibi_slopes && m->net.layers[0].rope == MODEL_NO_ROPE && model_is_movable(m));
+    assert_true(m->net.hp.rot_dim == 0 && m->net.alibi_slopes && m->net.layers[0].rope == MODEL_NO_ROPE &&
+                model_is_movable(m));
     model_close(m);
     m = open_golden("gpt2");
     assert_false(model_is_movable(m));
@@ -202,7 +244,8 @@ static void learned_positions_bound_the_context(void **state) {
 
 /* ---- properties of published files that the golden ones lack ---- */
 
-static int open_variant(const char *name, const char *without, void (*add)(gguf_writer *), rp_model **m, rp_error *err) {
+static int open_variant(const char *name, const char *without, void (*add)(gguf_writer *), rp_model **m,
+                        rp_error *err) {
     char path[64];
     gguf_variant v = {.without_key = without, .add = add};
     gguf_variant_write(golden_find(models, name)->path, &v, path);
@@ -256,7 +299,8 @@ static void a_file_may_say_which_layers_have_the_window(void **state) {
     const model_rope *global = &m->net.ropes[MODEL_ROPE_GLOBAL], *local = &m->net.ropes[MODEL_ROPE_LOCAL_BASE];
     int32_t slowest = m->net.hp.rot_dim / 2 - 1;
     assert_true(local->magnitude == 1.0f && global->magnitude > 1.0f);
-    assert_true(fabs(local->frequencies[slowest] - pow(m->net.hp.rope.base, -2.0 * slowest / m->net.hp.rot_dim)) < 1e-12);
+    assert_true(fabs(local->frequencies[slowest] - pow(m->net.hp.rope.base, -2.0 * slowest / m->net.hp.rot_dim)) <
+                1e-12);
     assert_true(global->frequencies[slowest] < local->frequencies[slowest]);
     model_close(m);
     m = variant("llama", NULL, add_period);
@@ -291,7 +335,8 @@ static void add_not_causal(gguf_writer *w) { gguf_writer_bool(w, "qwen2.attentio
 
 static void numbers_beside_the_shape_are_honoured_or_refused(void **state) {
     (void)state;
-    rp_model *m = variant("llama-yarn", "llama.rope.scaling.yarn_attn_factor", add_log_multiplier); /* as Mistral's own format has it */
+    rp_model *m = variant("llama-yarn", "llama.rope.scaling.yarn_attn_factor",
+                          add_log_multiplier); /* as Mistral's own format has it */
     assert_true(m->net.ropes[MODEL_ROPE_GLOBAL].magnitude == 1.0f);
     model_close(m);
     m = variant("qwen3moe", NULL, add_no_norm);
@@ -319,7 +364,8 @@ static void a_list_of_equal_numbers_is_a_number(void **state) {
     rp_error err = {0};
     rp_model *m = variant("llama", "llama.attention.head_count", add_equal_heads);
     model_close(m);
-    assert_int_equal(open_variant("llama", "llama.feed_forward_length", add_other_widths, &m, &err), RP_ERR_UNSUPPORTED);
+    assert_int_equal(open_variant("llama", "llama.feed_forward_length", add_other_widths, &m, &err),
+                     RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "models with different layers are not supported"));
 }
 
@@ -329,7 +375,8 @@ static void add_positions(gguf_writer *w) {
     rp_model *m = open_golden("mpt");
     char name[64];
     gguf_writer_f32(w, "mpt.attention.max_alibi_bias", 0.0f);
-    gguf_writer_tensor(w, "position_embd.weight", KERNEL_F32, 2, (int64_t[]){m->net.hp.n_embd, m->net.hp.n_ctx_train}, zeros);
+    gguf_writer_tensor(w, "position_embd.weight", KERNEL_F32, 2, (int64_t[]){m->net.hp.n_embd, m->net.hp.n_ctx_train},
+                       zeros);
     for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
         const char *const kinds[] = {"q_norm.weight", "q_norm.bias", "k_norm.weight", "k_norm.bias"};
         for (size_t i = 0; i < BASE_ARRAY_LEN(kinds); i++) {
@@ -344,7 +391,8 @@ static void add_positions(gguf_writer *w) {
 static void mpt_may_have_learned_positions(void **state) {
     (void)state;
     rp_model *m = variant("mpt", "mpt.attention.max_alibi_bias", add_positions);
-    assert_true(m->net.positions.data && !m->net.alibi_slopes && !model_is_movable(m) && m->net.layers[0].q_norm.bias.data);
+    assert_true(m->net.positions.data && !m->net.alibi_slopes && !model_is_movable(m) &&
+                m->net.layers[0].q_norm.bias.data);
     model_close(m);
 }
 
@@ -363,8 +411,11 @@ static void a_chat_template_is_the_files_text(void **state) {
     model_close(m);
 }
 
-/* The mock's own architecture is no prefix of a file's keys: a list of windows with that prefix was read without a check of its type and length. */
-static void add_list_of_the_mock(gguf_writer *w) { gguf_writer_strings(w, "mock.attention.sliding_window_pattern", NULL, 0); }
+/* The mock's own architecture is no prefix of a file's keys: a list of windows with that prefix was read without a
+   check of its type and length. */
+static void add_list_of_the_mock(gguf_writer *w) {
+    gguf_writer_strings(w, "mock.attention.sliding_window_pattern", NULL, 0);
+}
 
 static void a_mock_has_no_windows(void **state) {
     (void)state;

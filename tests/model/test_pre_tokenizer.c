@@ -58,7 +58,8 @@ static int add_word(void *user, const char *text, size_t n) {
 static char *cuts_of(const tokenizer *t, const char *text, size_t n) {
     base_buffer composed = BASE_BUFFER(1 << 16), cuts = BASE_BUFFER(1 << 16);
     if (t->pre->nfc) assert_int_equal(nfc_append(&composed, text, n), RP_OK);
-    assert_int_equal(pre_cut(t, t->pre->nfc ? composed.data : text, t->pre->nfc ? composed.len : n, add_word, &cuts), RP_OK);
+    assert_int_equal(pre_cut(t, t->pre->nfc ? composed.data : text, t->pre->nfc ? composed.len : n, add_word, &cuts),
+                     RP_OK);
     base_buffer_free(&composed);
     return base_buffer_take(&cuts);
 }
@@ -74,7 +75,8 @@ static char *expected_cuts(char *list) {
 
 static void compare(const char *where, int line, const tokenizer *t, const char *text, size_t n, char *list) {
     char *got = cuts_of(t, text, n), *expected = expected_cuts(list);
-    if (strcmp(got, expected) != 0) fail_msg("%s:%d: '%s' is cut into '%s', expected '%s'", where, line, text, got, expected);
+    if (strcmp(got, expected) != 0)
+        fail_msg("%s:%d: '%s' is cut into '%s', expected '%s'", where, line, text, got, expected);
     base_free(got);
     base_free(expected);
 }
@@ -180,8 +182,10 @@ static void cuts_by_hand(void **state) {
 
 static void names_that_share_a_row_agree(void **state) {
     (void)state;
-    static const char *const names[] = {"llama3 llama-bpe", "llama-v3 llama-bpe", "falcon3 llama-bpe", "llama4 gpt-4o", "phi-2 gpt-2", "olmo mpt",
-                                        "stablelm2 qwen2", "deepseek-r1-qwen qwen2", "refact starcoder", "smollm starcoder", "poro-chat bloom"};
+    static const char *const names[] = {
+        "llama3 llama-bpe", "llama-v3 llama-bpe", "falcon3 llama-bpe", "llama4 gpt-4o",
+        "phi-2 gpt-2", "olmo mpt", "stablelm2 qwen2", "deepseek-r1-qwen qwen2",
+        "refact starcoder", "smollm starcoder", "poro-chat bloom"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         char both[64], *second;
         vocabulary a = {0}, b = {0};
@@ -228,9 +232,11 @@ static size_t fill_run(char *out, size_t n, const char *unit, const char *end) {
 /* No pattern retries a run from each of its characters: that would reach the limit of the matcher. */
 static void long_runs_take_linear_time(void **state) {
     (void)state;
-    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken", "starcoder", "falcon", "bloom", "viking", "deepseek-llm",
+    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken",
+                                       "starcoder", "falcon", "bloom", "viking", "deepseek-llm",
                                        "deepseek-coder", "deepseek-v3", "default"};
-    static const char *const units[] = {" ", "\n", " \n", "A", "aB", "\xcc\x81", "'", "1", "\xe6\x97\xa5", "\xff", "!", "\xc2\xa0"};
+    static const char *const units[] = {" ", "\n", " \n", "A", "aB", "\xcc\x81",
+                                        "'", "1", "\xe6\x97\xa5", "\xff", "!", "\xc2\xa0"};
     static const char *const ends[] = {"", "1", "\xe6\x97\xa5", "a", "\n"};
     enum { RUN = 1 << 16 };
     char *text = base_alloc(RUN + 8);

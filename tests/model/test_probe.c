@@ -32,8 +32,10 @@
 #define N_NEXT 90  /* of the second one: more than a block */
 #define N_ALL (N_FIRST + N_NEXT)
 
-/* Windows, soft caps, sinks, ALiBi, learned positions, parallel blocks, layers without positions, two bases of rotation, long-rope. */
-static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "falcon-7b", "smollm3", "phi3-longrope"};
+/* Windows, soft caps, sinks, ALiBi, learned positions, parallel blocks, layers without positions, two bases of
+   rotation, long-rope. */
+static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom",
+                                    "mpt", "gpt2", "falcon-7b", "smollm3", "phi3-longrope"};
 
 typedef struct world {
     const rp_model *model;
@@ -59,7 +61,11 @@ static void open_forward(world *w, int32_t threads) {
     rp_error err = {0};
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    backend_options o = {.shape = model_kv_shape(w->model, w->format), .level = level, .n_ctx = N_CTX, .n_threads = threads, .max_rows = MAX_ROWS};
+    backend_options o = {.shape = model_kv_shape(w->model, w->format),
+                         .level = level,
+                         .n_ctx = N_CTX,
+                         .n_threads = threads,
+                         .max_rows = MAX_ROWS};
     must(backend_open(&w->backend, "cpu", &w->model->net, &o, &err), &err);
     must(model_forward_new(&w->forward, w->model, w->backend, MAX_ROWS, MAX_ROWS, &err), &err);
 }
@@ -69,7 +75,8 @@ static void close_forward(world *w) {
     w->backend->ops->free(w->backend);
 }
 
-static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes, tiny_random *random) {
+static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes,
+                       tiny_random *random) {
     rp_error err = {0};
     *w = (world){.model = m, .name = name, .format = format, .random = random};
     kv_shape shape = model_kv_shape(m, format);
@@ -119,10 +126,14 @@ static void feed(world *w, kv_context *c, const int32_t *tokens, const int32_t *
         model_row rows[MAX_ROWS];
         k = some_rows(w, MAX_ROWS, n - done);
         for (int32_t i = 0; i < k; i++) {
-            rows[i] = (model_row){.token = tokens[done + i], .pos = positions[done + i], .wants_logits = logits != NULL};
+            rows[i] =
+                (model_row){.token = tokens[done + i], .pos = positions[done + i], .wants_logits = logits != NULL};
             must(kv_context_append(c, rows[i].pos, &rows[i].span, &rows[i].slot, &err), &err);
         }
-        must(model_forward_step(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, logits, &err), &err);
+        must(model_forward_step(w->forward,
+                                &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, logits,
+                                &err),
+             &err);
         if (logits) logits += (size_t)k * (size_t)w->model->net.hp.n_vocab;
     }
 }
@@ -148,7 +159,8 @@ static void make_module(world *w, kv_context *c, const int32_t *tokens, int32_t 
 
 static void add_views(kv_context *c, const kv_context *module, int32_t shift) {
     rp_error err = {0};
-    for (size_t i = 0; i < module->n_views; i++) must(kv_context_add(c, module->views[i].span, shift, NULL, &err), &err);
+    for (size_t i = 0; i < module->n_views; i++)
+        must(kv_context_add(c, module->views[i].span, shift, NULL, &err), &err);
 }
 
 /* ---- scattered spans ---- */
@@ -158,7 +170,8 @@ static void check_scattered(world *w) {
     kv_context module, c[2];
     size_t bytes = sizeof(float) * N_ALL * (size_t)w->model->net.hp.n_vocab;
     float *logits[2] = {base_alloc(bytes), base_alloc(bytes)};
-    for (int32_t i = 0; i < N_ALL; i++) positions[i] = pos, pos += below(w, 3) ? 1 : 1 + below(w, 4); /* gpt2 has 256 positions or more */
+    for (int32_t i = 0; i < N_ALL; i++)
+        positions[i] = pos, pos += below(w, 3) ? 1 : 1 + below(w, 4); /* gpt2 has 256 positions or more */
     make_module(w, &module, w->tokens, 0, 8);
     for (int i = 0; i < 2; i++) {
         kv_context_init(&c[i], w->pool);
@@ -180,12 +193,15 @@ static void scattered_tokens_see_what_others_see(void **state) { with_every_kind
 
 /* ---- the probe ---- */
 
-/* An element of a head's keys or values, of dim elements a slot. Keys of int8: of the orthonormal Hadamard transform, which keeps distances. */
+/* An element of a head's keys or values, of dim elements a slot. Keys of int8: of the orthonormal Hadamard transform,
+   which keeps distances. */
 static float element(rp_kv_format format, const void *p, bool is_key, int64_t dim, int slot, int64_t d) {
     int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
     switch (format) {
     case RP_KV_F32: return ((const float *)p)[i];
-    case RP_KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) / sqrtf((float)kernel_hadamard_size(dim)) : kernel_int8_value(p, dim, slot, d);
+    case RP_KV_INT8:
+        return is_key ? kernel_int8_key(p, dim, slot, d) / sqrtf((float)kernel_hadamard_size(dim))
+                      : kernel_int8_value(p, dim, slot, d);
     default: return kernel_f16_to_f32(((const uint16_t *)p)[i]);
     }
 }
@@ -197,9 +213,12 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
     const rp_kv_format format = kv_shape_layer_format(s, layer);
     int32_t block = i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS, slot = i % KV_BLOCK_SLOTS;
     for (int32_t h = 0; h < kv_shape_heads(s); h++) {
-        const void *keys = kv_host_bytes(kv_span_keys(span, layer, block, h)), *values = kv_host_bytes(kv_span_values(span, layer, block, h));
-        for (int32_t d = 0; d < s->layers[0].key_dim; d++) *out++ = element(format, keys, true, s->layers[0].key_dim, slot, d);
-        for (int32_t d = 0; d < s->layers[0].value_dim; d++) *out++ = element(format, values, false, s->layers[0].value_dim, slot, d);
+        const void *keys = kv_host_bytes(kv_span_keys(span, layer, block, h)),
+                   *values = kv_host_bytes(kv_span_values(span, layer, block, h));
+        for (int32_t d = 0; d < s->layers[0].key_dim; d++)
+            *out++ = element(format, keys, true, s->layers[0].key_dim, slot, d);
+        for (int32_t d = 0; d < s->layers[0].value_dim; d++)
+            *out++ = element(format, values, false, s->layers[0].value_dim, slot, d);
     }
 }
 
@@ -234,11 +253,14 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
         k = some_rows(w, most, N_ALL - done);
         for (int32_t i = 0; i < k; i++) {
             bool first = done + i < N_FIRST;
-            rows[i] = (model_row){
-                .token = w->tokens[done + i], .pos = done + i, .span = c->views[first ? 0 : 1].span, .slot = done + i - (first ? 0 : N_FIRST)};
+            rows[i] = (model_row){.token = w->tokens[done + i],
+                                  .pos = done + i,
+                                  .span = c->views[first ? 0 : 1].span,
+                                  .slot = done + i - (first ? 0 : N_FIRST)};
         }
-        must(model_forward_probe(w->forward, &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1}, out + done,
-                                 &err),
+        must(model_forward_probe(w->forward,
+                                 &(model_step){.rows = rows, .n_rows = k, .contexts = contexts, .n_contexts = 1},
+                                 out + done, &err),
              &err);
     }
 }
@@ -261,8 +283,8 @@ static void check_probe_of(world *w, int32_t home, double limit) {
     for (int32_t i = 0; i < N_NEXT; i++) {
         double d = got[N_FIRST + i] - expected[i];
         if (d > limit * most || d < -limit * most)
-            fail_msg("%s in %s, from %d: token %d deviates by %g, not by %g (largest %g)", w->name, kv_format_name(w->format), (int)home,
-                     (int)i, (double)got[N_FIRST + i], expected[i], most);
+            fail_msg("%s in %s, from %d: token %d deviates by %g, not by %g (largest %g)", w->name,
+                     kv_format_name(w->format), (int)home, (int)i, (double)got[N_FIRST + i], expected[i], most);
     }
     for (int32_t threads = 1; threads <= 3; threads++) {
         close_forward(w);
@@ -275,8 +297,9 @@ static void check_probe_of(world *w, int32_t home, double limit) {
     kv_context_clear(&next);
 }
 
-/* Not moved, the module has the keys that the definition reads, in every format. A key rounded at another position differs: in
- * f16 in its last bit, and where two experts are nearly equal that bit chooses another one; in 8 bits as much as the limit of f16. */
+/* Not moved, the module has the keys that the definition reads, in every format. A key rounded at another position
+ * differs: in f16 in its last bit, and where two experts are nearly equal that bit chooses another one; in 8 bits as
+ * much as the limit of f16. */
 static void check_probe(world *w) {
     check_probe_of(w, N_FIRST, 1e-4);
     if (!model_is_movable(w->model)) return;

@@ -5,8 +5,8 @@
  * (naive_attention.h): the same slots, in models of every kind of layer and random models; the same bytes for every
  * number of threads; and no two methods choose the same slots.
  *
- * Then an experiment in f32 with the bundled model: the documents of items of models/eval are reduced, as one module, and
- * their questions answered over what is left.
+ * Then an experiment in f32 with the bundled model: the documents of items of models/eval are reduced, as one module,
+ * and their questions answered over what is left.
  *
  *   REPRISE_TEST_ROUNDS=N  items of each task, 2 by default; docs/quality.md has the table of 100
  */
@@ -45,11 +45,13 @@ static const int32_t shares[] = {500, 250, 125};
 
 static void *allocate(size_t n, size_t bytes) { return reference_alloc(n, bytes); }
 
-/* ---- a module ------------------------------------------------------------------------------------------------------- */
+/* ---- a module
+   ------------------------------------------------------------------------------------------------------- */
 
 /* Complete spans of one context, and what was observed of them. */
 typedef struct module {
-    kv_span *before;                                    /* the tokens before it, at most 256, which are not reduced; NULL: none */
+    kv_span *before;                                    /* the tokens before it, at most 256, which are not reduced;
+                                                           NULL: none */
     kv_span **spans;                                    /* references */
     int32_t n_spans, n, first;                          /* first: its position */
     attention_observer *observers[REDUCTION_N_METHODS]; /* NULL: the method observes no rows */
@@ -66,7 +68,9 @@ static void seal_own(kv_context *c) {
 static void new_observers(module *m, const rp_model *model) {
     rp_error err = {0};
     for (int i = 0; i < REDUCTION_N_METHODS; i++)
-        must(reduction_observer_new(&m->observers[i], model, (reduction_method)i, m->first > 0, (size_t)m->n_spans, &err), &err);
+        must(reduction_observer_new(&m->observers[i], model, (reduction_method)i, m->first > 0, (size_t)m->n_spans,
+                                    &err),
+             &err);
 }
 
 static void open_queries(module *m, forward_run *r) {
@@ -74,11 +78,15 @@ static void open_queries(module *m, forward_run *r) {
     for (int i = 0; i < REDUCTION_N_METHODS; i++)
         if (reduction_method_needs_queries((reduction_method)i))
             must(reduction_queries_new(&m->queries[i], r->model, 2048, (reduction_method)i, m->n, &err), &err);
-    must(query_record_new(&r->queries, r->model->net.hp.n_layers, r->model->net.hp.n_heads * r->model->net.hp.key_dim, &err), &err);
+    must(query_record_new(&r->queries, r->model->net.hp.n_layers, r->model->net.hp.n_heads * r->model->net.hp.key_dim,
+                          &err),
+         &err);
 }
 
 /* Up to the end of a span. */
-static int32_t end_of_piece(int32_t first, int32_t n) { return BASE_MIN((first / KV_SPAN_TOKENS + 1) * KV_SPAN_TOKENS, n); }
+static int32_t end_of_piece(int32_t first, int32_t n) {
+    return BASE_MIN((first / KV_SPAN_TOKENS + 1) * KV_SPAN_TOKENS, n);
+}
 
 static void feed_piece(module *m, forward_run *r, const int32_t *tokens, int32_t first, int32_t end) {
     rp_error err = {0};
@@ -89,8 +97,10 @@ static void feed_piece(module *m, forward_run *r, const int32_t *tokens, int32_t
         if (m->queries[i]) must(reduction_queries_add(m->queries[i], r->backend, last, r->queries, &err), &err);
 }
 
-/* Prefills n_before tokens at positions from 0 on, and n tokens, the module; then a repetition of the module after `asking`. */
-static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_t n_before, int32_t n, const int32_t *asking, int32_t n_asking) {
+/* Prefills n_before tokens at positions from 0 on, and n tokens, the module; then a repetition of the module after
+   `asking`. */
+static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_t n_before, int32_t n,
+                        const int32_t *asking, int32_t n_asking) {
     *m = (module){.n = n, .n_spans = (n + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS, .first = n_before};
     r->observer = NULL;
     forward_run_feed(r, tokens, 0, n_before, 0, NULL);
@@ -98,7 +108,8 @@ static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_
     tokens += n_before;
     new_observers(m, r->model);
     open_queries(m, r);
-    for (int32_t first = 0, next; first < n; first = next) feed_piece(m, r, tokens, first, next = end_of_piece(first, n));
+    for (int32_t first = 0, next; first < n; first = next)
+        feed_piece(m, r, tokens, first, next = end_of_piece(first, n));
     base_free(r->queries);
     r->queries = NULL;
     seal_own(&r->context);
@@ -120,7 +131,8 @@ static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_
 static void close_module(module *m) {
     kv_span_unref(m->before);
     for (int32_t i = 0; i < m->n_spans; i++) kv_span_unref(m->spans[i]);
-    for (int i = 0; i < REDUCTION_N_METHODS; i++) attention_observer_free(m->observers[i]), reduction_queries_free(m->queries[i]);
+    for (int i = 0; i < REDUCTION_N_METHODS; i++)
+        attention_observer_free(m->observers[i]), reduction_queries_free(m->queries[i]);
     free(m->spans);
 }
 
@@ -136,7 +148,8 @@ static kv_selection *select_slots(const forward_run *r, const module *m, reducti
     return s;
 }
 
-/* ---- references ----------------------------------------------------------------------------------------------------- */
+/* ---- references
+   ----------------------------------------------------------------------------------------------------- */
 
 /* Weights by definition, of the rows that are observed: [reduction_rows][layer][KV head][slot]. */
 static struct {
@@ -148,7 +161,8 @@ static struct {
     void (*observe_input)(backend *b, const backend_buffer *input);
     double norms[FORWARD_RUN_ROWS]; /* of the inputs of attention, of a step's rows */
     double *weights;                /* [layer][KV head][slot]: the highest weight that a row of the repetition gave */
-    double *relative;               /* [layer of the model][query head][slot]: the highest weight divided by a row's norm */
+    double *relative;               /* [layer of the model][query head][slot]: the highest weight divided by a row's
+                                       norm */
     double *queries;                /* [layer][slot][query head][key dimension], not rotated */
     float *elements[2];             /* values and keys: [layer][KV head][slot][dimension] */
 } naive;
@@ -176,7 +190,8 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
     for (int64_t i = 0; i < b->step->n_rows * (int64_t)queries->width; i++) {
         const int32_t slot = b->step->rows[i / queries->width].pos - naive.module->first;
         if (slot < 0 || slot >= naive.module->n) continue;
-        naive.queries[((int64_t)layer * naive.module->n + slot) * queries->width + i % queries->width] = (double)queries->data[i];
+        naive.queries[((int64_t)layer * naive.module->n + slot) * queries->width + i % queries->width] =
+            (double)queries->data[i];
     }
     for (int32_t i = 0; i < b->step->n_rows * hp->n_heads; i++) {
         const int32_t r = i / hp->n_heads, h = i % hp->n_heads, kv_head = h / (hp->n_heads / hp->n_kv_heads);
@@ -187,12 +202,14 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
         if (!row->observer) continue;
         const size_t n = naive_attention(&q, b->step->contexts[0], slots, BASE_ARRAY_LEN(slots), out);
         for (size_t k = 0; k < n; k++) {
-            const int32_t view = slots[k].view - (naive.module->first > 0), slot = view * KV_SPAN_TOKENS + slots[k].slot;
+            const int32_t view = slots[k].view - (naive.module->first > 0),
+                          slot = view * KV_SPAN_TOKENS + slots[k].slot;
             double *relative = &naive.relative[((int64_t)layer * hp->n_heads + h) * naive.module->n + slot];
             if (view < 0 || view >= naive.module->n_spans) continue;
             if (is_relative) *relative = fmax(*relative, slots[k].weight / naive.norms[r]);
             if (is_relative) continue; /* the same repetition was observed before */
-            double *joined = &naive.weights[index_of(&b->shape, naive.module->n, b->net->layers[layer].states, kv_head, slot)];
+            double *joined =
+                &naive.weights[index_of(&b->shape, naive.module->n, b->net->layers[layer].states, kv_head, slot)];
             *joined = fmax(*joined, slots[k].weight);
         }
     }
@@ -200,24 +217,29 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
 
 /* Decodes all keys or values: naive.elements; 0 where a window's block was freed. */
 static void read_elements(const kv_shape *shape, const module *m, bool is_key) {
-    const int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim, n_heads = shape->n_layers * kv_shape_heads(shape);
+    const int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim,
+                  n_heads = shape->n_layers * kv_shape_heads(shape);
     float *x = naive.elements[is_key] = allocate((size_t)(n_heads * m->n * dim), sizeof(*x));
     for (int32_t i = 0; i < n_heads * m->n; i++, x += dim) {
-        const int32_t slot = i % m->n, kv_head = i / m->n % kv_shape_heads(shape), layer = i / m->n / kv_shape_heads(shape);
+        const int32_t slot = i % m->n, kv_head = i / m->n % kv_shape_heads(shape),
+                      layer = i / m->n / kv_shape_heads(shape);
         const kv_span *s = m->spans[slot / 256];
         if (!kv_span_has(s, layer, slot % 256 / 64)) continue;
-        cpu_elements(kv_span_layer(s, layer), (is_key ? cpu_keys : cpu_values)(s, layer, slot % 256 / 64, kv_head), is_key, slot % 64, x);
+        cpu_elements(kv_span_layer(s, layer), (is_key ? cpu_keys : cpu_values)(s, layer, slot % 256 / 64, kv_head),
+                     is_key, slot % 64, x);
     }
 }
 
-static double element(const kv_shape *shape, const module *m, bool is_key, int32_t layer, int32_t kv_head, int32_t slot, int32_t d) {
+static double element(const kv_shape *shape, const module *m, bool is_key, int32_t layer, int32_t kv_head, int32_t slot,
+                      int32_t d) {
     const int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim;
     return (double)naive.elements[is_key][index_of(shape, m->n, layer, kv_head, slot) * (size_t)dim + (size_t)d];
 }
 
 static double value_norm(const kv_shape *shape, const module *m, int32_t layer, int32_t kv_head, int32_t slot) {
     double sum = 0;
-    for (int32_t d = 0; d < shape->layers[0].value_dim; d++) sum += pow(element(shape, m, false, layer, kv_head, slot, d), 2);
+    for (int32_t d = 0; d < shape->layers[0].value_dim; d++)
+        sum += pow(element(shape, m, false, layer, kv_head, slot, d), 2);
     return sqrt(sum);
 }
 
@@ -253,7 +275,8 @@ static void naive_softmax(double *x, const bool *there, int32_t n) {
 }
 
 /* Expected attention of a query head: mu' = R mu, S' = R S R', for [slots of the run]. */
-static void naive_expected_head(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, int32_t head, double *out) {
+static void naive_expected_head(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer,
+                                int32_t head, double *out) {
     const int32_t dim = shape->layers[0].key_dim, n = m->n - 4;
     double *r = allocate((size_t)(dim * dim), sizeof(double)), *one = allocate((size_t)(dim * dim), sizeof(double));
     double *s = allocate((size_t)(dim * dim), sizeof(double)), *turned = allocate((size_t)(dim * dim), sizeof(double));
@@ -280,8 +303,10 @@ static void naive_expected_head(const rp_model *model, const kv_shape *shape, co
         double z = 0;
         const double scale = (double)model->net.hp.score_scale;
         for (int32_t i = 0; i < dim * dim; i++) {
-            const double ka = element(shape, m, true, layer, head / (model->net.hp.n_heads / kv_shape_heads(shape)), slot, i / dim);
-            const double kb = element(shape, m, true, layer, head / (model->net.hp.n_heads / kv_shape_heads(shape)), slot, i % dim);
+            const double ka =
+                element(shape, m, true, layer, head / (model->net.hp.n_heads / kv_shape_heads(shape)), slot, i / dim);
+            const double kb =
+                element(shape, m, true, layer, head / (model->net.hp.n_heads / kv_shape_heads(shape)), slot, i % dim);
             z += scale * ka * r[i] * mu[i % dim] + scale * scale / 2 * ka * turned[i] * kb;
         }
         out[slot] = z;
@@ -311,13 +336,15 @@ static void z_scores(double *x, int32_t n) {
 }
 
 /* diag(X (X'X + 0.01)^-1 X'), the inverse by Gauss and Jordan. */
-static void naive_leverage(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, int32_t kv_head, double *out) {
+static void naive_leverage(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer,
+                           int32_t kv_head, double *out) {
     const int32_t dim = shape->layers[0].key_dim;
     double *x = allocate((size_t)(m->n * dim), sizeof(double)), *r = allocate((size_t)(dim * dim), sizeof(double));
     double *g = allocate((size_t)(dim * dim), sizeof(double)), *inverse = allocate((size_t)(dim * dim), sizeof(double));
     for (int32_t slot = 0; slot < m->n; slot++) {
         rotation(model, layer, m->first + slot, true, r);
-        for (int32_t i = 0; i < dim * dim; i++) x[slot * dim + i / dim] += r[i] * element(shape, m, true, layer, kv_head, slot, i % dim);
+        for (int32_t i = 0; i < dim * dim; i++)
+            x[slot * dim + i / dim] += r[i] * element(shape, m, true, layer, kv_head, slot, i % dim);
     }
     for (int32_t d = 0; d < dim; d++) {
         double mean = 0;
@@ -334,18 +361,21 @@ static void naive_leverage(const rp_model *model, const kv_shape *shape, const m
         for (int32_t i = 0; i < dim; i++) g[k * dim + i] /= pivot, inverse[k * dim + i] /= pivot;
         for (int32_t row = 0; row < dim; row++) {
             const double f = row == k ? 0 : g[row * dim + k];
-            for (int32_t i = 0; i < dim; i++) g[row * dim + i] -= f * g[k * dim + i], inverse[row * dim + i] -= f * inverse[k * dim + i];
+            for (int32_t i = 0; i < dim; i++)
+                g[row * dim + i] -= f * g[k * dim + i], inverse[row * dim + i] -= f * inverse[k * dim + i];
         }
     }
     for (int32_t slot = 0; slot < m->n; slot++) {
         out[slot] = 0;
-        for (int32_t i = 0; i < dim * dim; i++) out[slot] += x[slot * dim + i / dim] * inverse[i] * x[slot * dim + i % dim];
+        for (int32_t i = 0; i < dim * dim; i++)
+            out[slot] += x[slot * dim + i / dim] * inverse[i] * x[slot * dim + i % dim];
     }
     free(x), free(r), free(g), free(inverse);
 }
 
 static void naive_compactor(const rp_model *model, const kv_shape *shape, const module *m, int32_t layer, double *out) {
-    const int32_t dim = shape->layers[0].key_dim, group = model->net.hp.n_heads / kv_shape_heads(shape), all = kv_shape_heads(shape) * m->n;
+    const int32_t dim = shape->layers[0].key_dim, group = model->net.hp.n_heads / kv_shape_heads(shape),
+                  all = kv_shape_heads(shape) * m->n;
     double *a = allocate((size_t)all, sizeof(double)), *leverage = allocate((size_t)all, sizeof(double));
     double *r = allocate((size_t)(dim * dim), sizeof(double));
     for (int32_t slot = 0; slot < m->n; slot++) {
@@ -354,9 +384,11 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
             const int32_t begin = slot / 256 * 256, end = BASE_MIN(begin + 256, m->n);
             double p[256] = {0}, turned[256] = {0};
             bool there[256];
-            for (int32_t i = 0; i < dim * dim; i++) turned[i / dim] += r[i] * query_of(model, m, layer, head, slot)[i % dim];
+            for (int32_t i = 0; i < dim * dim; i++)
+                turned[i / dim] += r[i] * query_of(model, m, layer, head, slot)[i % dim];
             for (int32_t j = begin; j < end; j++)
-                for (int32_t d = 0; d < dim; d++) p[j - begin] += turned[d] * element(shape, m, true, layer, head / group, j, d);
+                for (int32_t d = 0; d < dim; d++)
+                    p[j - begin] += turned[d] * element(shape, m, true, layer, head / group, j, d);
             memset(there, true, sizeof(there));
             naive_softmax(p, there, end - begin);
             for (int32_t j = begin; j < end; j++) a[head / group * m->n + j] += p[j - begin] / group;
@@ -370,20 +402,23 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
     z_scores(out, all);
     for (int32_t h = 0; h < kv_shape_heads(shape); h++) naive_leverage(model, shape, m, layer, h, leverage + h * m->n);
     z_scores(leverage, all);
-    for (int32_t i = 0; i < all; i++) out[i] = i % m->n < 8 || i % m->n >= m->n - 4 ? INFINITY : out[i] + 0.3 * leverage[i];
+    for (int32_t i = 0; i < all; i++)
+        out[i] = i % m->n < 8 || i % m->n >= m->n - 4 ? INFINITY : out[i] + 0.3 * leverage[i];
     free(a), free(leverage), free(r);
 }
 
-/* Norm of what a slot's value adds to the residual stream through the query head's columns of a layer's output matrix. */
-static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m, int32_t layer, int32_t head,
-                               int32_t slot) {
+/* Norm of what a slot's value adds to the residual stream through the query head's columns of a layer's output
+   matrix. */
+static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m,
+                               int32_t layer, int32_t head, int32_t slot) {
     const int32_t dim = shape->layers[0].value_dim, kv_head = head / (model->net.hp.n_heads / model->net.hp.n_kv_heads);
     const int32_t states = model->net.layers[layer].states;
     double squared = 0;
     for (int64_t row = 0; row < model->net.layers[layer].o.n_out; row++) {
         double sum = 0;
         for (int32_t d = 0; d < dim; d++)
-            sum += (double)matrix[row * model->net.layers[layer].o.n_in + head * dim + d] * element(shape, m, false, states, kv_head, slot, d);
+            sum += (double)matrix[row * model->net.layers[layer].o.n_in + head * dim + d] *
+                   element(shape, m, false, states, kv_head, slot, d);
         squared += sum * sum;
     }
     return sqrt(squared);
@@ -395,7 +430,8 @@ static void naive_plus(const rp_model *model, const kv_shape *shape, const modul
         const model_weight *w = &model->net.layers[layer].o;
         float *matrix = allocate((size_t)(w->n_in * w->n_out), sizeof(*matrix));
         for (int64_t row = 0; row < w->n_out; row++)
-            kernel_dequantize(w->type, (const char *)w->data + row * kernel_row_bytes(w->type, w->n_in), matrix + row * w->n_in, w->n_in);
+            kernel_dequantize(w->type, (const char *)w->data + row * kernel_row_bytes(w->type, w->n_in),
+                              matrix + row * w->n_in, w->n_in);
         for (int32_t i = 0; i < model->net.hp.n_heads * m->n; i++) {
             const int32_t head = i / m->n, slot = i % m->n;
             double *score = &out[index_of(shape, m->n, model->net.layers[layer].states, head / group, slot)];
@@ -416,16 +452,19 @@ static void score_others(const rp_model *model, const kv_shape *shape, const mod
     for (int i = REDUCTION_EXPECTED; i <= REDUCTION_COMPACTOR; i++) {
         naive_scores[i] = allocate((size_t)(shape->n_layers * n), sizeof(double));
         for (int32_t layer = 0; layer < shape->n_layers; layer++)
-            (i == REDUCTION_EXPECTED ? naive_expected : naive_compactor)(model, shape, m, layer, naive_scores[i] + layer * n);
+            (i == REDUCTION_EXPECTED ? naive_expected : naive_compactor)(model, shape, m, layer,
+                                                                         naive_scores[i] + layer * n);
     }
 }
 
 /* The score of a slot of a head, as the method's paper has it. */
-static double naive_score(reduction_method method, const kv_shape *shape, const module *m, int32_t layer, int32_t kv_head, int32_t slot) {
+static double naive_score(reduction_method method, const kv_shape *shape, const module *m, int32_t layer,
+                          int32_t kv_head, int32_t slot) {
     const double *repeated = naive.weights + index_of(shape, m->n, layer, kv_head, 0);
     switch (method) {
     case REDUCTION_KVZIP: return m->first + slot < 4 ? INFINITY : repeated[slot];
-    case REDUCTION_KVZIP_PLUS: return m->first + slot < 4 ? INFINITY : naive_scores[method][index_of(shape, m->n, layer, kv_head, slot)];
+    case REDUCTION_KVZIP_PLUS:
+        return m->first + slot < 4 ? INFINITY : naive_scores[method][index_of(shape, m->n, layer, kv_head, slot)];
     case REDUCTION_EXPECTED:
     case REDUCTION_COMPACTOR: return naive_scores[method][index_of(shape, m->n, layer, kv_head, slot)];
     case REDUCTION_N_METHODS: break;
@@ -433,11 +472,11 @@ static double naive_score(reduction_method method, const kv_shape *shape, const 
     return 0;
 }
 
-/* Heads [first, end): sorted by the reference's scores, the first ones are kept. Weights are floats or, in sums, multiples of
- * 2^-51, and the reference's are not: slots as near as that to the last kept score may be kept or not.
+/* Heads [first, end): sorted by the reference's scores, the first ones are kept. Weights are floats or, in sums,
+ * multiples of 2^-51, and the reference's are not: slots as near as that to the last kept score may be kept or not.
  * Returns how many differ so. */
-static int check_heads(reduction_method method, const forward_run *r, const module *m, const kv_selection *s, int32_t first, int32_t end,
-                       int32_t permille) {
+static int check_heads(reduction_method method, const forward_run *r, const module *m, const kv_selection *s,
+                       int32_t first, int32_t end, int32_t permille) {
     const kv_shape *shape = kv_pool_shape(r->pool);
     ranked *all = allocate((size_t)((end - first) * m->n), sizeof(*all));
     int32_t n = 0, n_kept = 0, n_differ = 0;
@@ -455,24 +494,26 @@ static int check_heads(reduction_method method, const forward_run *r, const modu
     const int32_t n_expected = (n * permille + 999) / 1000;
     assert_int_equal(n_kept, n_expected);
     for (int32_t i = 0; i < n && n_expected > 0; i++) {
-        const bool is_kept = kv_selection_has(s, all[i].head / kv_shape_heads(shape), all[i].head % kv_shape_heads(shape), all[i].slot);
+        const bool is_kept =
+            kv_selection_has(s, all[i].head / kv_shape_heads(shape), all[i].head % kv_shape_heads(shape), all[i].slot);
         const double last = all[n_expected - 1].score;
         if (is_kept == (i < n_expected)) continue;
         n_differ += fabs(all[i].score) > 1e-14;
         if (!(fabs(all[i].score - last) <= 2e-4 * fabs(last) + 1e-14))
-            fail_msg("%s: slot %d of head %d: %g, the last is %g", reduction_method_name(method), all[i].slot, all[i].head, all[i].score,
-                     last);
+            fail_msg("%s: slot %d of head %d: %g, the last is %g", reduction_method_name(method), all[i].slot,
+                     all[i].head, all[i].score, last);
     }
     free(all);
     return n_differ;
 }
 
 static bool is_same(const kv_selection *a, const kv_selection *b) {
-    return memcmp(a->bits, b->bits, sizeof(*a->bits) * (size_t)(a->n_layers * a->n_kv_heads * kv_selection_words(a))) == 0;
+    return memcmp(a->bits, b->bits, sizeof(*a->bits) * (size_t)(a->n_layers * a->n_kv_heads * kv_selection_words(a))) ==
+           0;
 }
 
-/* Are all slots that the repetition attends to within the share? Out of the reach of windows are others. All methods that score by its weights
- * keep the same then. */
+/* Are all slots that the repetition attends to within the share? Out of the reach of windows are others. All methods
+ * that score by its weights keep the same then. */
 static bool keeps_all_weights(const kv_shape *shape, const module *m, int32_t permille) {
     const int32_t n_heads = shape->n_layers * kv_shape_heads(shape);
     int32_t n_there = 0, n_weights = 0;
@@ -502,7 +543,8 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     const int32_t n_heads = shape->n_layers * kv_shape_heads(shape);
     naive.weights = allocate((size_t)(n_heads * n), sizeof(double));
     naive.relative = allocate((size_t)(model->net.hp.n_layers * model->net.hp.n_heads * n), sizeof(double));
-    naive.queries = allocate((size_t)(model->net.hp.n_layers * n * model->net.hp.n_heads * model->net.hp.key_dim), sizeof(double));
+    naive.queries =
+        allocate((size_t)(model->net.hp.n_layers * n * model->net.hp.n_heads * model->net.hp.key_dim), sizeof(double));
     naive.run = &run;
     naive.module = &m;
     naive.ops = *run.backend->ops;
@@ -525,11 +567,14 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
             const int32_t step = method == REDUCTION_KVZIP || method == REDUCTION_KVZIP_PLUS ? n_heads : 1;
             kv_selection *again = select_slots(&other, &same, method, shares[share]);
             chosen[i] = select_slots(&run, &m, method, shares[share]);
-            if (!is_same(chosen[i], again)) fail_msg("%s: %s depends on steps or threads", name, reduction_method_name(method));
+            if (!is_same(chosen[i], again))
+                fail_msg("%s: %s depends on steps or threads", name, reduction_method_name(method));
             kv_selection_free(again);
             for (int k = 0; k < i; k++)
-                if (is_same(chosen[i], chosen[k]) && !(method == REDUCTION_KVZIP_PLUS && k == REDUCTION_KVZIP && keeps_all))
-                    fail_msg("%s: %s chooses as %s does", name, reduction_method_name(method), reduction_method_name((reduction_method)k));
+                if (is_same(chosen[i], chosen[k]) &&
+                    !(method == REDUCTION_KVZIP_PLUS && k == REDUCTION_KVZIP && keeps_all))
+                    fail_msg("%s: %s chooses as %s does", name, reduction_method_name(method),
+                             reduction_method_name((reduction_method)k));
             for (int32_t head = 0; head < n_heads; head += step)
                 n_differ += check_heads(method, &run, &m, chosen[i], head, head + step, shares[share]);
             n_all += n_heads * m.n;
@@ -549,7 +594,8 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
 }
 
 static void methods_choose_what_their_papers_say(void **state) {
-    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "phi3-longrope"};
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom",
+                                        "mpt", "gpt2", "mistral", "phi3-longrope"};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         rp_error err = {0};
@@ -580,11 +626,12 @@ static void methods_have_names(void **state) {
     assert_false(reduction_method_parse("kvzap", &m));
 }
 
-/* ---- answers of the bundled model ------------------------------------------------------------------------------------ */
+/* ---- answers of the bundled model
+   ------------------------------------------------------------------------------------ */
 
 /* Those whose answers are exact: they are compared token by token. */
-static const char *const tasks[] = {"facts-4", "facts-16", "distractor", "passkey", "pairs-16", "persona", "labels", "code-complete",
-                                    "listing"};
+static const char *const tasks[] = {"facts-4", "facts-16", "distractor", "passkey", "pairs-16",
+                                    "persona", "labels", "code-complete", "listing"};
 #define N_TASKS ((int)BASE_ARRAY_LEN(tasks))
 
 static struct {
@@ -593,7 +640,8 @@ static struct {
 } table;
 
 /* Answers the question over the spans. */
-static bool answer(forward_run *r, const eval_item *it, kv_span *before, kv_span *const *spans, int32_t n_spans, float *logits) {
+static bool answer(forward_run *r, const eval_item *it, kv_span *before, kv_span *const *spans, int32_t n_spans,
+                   float *logits) {
     rp_error err = {0};
     if (before) must(kv_context_add(&r->context, before, 0, NULL, &err), &err);
     for (int32_t i = 0; i < n_spans; i++) must(kv_context_add(&r->context, spans[i], 0, NULL, &err), &err);
@@ -609,7 +657,8 @@ static uint64_t bytes_of(kv_span *const *spans, int32_t n_spans) {
     return bytes;
 }
 
-static void run_reduced(forward_run *r, const eval_item *it, const module *m, reduction_method method, int share, int task, float *logits) {
+static void run_reduced(forward_run *r, const eval_item *it, const module *m, reduction_method method, int share,
+                        int task, float *logits) {
     static const base_key key = {{2}};
     kv_span *spans[16];
     rp_error err = {0};
@@ -666,7 +715,8 @@ static void documents_are_reduced_and_questions_answered(void **state) {
             open_module(&m, &run, items[i].tokens, n_before, items[i].n_document - n_before, asking, n_asking);
             table.all[t] += answer(&run, &items[i], m.before, m.spans, m.n_spans, logits);
             for (int method = 0; method < REDUCTION_N_METHODS; method++)
-                for (int share = 0; share < N_SHARES; share++) run_reduced(&run, &items[i], &m, (reduction_method)method, share, t, logits);
+                for (int share = 0; share < N_SHARES; share++)
+                    run_reduced(&run, &items[i], &m, (reduction_method)method, share, t, logits);
             close_module(&m);
             eval_item_free(&items[i]);
         }
@@ -677,7 +727,8 @@ static void documents_are_reduced_and_questions_answered(void **state) {
     print_row("all slots", 1000, table.all, 1);
     for (int i = 0; i < REDUCTION_N_METHODS; i++)
         for (int k = 0; k < N_SHARES; k++)
-            print_row(reduction_method_name((reduction_method)i), shares[k], table.right[i][k], table.bytes[i][k] / n_items);
+            print_row(reduction_method_name((reduction_method)i), shares[k], table.right[i][k],
+                      table.bytes[i][k] / n_items);
     for (int k = 0; k < N_SHARES; k++) {
         const int kvzip = sum_of(table.right[REDUCTION_KVZIP][k]);
         assert_true(sum_of(table.all) - kvzip <= (k < 2 ? 1 + n_items / 50 : 2 + n_items / 12));

@@ -29,7 +29,8 @@ static void compare_line(void *user, vector_case *c) {
     assert_int_equal(tokenizer_encode(t, c->fields[0], n, (tokenizer_options){.space_prefix = true}, &l, NULL), RP_OK);
     for (char *id; (id = strsep(&c->fields[1], "|")) && *id; i++)
         if (i >= l.n || l.ids[i] != atoi(id))
-            fail_msg("line %d: '%s': token %zu is %d, expected %s", c->line, c->fields[0], i, i < l.n ? (int)l.ids[i] : -1, id);
+            fail_msg("line %d: '%s': token %zu is %d, expected %s", c->line, c->fields[0], i,
+                     i < l.n ? (int)l.ids[i] : -1, id);
     if (i != l.n) fail_msg("line %d: '%s' gives %zu tokens, expected %zu", c->line, c->fields[0], l.n, i);
     token_list_free(&l);
 }
@@ -119,14 +120,26 @@ static void expect(const tokenizer *t, const char *text, tokenizer_options o, co
     token_list l = {0};
     char got[256] = "";
     assert_int_equal(tokenizer_encode(t, text, strlen(text), o, &l, NULL), RP_OK);
-    for (size_t i = 0; i < l.n; i++) snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? "|" : "", (int)t->texts[l.ids[i]].n, t->texts[l.ids[i]].bytes);
+    for (size_t i = 0; i < l.n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? "|" : "", (int)t->texts[l.ids[i]].n,
+                 t->texts[l.ids[i]].bytes);
     if (strcmp(got, expected) != 0) fail_msg("'%s' gives '%s', expected '%s'", text, got, expected);
     token_list_free(&l);
 }
 
-static const tokenizer_options whole = {.space_prefix = true}, goes_on = {0}, trusted = {.space_prefix = true, .parse_special = true};
+static const tokenizer_options whole = {.space_prefix = true}, goes_on = {0},
+                               trusted = {.space_prefix = true, .parse_special = true};
 
-static const piece letters[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_CONTROL}, {LOW, -3, 1}, {"a", -3, 1}, {"b", -3, 1}, {LOW "a", -2, 1}, {LOW "b", -2, 1}, {"ab", -2.5f, 1}, {NULL, 0, 0}};
+static const piece letters[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                {"<s>", 0, TOKEN_CONTROL},
+                                {"</s>", 0, TOKEN_CONTROL},
+                                {LOW, -3, 1},
+                                {"a", -3, 1},
+                                {"b", -3, 1},
+                                {LOW "a", -2, 1},
+                                {LOW "b", -2, 1},
+                                {"ab", -2.5f, 1},
+                                {NULL, 0, 0}};
 
 static void spaces_are_kept_or_merged(void **state) {
     (void)state;
@@ -146,7 +159,8 @@ static void spaces_are_kept_or_merged(void **state) {
         expect(v.t, "ab", goes_on, "ab");
         expect(v.t, "   ", whole, "");
         close_pieces(&v);
-        assert_int_equal(open_pieces(&v, letters, &(settings){.model = models[m], .merges = true, .no_prefix = true}, NULL), RP_OK);
+        assert_int_equal(
+            open_pieces(&v, letters, &(settings){.model = models[m], .merges = true, .no_prefix = true}, NULL), RP_OK);
         assert_false(tokenizer_has_space_prefix(v.t));
         expect(v.t, "  a   b  ", whole, "a|" LOW "b");
         close_pieces(&v);
@@ -156,14 +170,27 @@ static void spaces_are_kept_or_merged(void **state) {
 static void runs_of_spaces_are_tokens(void **state) {
     (void)state;
     /* as current converters write them, and as older ones did */
-    static const piece plain[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"  ", 0, 4}, {"   ", 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
-    static const piece escaped[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {LOW LOW, 0, 4}, {LOW LOW LOW, 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
+    static const piece plain[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                  {"  ", 0, 4},
+                                  {"   ", 0, 4},
+                                  {"a", -1, 1},
+                                  {LOW "a", -1, 1},
+                                  {LOW, -2, 1},
+                                  {NULL, 0, 0}};
+    static const piece escaped[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                    {LOW LOW, 0, 4},
+                                    {LOW LOW LOW, 0, 4},
+                                    {"a", -1, 1},
+                                    {LOW "a", -1, 1},
+                                    {LOW, -2, 1},
+                                    {NULL, 0, 0}};
     for (int i = 0; i < 2; i++) {
         vocabulary v;
         size_t n;
         const char *two = i ? LOW LOW : "  ", *three = i ? LOW LOW LOW : "   ";
         char expected[64];
-        assert_int_equal(open_pieces(&v, i ? escaped : plain, &(settings){.model = "llama", .no_prefix = true}, NULL), RP_OK);
+        assert_int_equal(open_pieces(&v, i ? escaped : plain, &(settings){.model = "llama", .no_prefix = true}, NULL),
+                         RP_OK);
         snprintf(expected, sizeof expected, "a|%s|a", two);
         expect(v.t, "a  a", whole, expected);
         snprintf(expected, sizeof expected, "%s|%s|a|" LOW "a", three, two);
@@ -175,7 +202,8 @@ static void runs_of_spaces_are_tokens(void **state) {
 
 static void unknown_characters_become_one_token_or_bytes(void **state) {
     (void)state;
-    static const piece bytes[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {LOW, -3, 1}, {"a", -3, 1}, {"<0xC3>", 0, 6}, {"<0xA9>", 0, 6}, {NULL, 0, 0}};
+    static const piece bytes[] = {
+        {"<unk>", 0, TOKEN_UNKNOWN}, {LOW, -3, 1}, {"a", -3, 1}, {"<0xC3>", 0, 6}, {"<0xA9>", 0, 6}, {NULL, 0, 0}};
     vocabulary v;
     assert_int_equal(open_pieces(&v, letters, &(settings){.model = "t5"}, NULL), RP_OK);
     expect(v.t, "axyzb", whole, LOW "a|<unk>|b");
@@ -192,7 +220,19 @@ static void unknown_characters_become_one_token_or_bytes(void **state) {
  * merged. */
 static void names_of_tokens_are_text(void **state) {
     (void)state;
-    static const piece names[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<0x41>", 5, 6}, {"<c>", 5, 3}, {"<u>", -50, 4}, {"<", -1, 1}, {"c", -1, 1}, {"u", -1, 1}, {">", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"4", -1, 1}, {"1", -1, 1}, {NULL, 0, 0}};
+    static const piece names[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                  {"<0x41>", 5, 6},
+                                  {"<c>", 5, 3},
+                                  {"<u>", -50, 4},
+                                  {"<", -1, 1},
+                                  {"c", -1, 1},
+                                  {"u", -1, 1},
+                                  {">", -1, 1},
+                                  {"0", -1, 1},
+                                  {"x", -1, 1},
+                                  {"4", -1, 1},
+                                  {"1", -1, 1},
+                                  {NULL, 0, 0}};
     vocabulary v;
     assert_int_equal(open_pieces(&v, names, &(settings){.model = "t5", .no_prefix = true}, NULL), RP_OK);
     expect(v.t, "<0x41>", trusted, "<|0|x|4|1|>");
@@ -200,7 +240,22 @@ static void names_of_tokens_are_text(void **state) {
     expect(v.t, "<c>", trusted, "<c>");
     expect(v.t, "<u>c", whole, "<u>|c");
     close_pieces(&v);
-    static const piece parts[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<c>", 5, 3}, {"<c", -1, 1}, {"c>", -2, 1}, {"<", -3, 1}, {"c", -3, 1}, {">", -3, 1}, {"<0x0A>", 5, 6}, {"<0x0A", -1, 1}, {"<0x", -1, 1}, {"<0", -1, 1}, {"0A", -1, 1}, {"0", -1, 1}, {"x", -1, 1}, {"A", -1, 1}, {NULL, 0, 0}};
+    static const piece parts[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                  {"<c>", 5, 3},
+                                  {"<c", -1, 1},
+                                  {"c>", -2, 1},
+                                  {"<", -3, 1},
+                                  {"c", -3, 1},
+                                  {">", -3, 1},
+                                  {"<0x0A>", 5, 6},
+                                  {"<0x0A", -1, 1},
+                                  {"<0x", -1, 1},
+                                  {"<0", -1, 1},
+                                  {"0A", -1, 1},
+                                  {"0", -1, 1},
+                                  {"x", -1, 1},
+                                  {"A", -1, 1},
+                                  {NULL, 0, 0}};
     assert_int_equal(open_pieces(&v, parts, &(settings){.model = "llama", .no_prefix = true}, NULL), RP_OK);
     expect(v.t, "<c>", whole, "<c|>");
     expect(v.t, "<c>", trusted, "<c>");
@@ -210,10 +265,21 @@ static void names_of_tokens_are_text(void **state) {
 
 static void phi_3_takes_the_space_behind_special_tokens(void **state) {
     (void)state;
-    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<s>", 0, 3}, {"</s>", 0, 4}, {"<|user|>", 0, 3}, {"<|endoftext|>", 0, 3}, {"\n", -1, 1}, {"a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                   {"<s>", 0, 3},
+                                   {"</s>", 0, 4},
+                                   {"<|user|>", 0, 3},
+                                   {"<|endoftext|>", 0, 3},
+                                   {"\n", -1, 1},
+                                   {"a", -1, 1},
+                                   {LOW, -2, 1},
+                                   {NULL, 0, 0}};
     for (int phi = 0; phi < 2; phi++) {
         vocabulary v;
-        assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = phi ? "phi3" : "llama"}, NULL), RP_OK);
+        assert_int_equal(open_pieces(&v, pieces,
+                                     &(settings){.model = "llama", .no_prefix = true, .arch = phi ? "phi3" : "llama"},
+                                     NULL),
+                         RP_OK);
         expect(v.t, "<|user|>\n a", trusted, phi ? "<|user|>|a" : "<|user|>|\n|" LOW "|a");
         expect(v.t, "</s> \t\r\n a", trusted, phi ? "</s>|a" : "</s>|" LOW "|<unk>|\n|" LOW "|a");
         expect(v.t, "<s> a", trusted, "<s>|" LOW "|a");
@@ -226,9 +292,17 @@ static void phi_3_takes_the_space_behind_special_tokens(void **state) {
 /* Gemma keeps HTML tags whole, and "</s>" is one of them; its texts end with another token. */
 static void tags_of_html_end_no_turn(void **state) {
     (void)state;
-    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<bos>", 0, TOKEN_CONTROL}, {"<eos>", 0, TOKEN_CONTROL}, {"a", -1, 1}, {LOW, -2, 1}, {"</s>", 0, TOKEN_USER_DEFINED}, {"<end_of_turn>", 0, TOKEN_USER_DEFINED}, {NULL, 0, 0}};
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                   {"<bos>", 0, TOKEN_CONTROL},
+                                   {"<eos>", 0, TOKEN_CONTROL},
+                                   {"a", -1, 1},
+                                   {LOW, -2, 1},
+                                   {"</s>", 0, TOKEN_USER_DEFINED},
+                                   {"<end_of_turn>", 0, TOKEN_USER_DEFINED},
+                                   {NULL, 0, 0}};
     vocabulary v;
-    assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = "gemma"}, NULL), RP_OK);
+    assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "llama", .no_prefix = true, .arch = "gemma"}, NULL),
+                     RP_OK);
     int32_t tag = tokenizer_find(v.t, "</s>", 4), end = tokenizer_find(v.t, "<end_of_turn>", 13);
     size_t n = 0;
     assert_false(tokenizer_is_end(v.t, tag));
@@ -237,9 +311,21 @@ static void tags_of_html_end_no_turn(void **state) {
     assert_int_equal(n, 4); /* an answer shows it */
     expect(v.t, "a</s>a", whole, "a|</s>|a");
     close_pieces(&v);
-    /* Phi-3 calls it user-defined, too, but its texts begin with "<s>": it ends a turn, and no text of a user's contains it */
-    static const piece phi[] = {{"<unk>", 0, TOKEN_CONTROL}, {"<s>", 0, TOKEN_CONTROL}, {"</s>", 0, TOKEN_USER_DEFINED}, {"a", -1, 1}, {LOW, -2, 1}, {"<", -3, 1}, {"/", -3, 1}, {"s", -3, 1}, {">", -3, 1}, {"<|endoftext|>", 0, TOKEN_CONTROL}, {NULL, 0, 0}};
-    assert_int_equal(open_pieces(&v, phi, &(settings){.model = "llama", .no_prefix = true, .arch = "phi3", .eos = 9}, NULL), RP_OK);
+    /* Phi-3 calls it user-defined, too, but its texts begin with "<s>": it ends a turn, and no text of a user's
+       contains it */
+    static const piece phi[] = {{"<unk>", 0, TOKEN_CONTROL},
+                                {"<s>", 0, TOKEN_CONTROL},
+                                {"</s>", 0, TOKEN_USER_DEFINED},
+                                {"a", -1, 1},
+                                {LOW, -2, 1},
+                                {"<", -3, 1},
+                                {"/", -3, 1},
+                                {"s", -3, 1},
+                                {">", -3, 1},
+                                {"<|endoftext|>", 0, TOKEN_CONTROL},
+                                {NULL, 0, 0}};
+    assert_int_equal(
+        open_pieces(&v, phi, &(settings){.model = "llama", .no_prefix = true, .arch = "phi3", .eos = 9}, NULL), RP_OK);
     assert_true(tokenizer_is_end(v.t, 2));
     assert_true(tokenizer_is_end(v.t, 9));
     expect(v.t, "a</s>a", whole, "a|<|/|s|>|a");
@@ -274,8 +360,19 @@ static map_image make_map(void) {
 }
 
 static int open_map(vocabulary *v, const map_image *m, size_t n, gguf_value_type type, rp_error *err) {
-    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"x", -1, 1}, {"y", -1, 1}, {"z", -1, 1}, {LOW, -1, 1}, {"\xef\xbf\xbd", -1, 1}, {NULL, 0, 0}};
-    return open_pieces(v, pieces, &(settings){.model = "t5", .no_prefix = true, .map = (const uint8_t *)m, .map_bytes = n, .map_type = type}, err);
+    static const piece pieces[] = {
+        {"<unk>", 0, TOKEN_UNKNOWN},
+        {"x", -1, 1},
+        {"y", -1, 1},
+        {"z", -1, 1},
+        {LOW, -1, 1},
+        {"\xef\xbf\xbd", -1, 1},
+        {NULL, 0, 0},
+    };
+    return open_pieces(
+        v, pieces,
+        &(settings){.model = "t5", .no_prefix = true, .map = (const uint8_t *)m, .map_bytes = n, .map_type = type},
+        err);
 }
 
 static void tables_replace_the_longest(void **state) {

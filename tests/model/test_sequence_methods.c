@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sequence_methods.c: methods that choose which slots of a sequence are kept, against references written from the papers,
- * over random weights: the same selection, slot for slot; and no two methods choose the same slots.
+/* test_sequence_methods.c: methods that choose which slots of a sequence are kept, against references written from the
+ * papers, over random weights: the same selection, slot for slot; and no two methods choose the same slots.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  sequences, 60 by default
@@ -87,15 +87,16 @@ static void draw_weights(world *w, bool few, tiny_random *r) {
                                 MOST_SLOTS * 4, 0, MOST_VIEWS, &err),
          &err);
     for (int32_t i = 0; i < w->shape.n_layers * kv_shape_heads(&w->shape) * w->in.n; i++) {
-        const int32_t slot = i % w->in.n, head = i / w->in.n % kv_shape_heads(&w->shape), layer = i / w->in.n / kv_shape_heads(&w->shape);
+        const int32_t slot = i % w->in.n, head = i / w->in.n % kv_shape_heads(&w->shape),
+                      layer = i / w->in.n / kv_shape_heads(&w->shape);
         for (int32_t k = 0; k < w->n_rows; k++) {
             if (!sees(w, layer, w->rows[k], slot) || below(r, 3)) continue;
             const float weight = (float)below(r, few ? 3 : STEPS / 64) / (float)STEPS;
             uint64_t numbers[KV_BLOCK_SLOTS] = {0};
             const sequence_slot *s = &w->slots[slot];
             numbers[s->slot % KV_BLOCK_SLOTS] = attention_observer_number(w->observer, weight);
-            attention_observer_add(w->observer, layer, head, (size_t)s->view, s->slot / KV_BLOCK_SLOTS, UINT64_C(1) << s->slot % KV_BLOCK_SLOTS,
-                                   numbers);
+            attention_observer_add(w->observer, layer, head, (size_t)s->view, s->slot / KV_BLOCK_SLOTS,
+                                   UINT64_C(1) << s->slot % KV_BLOCK_SLOTS, numbers);
             w->weights[layer][head][slot] += (double)weight;
         }
     }
@@ -134,19 +135,23 @@ static double naive_score(const world *w, sequence_method m, int32_t layer, int3
 }
 
 /* Heads [first, end) keep the first n of their slots, sorted. */
-static void check_heads(const world *w, sequence_method m, const kv_selection *s, int32_t first, int32_t end, int32_t n) {
+static void check_heads(const world *w, sequence_method m, const kv_selection *s, int32_t first, int32_t end,
+                        int32_t n) {
     ranked *all = reference_alloc((size_t)((end - first) * w->in.n), sizeof(*all));
     int32_t there = 0;
     for (int32_t head = first; head < end; head++)
         for (int32_t slot = 0; slot < w->in.n; slot++) {
             const int32_t layer = head / kv_shape_heads(&w->shape), kv_head = head % kv_shape_heads(&w->shape);
-            if (sees(w, layer, w->in.end, slot)) all[there++] = (ranked){(double)(float)naive_score(w, m, layer, kv_head, slot), slot, head};
+            if (sees(w, layer, w->in.end, slot))
+                all[there++] = (ranked){(double)(float)naive_score(w, m, layer, kv_head, slot), slot, head};
             else assert_false(kv_selection_has(s, layer, kv_head, slot));
         }
     qsort(all, (size_t)there, sizeof(*all), compare_ranked);
     for (int32_t i = 0; i < there; i++)
-        if (kv_selection_has(s, all[i].head / kv_shape_heads(&w->shape), all[i].head % kv_shape_heads(&w->shape), all[i].slot) != (i < n))
-            fail_msg("%s: slot %d of head %d, score %g, place %d of %d", sequence_method_name(m), all[i].slot, all[i].head, all[i].score, i, n);
+        if (kv_selection_has(s, all[i].head / kv_shape_heads(&w->shape), all[i].head % kv_shape_heads(&w->shape),
+                             all[i].slot) != (i < n))
+            fail_msg("%s: slot %d of head %d, score %g, place %d of %d", sequence_method_name(m), all[i].slot,
+                     all[i].head, all[i].score, i, n);
     free(all);
 }
 
@@ -227,7 +232,8 @@ static void no_two_methods_choose_the_same(void **state) {
             s[m] = select_slots(&w, (sequence_method)m, mean);
             for (int k = 0; k < m; k++)
                 if (memcmp(s[m]->bits, s[k]->bits, sizeof(*s[m]->bits) * 8 * (size_t)kv_selection_words(s[m])) == 0)
-                    fail_msg("%s chooses as %s does", sequence_method_name((sequence_method)m), sequence_method_name((sequence_method)k));
+                    fail_msg("%s chooses as %s does", sequence_method_name((sequence_method)m),
+                             sequence_method_name((sequence_method)k));
         }
         for (int m = 0; m < N_DROPPING; m++) kv_selection_free(s[m]);
     }

@@ -5,10 +5,10 @@
  * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
  * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
- * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32. Some spans
- * are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views (backend/slot_bounds.h). The choice,
- * attention, and the weights that observers get, agree with their slow definitions (naive_choice.h, naive_attention.h);
- * observers get the same bits from rows together and alone, and change nothing.
+ * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32. Some
+ * spans are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views
+ * (backend/slot_bounds.h). The choice, attention, and the weights that observers get, agree with their slow definitions
+ * (naive_choice.h, naive_attention.h); observers get the same bits from rows together and alone, and change nothing.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */
@@ -37,10 +37,12 @@
 #define MAX_ROWS 64
 #define MAX_VIEWS 32 /* of a context that is composed */
 #define N_STEPS 5
-#define FIRST_POS 500   /* of fresh tokens, where the model has so many positions */
-#define START_SPREAD 50 /* of the first positions of contexts: with the steps, they fit the 256 learned positions of the golden models */
+#define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
+#define START_SPREAD \
+    50 /* of the first positions of contexts: with the steps, they fit the 256 learned positions of the golden models */
 #define MAX_SHIFT 150
-#define MOST_WEIGHTS (64 * 64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: of at most 64 query heads of 64 layers */
+#define MOST_WEIGHTS \
+    (64 * 64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: of at most 64 query heads of 64 layers */
 
 typedef struct engine {
     backend *backend;
@@ -79,7 +81,11 @@ static bool one_in(world *w, int32_t n) { return below(w, n) == 0; }
 static engine open_engine(world *w, rp_kv_format format, base_cpu_level level, int32_t threads) {
     rp_error err = {0};
     engine e;
-    backend_options o = {.shape = model_kv_shape(w->model, format), .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
+    backend_options o = {.shape = model_kv_shape(w->model, format),
+                         .level = level,
+                         .n_ctx = 2048,
+                         .n_threads = threads,
+                         .max_rows = MAX_ROWS};
     must(backend_open(&e.backend, "cpu", &w->model->net, &o, &err), &err);
     must(model_forward_new(&e.forward, w->model, e.backend, MAX_ROWS, MAX_ROWS, &err), &err);
     return e;
@@ -191,11 +197,13 @@ static void add_view(twin *t, const kv_view *v) {
 /* Of some of the views. In half of the worlds with observers, rows alone have none: they must get the same logits. */
 static void add_observers(world *w, twin *t) {
     rp_error err = {0};
-    const size_t first = (size_t)below(w, (int32_t)t->together.n_views + 1), n = (size_t)below(w, (int32_t)(t->together.n_views - first) + 1);
+    const size_t first = (size_t)below(w, (int32_t)t->together.n_views + 1),
+                 n = (size_t)below(w, (int32_t)(t->together.n_views - first) + 1);
     const attention_measure measure = (attention_measure)below(w, 4);
     const bool is_relative = measure == ATTENTION_RELATIVE;
     const model_hparams *hp = &w->model->net.hp;
-    const int32_t n_layers = is_relative ? hp->n_layers : w->model->n_kv_layers, n_heads = is_relative ? hp->n_heads : hp->n_kv_heads;
+    const int32_t n_layers = is_relative ? hp->n_layers : w->model->n_kv_layers,
+                  n_heads = is_relative ? hp->n_heads : hp->n_kv_heads;
     for (int i = 0; i < w->n_observed; i++)
         must(attention_observer_new(&t->observers[i], n_layers, n_heads, measure, MOST_WEIGHTS, first, n, &err), &err);
 }
@@ -213,9 +221,11 @@ static void add_bounds(world *w, twin *t) {
         const int32_t first = n;
         if (kv_span_is_reduced(v->span) || one_in(w, 6)) continue;
         for (int32_t slot = 0; slot < kv_span_tokens(v->span); slot++)
-            if (v->mask[slot / 64] >> (slot % 64) & 1) slots[n++] = (sequence_slot){i, slot, kv_span_slot_position(v->span, slot) + v->shift};
+            if (v->mask[slot / 64] >> (slot % 64) & 1)
+                slots[n++] = (sequence_slot){i, slot, kv_span_slot_position(v->span, slot) + v->shift};
         if (n == first) continue;
-        const bool goes_on = before >= 0 && c->views[before].shift == v->shift && slots[first - 1].pos < slots[first].pos;
+        const bool goes_on =
+            before >= 0 && c->views[before].shift == v->shift && slots[first - 1].pos < slots[first].pos;
         n_runs += !goes_on;
         ends[n_runs - 1] = n;
         before = i;
@@ -223,11 +233,14 @@ static void add_bounds(world *w, twin *t) {
     if (n == 0) return;
     const int32_t most = 1 + below(w, one_in(w, 4) ? n + 100 : n / 2 + 1);
     for (int k = 0; k < 2; k++) {
-        must(slot_bounds_new(&t->bounds[k], kv_pool_shape(w->pool), c, slots, n, ends, n_runs, most, w->first_pos, &err), &err);
+        must(
+            slot_bounds_new(&t->bounds[k], kv_pool_shape(w->pool), c, slots, n, ends, n_runs, most, w->first_pos, &err),
+            &err);
         must(engines[k]->backend->ops->study->bound(engines[k]->backend, t->bounds[k], c, &err), &err);
     }
     const kv_shape *shape = kv_pool_shape(w->pool);
-    const int64_t n_keys = slot_bounds_blocks(t->bounds[0]) * shape->n_layers * kv_shape_heads(shape) * 2 * shape->layers[0].key_dim * KV_BLOCK_SLOTS;
+    const int64_t n_keys = slot_bounds_blocks(t->bounds[0]) * shape->n_layers * kv_shape_heads(shape) * 2 *
+                           shape->layers[0].key_dim * KV_BLOCK_SLOTS;
     assert_memory_equal(t->bounds[0]->keys, t->bounds[1]->keys, sizeof(uint16_t) * (size_t)n_keys);
 }
 
@@ -264,12 +277,14 @@ static void compose(world *w, twin *t) {
     t->pos = w->first_pos + below(w, START_SPREAD);
 }
 
-static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes, int32_t threads, tiny_random *random) {
+static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes, int32_t threads,
+                       tiny_random *random) {
     rp_error err = {0};
     base_cpu_level level;
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
     w->n_observed = below(w, 3);
-    if (m->net.positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->net.positions.n_out - START_SPREAD - N_STEPS * 40);
+    if (m->net.positions.data)
+        w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->net.positions.n_out - START_SPREAD - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
     assert_true(shape.n_layers <= 64);
     for (int32_t i = 0; i < shape.n_layers; i++) {
@@ -362,7 +377,8 @@ static void check_alone(world *w, const model_row *row, const float *logits) {
     if (r.observer) r.observer = t->observers[1];
     if (r.bounds) r.bounds = t->bounds[1];
     must(kv_context_append(&t->alone, r.pos, &r.span, &r.slot, &err), &err);
-    must(model_forward_step(w->alone.forward, &(model_step){.rows = &r, .n_rows = 1, .contexts = contexts, .n_contexts = 1}, w->expected,
+    must(model_forward_step(w->alone.forward,
+                            &(model_step){.rows = &r, .n_rows = 1, .contexts = contexts, .n_contexts = 1}, w->expected,
                             &err),
          &err);
     if (row->wants_logits && memcmp(logits, w->expected, bytes) != 0)
@@ -377,7 +393,8 @@ static void run_step(world *w, mix kind) {
     const kv_context *contexts[MAX_CONTEXTS];
     int32_t n = append_rows(w, kind, rows, contexts);
     if (n == 0) return;
-    must(model_forward_step(w->together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = w->n_twins},
+    must(model_forward_step(w->together.forward,
+                            &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = w->n_twins},
                             w->logits, &err),
          &err);
     const float *logits = w->logits;
@@ -467,7 +484,8 @@ static void rows_of_made_up_models_are_what_they_are_alone(void **state) {
         shape.n_heads = heads[i][0];
         shape.n_kv_heads = heads[i][1];
         shape.head_dim = heads[i][2];
-        snprintf(name, sizeof(name), "%d heads of %d over %d", (int)shape.n_heads, (int)shape.head_dim, (int)shape.n_kv_heads);
+        snprintf(name, sizeof(name), "%d heads of %d over %d", (int)shape.n_heads, (int)shape.head_dim,
+                 (int)shape.n_kv_heads);
         oracle_model_open(&m, &shape, "plain");
         check_model(m.model, name, random);
         oracle_model_close(&m);
@@ -476,7 +494,8 @@ static void rows_of_made_up_models_are_what_they_are_alone(void **state) {
 
 /* Windows, soft caps, sinks, ALiBi, learned positions, layers without positions, two bases of rotation, long-rope. */
 static void rows_of_every_kind_of_layer_are_what_they_are_alone(void **state) {
-    static const char *const names[] = {"gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
+    static const char *const names[] = {"gemma2", "gemma3", "gpt-oss", "bloom", "mpt",
+                                        "gpt2", "mistral", "smollm3", "phi3-longrope"};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         rp_error err = {0};
@@ -490,10 +509,11 @@ static void rows_of_every_kind_of_layer_are_what_they_are_alone(void **state) {
     golden_close(g);
 }
 
-#define MOST_ROUNDS 20 /* until a context is divided: whether it is depends on its length and the threads, which are drawn */
+#define MOST_ROUNDS \
+    20 /* until a context is divided: whether it is depends on its length and the threads, which are drawn */
 
-/* One context alone in a world of int8 KV, its blocks divided among 2 to 8 threads. Returns how often, with the n_before of earlier models; if that
- * is 0 after all rounds, there are more. */
+/* One context alone in a world of int8 KV, its blocks divided among 2 to 8 threads. Returns how often, with the
+ * n_before of earlier models; if that is 0 after all rounds, there are more. */
 static uint64_t divide(const rp_model *m, const char *name, uint64_t n_before, tiny_random *random) {
     static world w;
     uint64_t n = n_before;
@@ -536,7 +556,8 @@ static void a_context_divided_among_threads_gives_the_same_bytes(void **state) {
         model_close(m);
     }
     golden_close(g);
-    printf("attentions with divided contexts: %llu; weights observed: %lld\n", (unsigned long long)n, (long long)n_weights);
+    printf("attentions with divided contexts: %llu; weights observed: %lld\n", (unsigned long long)n,
+           (long long)n_weights);
     assert_true(n > 0 && n_weights > 0);
 }
 
@@ -549,11 +570,13 @@ static kv_span *decoded(const world *w, const kv_span *s) {
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     must(kv_span_new_like(&to, s, RP_KV_F32, &err), &err);
     for (int32_t i = 0; i < own.n_layers * kv_shape_heads(&own) * kv_span_tokens(s); i++) {
-        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % kv_shape_heads(&own);
+        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS,
+                      head = i / kv_span_tokens(s) % kv_shape_heads(&own);
         const int32_t layer = i / kv_span_tokens(s) / kv_shape_heads(&own), at = slot % KV_BLOCK_SLOTS;
         const kv_layer shape = kv_shape_layer(&own, layer);
         float x[64];
-        if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block))) continue;
+        if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block)))
+            continue;
         cpu_elements(&shape, cpu_keys(s, layer, block, head), true, at, x);
         k->store_key_f32(x, shape.key_dim, cpu_keys(to, layer, block, head), at);
         cpu_elements(&shape, cpu_values(s, layer, block, head), false, at, x);
@@ -595,7 +618,8 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
             for (int k = 0; k < 2; k++) {
                 must(kv_context_append(contexts[k], row.pos, &row.span, &row.slot, &err), &err);
                 const kv_context *const context = contexts[k];
-                must(model_forward_step(forwards[k], &(model_step){.rows = &row, .n_rows = 1, .contexts = &context, .n_contexts = 1},
+                must(model_forward_step(forwards[k],
+                                        &(model_step){.rows = &row, .n_rows = 1, .contexts = &context, .n_contexts = 1},
                                         logits[k], &err),
                      &err);
             }
@@ -623,7 +647,8 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
     const attention_observer *o = row->observer;
     const int64_t view = s->view - (o ? (int64_t)o->first_view : 0);
     if (!o || view < 0 || view >= (int64_t)o->n_views) return;
-    const int64_t head = o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * kv_shape_heads(kv_pool_shape(w->pool)) + kv_head;
+    const int64_t head =
+        o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * kv_shape_heads(kv_pool_shape(w->pool)) + kv_head;
     double *joined = &defined.weights[row->context][(head * (int64_t)o->n_views + view) * KV_SPAN_TOKENS + s->slot];
     *joined = o->measure != ATTENTION_MAXIMUM ? *joined + s->weight : fmax(*joined, s->weight);
 }
@@ -631,8 +656,10 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
 /* Bounds that are nearer to each other may be in another order. */
 #define LEAST_MARGIN 1e-4
 
-/* The slots that a row does not choose, by definition: those that the backend did not, unless two bounds are as good as equal. NULL: it sees all. */
-static const bool *check_choice(const cpu_backend *b, int32_t layer, const backend_buffer *queries, int32_t r, int32_t kv_head, const kv_context *c) {
+/* The slots that a row does not choose, by definition: those that the backend did not, unless two bounds are as good as
+   equal. NULL: it sees all. */
+static const bool *check_choice(const cpu_backend *b, int32_t layer, const backend_buffer *queries, int32_t r,
+                                int32_t kv_head, const kv_context *c) {
     static bool hidden[(MAX_VIEWS + MAX_ROWS) * KV_SPAN_TOKENS];
     const model_row *row = &b->step->rows[r];
     const naive_query q = {.net = b->net, .n_ctx = 2048, .layer = layer, .pos = row->pos, .x = cpu_row_of(queries, r)};
@@ -644,8 +671,8 @@ static const bool *check_choice(const cpu_backend *b, int32_t layer, const backe
         const bool is_selected = c->views[view].mask[slot / 64] >> (slot % 64) & 1;
         const bool is_chosen = cpu_chosen_slots(b, r, kv_head, view, (int32_t)slot / 64) >> (slot % 64) & 1;
         if (is_clear && is_selected && is_chosen == hidden[i])
-            fail_msg("%s, layer %d, KV head %d: slot %zu of view %zu is %schosen", defined.w->name, layer, kv_head, slot, view,
-                     is_chosen ? "" : "not ");
+            fail_msg("%s, layer %d, KV head %d: slot %zu of view %zu is %schosen", defined.w->name, layer, kv_head,
+                     slot, view, is_chosen ? "" : "not ");
         hidden[i] = is_selected && !is_chosen;
         defined.n_hidden += hidden[i];
     }
@@ -666,10 +693,12 @@ static void checking_attend(backend *self, int32_t layer, const backend_buffer *
             const int32_t states = b->net->layers[layer].states, kv_head = h / (hp->n_heads / hp->n_kv_heads);
             const kv_context *c = b->step->contexts[row->context];
             if (h % (hp->n_heads / hp->n_kv_heads) == 0) hidden = check_choice(b, layer, queries, r, kv_head, c);
-            const naive_query q = {.net = b->net, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x, .hidden = hidden};
+            const naive_query q = {
+                .net = b->net, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x, .hidden = hidden};
             const size_t n = naive_attention(&q, c, slots, BASE_ARRAY_LEN(slots), out);
             for (int32_t d = 0; d < hp->value_dim; d++)
-                defined.worst[0] = fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * hp->value_dim + d]));
+                defined.worst[0] =
+                    fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * hp->value_dim + d]));
             for (size_t i = 0; i < n; i++) join_weight(defined.w, row, states, kv_head, &slots[i]);
         }
 }
@@ -695,7 +724,9 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
         for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
         const attention_measure measure = (attention_measure)below(&w, 3);
         const int32_t n_kv_heads = m->net.hp.n_kv_heads;
-        must(attention_observer_new(&t->observers[0], m->n_kv_layers, n_kv_heads, measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
+        must(attention_observer_new(&t->observers[0], m->n_kv_layers, n_kv_heads, measure, MOST_WEIGHTS, 0,
+                                    t->together.n_views, &err),
+             &err);
         t->observers[1] = NULL;
         defined.weights[i] = base_calloc(t->observers[0]->n, sizeof(double));
     }
@@ -711,7 +742,8 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
         for (size_t k = 0; k < o->n; k++) {
             const int32_t head = (int32_t)(k / KV_SPAN_TOKENS / o->n_views), slot = (int32_t)(k % KV_SPAN_TOKENS);
             const size_t view = k / KV_SPAN_TOKENS % o->n_views;
-            const double weight = attention_observer_weight(o, head / kv_shape_heads(shape), head % kv_shape_heads(shape), view, slot);
+            const double weight =
+                attention_observer_weight(o, head / kv_shape_heads(shape), head % kv_shape_heads(shape), view, slot);
             defined.worst[1] = fmax(defined.worst[1], fabs(weight - defined.weights[i][k]) / n_joined);
         }
         base_free(defined.weights[i]);
@@ -720,19 +752,21 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
     close_world(&w);
     const bool is_rounded = mixes || kv_format_is_int(format);
     if (defined.worst[0] > (is_rounded ? 1e-2 : 1e-4) || defined.worst[1] > (is_rounded ? 1e-3 : 1e-5))
-        fail_msg("%s, %s%s: outputs differ by %g, weights by %g", name, kv_format_name(format), mixes ? " and others" : "", defined.worst[0],
-                 defined.worst[1]);
+        fail_msg("%s, %s%s: outputs differ by %g, weights by %g", name, kv_format_name(format),
+                 mixes ? " and others" : "", defined.worst[0], defined.worst[1]);
 }
 
 static void attention_and_its_observers_agree_with_their_definition(void **state) {
-    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom",
+                                        "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
     static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         rp_error err = {0};
         rp_model *m;
         must(model_open(&m, golden_find(g, names[i])->path, NULL, &err), &err);
-        for (size_t k = 0; k < 2 * BASE_ARRAY_LEN(formats); k++) check_defined(m, names[i], formats[k / 2], k % 2, *state);
+        for (size_t k = 0; k < 2 * BASE_ARRAY_LEN(formats); k++)
+            check_defined(m, names[i], formats[k / 2], k % 2, *state);
         model_close(m);
     }
     golden_close(g);
@@ -740,7 +774,8 @@ static void attention_and_its_observers_agree_with_their_definition(void **state
     assert_true(defined.n_hidden > 1000);
 }
 
-/* A reduced span whose heads all have the slots of a mask, in place of a masked view: the same sums in the same order. */
+/* A reduced span whose heads all have the slots of a mask, in place of a masked view: the same sums in the same
+   order. */
 static void check_masks(const rp_model *m, const char *name, rp_kv_format format, tiny_random *random) {
     static world w;
     rp_error err = {0};
@@ -761,7 +796,8 @@ static void check_masks(const rp_model *m, const char *name, rp_kv_format format
             must(kv_selection_new(&some, shape->n_layers, kv_shape_heads(shape), kv_span_tokens(v.span), &err), &err);
             for (int32_t slot = 0; slot < some->n_slots; slot++)
                 for (int32_t head = 0; head < shape->n_layers * kv_shape_heads(shape); head++)
-                    if ((v.mask[slot / 64] >> (slot % 64) & 1) && kv_span_has(from, head / kv_shape_heads(shape), slot / 64))
+                    if ((v.mask[slot / 64] >> (slot % 64) & 1) &&
+                        kv_span_has(from, head / kv_shape_heads(shape), slot / 64))
                         kv_selection_add(some, head / kv_shape_heads(shape), head % kv_shape_heads(shape), slot);
             if (kv_selection_most(some) > 0) {
                 must(kv_span_reduce(&to, &from, 1, some, 0, &err), &err);
@@ -784,7 +820,8 @@ static void check_masks(const rp_model *m, const char *name, rp_kv_format format
 }
 
 static void a_reduced_span_is_a_view_with_a_mask_of_each_head(void **state) {
-    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "phi3-longrope"};
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom",
+                                        "mpt", "gpt2", "mistral", "phi3-longrope"};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         rp_error err = {0};
@@ -810,7 +847,8 @@ static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
             must(kv_context_append(&w->twins[i].together, rows[n].pos, &rows[n].span, &rows[n].slot, &err), &err);
         }
     }
-    must(model_forward_step(w->together.forward, &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n_twins},
+    must(model_forward_step(w->together.forward,
+                            &(model_step){.rows = rows, .n_rows = n, .contexts = contexts, .n_contexts = n_twins},
                             w->logits, &err),
          &err);
     return &((cpu_backend *)w->together.backend)->plan;
@@ -847,7 +885,8 @@ static void contexts_that_share_spans_share_tiles(void **state) {
     for (int32_t v = 1; v < N_COMMON; v++) assert_int_equal(last[v], v - 1);
     p = plan_of(&w, 10, 5); /* 16 rows fill a tile, and a context's own rows are cut as they were */
     assert_int_equal(p->n_tiles, 5);
-    for (size_t t = 0; t < 3; t++) assert_true(p->tiles[t].n_rows >= 12 && p->tiles[t].n_tiles == 3 && p->tiles[t].first_tile == 0);
+    for (size_t t = 0; t < 3; t++)
+        assert_true(p->tiles[t].n_rows >= 12 && p->tiles[t].n_tiles == 3 && p->tiles[t].first_tile == 0);
     close_world(&w);
     oracle_model_close(&m);
 }
@@ -857,7 +896,8 @@ static void contexts_that_share_little_lead(void **state) {
     static world w;
     open_plan_world(&w, &m, *state, 1);
     for (int32_t i = 0; i < 3; i++) /* one view of six is common */
-        for (int32_t v = 0; v < N_COMMON; v++) add_view(&w.twins[i], &(kv_view){.span = w.spans[v == 0 ? 0 : v + i * 5], .mask = {1}});
+        for (int32_t v = 0; v < N_COMMON; v++)
+            add_view(&w.twins[i], &(kv_view){.span = w.spans[v == 0 ? 0 : v + i * 5], .mask = {1}});
     add_view(&w.twins[3], &(kv_view){.span = w.spans[0], .mask = {1}});
     const cpu_plan *p = plan_of(&w, 4, 1);
     assert_int_equal(p->n_tiles, 3);

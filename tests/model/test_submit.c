@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_submit.c: a step in two parts. With a backend that computes on a thread of its own, submit returns before anything is computed, collect waits,
- * and the logits are those of the backend alone, byte for byte: nothing that a step lends to operations is gone or changed when they run.
+/* test_submit.c: a step in two parts. With a backend that computes on a thread of its own, submit returns before
+ * anything is computed, collect waits, and the logits are those of the backend alone, byte for byte: nothing that a
+ * step lends to operations is gone or changed when they run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,8 @@ typedef struct pass {
 static void open_pass(pass *p, const rp_model *m, bool is_deferred) {
     rp_error err = {0};
     const kv_shape shape = model_kv_shape(m, RP_KV_F16);
-    const backend_options o = {.shape = shape, .level = BASE_CPU_GENERIC, .n_ctx = CTX, .n_threads = 1, .max_rows = ROWS};
+    const backend_options o = {
+        .shape = shape, .level = BASE_CPU_GENERIC, .n_ctx = CTX, .n_threads = 1, .max_rows = ROWS};
     *p = (pass){.model = m};
     must(backend_open(&p->backend, "cpu", &m->net, &o, &err), &err);
     if (is_deferred) p->backend = deferred_backend_new(p->backend);

@@ -138,7 +138,8 @@ static void expect_words(tiny_vocab_kind kind, int32_t n_vocab) {
     char back[256] = "";
     size_t len = 0;
     if (tokenizer_new(&t, b.f, &err)) fail_msg("%s", err.message);
-    assert_int_equal(tokenizer_n_vocab(t), n_vocab ? n_vocab : (int32_t)gguf_find_tensor(b.f, "token_embd.weight")->dims[1]);
+    assert_int_equal(tokenizer_n_vocab(t),
+                     n_vocab ? n_vocab : (int32_t)gguf_find_tensor(b.f, "token_embd.weight")->dims[1]);
     assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, (tokenizer_options){0}, &list, &err), 0);
     for (size_t i = 0; i < list.n; i++) {
         size_t n;

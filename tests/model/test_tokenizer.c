@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer.c: the vectors of llama.cpp's own tests for real vocabularies, every line; special tokens; round trips; composing. */
+/* test_tokenizer.c: the vectors of llama.cpp's own tests for real vocabularies, every line; special tokens; round
+   trips; composing. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,8 @@ static int check_vectors(const tokenizer *t, char *inputs, char *outputs) {
             next += strlen(SEPARATOR);
         }
         assert_non_null(line);
-        assert_int_equal(tokenizer_encode(t, inputs, strlen(inputs), (tokenizer_options){.space_prefix = true}, &l, NULL), RP_OK);
+        assert_int_equal(
+            tokenizer_encode(t, inputs, strlen(inputs), (tokenizer_options){.space_prefix = true}, &l, NULL), RP_OK);
         if (!expect_ids(line, &l)) fail_msg("vector %d: '%s' does not give %s", n, inputs, line);
         token_list_free(&l);
     }
@@ -184,7 +186,9 @@ static void ends_of_turns_are_known(void **state) {
         {{"<|eot_id|>", "<|start_header_id|>", NULL}, {"<|eot_id|>", NULL}, "<|start_header_id|>"},
         {{"<end_of_turn>", "<start_of_turn>", NULL}, {"<end_of_turn>", NULL}, "<start_of_turn>"},
         {{"<|end|>", "<|user|>", NULL}, {"<|end|>", NULL}, "<|user|>"},
-        {{"<|end|>", "<|return|>", "<|call|>", "<|start|>", NULL}, {"<|return|>", "<|call|>", NULL}, "<|end|>"}, /* harmony */
+        {{"<|end|>", "<|return|>", "<|call|>", "<|start|>", NULL},
+         {"<|return|>", "<|call|>", NULL},
+         "<|end|>"}, /* harmony */
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         tiny_model_shape shape = tiny_model_defaults();
@@ -253,8 +257,16 @@ static const struct {
 
 static void any_bytes_come_back(void **state) {
     (void)state;
-    static const char *const hard[] = {"", " ", "\n\n \t", "a\xff\xfe\x80z", "\xf0\x9f\xa6\x99\xcc\x81 e\xcc\x81", "\xe2\x96", "\r\n\r\n  x",
-                                       "1234567 3.14", "'LL 'll I'VE", "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e  \xd9\x85\xd8\xb1"};
+    static const char *const hard[] = {"",
+                                       " ",
+                                       "\n\n \t",
+                                       "a\xff\xfe\x80z",
+                                       "\xf0\x9f\xa6\x99\xcc\x81 e\xcc\x81",
+                                       "\xe2\x96",
+                                       "\r\n\r\n  x",
+                                       "1234567 3.14",
+                                       "'LL 'll I'VE",
+                                       "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e  \xd9\x85\xd8\xb1"};
     tiny_random r = {20260102};
     for (size_t p = 0; p < BASE_ARRAY_LEN(every); p++) {
         vocabulary v = open_vocabulary(every[p].kind, every[p].pre);
@@ -298,7 +310,8 @@ static void difficult_unicode_comes_back(void **state) {
             size_t n = 0, cut = (size_t)tiny_random_below(&r, 4);
             while (n < 200) {
                 size_t which = (size_t)tiny_random_below(&r, BASE_ARRAY_LEN(ranges));
-                unsigned c = ranges[which].low + (unsigned)tiny_random_below(&r, ranges[which].high - ranges[which].low + 1);
+                unsigned c =
+                    ranges[which].low + (unsigned)tiny_random_below(&r, ranges[which].high - ranges[which].low + 1);
                 if ((c >= 0xd800 && c <= 0xdfff) || c == 0x2581) continue;
                 size_t k = c < 0x80 ? 1 : c < 0x800 ? 2
                                       : c < 0x10000 ? 3
@@ -382,7 +395,9 @@ static void failed_allocations_are_clean(void **state) {
             rp_error err = {0};
             base_alloc_fail_at(i, 0);
             int rc = tokenizer_new(&t, v.file, &err);
-            if (!rc) rc = tokenizer_encode(t, "He\xcc\x81llo 123 world", 17, (tokenizer_options){.space_prefix = true}, &l, &err);
+            if (!rc)
+                rc = tokenizer_encode(t, "He\xcc\x81llo 123 world", 17, (tokenizer_options){.space_prefix = true}, &l,
+                                      &err);
             base_alloc_fail_at(0, 0);
             failed = rc != 0;
             if (rc) assert_int_equal(err.code, RP_ERR_MEMORY);

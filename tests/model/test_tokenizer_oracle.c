@@ -22,7 +22,8 @@
 
 #define N_PIECES 10
 static const char *const pieces[N_PIECES] = {"ab", "cd", "bc", "aa", "abcd", "aab", "da", "dab", "cdcd", "bcd"};
-static const char *const merges[N_PIECES] = {"a b", "c d", "b c", "a a", "ab cd", "a ab", "d a", "d ab", "cd cd", "b cd"};
+static const char *const merges[N_PIECES] = {"a b", "c d", "b c", "a a", "ab cd",
+                                             "a ab", "d a", "d ab", "cd cd", "b cd"};
 static const char *const letters[4] = {"a", "b", "c", "d"};
 
 typedef enum family { BPE,
@@ -62,7 +63,8 @@ static void write_attributes(gguf_writer *w, family k, damage d, int n) {
     if (d == SCORE_IS_NAN) memset(&scores[5], 0xff, sizeof(scores[5]));
     gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, (size_t)(d == SHORT_TYPES ? n - 1 : n));
     if (k == BPE || d == NO_SCORES) return;
-    gguf_writer_array(w, "tokenizer.ggml.scores", d == SCORES_ARE_IDS ? GGUF_I32 : GGUF_F32, scores, (size_t)(d == SHORT_SCORES ? n - 1 : n));
+    gguf_writer_array(w, "tokenizer.ggml.scores", d == SCORES_ARE_IDS ? GGUF_I32 : GGUF_F32, scores,
+                      (size_t)(d == SHORT_SCORES ? n - 1 : n));
 }
 
 static gguf_writer *write_vocabulary(family k, damage d) {
@@ -76,9 +78,12 @@ static gguf_writer *write_vocabulary(family k, damage d) {
     if (d == MERGE_WITHOUT_SPACE) lines[3] = "aa";
     if (d != NO_MODEL) gguf_writer_string(w, "tokenizer.ggml.model", d == OTHER_MODEL ? "rwkv" : models[k]);
     if (d == TOKENS_ARE_NUMBERS) gguf_writer_array(w, "tokenizer.ggml.tokens", GGUF_I32, (int32_t[]){1, 2}, 2);
-    else if (d != NO_TOKENS) gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, (size_t)(d == EMPTY_TOKENS ? 0 : n));
+    else if (d != NO_TOKENS)
+        gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, (size_t)(d == EMPTY_TOKENS ? 0 : n));
     write_attributes(w, k, d, n);
-    if (d == IDS_OUT_OF_RANGE) gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1000), gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+    if (d == IDS_OUT_OF_RANGE)
+        gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1000),
+            gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", UINT32_MAX);
     if (k != BPE) return w;
     gguf_writer_string(w, "tokenizer.ggml.pre", d == OTHER_PRE ? "klingon" : "gpt-2");
     if (d != NO_MERGES) gguf_writer_strings(w, "tokenizer.ggml.merges", lines, N_PIECES);
@@ -157,7 +162,8 @@ static void merging_is_what_the_quadratic_way_gives(void **state) {
 
 /* ---- words that come again ---- */
 
-/* Tokens of words in a long text are those of each word alone. Most come again, some have no room in the memory, and several share a place of it. */
+/* Tokens of words in a long text are those of each word alone. Most come again, some have no room in the memory, and
+   several share a place of it. */
 static void long_texts_are_their_words(void **state) {
     enum { WORDS = 20000,
            WORD_BYTES = 24 };
@@ -238,9 +244,11 @@ static void no_other_pieces_are_more_probable(void **state) {
 
 /* Without a pattern every text would be one token: the tokens show the splits. U+010A represents the line feed. */
 static vocabulary open_cuts(const char *pre) {
-    static const char *const tokens[] = {"1", "2", "3", "4", "12", "123", "1234", "'", "L", "LL", "'LL", "\xc4\x8a", "\xc4\x8a\xc4\x8a",
-                                         "a", ".", ".a", "$", "$$", "'$$"};
-    static const char *const rules[] = {"1 2", "12 3", "123 4", "L L", "' LL", "\xc4\x8a \xc4\x8a", ". a", "$ $", "' $$"};
+    static const char *const tokens[] = {
+        "1", "2", "3", "4", "12", "123", "1234", "'", "L", "LL", "'LL", "\xc4\x8a", "\xc4\x8a\xc4\x8a",
+        "a", ".", ".a", "$", "$$", "'$$"};
+    static const char *const rules[] = {"1 2", "12 3", "123 4", "L L", "' LL", "\xc4\x8a \xc4\x8a",
+                                        ". a", "$ $", "' $$"};
     gguf_writer *w = gguf_writer_new(3, 0);
     vocabulary v;
     gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
@@ -281,9 +289,12 @@ static void patterns_cut_where_they_should(void **state) {
         vocabulary v = open_cuts(cases[i].pre);
         token_list l = {0};
         char got[64] = "";
-        assert_int_equal(tokenizer_encode(v.t, cases[i].text, strlen(cases[i].text), (tokenizer_options){0}, &l, NULL), RP_OK);
-        for (size_t k = 0, n; k < l.n; k++) strcat(strcat(got, k ? "|" : ""), tokenizer_bytes(v.t, l.ids[k], false, &n));
-        if (strcmp(got, cases[i].cuts) != 0) fail_msg("%s: '%s' gives '%s', expected '%s'", cases[i].pre, cases[i].text, got, cases[i].cuts);
+        assert_int_equal(tokenizer_encode(v.t, cases[i].text, strlen(cases[i].text), (tokenizer_options){0}, &l, NULL),
+                         RP_OK);
+        for (size_t k = 0, n; k < l.n; k++)
+            strcat(strcat(got, k ? "|" : ""), tokenizer_bytes(v.t, l.ids[k], false, &n));
+        if (strcmp(got, cases[i].cuts) != 0)
+            fail_msg("%s: '%s' gives '%s', expected '%s'", cases[i].pre, cases[i].text, got, cases[i].cuts);
         token_list_free(&l);
         close_vocabulary(&v);
     }
@@ -319,7 +330,10 @@ static void long_tokens_are_merged_and_taken_whole(void **state) {
         const char *pre;
         int n_merges;
         size_t n_tokens;
-    } cases[] = {{"gpt-2", LONG_STEPS, 1}, {"llama-bpe", LONG_STEPS, 1}, {"llama-bpe", 3, 1}, {"gpt-2", 3, (1 << LONG_STEPS) / 8}};
+    } cases[] = {{"gpt-2", LONG_STEPS, 1},
+                 {"llama-bpe", LONG_STEPS, 1},
+                 {"llama-bpe", 3, 1},
+                 {"gpt-2", 3, (1 << LONG_STEPS) / 8}};
     static char text[1 << LONG_STEPS];
     memset(text, '\n', sizeof(text));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

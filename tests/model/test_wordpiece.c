@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_wordpiece.c: WordPiece vocabularies against Hugging Face's tokenizers (tests/golden/vocab, made in the lab), and the special tokens around
- * texts for embeddings. */
+/* test_wordpiece.c: WordPiece vocabularies against Hugging Face's tokenizers (tests/golden/vocab, made in the lab), and
+ * the special tokens around texts for embeddings. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,8 @@ static void compare_line(void *user, vector_case *c) {
     assert_int_equal(tokenizer_encode(t, c->fields[0], n, (tokenizer_options){.space_prefix = true}, &l, NULL), RP_OK);
     for (char *id; (id = strsep(&c->fields[1], "|")) && *id; i++)
         if (i >= l.n || l.ids[i] != atoi(id))
-            fail_msg("line %d: '%s': token %zu is %d, expected %s", c->line, c->fields[0], i, i < l.n ? (int)l.ids[i] : -1, id);
+            fail_msg("line %d: '%s': token %zu is %d, expected %s", c->line, c->fields[0], i,
+                     i < l.n ? (int)l.ids[i] : -1, id);
     if (i != l.n) fail_msg("line %d: '%s' gives %zu tokens, expected %zu", c->line, c->fields[0], l.n, i);
     token_list_free(&l);
 }
@@ -71,7 +72,8 @@ static void texts_with_case_become_the_published_tokens(void **state) {
 
 /* ---- texts for embeddings ---- */
 
-static void expect_embedding(const tokenizer *t, const char *text, const char *second, size_t most, const int32_t *ids, size_t n) {
+static void expect_embedding(const tokenizer *t, const char *text, const char *second, size_t most, const int32_t *ids,
+                             size_t n) {
     token_list l = {0};
     size_t n_second = second ? strlen(second) : 0;
     assert_int_equal(tokenizer_encode_embedding(t, text, strlen(text), second, n_second, most, &l, NULL), RP_OK);
@@ -92,7 +94,8 @@ static void embeddings_get_special_tokens(void **state) {
     expect_embedding(v.t, "the", "SEA", 0, (int32_t[]){CLS, the, SEP, sea, SEP}, 5);
     expect_embedding(v.t, "", NULL, 0, (int32_t[]){CLS, SEP}, 2);
     expect_embedding(v.t, "the", "", 0, (int32_t[]){CLS, the, SEP, SEP}, 4);
-    expect_embedding(v.t, "the sea the sea", NULL, 4, (int32_t[]){CLS, the, sea, SEP}, 4); /* cut before its last token */
+    expect_embedding(v.t, "the sea the sea", NULL, 4, (int32_t[]){CLS, the, sea, SEP},
+                     4); /* cut before its last token */
     expect_embedding(v.t, "the", "sea sea sea", 5, (int32_t[]){CLS, the, SEP, sea, SEP}, 5);
     token_list l = {0};
     rp_error err = {0};
@@ -110,7 +113,8 @@ static void sentencepiece_pairs_have_two_separators(void **state) {
                                         "\xe2\x96\x81"
                                         "b"};
     static const float scores[] = {0, 0, 0, 0, -1, -1};
-    static const int32_t types[] = {TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_UNKNOWN, TOKEN_NORMAL, TOKEN_NORMAL};
+    static const int32_t types[] = {TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_CONTROL,
+                                    TOKEN_UNKNOWN, TOKEN_NORMAL, TOKEN_NORMAL};
     gguf_writer *w = gguf_writer_new(3, 0);
     uint8_t *image;
     size_t bytes;

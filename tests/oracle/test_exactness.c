@@ -85,7 +85,8 @@ static rp_engine *new_engine(const oracle_model *m, settings s, const char *sche
     options.kv_format = s.format;
     options.kv_budget_bytes = s.budget;
     if (rp_engine_new(&engine, m->model, &options, &err)) fail_msg("%s", err.message);
-    if (rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err)) fail_msg("%s\n%s", err.message, schema);
+    if (rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err))
+        fail_msg("%s\n%s", err.message, schema);
     return engine;
 }
 
@@ -100,7 +101,8 @@ static void ask(oracle_run *run, rp_engine *engine, const char *prompt, rp_reuse
     oracle_run_make(run, engine, &req);
 }
 
-static void ask_new(oracle_run *run, const oracle_model *m, settings s, const char *schema, const char *prompt, rp_reuse reuse) {
+static void ask_new(oracle_run *run, const oracle_model *m, settings s, const char *schema, const char *prompt,
+                    rp_reuse reuse) {
     rp_engine *engine = new_engine(m, s, schema);
     ask(run, engine, prompt, reuse, 0);
     rp_engine_free(engine);
@@ -120,7 +122,8 @@ static void print_difference(const oracle_run *a, const oracle_run *b) {
     }
 }
 
-static void check_same(const oracle_run *a, const oracle_run *b, const char *schema, const char *prompt, const char *what) {
+static void check_same(const oracle_run *a, const oracle_run *b, const char *schema, const char *prompt,
+                       const char *what) {
     if (oracle_run_same(a, b)) return;
     printf("REPRISE_TEST_SEED=%llu\n%s\n%s\n", (unsigned long long)seed, schema, prompt);
     print_difference(a, b);
@@ -129,7 +132,8 @@ static void check_same(const oracle_run *a, const oracle_run *b, const char *sch
 
 /* ---- reuse, threads, chunks, order of requests ------------------------------------------------------------------ */
 
-static void check_variants(const oracle_model *m, settings s, const char *schema, const char *prompt, const oracle_run *expected) {
+static void check_variants(const oracle_model *m, settings s, const char *schema, const char *prompt,
+                           const oracle_run *expected) {
     static const int32_t chunks[] = {1, 7, 64, 512};
     for (int i = 0; i < 16; i++) {
         rp_reuse reuse = i & 1 ? RP_REUSE_OFF : RP_REUSE_ON;
@@ -196,10 +200,12 @@ static void check_moved(const oracle_model *m, settings s, const random_pml *pml
             double d = oracle_deviation(oracle_run_logits(&run, step), oracle_run_logits(expected, step), run.n_vocab);
             worst_moved[s.format] = BASE_MAX(worst_moved[s.format], d);
             if (d > limit) {
-                printf("REPRISE_TEST_SEED=%llu\n%s\n%s\n", (unsigned long long)seed, pml->schema.data, pml->prompt.data);
+                printf("REPRISE_TEST_SEED=%llu\n%s\n%s\n", (unsigned long long)seed, pml->schema.data,
+                       pml->prompt.data);
                 fail_msg("moved by %d, step %d: logits deviate by %.3g", positions[i], step, d);
             }
-            if (run.result->tokens[step] != expected->result->tokens[step]) break; /* a tie: from here on another text */
+            if (run.result->tokens[step] != expected->result->tokens[step])
+                break; /* a tie: from here on another text */
         }
         oracle_run_free(&run);
     }
@@ -223,8 +229,8 @@ static void a_moved_plan_gives_the_same_logits(void **state) {
         oracle_run_free(&expected);
         random_pml_free(&pml);
     }
-    printf("moved plans: worst deviation %.2g f32, %.2g f16, %.2g int8\n", worst_moved[RP_KV_F32], worst_moved[RP_KV_F16],
-           worst_moved[RP_KV_INT8]);
+    printf("moved plans: worst deviation %.2g f32, %.2g f16, %.2g int8\n", worst_moved[RP_KV_F32],
+           worst_moved[RP_KV_F16], worst_moved[RP_KV_INT8]);
 }
 
 /* ---- composing equals the plain run ----------------------------------------------------------------------------- */
@@ -273,7 +279,8 @@ static void check_plain(const oracle_model *m, settings s, const char *schema, c
 }
 
 /* Anonymous text and nested modules, one in each. */
-static void nested_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m, bool fixed, int depth) {
+static void nested_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m,
+                             bool fixed, int depth) {
     put(schema, fixed ? "<schema name=\"s\" layout=\"fixed\">" : "<schema name=\"s\">");
     put(prompt, "<prompt schema=\"s\">");
     put_tokens(schema, r, m, some_length(r));
@@ -332,8 +339,8 @@ static void an_anchored_module_gives_the_bytes_of_exact(void **state) {
 
 /* Sibling and nested modules, all named by a scaffold. Scope path permits anonymous text and BOS as well; with scope
  * module, members exclude those: the prompt must consist of the members only, or of them and BOS with an anchor. */
-static void scaffold_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m, bool fixed,
-                               bool scope_module, bool anchored) {
+static void scaffold_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m,
+                               bool fixed, bool scope_module, bool anchored) {
     put(schema, fixed ? "<schema name=\"s\" layout=\"fixed\"" : "<schema name=\"s\"");
     put(schema, scope_module ? " scope=\"module\"" : "");
     put(schema, anchored ? " anchor=\"bos\">" : ">");
@@ -420,7 +427,8 @@ static void prompts_that_share_text_give_the_bytes_of_cold_runs(void **state) {
             if (warm.rc) fail_msg("%s", warm.err.message);
             check_same(&cold, &warm, schema.data, prompt.data, "after other prompts");
             for (int32_t n = 0; n < warm.result->n_plan; n++)
-                if (strcmp(warm.result->plan[n].module, "prompt") == 0 && warm.result->plan[n].is_view) cached += warm.result->plan[n].n_tokens;
+                if (strcmp(warm.result->plan[n].module, "prompt") == 0 && warm.result->plan[n].is_view)
+                    cached += warm.result->plan[n].n_tokens;
             oracle_run_free(&cold);
             oracle_run_free(&warm);
             base_buffer_free(&prompt);
@@ -442,7 +450,8 @@ typedef struct eviction_tally {
 
 /* Did the budget end the answer, correct up to there? */
 static bool is_cut(const oracle_run *whole, const oracle_run *run) {
-    if (whole->rc || run->rc || run->n_steps >= whole->n_steps || strcmp(run->result->finish_reason, "length")) return false;
+    if (whole->rc || run->rc || run->n_steps >= whole->n_steps || strcmp(run->result->finish_reason, "length"))
+        return false;
     oracle_run beginning = *whole;
     rp_result result = *whole->result;
     beginning.n_steps = run->n_steps;
@@ -451,8 +460,8 @@ static bool is_cut(const oracle_run *whole, const oracle_run *run) {
     return result.n_tokens == run->n_steps && oracle_run_same(&beginning, run);
 }
 
-static void check_budget(const random_pml *pml, const base_buffer *prompts, const oracle_run *expected, int n, uint64_t budget,
-                         eviction_tally *t) {
+static void check_budget(const random_pml *pml, const base_buffer *prompts, const oracle_run *expected, int n,
+                         uint64_t budget, eviction_tally *t) {
     settings s = usual;
     rp_store_stats stats = {.struct_size = sizeof(stats)};
     s.budget = budget;
@@ -498,7 +507,8 @@ static void a_small_budget_gives_the_same_bytes_or_a_clean_error(void **state) {
         }
         random_pml_free(&pml);
     }
-    printf("exactness: small budgets: %d runs the same, %d cut, %d refused, %llu evictions\n", t.same, t.cut, t.refused, (unsigned long long)t.evictions);
+    printf("exactness: small budgets: %d runs the same, %d cut, %d refused, %llu evictions\n", t.same, t.cut, t.refused,
+           (unsigned long long)t.evictions);
     assert_true(t.same > 0);
     assert_true(t.refused > 0);
     if (rounds >= 6) assert_true(t.evictions > 0); /* few documents may give budgets too small or ample only */

@@ -19,8 +19,9 @@
 #define STEPS 6
 
 /* Longer than every window (24), in a context of 128. */
-static const char schema[] = "<schema name='s'>Be brief.<module name='m'>The river runs to <param name='p' len='4'/> the sea"
-                             "<module name='inner'>and back</module> again.</module><module name='n'>Seven hills</module></schema>";
+static const char schema[] =
+    "<schema name='s'>Be brief.<module name='m'>The river runs to <param name='p' len='4'/> the sea"
+    "<module name='inner'>and back</module> again.</module><module name='n'>Seven hills</module></schema>";
 static const char prompt[] = "<prompt schema='s'><m p='x'><inner/></m><n/> why?</prompt>";
 
 static golden *models;
@@ -40,7 +41,8 @@ static rp_engine *new_engine(rp_model *model, variant v) {
     o.n_threads = v.threads;
     o.kv_format = v.format;
     o.kv_f16_layers = v.f16_layers;
-    if (rp_engine_new(&engine, model, &o, &err) || rp_schema_parse(engine, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
+    if (rp_engine_new(&engine, model, &o, &err) ||
+        rp_schema_parse(engine, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
         fail_msg("%s", err.message);
     return engine;
 }
@@ -62,8 +64,8 @@ static void check(rp_model *model, const char *name, variant v, const oracle_run
         oracle_run run;
         ask(engine, v, &run);
         if (!oracle_run_same(expected, &run))
-            fail_msg("%s: not the same bytes: chunks of %d, %d threads, reuse %s, request %d", name, (int)v.chunk, (int)v.threads,
-                     v.reuse == RP_REUSE_OFF ? "off" : "on", i + 1);
+            fail_msg("%s: not the same bytes: chunks of %d, %d threads, reuse %s, request %d", name, (int)v.chunk,
+                     (int)v.threads, v.reuse == RP_REUSE_OFF ? "off" : "on", i + 1);
         assert_true(v.reuse == RP_REUSE_OFF ? run.result->cached_tokens == 0 : i == 0 || run.result->cached_tokens > 0);
         oracle_run_free(&run);
     }
@@ -73,12 +75,15 @@ static void check(rp_model *model, const char *name, variant v, const oracle_run
 static void check_format(rp_model *model, const char *name, rp_kv_format format, const char *f16_layers) {
     static const int32_t chunks[] = {1, 7, 64};
     oracle_run expected;
-    rp_engine *engine = new_engine(model, (variant){.chunk = 256, .threads = 1, .format = format, .f16_layers = f16_layers});
+    rp_engine *engine =
+        new_engine(model, (variant){.chunk = 256, .threads = 1, .format = format, .f16_layers = f16_layers});
     ask(engine, (variant){.reuse = RP_REUSE_ON}, &expected);
     assert_true(expected.result->prompt_tokens > 2 * 24);
     rp_engine_free(engine);
     for (size_t k = 0; k < 4 * BASE_ARRAY_LEN(chunks); k++)
-        check(model, name, (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format, f16_layers}, &expected);
+        check(model, name,
+              (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format, f16_layers},
+              &expected);
     oracle_run_free(&expected);
 }
 

@@ -40,7 +40,8 @@
 
 enum { N_FORMATS = 3 }; /* f16 and f32 have the index of their rp_kv_format */
 static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8};
-static const double usual_limit[] = {LIMIT_F16, LIMIT_F32, LIMIT_INT8}, worst_limit[] = {WORST_F16, LIMIT_F32, WORST_INT8};
+static const double usual_limit[] = {LIMIT_F16, LIMIT_F32, LIMIT_INT8},
+                    worst_limit[] = {WORST_F16, LIMIT_F32, WORST_INT8};
 static const double mean_limit[] = {MEAN_LIMIT_F16, LIMIT_F32, MEAN_LIMIT_INT8};
 static const char *const format_names[] = {"f16", "f32", "int8"};
 
@@ -79,7 +80,8 @@ static void check_logits(const round *c, const reference_prompt *ref, const orac
     fail_msg("%s KV: logits before token %d deviate by %.3g", format_names[format], step, d);
 }
 
-/* The reference follows the tokens of the f32 engine; another format's logits are compared as long as its tokens are equal. */
+/* The reference follows the tokens of the f32 engine; another format's logits are compared as long as its tokens are
+   equal. */
 static void compare(const round *c, reference_prompt *ref, const oracle_run runs[N_FORMATS], tally *t) {
     const oracle_run *f32 = &runs[RP_KV_F32];
     const float *expected = reference_prompt_logits(ref);
@@ -124,8 +126,8 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     req.max_tokens = STEPS;
     req.ignore_eos = true;
     for (int format = 0; format < N_FORMATS; format++) oracle_run_make(&runs[format], c->engines[format], &req);
-    int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : quality,
-                                  runs[RP_KV_F32].result, &err);
+    int rc = reference_prompt_new(&ref, c->model->ref, c->schema, c->prompt,
+                                  exact ? (rp_quality){RP_QUALITY_EXACT, 0} : quality, runs[RP_KV_F32].result, &err);
     for (int format = 0; format < N_FORMATS; format++) {
         if (runs[format].rc != rc) print_case(c, ref, &runs[format]);
         if (runs[format].rc != rc) fail_msg("the reference says: %s", rc ? err.message : "it is fine");
@@ -172,8 +174,10 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
     random_pml_init(&c.pml, &r);
     c.pml.dial = c.pml.may_be_too_long = true;
     random_pml_schema(&c.pml);
-    if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, NULL, &err)) fail_msg("%s", err.message);
-    if (reference_space_check(c.pml.schema.data, c.pml.schema.len, schema, &err)) fail_msg("%s\n%s", err.message, c.pml.schema.data);
+    if (pml_schema_parse(&schema, c.pml.schema.data, c.pml.schema.len, "schema", NULL, NULL, &err))
+        fail_msg("%s", err.message);
+    if (reference_space_check(c.pml.schema.data, c.pml.schema.len, schema, &err))
+        fail_msg("%s\n%s", err.message, c.pml.schema.data);
     c.schema = schema;
     for (int format = 0; format < N_FORMATS; format++) c.engines[format] = new_engine(&c, &r, format);
     bool too_long = reference_schema_is_too_long(c.model->ref, schema);
@@ -181,7 +185,8 @@ static void check_schema(const oracle_model *models, uint64_t seed, tally *t) {
     for (int i = 0; i < PROMPTS_PER_SCHEMA && !too_long; i++) {
         random_pml_prompt(&c.pml, c.model->tokenizer);
         if (pml_prompt_parse(&prompt, c.pml.prompt.data, c.pml.prompt.len, "prompt", &err)) fail_msg("%s", err.message);
-        if (reference_space_check(c.pml.prompt.data, c.pml.prompt.len, prompt, &err)) fail_msg("%s\n%s", err.message, c.pml.prompt.data);
+        if (reference_space_check(c.pml.prompt.data, c.pml.prompt.len, prompt, &err))
+            fail_msg("%s\n%s", err.message, c.pml.prompt.data);
         c.prompt = prompt;
         check_prompt(&c, false, (rp_quality){0}, t);
         if (i == 0) check_prompt(&c, true, (rp_quality){0}, t);
@@ -211,13 +216,15 @@ static void random_prompts_give_the_reference_logits(void **state) {
     for (int format = 0; format < N_FORMATS; format++) {
         double mean = t.sum[format] / BASE_MAX(t.n_logits[format], 1);
         printf(" %s %.2g, mean %.2g;", format_names[format], t.worst[format], mean);
-        if (rounds >= 40 && mean > mean_limit[format]) fail_msg("%s KV: logits deviate by %.3g in the mean", format_names[format], mean);
+        if (rounds >= 40 && mean > mean_limit[format])
+            fail_msg("%s KV: logits deviate by %.3g in the mean", format_names[format], mean);
         if (rounds >= 40 && 100 * t.beyond[format] > t.n_logits[format])
-            fail_msg("%s KV: %d of %d logits deviate by more than %g", format_names[format], t.beyond[format], t.n_logits[format],
-                     usual_limit[format]);
+            fail_msg("%s KV: %d of %d logits deviate by more than %g", format_names[format], t.beyond[format],
+                     t.n_logits[format], usual_limit[format]);
     }
     printf(" at worst\n");
-    if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.focused > 0 && t.too_long > 0);
+    if (rounds >= 40)
+        assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.focused > 0 && t.too_long > 0);
     for (int i = 0; i < ORACLE_SHAPES; i++) oracle_model_close(&models[i]);
 }
 

@@ -183,8 +183,8 @@ static void check_prompt(const round *c, bool exact) {
     rp_error err = {0};
     oracle_run run;
     make_run(c, exact, &run);
-    int rc = reference_prompt_new(&ref, c->f->ref, c->schema, c->prompt, exact ? (rp_quality){RP_QUALITY_EXACT, 0} : (rp_quality){0}, run.result,
-                                  &err);
+    int rc = reference_prompt_new(&ref, c->f->ref, c->schema, c->prompt,
+                                  exact ? (rp_quality){RP_QUALITY_EXACT, 0} : (rp_quality){0}, run.result, &err);
     c->t->too_long += rc == RP_ERR_LENGTH;
     if (fits(c->f, rc, ref)) {
         check_run(c, ref, &run, rc, err.message);
@@ -213,7 +213,8 @@ static rp_engine *new_engine(const family *f, tiny_random *r) {
 static void check_next_prompt(round *c, bool exact) {
     rp_error err = {0};
     random_pml_prompt(&c->pml, c->f->tokenizer);
-    if (pml_prompt_parse(&c->prompt, c->pml.prompt.data, c->pml.prompt.len, "prompt", &err)) fail_msg("%s", err.message);
+    if (pml_prompt_parse(&c->prompt, c->pml.prompt.data, c->pml.prompt.len, "prompt", &err))
+        fail_msg("%s", err.message);
     check_prompt(c, false);
     if (exact) check_prompt(c, true);
     pml_document_free(c->prompt);
@@ -285,7 +286,8 @@ static void every_family_gives_the_reference_logits(void **state) {
     tally sum = {0};
     (void)state;
     for (int32_t i = 0; i < g->n_models; i++)
-        if (is_wanted(g->models[i].name) && !is_quantized(&g->models[i])) check_file(g->models[i].name, g->models[i].path, seed, &sum);
+        if (is_wanted(g->models[i].name) && !is_quantized(&g->models[i]))
+            check_file(g->models[i].name, g->models[i].path, seed, &sum);
     for (size_t i = 0; i < BASE_ARRAY_LEN(copies); i++) {
         char path[64];
         if (!is_wanted(copies[i].name)) continue;
@@ -293,11 +295,14 @@ static void every_family_gives_the_reference_logits(void **state) {
         check_file(copies[i].name, path, seed, &sum);
         unlink(path);
     }
-    printf("oracle_families: %d models, %d prompts (%d reuse states, %d compute some for an uncertain token, %d modules past the window, "
+    printf("oracle_families: %d models, %d prompts (%d reuse states, %d compute some for an uncertain token, %d "
+           "modules past the window, "
            "%d take joint states, %d do not fit, %d undecided), worst deviation %.2g\n",
-           sum.models, sum.prompts, sum.reused, sum.focused, sum.past_window, sum.joint, sum.too_long, sum.undecided, sum.worst);
+           sum.models, sum.prompts, sum.reused, sum.focused, sum.past_window, sum.joint, sum.too_long, sum.undecided,
+           sum.worst);
     assert_true(sum.models > 0);
-    if (sum.models > 1) assert_true(sum.reused > 0 && sum.focused > 0 && sum.past_window > 0 && 5 * sum.undecided < sum.prompts);
+    if (sum.models > 1)
+        assert_true(sum.reused > 0 && sum.focused > 0 && sum.past_window > 0 && 5 * sum.undecided < sum.prompts);
     golden_close(g);
 }
 
@@ -307,8 +312,10 @@ static void check_is_refused(const family *f, const char *schema) {
     tiny_random r = {.state = 1};
     rp_engine *engine = new_engine(f, &r);
     rp_error err = {0};
-    assert_int_equal(rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err), RP_ERR_UNSUPPORTED);
-    if (!strstr(err.message, "learned positions")) fail_msg("%s: the message does not say why: %s", f->name, err.message);
+    assert_int_equal(rp_schema_parse(engine, schema, strlen(schema), "schema", NULL, NULL, NULL, &err),
+                     RP_ERR_UNSUPPORTED);
+    if (!strstr(err.message, "learned positions"))
+        fail_msg("%s: the message does not say why: %s", f->name, err.message);
     rp_engine_free(engine);
 }
 

@@ -35,7 +35,8 @@ static const wrong wrong_schemas[] = {
     {"<schema name='s' layout='tight'/>", "d:1:1", "layout=\"tight\"", RP_ERR_SYNTAX},
     {"<schema name='s' scop='path'/>", "d:1:1", "did you mean scope", RP_ERR_SYNTAX},
     {"<schema name='s' anchor='eos'/>", "d:1:1", "write \"none\" or \"bos\"", RP_ERR_SYNTAX},
-    {"<schema name='s'><module name='m' anchor='bos' scope='path'/></schema>", "d:1:18", "beside scope=\"path\" in <module>", RP_ERR_SYNTAX},
+    {"<schema name='s'><module name='m' anchor='bos' scope='path'/></schema>", "d:1:18",
+     "beside scope=\"path\" in <module>", RP_ERR_SYNTAX},
     {"<schema name='s'>\n  <modul name='m'/></schema>", "d:2:3", "did you mean <module>", RP_ERR_SYNTAX},
     {"<schema name='s'>\n\n <module>m</module></schema>", "d:3:2", "has no name", RP_ERR_SYNTAX},
     {"<schema name='s'><module name='user'/></schema>", "d:1:18", "\"user\"", RP_ERR_SYNTAX},
@@ -43,19 +44,25 @@ static const wrong wrong_schemas[] = {
     {"<schema name='s'><module name='m' ttl='5x'/></schema>", "d:1:18", "ttl=\"5x\"", RP_ERR_SYNTAX},
     {"<schema name='s'><param name='p' len='3'/></schema>", "d:1:18", "<param>", RP_ERR_SYNTAX},
     {"<schema name='s'><module name='m'><param name='p'/></module></schema>", "d:1:35", "has no len", RP_ERR_SYNTAX},
-    {"<schema name='s'><module name='m'><param name='p' len='0'/></module></schema>", "d:1:35", "len=\"0\"", RP_ERR_SYNTAX},
-    {"<schema name='s'><module name='m'><param name='p' len='5000'/></module></schema>", "d:1:35", "len=\"5000\"", RP_ERR_SYNTAX},
-    {"<schema name='s'><module name='m'><param name='p' len='2'>x</param></module></schema>", "d:1:59", "must be empty", RP_ERR_SYNTAX},
+    {"<schema name='s'><module name='m'><param name='p' len='0'/></module></schema>", "d:1:35", "len=\"0\"",
+     RP_ERR_SYNTAX},
+    {"<schema name='s'><module name='m'><param name='p' len='5000'/></module></schema>", "d:1:35", "len=\"5000\"",
+     RP_ERR_SYNTAX},
+    {"<schema name='s'><module name='m'><param name='p' len='2'>x</param></module></schema>", "d:1:59", "must be empty",
+     RP_ERR_SYNTAX},
     {"<schema name='s'><union></union></schema>", "d:1:18", "is empty: give it a module", RP_ERR_SYNTAX},
     {"<schema name='s'><union>x<module name='m'/></union></schema>", "d:1:25", "contains modules only", RP_ERR_SYNTAX},
     {"<schema name='s'><union><user/></union></schema>", "d:1:25", "contains modules only", RP_ERR_SYNTAX},
-    {"<schema name='s'><union scaffold='n'><module name='m'/></union></schema>", "d:1:18", "unknown member", RP_ERR_NAME},
+    {"<schema name='s'><union scaffold='n'><module name='m'/></union></schema>", "d:1:18", "unknown member",
+     RP_ERR_NAME},
     {"<schema name='s'><user><system>x</system></user></schema>", "d:1:24", "<user>", RP_ERR_SYNTAX},
     {"<schema name='s'><module name='m'/>\n<module name='m'/></schema>", "d:2:1", "in line 1", RP_ERR_CONFLICT},
     {"<schema name='s'><scaffold modules='m'/><module name='m'/></schema>", "d:1:18", "two or more", RP_ERR_SYNTAX},
-    {"<schema name='s'><module name='mm'/><scaffold modules='mn mm'/></schema>", "d:1:37", "did you mean \"mm\"", RP_ERR_NAME},
+    {"<schema name='s'><module name='mm'/><scaffold modules='mn mm'/></schema>", "d:1:37", "did you mean \"mm\"",
+     RP_ERR_NAME},
     {"<schema name='s'><module name='m'/><scaffold modules='m m'/></schema>", "d:1:36", "twice", RP_ERR_CONFLICT},
-    {"<schema name='s'><union><module name='a'/><module name='b'/></union><scaffold modules='a b'/></schema>", "d:1:69", "", RP_ERR_CONFLICT},
+    {"<schema name='s'><union><module name='a'/><module name='b'/></union><scaffold modules='a b'/></schema>", "d:1:69",
+     "", RP_ERR_CONFLICT},
     {"<!DOCTYPE schema [<!ENTITY a 'b'>]><schema name='s'>&a;</schema>", "d:1:1", "document type", RP_ERR_SYNTAX},
     {"<?php x?><schema name='s'/>", "d:1:1", "<?php ...?>", RP_ERR_SYNTAX},
     {"<?xml version='1.0' encoding='latin1'?><schema name='s'/>", "d:1:1", "UTF-8", RP_ERR_SYNTAX},
@@ -80,9 +87,12 @@ static void expect_wrong(const wrong *w, bool prompt) {
     rp_error err = {0};
     pml_document *d = (pml_document *)&err;
     size_t n = strlen(w->document);
-    int rc = prompt ? pml_prompt_parse(&d, w->document, n, "d", &err) : pml_schema_parse(&d, w->document, n, "d", NULL, NULL, &err);
-    if (rc != (int)w->code || d != NULL || strcmp(err.where, w->where) != 0 || !strstr(err.message, w->says) || strchr(err.message, '\n'))
-        fail_msg("%s\n  gives %d at %s: %s\n  wanted %d at %s: ...%s...", w->document, rc, err.where, err.message, (int)w->code, w->where, w->says);
+    int rc = prompt ? pml_prompt_parse(&d, w->document, n, "d", &err)
+                    : pml_schema_parse(&d, w->document, n, "d", NULL, NULL, &err);
+    if (rc != (int)w->code || d != NULL || strcmp(err.where, w->where) != 0 || !strstr(err.message, w->says) ||
+        strchr(err.message, '\n'))
+        fail_msg("%s\n  gives %d at %s: %s\n  wanted %d at %s: ...%s...", w->document, rc, err.where, err.message,
+                 (int)w->code, w->where, w->says);
 }
 
 static void errors_have_code_place_and_advice(void **state) {
@@ -100,7 +110,8 @@ static void texts_of(const pml_document *d, char *out, size_t bytes) {
     for (int32_t i = 0; i < d->n_nodes && used < bytes; i++) {
         const pml_node *n = &d->nodes[i];
         if (n->kind == PML_TEXT) used += (size_t)snprintf(out + used, bytes - used, "[%s]", n->text);
-        if (n->kind == PML_PARAM) used += (size_t)snprintf(out + used, bytes - used, "{%sp}", n->border_space ? " " : "");
+        if (n->kind == PML_PARAM)
+            used += (size_t)snprintf(out + used, bytes - used, "{%sp}", n->border_space ? " " : "");
     }
 }
 
@@ -114,7 +125,8 @@ static void white_space(void **state) {
         {"\n  A  B \n", "[A  B]"},
         {"<user>\n A </user>\n<module name='m'> M </module>", "[A][M]"},
         {"<module name='m'>M</module>\n<module name='n'>N</module>", "[M][ N]"},
-        {"<module name='m'>to <param name='p' len='1'/> and <param name='q' len='1'/>.</module>", "[to]{ p}[ and]{ p}[.]"},
+        {"<module name='m'>to <param name='p' len='1'/> and <param name='q' len='1'/>.</module>",
+         "[to]{ p}[ and]{ p}[.]"},
         {"<module name='m'>to<param name='p' len='1'/>and</module>", "[to]{p}[and]"},
         {"<module name='m'><param name='p' len='1'/> <param name='q' len='1'/></module>", "{p}{ p}"},
         {"A <union><module name='m'> M</module><module name='n'>N</module></union> B", "[A][ M][ N][ B]"},
@@ -128,9 +140,11 @@ static void white_space(void **state) {
         {"<module name='m'><user>x</user></module> B", "[x][B]"},
         {"<user>x</user> B <module name='m'><user>y</user></module> C", "[x][B][y][ C]"},
         {"A <module name='m'><module name='n'><user>x</user></module> M</module> B", "[A][x][ M][ B]"},
-        {"A <union><module name='m'><user>x</user></module><module name='n'>N<user>y</user></module></union>B", "[A][x][ N][y][ B]"},
+        {"A <union><module name='m'><user>x</user></module><module name='n'>N<user>y</user></module></union>B",
+         "[A][x][ N][y][ B]"},
         {"A <union><module name='m'><user>x</user></module><module name='n'>N</module></union>B", "[A][x][ N][B]"},
-        {"<module name='o'>A. <module name='m'><user>x</user></module><param name='p' len='1'/></module>", "[A.][x]{ p}"},
+        {"<module name='o'>A. <module name='m'><user>x</user></module><param name='p' len='1'/></module>",
+         "[A.][x]{ p}"},
         {"&lt;a&gt; <![CDATA[<b>]]><!-- no --> &#x41;", "[<a> <b> A]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -138,9 +152,11 @@ static void white_space(void **state) {
         pml_document *d;
         rp_error err;
         snprintf(document, sizeof document, "<schema name='s'>%s</schema>", cases[i].inside);
-        if (pml_schema_parse(&d, document, strlen(document), "d", NULL, NULL, &err)) fail_msg("%s: %s", document, err.message);
+        if (pml_schema_parse(&d, document, strlen(document), "d", NULL, NULL, &err))
+            fail_msg("%s: %s", document, err.message);
         texts_of(d, texts, sizeof texts);
-        if (strcmp(texts, cases[i].texts) != 0) fail_msg("%s\n  gives %s\n  wanted %s", cases[i].inside, texts, cases[i].texts);
+        if (strcmp(texts, cases[i].texts) != 0)
+            fail_msg("%s\n  gives %s\n  wanted %s", cases[i].inside, texts, cases[i].texts);
         pml_document_free(d);
     }
 }
@@ -206,7 +222,8 @@ static void src_files_come_from_their_folder(void **state) {
     assert_int_equal(parse_src("good.txt", texts, sizeof texts, &err), RP_OK);
     assert_string_equal(texts, "[A][ Hello\n world.]");
     assert_int_equal(parse_src("sub/deep.txt", texts, sizeof texts, &err), RP_OK);
-    static const char *const refused[] = {"../out.txt", "sub/../../out.txt", "/etc/passwd", "link.txt", "none.txt", "sub", ""};
+    static const char *const refused[] = {
+        "../out.txt", "sub/../../out.txt", "/etc/passwd", "link.txt", "none.txt", "sub", ""};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         int rc = parse_src(refused[i], texts, sizeof texts, &err);
         if (rc != RP_ERR_IO && rc != RP_ERR_SYNTAX) fail_msg("src='%s' gives %d", refused[i], rc);
@@ -243,8 +260,10 @@ static void depth_is_bounded(void **state) {
 
 static void failing_allocations_are_clean(void **state) {
     (void)state;
-    const char *text = "<schema name='s' layout='fixed'>A <module name='m' scope='module'>to <param name='p' len='2' scaffold='x y'/></module>"
-                       "<union scaffold='a'><module name='a'>1</module><module name='b'>2</module></union><scaffold modules='m a'/></schema>";
+    const char *text = "<schema name='s' layout='fixed'>A <module name='m' scope='module'>to <param name='p' len='2' "
+                       "scaffold='x y'/></module>"
+                       "<union scaffold='a'><module name='a'>1</module><module name='b'>2</module></union><scaffold "
+                       "modules='m a'/></schema>";
     rp_schema_options o = {.struct_size = sizeof(o), .scaffold = "m b"};
     int rc = RP_ERR_MEMORY, n = 0;
     while (rc == RP_ERR_MEMORY && n < 10000) {

@@ -80,7 +80,8 @@ static void texts_around_modules_that_end_with_roles(void **state) {
     const char *schema = "<schema name='s'>Alpha. <module name='m'><user>x</user></module> owns red!</schema>";
     expect_text(schema, "<prompt schema='s'/>", " Alpha. owns red!");
     expect_text(schema, "<prompt schema='s'><m/></prompt>", " Alpha." USER(" x") " owns red!" ANSWER);
-    schema = "<schema name='s'>Alpha. <union><module name='m'>M <user>x</user></module><module name='n'><user>y</user></module></union>owns</schema>";
+    schema = "<schema name='s'>Alpha. <union><module name='m'>M <user>x</user></module><module "
+             "name='n'><user>y</user></module></union>owns</schema>";
     expect_text(schema, "<prompt schema='s'/>", " Alpha. owns");
 }
 
@@ -97,7 +98,8 @@ static void texts_before_imports(void **state) {
         {"A <module name='m'><module name='n'>N</module> C</module>", "B <m/>", " A B C"},
         {"A<module name='m'><module name='n'>N</module>C</module>", "B <m/>", " A B C"},
         {"A <module name='m'><union scaffold='n'><module name='n'>N</module></union></module>", "B <m/>", " A B N"},
-        {"A <module name='m'><union><module name='n'>N</module><module name='o'>O</module></union></module>", "B <m><o/></m>", " A B O"},
+        {"A <module name='m'><union><module name='n'>N</module><module name='o'>O</module></union></module>",
+         "B <m><o/></m>", " A B O"},
         {"A<module name='l'>L</module> C<module name='m'>M</module>", "<l/>B <m/>", " ALB CM"},
         {"A <module name='m'><param name='p' len='4'/> C</module>", "B <m p='x'/>", " A B x C"},
         {"A <module name='m'><param name='p' len='4'/>C</module>", "B <m/>", " A B C"},
@@ -117,20 +119,24 @@ static void texts_before_imports(void **state) {
 
 static void texts_without_a_gap_come_after_the_schema(void **state) {
     (void)state;
-    const char *schema = "<schema name='s' layout='fixed'>A<module name='m'>M</module><module name='long'>a b c d e f g h</module>"
-                         "<module name='n'>N</module> end.</schema>";
+    const char *schema =
+        "<schema name='s' layout='fixed'>A<module name='m'>M</module><module name='long'>a b c d e f g h</module>"
+        "<module name='n'>N</module> end.</schema>";
     expect_text(schema, "<prompt schema='s'><m/><long/><n/>tail</prompt>", " AMa b c d e f g hN end.tail");
     expect_text(schema, "<prompt schema='s'><m/><long/>one<n/>two</prompt>", " AMa b c d e f g hN end.onetwo");
     expect_text(schema, "<prompt schema='s'><m/>gap<n/>two</prompt>", " AMgapN end.two");
     expect_text(schema, "<prompt schema='s'><n/>one<m/>two</prompt>", " AMN end.onetwo"); /* texts keep their order */
-    expect_text(schema, "<prompt schema='s'><m/><long/><n/><user>x</user></prompt>", " AMa b c d e f g hN end." USER(" x") ANSWER);
-    const char *guide = "<schema name='s' layout='fixed'><user><module name='plan'>Plan.<union><module name='a'>Miami</module><module name='b'>Rio</module>"
+    expect_text(schema, "<prompt schema='s'><m/><long/><n/><user>x</user></prompt>",
+                " AMa b c d e f g hN end." USER(" x") ANSWER);
+    const char *guide = "<schema name='s' layout='fixed'><user><module name='plan'>Plan.<union><module "
+                        "name='a'>Miami</module><module name='b'>Rio</module>"
                         "</union></module><module name='diet' cache='false'>No meat.</module></user></schema>";
     expect_text(guide, "<prompt schema='s'><plan><a/></plan><diet/> Surf. <user>And?</user></prompt>",
                 USER(" Plan.MiamiNo meat.") " Surf." USER(" And?") ANSWER);
 }
 
-static void expect_misfit(const char *schema, const char *prompt, const char *where, const char *says, const char *says_not) {
+static void expect_misfit(const char *schema, const char *prompt, const char *where, const char *says,
+                          const char *says_not) {
     planned p = make_plan(schema, prompt);
     assert_int_equal(p.rc, RP_ERR_LENGTH);
     assert_string_equal(p.err.where, where);
@@ -140,14 +146,17 @@ static void expect_misfit(const char *schema, const char *prompt, const char *wh
 
 static void a_text_that_does_not_fit_its_gap_is_told_what_helps(void **state) {
     (void)state;
-    const char *schema = "<schema name='s' layout='fixed'>A<module name='m'>M</module><module name='o'>O</module><module name='n'>N</module></schema>";
+    const char *schema = "<schema name='s' layout='fixed'>A<module name='m'>M</module><module "
+                         "name='o'>O</module><module name='n'>N</module></schema>";
     const char *text = "a text that is longer than any gap that there is in this schema";
     char prompt[256];
     snprintf(prompt, sizeof prompt, "<prompt schema='s'><m/>%s<n/></prompt>", text);
-    expect_misfit(schema, prompt, "p.xml:1:24", "shorten it, move it after the last import, or write layout=\"packed\"", "role");
+    expect_misfit(schema, prompt, "p.xml:1:24", "shorten it, move it after the last import, or write layout=\"packed\"",
+                  "role");
     schema = "<schema name='s' layout='fixed'>A<module name='m'>M</module><module name='o'>O</module> end.</schema>";
     snprintf(prompt, sizeof prompt, "<prompt schema='s'><m/>%s</prompt>", text);
-    expect_misfit(schema, prompt, "p.xml:1:24", "shorten it, or write layout=\"packed\"", "last import"); /* it is there already */
+    expect_misfit(schema, prompt, "p.xml:1:24", "shorten it, or write layout=\"packed\"",
+                  "last import"); /* it is there already */
     snprintf(prompt, sizeof prompt, "<prompt schema='s'>%s<o/></prompt>", text);
     expect_misfit(schema, prompt, "p.xml:1:20", "move it after the last import", "role");
 }
@@ -158,7 +167,8 @@ static void a_placeholder_longer_than_its_parameter_is_an_error(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
     rp_error err;
-    const char *schema = "<schema name='s'>A\n<module name='m'>for <param name='p' len='2' scaffold='three long days and a week'/></module></schema>";
+    const char *schema = "<schema name='s'>A\n<module name='m'>for <param name='p' len='2' scaffold='three long days "
+                         "and a week'/></module></schema>";
     assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "s.xml", NULL, NULL, NULL, &err), RP_ERR_LENGTH);
     assert_string_equal(err.where, "s.xml:2:22");
     assert_non_null(strstr(err.message, "the placeholder of parameter 'p' has "));
@@ -172,15 +182,17 @@ static void expect_positions(const char *attributes, const char *expected) {
     rp_engine *e = open_engine(NULL);
     rp_inspection *x;
     rp_error err;
-    snprintf(schema, sizeof schema, "<schema name='s'%s><module name='a'>xyz</module><module name='b'><module name='c'>C</module></module><module name='d'/>"
-                                    "<union><module name='e'/><module name='f'>F</module></union></schema>",
+    snprintf(schema, sizeof schema,
+             "<schema name='s'%s><module name='a'>xyz</module><module name='b'><module "
+             "name='c'>C</module></module><module name='d'/>"
+             "<union><module name='e'/><module name='f'>F</module></union></schema>",
              attributes);
     load_schema(e, schema, "s.xml");
     must(rp_engine_inspect(e, NULL, "s", NULL, NULL, &x, &err), &err);
     for (int32_t i = 0; i < x->n_nodes; i++)
         if (x->nodes[i].kind[0] == 'm' || x->nodes[i].kind[0] == 'u')
-            snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s%d ", x->nodes[i].kind[0] == 'u' ? "union" : "", x->nodes[i].name,
-                     (int)x->nodes[i].position);
+            snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s%d ",
+                     x->nodes[i].kind[0] == 'u' ? "union" : "", x->nodes[i].name, (int)x->nodes[i].position);
     if (strcmp(found, expected) != 0) fail_msg("%s: found '%s', expected '%s'", attributes, found, expected);
     rp_inspection_free(x);
     rp_engine_free(e);

@@ -59,8 +59,8 @@ static void load_code_generation(void) {
     if (base_file_read(path, 1 << 20, &text, &err)) fail_msg("%s", err.message);
     const char *at = strstr(text.data, cut);
     assert_non_null(at);
-    assert_int_equal(base_buffer_append(&mended, text.data, (size_t)(at - text.data)) | base_buffer_append_str(&mended, fits) |
-                         base_buffer_append_str(&mended, at + strlen(cut)),
+    assert_int_equal(base_buffer_append(&mended, text.data, (size_t)(at - text.data)) |
+                         base_buffer_append_str(&mended, fits) | base_buffer_append_str(&mended, at + strlen(cut)),
                      0);
     if (rp_schema_parse(engine, mended.data, mended.len, path, NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
     base_buffer_free(&text);
@@ -84,22 +84,25 @@ static void schemas_load(void **state) {
     load("personalization-education.xml", RP_OK);
     load("schema_code_generation.xml", RP_ERR_LENGTH); /* the prototype cut "[to be filled later]" to 5 tokens */
     load("schema_mbti.xml", RP_OK);
-    load("code_generation_game.xml", RP_ERR_SYNTAX); /* writes < in its text, which is no XML; the prototype parsed it with recovery */
+    load("code_generation_game.xml",
+         RP_ERR_SYNTAX); /* writes < in its text, which is no XML; the prototype parsed it with recovery */
 }
 
 static void forms_of_import_work(void **state) {
     (void)state;
     load_code_generation();
-    int32_t with = plan("<prompt schema='default'><preface param-name='test'><!-- a subset --><nested/>"
-                        "<system3 message='just do'/><user2/></preface><task><task-robot-control speed='fast'/></task>"
-                        "<user>What will be the next movement of the robot?</user><assistant>It will move forward.</assistant>"
-                        "<user>What would be the speed then?</user></prompt>");
+    int32_t with =
+        plan("<prompt schema='default'><preface param-name='test'><!-- a subset --><nested/>"
+             "<system3 message='just do'/><user2/></preface><task><task-robot-control speed='fast'/></task>"
+             "<user>What will be the next movement of the robot?</user><assistant>It will move forward.</assistant>"
+             "<user>What would be the speed then?</user></prompt>");
     int32_t without = plan("<prompt schema='default'><user>What would be the speed then?</user></prompt>");
     assert_true(with > without + 100);
     load("schema_mbti.xml", RP_OK);
     assert_true(plan("<prompt schema=\"mbti\">\n    <E/><N/><T/><P/>\n</prompt>") > 1000);
     load("parameterized_prompts.xml", RP_OK);
-    assert_true(plan("<prompt schema='travel'><travel-plan duration='3 d'><overseas><tokyo/></overseas></travel-plan></prompt>") > 400);
+    assert_true(plan("<prompt schema='travel'><travel-plan duration='3 "
+                     "d'><overseas><tokyo/></overseas></travel-plan></prompt>") > 400);
 }
 
 int main(void) {

@@ -59,7 +59,8 @@ static void add_text(corpus *c, int role, const char *text, size_t n) {
     p->name = "p";
     p->messages = c->messages[c->n];
     p->plain = role == FLAT_NO_ROLE;
-    c->messages[c->n][p->n_messages++] = (rp_message){role == FLAT_NO_ROLE ? RP_ROLE_USER : (rp_role)role, to->data ? to->data : "", n};
+    c->messages[c->n][p->n_messages++] =
+        (rp_message){role == FLAT_NO_ROLE ? RP_ROLE_USER : (rp_role)role, to->data ? to->data : "", n};
 }
 
 static void add_plain(corpus *c, const char *text) {
@@ -91,7 +92,8 @@ static void append_bytes(base_buffer *to, const int32_t *tokens, size_t n) {
 }
 
 /* The plan's tokens decode to the same bytes as the input's tokens, including those of the chat template. */
-static void check_tokens(const pml_layout *layout, const pml_document *prompt, const rp_split_prompt *in, const rp_split_import *import) {
+static void check_tokens(const pml_layout *layout, const pml_document *prompt, const rp_split_prompt *in,
+                         const rp_split_import *import) {
     pml_plan *plan;
     rp_error err = {0};
     base_buffer ours = BASE_BUFFER(SIZE_MAX / 4), theirs = BASE_BUFFER(SIZE_MAX / 4);
@@ -103,7 +105,9 @@ static void check_tokens(const pml_layout *layout, const pml_document *prompt, c
     int32_t *flat = calloc(2 * import->total + 1, sizeof(*flat));
     assert_int_equal(pml_plan_flatten(plan, flat, flat + import->total, NULL), 0);
     append_bytes(&ours, flat, import->total);
-    if (in->plain) assert_int_equal(rp_tokenize(model, in->messages[0].text, in->messages[0].n, false, true, &tokens, &n, NULL), 0);
+    if (in->plain)
+        assert_int_equal(rp_tokenize(model, in->messages[0].text, in->messages[0].n, false, true, &tokens, &n, NULL),
+                         0);
     else assert_int_equal(rp_tokenize_messages(model, in->messages, in->n_messages, false, &tokens, &n, NULL), 0);
     append_bytes(&theirs, tokens, n);
     assert_int_equal(ours.len, theirs.len);
@@ -128,7 +132,8 @@ static rp_split_result *split(const corpus *c, const rp_model *with, int32_t min
     if (rp_split(c->prompts, c->n, &o, &r, &err)) fail_msg("%s", err.message);
     assert_int_equal(r->n_prompts, c->n);
     assert_int_equal(r->counts_tokens, with != NULL);
-    if (pml_schema_parse(&schema, r->schema, r->n_schema, "schema", NULL, NULL, &err)) fail_msg("%s\n%s", err.message, r->schema);
+    if (pml_schema_parse(&schema, r->schema, r->n_schema, "schema", NULL, NULL, &err))
+        fail_msg("%s\n%s", err.message, r->schema);
     if (with && pml_layout_new(&layout, schema, with, NULL, &salt, &err)) fail_msg("%s", err.message);
     for (size_t i = 0; i < c->n; i++) {
         const rp_split_import *p = &r->prompts[i];
@@ -189,8 +194,8 @@ static void what_varies_is_a_parameter(void **state) {
     corpus c = {0};
     for (size_t i = 0; i < 3; i++) {
         char text[400];
-        snprintf(text, sizeof text, "Be brief. For tomorrow, please plan a short walk through the city of %s%s", towns[i],
-                 ", with two museums & a lunch < 20 euros; then end it at a station.\r\n");
+        snprintf(text, sizeof text, "Be brief. For tomorrow, please plan a short walk through the city of %s%s",
+                 towns[i], ", with two museums & a lunch < 20 euros; then end it at a station.\r\n");
         add_plain(&c, text);
     }
     rp_split_result *r = split(&c, NULL, 0);
@@ -208,8 +213,9 @@ static void what_varies_is_a_parameter(void **state) {
 
 static void alternatives_are_a_union(void **state) {
     (void)state;
-    static const char *const tones[] = {"Write as if to a child of six years who has never heard of any of this. ",
-                                        "Write as an engineer would write to another one, with all figures and units. "};
+    static const char *const tones[] = {
+        "Write as if to a child of six years who has never heard of any of this. ",
+        "Write as an engineer would write to another one, with all figures and units. "};
     corpus c = {0};
     for (size_t i = 0; i < 6; i++) {
         char text[400];
@@ -247,11 +253,18 @@ static void a_role_stays_open(void **state) {
 
 static void odd_prompts_stay_what_they_are(void **state) {
     (void)state;
-    static const char *const texts[] = {"", " ", "\n\n", "x", "a a a a a a a a a a a a a a a a a a a a a a a a a a", "\t" GUIDE GUIDE " ",
-                                        "  " GUIDE MIAMI MIAMI "\r\n\r", "&amp;<!-- no --><![CDATA[ x ]]>",
-                                        GUIDE "xml system prompt module",
-                                        "\xE7\xAC\xAC\xE4\xB8\x80\xE7\xAB\xA0\xE3\x80\x82\xE7\xAC\xAC\xE4\xBA\x8C\xE7\xAB\xA0",
-                                        "----- ----- -----"};
+    static const char *const texts[] = {
+        "",
+        " ",
+        "\n\n",
+        "x",
+        "a a a a a a a a a a a a a a a a a a a a a a a a a a",
+        "\t" GUIDE GUIDE " ",
+        "  " GUIDE MIAMI MIAMI "\r\n\r",
+        "&amp;<!-- no --><![CDATA[ x ]]>",
+        GUIDE "xml system prompt module",
+        "\xE7\xAC\xAC\xE4\xB8\x80\xE7\xAB\xA0\xE3\x80\x82\xE7\xAC\xAC\xE4\xBA\x8C\xE7\xAB\xA0",
+        "----- ----- -----"};
     size_t n = sizeof texts / sizeof *texts;
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < n; k++) {
@@ -340,7 +353,8 @@ static void every_allocation_may_fail(void **state) {
         base_alloc_fail_at(n, 0);
         rc = rp_split(c.prompts, c.n, &o, &r, &err);
         base_alloc_fail_at(0, 0);
-        if (rc != RP_OK && rc != RP_ERR_MEMORY) assert_int_equal(rc, RP_ERR_INVALID); /* the name could not be checked */
+        if (rc != RP_OK && rc != RP_ERR_MEMORY)
+            assert_int_equal(rc, RP_ERR_INVALID); /* the name could not be checked */
         assert_true(n < 100000);
     }
     rp_split_free(r);
@@ -455,7 +469,8 @@ static uint64_t planted(const world *w, size_t n_prompts) {
     uint64_t n = w->lead.len * n_prompts;
     for (size_t i = 0; i < N_DOCUMENTS; i++) n += w->uses[i] > 1 ? w->uses[i] * w->documents[i].len : 0;
     for (size_t i = 0; i < N_TEMPLATES; i++)
-        for (size_t k = 0; k < 3 && w->uses[N_DOCUMENTS + i] > 1; k++) n += w->uses[N_DOCUMENTS + i] * w->fixed[i][k].len;
+        for (size_t k = 0; k < 3 && w->uses[N_DOCUMENTS + i] > 1; k++)
+            n += w->uses[N_DOCUMENTS + i] * w->fixed[i][k].len;
     return n;
 }
 
@@ -471,8 +486,9 @@ static void what_was_planted_is_found(void **state) {
         for (size_t i = 0; i < n; i++) add_random_prompt(&w, &c, seed % 2);
         rp_split_result *r = split(&c, NULL, 0);
         uint64_t have = all_cached(r), want = planted(&w, n);
-        if (10 * have < 8 * want) fail_msg("seed %llu: %llu of %llu planted bytes", (unsigned long long)seed, (unsigned long long)have,
-                                           (unsigned long long)want);
+        if (10 * have < 8 * want)
+            fail_msg("seed %llu: %llu of %llu planted bytes", (unsigned long long)seed, (unsigned long long)have,
+                     (unsigned long long)want);
         for (size_t i = 0; i < r->n_modules; i++) n_params += (size_t)r->modules[i].n_params;
         found += have;
         all += want;
@@ -481,7 +497,8 @@ static void what_was_planted_is_found(void **state) {
         corpus_free(&c);
         world_free(&w);
     }
-    print_message("found %.1f %% of the planted bytes, %zu parameters\n", 100.0 * (double)found / (double)all, n_params);
+    print_message("found %.1f %% of the planted bytes, %zu parameters\n", 100.0 * (double)found / (double)all,
+                  n_params);
     assert_true(100 * found >= 95 * all);
     assert_true(n_params > 0 || n_seeds < 40);
 }
@@ -496,7 +513,8 @@ static void put_import(tiny_random *r, const pml_document *schema, int32_t modul
     assert_int_equal(base_buffer_printf(to, "<%s", schema->nodes[module].name), 0);
     for (int32_t i = module + 1; i < schema->n_nodes; i++)
         if (schema->nodes[i].kind == PML_PARAM && pml_holder(schema, i) == module)
-            assert_int_equal(base_buffer_printf(to, " %s=\"%s\"", schema->nodes[i].name, values[tiny_random_below(r, 4)]), 0);
+            assert_int_equal(
+                base_buffer_printf(to, " %s=\"%s\"", schema->nodes[i].name, values[tiny_random_below(r, 4)]), 0);
     put(to, ">");
     put_imports(r, schema, module, to);
     assert_int_equal(base_buffer_printf(to, "</%s> ", schema->nodes[module].name), 0);
@@ -535,7 +553,8 @@ static pml_document *load_schema(const char *folder, const char *file) {
     const char *root = getenv(strncmp(folder, "examples", 8) == 0 ? "REPRISE_SOURCE_DIR" : "REPRISE_TEST_DATA");
     snprintf(dir, sizeof dir, "%s/%s", root, folder);
     snprintf(path, sizeof path, "%s/%s", dir, file);
-    if (base_file_read(path, PML_MAX_BYTES, &bytes, &err) || pml_schema_parse(&schema, bytes.data, bytes.len, file, dir, NULL, &err))
+    if (base_file_read(path, PML_MAX_BYTES, &bytes, &err) ||
+        pml_schema_parse(&schema, bytes.data, bytes.len, file, dir, NULL, &err))
         fail_msg("%s", err.message);
     base_buffer_free(&bytes);
     return schema;
@@ -550,7 +569,8 @@ static size_t add_flat(corpus *c, const pml_document *schema, const char *pml, s
     flat_pml_make(&flat, schema, prompt);
     assert_true(flat.n > 0 && flat.n <= 4);
     for (size_t i = 0; i < flat.n; i++)
-        add_text(c, flat.messages[i].role, flat.messages[i].text.data ? flat.messages[i].text.data : "", flat.messages[i].text.len);
+        add_text(c, flat.messages[i].role, flat.messages[i].text.data ? flat.messages[i].text.data : "",
+                 flat.messages[i].text.len);
     c->n++;
     size_t bytes = flat.schema_bytes;
     flat_pml_free(&flat);
@@ -596,8 +616,8 @@ static void modules_of_a_schema_are_found_again(const char *folder, const char *
     }
     rp_split_result *x = split(&c, NULL, 0);
     uint64_t found = all_cached(x);
-    print_message("%s: %llu of %zu bytes of the schema found again (%.1f %%), %zu modules\n", file, (unsigned long long)found, given,
-                  100.0 * (double)found / (double)given, x->n_modules);
+    print_message("%s: %llu of %zu bytes of the schema found again (%.1f %%), %zu modules\n", file,
+                  (unsigned long long)found, given, 100.0 * (double)found / (double)given, x->n_modules);
     assert_true(100 * found >= (uint64_t)at_least * given);
     rp_split_free(x);
     rp_split_free(split(&c, model, 0));

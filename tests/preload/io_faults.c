@@ -67,7 +67,8 @@ static bool fails(int dirfd, const char *path) {
 static void delay_sync(int fd) {
     long ms = is_ours(fd, NULL) ? setting("IO_FAULTS_DELAY_MS", 0) : 0;
     const char *condition = getenv("IO_FAULTS_DELAY_IF");
-    if (ms > 0 && (!condition || access(condition, F_OK) == 0)) nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+    if (ms > 0 && (!condition || access(condition, F_OK) == 0))
+        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 __attribute__((destructor)) static void count_write(void) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cluster_stream.c: span streams of a server under load: a thread changes names as an engine does, routers' views follow over HTTP and end with
- * exactly what is held, a reader that does not read is cut, and a server ends with open streams. Sizes are smaller with sanitizers. */
+/* test_cluster_stream.c: span streams of a server under load: a thread changes names as an engine does, routers' views
+ * follow over HTTP and end with exactly what is held, a reader that does not read is cut, and a server ends with open
+ * streams. Sizes are smaller with sanitizers. */
 #define _GNU_SOURCE /* mkstemp */
 
 #include <setjmp.h>
@@ -79,7 +80,8 @@ static void node_start(node *n) {
     rp_server_join(n->server, &n->options);
     assert_non_null(n->options.cluster->on_spans);
     const char *name = "tiny";
-    const rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name, .load = load, .unload = unload, .user = n};
+    const rp_server_models models = {
+        .struct_size = sizeof(models), .n = 1, .names = &name, .load = load, .unload = unload, .user = n};
     must(rp_server_ready_models(n->server, &models, &err), &err);
     n->port = atoi(strrchr(rp_server_address(n->server, 1), ':') + 1);
 }
@@ -123,14 +125,17 @@ static void *write_changes(void *arg) {
 
 /* ---- readers ---- */
 
-static int open_stream(const node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after, int receive_bytes) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)n->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+static int open_stream(const node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after,
+                       int receive_bytes) {
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)n->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     char target[100], request[400], signature[CLUSTER_SIGNATURE_BYTES];
     uint8_t tag[CLUSTER_BODY_TAG_BYTES];
     cluster_body body;
     cluster_body_init(&body, secret, nonce);
     cluster_body_final(&body, tag);
-    snprintf(target, sizeof(target), "/v1/cluster/stream?epoch=%llx&after=%llu", (unsigned long long)epoch, (unsigned long long)after);
+    snprintf(target, sizeof(target), "/v1/cluster/stream?epoch=%llx&after=%llu", (unsigned long long)epoch,
+             (unsigned long long)after);
     cluster_sign(signature, secret, nonce, &(cluster_signed){"GET", target, NULL, NULL, tag});
     static const char form[] = "GET %s HTTP/1.1\r\nHost: node\r\n" CLUSTER_SIGNATURE_HEADER ": %s\r\n\r\n";
     const int bytes = snprintf(request, sizeof(request), form, target, signature);
@@ -239,7 +244,8 @@ static void reader_check(reader *r) {
 
 /* By the server's metrics. */
 static int count_streams(const node *n) {
-    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", name[] = "\nreprise_cluster_streams ";
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                      name[] = "\nreprise_cluster_streams ";
     static char text[1 << 18];
     const struct sockaddr_in a = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)atoi(strrchr(rp_server_address(n->server, 0), ':') + 1)),
@@ -248,7 +254,8 @@ static int count_streams(const node *n) {
     size_t used = 0;
     assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof(a)), 0);
     assert_int_equal(write(fd, request, sizeof(request) - 1), sizeof(request) - 1);
-    for (ssize_t m; used + 1 < sizeof(text) && (m = read(fd, text + used, sizeof(text) - 1 - used)) > 0;) used += (size_t)m;
+    for (ssize_t m; used + 1 < sizeof(text) && (m = read(fd, text + used, sizeof(text) - 1 - used)) > 0;)
+        used += (size_t)m;
     text[used] = '\0';
     close(fd);
     const char *at = strstr(text, name);
@@ -274,7 +281,8 @@ static void test_views_follow(void **state) {
     const uint64_t begin = base_clock_us();
     reader_start(&readers[N_READERS], &n, &wanted, 0); /* a snapshot */
     for (int i = 0; i <= N_READERS; i++) reader_check(&readers[i]);
-    printf("%u names: %.3f s until a new reader has them and a digest\n", w.count, (double)(base_clock_us() - begin) / 1e6);
+    printf("%u names: %.3f s until a new reader has them and a digest\n", w.count,
+           (double)(base_clock_us() - begin) / 1e6);
     while (count_streams(&n) > 0) continue; /* until the stalled one is cut, too */
     size_t got = 0;
     for (ssize_t m; (m = read(stalled, bytes, sizeof(bytes))) > 0;) got += (size_t)m; /* an end, or a reset */
@@ -302,7 +310,8 @@ static void test_end_with_open_streams(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views_follow), cmocka_unit_test(test_end_with_open_streams)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views_follow),
+                                       cmocka_unit_test(test_end_with_open_streams)};
     if (sodium_init() < 0) abort();
     for (size_t i = 0; i < sizeof(secret); i++) secret[i] = (uint8_t)(3 * i);
     return cmocka_run_group_tests(tests, NULL, NULL);

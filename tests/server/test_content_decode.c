@@ -65,7 +65,8 @@ static void test_sink(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(inputs) / sizeof(*inputs); i++) {
         size_t n = 0;
-        assert_int_equal(content_decode(inputs[i].coding, inputs[i].bytes, inputs[i].n, refuse, &n, NULL), RP_ERR_LIMIT);
+        assert_int_equal(content_decode(inputs[i].coding, inputs[i].bytes, inputs[i].n, refuse, &n, NULL),
+                         RP_ERR_LIMIT);
         assert_int_equal(n, 7);
     }
 }

@@ -72,8 +72,8 @@ static void test_a_program_with_a_smaller_request_runs(void **state) {
     rp_request now = rp_request_defaults();
     now.prompt = rp_prompt_text("Once upon a time");
     now.max_tokens = 4;
-    const uint32_t sizes[] = {(uint32_t)offsetof(rp_request, n_draft), (uint32_t)offsetof(rp_request, session), (uint32_t)offsetof(rp_request, pooling),
-                              (uint32_t)offsetof(rp_request, on_text)};
+    const uint32_t sizes[] = {(uint32_t)offsetof(rp_request, n_draft), (uint32_t)offsetof(rp_request, session),
+                              (uint32_t)offsetof(rp_request, pooling), (uint32_t)offsetof(rp_request, on_text)};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         rp_request *older = request_of(sizes[i]);
         assert_int_equal(older->struct_size, sizes[i]);
@@ -113,7 +113,8 @@ static void test_options_without_their_size_are_refused(void **state) {
     assert_int_equal(rp_engine_run(w->engine, &request, &r, &err), RP_ERR_INVALID);
     assert_non_null(strstr(err.message, "struct_size"));
     assert_int_equal(rp_engine_new(&e, w->model, &options, &err), RP_ERR_INVALID);
-    assert_int_equal(rp_schema_parse(w->engine, "<schema name='x'/>", 18, NULL, NULL, &of_schema, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_schema_parse(w->engine, "<schema name='x'/>", 18, NULL, NULL, &of_schema, NULL, &err),
+                     RP_ERR_INVALID);
     assert_int_equal(rp_store_open(&s, "/nowhere", &of_store, &err), RP_ERR_INVALID);
     assert_int_equal(rp_server_new(&server, &of_server, &err), RP_ERR_INVALID);
 }
@@ -131,7 +132,8 @@ static void check_report(const interface_world *w, uint32_t n, const rp_model_in
     memcpy(&seen, info, common);
     assert_int_equal(seen.struct_size, n);
     assert_string_equal(seen.architecture, whole->architecture);
-    if (common >= offsetof(rp_model_info, fingerprint)) assert_true(seen.parameters == whole->parameters && seen.n_layers == whole->n_layers);
+    if (common >= offsetof(rp_model_info, fingerprint))
+        assert_true(seen.parameters == whole->parameters && seen.n_layers == whole->n_layers);
     else assert_int_equal(seen.n_layers, -1);
     if (common == sizeof(*whole)) assert_string_equal(seen.fingerprint, whole->fingerprint);
     for (size_t i = common; i < n; i++) assert_int_equal(((const char *)info)[i], 0);
@@ -160,7 +162,8 @@ static void test_reports_without_their_size_are_refused(void **state) {
     assert_int_equal(rp_engine_memory(w->engine, &memory), RP_ERR_INVALID);
     assert_int_equal(rp_engine_store_stats(w->engine, &store), RP_ERR_INVALID);
     assert_int_equal(rp_engine_scaffold_stats(w->engine, &scaffolds), RP_ERR_INVALID);
-    assert_true(model.n_layers == 77 && engine.n_ctx == 77 && memory.kv == 77 && store.hits == 77 && scaffolds.known == 77);
+    assert_true(model.n_layers == 77 && engine.n_ctx == 77 && memory.kv == 77 && store.hits == 77 &&
+                scaffolds.known == 77);
 }
 
 static void test_results_carry_their_size(void **state) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kv_event_batch.c: KV events against bytes written by hand from the MessagePack specification, and blocks against a naive copy of what a
- * subscriber knows: after any changes, takes and restarts it knows what is held, no block came before its parent, and none twice into a tier.
+/* test_kv_event_batch.c: KV events against bytes written by hand from the MessagePack specification, and blocks against
+ * a naive copy of what a subscriber knows: after any changes, takes and restarts it knows what is held, no block came
+ * before its parent, and none twice into a tier.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,9 @@ static void expect_bytes(expected *e, const void *bytes, size_t n) {
 #define TEXT(e, text) expect_bytes(e, text, sizeof(text) - 1)
 
 /* 1.5 seconds, and the number of events as an array of 32 bits. */
-static void expect_head(expected *e, uint8_t n_events) { BYTES(e, 0x93, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 0xdd, 0, 0, 0, n_events); }
+static void expect_head(expected *e, uint8_t n_events) {
+    BYTES(e, 0x93, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 0xdd, 0, 0, 0, n_events);
+}
 
 static void check_batch(expected *e, bool cleared, const kv_block_change *changes, size_t n) {
     base_buffer out = BASE_BUFFER(1 << 20);
@@ -82,9 +85,11 @@ static void expect_tokens(expected *e, int blocks, bool large) {
 /* Two blocks that follow each other are one event; the third begins another text. */
 static void test_stored(void **state) {
     expected e = {0};
-    kv_block_change c[] = {block(1, 0, RP_TIER_RAM, 0), block(0x10, 1, RP_TIER_RAM, 0), block(0xff, 7, RP_TIER_DISK, 0)};
+    kv_block_change c[] = {block(1, 0, RP_TIER_RAM, 0), block(0x10, 1, RP_TIER_RAM, 0),
+                           block(0xff, 7, RP_TIER_DISK, 0)};
     (void)state;
-    c[2].tokens[0] = 127, c[2].tokens[1] = 128, c[2].tokens[2] = 255, c[2].tokens[3] = 256, c[2].tokens[4] = 65535, c[2].tokens[5] = 65536;
+    c[2].tokens[0] = 127, c[2].tokens[1] = 128, c[2].tokens[2] = 255, c[2].tokens[3] = 256, c[2].tokens[4] = 65535,
+    c[2].tokens[5] = 65536;
     expect_head(&e, 2);
     BYTES(&e, 0x98, 0xab);
     TEXT(&e, "BlockStored");
@@ -103,11 +108,12 @@ static void test_stored(void **state) {
     check_batch(&e, false, c, 3);
 }
 
-/* From RAM to disk: stored there before it is removed here. Blocks that are removed are one event, whatever their parents. */
+/* From RAM to disk: stored there before it is removed here. Blocks that are removed are one event, whatever their
+   parents. */
 static void test_removed(void **state) {
     expected e = {0};
-    const kv_block_change c[] = {block(1, 0, RP_TIER_DISK, RP_TIER_RAM), block(2, 0, 0, RP_TIER_RAM), block(3, 9, 0, RP_TIER_RAM),
-                                 block(4, 9, 0, RP_TIER_RAM | RP_TIER_DISK)};
+    const kv_block_change c[] = {block(1, 0, RP_TIER_DISK, RP_TIER_RAM), block(2, 0, 0, RP_TIER_RAM),
+                                 block(3, 9, 0, RP_TIER_RAM), block(4, 9, 0, RP_TIER_RAM | RP_TIER_DISK)};
     (void)state;
     expect_head(&e, 5);
     BYTES(&e, 0x98, 0xab);

@@ -44,7 +44,8 @@ static void ask(const rp_server *s, const char *request, char *out, size_t bytes
     freeaddrinfo(a);
     assert_int_equal(write(fd, request, strlen(request)), strlen(request));
     size_t used = 0;
-    for (ssize_t n = 1; n > 0 && used + 1 < bytes; used += n > 0 ? (size_t)n : 0) n = read(fd, out + used, bytes - 1 - used);
+    for (ssize_t n = 1; n > 0 && used + 1 < bytes; used += n > 0 ? (size_t)n : 0)
+        n = read(fd, out + used, bytes - 1 - used);
     out[used] = '\0';
     close(fd);
 }
@@ -53,7 +54,8 @@ static void ask(const rp_server *s, const char *request, char *out, size_t bytes
 
 static void test_loading_and_ready(void **state) {
     (void)state;
-    static const char post[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 31\r\n\r\n"
+    static const char post[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+                               "application/json\r\nContent-Length: 31\r\n\r\n"
                                "{\"prompt\":\"a\",\"max_tokens\":  1}";
     rp_server_options o = options();
     rp_engine_options engine_options = rp_engine_options_defaults();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_route_frames.c: a router's view of a node's stream: what is passed on, however the bytes are cut; marks that are malformed; continuations. */
+/* test_route_frames.c: a router's view of a node's stream: what is passed on, however the bytes are cut; marks that are
+   malformed; continuations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +31,8 @@ static void is_text(const base_buffer *b, const char *text) {
 /* In pieces of n bytes. */
 static void feed(route_frames *f, base_buffer *out, const char *text, size_t n) {
     const size_t all = strlen(text);
-    for (size_t at = 0; at < all; at += n) assert_true(route_frames_feed(f, text + at, all - at < n ? all - at : n, out) == RP_OK);
+    for (size_t at = 0; at < all; at += n)
+        assert_true(route_frames_feed(f, text + at, all - at < n ? all - at : n, out) == RP_OK);
 }
 
 static void test_every_cut(void **state) {
@@ -152,7 +154,8 @@ static void test_limits(void **state) {
     int rc = RP_OK;
     memset(piece, 'x', sizeof(piece));
     route_frames_init(&f, true);
-    for (size_t n = 0; n <= ROUTE_PENDING_BYTES && !rc; n += sizeof(piece)) rc = route_frames_feed(&f, piece, sizeof(piece), &out);
+    for (size_t n = 0; n <= ROUTE_PENDING_BYTES && !rc; n += sizeof(piece))
+        rc = route_frames_feed(&f, piece, sizeof(piece), &out);
     assert_true(rc == RP_ERR_LIMIT && out.len == 0);
     route_frames_free(&f);
     route_frames_init(&f, true);

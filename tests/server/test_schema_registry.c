@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schema_registry.c: uploaded schemas and the times of their changes: digests say whether two registries have the same, in whatever order they
- * came; removals are remembered, the latest ones. */
+/* test_schema_registry.c: uploaded schemas and the times of their changes: digests say whether two registries have the
+ * same, in whatever order they came; removals are remembered, the latest ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,8 @@ static void times(void **state) {
     assert_true(schema_registry_digest(s) == 0 && schema_registry_changed(s, NULL, "a") == 0);
     put(s, NULL, "a", 5);
     put(s, "t", "a", 6);
-    assert_true(schema_registry_changed(s, NULL, "a") == 5 && schema_registry_changed(s, "t", "a") == 6 && schema_registry_changed(s, "u", "a") == 0);
+    assert_true(schema_registry_changed(s, NULL, "a") == 5 && schema_registry_changed(s, "t", "a") == 6 &&
+                schema_registry_changed(s, "u", "a") == 0);
     assert_true(schema_registry_remove(s, NULL, "a", 7, false));
     assert_int_equal(schema_registry_changed(s, NULL, "a"), 7);
     assert_false(schema_registry_remove(s, NULL, "a", 8, false)); /* it was not there */
@@ -103,6 +104,7 @@ static void removals_are_bounded(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(times), cmocka_unit_test(digests), cmocka_unit_test(removals_are_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(times), cmocka_unit_test(digests),
+                                       cmocka_unit_test(removals_are_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

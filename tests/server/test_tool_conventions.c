@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tool_conventions.c: the convention of each family: detected from its template; a grammar of it, through the engine, gives calls that are
- * read back, with arguments of their schema, whether the vocabulary has its marks as control tokens or not; and what the models' own templates
- * write for a past call is read as that call (../shared/data/templates, if REPRISE_TEST_DATA is set).
+/* test_tool_conventions.c: the convention of each family: detected from its template; a grammar of it, through the
+ * engine, gives calls that are read back, with arguments of their schema, whether the vocabulary has its marks as
+ * control tokens or not; and what the models' own templates write for a past call is read as that call
+ * (../shared/data/templates, if REPRISE_TEST_DATA is set).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,8 @@ static void test_detection(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(detected); i++) {
         tool_convention c = tool_convention_detect(detected[i].template, strlen(detected[i].template), "plain");
         assert_string_equal(c.family->name, detected[i].family);
-        const bool reasons = strstr(detected[i].template, "think") || strstr(detected[i].template, "THINK") || c.family->has_channels;
+        const bool reasons =
+            strstr(detected[i].template, "think") || strstr(detected[i].template, "THINK") || c.family->has_channels;
         assert_true((c.reasoning != NULL) == reasons);
     }
     static const char *const formats[][2] = {
@@ -79,8 +81,10 @@ static void test_detection(void **state) {
 /* ---- grammars ---- */
 
 static const char tools_text[] =
-    "[{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"maxLength\": 8}, \"unit\": {\"enum\": [\"c\", \"f\"]},"
-    "  \"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}}, \"required\": [\"city\", \"unit\"], \"additionalProperties\": false},"
+    "[{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"maxLength\": 8}, \"unit\": {\"enum\": "
+    "[\"c\", \"f\"]},"
+    "  \"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}}, \"required\": [\"city\", \"unit\"], "
+    "\"additionalProperties\": false},"
     " {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"enum\": [\"Rome\", \"Krak\u00f3w\"]},"
     "  \"unit\": {\"enum\": [\"c\", \"f\"]}, \"days\": {\"$ref\": \"#/$defs/days\"}},"
     "  \"$defs\": {\"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}},"
@@ -92,12 +96,15 @@ static void check_arguments(const tool_item *item) {
     if (!item->is_whole || !root) fail_msg("'%.*s' is no whole JSON", (int)item->text.len, item->text.data);
     if (strcmp(item->tool->name, "now") == 0) assert_int_equal(json_object_size(root), 0);
     else {
-        assert_true(json_string_length(json_object_get(root, "city")) <= 32 && json_is_string(json_object_get(root, "city")));
+        assert_true(json_string_length(json_object_get(root, "city")) <= 32 &&
+                    json_is_string(json_object_get(root, "city")));
         const char *unit = json_string_value(json_object_get(root, "unit"));
-        if (!unit || (strcmp(unit, "c") != 0 && strcmp(unit, "f") != 0)) fail_msg("'%.*s' has no unit", (int)item->text.len, item->text.data);
+        if (!unit || (strcmp(unit, "c") != 0 && strcmp(unit, "f") != 0))
+            fail_msg("'%.*s' has no unit", (int)item->text.len, item->text.data);
     }
     json_object_foreach(root, key, value) {
-        if (strcmp(key, "days") == 0) assert_true(json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= 14);
+        if (strcmp(key, "days") == 0)
+            assert_true(json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= 14);
         else assert_true(strcmp(key, "city") == 0 || strcmp(key, "unit") == 0);
     }
     json_decref(root);
@@ -115,7 +122,8 @@ typedef struct family_world {
 static void open_family(family_world *w, const char *template, bool has_control, json_t *schemas) {
     tiny_model_shape shape = tiny_model_defaults();
     const tool_convention c = tool_convention_detect(template, strlen(template), "plain");
-    const bool is_text = c.family->forms[0]->body == TOOL_BODY_ARG_KEYS || c.family->forms[0]->body == TOOL_BODY_PARAMETERS;
+    const bool is_text =
+        c.family->forms[0]->body == TOOL_BODY_ARG_KEYS || c.family->forms[0]->body == TOOL_BODY_PARAMETERS;
     size_t n = 0;
     w->control[n++] = "<|im_end|>";
     if (!c.family->forms[0]->at_start) w->control[n++] = c.family->forms[0]->open;
@@ -176,20 +184,24 @@ static void run(const family_world *w, const generation *gen, const rp_request *
     rp_result *r;
     rp_error err;
     if (rp_engine_run(w->engine, q, &r, &err)) fail_msg("%s: %s", gen->form.convention.family->name, err.message);
-    if (strcmp(r->finish_reason, "stop") != 0) fail_msg("%s: '%.400s' ends by %s", gen->form.convention.family->name, r->text, r->finish_reason);
+    if (strcmp(r->finish_reason, "stop") != 0)
+        fail_msg("%s: '%.400s' ends by %s", gen->form.convention.family->name, r->text, r->finish_reason);
     snprintf(text, 64, "%s", r->text);
     tool_finder_init(f, &gen->form, TOOL_REASONING_ITEMS, NULL, NULL);
-    for (size_t at = 0, n = strlen(r->text); at < n; at += 3) assert_int_equal(tool_finder_feed(f, r->text + at, BASE_MIN(3, n - at)), 0);
+    for (size_t at = 0, n = strlen(r->text); at < n; at += 3)
+        assert_int_equal(tool_finder_feed(f, r->text + at, BASE_MIN(3, n - at)), 0);
     assert_int_equal(tool_finder_finish(f), 0);
     for (size_t i = 0; i < f->n_items; i++)
         if (f->items[i].tool) check_arguments(&f->items[i]);
-    if (f->n_calls == 0 && !gen->form.wants_json) fail_msg("%s: no call in '%s'", gen->form.convention.family->name, r->text);
+    if (f->n_calls == 0 && !gen->form.wants_json)
+        fail_msg("%s: no call in '%s'", gen->form.convention.family->name, r->text);
     rp_result_free(r);
 }
 
 static void make_grammar(generation *gen) {
     server_problem p = {0};
-    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->form.convention.family->name, p.message);
+    if (tools_check(gen, &p) || tools_constrain(gen, &p))
+        fail_msg("%s: %s", gen->form.convention.family->name, p.message);
 }
 
 /* Leaves what the world owns. */
@@ -297,7 +309,8 @@ static void test_grammars(void **state) {
         check_required(&w, "weather", false);
         check_required(&w, "now", true);
         check_auto(&w, has_control);
-        for (int opened = 0; opened < 2 && has_control && w.convention.convention.reasoning; opened++) check_reasoning(&w, opened);
+        for (int opened = 0; opened < 2 && has_control && w.convention.convention.reasoning; opened++)
+            check_reasoning(&w, opened);
         check_json(&w);
         rp_engine_free(w.engine);
         rp_model_close(w.model);
@@ -307,22 +320,28 @@ static void test_grammars(void **state) {
 
 /* ---- templates ---- */
 
-/* What templates write for past calls. `before` and `after`: what is around the assistant's turn. Those without them write calls only
- * for messages that the vectors do not have: these texts were rendered by Jinja2 from a message with arguments as text. */
+/* What templates write for past calls. `before` and `after`: what is around the assistant's turn. Those without them
+ * write calls only for messages that the vectors do not have: these texts were rendered by Jinja2 from a message with
+ * arguments as text. */
 static const struct {
     const char *template, *family, *before, *after, *text;
 } written[] = {
-    {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r7b", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>", NULL},
+    {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r7b", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
+     NULL},
     {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", "<|im_start|>assistant\n", "<|im_end|>", NULL},
     {"Qwen-Qwen2.5-7B-Instruct", "hermes", "<|im_start|>assistant\n", "<|im_end|>", NULL},
     {"Qwen-Qwen3-0.6B", "hermes", "<|im_start|>assistant\n", "<|im_end|>", NULL},
-    {"meta-llama-Llama-3.1-8B-Instruct", "llama-3", "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>", NULL},
-    {"meta-llama-Llama-3.2-3B-Instruct", "llama-3", "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>", NULL},
+    {"meta-llama-Llama-3.1-8B-Instruct", "llama-3", "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>",
+     NULL},
+    {"meta-llama-Llama-3.2-3B-Instruct", "llama-3", "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>",
+     NULL},
     {"mistralai-Mistral-Nemo-Instruct-2407", "mistral", "[/INST]", "</s>", NULL},
     {"moonshotai-Kimi-K2", "kimi-k2", "<|im_assistant|>assistant<|im_middle|>", "<|im_end|>", NULL},
     {"openai-gpt-oss-120b", "harmony", "<|start|>assistant", "<|start|>functions", NULL},
     {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek", NULL, NULL,
-     CALLS_BEGIN CALL_BEGIN "function" SEP "get_weather\n```json\n{\"city\": \"S\u00e3o Paulo\", \"unit\": \"celsius\"}\n```" CALL_END CALLS_END},
+     CALLS_BEGIN CALL_BEGIN
+     "function" SEP
+     "get_weather\n```json\n{\"city\": \"S\u00e3o Paulo\", \"unit\": \"celsius\"}\n```" CALL_END CALLS_END},
     {"meetkai-functionary-medium-v3.1", "functionary", NULL, NULL,
      "<function=get_weather>{\"city\": \"S\u00e3o Paulo\", \"unit\": \"celsius\"}</function>"},
     {"ibm-granite-granite-3.3-2B-Instruct", "granite", NULL, NULL, NULL}, /* no calls in its conversations */
@@ -342,7 +361,8 @@ static void read_file(const char *folder, const char *name, base_buffer *out) {
 static char *turn_of(const char *vectors, size_t i) {
     char *turn = NULL, name[128];
     snprintf(name, sizeof(name), "%s.jinja", written[i].template);
-    for (const char *line = vectors; line && *line && !turn; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    for (const char *line = vectors; line && *line && !turn;
+         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         json_t *row = json_loadb(line, strcspn(line, "\n"), 0, NULL);
         const char *output = json_string_value(json_object_get(row, "output"));
         if (output && strcmp(json_string_value(json_object_get(row, "template")), name) == 0 &&
@@ -365,9 +385,11 @@ static void check_turn(const char *turn, tool_convention c) {
     for (size_t piece = 1; piece <= strlen(turn); piece++) {
         tool_finder f;
         tool_finder_init(&f, &gen.form, TOOL_REASONING_ITEMS, NULL, NULL);
-        for (size_t at = 0, n = strlen(turn); at < n; at += piece) assert_int_equal(tool_finder_feed(&f, turn + at, BASE_MIN(piece, n - at)), 0);
+        for (size_t at = 0, n = strlen(turn); at < n; at += piece)
+            assert_int_equal(tool_finder_feed(&f, turn + at, BASE_MIN(piece, n - at)), 0);
         assert_int_equal(tool_finder_finish(&f), 0);
-        if (f.n_items != 1 || !f.items[0].tool || !f.items[0].is_whole) fail_msg("%s: no call in '%s'", c.family->name, turn);
+        if (f.n_items != 1 || !f.items[0].tool || !f.items[0].is_whole)
+            fail_msg("%s: no call in '%s'", c.family->name, turn);
         json_t *found = json_loadb(f.items[0].text.data, f.items[0].text.len, 0, NULL);
         json_t *expected = json_pack("{s:s, s:s}", "city", "S\u00e3o Paulo", "unit", "celsius");
         assert_true(json_equal(found, expected));
@@ -403,6 +425,7 @@ static void test_templates(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_detection), cmocka_unit_test(test_grammars), cmocka_unit_test(test_templates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_detection), cmocka_unit_test(test_grammars),
+                                       cmocka_unit_test(test_templates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tool_round_trip.c: what a grammar makes a model write is read as what was asked for: random values of all types (const, enum) in every
- * convention, with the marks of all conventions in their strings, through the grammar and back from a stream that is cut anywhere. */
+/* test_tool_round_trip.c: what a grammar makes a model write is read as what was asked for: random values of all types
+ * (const, enum) in every convention, with the marks of all conventions in their strings, through the grammar and back
+ * from a stream that is cut anywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,7 +155,8 @@ static generation ask_of(const tool_family *family, tool_spec *tool, json_t *sch
 
 static void make_grammar(generation *gen) {
     server_problem p = {0};
-    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->form.convention.family->name, p.message);
+    if (tools_check(gen, &p) || tools_constrain(gen, &p))
+        fail_msg("%s: %s", gen->form.convention.family->name, p.message);
 }
 
 static void free_ask(generation *gen) {
@@ -274,7 +276,8 @@ static void test_round_trip(void **state) {
 
 /* ---- what models write by themselves ---- */
 
-/* Values without a string type: JSON with the end of values in a string, and text that begins as JSON does. Issue 46. */
+/* Values without a string type: JSON with the end of values in a string, and text that begins as JSON does. Issue
+   46. */
 static void test_ends_in_values(void **state) {
     static const struct {
         const char *value, *arguments;
@@ -303,12 +306,11 @@ static void test_ends_in_values(void **state) {
         for (int k = 0; k < 20; k++) {
             base_buffer text = BASE_BUFFER(MOST_BYTES);
             json_t *expected = base_json_read(cases[i].arguments, strlen(cases[i].arguments), BASE_JSON_AS_WRITTEN);
-            assert_int_equal(
-                base_buffer_printf(
-                    &text,
-                    "<tool_call>\n<function=f>\n<parameter=p>\n%s\n</parameter>\n<parameter=q>1</parameter>\n</function>\n</tool_call>",
-                    cases[i].value),
-                0);
+            assert_int_equal(base_buffer_printf(&text,
+                                                "<tool_call>\n<function=f>\n<parameter=p>\n%s\n</"
+                                                "parameter>\n<parameter=q>1</parameter>\n</function>\n</tool_call>",
+                                                cases[i].value),
+                             0);
             check_read(&gen, &text, expected, &r);
             base_buffer_free(&text);
             json_decref(expected);

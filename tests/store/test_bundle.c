@@ -36,7 +36,8 @@ static int read_all(const uint8_t *bytes, size_t n, rp_error *err) {
     forge_save(path, bytes, n);
     int rc = record_bundle_open(&b, path, err);
     for (size_t i = 0; !rc && i < b.n; i++) rc = record_bundle_check(&b, i, err);
-    if (rc && (err->code != rc || !err->message[0] || strchr(err->message, '\n'))) fail_msg("error %d does not say what it is", rc);
+    if (rc && (err->code != rc || !err->message[0] || strchr(err->message, '\n')))
+        fail_msg("error %d does not say what it is", rc);
     record_bundle_close(&b);
     return rc;
 }

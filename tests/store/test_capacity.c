@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_capacity.c: how many tokens of modules fit the same budgets in each KV format. TinyLlama-1.1B's shape (22 layers,
- * 4 KV heads of 64 dimensions), spans of 256 tokens.
+/* test_capacity.c: how many tokens of modules fit the same budgets in each KV format. TinyLlama-1.1B's shape (22
+ * layers, 4 KV heads of 64 dimensions), spans of 256 tokens.
  *
  *   RAM   a pool of an engine with that format, filled until it refuses a span: used bytes of its statistics
  *   disk  records, written until the budget is used up: the bytes that their files take
@@ -50,7 +50,8 @@ typedef struct capacity {
 } capacity;
 
 static kv_span *new_span(kv_pool *pool, rp_kv_format format, uint8_t no) {
-    static const uint8_t kept[] = {15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15};
+    static const uint8_t kept[] = {15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15,
+                                   15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15};
     const kv_span_form form = {.format = format, .n_tokens = KV_SPAN_TOKENS, .readable_from = INT32_MIN, .kept = kept};
     const base_key key = {{no, (uint8_t)format, 1}};
     kv_span *s;
@@ -104,7 +105,11 @@ static void fill_disk(rp_kv_format format, capacity *c) {
     const record_format expected = {.fingerprint = {{1}}, .any_format = true, .shape = *kv_pool_shape(pool)};
     store_folder_make(dir);
     for (;; n++) {
-        const record r = {.key = *kv_span_key(span), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens, .label = "a/module"};
+        const record r = {.key = *kv_span_key(span),
+                          .kind = RECORD_MODULE,
+                          .n_tokens = KV_SPAN_TOKENS,
+                          .tokens = tokens,
+                          .label = "a/module"};
         struct stat st;
         snprintf(path, sizeof path, "%s/%d.rps", dir, n);
         must(record_write(path, &expected, &r, span, NULL, NULL, &err), &err);
@@ -124,14 +129,14 @@ static void fill_disk(rp_kv_format format, capacity *c) {
 static void small_formats_hold_more_tokens(void **state) {
     capacity all[BASE_ARRAY_LEN(limits)];
     (void)state;
-    printf("| modules | tokens in %d MiB of RAM | a MiB | ratio | tokens in %d MiB on disk | a MiB | ratio |\n", (int)(RAM_BUDGET >> 20),
-           (int)(DISK_BUDGET >> 20));
+    printf("| modules | tokens in %d MiB of RAM | a MiB | ratio | tokens in %d MiB on disk | a MiB | ratio |\n",
+           (int)(RAM_BUDGET >> 20), (int)(DISK_BUDGET >> 20));
     for (size_t i = 0; i < BASE_ARRAY_LEN(limits); i++) {
         fill_ram(limits[i].format, &all[i]);
         fill_disk(limits[i].format, &all[i]);
         const double ram = all[i].ram / all[0].ram, disk = all[i].disk / all[0].disk;
-        printf("| %s | %d | %.1f | %.2f x | %d | %.1f | %.2f x |\n", kv_format_name(limits[i].format), all[i].ram_tokens, all[i].ram, ram,
-               all[i].disk_tokens, all[i].disk, disk);
+        printf("| %s | %d | %.1f | %.2f x | %d | %.1f | %.2f x |\n", kv_format_name(limits[i].format),
+               all[i].ram_tokens, all[i].ram, ram, all[i].disk_tokens, all[i].disk, disk);
         assert_true(ram >= limits[i].ram * 0.9999 && disk >= limits[i].disk * 0.995);
     }
 }

@@ -60,7 +60,8 @@ static void a_write_behind_any_number_of_notes_ends(void **state) {
     char dir[128];
     snprintf(dir, sizeof(dir), "%s/store", w.folder);
     const disk_tier_options options = {.dir = dir};
-    const tier_terms terms = {.adds = true, .budget_bytes = 16 << 20, .format = &w.format, .notify = ignore_event, .fn = no_record};
+    const tier_terms terms = {
+        .adds = true, .budget_bytes = 16 << 20, .format = &w.format, .notify = ignore_event, .fn = no_record};
     must(disk_tier_open(&t, &options, &terms, &err), &err);
     for (int n_notes = 0; n_notes <= MOST_NOTES; n_notes++) {
         record_use use = {.uses = 1};

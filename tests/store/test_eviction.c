@@ -144,7 +144,8 @@ static uint32_t naive_victim(naive *n, uint32_t group, uint64_t held) {
         for (uint32_t i = 0; i < N_ITEMS; i++) {
             const naive_item *it = &n->items[i], *top = &n->items[best == EVICTION_NONE ? 0 : best];
             if (seen[i] || !can_be_offered(n, i) || (group != EVICTION_NONE && it->about.group != group)) continue;
-            if (best == EVICTION_NONE || it->due < top->due || (it->due == top->due && it->order < top->order)) best = i;
+            if (best == EVICTION_NONE || it->due < top->due || (it->due == top->due && it->order < top->order))
+                best = i;
         }
         if (best == EVICTION_NONE) break;
         seen[best] = true;
@@ -161,8 +162,13 @@ static uint32_t naive_victim(naive *n, uint32_t group, uint64_t held) {
 static bool may_go(void *user, uint32_t i) { return !(*(const uint64_t *)user >> i & 1); }
 
 static eviction_item random_item(tiny_random *r, const naive *n, uint32_t i) {
-    eviction_item about = {.name = tiny_random_below(r, N_NAMES), .bytes = 1 + tiny_random_below(r, 5), .cost_us = tiny_random_below(r, 50), .parent = (uint32_t)tiny_random_below(r, N_ITEMS), .group = (uint32_t)tiny_random_below(r, N_GROUPS)};
-    if (about.parent == i || n->items[about.parent].uses == 0 || tiny_random_below(r, 3) == 0) about.parent = EVICTION_NONE;
+    eviction_item about = {.name = tiny_random_below(r, N_NAMES),
+                           .bytes = 1 + tiny_random_below(r, 5),
+                           .cost_us = tiny_random_below(r, 50),
+                           .parent = (uint32_t)tiny_random_below(r, N_ITEMS),
+                           .group = (uint32_t)tiny_random_below(r, N_GROUPS)};
+    if (about.parent == i || n->items[about.parent].uses == 0 || tiny_random_below(r, 3) == 0)
+        about.parent = EVICTION_NONE;
     if (tiny_random_below(r, 3) == 0) about.uses = 1 + (float)tiny_random_below(r, 20);
     if (tiny_random_below(r, 3) == 0) about.idle = (float)tiny_random_below(r, 5) / 4;
     for (int k = 0; k < N_ITEMS; k++) /* names of different keys differ */
@@ -241,7 +247,8 @@ static void random_operations_agree_with_a_naive_policy(void **state) {
         }
         uint64_t name = tiny_random_below(&r, N_NAMES), bytes[N_GROUPS] = {0};
         assert_int_equal(eviction_was_dropped(e, name), find_dropped(&n, name) >= 0);
-        for (int k = 0; k < N_ITEMS; k++) bytes[n.items[k].about.group] += n.items[k].uses > 0 ? n.items[k].about.bytes : 0;
+        for (int k = 0; k < N_ITEMS; k++)
+            bytes[n.items[k].about.group] += n.items[k].uses > 0 ? n.items[k].about.bytes : 0;
         for (uint32_t g = 0; g < N_GROUPS; g++) assert_int_equal(eviction_group_bytes(e, g), bytes[g]);
     }
     assert_true(drops > 1000 && returns > 1000);
@@ -296,7 +303,8 @@ static void only_what_is_kept_longer_outranks_a_victim(void **state) {
         for (uint32_t i = 1; i < 10; i++) eviction_use(e, i);
     assert_int_equal(drop_one(e), 0);
     uint32_t victim = eviction_victim(e, EVICTION_NONE, NULL, NULL);
-    eviction_item once = {.name = 100, .bytes = 100, .cost_us = 1000, .parent = EVICTION_NONE, .uses = 1}, often = once, known = once;
+    eviction_item once = {.name = 100, .bytes = 100, .cost_us = 1000, .parent = EVICTION_NONE, .uses = 1}, often = once,
+                  known = once;
     often.uses = 20;
     known.name = 0;
     assert_false(eviction_outranks(e, &once, victim));
@@ -315,7 +323,8 @@ static void what_was_used_often_ages(void **state) {
     for (int i = 0; i < 30; i++) eviction_use(e, 0);
     for (uint32_t i = 1; i < 10; i++) add(e, i, i, 1000, EVICTION_NONE);
     int drops = 0;
-    for (uint32_t victim; (victim = drop_one(e)) != 0; drops++) add(e, victim, 100 + (uint64_t)drops, 1000, EVICTION_NONE);
+    for (uint32_t victim; (victim = drop_one(e)) != 0; drops++)
+        add(e, victim, 100 + (uint64_t)drops, 1000, EVICTION_NONE);
     assert_true(drops > 30 && drops < 3000);
     eviction_free(e);
 }
@@ -359,7 +368,8 @@ static void what_costs_more_or_returned_is_kept_longer(void **state) {
     eviction_free(e);
 }
 
-/* Items of equal cost: one that a session reads again and again ages like the others, one that two sessions read does not. */
+/* Items of equal cost: one that a session reads again and again ages like the others, one that two sessions read does
+   not. */
 static void uses_of_one_session_count_once(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -392,7 +402,8 @@ static int outlives(eviction_reader reader) {
 static void sessions_outlive_one_off_prompts(void **state) {
     (void)state;
     assert_int_equal(outlives((eviction_reader){0, EVICTION_ONE_OFF}), 0);
-    const int subagent = outlives((eviction_reader){1, EVICTION_SUBAGENT}), main_agent = outlives((eviction_reader){1, EVICTION_RUNNING});
+    const int subagent = outlives((eviction_reader){1, EVICTION_SUBAGENT}),
+              main_agent = outlives((eviction_reader){1, EVICTION_RUNNING});
     assert_true(subagent >= 20 && main_agent >= 48 && main_agent >= 2 * subagent);
 }
 
@@ -490,7 +501,8 @@ static void groups_have_bytes_and_victims_of_their_own(void **state) {
     (void)state;
     eviction *e = new_policy();
     for (uint32_t i = 0; i < 20; i++) {
-        eviction_item about = {.name = i, .bytes = 10, .cost_us = i < 10 ? 1 : 1000, .parent = EVICTION_NONE, .group = i < 10 ? 0 : 40};
+        eviction_item about = {
+            .name = i, .bytes = 10, .cost_us = i < 10 ? 1 : 1000, .parent = EVICTION_NONE, .group = i < 10 ? 0 : 40};
         assert_int_equal(eviction_add(e, i, &about), RP_OK);
     }
     assert_int_equal(eviction_group_bytes(e, 40), 100);

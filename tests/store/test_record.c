@@ -24,21 +24,26 @@
 
 /* Seven layers with windows; some of them in f16 if is_mixed. */
 #define SEVEN(heads, keys, values, is_mixed) \
-    KV_ROWS(7, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, is_mixed), KV_ROW(heads, keys, values, 100, false), \
-            KV_ROW(heads, keys, values, 0, is_mixed), KV_ROW(heads, keys, values, 64, is_mixed), KV_ROW(heads, keys, values, 130, false), \
+    KV_ROWS(7, KV_ROW(heads, keys, values, 0, false), KV_ROW(heads, keys, values, 40, is_mixed), \
+            KV_ROW(heads, keys, values, 100, false), KV_ROW(heads, keys, values, 0, is_mixed), \
+            KV_ROW(heads, keys, values, 64, is_mixed), KV_ROW(heads, keys, values, 130, false), \
             KV_ROW(heads, keys, values, 1, false))
 
 /* Layers of several sizes and kinds: records of version 3. */
-static const kv_layer_shape alternating[] = {KV_ROW(4, 16, 16, 70, false), KV_ROW(2, 32, 32, 0, false), KV_ROW(4, 16, 16, 0, true)};
-static const kv_layer_shape latent[] = {{.kind = KV_LATENT, .n_heads = 1, .key_dim = 40, .value_dim = 32}, KV_ROW(2, 10, 6, 0, false)};
-static const kv_layer_shape hybrid[] = {{.kind = KV_STATE, .state_bytes = 5000}, KV_ROW(2, 16, 16, 0, false), {.kind = KV_STATE, .state_bytes = 7}};
+static const kv_layer_shape alternating[] = {KV_ROW(4, 16, 16, 70, false), KV_ROW(2, 32, 32, 0, false),
+                                             KV_ROW(4, 16, 16, 0, true)};
+static const kv_layer_shape latent[] = {{.kind = KV_LATENT, .n_heads = 1, .key_dim = 40, .value_dim = 32},
+                                        KV_ROW(2, 10, 6, 0, false)};
+static const kv_layer_shape hybrid[] = {
+    {.kind = KV_STATE, .state_bytes = 5000}, KV_ROW(2, 16, 16, 0, false), {.kind = KV_STATE, .state_bytes = 7}};
 
 static const kv_shape shapes[] = {
     {KV_SAME(1, 1, 1, 1), .format = RP_KV_F16},
     {KV_SAME(3, 2, 8, 8), .format = RP_KV_F32},
     {KV_SAME(2, 3, 5, 3), .format = RP_KV_F16},
     {SEVEN(2, 3, 7, false), .format = RP_KV_F16},
-    {KV_ROWS(2, KV_ROW(1, 4, 1, 40, false), KV_ROW(1, 4, 1, 100, false)), .format = RP_KV_F32}, /* every layer has a window */
+    {KV_ROWS(2, KV_ROW(1, 4, 1, 40, false), KV_ROW(1, 4, 1, 100, false)),
+     .format = RP_KV_F32}, /* every layer has a window */
     {SEVEN(3, 6, 2, false), .format = RP_KV_INT8},
     {SEVEN(3, 6, 2, true), .format = RP_KV_INT8},
     {KV_ROWS(3, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false)), .format = RP_KV_INT8},
@@ -66,7 +71,8 @@ static void expect_read(const record_world *w, const char *path, const record_ci
     assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     expect_record(record_reader_record(r), &w->record);
     assert_true(base_key_equal(&record_reader_format(r)->fingerprint, &w->format.fingerprint));
-    if (path == w->path) assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, cipher));
+    if (path == w->path)
+        assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, cipher));
     assert_int_equal(kv_span_restore(&copy, pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
         assert_int_equal(kv_span_layers_ready(copy), i);
@@ -89,7 +95,8 @@ static void write_and_read(const record_plan *plan, const record_cipher *cipher)
     int n_temporary;
     record_world_open(&w, plan);
     assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, &on_disk, &err), RP_OK);
-    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, NULL, &err), RP_OK); /* again, over it */
+    assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, cipher, NULL, &err),
+                     RP_OK); /* again, over it */
     assert_int_equal(record_world_files(&w, &n_temporary), 1);
     assert_int_equal(n_temporary, 0);
     struct stat st;
@@ -107,7 +114,8 @@ static void every_shape_comes_back(void **state) {
     assert_int_equal(record_version_of(&shapes[sizeof shapes / sizeof *shapes - 1]), 3);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
-            record_plan plan = {.shape = &shapes[i], .n_slots = sizes[j], .first_pos = (int32_t)seed * 100, .seed = seed, .junk = 99};
+            record_plan plan = {
+                .shape = &shapes[i], .n_slots = sizes[j], .first_pos = (int32_t)seed * 100, .seed = seed, .junk = 99};
             seed++;
             plan.n_extra = j == 2 || j == 3 ? 70 : 0; /* a block after the last token */
             if (kv_shape_has_windows(&shapes[i])) plan.from = plan.first_pos + plan.n_slots + (int32_t)j * 20;
@@ -137,7 +145,8 @@ static void put_random_states(kv_span *s, uint64_t seed) {
 }
 
 static void open_states(states_world *w) {
-    *w = (states_world){.path = "/tmp/reprise-states-XXXXXX", .format.shape = {.n_layers = 3, .layers = hybrid, .format = RP_KV_F16}};
+    *w = (states_world){.path = "/tmp/reprise-states-XXXXXX",
+                        .format.shape = {.n_layers = 3, .layers = hybrid, .format = RP_KV_F16}};
     const int fd = mkstemp(w->path);
     assert_true(fd >= 0);
     close(fd);
@@ -194,11 +203,13 @@ static void states_come_back(void **state) {
 }
 
 static bool is_same_record(const record *a, const record *b) {
-    return base_key_equal(&a->key, &b->key) && base_key_equal(&a->parent, &b->parent) && a->at == b->at && a->cost_us == b->cost_us &&
-           a->tenant == b->tenant && a->form.first_pos == 1077 && a->form.readable_from == INT32_MIN;
+    return base_key_equal(&a->key, &b->key) && base_key_equal(&a->parent, &b->parent) && a->at == b->at &&
+           a->cost_us == b->cost_us && a->tenant == b->tenant && a->form.first_pos == 1077 &&
+           a->form.readable_from == INT32_MIN;
 }
 
-/* A byte of a record of version 3 that changes is a fault, or the header says something else: then its checksum is made right again. */
+/* A byte of a record of version 3 that changes is a fault, or the header says something else: then its checksum is made
+   right again. */
 static void every_byte_of_states_is_checked(void **state) {
     (void)state;
     states_world w;
@@ -209,11 +220,13 @@ static void every_byte_of_states_is_checked(void **state) {
     assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, NULL, NULL, NULL), RP_OK);
     forged f = forge_load(w.path);
     const size_t kv_at = (size_t)record_kv_at(false, record_private_bytes(3, 3, 0, 0, 0));
-    for (size_t at = 0; at < f.n; at = at + 1 == RECORD_PUBLIC_BYTES + record_private_bytes(3, 3, 0, 0, 0) ? kv_at : at + 1) {
+    for (size_t at = 0; at < f.n;
+         at = at + 1 == RECORD_PUBLIC_BYTES + record_private_bytes(3, 3, 0, 0, 0) ? kv_at : at + 1) {
         record_reader *r;
         rp_error err;
         f.bytes[at] ^= 0x81;
-        if (at >= RECORD_PUBLIC_BYTES && at < kv_at) record_put_checksum(f.bytes + RECORD_BOUND_BYTES, record_header_checksum(f.bytes, kv_at));
+        if (at >= RECORD_PUBLIC_BYTES && at < kv_at)
+            record_put_checksum(f.bytes + RECORD_BOUND_BYTES, record_header_checksum(f.bytes, kv_at));
         forge_save(path, f.bytes, f.n);
         const bool is_fault = record_verify(path, NULL, NULL, &err) != RECORD_FAULT_NONE;
         n_faults += is_fault;
@@ -224,7 +237,8 @@ static void every_byte_of_states_is_checked(void **state) {
             n_others++;
         }
         f.bytes[at] ^= 0x81;
-        if (at >= RECORD_PUBLIC_BYTES && at < kv_at) record_put_checksum(f.bytes + RECORD_BOUND_BYTES, record_header_checksum(f.bytes, kv_at));
+        if (at >= RECORD_PUBLIC_BYTES && at < kv_at)
+            record_put_checksum(f.bytes + RECORD_BOUND_BYTES, record_header_checksum(f.bytes, kv_at));
     }
     unlink(path);
     printf("%d faults, %d other records\n", n_faults, n_others);
@@ -243,8 +257,10 @@ static void the_same_states_give_the_same_bytes(void **state) {
         record_world_open(&a, &plan);
         plan.junk = 2;
         record_world_open(&b, &plan);
-        assert_int_equal(record_write(a.path, &a.format, &a.record, a.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
-        assert_int_equal(record_write(b.path, &b.format, &b.record, b.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
+        assert_int_equal(record_write(a.path, &a.format, &a.record, a.span, is_encrypted ? cipher : NULL, NULL, NULL),
+                         RP_OK);
+        assert_int_equal(record_write(b.path, &b.format, &b.record, b.span, is_encrypted ? cipher : NULL, NULL, NULL),
+                         RP_OK);
         forged x = forge_load(a.path), y = forge_load(b.path);
         assert_int_equal(x.n, y.n);
         assert_int_equal(memcmp(x.bytes, y.bytes, x.n) == 0, !is_encrypted);
@@ -270,7 +286,8 @@ static void an_encrypted_record_tells_nothing(void **state) {
     record_world_open(&w, &plan);
     const uint8_t *states = kv_span_in_place(w.span, 0, 0);
     for (int is_encrypted = 0; is_encrypted < 2; is_encrypted++) {
-        assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
+        assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, is_encrypted ? cipher : NULL, NULL, NULL),
+                         RP_OK);
         forged f = forge_load(w.path);
         assert_int_equal(contains(&f, w.tokens, 16), !is_encrypted);
         assert_int_equal(contains(&f, w.record.label, strlen(w.record.label)), !is_encrypted);
@@ -294,8 +311,10 @@ static void a_cipher_is_all_or_nothing(void **state) {
     assert_int_equal(record_write(w.other, &w.format, &w.record, w.span, NULL, NULL, NULL), RP_OK);
     const record_cipher *ciphers[] = {NULL, cipher, other};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(record_verify(w.path, NULL, ciphers[i], &err), i == 1 ? RECORD_FAULT_NONE : RECORD_FAULT_CIPHER);
-        assert_int_equal(record_verify(w.other, NULL, ciphers[i], &err), i == 0 ? RECORD_FAULT_NONE : RECORD_FAULT_CIPHER);
+        assert_int_equal(record_verify(w.path, NULL, ciphers[i], &err),
+                         i == 1 ? RECORD_FAULT_NONE : RECORD_FAULT_CIPHER);
+        assert_int_equal(record_verify(w.other, NULL, ciphers[i], &err),
+                         i == 0 ? RECORD_FAULT_NONE : RECORD_FAULT_CIPHER);
     }
     assert_int_equal(record_reader_open(&r, w.path, &w.format, &w.record.key, other, &err), RECORD_FAULT_CIPHER);
     assert_int_equal(err.code, RP_ERR_FORMAT);
@@ -347,7 +366,8 @@ static void keys_come_from_files_or_the_environment(void **state) {
     forge_save(w.other, (const uint8_t *)DIGITS, 32); /* raw: any bytes are a valid key */
     expect_key(w.other, NULL, RP_OK);
     expect_key(NULL, "0123456789abcdef0123456789abcdef", RP_ERR_INVALID);
-    /* a key that others may read was accepted without a word; a group may read it, as that of a secret in a container */
+    /* a key that others may read was accepted without a word; a group may read it, as that of a secret in a
+       container */
     static const struct {
         mode_t mode;
         int rc;
@@ -449,8 +469,12 @@ static void golden_records_are_read_and_written(void **state) {
         {"v2-encrypted", true, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
         {"v2-int8", false, {.shape = &shapes[5], .n_slots = 67, .seed = 4}},
         {"v2-int8-f16-layers", false, {.shape = &shapes[6], .n_slots = 67, .seed = 4}},
-        {"v2-reduced", false, {.shape = &shapes[6], .n_slots = 600, .first_pos = 11, .seed = 5, .is_reduced = true, .part = 1}},
-        {"v2-reduced-kivi4", false, {.shape = &shapes[5], .n_slots = 90, .seed = 6, .is_reduced = true, .encoded = RP_KV_KIVI4}},
+        {"v2-reduced",
+         false,
+         {.shape = &shapes[6], .n_slots = 600, .first_pos = 11, .seed = 5, .is_reduced = true, .part = 1}},
+        {"v2-reduced-kivi4",
+         false,
+         {.shape = &shapes[5], .n_slots = 90, .seed = 6, .is_reduced = true, .encoded = RP_KV_KIVI4}},
     };
     record_cipher *cipher = forge_cipher(7);
     const char *root = getenv("REPRISE_SOURCE_DIR");
@@ -463,7 +487,8 @@ static void golden_records_are_read_and_written(void **state) {
         assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, c, NULL, NULL), RP_OK);
         forged made = forge_load(w.path);
         const bool is_current = records[i].name[1] == '2';
-        if (is_current && getenv("REPRISE_TEST_WRITE_GOLDEN")) forge_save(path, made.bytes, made.n); /* for a new version, manually */
+        if (is_current && getenv("REPRISE_TEST_WRITE_GOLDEN"))
+            forge_save(path, made.bytes, made.n); /* for a new version, manually */
         forged golden = forge_load(path);
         expect_read(&w, path, c);
         if (is_current) assert_int_equal(golden.n, made.n);
@@ -492,7 +517,8 @@ static void checksums_are_xxh3(void **state) {
 static void every_fault_has_a_name(void **state) {
     (void)state;
     for (int i = 0; i < RECORD_FAULT_COUNT; i++)
-        for (int j = 0; j < i; j++) assert_string_not_equal(record_fault_name((record_fault)i), record_fault_name((record_fault)j));
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(record_fault_name((record_fault)i), record_fault_name((record_fault)j));
     assert_string_equal(record_fault_name(RECORD_FAULT_TRUNCATED), "truncated");
     assert_string_equal(record_fault_name(RECORD_FAULT_VERSION), "version");
     assert_string_equal(record_fault_name(RECORD_FAULT_COUNT), "?");
@@ -554,13 +580,16 @@ static void check_packed(const record_world *w, const record_cipher *cipher, rp_
     record_format expected = w->format;
     const kv_shape shape = kv_shape_in(&w->format.shape, format);
     assert_int_equal(record_write(w->path, &w->format, &w->record, span, cipher, NULL, &err), RP_OK);
-    if (format != w->format.shape.format) assert_int_equal(record_verify(w->path, &expected, cipher, &err), RECORD_FAULT_FORMAT);
+    if (format != w->format.shape.format)
+        assert_int_equal(record_verify(w->path, &expected, cipher, &err), RECORD_FAULT_FORMAT);
     expected.any_format = true;
     assert_int_equal(record_reader_open(&r, w->path, &expected, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, record_reader_record(r), cipher));
-    assert_int_equal(kv_form_blocks(w->pool, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
+    assert_int_equal(kv_form_blocks(w->pool, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool),
+                     kv_span_bytes(span));
     assert_int_equal(kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
-    for (int32_t l = 0; l < shape.n_layers; l++) assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);
+    for (int32_t l = 0; l < shape.n_layers; l++)
+        assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);
     expect_same_blocks(&shape, span, copy);
     record_reader_close(r);
     kv_span_unref(copy);
@@ -577,7 +606,9 @@ static void spans_of_every_format_are_written_and_read(void **state) {
         {SEVEN(3, 16, 8, false), .format = RP_KV_INT8},
         {KV_SAME(2, 5, 10, 34), .format = RP_KV_F32},
         {SEVEN(3, 16, 8, true), .format = RP_KV_INT8},
-        {KV_ROWS(4, KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true), KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true)), .format = RP_KV_INT8},
+        {KV_ROWS(4, KV_ROW(2, 8, 8, 0, false), KV_ROW(2, 8, 8, 0, true), KV_ROW(2, 8, 8, 0, false),
+                 KV_ROW(2, 8, 8, 0, true)),
+         .format = RP_KV_INT8},
     };
     tiny_random random = {test_seed("test_record", 20261124)};
     record_cipher *cipher = forge_cipher(7);
@@ -586,7 +617,8 @@ static void spans_of_every_format_are_written_and_read(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(sizes); i++) {
         record_world w;
         const size_t engine = i % BASE_ARRAY_LEN(engines), size = i / BASE_ARRAY_LEN(engines);
-        const record_plan plan = {.shape = &engines[engine], .n_slots = sizes[size], .first_pos = 90, .from = 300, .seed = i};
+        const record_plan plan = {
+            .shape = &engines[engine], .n_slots = sizes[size], .first_pos = 90, .from = 300, .seed = i};
         record_world_open(&w, &plan);
         for (int format = 0; format < RP_N_KV_FORMATS; format++) {
             if ((rp_kv_format)format == plan.shape->format || !kv_pool_takes(w.pool, (rp_kv_format)format)) continue;
@@ -622,7 +654,9 @@ static void reduced_spans_of_every_format_come_back(void **state) {
         {SEVEN(3, 16, 8, false), .format = RP_KV_INT8},
         {KV_SAME(2, 5, 10, 34), .format = RP_KV_F32},
         {SEVEN(3, 16, 8, true), .format = RP_KV_INT8},
-        {KV_ROWS(4, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true)), .format = RP_KV_INT8},
+        {KV_ROWS(4, KV_ROW(1, 8, 8, 0, false), KV_ROW(1, 8, 8, 0, true), KV_ROW(1, 8, 8, 0, false),
+                 KV_ROW(1, 8, 8, 0, true)),
+         .format = RP_KV_INT8},
     };
     static const int32_t tokens[] = {1, 2, 63, 65, 130, 257, 700};
     record_cipher *cipher = forge_cipher(7);
@@ -631,8 +665,13 @@ static void reduced_spans_of_every_format_come_back(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(tokens) * RP_N_KV_FORMATS; i++) {
         const kv_shape *engine = &engines[i / RP_N_KV_FORMATS % BASE_ARRAY_LEN(engines)];
         const rp_kv_format format = (rp_kv_format)(i % RP_N_KV_FORMATS);
-        record_plan plan = {.shape = engine, .n_slots = tokens[i / RP_N_KV_FORMATS / BASE_ARRAY_LEN(engines)], .first_pos = (int32_t)i, .seed = i};
-        if ((format != engine->format && !kv_format_is_encoded(format)) || kv_shape_packing(engine, format).per_block == 0) continue;
+        record_plan plan = {.shape = engine,
+                            .n_slots = tokens[i / RP_N_KV_FORMATS / BASE_ARRAY_LEN(engines)],
+                            .first_pos = (int32_t)i,
+                            .seed = i};
+        if ((format != engine->format && !kv_format_is_encoded(format)) ||
+            kv_shape_packing(engine, format).per_block == 0)
+            continue;
         plan.is_reduced = true;
         plan.encoded = format;
         for (int32_t n_parts = 1; plan.part < n_parts; plan.part++) {
@@ -641,7 +680,8 @@ static void reduced_spans_of_every_format_come_back(void **state) {
             n_parts = kv_span_parts(w.span);
             check_reduced(&w, NULL);
             check_reduced(&w, cipher);
-            for (int32_t k = 0; k < engine->n_layers * kv_shape_heads(engine); k++) n_empty += w.record.form.slots[k] == 0;
+            for (int32_t k = 0; k < engine->n_layers * kv_shape_heads(engine); k++)
+                n_empty += w.record.form.slots[k] == 0;
             n_encoded += kv_format_is_encoded(format);
             n_later += plan.part > 0;
             record_world_close(&w);
@@ -655,7 +695,12 @@ static void the_same_slots_give_the_same_bytes(void **state) {
     (void)state;
     for (int k = 0; k < 4; k++) { /* f16, int8 with layers in f16, kivi4, kivi2 with layers in f16 */
         static const rp_kv_format encoded[] = {RP_KV_F16, RP_KV_F16, RP_KV_KIVI4, RP_KV_KIVI2};
-        record_plan plan = {.shape = &shapes[k % 2 ? 6 : 2], .n_slots = 330, .seed = 4, .is_reduced = true, .encoded = encoded[k], .junk = 1};
+        record_plan plan = {.shape = &shapes[k % 2 ? 6 : 2],
+                            .n_slots = 330,
+                            .seed = 4,
+                            .is_reduced = true,
+                            .encoded = encoded[k],
+                            .junk = 1};
         const kv_shape even = {KV_SAME(2, 3, 6, 2), .format = RP_KV_F16};
         record_world a, b;
         if (k == 2) plan.shape = &even;
@@ -732,9 +777,11 @@ static void kinds_are_those_of_their_spans(void **state) {
     bad[5].kind = RECORD_MODULE;
     assert_true(good.form.n_parts > 1);
     for (int i = 0; i < 6; i++)
-        assert_int_equal(record_write(reduced.path, &reduced.format, &bad[i], reduced.span, NULL, NULL, &err), i < 2 ? RP_OK : RP_ERR_INVALID);
+        assert_int_equal(record_write(reduced.path, &reduced.format, &bad[i], reduced.span, NULL, NULL, &err),
+                         i < 2 ? RP_OK : RP_ERR_INVALID);
     whole.record.kind = RECORD_REDUCED;
-    assert_int_equal(record_write(whole.path, &whole.format, &whole.record, whole.span, NULL, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(record_write(whole.path, &whole.format, &whole.record, whole.span, NULL, NULL, &err),
+                     RP_ERR_INVALID);
     record_world_close(&whole);
     record_world_close(&reduced);
 }

@@ -144,7 +144,8 @@ static void put(uint8_t *at, uint64_t v, int n) {
 }
 
 static void expect_fault(const change *c, const char *how, record_fault fault, record_fault expected) {
-    if (fault != expected) fail_msg("%s, %s: %s instead of %s", c->name, how, record_fault_name(fault), record_fault_name(expected));
+    if (fault != expected)
+        fail_msg("%s, %s: %s instead of %s", c->name, how, record_fault_name(fault), record_fault_name(expected));
 }
 
 /* Two blocks and two slots in layer 0, two slots in layer 1. */
@@ -284,7 +285,8 @@ static void appended_bytes_are_found(void **state) {
     forged f = forge_load(w.path);
     f.bytes = realloc(f.bytes, f.n + 5000);
     memset(f.bytes + f.n, 0, 5000);
-    for (size_t more = 1; more < 5000; more = more * 3 + 1) assert_int_equal(look_at(&w, f.bytes, f.n + more, NULL), RECORD_FAULT_DAMAGED);
+    for (size_t more = 1; more < 5000; more = more * 3 + 1)
+        assert_int_equal(look_at(&w, f.bytes, f.n + more, NULL), RECORD_FAULT_DAMAGED);
     forge_free(&f);
     record_world_close(&w);
 }
@@ -316,7 +318,9 @@ static void exchanged_states_are_found(void **state) {
         const record_cipher *c = k ? cipher : NULL;
         record_world w = world_of(&large, 256, c);
         forged f = forge_load(w.path);
-        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(RECORD_FILE_VERSION, 3, 0, 256, strlen(w.record.label)))) / 3;
+        size_t layer = (f.n - (size_t)record_kv_at(
+                                  c, record_private_bytes(RECORD_FILE_VERSION, 3, 0, 256, strlen(w.record.label)))) /
+                       3;
         uint8_t *last = f.bytes + f.n - layer, *held = malloc(layer);
         memcpy(held, last, layer);
         memcpy(last, last - layer, layer);
@@ -417,7 +421,8 @@ static void formats_of_layers_are_checked(void **state) {
 
 /* Part 1 of three: slots of its heads: 256, 88, 82; 0, 101, 256. */
 static const kv_shape pair = {KV_ROWS(2, KV_ROW(3, 6, 2, 0, false), KV_ROW(3, 6, 2, 40, true)), .format = RP_KV_INT8};
-static const record_plan reduced = {.shape = &pair, .n_slots = 700, .first_pos = 40, .seed = 5, .is_reduced = true, .part = 1};
+static const record_plan reduced = {
+    .shape = &pair, .n_slots = 700, .first_pos = 40, .seed = 5, .is_reduced = true, .part = 1};
 
 enum { REDUCED = LAYERS + 2 * RECORD_LAYER_BYTES,
        SLOTS = REDUCED + RECORD_REDUCED_BYTES };
@@ -432,10 +437,12 @@ static forged make_reduced(record_world *w, const record_plan *plan, const recor
 static record_fault look_and_read(const record_world *w, const uint8_t *bytes, size_t n, const record_cipher *cipher) {
     record_loaded l;
     rp_error err = {0};
-    const record_fault fault = look_at(w, bytes, n, cipher), loaded = record_load(&l, &(record_place){.path = w->other}, NULL, cipher, &err);
+    const record_fault fault = look_at(w, bytes, n, cipher),
+                       loaded = record_load(&l, &(record_place){.path = w->other}, NULL, cipher, &err);
     assert_int_equal(loaded == RECORD_FAULT_NONE, err.code == RP_OK);
     if (loaded == RECORD_FAULT_NONE) record_loaded_free(&l);
-    if (fault != RECORD_FAULT_MODEL && fault != RECORD_FAULT_ARITHMETIC && fault != RECORD_FAULT_FORMAT && fault != RECORD_FAULT_KEY)
+    if (fault != RECORD_FAULT_MODEL && fault != RECORD_FAULT_ARITHMETIC && fault != RECORD_FAULT_FORMAT &&
+        fault != RECORD_FAULT_KEY)
         assert_int_equal(loaded, fault);
     return fault;
 }
@@ -467,7 +474,8 @@ static void numbers_of_reduced_spans_are_checked(void **state) {
         ALTERED("no blocks", LAYERS + 12, 1, 0, RECORD_FAULT_DAMAGED),
         ALTERED("a fifth block", LAYERS + 12, 1, 31, RECORD_FAULT_DAMAGED),
         ALTERED("an earlier end", REDUCED, 4, form->first_pos + form->n_tokens - 1, RECORD_FAULT_DAMAGED),
-        ALTERED("an end before a position", REDUCED, 4, form->end - 1, RECORD_FAULT_DAMAGED), /* when the layer is read */
+        ALTERED("an end before a position", REDUCED, 4, form->end - 1,
+                RECORD_FAULT_DAMAGED), /* when the layer is read */
         ALTERED("a later end", REDUCED, 4, form->end + 1, RECORD_FAULT_NONE),
         ALTERED("an end with wider positions", REDUCED, 4, form->first_pos + 65537, RECORD_FAULT_DAMAGED),
         ALTERED("an end too far", REDUCED, 4, form->first_pos + KV_SELECTION_MAX_SLOTS + 1, RECORD_FAULT_DAMAGED),
@@ -541,7 +549,8 @@ static void positions_are_checked(void **state) {
     for (int32_t head = 0; head < 3; at += 2 * form->slots[head++])
         for (int32_t i = 0; i < form->slots[head]; i++) {
             const uint8_t *before = at + 2 * (i - 1), *after = at + 2 * (i + 1);
-            const int32_t last = i ? before[0] | before[1] << 8 : -1, next = i + 1 < form->slots[head] ? after[0] | after[1] << 8 : range;
+            const int32_t last = i ? before[0] | before[1] << 8 : -1,
+                          next = i + 1 < form->slots[head] ? after[0] | after[1] << 8 : range;
             const int32_t bad[] = {last, next, range, 65535};
             const uint8_t held[] = {at[2 * i], at[2 * i + 1]};
             for (size_t k = 0; k < BASE_ARRAY_LEN(bad) && i % 50 < 2; k++) {
@@ -573,7 +582,9 @@ static void flipped_bytes_of_reduced_spans_are_found(void **state) {
     for (int k = 0; k < 2; k++) {
         const record_cipher *c = k ? cipher : NULL;
         record_world w;
-        forged f = make_reduced(&w, &(record_plan){.shape = &tiny, .n_slots = 20, .seed = 4, .is_reduced = true, .encoded = RP_KV_KIVI4}, c);
+        forged f = make_reduced(
+            &w, &(record_plan){.shape = &tiny, .n_slots = 20, .seed = 4, .is_reduced = true, .encoded = RP_KV_KIVI4},
+            c);
         for (size_t i = 0; i < f.n; i++) {
             f.bytes[i] ^= 0x81;
             if (look_and_read(&w, f.bytes, f.n, c) == RECORD_FAULT_NONE) fail_msg("byte %zu", i);

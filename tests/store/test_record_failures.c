@@ -25,7 +25,8 @@ static const kv_shape shape = {KV_SAME(3, 2, 5, 3), .format = RP_KV_F16};
 static const base_io_fault kinds[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_EMFILE, BASE_IO_SHORT, BASE_IO_INTERRUPT};
 
 /* The second: a reduced span with slots in each layer. */
-static const record_plan plans[] = {{.shape = &shape, .n_slots = 130, .seed = 1}, {.shape = &shape, .n_slots = 130, .seed = 2, .is_reduced = true}};
+static const record_plan plans[] = {{.shape = &shape, .n_slots = 130, .seed = 1},
+                                    {.shape = &shape, .n_slots = 130, .seed = 2, .is_reduced = true}};
 static const record_plan *plan = &plans[0];
 
 static void open_world(record_world *w) { record_world_open(w, plan); }
@@ -50,7 +51,8 @@ static record_fault read_record(const record_world *w, const record_cipher *ciph
     kv_span *copy = NULL;
     record_fault fault = record_reader_open(&r, w->path, &w->format, &w->record.key, cipher, err);
     if (fault) return fault;
-    if (kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, err)) fault = RECORD_FAULT_MEMORY;
+    if (kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, err))
+        fault = RECORD_FAULT_MEMORY;
     for (int32_t i = 0; i < shape.n_layers && !fault; i++) fault = record_read_layer(r, i, copy, err);
     if (!fault && !forge_spans_equal(&shape, w->span, copy)) fail_msg("a record was read that is another");
     kv_span_unref(copy);
@@ -96,8 +98,9 @@ static uint64_t fail_every_write(const record_cipher *cipher, base_io_fault kind
 static void fail_all_writes(void) {
     record_cipher *cipher = forge_cipher(7);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        assert_int_equal(fail_every_write(NULL, kinds[k]), 9);                           /* create, header, 3 layers, sync, stat, rename, sync */
-        assert_int_equal(fail_every_write(cipher, kinds[k]), plan->is_reduced ? 9 : 15); /* and a write for each of nine blocks */
+        assert_int_equal(fail_every_write(NULL, kinds[k]), 9); /* create, header, 3 layers, sync, stat, rename, sync */
+        assert_int_equal(fail_every_write(cipher, kinds[k]),
+                         plan->is_reduced ? 9 : 15); /* and a write for each of nine blocks */
     }
     record_cipher_close(cipher);
 }
@@ -149,7 +152,8 @@ static uint64_t fail_every_read(const record_cipher *cipher, base_io_fault kind)
 static void fail_all_reads(void) {
     record_cipher *cipher = forge_cipher(7);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        assert_int_equal(fail_every_read(NULL, kinds[k]), 2 * 7);                               /* open, stat, two for the header, three layers */
+        /* open, stat, two for the header, three layers */
+        assert_int_equal(fail_every_read(NULL, kinds[k]), 2 * 7);
         assert_int_equal(fail_every_read(cipher, kinds[k]), plan->is_reduced ? 2 * 7 : 2 * 13); /* or nine blocks */
     }
     record_cipher_close(cipher);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reduced_store.c: reduced spans in every tier: written, listed, found by the next engine, read from bundles, and in an index that
- * was rebuilt from the files; in several formats, plain and encrypted.
+/* test_reduced_store.c: reduced spans in every tier: written, listed, found by the next engine, read from bundles, and
+ * in an index that was rebuilt from the files; in several formats, plain and encrypted.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -32,7 +32,8 @@
 
 static const kv_shape shapes[] = {
     {KV_SAME(3, 2, 8, 4), .format = RP_KV_F16},
-    {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 100, true), KV_ROW(2, 16, 16, 0, false)), .format = RP_KV_INT8},
+    {KV_ROWS(3, KV_ROW(2, 16, 16, 0, false), KV_ROW(2, 16, 16, 100, true), KV_ROW(2, 16, 16, 0, false)),
+     .format = RP_KV_INT8},
 };
 
 /* The parts of a module's reduced KV, each in a world of its own. */
@@ -59,8 +60,10 @@ static module make_module(const kv_shape *shape, rp_kv_format encoded, uint64_t 
             for (int32_t h = 0; h < kv_shape_heads(shape); h++)
                 for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_slots(s, l, h); b++) {
                     const kv_layer of_layer = kv_shape_layer(kv_span_shape(s), l);
-                    memcpy(kv_host_bytes(kv_span_keys(own, l, b, h)), kv_host_bytes(kv_span_keys(s, l, b, h)), of_layer.key_bytes);
-                    memcpy(kv_host_bytes(kv_span_values(own, l, b, h)), kv_host_bytes(kv_span_values(s, l, b, h)), of_layer.value_bytes);
+                    memcpy(kv_host_bytes(kv_span_keys(own, l, b, h)), kv_host_bytes(kv_span_keys(s, l, b, h)),
+                           of_layer.key_bytes);
+                    memcpy(kv_host_bytes(kv_span_values(own, l, b, h)), kv_host_bytes(kv_span_values(s, l, b, h)),
+                           of_layer.value_bytes);
                 }
         kv_span_seal(own, &key);
         kv_span_unref(s);
@@ -148,7 +151,8 @@ static void put_parts(world *w, const module *m) {
         const record *r = &m->parts[i].record;
         kv_span *s = copy_span(w, &m->parts[i]);
         rp_error err = {0};
-        const record about = {.kind = RECORD_REDUCED, .parent = r->parent, .at = i, .cost_us = 1000, .tenant = 5, .label = LABEL};
+        const record about = {
+            .kind = RECORD_REDUCED, .parent = r->parent, .at = i, .cost_us = 1000, .tenant = 5, .label = LABEL};
         must(span_store_put(w->store, s, NULL, &about, &(span_terms){.pin = i == 0}, &err), &err);
         kv_span_unref(s);
     }
@@ -202,7 +206,11 @@ static const struct {
     int shape;
     rp_kv_format format;
     bool is_encrypted;
-} cases[] = {{0, RP_KV_F16, false}, {0, RP_KV_KIVI2, true}, {1, RP_KV_INT8, true}, {1, RP_KV_INT8, false}, {1, RP_KV_KIVI4, false}};
+} cases[] = {{0, RP_KV_F16, false},
+             {0, RP_KV_KIVI2, true},
+             {1, RP_KV_INT8, true},
+             {1, RP_KV_INT8, false},
+             {1, RP_KV_KIVI4, false}};
 
 static void a_restart_finds_the_same_spans(void **state) {
     (void)state;
@@ -213,13 +221,17 @@ static void a_restart_finds_the_same_spans(void **state) {
         put_parts(&w, &m);
         expect_parts(&w, &m, SPAN_FOUND_RAM);
         listed before = list_all(&w);
-        assert_true(before.n == m.n && before.n_pinned == 1 && before.ram_bytes == kv_bytes(&m) && before.disk_bytes > 0);
-        for (int32_t k = 0; k < m.n; k++) assert_int_equal(span_store_idle_bytes_of(w.store, &m.parts[k].record.key), kv_span_bytes(m.parts[k].span));
+        assert_true(before.n == m.n && before.n_pinned == 1 && before.ram_bytes == kv_bytes(&m) &&
+                    before.disk_bytes > 0);
+        for (int32_t k = 0; k < m.n; k++)
+            assert_int_equal(span_store_idle_bytes_of(w.store, &m.parts[k].record.key), kv_span_bytes(m.parts[k].span));
         close_tier(&w);
         open_tier(&w);
         listed after = list_all(&w);
-        assert_true(after.n == m.n && after.n_pinned == 1 && after.ram_bytes == 0 && after.disk_bytes == before.disk_bytes);
-        for (int32_t k = 0; k < m.n; k++) assert_int_equal(span_store_idle_bytes_of(w.store, &m.parts[k].record.key), kv_span_bytes(m.parts[k].span));
+        assert_true(after.n == m.n && after.n_pinned == 1 && after.ram_bytes == 0 &&
+                    after.disk_bytes == before.disk_bytes);
+        for (int32_t k = 0; k < m.n; k++)
+            assert_int_equal(span_store_idle_bytes_of(w.store, &m.parts[k].record.key), kv_span_bytes(m.parts[k].span));
         expect_parts(&w, &m, SPAN_FOUND_DISK);
         expect_parts(&w, &m, SPAN_FOUND_RAM);
         assert_int_equal(list_all(&w).ram_bytes, kv_bytes(&m));
@@ -238,7 +250,8 @@ static void a_restart_finds_the_same_spans(void **state) {
 /* All columns of all rows but the time of the last use, as text. */
 static char *dump_index(const char *dir) {
     static const char columns[] =
-        "SELECT hex(key), hex(fingerprint), hex(parent), kind, at, first_slot, pos, slots, readable_from, format, hex(kept), hex(tokens), label,"
+        "SELECT hex(key), hex(fingerprint), hex(parent), kind, at, first_slot, pos, slots, readable_from, format, "
+        "hex(kept), hex(tokens), label,"
         " bytes, cost_us, tenant, uses, pinned, hex(head_slots), end_pos, parts FROM records ORDER BY key";
     char path[STORE_FOLDER_BYTES + 16], *text = NULL;
     sqlite3 *db;
@@ -363,7 +376,8 @@ static void a_row_that_lies_is_found(void **state) {
         "UPDATE records SET end_pos = end_pos + 1",
         "UPDATE records SET parts = parts + 1",
         "UPDATE records SET pos = pos + 1",
-        ("UPDATE records SET head_slots = (SELECT head_slots FROM records ORDER BY at DESC LIMIT 1), slots = (SELECT slots FROM records ORDER BY at"
+        ("UPDATE records SET head_slots = (SELECT head_slots FROM records ORDER BY at DESC LIMIT 1), slots = (SELECT "
+         "slots FROM records ORDER BY at"
          " DESC LIMIT 1), kept = (SELECT kept FROM records ORDER BY at DESC LIMIT 1) WHERE at = 0"),
         "UPDATE records SET format = 0",
         "UPDATE records SET head_slots = x'' WHERE at = 0",       /* no row of a reduced span: */
@@ -383,7 +397,8 @@ static void a_row_that_lies_is_found(void **state) {
         rp_store_verification v = {.struct_size = sizeof(v)};
         rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
         must(rp_store_verify(s, NULL, NULL, NULL, &v, &err), &err);
-        if (v.flaws[RP_STORE_BAD_ROW] + v.flaws[RP_STORE_OLD_ROW] + v.flaws[RP_STORE_WITHOUT_ROW] == 0) fail_msg("lie %zu", i);
+        if (v.flaws[RP_STORE_BAD_ROW] + v.flaws[RP_STORE_OLD_ROW] + v.flaws[RP_STORE_WITHOUT_ROW] == 0)
+            fail_msg("lie %zu", i);
         assert_int_equal(v.flaws[RP_STORE_BAD_RECORD], 0);
         rp_store_close(s);
         open_tier(&w); /* never another span */

@@ -40,7 +40,8 @@ static void random_trace(tiny_random *r, trace *t, size_t n, uint64_t width, siz
     while (t->n < n) {
         uint64_t blocks[MAX_CHAIN], way = 0;
         size_t length = 1 + tiny_random_below(r, longest);
-        for (size_t i = 0; i < length; i++) blocks[i] = way = way * width + 1 + tiny_random_below(r, 1 + tiny_random_below(r, width));
+        for (size_t i = 0; i < length; i++)
+            blocks[i] = way = way * width + 1 + tiny_random_below(r, 1 + tiny_random_below(r, width));
         add_request(t, length, blocks);
     }
 }
@@ -48,12 +49,15 @@ static void random_trace(tiny_random *r, trace *t, size_t n, uint64_t width, siz
 static rp_simulator *open_sessions(const trace *t, int32_t attention_tokens, rp_simulate_sessions sessions) {
     rp_simulator *s;
     rp_error err = {0};
-    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = attention_tokens, .sessions = sessions};
+    rp_simulate_options o = {
+        .struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = attention_tokens, .sessions = sessions};
     if (rp_simulator_new(&s, t->requests, t->n, &o, &err) != RP_OK) fail_msg("%s", err.message);
     return s;
 }
 
-static rp_simulator *open_trace(const trace *t, int32_t attention_tokens) { return open_sessions(t, attention_tokens, RP_SESSIONS_KNOWN); }
+static rp_simulator *open_trace(const trace *t, int32_t attention_tokens) {
+    return open_sessions(t, attention_tokens, RP_SESSIONS_KNOWN);
+}
 
 static rp_simulation run_once(const rp_simulator *s, rp_policy policy, size_t capacity) {
     rp_simulation out = {.struct_size = sizeof(out)};
@@ -62,7 +66,9 @@ static rp_simulation run_once(const rp_simulator *s, rp_policy policy, size_t ca
     return out;
 }
 
-static uint64_t hits(const rp_simulator *s, rp_policy policy, size_t capacity) { return run_once(s, policy, capacity).hit_tokens / 10; }
+static uint64_t hits(const rp_simulator *s, rp_policy policy, size_t capacity) {
+    return run_once(s, policy, capacity).hit_tokens / 10;
+}
 
 /* ---- by hand ---- */
 
@@ -107,8 +113,9 @@ static void costs_grow_with_the_position(void **state) {
     rp_simulator_free(s);
 }
 
-/* Capacity for four: a block is read ten times by its session; then that ends, two sessions of two blocks begin, and the first comes
- * back, then the second. Unknown, ten uses keep the dead block; known to have ended, it is the first to be evicted. */
+/* Capacity for four: a block is read ten times by its session; then that ends, two sessions of two blocks begin, and
+ * the first comes back, then the second. Unknown, ten uses keep the dead block; known to have ended, it is the first to
+ * be evicted. */
 static void sessions_that_end_make_room(void **state) {
     (void)state;
     trace t = {.n = 0};
@@ -240,7 +247,8 @@ static void nothing_beats_the_optimum(void **state) {
         memset(known, -1, sizeof known);
         int best = best_from(&t, 0, 0, capacity, known);
         assert_int_equal(hits(s, RP_POLICY_OPTIMUM, (size_t)capacity), best);
-        for (rp_policy p = RP_POLICY_LRU; p < RP_POLICY_OPTIMUM; p++) assert_true(hits(s, p, (size_t)capacity) <= (uint64_t)best);
+        for (rp_policy p = RP_POLICY_LRU; p < RP_POLICY_OPTIMUM; p++)
+            assert_true(hits(s, p, (size_t)capacity) <= (uint64_t)best);
         rp_simulator_free(s);
         compared++;
     }
@@ -248,8 +256,8 @@ static void nothing_beats_the_optimum(void **state) {
 
 /* ---- each policy alone ---- */
 
-static const simulate_policy *const policies[] = {&simulate_lru, &simulate_lfu, &simulate_arc, &simulate_s3_fifo, &simulate_reprise,
-                                                  &simulate_optimum};
+static const simulate_policy *const policies[] = {&simulate_lru, &simulate_lfu, &simulate_arc,
+                                                  &simulate_s3_fifo, &simulate_reprise, &simulate_optimum};
 
 /* Chains of one to five of 200 blocks, each block always after the same one. */
 static simulate_chain random_chain(tiny_random *r, uint32_t *blocks, uint32_t *next, uint32_t number) {
@@ -331,7 +339,8 @@ static void failing_allocations_are_said(void **state) {
     uint64_t n = 1;
     for (; rc != RP_OK; n++) {
         base_alloc_fail_at(n, 0);
-        rc = rp_simulator_new(&s, t.requests, t.n, &(rp_simulate_options){sizeof(rp_simulate_options), 10, 10, RP_SESSIONS_ENDED}, NULL);
+        rc = rp_simulator_new(&s, t.requests, t.n,
+                              &(rp_simulate_options){sizeof(rp_simulate_options), 10, 10, RP_SESSIONS_ENDED}, NULL);
         base_alloc_fail_at(0, 0);
         assert_true(rc == RP_OK || (rc == RP_ERR_MEMORY && s == NULL));
     }

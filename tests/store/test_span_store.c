@@ -313,7 +313,8 @@ static void half_of_the_room_is_kept_for_a_time(void **state) {
     ask_to_keep(s, 0);
     for (uint64_t i = 100; i < 200; i++) put(pool, s, i, 1, (span_terms){0});
     assert_int_equal(count(s, 0, 6), 4);
-    assert_int_equal(span_store_idle_bytes(s), kv_pool_get_stats(pool).used_bytes); /* a wish: memory that a request needs is given */
+    assert_int_equal(span_store_idle_bytes(s),
+                     kv_pool_get_stats(pool).used_bytes); /* a wish: memory that a request needs is given */
     fake_now += 299;
     uint64_t last = 6;
     while (last-- > 0 && !has(s, last)) continue;

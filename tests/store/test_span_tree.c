@@ -150,7 +150,8 @@ static void begin_request(bench *b, request *q) {
     *q = (request){.text = random_text(b), .active = true};
     span_root root = root_of(q->text.root);
     int n = q->text.n - 1, expected = naive_match(b, &q->text, n); /* the last token is computed for its logits */
-    assert_int_equal(span_tree_match(b->tree, &root, q->text.tokens, q->text.positions, (size_t)n, &q->path, NULL), RP_OK);
+    assert_int_equal(span_tree_match(b->tree, &root, q->text.tokens, q->text.positions, (size_t)n, &q->path, NULL),
+                     RP_OK);
     assert_int_equal(q->path.n_tokens, expected);
     assert_int_equal(q->path.end == SPAN_END_ALL, expected == n);
     b->ends[q->path.end]++;
@@ -253,8 +254,8 @@ static void random_operations_agree_with_a_naive_tree(void **state) {
         }
         if (step % 5000 == 4999) drain(&b);
     }
-    printf("matches: %d whole, %d new, %d dropped; tokens: %d found, %d met; ways: %d go on, %d end\n", b.ends[SPAN_END_ALL],
-           b.ends[SPAN_END_NEW], b.ends[SPAN_END_DROPPED], b.found, b.met, b.reported, b.ended);
+    printf("matches: %d whole, %d new, %d dropped; tokens: %d found, %d met; ways: %d go on, %d end\n",
+           b.ends[SPAN_END_ALL], b.ends[SPAN_END_NEW], b.ends[SPAN_END_DROPPED], b.found, b.met, b.reported, b.ended);
     assert_true(b.ends[SPAN_END_ALL] > 0 && b.ends[SPAN_END_NEW] > 0 && b.ends[SPAN_END_DROPPED] > 0);
     assert_true(b.found > 0 && b.met > 0 && b.reported > 0 && b.ended > 0 && b.taken > 0);
     drain(&b);
@@ -415,7 +416,8 @@ static void check_checkpoint(bench *b, const text *t, int n, int expected, base_
 /* A path ends at its last checkpoint, in whichever span that is; one that is gone is passed over. */
 static void paths_end_at_checkpoints(void **state) {
     (void)state;
-    const kv_shape recurrent = {KV_ROWS(2, KV_ROW(1, 2, 2, 0, false), {.kind = KV_STATE, .state_bytes = STATE_BYTES}), .format = RP_KV_F16};
+    const kv_shape recurrent = {KV_ROWS(2, KV_ROW(1, 2, 2, 0, false), {.kind = KV_STATE, .state_bytes = STATE_BYTES}),
+                                .format = RP_KV_F16};
     bench b;
     base_key key = {{0}}, gone;
     open_bench(&b, 1, &recurrent);
@@ -449,7 +451,9 @@ static void checkpoints_of_records_are_checked(void **state) {
     bench b;
     open_bench(&b, 1, &shape);
     for (int at = 0; at <= KV_SPAN_TOKENS + 1; at += KV_SPAN_TOKENS + 1) {
-        const record_row row = {.record = {.kind = RECORD_STATES, .key = key_of("any", 1), .parent = key_of("any", 2), .at = at, .label = ""}};
+        const record_row row = {
+            .record = {
+                .kind = RECORD_STATES, .key = key_of("any", 1), .parent = key_of("any", 2), .at = at, .label = ""}};
         span_claim claim = {0};
         assert_int_equal(span_tree_own(b.tree, &row, &claim, NULL), RP_OK);
         assert_false(claim.is_known);

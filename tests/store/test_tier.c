@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tier.c: the store over any tier: it knows a tier by its table alone (store/tier.h). The same lives of a store, once
- * over the disk tier and once over a second one (support/plain_tier.h), which can be slow, absent, full, and lie. */
+/* test_tier.c: the store over any tier: it knows a tier by its table alone (store/tier.h). The same lives of a store,
+ * once over the disk tier and once over a second one (support/plain_tier.h), which can be slow, absent, full, and
+ * lie. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <setjmp.h>
@@ -90,7 +91,8 @@ static size_t close_store(world *w) {
 static void open_world(world *w, tier_choice kind) {
     *w = (world){.kind = kind, .write = SPAN_STORE_WRITE_THROUGH, .budget_bytes = BUDGET};
     store_folder_make(w->dir);
-    for (uint64_t i = 0; i < N_SPANS; i++) record_world_open(&w->spans[i], &(record_plan){.shape = &shape, .n_slots = 70, .seed = i + 1});
+    for (uint64_t i = 0; i < N_SPANS; i++)
+        record_world_open(&w->spans[i], &(record_plan){.shape = &shape, .n_slots = 70, .seed = i + 1});
     w->format = w->spans[0].format;
     w->medium.dir = w->disk.dir = w->dir;
     w->plain.medium = &w->medium;
@@ -143,7 +145,8 @@ static void put(world *w, int i) {
     rp_error err = {0};
     kv_span *s = prefill(w, i);
     const record *r = &w->spans[i].record;
-    const record about = {.kind = RECORD_MODULE, .n_tokens = r->n_tokens, .tokens = r->tokens, .cost_us = 1000000, .label = "a/module"};
+    const record about = {
+        .kind = RECORD_MODULE, .n_tokens = r->n_tokens, .tokens = r->tokens, .cost_us = 1000000, .label = "a/module"};
     must(span_store_put(w->store, s, NULL, &about, NULL, &err), &err);
     kv_span_unref(s);
 }
@@ -187,7 +190,8 @@ static void what_is_evicted_is_read_from_the_tier(tier_choice kind) {
     for (int i = 0; i < N_SPANS; i++) assert_true(span_store_has(w.store, key_of(&w, i)));
     for (int i = N_SPANS - 1; i >= 0; i--) expect_hit(&w, i);
     rp_store_stats stats = stats_of(&w);
-    assert_true(stats.disk_writes == N_SPANS && stats.disk_reads == N_SPANS && stats.disk_faults == 0 && stats.disk_spans == N_SPANS);
+    assert_true(stats.disk_writes == N_SPANS && stats.disk_reads == N_SPANS && stats.disk_faults == 0 &&
+                stats.disk_spans == N_SPANS);
     assert_int_equal(close_store(&w), 0);
     close_world(&w);
 }
@@ -228,8 +232,8 @@ static void a_full_tier_evicts(tier_choice kind) {
     span_store_fit_disk(w.store);
     rp_store_stats stats = stats_of(&w);
     assert_true(stats.disk_evictions > 0 && stats.disk_spans >= 3 && stats.disk_spans < 5);
-    /* Those that were evicted, again. The space that a record may need is free before it is written, and a record that is
-     * being written is no victim: how many of six are kept depends on the writer's speed. */
+    /* Those that were evicted, again. The space that a record may need is free before it is written, and a record that
+     * is being written is no victim: how many of six are kept depends on the writer's speed. */
     put_all(&w);
     stats = stats_of(&w);
     assert_true(stats.disk_spans >= 1 && stats.disk_spans < 5);
@@ -296,7 +300,8 @@ static void layers_of_a_slow_tier_arrive_one_by_one(void **state) {
         ready = now;
     }
     settle(&w);
-    assert_true(forge_spans_equal(&shape, w.spans[1].span, first) && forge_spans_equal(&shape, w.spans[4].span, second));
+    assert_true(forge_spans_equal(&shape, w.spans[1].span, first) &&
+                forge_spans_equal(&shape, w.spans[4].span, second));
     kv_span_unref(first);
     kv_span_unref(second);
     close_store(&w);
@@ -314,8 +319,8 @@ static void expect_block(const world *w, int i, const kv_span *s, int32_t layer)
     free(blocks);
 }
 
-/* Whatever the medium returns instead of a record: the read fails with a reason, no layer that is ready has other bytes,
- * and the next lookup is a miss, after which the KV is prefilled and written again. */
+/* Whatever the medium returns instead of a record: the read fails with a reason, no layer that is ready has other
+ * bytes, and the next lookup is a miss, after which the KV is prefilled and written again. */
 static void a_lie_is_a_miss(void **state) {
     (void)state;
     for (plain_lie lie = PLAIN_HONEST + 1; lie < PLAIN_LIES; lie++) {
@@ -341,7 +346,8 @@ static void a_lie_is_a_miss(void **state) {
         assert_int_equal(stats_of(&w).disk_faults, 1);
         assert_null(get(&w, 0));
         assert_int_equal(w.medium.n_reads, 1);
-        assert_int_equal(span_store_has(w.store, key_of(&w, 0)), lie == PLAIN_BREAKS); /* it may be right another time */
+        assert_int_equal(span_store_has(w.store, key_of(&w, 0)),
+                         lie == PLAIN_BREAKS); /* it may be right another time */
         assert_int_equal(w.medium.n_set_aside, lie != PLAIN_BREAKS && lie != PLAIN_LOSES);
         w.medium.lie = PLAIN_HONEST;
         put(&w, 0);

@@ -222,7 +222,8 @@ static void second_start_maps_the_same_bytes(void **state) {
         assert_string_equal(second.state, "mapped");
         assert_int_equal(first.weights, second.weights_file);
         assert_int_equal(first.weights + first.file, second.weights + second.file);
-        const cpu_backend *a = (const cpu_backend *)first.engine->backend, *b = (const cpu_backend *)second.engine->backend;
+        const cpu_backend *a = (const cpu_backend *)first.engine->backend,
+                          *b = (const cpu_backend *)second.engine->backend;
         assert_null(b->packed_data);
         uint64_t total = 0;
         for (int32_t k = 0; k < first.model->net.n_matrices; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_chat.c: reprise_chat.h with the bundled model: calls and answers in a form that the grammar enforces, parts of answers, also as they
- * arrive, returned answers, errors, failing allocations. */
+/* test_chat.c: reprise_chat.h with the bundled model: calls and answers in a form that the grammar enforces, parts of
+ * answers, also as they arrive, returned answers, errors, failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,8 @@ typedef struct world {
 static const rp_tool tools[] = {
     {.name = "weather",
      .description = "The weather in a city.",
-     .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"enum\": [\"Miami\", \"Rome\"]}}, \"required\": [\"city\"]}",
+     .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"enum\": [\"Miami\", \"Rome\"]}}, "
+                   "\"required\": [\"city\"]}",
      .strict = true},
     {.name = "now"},
 };
@@ -37,7 +38,8 @@ static int set_up(void **state) {
     char path[1024];
     rp_error err;
     snprintf(path, sizeof(path), "%s/models/reprise-mini.gguf", root ? root : ".");
-    if (rp_model_open(&w.model, path, NULL, &err) || rp_engine_new(&w.engine, w.model, NULL, &err)) fail_msg("%s", err.message);
+    if (rp_model_open(&w.model, path, NULL, &err) || rp_engine_new(&w.engine, w.model, NULL, &err))
+        fail_msg("%s", err.message);
     *state = &w;
     return 0;
 }
@@ -129,7 +131,8 @@ static void answers_have_parts(void **state) {
     rp_chat *chat = chat_of(w, &o);
     rp_chat_answer *answer;
     rp_error err;
-    static const char text[] = "Well.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", "
+    static const char text[] = "Well.\n<tool_call>\n{\"name\": \"now\", \"arguments\": "
+                               "{}}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", "
                                "\"arguments\": {\"city\": \"Rome\"";
     assert_int_equal(rp_chat_parse(chat, text, strlen(text), &answer, &err), RP_OK);
     assert_string_equal(answer->text, "Well.");
@@ -147,7 +150,8 @@ static void answers_have_parts(void **state) {
 static void warnings_name_what_is_not_enforced(void **state) {
     const world *w = *state;
     const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
-    const rp_tool loose = {.name = "f", .parameters = "{\"type\": \"object\", \"properties\": {\"a\": {\"dependentSchemas\": {}}}}"};
+    const rp_tool loose = {.name = "f",
+                           .parameters = "{\"type\": \"object\", \"properties\": {\"a\": {\"dependentSchemas\": {}}}}"};
     rp_chat_options o = options_of(&message, 1);
     o.tools = &loose;
     o.n_tools = 1;
@@ -162,10 +166,15 @@ static void warnings_name_what_is_not_enforced(void **state) {
 static void errors(void **state) {
     const world *w = *state;
     const rp_chat_message user = {.role = RP_ROLE_USER, .text = "Hello"};
-    const rp_tool bad_schema = {.name = "f", .parameters = "{\"type\": \"object\", \"properties\": {\"a\": {\"minimum\": \"x\"}}}", .strict = true};
-    const rp_tool unsupported = {.name = "f", .parameters = "{\"type\": \"object\", \"dependentSchemas\": {}}", .strict = true};
-    const rp_tool no_json = {.name = "f", .parameters = "{"}, bad_name = {.name = "a b"}, twice[] = {{.name = "f"}, {.name = "f"}};
-    const rp_chat_message call = {.role = RP_ROLE_USER, .calls = &(rp_tool_call){.name = "f", .arguments = "{}"}, .n_calls = 1};
+    const rp_tool bad_schema = {.name = "f",
+                                .parameters = "{\"type\": \"object\", \"properties\": {\"a\": {\"minimum\": \"x\"}}}",
+                                .strict = true};
+    const rp_tool unsupported = {
+        .name = "f", .parameters = "{\"type\": \"object\", \"dependentSchemas\": {}}", .strict = true};
+    const rp_tool no_json = {.name = "f", .parameters = "{"}, bad_name = {.name = "a b"},
+                  twice[] = {{.name = "f"}, {.name = "f"}};
+    const rp_chat_message call = {
+        .role = RP_ROLE_USER, .calls = &(rp_tool_call){.name = "f", .arguments = "{}"}, .n_calls = 1};
     const rp_chat_message no_calls = {.role = RP_ROLE_ASSISTANT, .n_calls = 2};
     const struct {
         rp_chat_options o;
@@ -176,9 +185,15 @@ static void errors(void **state) {
         {{.messages = &call, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: calls"},
         {{.messages = &no_calls, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: n_calls is 2"},
         {{.messages = &user, .n_messages = 1, .n_tools = 1}, RP_ERR_INVALID, "n_tools is 1"},
-        {{.messages = &user, .n_messages = 1, .tools = &bad_schema, .n_tools = 1}, RP_ERR_INVALID, "tools[0].parameters.properties.a.minimum"},
-        {{.messages = &user, .n_messages = 1, .tools = &unsupported, .n_tools = 1}, RP_ERR_UNSUPPORTED, "tools[0].parameters.dependentSchemas"},
-        {{.messages = &user, .n_messages = 1, .tools = &no_json, .n_tools = 1}, RP_ERR_INVALID, "'tools[0].parameters' is not valid JSON: line 1"},
+        {{.messages = &user, .n_messages = 1, .tools = &bad_schema, .n_tools = 1},
+         RP_ERR_INVALID,
+         "tools[0].parameters.properties.a.minimum"},
+        {{.messages = &user, .n_messages = 1, .tools = &unsupported, .n_tools = 1},
+         RP_ERR_UNSUPPORTED,
+         "tools[0].parameters.dependentSchemas"},
+        {{.messages = &user, .n_messages = 1, .tools = &no_json, .n_tools = 1},
+         RP_ERR_INVALID,
+         "'tools[0].parameters' is not valid JSON: line 1"},
         {{.messages = &user, .n_messages = 1, .tools = &bad_name, .n_tools = 1}, RP_ERR_INVALID, "a name has"},
         {{.messages = &user, .n_messages = 1, .tools = twice, .n_tools = 2}, RP_ERR_INVALID, "duplicate tool 'f'"},
         {{.messages = &user, .n_messages = 1, .tools = tools, .n_tools = 2, .tool_name = "g"}, RP_ERR_NAME, "'g'"},
@@ -193,10 +208,12 @@ static void errors(void **state) {
         rp_error err;
         o.struct_size = (uint32_t)sizeof(o);
         const int rc = rp_chat_new(&chat, w->model, &o, &err);
-        if (rc != cases[i].code || !strstr(err.message, cases[i].message)) fail_msg("case %zu: %d: %s", i, rc, rc ? err.message : "no error");
+        if (rc != cases[i].code || !strstr(err.message, cases[i].message))
+            fail_msg("case %zu: %d: %s", i, rc, rc ? err.message : "no error");
         assert_null(chat);
     }
-    rp_chat *chat = chat_of(w, &(rp_chat_options){.struct_size = (uint32_t)sizeof(rp_chat_options), .messages = &user, .n_messages = 1});
+    rp_chat *chat = chat_of(
+        w, &(rp_chat_options){.struct_size = (uint32_t)sizeof(rp_chat_options), .messages = &user, .n_messages = 1});
     rp_request request = rp_request_defaults();
     rp_result *result;
     rp_error err;
@@ -206,14 +223,17 @@ static void errors(void **state) {
     rp_chat_free(chat);
 }
 
-/* A template that writes tools, calls and results itself, opens reasoning, and whose model has its marks as control tokens. */
+/* A template that writes tools, calls and results itself, opens reasoning, and whose model has its marks as control
+   tokens. */
 static void templates_write_the_conversation(void **state) {
     (void)state;
     static const char source[] =
         "{% if tools %}<tool_call> {{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
         "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
-        "{% for c in m.tool_calls %}<tool_call>{{ c.function.name }} {{ c.function.arguments.city }} {{ c.id }}</tool_call>{% endfor %}"
-        "{% if m.tool_call_id %} for {{ m.tool_call_id }} of {{ m.name }}{% endif %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+        "{% for c in m.tool_calls %}<tool_call>{{ c.function.name }} {{ c.function.arguments.city }} {{ c.id "
+        "}}</tool_call>{% endfor %}"
+        "{% if m.tool_call_id %} for {{ m.tool_call_id }} of {{ m.name }}{% endif %}<|im_end|>\n{% endfor "
+        "%}<|im_start|>assistant\n"
         "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}";
     static const char *const control[] = {"<|im_end|>", "<tool_call>", "<think>", "</think>", NULL};
     const rp_tool_call call = {.name = "weather", .arguments = "{\"city\": \"Rome\"}"};
@@ -235,7 +255,8 @@ static void templates_write_the_conversation(void **state) {
     o.n_tools = 1;
     rp_chat *chat = chat_of(&w, &o);
     rp_chat_answer *answer;
-    static const char text[] = "So.\n</think>\n\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Miami\"}}\n</tool_call>";
+    static const char text[] =
+        "So.\n</think>\n\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Miami\"}}\n</tool_call>";
     assert_int_equal(rp_chat_parse(chat, text, strlen(text), &answer, &err), RP_OK);
     assert_string_equal(answer->reasoning, "So."); /* the prompt opened it */
     assert_int_equal(answer->n_calls, 1);
@@ -251,13 +272,15 @@ static void templates_write_the_conversation(void **state) {
     rp_model_close(w.model);
 }
 
-/* A template that knows neither system messages nor two messages of the user in turn, nor arguments that are no text. */
+/* A template that knows neither system messages nor two messages of the user in turn, nor arguments that are no
+   text. */
 static void templates_that_refuse_get_another_form(void **state) {
     (void)state;
     static const char source[] =
         "{% for m in messages %}{% if m.role != ['user', 'assistant', 'tool'][loop.index0 % 3] %}"
         "{{ raise_exception('roles must take turns') }}{% endif %}"
-        "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}"
+        "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor "
+        "%}"
         "{% if m.name %}{{ m.name }}{% endif %}{% endfor %}{{ tools | length }}";
     const rp_tool_call call = {.name = "now", .arguments = "{}"};
     const rp_chat_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = "Be brief."},
@@ -314,7 +337,9 @@ static bool on_event(void *user, rp_chat_event event, const rp_tool_call *call, 
     event_log *l = user;
     char head[512];
     assert_true((call == NULL) == (event == RP_CHAT_TEXT || event == RP_CHAT_REASONING));
-    const bool joins = l->n > 0 && event == l->last && call == NULL ? true : event == RP_CHAT_ARGUMENTS && l->last == RP_CHAT_ARGUMENTS;
+    const bool joins = l->n > 0 && event == l->last && call == NULL
+                           ? true
+                           : event == RP_CHAT_ARGUMENTS && l->last == RP_CHAT_ARGUMENTS;
     if (joins) l->n--;
     snprintf(head, sizeof(head), "%c(", "TRCAE"[event]);
     if (event == RP_CHAT_CALL) snprintf(head, sizeof(head), "C(%s %s", call->id, call->name);
@@ -326,13 +351,16 @@ static bool on_event(void *user, rp_chat_event event, const rp_tool_call *call, 
     return l->left < 0 || l->left-- > 0;
 }
 
-/* The same events however the answer is cut, and the same parts as of the complete answer; the chat may go before its readers. */
+/* The same events however the answer is cut, and the same parts as of the complete answer; the chat may go before its
+   readers. */
 static void answers_are_read_as_they_arrive(void **state) {
     const world *w = *state;
     static const char text[] = "Well \xE2\x82\xAC.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n"
-                               "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call> And <tool_call> is text."
+                               "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+                               "\"Rome\"}}\n</tool_call> And <tool_call> is text."
                                "<tool_call>{\"name\": \"now\", \"arguments\": {\"a";
-    static const char events[] = "T(Well \xE2\x82\xAC.)C(call_0 now)A({})E(1 {})C(call_1 weather)A({\"city\": \"Rome\"})E(1 {\"city\": \"Rome\"})"
+    static const char events[] = "T(Well \xE2\x82\xAC.)C(call_0 now)A({})E(1 {})C(call_1 weather)A({\"city\": "
+                                 "\"Rome\"})E(1 {\"city\": \"Rome\"})"
                                  "T( And <tool_call> is text.)C(call_2 now)A({\"a)E(0 {\"a)";
     const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
     rp_chat_options o = options_of(&message, 1);
@@ -404,7 +432,8 @@ static bool count_token(void *user, const rp_token *token) {
 
 static void count_done(void *user) { ((calls_seen *)user)->n_done++; }
 
-/* Callbacks are the caller's; a stop string within a call is no end; the chat may go as soon as its job is submitted. */
+/* Callbacks are the caller's; a stop string within a call is no end; the chat may go as soon as its job is
+   submitted. */
 static void jobs_of_chats(void **state) {
     const world *w = *state;
     const rp_chat_message message = {.role = RP_ROLE_USER, .text = "What is the weather in Miami?"};
@@ -442,7 +471,8 @@ static void jobs_of_chats(void **state) {
     rp_chat_free(same);
 }
 
-static bool means_its_bytes(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+static bool means_its_bytes(void *user, const char *opening, const char *text, size_t n,
+                            uint8_t meaning[RP_MEANING_BYTES]) {
     (void)user, (void)opening, (void)text, (void)n, (void)meaning;
     return false;
 }
@@ -451,8 +481,9 @@ static bool means_its_bytes(void *user, const char *opening, const char *text, s
 static void returned_answers_are_known(void **state) {
     const world *w = *state;
     static const rp_tool trip = {.name = "trip",
-                                 .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"enum\": [\"Miami\"]}, "
-                                               "\"days\": {\"enum\": [3]}}, \"required\": [\"city\", \"days\"]}",
+                                 .parameters =
+                                     "{\"type\": \"object\", \"properties\": {\"city\": {\"enum\": [\"Miami\"]}, "
+                                     "\"days\": {\"enum\": [3]}}, \"required\": [\"city\", \"days\"]}",
                                  .strict = true};
     const rp_tool_call returned = {.name = "trip", .arguments = "{ \"days\":3, \"city\":\"Miami\" }"};
     const rp_chat_message messages[] = {{.role = RP_ROLE_USER, .text = "Plan a trip to Miami."},
@@ -478,8 +509,8 @@ static void returned_answers_are_known(void **state) {
     request.on_meaning = NULL;
     assert_int_equal(rp_chat_run(chat, w->engine, &request, &by_meaning, &err), RP_OK);
     if (by_meaning->cached_tokens < first->prompt_tokens + first->n_tokens - 1)
-        fail_msg("%d tokens are cached of a prompt of %d and an answer of %d", (int)by_meaning->cached_tokens, (int)first->prompt_tokens,
-                 (int)first->n_tokens);
+        fail_msg("%d tokens are cached of a prompt of %d and an answer of %d", (int)by_meaning->cached_tokens,
+                 (int)first->prompt_tokens, (int)first->n_tokens);
     assert_true(by_bytes->cached_tokens < by_meaning->cached_tokens);
     rp_result_free(first);
     rp_result_free(by_bytes);
@@ -491,7 +522,8 @@ static void returned_answers_are_known(void **state) {
 
 /* A chat, an answer that is read, and its parts. */
 static int make_and_read(const rp_model *model, const rp_chat_options *o, rp_error *err) {
-    static const char text[] = "Well.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+    static const char text[] =
+        "Well.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
     rp_chat *chat = NULL;
     rp_chat_reader *reader = NULL;
     rp_chat_answer *answer = NULL;
@@ -520,7 +552,8 @@ static void fail_allocations(const rp_model *model, const rp_chat_options *o) {
             base_alloc_fail_at(i, sticky);
             const int rc = make_and_read(model, o, &err);
             base_alloc_fail_at(0, 0);
-            if (rc && (rc != RP_ERR_MEMORY || err.code != RP_ERR_MEMORY)) fail_msg("allocation %d, %d: %s", (int)i, sticky, err.message);
+            if (rc && (rc != RP_ERR_MEMORY || err.code != RP_ERR_MEMORY))
+                fail_msg("allocation %d, %d: %s", (int)i, sticky, err.message);
             assert_true(rc == RP_OK || err.message[0] != '\0');
             assert_true(rc != RP_OK || !sticky);
         }
@@ -529,8 +562,9 @@ static void fail_allocations(const rp_model *model, const rp_chat_options *o) {
 /* Each allocation fails in turn: where the library writes tools as text, and where a template does. */
 static void every_allocation_fails_cleanly(void **state) {
     const world *w = *state;
-    static const char source[] = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-                                 "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}";
+    static const char source[] =
+        "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+        "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}";
     const rp_tool_call call = {.name = "weather", .arguments = "{\"city\": \"Rome\"}"};
     const rp_chat_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = "Be brief."},
                                         {.role = RP_ROLE_USER, .text = "Rome?"},
@@ -546,7 +580,8 @@ static void every_allocation_fails_cleanly(void **state) {
     fail_allocations(model, &o);
     o.n_messages = 2;
     o.tool_choice = RP_TOOL_CHOICE_AUTO;
-    o.json_schema = "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\", \"minimum\": 3}}, \"required\": [\"a\"]}";
+    o.json_schema = "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\", \"minimum\": 3}}, "
+                    "\"required\": [\"a\"]}";
     fail_allocations(model, &o);
     rp_model_close(model);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_chat_input.c: conversations as the input of a chat template: calls, results, styles, variables, and where contents are in the text. */
+/* test_chat_input.c: conversations as the input of a chat template: calls, results, styles, variables, and where
+   contents are in the text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,8 @@
 static const char source[] =
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
     "{% for c in m.tool_calls %}({{ c.id }} {{ c.function.name }} {{ c.function.arguments.city }}){% endfor %}"
-    "{% if m.tool_call_id %}({{ m.tool_call_id }} {{ m.name }}){% endif %}{% if m.reasoning_content %}~{{ m.reasoning_content }}{% endif %}"
+    "{% if m.tool_call_id %}({{ m.tool_call_id }} {{ m.name }}){% endif %}{% if m.reasoning_content %}~{{ "
+    "m.reasoning_content }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
 static rp_template *template_of(const char *text) {
@@ -48,7 +50,8 @@ static const rp_message messages[] = {{RP_ROLE_SYSTEM, "S", 1},
                                       {RP_ROLE_USER, "V", 1},
                                       {RP_ROLE_ASSISTANT, "A", 1},
                                       {RP_ROLE_TOOL, "r2", 2}};
-static const chat_call calls[] = {{2, "a", "f", "{\"city\": \"Rome\"}"}, {2, NULL, "g", "{}"}, {6, "a", "h", "{\"city\": \"Oslo\"}"}};
+static const chat_call calls[] = {
+    {2, "a", "f", "{\"city\": \"Rome\"}"}, {2, NULL, "g", "{}"}, {6, "a", "h", "{\"city\": \"Oslo\"}"}};
 static const chat_reasoning reasonings[] = {{6, "so"}, {6, "me"}};
 static const chat_result by_number[] = {{3, NULL, false}, {4, NULL, false}, {7, NULL, false}};
 
@@ -69,7 +72,8 @@ static chat_input input_of(const rp_template *t, const answer_form *form) {
 /* Ids: of the last call before the result, by the call's own id or the one that it gets, or by number. */
 static void results_belong_to_calls(void **state) {
     (void)state;
-    static const chat_result by_id[] = {{3, "call_1", false}, {4, "a", false}, {7, "a", false}}, unknown[] = {{3, "x", false}};
+    static const chat_result by_id[] = {{3, "call_1", false}, {4, "a", false}, {7, "a", false}},
+                             unknown[] = {{3, "x", false}};
     const answer_form form = {0};
     rp_template *t = template_of(source);
     chat_input in = input_of(t, &form);
@@ -77,8 +81,9 @@ static void results_belong_to_calls(void **state) {
     rp_rendered_turn turns[8];
     size_t n_turns;
     rp_template_text *text = rendered(&in, turns, &n_turns);
-    assert_string_equal(text->bytes, "<system>S<user>U<assistant>(a f Rome)(call_1 g )<tool>r0(call_1 g)<tool>r1(a f)<user>V"
-                                     "<assistant>A(a h Oslo)~some<tool>r2(a h)<assistant>");
+    assert_string_equal(text->bytes,
+                        "<system>S<user>U<assistant>(a f Rome)(call_1 g )<tool>r0(call_1 g)<tool>r1(a f)<user>V"
+                        "<assistant>A(a h Oslo)~some<tool>r2(a h)<assistant>");
     assert_int_equal(n_turns, 7); /* not the empty content */
     assert_true(turns[0].role == RP_ROLE_SYSTEM && turns[0].end == strlen("<system>S"));
     assert_true(turns[6].role == RP_ROLE_TOOL && strncmp(text->bytes + turns[6].end, "(a h)", 5) == 0);
@@ -135,7 +140,8 @@ static void a_template_gets_what_it_wants(void **state) {
     rp_template_text *text = NULL;
     rp_template_failure why;
     int rc, n_styles = 0;
-    while ((rc = rendered_as(&in, &text, &why)) != RP_OK && n_styles++ < 3) assert_int_equal(chat_input_adapt(&in, false, why), CHAT_AGAIN);
+    while ((rc = rendered_as(&in, &text, &why)) != RP_OK && n_styles++ < 3)
+        assert_int_equal(chat_input_adapt(&in, false, why), CHAT_AGAIN);
     assert_int_equal(rc, RP_OK);
     assert_true(in.style.short_ids && in.style.text_arguments);
     assert_string_equal(text->bytes + 9, "{\"city\": \"Rome\"}!");
@@ -169,7 +175,8 @@ static void each_form_is_tried_once(void **state) {
     assert_int_equal(chat_input_adapt(&one, false, RP_TEMPLATE_REFUSED), CHAT_GIVE_UP); /* no calls, nothing to merge */
 }
 
-/* Messages in turns of user and assistant; what belongs to them moves with them, and each text is where `offset` says. */
+/* Messages in turns of user and assistant; what belongs to them moves with them, and each text is where `offset`
+   says. */
 static void messages_are_merged(void **state) {
     (void)state;
     static const rp_message given[] = {
@@ -195,7 +202,8 @@ static void messages_are_merged(void **state) {
         assert_int_equal(m.messages[i].n, strlen(texts[i]));
         assert_int_equal(m.messages[i].role, roles[i]);
     }
-    for (size_t i = 0; i < 8; i++) assert_memory_equal(m.messages[m.to[i]].text + m.offset[i], given[i].text, given[i].n);
+    for (size_t i = 0; i < 8; i++)
+        assert_memory_equal(m.messages[m.to[i]].text + m.offset[i], given[i].text, given[i].n);
     chat_merged_move(&m, &call, 1, &result, 1, &reasoning, 1);
     assert_true(call.message == 1 && result.message == 3 && reasoning.message == 1);
     chat_merged_free(&m);
@@ -210,13 +218,16 @@ static void variables(void **state) {
     (void)state;
     tool_spec tools[] = {{.name = "f"}, {.name = "g", .barred = true}};
     answer_form form = {.tools = tools, .n_tools = 2, .thinking = THINKING_OFF};
-    rp_template *t = template_of("{{ tools | tojson if tools is not none else 'no tools' }}|{{ bos_token }}|{{ date }}|{{ reasoning_effort }}|"
-                                 "{{ enable_thinking }}{{ thinking }}|{{ add_generation_prompt }}|{{ documents }}");
+    rp_template *t = template_of(
+        "{{ tools | tojson if tools is not none else 'no tools' }}|{{ bos_token }}|{{ date }}|{{ reasoning_effort }}|"
+        "{{ enable_thinking }}{{ thinking }}|{{ add_generation_prompt }}|{{ documents }}");
     json_t *given = json_pack("{s:s, s:s}", "bos_token", "<s>", "date", "today");
-    chat_input in = {.t = t, .form = &form, .messages = messages, .n_messages = 1, .variables = given, .reasoning_effort = "low"};
+    chat_input in = {
+        .t = t, .form = &form, .messages = messages, .n_messages = 1, .variables = given, .reasoning_effort = "low"};
     rp_template_text *text = rendered(&in, NULL, NULL);
-    assert_string_equal(text->bytes, "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
-                                     "\"properties\": {}}}}]||today|low|FalseFalse|True|None");
+    assert_string_equal(
+        text->bytes, "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
+                     "\"properties\": {}}}}]||today|low|FalseFalse|True|None");
     rp_template_text_free(text);
     form.tool_choice = TOOL_CHOICE_NONE;
     text = rendered(&in, NULL, NULL);
@@ -228,7 +239,8 @@ static void variables(void **state) {
 
 static void reasoning_is_opened(void **state) {
     (void)state;
-    static const char thinks[] = "{% for m in messages %}{{ (m.content | string).split('</think>')[-1] }}{% endfor %}<think>\n";
+    static const char thinks[] =
+        "{% for m in messages %}{{ (m.content | string).split('</think>')[-1] }}{% endfor %}<think>\n";
     const rp_message user = {RP_ROLE_USER, "<think>", 7};
     rp_template *t = template_of(thinks), *plain = template_of("{% for m in messages %}{{ m.content }}{% endfor %}");
     answer_form form = {.convention = tool_convention_detect(thinks, strlen(thinks), "chatml")};

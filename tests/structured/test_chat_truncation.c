@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_chat_truncation.c: which turns are left out, against a search through all of them; and that they stay left out as a conversation grows. */
+/* test_chat_truncation.c: which turns are left out, against a search through all of them; and that they stay left out
+   as a conversation grows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,14 +30,17 @@ static void an_answer_gets_a_quarter_at_most(void **state) {
 
 static void system_messages_lead(void **state) {
     (void)state;
-    const rp_message all[] = {{RP_ROLE_SYSTEM, "", 0}, {RP_ROLE_SYSTEM, "", 0}, {RP_ROLE_USER, "", 0}, {RP_ROLE_SYSTEM, "", 0}};
+    const rp_message all[] = {
+        {RP_ROLE_SYSTEM, "", 0}, {RP_ROLE_SYSTEM, "", 0}, {RP_ROLE_USER, "", 0}, {RP_ROLE_SYSTEM, "", 0}};
     assert_int_equal(chat_count_leading_systems(all, 4), 2);
     assert_int_equal(chat_count_leading_systems(all, 1), 1);
     assert_int_equal(chat_count_leading_systems(all + 2, 2), 0);
 }
 
-/* The definition: whole quarters of the context, then the first message of the user; the last one if none is late enough. */
-static size_t slow_first_kept(const rp_message *messages, size_t n, const size_t *ends, size_t first, int64_t excess, int32_t n_ctx) {
+/* The definition: whole quarters of the context, then the first message of the user; the last one if none is late
+   enough. */
+static size_t slow_first_kept(const rp_message *messages, size_t n, const size_t *ends, size_t first, int64_t excess,
+                              int32_t n_ctx) {
     int64_t drop = 0, last = 0;
     while (drop < excess) drop += BASE_MAX(n_ctx / 4, 1);
     for (size_t i = n; i-- > first + 1;) {
@@ -61,11 +65,13 @@ static void whole_pieces_are_dropped(void **state) {
         }
         const size_t first = chat_count_leading_systems(messages, n);
         const int64_t excess = 1 + draw(&r) % 600;
-        assert_int_equal(chat_first_kept(messages, n, ends, first, excess, n_ctx), slow_first_kept(messages, n, ends, first, excess, n_ctx));
+        assert_int_equal(chat_first_kept(messages, n, ends, first, excess, n_ctx),
+                         slow_first_kept(messages, n, ends, first, excess, n_ctx));
     }
 }
 
-/* Of a conversation that grows by 10 tokens a message in a context of 400, the first kept message moves once in a quarter of it. */
+/* Of a conversation that grows by 10 tokens a message in a context of 400, the first kept message moves once in a
+   quarter of it. */
 static void turns_stay_dropped(void **state) {
     (void)state;
     rp_message messages[MOST];

@@ -59,61 +59,82 @@ static char *grammar_of(const char *schema, bool strict, rp_error *p) {
 }
 
 static const subject subjects[] = {
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"boolean\"}, \"c\": {\"type\": \"null\"}},"
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"boolean\"}, \"c\": "
+     "{\"type\": \"null\"}},"
      " \"required\": [\"b\"]}",
      {"{\"b\":true}", "{\"a\":1,\"b\":false}", "{\"a\": -10, \"b\": true, \"c\": null}", "{\"b\":true,\"c\":null}"},
-     {"{}", "{\"a\":1}", "{\"b\":true,\"a\":1}", "{\"b\":1}", "{\"b\":true,}", "{\"b\":true", "{\"b\":  true}", "{\"b\":true,\"d\":1}",
-      "{\"b\":true}}", "{\"a\":01,\"b\":true}"}},
+     {"{}", "{\"a\":1}", "{\"b\":true,\"a\":1}", "{\"b\":1}", "{\"b\":true,}", "{\"b\":true", "{\"b\":  true}",
+      "{\"b\":true,\"d\":1}", "{\"b\":true}}", "{\"a\":01,\"b\":true}"}},
     {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}}",
      {"{}", "{\"a\":1}", "{\"b\":2}", "{\"a\":1,\"b\":2}"},
      {"{\"b\":2,\"a\":1}", "{,\"b\":2}", "{\"a\":1,}", "{\"a\":2}"}},
     {"{\"type\": \"object\", \"properties\": {}}", {"{}"}, {"{\"a\":1}", "[]"}},
     {"{\"type\": \"object\"}", {"{}", "{\"a\":{\"b\":[1,\"x\",null]}}"}, {"[]", "{a:1}", "{\"a\":}"}},
-    {"{\"type\": \"object\", \"properties\": {\"ab\": {\"const\": 1}, \"a\\u00e9\": {\"const\": 2}}, \"additionalProperties\": {\"const\": 3}}",
-     {"{}", "{\"ab\":1}", "{\"x\":3}", "{\"ab\":1,\"a\":3,\"abc\":3,\"\":3,\"aé!\":3}", "{\"a\xc3\xaa\":3}", "{\"ab\":1,\"aé\":2,\"ac\":3}"},
+    {"{\"type\": \"object\", \"properties\": {\"ab\": {\"const\": 1}, \"a\\u00e9\": {\"const\": 2}}, "
+     "\"additionalProperties\": {\"const\": 3}}",
+     {"{}", "{\"ab\":1}", "{\"x\":3}", "{\"ab\":1,\"a\":3,\"abc\":3,\"\":3,\"aé!\":3}", "{\"a\xc3\xaa\":3}",
+      "{\"ab\":1,\"aé\":2,\"ac\":3}"},
      {"{\"ab\":3}", "{\"x\":3,\"ab\":3}", "{\"aé\":3}", "{\"x\":1}", "{\"\\u0061b\":3}"}},
     {"true", {"1", "\"x\"", "[]", "{}", "null", "[1, 2.5e-3]"}, {"", "01", "[1,]", "nul", "1.", "\"\n\"", "tru"}},
     {"{\"type\": \"string\"}",
      {"\"\"", "\"a\\n\\\"\\\\ü\\u00e9\\uD83D\\ude00\""},
      {"\"", "\"\\x\"", "\"\\uD83D\"", "\"\\uDE00\"", "\"\\u0000\"", "\"\t\"", "\"a\"b"}},
-    {"{\"type\": \"string\", \"minLength\": 2, \"maxLength\": 3}", {"\"ab\"", "\"aü\\n\""}, {"\"a\"", "\"abcd\"", "\"\""}},
+    {"{\"type\": \"string\", \"minLength\": 2, \"maxLength\": 3}",
+     {"\"ab\"", "\"aü\\n\""},
+     {"\"a\"", "\"abcd\"", "\"\""}},
     {"{\"type\": \"array\", \"items\": {\"type\": \"boolean\"}, \"minItems\": 1, \"maxItems\": 3}",
      {"[true]", "[true,false]", "[true, true, true]"},
      {"[]", "[true,true,true,true]", "[1]", "[true,]"}},
     {"{\"type\": \"array\", \"maxItems\": 0}", {"[]"}, {"[1]"}},
     {"{\"type\": \"array\", \"items\": {\"const\": 1}, \"maxItems\": 1}", {"[]", "[1]"}, {"[1,1]"}},
-    {"{\"type\": \"array\", \"prefixItems\": [{\"const\": 1}, {\"const\": 2}], \"items\": {\"const\": 3}, \"minItems\": 3}",
+    {"{\"type\": \"array\", \"prefixItems\": [{\"const\": 1}, {\"const\": 2}], \"items\": {\"const\": 3}, "
+     "\"minItems\": 3}",
      {"[1,2,3]", "[1,2,3,3]"},
      {"[1,2]", "[1]", "[1,2,4]", "[]"}},
     {"{\"type\": \"array\", \"prefixItems\": [{\"const\": 1}, {\"const\": 2}]}", {"[1,2]"}, {"[1,2,3]", "[2,1]"}},
-    {"{\"enum\": [\"a\\\"b\", 1.5, null, {\"k\": [true]}]}", {"\"a\\\"b\"", "1.5", "null", "{\"k\":[true]}"}, {"1", "\"a\"", "true"}},
+    {"{\"enum\": [\"a\\\"b\", 1.5, null, {\"k\": [true]}]}",
+     {"\"a\\\"b\"", "1.5", "null", "{\"k\":[true]}"},
+     {"1", "\"a\"", "true"}},
     {"{\"type\": [\"integer\", \"null\"]}", {"1", "null", "-7"}, {"1.5", "true"}},
     {"{\"type\": \"STRING\", \"nullable\": true}", {"\"x\"", "null"}, {"1"}},
     {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"boolean\"}]}", {"1", "true"}, {"null", "1true"}},
-    {"{\"type\": \"object\", \"properties\": {\"t\": {\"const\": 1}}, \"required\": [\"t\"], \"anyOf\": [{\"properties\": {\"a\": {\"const\": 1}},"
+    {"{\"type\": \"object\", \"properties\": {\"t\": {\"const\": 1}}, \"required\": [\"t\"], \"anyOf\": "
+     "[{\"properties\": {\"a\": {\"const\": 1}},"
      " \"required\": [\"a\"]}, {\"properties\": {\"b\": {\"const\": 2}}, \"required\": [\"b\"]}]}",
      {"{\"t\":1,\"a\":1}", "{\"t\":1,\"b\":2}"},
      {"{\"t\":1}", "{\"t\":1,\"a\":1,\"b\":2}"}},
-    {"{\"allOf\": [{\"type\": \"integer\", \"minimum\": 3}, {\"maximum\": 5}, {\"type\": \"number\"}]}", {"3", "5"}, {"2", "6", "4.5"}},
+    {"{\"allOf\": [{\"type\": \"integer\", \"minimum\": 3}, {\"maximum\": 5}, {\"type\": \"number\"}]}",
+     {"3", "5"},
+     {"2", "6", "4.5"}},
     {"{\"$defs\": {\"n\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/n\"}}}, \"$ref\": \"#/$defs/n\"}",
      {"[]", "[[],[[]]]"},
      {"[1]", "[[]"}},
     {"{\"type\": \"object\", \"properties\": {\"x\": {\"$ref\": \"#\"}}}", {"{}", "{\"x\":{\"x\":{}}}"}, {"{\"x\":1}"}},
     {"{\"$defs\": {\"a b\": {\"const\": 1}}, \"$ref\": \"#/$defs/a%20b\", \"description\": \"x\"}", {"1"}, {"2"}},
-    {"{\"$defs\": {\"o\": {\"type\": \"integer\"}}, \"$ref\": \"#/$defs/o\", \"minimum\": 8, \"maximum\": 11}", {"8", "11"}, {"7", "12"}},
+    {"{\"$defs\": {\"o\": {\"type\": \"integer\"}}, \"$ref\": \"#/$defs/o\", \"minimum\": 8, \"maximum\": 11}",
+     {"8", "11"},
+     {"7", "12"}},
     /* patterns and formats */
     {"{\"type\": \"string\", \"pattern\": \"^a[\\\"\\\\\\\\]+\\\\n?$\"}",
      {"\"a\\\"\"", "\"a\\\\\"", "\"a\\\"\\\\\\n\""},
      {"\"a\"", "\"a\"\"", "\"a\\\\n\"", "\"ba\\\"\"", "\"a\\\"x\""}},
-    {"{\"type\": \"string\", \"pattern\": \"[0-9]{3}\"}", {"\"123\"", "\"x123y\"", "\"\\n1234\""}, {"\"12\"", "\"1x23\"", "123"}},
-    {"{\"type\": \"string\", \"pattern\": \"^[a-z]+$\", \"minLength\": 2, \"maxLength\": 3}", {"\"ab\"", "\"abc\""}, {"\"a\"", "\"abcd\"", "\"AB\""}},
+    {"{\"type\": \"string\", \"pattern\": \"[0-9]{3}\"}",
+     {"\"123\"", "\"x123y\"", "\"\\n1234\""},
+     {"\"12\"", "\"1x23\"", "123"}},
+    {"{\"type\": \"string\", \"pattern\": \"^[a-z]+$\", \"minLength\": 2, \"maxLength\": 3}",
+     {"\"ab\"", "\"abc\""},
+     {"\"a\"", "\"abcd\"", "\"AB\""}},
     {"{\"enum\": [\"ab\", \"b\", 1], \"pattern\": \"^a\"}", {"\"ab\"", "1"}, {"\"b\""}},
     {"{\"allOf\": [{\"type\": \"string\"}, {\"pattern\": \"^x$\"}]}", {"\"x\""}, {"\"y\""}},
     {"{\"type\": \"string\", \"format\": \"date\"}",
      {"\"2024-02-29\"", "\"2000-02-29\"", "\"1999-12-31\""},
      {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-13-01\"", "\"2024-04-31\"", "\"2024-1-1\"", "\"\""}},
-    {"{\"type\": \"string\", \"format\": \"time\"}", {"\"23:59:59Z\"", "\"00:00:00.123+02:00\""}, {"\"24:00:00Z\"", "\"12:00Z\"", "\"12:00:00\""}},
-    {"{\"type\": \"string\", \"format\": \"date-time\"}", {"\"2024-02-29T12:30:00Z\""}, {"\"2024-02-29 12:30:00Z\"", "\"2024-02-30T12:30:00Z\""}},
+    {"{\"type\": \"string\", \"format\": \"time\"}",
+     {"\"23:59:59Z\"", "\"00:00:00.123+02:00\""},
+     {"\"24:00:00Z\"", "\"12:00Z\"", "\"12:00:00\""}},
+    {"{\"type\": \"string\", \"format\": \"date-time\"}",
+     {"\"2024-02-29T12:30:00Z\""},
+     {"\"2024-02-29 12:30:00Z\"", "\"2024-02-30T12:30:00Z\""}},
     {"{\"type\": \"string\", \"format\": \"duration\"}",
      {"\"P3W\"", "\"P1Y2M3D\"", "\"PT5M\"", "\"P1DT1H\"", "\"P2M\""},
      {"\"P\"", "\"PT\"", "\"P1D2M\"", "\"P1Y1D\"", "\"3D\""}},
@@ -130,34 +151,44 @@ static const subject subjects[] = {
      {"\"0.0.0.0\"", "\"255.249.100.19\""},
      {"\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\"", "\"1.1.1.1.1\""}},
     {"{\"type\": \"string\", \"format\": \"ipv6\"}",
-     {"\"::\"", "\"::1\"", "\"1::\"", "\"2001:db8::ff00:42:8329\"", "\"1:2:3:4:5:6:7:8\"", "\"1::2:3:4:5:6:7\"", "\"::ffff:1.2.3.4\""},
+     {"\"::\"", "\"::1\"", "\"1::\"", "\"2001:db8::ff00:42:8329\"", "\"1:2:3:4:5:6:7:8\"", "\"1::2:3:4:5:6:7\"",
+      "\"::ffff:1.2.3.4\""},
      {"\"1:2:3\"", "\":::\"", "\"1::2::3\"", "\"1:2:3:4:5:6:7:8:9\"", "\"12345::\"", "\"g::\""}},
     {"{\"type\": \"string\", \"format\": \"uri\"}",
      {"\"https://example.com/a/b?c=d#e\"", "\"mailto:a@b.org\"", "\"urn:isbn:123\"", "\"http://h:80\""},
      {"\"example.com\"", "\"http://a b\"", "\"://x\"", "\"\""}},
     {"{\"type\": \"string\", \"format\": \"unknown\"}", {"\"x\""}, {"1"}},
     /* names */
-    {"{\"type\": \"object\", \"propertyNames\": {\"pattern\": \"^[a-z]+$\"}, \"additionalProperties\": {\"type\": \"integer\"}}",
+    {"{\"type\": \"object\", \"propertyNames\": {\"pattern\": \"^[a-z]+$\"}, \"additionalProperties\": {\"type\": "
+     "\"integer\"}}",
      {"{}", "{\"ab\":1}", "{\"a\":1,\"b\":2}"},
      {"{\"A\":1}", "{\"\":1}", "{\"a\":true}"}},
     {"{\"type\": \"object\", \"propertyNames\": {\"enum\": [\"x\", \"y\"]}}",
      {"{}", "{\"x\":1}", "{\"y\":[]}", "{\"x\":1,\"y\":2}"},
      {"{\"z\":1}", "{\"x\":1,\"x\":2}"}},
-    {"{\"type\": \"object\", \"propertyNames\": {\"maxLength\": 2}}", {"{}", "{\"ab\":1}", "{\"\":{}}"}, {"{\"abc\":1}"}},
-    {"{\"type\": \"object\", \"properties\": {\"ab\": {\"const\": 1}, \"C\": {\"const\": 2}}, \"propertyNames\": {\"pattern\": \"^[a-z]+$\"}}",
+    {"{\"type\": \"object\", \"propertyNames\": {\"maxLength\": 2}}",
+     {"{}", "{\"ab\":1}", "{\"\":{}}"},
+     {"{\"abc\":1}"}},
+    {"{\"type\": \"object\", \"properties\": {\"ab\": {\"const\": 1}, \"C\": {\"const\": 2}}, \"propertyNames\": "
+     "{\"pattern\": \"^[a-z]+$\"}}",
      {"{}", "{\"ab\":1}"},
      {"{\"C\":2}", "{\"d\":1}"}},
     {"{\"propertyNames\": false}", {"{}"}, {"{\"a\":1}"}},
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"patternProperties\": {\"^x-\": {\"type\": \"boolean\"}, \"^y\": {\"const\": "
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"patternProperties\": {\"^x-\": {\"type\": "
+     "\"boolean\"}, \"^y\": {\"const\": "
      "2}}}",
      {"{}", "{\"a\":1,\"x-b\":true}", "{\"x-\":false,\"y1\":2}"},
      {"{\"x-b\":1}", "{\"b\":1}", "{\"a\":true}", "{\"yx-\":true}"}},
-    {"{\"patternProperties\": {\"[0-9]\": {\"const\": 1}}, \"additionalProperties\": false}", {"{}", "{\"a1b\":1}"}, {"{\"a\":1}", "{\"1\":2}"}},
+    {"{\"patternProperties\": {\"[0-9]\": {\"const\": 1}}, \"additionalProperties\": false}",
+     {"{}", "{\"a1b\":1}"},
+     {"{\"a\":1}", "{\"1\":2}"}},
     /* numbers of properties */
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}, \"c\": {\"const\": 3}}, \"minProperties\": 2}",
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}, \"c\": {\"const\": 3}}, "
+     "\"minProperties\": 2}",
      {"{\"a\":1,\"b\":2}", "{\"b\":2,\"c\":3}", "{\"a\":1,\"c\":3}", "{\"a\":1,\"b\":2,\"c\":3}"},
      {"{}", "{\"a\":1}", "{\"c\":3}"}},
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}, \"c\": {\"const\": 3}}, \"required\": [\"b\"], "
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}, \"c\": {\"const\": 3}}, "
+     "\"required\": [\"b\"], "
      "\"maxProperties\": 2}",
      {"{\"b\":2}", "{\"a\":1,\"b\":2}", "{\"b\":2,\"c\":3}"},
      {"{}", "{\"a\":1}", "{\"a\":1,\"b\":2,\"c\":3}"}},
@@ -165,11 +196,13 @@ static const subject subjects[] = {
      {"{\"a\":1}", "{\"a\":1,\"b\":1}"},
      {"{}", "{\"a\":1,\"b\":1,\"c\":1}"}},
     {"{\"maxProperties\": 0}", {"{}"}, {"{\"a\":1}"}},
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"additionalProperties\": {\"const\": 2}, \"maxProperties\": 2, "
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"additionalProperties\": {\"const\": 2}, "
+     "\"maxProperties\": 2, "
      "\"minProperties\": 1}",
      {"{\"a\":1}", "{\"x\":2}", "{\"a\":1,\"x\":2}", "{\"x\":2,\"y\":2}"},
      {"{}", "{\"a\":1,\"x\":2,\"y\":2}", "{\"x\":2,\"a\":1}"}},
-    {"{\"propertyNames\": {\"enum\": [\"a\", \"b\", \"c\"]}, \"additionalProperties\": {\"const\": 0}, \"minProperties\": 2}",
+    {"{\"propertyNames\": {\"enum\": [\"a\", \"b\", \"c\"]}, \"additionalProperties\": {\"const\": 0}, "
+     "\"minProperties\": 2}",
      {"{\"a\":0,\"c\":0}", "{\"a\":0,\"b\":0,\"c\":0}"},
      {"{}", "{\"b\":0}"}},
     /* items */
@@ -179,26 +212,45 @@ static const subject subjects[] = {
     {"{\"type\": \"array\", \"items\": {\"type\": \"boolean\"}, \"uniqueItems\": true, \"minItems\": 1}",
      {"[true]", "[false,true]"},
      {"[]", "[true,true]", "[true,false,true]"}},
-    {"{\"type\": \"array\", \"items\": {\"type\": \"string\", \"enum\": [\"a\", \"b\", \"c\", \"a\"]}, \"uniqueItems\": true, \"minItems\": 2, "
+    {"{\"type\": \"array\", \"items\": {\"type\": \"string\", \"enum\": [\"a\", \"b\", \"c\", \"a\"]}, "
+     "\"uniqueItems\": true, \"minItems\": 2, "
      "\"maxItems\": 2}",
      {"[\"a\",\"b\"]", "[\"c\",\"a\"]"},
      {"[\"a\"]", "[\"a\",\"a\"]", "[\"a\",\"b\",\"c\"]"}},
-    {"{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"uniqueItems\": true, \"maxItems\": 1}", {"[]", "[5]"}, {"[5,6]"}},
+    {"{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"uniqueItems\": true, \"maxItems\": 1}",
+     {"[]", "[5]"},
+     {"[5,6]"}},
     {"{\"type\": \"array\", \"uniqueItems\": false}", {"[1,1]"}, {"1"}},
     {"{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"contains\": {\"minimum\": 7, \"maximum\": 9}}",
      {"[7]", "[1,8]", "[9,1,2]"},
      {"[]", "[1]", "[1,2]", "[\"x\",7]"}},
-    {"{\"contains\": {\"const\": 1}, \"minContains\": 2}", {"[1,1]", "[0,1,\"x\",1]", "[1,1,1]"}, {"[1]", "[0,1]", "[]"}},
-    {"{\"type\": \"array\", \"items\": {\"const\": 2}, \"contains\": {\"const\": 1}, \"minContains\": 0}", {"[]", "[2]"}, {"[1]"}},
+    {"{\"contains\": {\"const\": 1}, \"minContains\": 2}",
+     {"[1,1]", "[0,1,\"x\",1]", "[1,1,1]"},
+     {"[1]", "[0,1]", "[]"}},
+    {"{\"type\": \"array\", \"items\": {\"const\": 2}, \"contains\": {\"const\": 1}, \"minContains\": 0}",
+     {"[]", "[2]"},
+     {"[1]"}},
     /* multiples */
     {"{\"type\": \"integer\", \"multipleOf\": 5}", {"0", "5", "-10", "12345", "100000"}, {"3", "-4", "05", "5.0", "-"}},
-    {"{\"type\": \"integer\", \"multipleOf\": 100, \"minimum\": 0}", {"0", "100", "12300"}, {"50", "-100", "1000.0", "10"}},
-    {"{\"type\": \"integer\", \"multipleOf\": 7, \"minimum\": 10, \"maximum\": 30}", {"14", "21", "28"}, {"7", "35", "15", "0"}},
-    {"{\"type\": \"number\", \"multipleOf\": 0.01}", {"0", "1.5", "-3.25", "10.00", "0.1"}, {"0.001", "1.", ".5", "1e2"}},
-    {"{\"type\": \"number\", \"multipleOf\": 0.25, \"minimum\": 0}", {"0", "0.25", "0.5", "3", "7.75", "2.50"}, {"0.2", "-0.25", "1.1", "0.255"}},
-    {"{\"type\": \"number\", \"multipleOf\": 2.5, \"minimum\": 0, \"maximum\": 10}", {"0", "2.5", "5", "7.5", "10"}, {"1", "12.5", "2", "0.5"}},
+    {"{\"type\": \"integer\", \"multipleOf\": 100, \"minimum\": 0}",
+     {"0", "100", "12300"},
+     {"50", "-100", "1000.0", "10"}},
+    {"{\"type\": \"integer\", \"multipleOf\": 7, \"minimum\": 10, \"maximum\": 30}",
+     {"14", "21", "28"},
+     {"7", "35", "15", "0"}},
+    {"{\"type\": \"number\", \"multipleOf\": 0.01}",
+     {"0", "1.5", "-3.25", "10.00", "0.1"},
+     {"0.001", "1.", ".5", "1e2"}},
+    {"{\"type\": \"number\", \"multipleOf\": 0.25, \"minimum\": 0}",
+     {"0", "0.25", "0.5", "3", "7.75", "2.50"},
+     {"0.2", "-0.25", "1.1", "0.255"}},
+    {"{\"type\": \"number\", \"multipleOf\": 2.5, \"minimum\": 0, \"maximum\": 10}",
+     {"0", "2.5", "5", "7.5", "10"},
+     {"1", "12.5", "2", "0.5"}},
     {"{\"type\": \"integer\", \"multipleOf\": 2.5}", {"0", "5", "15", "-20"}, {"2", "2.5", "12"}},
-    {"{\"allOf\": [{\"type\": \"integer\", \"multipleOf\": 4}, {\"multipleOf\": 6}]}", {"0", "12", "24"}, {"4", "6", "8"}},
+    {"{\"allOf\": [{\"type\": \"integer\", \"multipleOf\": 4}, {\"multipleOf\": 6}]}",
+     {"0", "12", "24"},
+     {"4", "6", "8"}},
     /* bounds of any size */
     {"{\"type\": \"integer\", \"minimum\": -9223372036854775808, \"maximum\": 9223372036854775807}",
      {"0", "9223372036854775807", "-9223372036854775808", "9223372036854775806"},
@@ -214,58 +266,81 @@ static const subject subjects[] = {
      {"3", "3.5", "99999999999999999999", "99999999999999999998.9"},
      {"2.9", "100000000000000000000", "99999999999999999999.1"}},
     {"{\"type\": \"integer\", \"exclusiveMinimum\": -1.5, \"exclusiveMaximum\": 1.5}", {"-1", "0", "1"}, {"-2", "2"}},
-    {"{\"type\": \"integer\", \"exclusiveMaximum\": 0, \"minimum\": -1, \"exclusiveMinimum\": -9}", {"-1"}, {"0", "-2"}},
-    {"{\"const\": 123456789012345678901234567890}", {"123456789012345678901234567890"}, {"123456789012345678901234567891"}},
+    {"{\"type\": \"integer\", \"exclusiveMaximum\": 0, \"minimum\": -1, \"exclusiveMinimum\": -9}",
+     {"-1"},
+     {"0", "-2"}},
+    {"{\"const\": 123456789012345678901234567890}",
+     {"123456789012345678901234567890"},
+     {"123456789012345678901234567891"}},
     {"{\"type\": \"integer\", \"multipleOf\": 2, \"maximum\": 9223372036854775807}", {"2", "-4"}, {"3"}},
     /* enum and const beside other keywords: those of their values that fit */
-    {"{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}], \"enum\": [\"a\", 1, null]}", {"\"a\"", "null"}, {"1"}},
-    {"{\"type\": \"integer\", \"enum\": [1, 1.0, 2.5, \"1\", 18446744073709551616]}", {"1", "1.0", "18446744073709551616"}, {"2.5", "\"1\""}},
-    {"{\"$defs\": {\"s\": {\"minimum\": 2}}, \"$ref\": \"#/$defs/s\", \"enum\": [1, 2, 3], \"not\": {\"const\": 3}}", {"2"}, {"1", "3"}},
-    {"{\"enum\": [{\"a\": 1}, {\"a\": 2, \"b\": 1}, [1, 1], [1, 2]], \"properties\": {\"a\": {\"maximum\": 1}}, \"uniqueItems\": true}",
+    {"{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}], \"enum\": [\"a\", 1, null]}",
+     {"\"a\"", "null"},
+     {"1"}},
+    {"{\"type\": \"integer\", \"enum\": [1, 1.0, 2.5, \"1\", 18446744073709551616]}",
+     {"1", "1.0", "18446744073709551616"},
+     {"2.5", "\"1\""}},
+    {"{\"$defs\": {\"s\": {\"minimum\": 2}}, \"$ref\": \"#/$defs/s\", \"enum\": [1, 2, 3], \"not\": {\"const\": 3}}",
+     {"2"},
+     {"1", "3"}},
+    {"{\"enum\": [{\"a\": 1}, {\"a\": 2, \"b\": 1}, [1, 1], [1, 2]], \"properties\": {\"a\": {\"maximum\": 1}}, "
+     "\"uniqueItems\": true}",
      {"{\"a\":1}", "[1,2]"},
      {"{\"a\":2,\"b\":1}", "[1,1]"}},
     {"{\"allOf\": [{\"enum\": [\"ab\", \"c\"]}, {\"minLength\": 2}]}", {"\"ab\""}, {"\"c\""}},
     {"{\"type\": [\"string\", \"null\"], \"const\": null}", {"null"}, {"\"\""}},
     /* schemas that allow nothing */
-    {"{\"type\": \"object\", \"properties\": {\"a\": false, \"b\": {\"const\": 1}}, \"additionalProperties\": {\"const\": 2}}",
+    {"{\"type\": \"object\", \"properties\": {\"a\": false, \"b\": {\"const\": 1}}, \"additionalProperties\": "
+     "{\"const\": 2}}",
      {"{}", "{\"b\":1}", "{\"c\":2}", "{\"ab\":2}"},
      {"{\"a\":2}", "{\"b\":2}"}},
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"not\": {}}, \"b\": {\"allOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}, \"c\": "
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"not\": {}}, \"b\": {\"allOf\": [{\"type\": \"string\"}, "
+     "{\"type\": \"null\"}]}, \"c\": "
      "{\"enum\": [1], \"type\": \"string\"}, \"d\": {\"const\": 1}}}",
      {"{}", "{\"d\":1}"},
      {"{\"a\":1}", "{\"b\":1}", "{\"c\":1}"}},
-    {"{\"anyOf\": [false, {\"const\": 1}, {\"type\": \"object\", \"properties\": {\"x\": false}, \"required\": [\"x\"]}]}", {"1"}, {"{}", "null"}},
+    {"{\"anyOf\": [false, {\"const\": 1}, {\"type\": \"object\", \"properties\": {\"x\": false}, \"required\": "
+     "[\"x\"]}]}",
+     {"1"},
+     {"{}", "null"}},
     {"{\"type\": \"string\", \"anyOf\": [{\"const\": \"a\"}, {\"type\": \"null\"}]}", {"\"a\""}, {"null"}},
     {"{\"type\": \"array\", \"items\": {\"allOf\": [true, false]}}", {"[]"}, {"[1]"}},
     {"{\"type\": \"array\", \"prefixItems\": [{\"const\": 1}, false]}", {"[1]"}, {"[1,2]", "[]"}},
-    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [\"a\", \"b\"]}, \"v\": {\"const\": 1}}, \"required\": [\"k\"], \"if\": "
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [\"a\", \"b\"]}, \"v\": {\"const\": 1}}, \"required\": "
+     "[\"k\"], \"if\": "
      "{\"properties\": {\"k\": {\"const\": \"a\"}}},"
      " \"then\": {\"required\": [\"v\"]}, \"else\": {\"properties\": {\"v\": false}}}",
      {"{\"k\":\"a\",\"v\":1}", "{\"k\":\"b\"}"},
      {"{\"k\":\"b\",\"v\":1}", "{\"k\":\"a\"}"}},
     /* conditions */
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"dependentRequired\": {\"a\": [\"b\"]}}",
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"dependentRequired\": "
+     "{\"a\": [\"b\"]}}",
      {"{}", "{\"b\":2}", "{\"a\":1,\"b\":2}"},
      {"{\"a\":1}"}},
     {"{\"enum\": [1, 2, \"x\"], \"not\": {\"const\": 2}}", {"1", "\"x\""}, {"2"}},
     {"{\"type\": [\"integer\", \"null\", \"boolean\"], \"not\": {\"type\": \"null\"}}", {"1", "true"}, {"null"}},
     {"{\"not\": {\"type\": [\"object\", \"array\"]}}", {"1", "\"x\"", "null"}, {"{}", "[]"}},
-    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"not\": {\"required\": [\"a\"]}}",
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"not\": {\"required\": "
+     "[\"a\"]}}",
      {"{}", "{\"b\":2}"},
      {"{\"a\":1}"}},
-    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [\"x\", \"y\"]}, \"n\": {\"type\": \"integer\"}}, \"required\": [\"k\"], \"if\": "
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [\"x\", \"y\"]}, \"n\": {\"type\": \"integer\"}}, "
+     "\"required\": [\"k\"], \"if\": "
      "{\"properties\": {\"k\": {\"const\": \"x\"}}},"
      " \"then\": {\"required\": [\"n\"]}, \"else\": {\"properties\": {\"n\": {\"maximum\": 0, \"minimum\": 0}}}}",
      {"{\"k\":\"x\",\"n\":5}", "{\"k\":\"y\"}", "{\"k\":\"y\",\"n\":0}"},
      {"{\"k\":\"x\"}", "{\"k\":\"y\",\"n\":5}", "{}"}},
-    {"{\"type\": \"object\", \"properties\": {\"k\": {\"type\": \"boolean\"}, \"n\": {\"const\": 1}}, \"if\": {\"properties\": {\"k\": {\"const\": "
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"type\": \"boolean\"}, \"n\": {\"const\": 1}}, \"if\": "
+     "{\"properties\": {\"k\": {\"const\": "
      "true}}, \"required\": [\"k\"]},"
      " \"then\": {\"required\": [\"n\"]}}",
      {"{}", "{\"k\":false}", "{\"k\":true,\"n\":1}", "{\"n\":1}"},
      {"{\"k\":true}"}},
-    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [1, 2, 3]}, \"n\": {\"const\": 1}, \"m\": {\"const\": 1}}, \"required\": [\"k\"], "
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [1, 2, 3]}, \"n\": {\"const\": 1}, \"m\": {\"const\": "
+     "1}}, \"required\": [\"k\"], "
      "\"allOf\": ["
-     "{\"if\": {\"properties\": {\"k\": {\"const\": 1}}}, \"then\": {\"required\": [\"n\"]}}, {\"if\": {\"properties\": {\"k\": {\"enum\": [2]}}}, "
+     "{\"if\": {\"properties\": {\"k\": {\"const\": 1}}}, \"then\": {\"required\": [\"n\"]}}, {\"if\": "
+     "{\"properties\": {\"k\": {\"enum\": [2]}}}, "
      "\"then\": {\"required\": [\"m\"]}}]}",
      {"{\"k\":1,\"n\":1}", "{\"k\":2,\"m\":1}", "{\"k\":3}", "{\"k\":3,\"n\":1,\"m\":1}"},
      {"{\"k\":1}", "{\"k\":2,\"n\":1}", "{\"k\":4}"}},
@@ -301,7 +376,8 @@ static void test_ranges(void **state) {
                     char number[32];
                     snprintf(number, sizeof(number), "%lld", (long long)v);
                     if (accepts(text.data, number) != (v >= edges[a] && v <= edges[b]))
-                        fail_msg("%s of %lld to %lld:\n%s", number, (long long)edges[a], (long long)edges[b], text.data);
+                        fail_msg("%s of %lld to %lld:\n%s", number, (long long)edges[a], (long long)edges[b],
+                                 text.data);
                 }
             assert_false(accepts(text.data, "00"));
             assert_false(accepts(text.data, "-"));
@@ -440,8 +516,8 @@ static json_t *random_schema(tiny_random *r, int depth) {
     return schema;
 }
 
-/* Of tools that are not strict no schema is an error, whatever it is, and the rules make a grammar; a strict one is an error that names its place, or
- * makes a grammar. */
+/* Of tools that are not strict no schema is an error, whatever it is, and the rules make a grammar; a strict one is an
+ * error that names its place, or makes a grammar. */
 static void test_any_schema(void **state) {
     (void)state;
     tiny_random r = {test_seed("any_schema", 46)};
@@ -453,7 +529,8 @@ static void test_any_schema(void **state) {
         char *gbnf = grammar_of(text, i % 2, &p);
         grammar *g = NULL;
         rp_error err;
-        if (!gbnf && (i % 2 == 0 || p.code == RP_ERR_MEMORY || !strstr(p.message, "schema"))) fail_msg("%s: %s", text, p.message);
+        if (!gbnf && (i % 2 == 0 || p.code == RP_ERR_MEMORY || !strstr(p.message, "schema")))
+            fail_msg("%s: %s", text, p.message);
         if (gbnf && grammar_new(&g, gbnf, &err)) fail_msg("%s: %s\n%s", text, err.message, gbnf);
         grammar_free(g);
         base_free(gbnf);
@@ -487,17 +564,23 @@ static void test_dropped(void **state) {
         const char *schema, *dropped, *fit, *misfit;
     } cases[] = {
         {"{\"type\": \"integer\", \"minimum\": 5, \"maximum\": 2}", "schema.minimum (", "1", "3"},
-        {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"strin\", \"minimum\": 1}, \"b\": {\"const\": 1}}, \"required\": [\"b\"]}",
+        {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"strin\", \"minimum\": 1}, \"b\": {\"const\": "
+         "1}}, \"required\": [\"b\"]}",
          "schema.properties.a.type (", "{\"a\":1,\"b\":1}", "{\"a\":0,\"b\":1}"},
         {"{\"type\": \"string\", \"const\": 5}", "schema.const (", "\"x\"", "5"},
         {"{\"type\": \"string\", \"enum\": [5, 6]}", "schema.enum (", "\"x\"", "5"},
         {"{\"type\": \"integer\", \"anyOf\": [{\"type\": \"string\"}, false]}", "schema.anyOf (", "1", "\"\""},
-        {"{\"allOf\": [{\"type\": \"string\", \"pattern\": \"^a\"}, {\"pattern\": \"b\"}]}", "schema.allOf (two of 'pattern'", "\"ac\"", "\"b\""},
-        {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"required\": [3]}", "schema.required (", "{}", "{\"b\":1}"},
-        {"{\"type\": \"array\", \"items\": {\"const\": 1}, \"minItems\": 4, \"maxItems\": 2}", "schema.minItems (", "[1]", "[1,1,1]"},
-        {"{\"properties\": {\"a\": {\"$ref\": \"#/properties/a\"}}}", "schema (it has a $ref to itself)", "{\"b\":1}", "1"},
+        {"{\"allOf\": [{\"type\": \"string\", \"pattern\": \"^a\"}, {\"pattern\": \"b\"}]}",
+         "schema.allOf (two of 'pattern'", "\"ac\"", "\"b\""},
+        {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"required\": [3]}", "schema.required (",
+         "{}", "{\"b\":1}"},
+        {"{\"type\": \"array\", \"items\": {\"const\": 1}, \"minItems\": 4, \"maxItems\": 2}", "schema.minItems (",
+         "[1]", "[1,1,1]"},
+        {"{\"properties\": {\"a\": {\"$ref\": \"#/properties/a\"}}}", "schema (it has a $ref to itself)", "{\"b\":1}",
+         "1"},
         {"{\"type\": \"array\", \"items\": 3}", "schema.items (", "[null]", "1"},
-        {"{\"type\": \"array\", \"items\": {\"type\": \"array\", \"items\": {\"maxLength\": 524288, \"minLength\": 1}}}",
+        {"{\"type\": \"array\", \"items\": {\"type\": \"array\", \"items\": {\"maxLength\": 524288, \"minLength\": "
+         "1}}}",
          "schema.items.items.maxLength (", "[[\"a\"]]", "[[\"\"]]"},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
@@ -507,7 +590,8 @@ static void test_dropped(void **state) {
         json_grammar *g = json_grammar_new();
         assert_int_equal(json_grammar_add(g, root, "schema", false, rule, &p), 0);
         assert_int_equal(base_buffer_printf(json_grammar_text(g), "root ::= %s\n", rule), 0);
-        const char *dropped = json_string_value(json_array_get(json_grammar_dropped(g), 0)), *gbnf = json_grammar_text(g)->data;
+        const char *dropped = json_string_value(json_array_get(json_grammar_dropped(g), 0)),
+                   *gbnf = json_grammar_text(g)->data;
         if (!dropped || strncmp(dropped, cases[i].dropped, strlen(cases[i].dropped)) != 0)
             fail_msg("%s: %s", cases[i].schema, dropped ? dropped : "nothing");
         assert_int_equal(json_array_size(json_grammar_dropped(g)), 1);
@@ -549,17 +633,20 @@ static void test_multiples(void **state) {
             int64_t unit = 1000;
             while (places > 0 && n % (10 * (1000 / unit)) == 0) places--, unit /= 10;
             if (places == 0) snprintf(number, sizeof(number), "%lld", (long long)(n / 1000));
-            else snprintf(number, sizeof(number), "%lld.%0*lld", (long long)(n / 1000), places, (long long)(n % 1000 / (1000 / unit)));
-            if (accepts(gbnf, number) != (n % cases[i].a == 0)) fail_msg("%s of multiples of %s:\n%s", number, cases[i].text, gbnf);
+            else
+                snprintf(number, sizeof(number), "%lld.%0*lld", (long long)(n / 1000), places,
+                         (long long)(n % 1000 / (1000 / unit)));
+            if (accepts(gbnf, number) != (n % cases[i].a == 0))
+                fail_msg("%s of multiples of %s:\n%s", number, cases[i].text, gbnf);
         }
         base_free(gbnf);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_ranges), cmocka_unit_test(test_reals),
-                                       cmocka_unit_test(test_multiples), cmocka_unit_test(test_not_strict),
-                                       cmocka_unit_test(test_any_schema), cmocka_unit_test(test_dropped),
-                                       cmocka_unit_test(test_large_enums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_ranges),
+                                       cmocka_unit_test(test_reals), cmocka_unit_test(test_multiples),
+                                       cmocka_unit_test(test_not_strict), cmocka_unit_test(test_any_schema),
+                                       cmocka_unit_test(test_dropped), cmocka_unit_test(test_large_enums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_regex.c: regular expressions as grammars. The language is PCRE2's: of texts by hand, and of random patterns and texts; as a whole text
- * and as the content of a JSON string; by the grammar and by regex_matches. What is not supported is refused with its place.
+/* test_regex.c: regular expressions as grammars. The language is PCRE2's: of texts by hand, and of random patterns and
+ * texts; as a whole text and as the content of a JSON string; by the grammar and by regex_matches. What is not
+ * supported is refused with its place.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -71,12 +72,13 @@ static bool pcre_matches(const char *pattern, const char *text, bool whole) {
     PCRE2_SIZE at;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     pcre2_set_newline(context, PCRE2_NEWLINE_ANYCRLF); /* of what '.' does not match */
-    pcre2_code *re =
-        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX, &code, &at, context);
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                   PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX, &code, &at, context);
     pcre2_compile_context_free(context);
     if (!re) fail_msg("PCRE2 refuses %s at %zu", pattern, (size_t)at);
     pcre2_match_data *data = pcre2_match_data_create_from_pattern(re, NULL);
-    int n = pcre2_match(re, (PCRE2_SPTR)text, strlen(text), 0, whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0, data, NULL);
+    int n =
+        pcre2_match(re, (PCRE2_SPTR)text, strlen(text), 0, whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0, data, NULL);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH) fail_msg("PCRE2 gives %d for %s", n, pattern);
     pcre2_match_data_free(data);
     pcre2_code_free(re);
@@ -114,8 +116,10 @@ static void check(const char *pattern, const char *const *texts, size_t n, count
         char *content = json_content(texts[i]);
         int length = 0;
         for (const char *c = texts[i]; *c; c++) length += ((unsigned char)*c & 0xc0) != 0x80;
-        if (language_has(&whole, texts[i]) != all) fail_msg("/%s/ %s all of '%s':\n%s", pattern, all ? "refuses" : "accepts", texts[i], whole.text);
-        if (language_has(&json, content) != some) fail_msg("/%s/ %s in \"%s\":\n%s", pattern, some ? "refuses" : "accepts", content, json.text);
+        if (language_has(&whole, texts[i]) != all)
+            fail_msg("/%s/ %s all of '%s':\n%s", pattern, all ? "refuses" : "accepts", texts[i], whole.text);
+        if (language_has(&json, content) != some)
+            fail_msg("/%s/ %s in \"%s\":\n%s", pattern, some ? "refuses" : "accepts", content, json.text);
         if (regex_matches(r, texts[i]) != some) fail_msg("/%s/: regex_matches is wrong about '%s'", pattern, texts[i]);
         if (some && (length < least || (most >= 0 && length > most)))
             fail_msg("/%s/: '%s' is not of %d to %d characters", pattern, texts[i], least, most);
@@ -315,8 +319,16 @@ static void lengths(void **state) {
     static const struct {
         const char *pattern;
         int least, most;
-    } cases[] = {{"^a{2,5}$", 2, 5}, {"^(ab|c)d?$", 1, 3}, {"^a*$", 0, -1}, {"a", 1, -1}, {"^$", 0, 0}, {"^(a|bcd)$|^e{7}$", 1, 7}, /* repeated */
-                 {"^(a{0,3}){2}$", 0, 6}};
+        /* repeated */
+    } cases[] = {
+        {"^a{2,5}$", 2, 5},
+        {"^(ab|c)d?$", 1, 3},
+        {"^a*$", 0, -1},
+        {"a", 1, -1},
+        {"^$", 0, 0},
+        {"^(a|bcd)$|^e{7}$", 1, 7},
+        {"^(a{0,3}){2}$", 0, 6},
+    };
     char why[REGEX_WHY_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         int least, most;
@@ -350,7 +362,11 @@ static void overlaps(void **state) {
     static const struct {
         const char *a, *b;
         bool overlap;
-    } cases[] = {{"^a", "^b", false}, {"^ab", "^ac", false}, {"^ab", "^a", true}, {"a", "^b", true}, {"^[a-c]", "^[d-f]|^x", false}, /* sets */
+    } cases[] = {{"^a", "^b", false},
+                 {"^ab", "^ac", false},
+                 {"^ab", "^a", true},
+                 {"a", "^b", true},
+                 {"^[a-c]", "^[d-f]|^x", false}, /* sets */
                  {"^[a-c]", "^[c-f]", true},
                  {"^a*", "^b", true}};
     char why[REGEX_WHY_BYTES];
@@ -366,7 +382,8 @@ static void overlaps(void **state) {
 /* ---- random ---- */
 
 static void put_random(tiny_random *random, char *out, size_t size, int depth) {
-    static const char *const atoms[] = {"a", "b", "\\\"", "\\\\", "[ab]", "[^a]", "\\d", "\\w", ".", "\\n", "é", "[a-c\\\\]", "\\s"};
+    static const char *const atoms[] = {"a", "b", "\\\"", "\\\\", "[ab]", "[^a]", "\\d",
+                                        "\\w", ".", "\\n", "é", "[a-c\\\\]", "\\s"};
     static const char *const times[] = {"", "", "", "*", "+", "?", "{2}", "{0,2}", "{1,}"};
     size_t used = strlen(out);
     int n = (int)(tiny_random_u64(random) % 3) + 1;

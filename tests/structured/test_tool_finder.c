@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tool_finder.c: tool calls and reasoning in an answer's text, in the convention of each family: the output does not depend on how the
- * text is cut, and only calls, reasoning and the white space around them are removed. */
+/* test_tool_finder.c: tool calls and reasoning in an answer's text, in the convention of each family: the output does
+ * not depend on how the text is cut, and only calls, reasoning and the white space around them are removed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,8 @@ static tool_reasoning what_with_reasoning = TOOL_REASONING_ITEMS;
 
 #define CALL(name, arguments) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
 
-/* The output as text: texts as they are, reasoning as (it), a call as [name|arguments], a truncated one as [name|arguments! */
+/* The output as text: texts as they are, reasoning as (it), a call as [name|arguments], a truncated one as
+   [name|arguments! */
 typedef struct reported {
     base_buffer all;
     int open;
@@ -64,7 +65,9 @@ static void check_items(const tool_finder *f, const char *expected) {
         const tool_item *item = &f->items[i];
         const int n = (int)item->text.len;
         const char *text = n > 0 ? item->text.data : "";
-        if (item->tool) assert_int_equal(base_buffer_printf(&all, "[%s|%.*s%s", item->tool->name, n, text, item->is_whole ? "]" : "!"), 0);
+        if (item->tool)
+            assert_int_equal(
+                base_buffer_printf(&all, "[%s|%.*s%s", item->tool->name, n, text, item->is_whole ? "]" : "!"), 0);
         else assert_int_equal(base_buffer_printf(&all, item->is_reasoning ? "(%.*s)" : "%.*s", n, text), 0);
     }
     assert_string_equal(all.data ? all.data : "", expected);
@@ -94,7 +97,9 @@ static void check_cut(const char *text, size_t piece, tiny_random *random, const
     base_buffer_free(&t.all);
 }
 
-static void check_pieces(const char *text, size_t piece, const char *expected) { check_cut(text, piece, NULL, expected); }
+static void check_pieces(const char *text, size_t piece, const char *expected) {
+    check_cut(text, piece, NULL, expected);
+}
 
 static void check(const char *text, const char *expected) {
     tiny_random random = {20260101};
@@ -183,14 +188,17 @@ static void test_no_memory(void **state) {
 #define CALL_BEGIN D(TOOL("call\u2581begin"))
 #define CALL_END D(TOOL("call\u2581end"))
 #define SEP D(TOOL("sep"))
-#define KIMI(name, arguments) "<|tool_call_begin|>functions." name "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
+#define KIMI(name, arguments) \
+    "<|tool_call_begin|>functions." name "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
 
 /* Answers as models of the family write them, and look-alikes. */
 static const struct {
     const char *family, *text, *expected;
 } answers[] = {
     {"llama-3", "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "[f|{\"a\": \"b\"}]"},
-    {"llama-3", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g.h\", \"parameters\": {\"x\": [1]}}", "[f|{}][g.h|{\"x\": [1]}]"},
+    {"llama-3",
+     "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g.h\", \"parameters\": {\"x\": [1]}}",
+     "[f|{}][g.h|{\"x\": [1]}]"},
     {"llama-3", "\n\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {\"a\": 1}}\n", "[f|{\"a\": 1}]"},
     {"llama-3", "{\"name\": \"f\", \"arguments\": {}};{\"name\": \"nobody\", \"parameters\": {}}",
      "[f|{}];{\"name\": \"nobody\", \"parameters\": {}}"},
@@ -199,7 +207,9 @@ static const struct {
     {"llama-3", "<|python_tag|>brave_search.call(query=\"x\")", "<|python_tag|>brave_search.call(query=\"x\")"},
     {"llama-3", "{\"name\": \"f\"", "{\"name\": \"f\""},
     {"llama-3", "{\"name\": \"f\", \"parameters\": {\"a\": ", "[f|{\"a\": !"},
-    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": \"call12345\"}, {\"name\":\"g.h\",\"arguments\":{}}]",
+    {"mistral",
+     "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": \"call12345\"}, "
+     "{\"name\":\"g.h\",\"arguments\":{}}]",
      "[f|{\"a\": \"]\"}][g.h|{}]"},
     {"mistral", "Let me see.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}]", "Let me see.[f|{}]"},
     {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g.h[CALL_ID]9a8b7c6d5[ARGS]{}", "[f|{\"a\": 1}][g.h|{}]"},
@@ -211,42 +221,53 @@ static const struct {
      CALLS_BEGIN CALL_BEGIN "function" SEP "f\n```json\n{\"a\": \"```\"}\n```" CALL_END "\n" CALL_BEGIN "function" SEP
                             "g.h\n```json\n{}\n```" CALL_END CALLS_END,
      "[f|{\"a\": \"```\"}][g.h|{}]"},
-    {"deepseek", "Yes.\n\n" CALLS_BEGIN CALL_BEGIN "f" SEP "{\"a\": 1}" CALL_END CALL_BEGIN "f" SEP "{}" CALL_END CALLS_END,
+    {"deepseek",
+     "Yes.\n\n" CALLS_BEGIN CALL_BEGIN "f" SEP "{\"a\": 1}" CALL_END CALL_BEGIN "f" SEP "{}" CALL_END CALLS_END,
      "Yes.[f|{\"a\": 1}][f|{}]"},
     {"deepseek", CALLS_BEGIN CALL_BEGIN "function" SEP "nobody\n```json\n{}\n```" CALL_END CALLS_END,
      CALLS_BEGIN CALL_BEGIN "function" SEP "nobody\n```json\n{}\n```" CALL_END CALLS_END},
     {"deepseek", CALLS_BEGIN CALL_BEGIN "function" SEP "f\n```json\n{\"a\"", "[f|{\"a\"!"},
-    {"kimi-k2", "<|tool_calls_section_begin|>" KIMI("f:0", "{\"a\": 1}") KIMI("g.h:1", "{}") "<|tool_calls_section_end|>", "[f|{\"a\": 1}][g.h|{}]"},
-    {"kimi-k2", "Well. <|tool_calls_section_begin|>\n" KIMI("f:12", "{}") "\n<|tool_calls_section_end|>\n", "Well.[f|{}]"},
+    {"kimi-k2",
+     "<|tool_calls_section_begin|>" KIMI("f:0", "{\"a\": 1}") KIMI("g.h:1", "{}") "<|tool_calls_section_end|>",
+     "[f|{\"a\": 1}][g.h|{}]"},
+    {"kimi-k2", "Well. <|tool_calls_section_begin|>\n" KIMI("f:12", "{}") "\n<|tool_calls_section_end|>\n",
+     "Well.[f|{}]"},
     {"kimi-k2", "<|tool_calls_section_begin|>" KIMI("nobody:0", "{}") "<|tool_calls_section_end|>",
      "<|tool_calls_section_begin|>" KIMI("nobody:0", "{}") "<|tool_calls_section_end|>"},
     {"glm-4.5",
-     "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>two \"words\"\nand <b></arg_value>\n<arg_key>b</arg_key>\n<arg_value>[1, "
+     "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>two \"words\"\nand "
+     "<b></arg_value>\n<arg_key>b</arg_key>\n<arg_value>[1, "
      "2]</arg_value>\n</tool_call>",
      "[f|{\"a\": \"two \\\"words\\\"\\nand <b>\", \"b\": [1, 2]}]"},
-    {"glm-4.5", "Sure.\n<tool_call>f\n</tool_call>\n<tool_call>g.h\n<arg_key>x</arg_key>\n<arg_value>True</arg_value>\n</tool_call>",
+    {"glm-4.5",
+     "Sure.\n<tool_call>f\n</tool_call>\n<tool_call>g.h\n<arg_key>x</arg_key>\n<arg_value>True</arg_value>\n</"
+     "tool_call>",
      "Sure.[f|{}][g.h|{\"x\": true}]"},
     {"glm-4.5", CALL("f", "{}"), "[f|{}]"},
     {"glm-4.5", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>cut", "[f|{\"a\": !"},
     {"glm-4.5", "<tool_call>nobody\n</tool_call>", "<tool_call>nobody\n</tool_call>"},
     {"qwen3-coder",
-     "<tool_call>\n<function=f>\n<parameter=a>\nline 1\n\nline 2\n</parameter>\n<parameter=b>\n12\n</parameter>\n</function>\n</tool_call>",
+     "<tool_call>\n<function=f>\n<parameter=a>\nline 1\n\nline "
+     "2\n</parameter>\n<parameter=b>\n12\n</parameter>\n</function>\n</tool_call>",
      "[f|{\"a\": \"line 1\\n\\nline 2\", \"b\": 12}]"},
     {"qwen3-coder", "Now:\n\n<function=f>\n</function>\n</tool_call>", "Now:[f|{}]"},
     {"qwen3-coder", "<function=nobody>\n</function>", "<function=nobody>\n</function>"},
     {"gemma", "```tool_code\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}\n```", "[f|{\"a\": 1}]"},
-    {"gemma", "```json\n[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g.h\", \"parameters\": {}}]\n```", "[f|{}][g.h|{}]"},
+    {"gemma", "```json\n[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g.h\", \"parameters\": {}}]\n```",
+     "[f|{}][g.h|{}]"},
     {"gemma", "{\"name\": \"f\", \"parameters\": {}}", "[f|{}]"},
     {"gemma", "[{\"name\": \"f\", \"parameters\": {}}]", "[f|{}]"},
     {"gemma", "[1] See:\n```json\n{\"a\": 1}\n```\n", "[1] See:\n```json\n{\"a\": 1}\n```\n"},
     {"gemma", "```tool_code\nprint(f(a=1))\n```", "```tool_code\nprint(f(a=1))\n```"},
     {"functionary", "<function=f>{\"a\": 1}</function>\n<function=g.h>{}</function>", "[f|{\"a\": 1}][g.h|{}]"},
     {"functionary", "So <function=nobody>{}</function>", "So <function=nobody>{}</function>"},
-    {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": {}}]", "[f|{\"a\": 1}][g.h|{}]"},
+    {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": {}}]",
+     "[f|{\"a\": 1}][g.h|{}]"},
     {"granite", "<|tool_call|> {\"name\": \"f\", \"arguments\": {}}", "[f|{}]"},
     {"phi-4-mini", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "[f|{}]"},
     {"command-r7b",
-     "<|START_THINKING|>I will look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": "
+     "<|START_THINKING|>I will look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": "
+     "\"f\", \"parameters\": {\"a\": "
      "1}},\n"
      "    {\"tool_call_id\": \"1\", \"tool_name\": \"g.h\", \"parameters\": {}}\n]<|END_ACTION|>",
      "(I will look.)[f|{\"a\": 1}][g.h|{}]"},
@@ -254,17 +275,23 @@ static const struct {
     {"command-r7b", "<|START_ACTION|>[\n    {\"tool_name\": \"nobody\", \"parameters\": {}}\n]<|END_ACTION|>",
      "<|START_ACTION|>[\n    {\"tool_name\": \"nobody\", \"parameters\": {}}\n]<|END_ACTION|>"},
     {"harmony",
-     "<|channel|>analysis<|message|>The user asks.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": "
+     "<|channel|>analysis<|message|>The user asks.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+     "<|constrain|>json<|message|>{\"a\": "
      "1}<|call|>",
      "(The user asks.)[f|{\"a\": 1}]"},
-    {"harmony", "<|channel|>analysis<|message|>Simple.<|end|><|start|>assistant<|channel|>final<|message|>It is 4.<|return|>", "(Simple.)It is 4."},
+    {"harmony",
+     "<|channel|>analysis<|message|>Simple.<|end|><|start|>assistant<|channel|>final<|message|>It is 4.<|return|>",
+     "(Simple.)It is 4."},
     {"harmony", " to=functions.g.h<|channel|>commentary json<|message|>{}", "[g.h|{}]"},
     {"harmony",
-     "<|channel|>commentary<|message|>I will look it up.<|end|><|start|>assistant to=functions.f<|channel|>commentary<|message|>\n{\"b\": "
+     "<|channel|>commentary<|message|>I will look it up.<|end|><|start|>assistant "
+     "to=functions.f<|channel|>commentary<|message|>\n{\"b\": "
      "{}}<|call|>",
      "I will look it up.[f|{\"b\": {}}]"},
-    {"harmony", "<|channel|>commentary to=functions.nobody<|message|>{}<|call|>", "<|channel|>commentary to=functions.nobody<|message|>{}"},
-    {"harmony", "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.", "(One.Two.)"},
+    {"harmony", "<|channel|>commentary to=functions.nobody<|message|>{}<|call|>",
+     "<|channel|>commentary to=functions.nobody<|message|>{}"},
+    {"harmony", "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.",
+     "(One.Two.)"},
     {"harmony", "No header at all.", "No header at all."},
     {"harmony", "<|channel|>final", "<|channel|>final"},
     {"harmony", "<|channel|>commentary to=functions.f<|message|>{\"a\": 1", "[f|{\"a\": 1!"},
@@ -290,7 +317,8 @@ static void test_conventions(void **state) {
         check("Well.\n" CALL("f", "{\"a\": 1}"), "Well.[f|{\"a\": 1}]");
         check("a < b, [c], {d}, `e`, <tool and <|f|> or </g>", "a < b, [c], {d}, `e`, <tool and <|f|> or </g>");
         bool is_tested = i == 0;
-        for (size_t k = 0; k < BASE_ARRAY_LEN(answers); k++) is_tested |= strcmp(answers[k].family, tool_family_at(i)->name) == 0;
+        for (size_t k = 0; k < BASE_ARRAY_LEN(answers); k++)
+            is_tested |= strcmp(answers[k].family, tool_family_at(i)->name) == 0;
         assert_true(is_tested);
     }
     ask = ask_of("hermes");
@@ -299,14 +327,15 @@ static void test_conventions(void **state) {
 /* A value is a string where the schema has one, whatever it looks like. */
 static void test_values_by_schema(void **state) {
     (void)state;
-    json_t *schema =
-        json_pack("{s:{s:{s:s}, s:{s:[s, s]}, s:{s:s}}}", "properties", "zip", "type", "string", "unit", "enum", "1", "2", "n", "type", "integer");
+    json_t *schema = json_pack("{s:{s:{s:s}, s:{s:[s, s]}, s:{s:s}}}", "properties", "zip", "type", "string", "unit",
+                               "enum", "1", "2", "n", "type", "integer");
     tool_spec own = {.name = "f", .schema = schema};
     const char *expected = "[f|{\"zip\": \"00501\", \"unit\": \"1\", \"n\": 7, \"x\": \"1 2\"}]";
     ask = ask_of("glm-4.5");
     ask.tools = &own;
     ask.n_tools = 1;
-    check("<tool_call>f\n<arg_key>zip</arg_key>\n<arg_value>00501</arg_value>\n<arg_key>unit</arg_key>\n<arg_value>1</arg_value>\n<arg_key>n</"
+    check("<tool_call>f\n<arg_key>zip</arg_key>\n<arg_value>00501</arg_value>\n<arg_key>unit</arg_key>\n<arg_value>1</"
+          "arg_value>\n<arg_key>n</"
           "arg_key>\n"
           "<arg_value>7</arg_value>\n<arg_key>x</arg_key>\n<arg_value>1 2</arg_value>\n</tool_call>",
           expected);
@@ -314,7 +343,8 @@ static void test_values_by_schema(void **state) {
     ask = ask_of("qwen3-coder");
     ask.tools = &own;
     ask.n_tools = 1;
-    check("<tool_call>\n<function=f>\n<parameter=zip>\n00501\n</parameter>\n<parameter=unit>\n1\n</parameter>\n<parameter=n>\n7\n</"
+    check("<tool_call>\n<function=f>\n<parameter=zip>\n00501\n</parameter>\n<parameter=unit>\n1\n</"
+          "parameter>\n<parameter=n>\n7\n</"
           "parameter>\n<parameter=x>\n1 2\n"
           "</parameter>\n</function>\n</tool_call>",
           expected);
@@ -341,7 +371,8 @@ static void test_reasoning(void **state) {
     what_with_reasoning = TOOL_REASONING_AS_TEXT;
     check(" <think>\nHm.\n</think>\n\n4", " <think>\nHm.\n</think>\n\n4");
     ask.convention = tool_convention_detect(NULL, 0, "gpt-oss");
-    check("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>4", "<|channel|>analysis<|message|>Hm.<|end|>4");
+    check("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>4",
+          "<|channel|>analysis<|message|>Hm.<|end|>4");
     ask.convention = tool_convention_detect(template, strlen(template), "chatml");
     what_with_reasoning = TOOL_REASONING_DROPPED;
     check("<think>\nHm.\n</think>\n\n4", "4");
@@ -365,7 +396,8 @@ static void test_long_heads(void **state) {
     (void)state;
     char text[TOOL_CALLS_HEAD_BYTES + 200];
     for (int n = TOOL_CALLS_HEAD_BYTES - 60; n < TOOL_CALLS_HEAD_BYTES + 20; n++) {
-        snprintf(text, sizeof(text), "<tool_call>{\"id\": \"%0*d\", \"name\": \"f\", \"arguments\": {}}</tool_call>", n, 7);
+        snprintf(text, sizeof(text), "<tool_call>{\"id\": \"%0*d\", \"name\": \"f\", \"arguments\": {}}</tool_call>", n,
+                 7);
         const size_t head = strlen(text) - strlen("{}}</tool_call>");
         const char *expected = head <= TOOL_CALLS_HEAD_BYTES - 16 ? "[f|{}]" : text;
         for (size_t piece = 1; piece < sizeof(text); piece += 13) check_pieces(text, piece, expected);
@@ -404,10 +436,12 @@ static void check_stop(const char *text, const char *stop, const char *left) {
     }
 }
 
-/* vllm-project/vllm#14399: a stop string in the reasoning must not take the answer away; nor one in a call its arguments. */
+/* vllm-project/vllm#14399: a stop string in the reasoning must not take the answer away; nor one in a call its
+   arguments. */
 static void test_stops(void **state) {
     (void)state;
-    ask.convention = (tool_convention){tool_family_find("hermes"), tool_convention_detect("</think>", 8, NULL).reasoning};
+    ask.convention =
+        (tool_convention){tool_family_find("hermes"), tool_convention_detect("</think>", 8, NULL).reasoning};
 #define REASONED "<think>a\n\nSTOP <b</think>\n\n"
     check_stop(REASONED "c STOP d", "STOP", REASONED "c ");
     check_stop(REASONED "c\n\nd", "\n\n", REASONED "c");

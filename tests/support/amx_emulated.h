@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx_emulated.h: the AMX instructions of the kernels in plain C, as Intel's manual (SDM, volume 2) defines them, to run the kernels' own
- * file on processors without them. Tiles belong to a thread. */
+/* amx_emulated.h: the AMX instructions of the kernels in plain C, as Intel's manual (SDM, volume 2) defines them, to
+ * run the kernels' own file on processors without them. Tiles belong to a thread. */
 #ifndef SUPPORT_AMX_EMULATED_H
 #define SUPPORT_AMX_EMULATED_H
 

@@ -64,24 +64,28 @@ static bool same_buffer(const base_buffer *a, const base_buffer *b) {
 }
 
 static bool same_result(const rp_result *a, const rp_result *b) {
-    if (a->n_tokens != b->n_tokens || memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(*a->tokens)) != 0) return false;
+    if (a->n_tokens != b->n_tokens || memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(*a->tokens)) != 0)
+        return false;
     if (strcmp(a->finish_reason, b->finish_reason) != 0 || strcmp(a->text, b->text) != 0) return false;
     return a->stop && b->stop ? strcmp(a->stop, b->stop) == 0 : a->stop == b->stop;
 }
 
 static void print_result(const char *name, const answer_log *l) {
     const rp_result *r = l->result;
-    printf("%s: %d tokens, %s, stop '%s': '%s'; %zu logits\nevents:\n%s\n", name, r->n_tokens, r->finish_reason, r->stop ? r->stop : "", r->text,
-           l->logits.len / 8, l->events.data ? l->events.data : "");
+    printf("%s: %d tokens, %s, stop '%s': '%s'; %zu logits\nevents:\n%s\n", name, r->n_tokens, r->finish_reason,
+           r->stop ? r->stop : "", r->text, l->logits.len / 8, l->events.data ? l->events.data : "");
 }
 
 bool answer_log_same(const answer_log *whole, const answer_log *other, int32_t k) {
-    const size_t skipped = (size_t)k * sizeof(uint64_t), n = whole->logits.len > skipped ? whole->logits.len - skipped : 0;
+    const size_t skipped = (size_t)k * sizeof(uint64_t),
+                 n = whole->logits.len > skipped ? whole->logits.len - skipped : 0;
     if (whole->rc != other->rc || whole->rc) {
-        if (whole->rc != other->rc) printf("%d (%s), and %d (%s)\n", whole->rc, whole->err.message, other->rc, other->err.message);
+        if (whole->rc != other->rc)
+            printf("%d (%s), and %d (%s)\n", whole->rc, whole->err.message, other->rc, other->err.message);
         return whole->rc == other->rc;
     }
-    bool same = same_result(whole->result, other->result) && same_buffer(&whole->events, &other->events) && other->logits.len == n;
+    bool same = same_result(whole->result, other->result) && same_buffer(&whole->events, &other->events) &&
+                other->logits.len == n;
     if (same && n > 0) same = memcmp(whole->logits.data + skipped, other->logits.data, n) == 0;
     if (same) return true;
     print_result("whole", whole);

@@ -24,7 +24,8 @@ void answer_log_submit(answer_log *l, rp_engine *e, const rp_request *q, rp_job 
 void answer_log_finish(answer_log *l, rp_job *job);
 /* Both. */
 void answer_log_run(answer_log *l, rp_engine *e, const rp_request *q);
-/* Are tokens, text, finish reason, stop and events equal, and the logits of all tokens from k on? Or both failed alike. Prints the difference. */
+/* Are tokens, text, finish reason, stop and events equal, and the logits of all tokens from k on? Or both failed alike.
+   Prints the difference. */
 bool answer_log_same(const answer_log *whole, const answer_log *other, int32_t k);
 void answer_log_free(answer_log *l);
 

@@ -50,7 +50,8 @@ static inline __m256i emulated_lanes(unsigned mask, int h) {
     return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)(mask >> 8 * h)), bit), bit);
 }
 
-/* ---- floats --------------------------------------------------------------------------------------------------------- */
+/* ---- floats
+   --------------------------------------------------------------------------------------------------------- */
 
 EMULATE(setzero_ps, (void), _mm256_setzero_si256())
 EMULATE(set1_ps, (float a), I(_mm256_set1_ps(a)))
@@ -82,7 +83,8 @@ static inline __m256i emulated_cvtps_ph(emulated_512 a, int rounding) {
     return _mm256_set_m128i(r[1], r[0]);
 }
 
-/* ---- integers ------------------------------------------------------------------------------------------------------- */
+/* ---- integers
+   ------------------------------------------------------------------------------------------------------- */
 
 /* One AVX2 instruction for each half. */
 #define EMULATE_TWO(name) EMULATE(name, (emulated_512 a, emulated_512 b), _mm256_##name(a.half[h], b.half[h]))
@@ -105,9 +107,11 @@ EMULATE_SHIFT(srli_epi16)
 EMULATE_SHIFT(slli_epi16)
 EMULATE_SHIFT(srli_epi32)
 EMULATE_SHIFT(slli_epi32)
-EMULATE(mask_blend_epi32, (unsigned mask, emulated_512 a, emulated_512 b), _mm256_blendv_epi8(a.half[h], b.half[h], emulated_lanes(mask, h)))
+EMULATE(mask_blend_epi32, (unsigned mask, emulated_512 a, emulated_512 b),
+        _mm256_blendv_epi8(a.half[h], b.half[h], emulated_lanes(mask, h)))
 EMULATE(cvtepu8_epi32, (__m128i a), _mm256_cvtepu8_epi32(h ? _mm_srli_si128(a, 8) : a))
-EMULATE(cvtepu16_epi32, (__m256i a), _mm256_cvtepu16_epi32(h ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a)))
+EMULATE(cvtepu16_epi32, (__m256i a),
+        _mm256_cvtepu16_epi32(h ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a)))
 
 /* Lower halves of the lanes. */
 static inline __m256i emulated_cvtepi32_epi16(emulated_512 a) {
@@ -120,7 +124,8 @@ static inline __m256i emulated_cvtepi32_epi16(emulated_512 a) {
 
 /* The lanes in 16 bits, saturated. */
 static inline __m256i emulated_cvtsepi32_epi16(emulated_512 a) {
-    return _mm256_permute4x64_epi64(_mm256_packs_epi32(a.half[0], a.half[1]), 0xd8); /* packing works in 128-bit halves */
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(a.half[0], a.half[1]),
+                                    0xd8); /* packing works in 128-bit halves */
 }
 
 static inline emulated_512 emulated_maskz_set1_epi8(uint64_t mask, char a) {
@@ -142,25 +147,32 @@ static inline __mmask64 emulated_test_epi8_mask(emulated_512 a, emulated_512 b) 
 
 static inline __mmask16 emulated_cmplt_epi32_mask(emulated_512 a, emulated_512 b) {
     int mask = 0;
-    for (int h = 0; h < 2; h++) mask |= _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.half[h], a.half[h]))) << 8 * h;
+    for (int h = 0; h < 2; h++)
+        mask |= _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.half[h], a.half[h]))) << 8 * h;
     return (__mmask16)mask;
 }
 
 /* Adds four products of unsigned by signed bytes to each lane: those of the even bytes, then of the odd ones. Products
  * fit 16 bits, their pairwise sums 32. */
 static inline __m256i emulated_dpbusd_256(__m256i sum, __m256i a, __m256i b) {
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+    const __m256i even =
+        _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
     const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
     return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 }
 
-EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulated_dpbusd_256(sum.half[h], a.half[h], b.half[h]))
+EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b),
+        emulated_dpbusd_256(sum.half[h], a.half[h], b.half[h]))
 
 /* Adds both products of signed 16-bit pairs to each lane. */
-static inline __m256i emulated_dpwssd_256(__m256i sum, __m256i a, __m256i b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+static inline __m256i emulated_dpwssd_256(__m256i sum, __m256i a, __m256i b) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
 
-EMULATE(dpwssd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulated_dpwssd_256(sum.half[h], a.half[h], b.half[h]))
-EMULATE(cvtepi8_epi16, (__m256i a), _mm256_cvtepi8_epi16(h ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a)))
+EMULATE(dpwssd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b),
+        emulated_dpwssd_256(sum.half[h], a.half[h], b.half[h]))
+EMULATE(cvtepi8_epi16, (__m256i a),
+        _mm256_cvtepi8_epi16(h ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a)))
 
 static inline void emulated_storeu_si512(void *p, emulated_512 a) {
     for (int h = 0; h < 2; h++) _mm256_storeu_si256((__m256i *)p + h, a.half[h]);
@@ -172,7 +184,8 @@ static inline void emulated_storeu_si512(void *p, emulated_512 a) {
 #undef F
 #undef I
 
-/* ---- the names ------------------------------------------------------------------------------------------------------ */
+/* ---- the names
+   ------------------------------------------------------------------------------------------------------ */
 
 #define _mm256_dpbusd_avx_epi32 emulated_dpbusd_256
 #define _mm256_dpwssd_avx_epi32 emulated_dpwssd_256

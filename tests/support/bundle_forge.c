@@ -17,7 +17,8 @@ static void die(const char *what) {
 }
 
 static int compare_worlds(const void *a, const void *b) {
-    return memcmp(((const record_world *)a)->record.key.bytes, ((const record_world *)b)->record.key.bytes, BASE_KEY_BYTES);
+    return memcmp(((const record_world *)a)->record.key.bytes, ((const record_world *)b)->record.key.bytes,
+                  BASE_KEY_BYTES);
 }
 
 forged bundle_forge(const char *name, size_t n, size_t n_reduced, bool with_text) {
@@ -77,6 +78,7 @@ void bundle_forge_sizes(uint8_t *bytes, size_t n) {
     uint64_t left = n - end;
     if (end == 0) return;
     put(bytes + 16, n, 8);
-    for (size_t i = 0; i + 1 < n_records; i++) left -= get(bytes + RECORD_BUNDLE_HEADER + i * RECORD_BUNDLE_ITEM + 32, 8); /* may wrap */
+    for (size_t i = 0; i + 1 < n_records; i++)
+        left -= get(bytes + RECORD_BUNDLE_HEADER + i * RECORD_BUNDLE_ITEM + 32, 8); /* may wrap */
     if (n_records > 0) put(bytes + RECORD_BUNDLE_HEADER + (n_records - 1) * RECORD_BUNDLE_ITEM + 32, left, 8);
 }

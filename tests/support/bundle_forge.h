@@ -5,8 +5,8 @@
 
 #include "record_forge.h"
 
-/* A bundle of n small records with the label "cities/plan/miami", the last n_reduced of them of reduced spans; with_text: one is a
- * prompt's. Ends the process on failure. */
+/* A bundle of n small records with the label "cities/plan/miami", the last n_reduced of them of reduced spans;
+ * with_text: one is a prompt's. Ends the process on failure. */
 forged bundle_forge(const char *name, size_t n, size_t n_reduced, bool with_text);
 /* Recomputes the checksum of the header, if its sizes permit. */
 void bundle_forge_checksum(uint8_t *bytes, size_t n);

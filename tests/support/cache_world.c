@@ -18,8 +18,9 @@ static const char schema[] =
 static const char tiny_schema[] =
     "<schema name='cities'>Once <module name='plan'>the river<union><module name='miami'> of the city</module>"
     "<module name='lisbon'> seven hills</module></union></module></schema>";
-static const char *const prompts[CACHE_WORLD_REQUESTS] = {"<prompt schema='cities'><plan><miami/></plan>Where to?</prompt>",
-                                                          "<prompt schema='cities'><plan><lisbon/></plan>And then?</prompt>", NULL};
+static const char *const prompts[CACHE_WORLD_REQUESTS] = {
+    "<prompt schema='cities'><plan><miami/></plan>Where to?</prompt>",
+    "<prompt schema='cities'><plan><lisbon/></plan>And then?</prompt>", NULL};
 
 static void die(const char *what, const rp_error *err) {
     fprintf(stderr, "cache_world: %s: %s\n", what, err->message);
@@ -129,9 +130,9 @@ bool cache_world_same(const rp_store_listing *a, const rp_store_listing *b) {
     if (a->n_entries != b->n_entries) return false;
     for (size_t i = 0; i < a->n_entries; i++) {
         const rp_store_entry *x = &a->entries[i], *y = &b->entries[i];
-        if (strcmp(x->key, y->key) != 0 || strcmp(x->model, y->model) != 0 || strcmp(x->label, y->label) != 0 || x->kind != y->kind ||
-            x->n_tokens != y->n_tokens || x->bytes != y->bytes || x->cost_us != y->cost_us || x->pinned != y->pinned ||
-            x->expires != y->expires)
+        if (strcmp(x->key, y->key) != 0 || strcmp(x->model, y->model) != 0 || strcmp(x->label, y->label) != 0 ||
+            x->kind != y->kind || x->n_tokens != y->n_tokens || x->bytes != y->bytes || x->cost_us != y->cost_us ||
+            x->pinned != y->pinned || x->expires != y->expires)
             return false;
     }
     return true;

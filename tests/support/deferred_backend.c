@@ -131,8 +131,9 @@ static int32_t *copy_indices(const int32_t *indices, int32_t n) {
     return copy;
 }
 
-static call of_weights(op_kind kind, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
-                       const model_weight *const *biases, backend_buffer *const *dst) {
+static call of_weights(op_kind kind, const backend_buffer *src, int32_t rows, int32_t n,
+                       const model_weight *const *weights, const model_weight *const *biases,
+                       backend_buffer *const *dst) {
     call c = {.kind = kind, .src = src, .rows = rows, .n = n, .has_biases = biases != NULL};
     BASE_ASSERT(n <= BACKEND_MAX_WEIGHTS);
     for (int32_t i = 0; i < n; i++) {
@@ -151,8 +152,8 @@ static void linear(backend *b, const backend_buffer *src, int32_t rows, int32_t 
                    const model_weight *const *biases, backend_buffer *const *dst) {
     push(b, of_weights(OP_LINEAR, src, rows, n, weights, biases, dst));
 }
-static void adapt(backend *b, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n, const model_weight *const *weights,
-                  backend_buffer *const *dst) {
+static void adapt(backend *b, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
+                  const model_weight *const *weights, backend_buffer *const *dst) {
     call c = of_weights(OP_ADAPT, src, rows, n, weights, NULL, dst);
     c.indices = copy_indices(indices, rows);
     push(b, c);
@@ -166,7 +167,8 @@ static void attend(backend *b, int32_t layer, const backend_buffer *queries, bac
 static void act(backend *b, kernel_act kind, backend_buffer *a, const backend_buffer *up, int32_t rows) {
     push(b, (call){.kind = OP_ACT, .act = kind, .dst = a, .src = up, .rows = rows});
 }
-static void experts(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows, backend_buffer *dst) {
+static void experts(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
+                    backend_buffer *dst) {
     push(b, (call){.kind = OP_EXPERTS, .layer = layer, .src = src, .other = scores, .rows = rows, .dst = dst});
 }
 static void gate_rows(backend *b, backend_buffer *dst, const backend_buffer *gates, int32_t rows) {
@@ -187,7 +189,9 @@ static void soft_cap(backend *b, backend_buffer *dst, float cap, int32_t rows) {
 static void gather(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
     push(b, (call){.kind = OP_GATHER, .src = src, .indices = copy_indices(indices, n), .n = n, .dst = dst});
 }
-static void observe_input(backend *b, const backend_buffer *input) { push(b, (call){.kind = OP_OBSERVE, .src = input}); }
+static void observe_input(backend *b, const backend_buffer *input) {
+    push(b, (call){.kind = OP_OBSERVE, .src = input});
+}
 static void scan(backend *b, int32_t layer, const backend_buffer *src, backend_buffer *dst) {
     push(b, (call){.kind = OP_SCAN, .layer = layer, .src = src, .dst = dst});
 }

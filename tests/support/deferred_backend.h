@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deferred_backend.h: a backend as a device has it: operations return at once, and a thread of its own computes them in order with another
- * backend. buffer_read, begin, and what reads KV or states wait for all operations before them.
+/* deferred_backend.h: a backend as a device has it: operations return at once, and a thread of its own computes them in
+ * order with another backend. buffer_read, begin, and what reads KV or states wait for all operations before them.
  *
- * What an operation borrows from the stack of its caller (arrays of pointers, indices) is copied by the call, as a device must.
+ * What an operation borrows from the stack of its caller (arrays of pointers, indices) is copied by the call, as a
+ * device must.
  */
 #ifndef SUPPORT_DEFERRED_BACKEND_H
 #define SUPPORT_DEFERRED_BACKEND_H

@@ -41,7 +41,9 @@ static char *field(const char *line, const char *name) {
     return at ? plain_text(at + strlen(name)) : NULL;
 }
 
-static rp_message message(rp_role role, const char *text) { return (rp_message){.role = role, .text = text, .n = strlen(text)}; }
+static rp_message message(rp_role role, const char *text) {
+    return (rp_message){.role = role, .text = text, .n = strlen(text)};
+}
 
 /* reply NULL: the prompt alone. */
 static int32_t *tokens_of(const rp_model *m, const char *document, const char *question, const char *reply, size_t *n) {
@@ -75,7 +77,8 @@ static eval_item make_item(const rp_model *m, const char *before, const char *do
     char *question = field(line, "<user>"), *text = field(line, "\"answers\": [\""), reply[256];
     snprintf(reply, sizeof reply, " %s", text); /* the model's answers begin so */
     size_t n_prompt, n_other, n_alone, n;
-    int32_t *prompt = tokens_of(m, document, question, NULL, &n_prompt), *other = tokens_of(m, document, "?", NULL, &n_other);
+    int32_t *prompt = tokens_of(m, document, question, NULL, &n_prompt),
+            *other = tokens_of(m, document, "?", NULL, &n_other);
     int32_t *alone = tokens_of(m, before, question, NULL, &n_alone);
     eval_item it = {.tokens = tokens_of(m, document, question, reply, &n)};
     it.n_document = common_tokens(prompt, n_prompt, other, n_other);

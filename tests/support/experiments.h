@@ -6,7 +6,8 @@
 #include "reprise_test.h"
 
 /* rp_request.experiment: without the prefix cache. */
-static const rp_request_experiment experiment_no_prefix = {.struct_size = sizeof(rp_request_experiment), .no_prefix = true};
+static const rp_request_experiment experiment_no_prefix = {.struct_size = sizeof(rp_request_experiment),
+                                                           .no_prefix = true};
 
 /* The answer is n tokens, borrowed. */
 static inline rp_request_experiment experiment_forced(const int32_t *tokens, int32_t n) {

@@ -2,7 +2,8 @@
 /* flat_pml.c: see flat_pml.h. The schema becomes a list of events in document order; a prompt emits them as its imports
  * come.
  *
- *   <schema><system>A<module m>B</module></system></schema>     open(schema) text A(schema) module m text B(m) close(schema)
+ *   <schema><system>A<module m>B</module></system></schema>     open(schema) text A(schema) module m text B(m)
+ *         close(schema)
  */
 #include "flat_pml.h"
 
@@ -113,7 +114,8 @@ static void emit_import(flattening *f, int32_t holder, int32_t import) {
     int32_t module = module_of(f, holder, import);
     f->import_of[module] = import;
     emit_own(f, holder, f->sequence[module]);
-    for (int32_t c = f->prompt->nodes[import].first_child; c >= 0; c = f->prompt->nodes[c].next) emit_import(f, module, c);
+    for (int32_t c = f->prompt->nodes[import].first_child; c >= 0; c = f->prompt->nodes[c].next)
+        emit_import(f, module, c);
     emit_own(f, module, INT32_MAX);
 }
 
@@ -122,7 +124,8 @@ static void emit_text(flattening *f, int32_t node) {
     append(f, n->text, n->n_text);
     if (!n->border_space) return;
     int32_t first = f->schema->nodes[module_of(f, 0, n->next)].first_child;
-    bool spaced = first >= 0 && f->schema->nodes[first].kind == PML_TEXT && pml_is_space(f->schema->nodes[first].text[0]);
+    bool spaced =
+        first >= 0 && f->schema->nodes[first].kind == PML_TEXT && pml_is_space(f->schema->nodes[first].text[0]);
     if (!spaced) append(f, " ", 1);
 }
 
@@ -151,7 +154,8 @@ static int32_t beginning(const flattening *f) {
 
 void flat_pml_make(flat_pml *out, const pml_document *schema, const pml_document *prompt) {
     size_t n = (size_t)schema->n_nodes * sizeof(int32_t);
-    flattening f = {.out = out, .schema = schema, .prompt = prompt, .sequence = base_alloc(n), .import_of = base_alloc(n)};
+    flattening f = {
+        .out = out, .schema = schema, .prompt = prompt, .sequence = base_alloc(n), .import_of = base_alloc(n)};
     *out = (flat_pml){0};
     need(f.sequence && f.import_of);
     memset(f.import_of, 0xff, n);

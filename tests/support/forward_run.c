@@ -9,11 +9,13 @@
 
 #define BUDGET_BYTES ((uint64_t)64 << 20)
 
-void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
+void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk,
+                      int32_t threads) {
     rp_error err = {0};
     *r = (forward_run){.model = m, .chunk = chunk};
     kv_shape shape = model_kv_shape(m, RP_KV_F32);
-    backend_options o = {.shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
+    backend_options o = {
+        .shape = shape, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
     must(backend_open(&r->backend, "cpu", &m->net, &o, &err), &err);
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);
@@ -34,7 +36,8 @@ void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int3
         model_row row[FORWARD_RUN_ROWS];
         int32_t k = r->chunk < n - done ? r->chunk : n - done, wanted = 0;
         for (int32_t i = 0; i < k; i++) {
-            row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
+            row[i] =
+                (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
             row[i].observer = r->observer;
             row[i].queries = r->queries;
             row[i].adapter = r->adapter;

@@ -57,8 +57,10 @@ static void copy_keys(copying *c) {
 static bool is_dropped(const copying *c, const char *name) {
     unsigned layer = 0;
     char rest[GGUF_MAX_NAME + 1] = "";
-    if (sscanf(name, "blk.%u.%256s", &layer, rest) != 2 || layer + (uint64_t)c->v->shared_kv_layers < c->n_layers) return false;
-    return strncmp(rest, "attn_k.", 7) == 0 || strncmp(rest, "attn_v.", 7) == 0 || strncmp(rest, "attn_k_norm.", 12) == 0;
+    if (sscanf(name, "blk.%u.%256s", &layer, rest) != 2 || layer + (uint64_t)c->v->shared_kv_layers < c->n_layers)
+        return false;
+    return strncmp(rest, "attn_k.", 7) == 0 || strncmp(rest, "attn_v.", 7) == 0 ||
+           strncmp(rest, "attn_k_norm.", 12) == 0;
 }
 
 static float *floats_of(const gguf_tensor *t, int64_t n_rows) {

@@ -104,7 +104,8 @@ static void read_logits(golden_model *m) {
     size_t n = (size_t)m->n_rows * (size_t)m->vocabulary;
     FILE *f = fopen(path, "rb");
     m->logits = take(n, sizeof *m->logits);
-    if (!f || fread(m->logits, sizeof *m->logits, n, f) != n || fgetc(f) != EOF) fail("%s does not hold %d rows", path, m->n_rows);
+    if (!f || fread(m->logits, sizeof *m->logits, n, f) != n || fgetc(f) != EOF)
+        fail("%s does not hold %d rows", path, m->n_rows);
     fclose(f);
     free(path);
 }

@@ -13,7 +13,8 @@
 typedef struct golden_prompt {
     char *name;                          /* "one", "short", "long", "past" */
     int32_t *tokens, n_tokens;           /* nothing is put before them, no beginning-of-text token either */
-    int32_t rows, offset;                /* rows of logits that are stored, and the number of the first in golden_model.logits */
+    int32_t rows, offset;                /* rows of logits that are stored, and the number of the first in
+                                            golden_model.logits */
     int32_t *greedy, n_greedy;           /* each the best of a full prompt before it */
     double peer_error;                   /* llama.cpp: largest difference of a logit over the largest logit */
     int32_t peer_same;                   /* of its greedy tokens, how many are the same */

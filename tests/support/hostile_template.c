@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostile_template.c: see hostile_template.h. A grammar whose rules are functions: each writes one of its alternatives. */
+/* hostile_template.c: see hostile_template.h. A grammar whose rules are functions: each writes one of its
+   alternatives. */
 #include "support/hostile_template.h"
 
 #include <stdarg.h>
@@ -36,7 +37,8 @@ static void text(writer *w);
 static void sequence(writer *w);
 
 /* Writes the format: $e any expression, $s a text, $l a list or a tuple, $d a dict, $n a count, $k one with a sign,
- * $r one for range(), $i a number, $m a method's call, $f a filter of a list, $S statements, $v a variable, $c a short literal. */
+ * $r one for range(), $i a number, $m a method's call, $f a filter of a list, $S statements, $v a variable, $c a short
+ * literal. */
 static void write_form(writer *w, const char *form);
 
 static const char *const variables[] = {"a", "b", "c", "ns.x", "ns.y"};
@@ -372,7 +374,8 @@ static void statement(writer *w) {
         "{% for i in range($r) %}{% set ns.y = ns.y ~ $c %}{% endfor %}",
         "{% for i in range($r) %}{% set ns.y = ns.y + [i] %}{% endfor %}",
         "{% for i in range(22) %}{% set ns.x = ns.x.replace($c, $c * 2) %}{% endfor %}",
-        "{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% set ns.y = (ns.y, ns.y) %}{% endfor %}{% set x = ns.x == ns.y %}",
+        "{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% set ns.y = (ns.y, ns.y) %}{% endfor %}{% set x = ns.x "
+        "== ns.y %}",
         "{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{% set x = {ns.x: 1} %}",
         /* around it */
         "{% for i in range($r) %}$S{% endfor %}",

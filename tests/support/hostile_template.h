@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostile_template.h: random chat templates of an attacker: values that double themselves, large repetitions, every filter, method and test on them,
- * loops around all of it, macros that call themselves. One seed, one template. */
+/* hostile_template.h: random chat templates of an attacker: values that double themselves, large repetitions, every
+ * filter, method and test on them, loops around all of it, macros that call themselves. One seed, one template. */
 #ifndef SUPPORT_HOSTILE_TEMPLATE_H
 #define SUPPORT_HOSTILE_TEMPLATE_H
 

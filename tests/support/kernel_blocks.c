@@ -28,7 +28,8 @@ double kernel_blocks_half(const uint8_t *p) {
 
 static double half(const uint8_t *p, int byte) { return kernel_blocks_half(p + byte); }
 
-/* ---- blocks of 32 ------------------------------------------------------------------------------------------------- */
+/* ---- blocks of 32
+   ------------------------------------------------------------------------------------------------- */
 
 /* The nibble of element i of 32, with their nibbles from a byte on. */
 static int nibble(const uint8_t *b, int byte, int i) { return bits(b, 8 * byte + 8 * (i % 16) + 4 * (i / 16), 4); }
@@ -55,7 +56,8 @@ static double value_mxfp4(const uint8_t *b, int i) {
     return (code & 8 ? -magnitude : magnitude) * ldexp(1, bits(b, 0, 8) - 127);
 }
 
-/* ---- blocks of 256: j = piece of 32, l = element within it -------------------------------------------------------- */
+/* ---- blocks of 256: j = piece of 32, l = element within it
+   -------------------------------------------------------- */
 
 static double value_q2_k(const uint8_t *b, int i) {
     const int q = bits(b, 8 * (16 + 32 * (i / 128) + i % 32) + 2 * (i / 32 % 4), 2);
@@ -103,7 +105,8 @@ static double value_iq4_xs(const uint8_t *b, int i) {
     return half(b, 0) * (scale - 32) * iq4(nibble(b, 8 + 16 * j, i % 32));
 }
 
-/* ---- any type ----------------------------------------------------------------------------------------------------- */
+/* ---- any type
+   ----------------------------------------------------------------------------------------------------- */
 
 double kernel_blocks_value(kernel_type t, const uint8_t *block, int i) {
     switch (t) {
@@ -135,7 +138,8 @@ double kernel_blocks_min(kernel_type t, const uint8_t *block, int i) {
     }
 }
 
-/* ---- random blocks ------------------------------------------------------------------------------------------------ */
+/* ---- random blocks
+   ------------------------------------------------------------------------------------------------ */
 
 static uint16_t random_half(check_kind kind) {
     switch (kind) {

@@ -94,7 +94,8 @@ void check_fill(float *x, int64_t n, check_kind kind) {
     for (int64_t i = 0; i < n; i++) x[i] = check_float(kind);
 }
 
-/* ---- guarded memory: [base, bytes] header, guard, data, guard ------------------------------------------------------- */
+/* ---- guarded memory: [base, bytes] header, guard, data, guard
+   ------------------------------------------------------- */
 
 typedef struct watchdog_header {
     void *base;
@@ -128,7 +129,8 @@ void check_release(void *p) {
     free(header.base);
 }
 
-/* ---- timing --------------------------------------------------------------------------------------------------------- */
+/* ---- timing
+   --------------------------------------------------------------------------------------------------------- */
 
 static double time_once(void (*fn)(void *), void *arg, int64_t calls) {
     const uint64_t begin = base_clock_us();
@@ -151,7 +153,8 @@ void check_time(const char *label, void (*fn)(void *), void *arg, double bytes, 
            bytes / seconds[2] * 1e-9, operations / seconds[2] * 1e-9);
 }
 
-/* ---- crashes: a failure of the running subject, after which the next one runs ---------------------------------------- */
+/* ---- crashes: a failure of the running subject, after which the next one runs
+   ---------------------------------------- */
 
 static sigjmp_buf before_check;
 static volatile sig_atomic_t is_checking;
@@ -178,7 +181,8 @@ static void check_without_crash(const check_subject *s, const kernel_table *t) {
     check_that(signal_number == 0, "crashed by signal %d", signal_number);
 }
 
-/* ---- main ----------------------------------------------------------------------------------------------------------- */
+/* ---- main
+   ----------------------------------------------------------------------------------------------------------- */
 
 static int usage(const char *program) {
     fprintf(stderr, "usage: %s [--seed N] [--function NAME] [--cpu LEVEL] [--bench]\nlevels:", program);

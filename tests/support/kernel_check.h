@@ -39,7 +39,8 @@ bool check_that(bool ok, const char *fmt, ...) __attribute__((format(printf, 2, 
 bool check_near(double got, double want, double bound, const char *what, int64_t index);
 bool check_same_bytes(const void *a, const void *b, size_t bytes, const char *what);
 
-/* ---- random inputs ------------------------------------------------------------------------------------------------ */
+/* ---- random inputs
+   ------------------------------------------------------------------------------------------------ */
 uint64_t check_random(void);
 int64_t check_random_in(int64_t low, int64_t high); /* both included */
 
@@ -60,7 +61,8 @@ void check_fill(float *x, int64_t n, check_kind kind);
 void *check_alloc(size_t bytes, size_t offset);
 void check_release(void *p);
 
-/* ---- timing ------------------------------------------------------------------------------------------------------- */
+/* ---- timing
+   ------------------------------------------------------------------------------------------------------- */
 /* Runs fn for 0.05 s, five times; prints the median with the rates that the bytes
  * read and the operations of one call give. */
 void check_time(const char *label, void (*fn)(void *), void *arg, double bytes, double operations);

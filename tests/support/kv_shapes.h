@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_shapes.h: shapes of KV as initialisers: {KV_SAME(3, 2, 8, 4), .format = RP_KV_F16} has 3 layers of 2 KV heads with 8 dimensions of keys
- * and 4 of values. */
+/* kv_shapes.h: shapes of KV as initialisers: {KV_SAME(3, 2, 8, 4), .format = RP_KV_F16} has 3 layers of 2 KV heads with
+ * 8 dimensions of keys and 4 of values. */
 #ifndef SUPPORT_KV_SHAPES_H
 #define SUPPORT_KV_SHAPES_H
 
@@ -22,6 +22,7 @@
 #define KV_TIMES_4(...) KV_TIMES_2(__VA_ARGS__), KV_TIMES_2(__VA_ARGS__)
 #define KV_TIMES_5(...) KV_TIMES_4(__VA_ARGS__), __VA_ARGS__
 #define KV_TIMES_22(...) \
-    KV_TIMES_5(__VA_ARGS__), KV_TIMES_5(__VA_ARGS__), KV_TIMES_5(__VA_ARGS__), KV_TIMES_5(__VA_ARGS__), KV_TIMES_2(__VA_ARGS__)
+    KV_TIMES_5(__VA_ARGS__), KV_TIMES_5(__VA_ARGS__), KV_TIMES_5(__VA_ARGS__), KV_TIMES_5(__VA_ARGS__), \
+        KV_TIMES_2(__VA_ARGS__)
 
 #endif

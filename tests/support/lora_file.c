@@ -15,12 +15,15 @@
 
 #define UNIT 0x1p-10f
 
-lora_shape lora_defaults(uint64_t seed) { return (lora_shape){.rank = 4, .alpha = 8, .type = KERNEL_F32, .seed = seed}; }
+lora_shape lora_defaults(uint64_t seed) {
+    return (lora_shape){.rank = 4, .alpha = 8, .type = KERNEL_F32, .seed = seed};
+}
 
 bool lora_file_changes(const char *name, int64_t n_rows) {
     const size_t n = strlen(name);
     if (n_rows < 2 || n < 7 || strcmp(name + n - 7, ".weight") != 0) return false;
-    return !strstr(name, "embd") && !strstr(name, "norm") && !strstr(name, "_exps") && !strstr(name, "token_types") && !strstr(name, "cls");
+    return !strstr(name, "embd") && !strstr(name, "norm") && !strstr(name, "_exps") && !strstr(name, "token_types") &&
+           !strstr(name, "cls");
 }
 
 /* Whole numbers up to 127 times a power of two; the first of 32 is 127: Q8_0 has them exactly. */
@@ -37,7 +40,8 @@ static void add_matrix(gguf_writer *w, const lora_shape *s, const char *name, ch
     char full[GGUF_MAX_NAME + 16];
     float *x = elements(s, name, side, n_in * n_out);
     snprintf(full, sizeof full, "%s.lora_%c", name, side);
-    gguf_writer_tensor(w, full, n_in % kernel_type_block(s->type) ? KERNEL_F32 : s->type, 2, (int64_t[]){n_in, n_out}, x);
+    gguf_writer_tensor(w, full, n_in % kernel_type_block(s->type) ? KERNEL_F32 : s->type, 2, (int64_t[]){n_in, n_out},
+                       x);
     free(x);
 }
 
@@ -55,7 +59,8 @@ gguf_writer *lora_file_begin(const char *model, const lora_shape *s, int n_pairs
     gguf_writer_string(w, "general.name", "test adapter");
     gguf_writer_string(w, "adapter.type", "lora");
     if (s->alpha != 0) gguf_writer_f32(w, "adapter.lora.alpha", s->alpha);
-    if (s->invocation) gguf_writer_array(w, "adapter.alora.invocation_tokens", GGUF_U32, s->invocation, (size_t)s->n_invocation);
+    if (s->invocation)
+        gguf_writer_array(w, "adapter.alora.invocation_tokens", GGUF_U32, s->invocation, (size_t)s->n_invocation);
     for (size_t i = 0; i < gguf_n_tensors(f) && n_pairs > 0; i++) {
         const gguf_tensor *t = gguf_tensor_at(f, i);
         snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);

@@ -24,11 +24,13 @@ typedef struct lora_shape {
 lora_shape lora_defaults(uint64_t seed);
 /* Does the adapter change this tensor? All matrices but embeddings, norms and experts. */
 bool lora_file_changes(const char *name, int64_t n_rows);
-/* Writes an adapter of all of these tensors of a model's file to a new temporary file and stores its name in path. The caller unlinks it. */
+/* Writes an adapter of all of these tensors of a model's file to a new temporary file and stores its name in path. The
+   caller unlinks it. */
 void lora_file_write(const char *model, const lora_shape *s, char path[64]);
 /* The metadata of one, with n_pairs pairs of tensors for the first such tensors; not saved. */
 gguf_writer *lora_file_begin(const char *model, const lora_shape *s, int n_pairs);
-/* x[n_rows][width] += alpha / rank * B A, for the tensor of that name. The elements of A and B are exact in every type. */
+/* x[n_rows][width] += alpha / rank * B A, for the tensor of that name. The elements of A and B are exact in every
+   type. */
 void lora_file_add(const lora_shape *s, const char *name, float *x, int64_t n_rows, int64_t width);
 
 #endif

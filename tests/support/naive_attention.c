@@ -28,7 +28,8 @@ void naive_rotate(const naive_query *q, int32_t shift, double *out) {
     }
 }
 
-static double score_of(const naive_query *q, const double *rotated, const kv_layer *layer, const void *keys, int slot, int32_t distance) {
+static double score_of(const naive_query *q, const double *rotated, const kv_layer *layer, const void *keys, int slot,
+                       int32_t distance) {
     const model_hparams *hp = &q->net->hp;
     float key[MOST_DIM];
     double score = 0;
@@ -53,7 +54,8 @@ static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, na
         if (distance < 0 || (l->window > 0 && distance >= l->window) || !(v->mask[i / 64] >> (i % 64) & 1)) continue;
         if (n == cap) abort();
         const void *keys = cpu_keys(s, l->states, i / KV_BLOCK_SLOTS, kv_head);
-        slots[n++] = (naive_slot){index, i, score_of(q, rotated, kv_span_layer(s, l->states), keys, i % KV_BLOCK_SLOTS, distance)};
+        slots[n++] = (naive_slot){
+            index, i, score_of(q, rotated, kv_span_layer(s, l->states), keys, i % KV_BLOCK_SLOTS, distance)};
     }
     return n;
 }

@@ -17,8 +17,10 @@ typedef struct naive_query {
     const model_network *net;
     int32_t n_ctx; /* selects the frequencies of long-rope models */
     int32_t layer, head, pos;
-    const float *x;     /* [key_dim] */
-    const bool *hidden; /* [views][KV_SPAN_TOKENS]: slots that it does not see, besides those that no query at its position does; NULL: none */
+    const float *x; /* [key_dim] */
+    const bool *
+        hidden; /* [views][KV_SPAN_TOKENS]: slots that it does not see, besides those that no query at its position
+                   does; NULL: none */
 } naive_query;
 
 /* out[key_dim]: the query rotated to (pos - shift). */

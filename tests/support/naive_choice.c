@@ -12,10 +12,13 @@
 
 #define MOST_DIM 256
 
-static bool is_seen(const sequence_slot *slot, int32_t pos, int32_t window) { return window == 0 || pos - slot->pos < window; }
+static bool is_seen(const sequence_slot *slot, int32_t pos, int32_t window) {
+    return window == 0 || pos - slot->pos < window;
+}
 
 /* Of its slots that are seen from s->end on. */
-static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds *s, const kv_context *c, int32_t group) {
+static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds *s, const kv_context *c,
+                       int32_t group) {
     const model_layer *l = &q->net->layers[q->layer];
     const slot_group *g = &s->groups[group];
     double rotated[MOST_DIM], bound = 0;
@@ -28,12 +31,14 @@ static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds 
             const int32_t slot = s->slots[i].slot;
             if (!is_seen(&s->slots[i], s->end, l->window)) continue;
             const kv_layer *layer = kv_span_layer(span, l->states);
-            cpu_elements(layer, cpu_keys(span, l->states, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
+            cpu_elements(layer, cpu_keys(span, l->states, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS,
+                         key);
             largest = fmaxf(largest, key[d]);
             smallest = fminf(smallest, key[d]);
         }
         if (largest < smallest) return 0;
-        const double high = (double)kernel_f16_to_f32(kernel_f32_to_f16(largest)), low = (double)kernel_f16_to_f32(kernel_f32_to_f16(smallest));
+        const double high = (double)kernel_f16_to_f32(kernel_f32_to_f16(largest)),
+                     low = (double)kernel_f16_to_f32(kernel_f32_to_f16(smallest));
         bound += fmax(rotated[d] * high, rotated[d] * low);
     }
     bound *= (double)q->net->hp.score_scale;
@@ -48,7 +53,8 @@ static void hide_group(const slot_bounds *s, int32_t group, bool is_hidden, bool
 
 double naive_choose(const naive_query *q, int32_t kv_head, const slot_bounds *s, const kv_context *c, bool *hidden) {
     const int32_t group = q->net->hp.n_heads / q->net->hp.n_kv_heads, window = q->net->layers[q->layer].window;
-    double *best = reference_alloc((size_t)s->n_groups, sizeof(*best)), *own = reference_alloc((size_t)s->n_groups, sizeof(*own)), last = INFINITY;
+    double *best = reference_alloc((size_t)s->n_groups, sizeof(*best)),
+           *own = reference_alloc((size_t)s->n_groups, sizeof(*own)), last = INFINITY;
     memset(hidden, 0, c->n_views * KV_SPAN_TOKENS);
     for (int32_t g = 0; g < s->n_groups; g++) best[g] = -INFINITY;
     for (int32_t head = kv_head * group; head < (kv_head + 1) * group; head++) {

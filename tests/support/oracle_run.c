@@ -24,7 +24,8 @@ static void set_heads(tiny_model_shape *s, int32_t embd, int32_t heads, int32_t 
 }
 
 tiny_model_shape oracle_shape(int i, const char **chat) {
-    static const char *const chats[ORACLE_SHAPES] = {"chatml", "llama-2", "plain", "gemma", "llama-3", "mistral", "phi-3", "zephyr", "chatml"};
+    static const char *const chats[ORACLE_SHAPES] = {"chatml", "llama-2", "plain", "gemma", "llama-3",
+                                                     "mistral", "phi-3", "zephyr", "chatml"};
     static const int32_t heads[ORACLE_SHAPES][4] = {
         {32, 4, 4, 8},
         {64, 4, 2, 16},
@@ -185,7 +186,8 @@ void oracle_run_print(const oracle_run *run, const reference_prompt *ref) {
     printf("engine: %d tokens, %d in views\n", run->result->prompt_tokens, tokens_in_views(run->result));
     for (int32_t i = 0; i < run->result->n_plan; i++) {
         const rp_plan_item *t = &run->result->plan[i];
-        printf("  %5d +%-4d %s '%s' shift %d\n", t->position, t->n_tokens, t->is_view ? "view" : "run", t->module, t->shift);
+        printf("  %5d +%-4d %s '%s' shift %d\n", t->position, t->n_tokens, t->is_view ? "view" : "run", t->module,
+               t->shift);
     }
 }
 

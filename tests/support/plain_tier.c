@@ -107,7 +107,8 @@ static void read_on(plain_tier *p, plain_job *j) {
         tell(p, &e->key, path);
         p->medium->n_reads++;
         e->fault = record_reader_open(&j->reader, path, p->terms.format, &e->key, NULL, &e->err);
-        if (!e->fault && p->medium->lie == PLAIN_BREAKS) e->fault = RECORD_FAULT_IO, base_fail(&e->err, RP_ERR_IO, "the medium broke");
+        if (!e->fault && p->medium->lie == PLAIN_BREAKS)
+            e->fault = RECORD_FAULT_IO, base_fail(&e->err, RP_ERR_IO, "the medium broke");
         if (!e->fault && !kv_span_has_form(e->span, &record_reader_record(j->reader)->form))
             e->fault = RECORD_FAULT_DAMAGED, base_fail(&e->err, RP_ERR_FORMAT, "another form");
     }
@@ -324,7 +325,8 @@ int plain_tier_open(store_tier **out, const void *options, const tier_terms *ter
     plain_medium *medium = ((const plain_tier_options *)options)->medium;
     *out = NULL;
     errno = medium->absent ? medium->absent : EROFS;
-    if (medium->absent || (medium->refuses_changes && !terms->read_only)) return base_fail(err, RP_ERR_IO, "the medium cannot be used");
+    if (medium->absent || (medium->refuses_changes && !terms->read_only))
+        return base_fail(err, RP_ERR_IO, "the medium cannot be used");
     plain_tier *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "a tier");
     *p = (plain_tier){.base.ops = &ops, .medium = medium, .terms = *terms, .deadline_us = UINT64_MAX};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plain_tier.h: a second tier (store/tier.h) for tests: a folder of record files without index, lock, threads or order.
- * It works only while its events are asked for (tier_next), one layer or one write a call, and its medium can be told to
- * be slow, absent, full, or to lie.
+ * It works only while its events are asked for (tier_next), one layer or one write a call, and its medium can be told
+ * to be slow, absent, full, or to lie.
  *
  *   a test --> plain_medium (outlives openings) <-- plain_tier_open <-- span_store_open_disk
  */

@@ -14,7 +14,8 @@ enum { CLASS,
        CHOICE,
        REPEAT };
 
-const char *const random_grammar_letters[RANDOM_GRAMMAR_LETTERS] = {"a", "b", "\"", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+const char *const random_grammar_letters[RANDOM_GRAMMAR_LETTERS] = {
+    "a", "b", "\"", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
 static const char *const written[RANDOM_GRAMMAR_LETTERS] = {"a", "\\x62", "\\\"", "\xc3\xa9", "\\u20AC", "\\U0001F600"};
 
 /* ---- making ---- */
@@ -27,7 +28,8 @@ static int add(random_grammar *g, random_expr e) {
 
 static int random_class(random_grammar *g, tiny_random *r) {
     uint32_t letters = 1 + (uint32_t)tiny_random_below(r, (1 << RANDOM_GRAMMAR_LETTERS) - 1);
-    return add(g, (random_expr){.kind = CLASS, .letters = letters, .negated = !g->letters_alone && tiny_random_below(r, 3) == 0});
+    return add(g, (random_expr){
+                      .kind = CLASS, .letters = letters, .negated = !g->letters_alone && tiny_random_below(r, 3) == 0});
 }
 
 static int random_literal(random_grammar *g, tiny_random *r) {
@@ -46,7 +48,8 @@ static int random_any(random_grammar *g, tiny_random *r, int rule, int depth, bo
     case RULE: {
         int low = inside ? 0 : rule + 1;
         if (low >= g->n_rules) return random_class(g, r);
-        return add(g, (random_expr){.kind = RULE, .first = low + (int)tiny_random_below(r, (uint64_t)(g->n_rules - low))});
+        return add(g,
+                   (random_expr){.kind = RULE, .first = low + (int)tiny_random_below(r, (uint64_t)(g->n_rules - low))});
     }
     case REPEAT: {
         random_expr e = {.kind = REPEAT, .first = random_any(g, r, rule, depth - 1, inside)};
@@ -81,7 +84,8 @@ static void say_class(random_grammar *g, uint32_t letters, bool negated, tiny_ra
     }
     say(g, negated ? "[^" : "[");
     for (int i = 0; i < RANDOM_GRAMMAR_LETTERS; i++)
-        if ((letters >> i & 1) != (negated ? 1u : 0u)) say(g, i == 1 && !negated && tiny_random_below(r, 2) ? "b-b" : "%s", written[i]);
+        if ((letters >> i & 1) != (negated ? 1u : 0u))
+            say(g, i == 1 && !negated && tiny_random_below(r, 2) ? "b-b" : "%s", written[i]);
     say(g, "]");
 }
 
@@ -119,7 +123,8 @@ static void say_expr(random_grammar *g, int i, tiny_random *r) {
 }
 
 void random_grammar_make(random_grammar *g, tiny_random *r, bool letters_alone) {
-    *g = (random_grammar){.letters_alone = letters_alone, .n_rules = 1 + (int)tiny_random_below(r, RANDOM_GRAMMAR_RULES)};
+    *g = (random_grammar){.letters_alone = letters_alone,
+                          .n_rules = 1 + (int)tiny_random_below(r, RANDOM_GRAMMAR_RULES)};
     for (int i = 0; i < g->n_rules; i++) {
         int base = tiny_random_below(r, 2) ? random_class(g, r) : random_literal(g, r); /* a text without other rules */
         int other = random_any(g, r, i, 3, false);
@@ -138,7 +143,8 @@ typedef struct search {
     const random_grammar *g;
     const char *text;
     size_t n;
-    bool wants_more;                                               /* some parse reached the end of the text and expects more */
+    bool wants_more;                                               /* some parse reached the end of the text and expects
+                                                                      more */
     uint32_t known[RANDOM_GRAMMAR_EXPRS][RANDOM_GRAMMAR_MOST + 1]; /* results of read_expr; UNKNOWN: not computed */
 } search;
 
@@ -181,7 +187,8 @@ static uint32_t read_again(search *s, int i, size_t at) {
     case CLASS:
         for (int k = 0; k < RANDOM_GRAMMAR_LETTERS; k++)
             if (e->letters >> k & 1) ends |= read_letter(s, k, at);
-            else if (e->negated && at < s->n) read_letter(s, k, at); /* a prefix of it may continue with a character that is no letter */
+            else if (e->negated && at < s->n)
+                read_letter(s, k, at); /* a prefix of it may continue with a character that is no letter */
         return ends;
     case LITERAL:
         ends = UINT32_C(1) << at;

@@ -100,7 +100,8 @@ static void quality(random_pml *p, base_buffer *out, int one_in) {
     if (!p->dial || !chance(p, one_in)) return;
     int kind = below(p, 8);
     if (kind == 7 && base_buffer_printf(out, " quality=\"focus:%d\"", 1 + below(p, 100))) abort();
-    if (kind > 4 && kind < 7 && base_buffer_printf(out, " quality=\"blend:%d\"", kind == 5 ? 1 + below(p, 100) : 15)) abort();
+    if (kind > 4 && kind < 7 && base_buffer_printf(out, " quality=\"blend:%d\"", kind == 5 ? 1 + below(p, 100) : 15))
+        abort();
     if (kind > 4) return;
     if (kind < 2) put(out, kind == 0 ? " quality=\"reuse\"" : " quality=\"exact\"");
     else if (base_buffer_printf(out, " quality=\"link:%d\"", kind == 2 ? 1 : 1 + below(p, 20))) abort();
@@ -108,7 +109,9 @@ static void quality(random_pml *p, base_buffer *out, int one_in) {
 
 static void kv_format_of(random_pml *p, int one_in) {
     static const char *const names[] = {"f16", "int8", "kivi4", "k4v2", "kivi2"};
-    if (p->formats && chance(p, one_in) && base_buffer_printf(&p->schema, " kv=\"%s\"", names[below(p, (int32_t)BASE_ARRAY_LEN(names))])) abort();
+    if (p->formats && chance(p, one_in) &&
+        base_buffer_printf(&p->schema, " kv=\"%s\"", names[below(p, (int32_t)BASE_ARRAY_LEN(names))]))
+        abort();
 }
 
 static void element_attributes(random_pml *p) {

@@ -50,7 +50,8 @@ static size_t slot_bytes(const kv_layer *s, bool is_key) {
 static size_t slot_byte_at(const kv_layer *s, bool is_key, size_t slot, size_t i) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), element = element_bytes(s);
     if (s->format == RP_KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
-    if (s->format == RP_KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
+    if (s->format == RP_KV_INT8)
+        return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
     return is_key ? (i / element * KV_BLOCK_SLOTS + slot) * element + i % element : slot * dim * element + i;
 }
 
@@ -66,7 +67,8 @@ static void fill_slot(const kv_shape *shape, kv_span *span, int32_t layer, int32
         bool is_key = i % 2 == 0;
         char *head = head_of(span, layer, slot / KV_BLOCK_SLOTS, i / 2, is_key);
         for (size_t b = 0; b < slot_bytes(&s, is_key); b++)
-            head[slot_byte_at(&s, is_key, (size_t)slot % KV_BLOCK_SLOTS, b)] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
+            head[slot_byte_at(&s, is_key, (size_t)slot % KV_BLOCK_SLOTS, b)] =
+                (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
     }
 }
 
@@ -77,7 +79,8 @@ static kv_span *make_span(kv_pool *pool, const record_plan *p) {
     for (int32_t i = 0; i < n; i++)
         if (kv_span_append(s, &slot, NULL)) die("no block");
     for (int32_t l = 0; l < p->shape->n_layers; l++)
-        for (int32_t i = 0; i < n_blocks * KV_BLOCK_SLOTS; i++) fill_slot(p->shape, s, l, i, i < p->n_slots ? p->seed : p->junk);
+        for (int32_t i = 0; i < n_blocks * KV_BLOCK_SLOTS; i++)
+            fill_slot(p->shape, s, l, i, i < p->n_slots ? p->seed : p->junk);
     kv_span_truncate(s, p->n_extra);
     if (p->from) kv_span_trim(s, p->from, NULL, 0);
     return s;
@@ -93,7 +96,8 @@ static void fill_unused(const kv_layer *s, char *head, bool is_key, int32_t n_us
 static void fill_all_unused(kv_span *s, uint64_t junk) {
     const kv_shape *shape = kv_span_shape(s);
     for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape); i++) {
-        const int32_t l = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(s, l, head), b = n / KV_BLOCK_SLOTS;
+        const int32_t l = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(s, l, head),
+                      b = n / KV_BLOCK_SLOTS;
         const kv_layer of_layer = kv_shape_layer(shape, l);
         for (int is_key = 0; is_key < 2 && n % KV_BLOCK_SLOTS > 0; is_key++)
             fill_unused(&of_layer, head_of(s, l, b, head, is_key), is_key, n % KV_BLOCK_SLOTS, junk);
@@ -105,7 +109,8 @@ static kv_span *make_reduced(kv_pool *pool, const record_plan *p) {
     kv_span *run[REDUCED_RUN_SPANS], *s, *encoded;
     reduced_run_make(&r, pool, p->shape->format, p->first_pos, p->n_slots, run);
     kv_selection *selection = reduced_run_select(&r, p->shape, p->n_slots);
-    if (kv_span_reduce(&s, (const kv_span *const *)run, reduced_run_spans(run), selection, p->part, NULL)) die("no reduced span");
+    if (kv_span_reduce(&s, (const kv_span *const *)run, reduced_run_spans(run), selection, p->part, NULL))
+        die("no reduced span");
     kv_selection_free(selection);
     reduced_run_free(run);
     if (!kv_format_is_encoded(p->encoded)) return fill_all_unused(s, p->junk), s;
@@ -185,7 +190,8 @@ record_cipher *forge_cipher(uint8_t byte) {
     record_cipher *c = NULL;
     int fd = mkstemp(path);
     memset(key, byte, sizeof key);
-    if (fd < 0 || write(fd, key, sizeof key) != (ssize_t)sizeof key || close(fd) || record_cipher_open(&c, path, NULL)) die("no cipher");
+    if (fd < 0 || write(fd, key, sizeof key) != (ssize_t)sizeof key || close(fd) || record_cipher_open(&c, path, NULL))
+        die("no cipher");
     unlink(path);
     return c;
 }
@@ -199,7 +205,8 @@ static bool slot_is(const kv_layer *s, const char *a, const char *b, bool is_key
     return true;
 }
 
-static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span *b, int32_t layer, int32_t block, int32_t n_used) {
+static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span *b, int32_t layer, int32_t block,
+                         int32_t n_used) {
     const kv_layer s = kv_shape_layer(shape, layer);
     for (int32_t i = 0; i < 2 * s.n_heads; i++) {
         bool is_key = i % 2 == 0;
@@ -234,7 +241,8 @@ static bool cells_equal(const kv_span *a, const kv_span *b, int32_t layer, int32
 
 static bool reduced_equal(const kv_span *a, const kv_span *b) {
     const kv_shape *shape = kv_span_shape(a);
-    bool same = kv_span_parts(a) == kv_span_parts(b) && kv_span_end(a) == kv_span_end(b) && kv_span_format(a) == kv_span_format(b);
+    bool same = kv_span_parts(a) == kv_span_parts(b) && kv_span_end(a) == kv_span_end(b) &&
+                kv_span_format(a) == kv_span_format(b);
     for (int32_t i = 0; same && i < shape->n_layers * kv_shape_heads(shape); i++) {
         const int32_t l = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(a, l, head);
         const int32_t *x = kv_span_positions(a, l, head), *y = kv_span_positions(b, l, head);
@@ -247,8 +255,8 @@ static bool reduced_equal(const kv_span *a, const kv_span *b) {
 bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy) {
     int32_t n = kv_span_tokens(span);
     if (n != kv_span_tokens(copy) || kv_span_position(span) != kv_span_position(copy) ||
-        kv_span_readable_from(span) != kv_span_readable_from(copy) || !base_key_equal(kv_span_key(span), kv_span_key(copy)) ||
-        kv_span_is_reduced(span) != kv_span_is_reduced(copy))
+        kv_span_readable_from(span) != kv_span_readable_from(copy) ||
+        !base_key_equal(kv_span_key(span), kv_span_key(copy)) || kv_span_is_reduced(span) != kv_span_is_reduced(copy))
         return false;
     if (kv_span_is_reduced(span)) return reduced_equal(span, copy);
     for (int32_t l = 0; l < shape->n_layers; l++) {
@@ -279,7 +287,8 @@ forged forge_load(const char *path) {
 void forge_save(const char *path, const uint8_t *bytes, size_t n) {
     /* Truncated after the write, not before: some file systems flush at once if a file is emptied and written again. */
     int fd = open(path, O_WRONLY | O_CREAT, 0600);
-    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0 || close(fd) != 0) die("cannot write a file");
+    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0 || close(fd) != 0)
+        die("cannot write a file");
 }
 
 void forge_free(forged *f) {
@@ -339,21 +348,23 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     k.n_tokens = field(private, 116);
     k.form.n_tokens = field(private, 120);
     k.form.first_pos = field(private, 124);
-    const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
+    const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148),
+                  label = field(private, 152);
     const uint32_t format = (uint32_t)number(private + 132, 1) & ~(uint32_t)RECORD_MIXES;
     const kv_layer_shape common = {.n_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
     k.shape = (kv_shape){.n_layers = k.n_layers};
     if (k.version < 1 || k.version > RECORD_FILE_VERSION || !kv_format_of_number(format, &k.shape.format)) return false;
-    if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.form.n_tokens < 1 ||
-        k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
-        label < 0 || label > RECORD_MAX_LABEL)
+    if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS ||
+        k.form.n_tokens < 1 || k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 ||
+        key_dim > 65536 || value_dim < 1 || value_dim > 65536 || label < 0 || label > RECORD_MAX_LABEL)
         return false;
     const kv_layer first = kv_layer_make(&common, k.shape.format);
     if (!kv_layer_is_supported(&first)) return false;
     const bool is_reduced = field(private, 104) == RECORD_REDUCED;
     if (is_reduced && (int64_t)k.n_layers * heads > KV_REDUCED_MAX_HEADS) return false;
     if (is_reduced) k.form.n_kv_heads = heads;
-    k.private_bytes = record_private_bytes(k.version, k.n_layers, k.n_layers * k.form.n_kv_heads, k.n_tokens, (size_t)label);
+    k.private_bytes =
+        record_private_bytes(k.version, k.n_layers, k.n_layers * k.form.n_kv_heads, k.n_tokens, (size_t)label);
     k.kv_at = record_kv_at(false, k.private_bytes);
     *out = k;
     if (RECORD_PUBLIC_BYTES + k.private_bytes > n) return false;

@@ -40,7 +40,8 @@ int record_world_files(const record_world *w, int *n_temporary);
 /* A cipher of 32 equal bytes. */
 record_cipher *forge_cipher(uint8_t byte);
 
-/* Do two spans of a shape have the same KV in the slots of their tokens, and `copy` zeros in the others? Of reduced ones also: positions. */
+/* Do two spans of a shape have the same KV in the slots of their tokens, and `copy` zeros in the others? Of reduced
+   ones also: positions. */
 bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy);
 
 /* ---- files in memory ---- */

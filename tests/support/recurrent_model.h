@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recurrent_model.h: makes every second layer of an opened model recurrent: state = decay * state + q(x), output o(state), the simplest layer of
- * the kind KV_STATE. A state depends on each token before it, so a wrong checkpoint, or a step from the wrong token, changes all later logits.
+/* recurrent_model.h: makes every second layer of an opened model recurrent: state = decay * state + q(x), output
+ * o(state), the simplest layer of the kind KV_STATE. A state depends on each token before it, so a wrong checkpoint, or
+ * a step from the wrong token, changes all later logits.
  */
 #ifndef SUPPORT_RECURRENT_MODEL_H
 #define SUPPORT_RECURRENT_MODEL_H
 
 #include "reprise.h"
 
-/* Layers 1, 3, ... of a model of the architecture llama, with as many key as value dimensions. Before the first engine. */
+/* Layers 1, 3, ... of a model of the architecture llama, with as many key as value dimensions. Before the first
+   engine. */
 void recurrent_model_make(rp_model *m);
 
 #endif

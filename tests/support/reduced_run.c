@@ -31,7 +31,8 @@ static void clear_cell(kv_span *s, int32_t layer, int32_t block, int32_t head, i
 void reduced_run_fill(tiny_random *r, kv_span *reduced) {
     const kv_shape *shape = kv_span_shape(reduced);
     for (int32_t i = 0; i < shape->n_layers * kv_shape_heads(shape); i++) {
-        const int32_t layer = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape), n = kv_span_slots(reduced, layer, head);
+        const int32_t layer = i / kv_shape_heads(shape), head = i % kv_shape_heads(shape),
+                      n = kv_span_slots(reduced, layer, head);
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++) {
             fill_cell(r, reduced, layer, b, head);
             if (n < (b + 1) * KV_BLOCK_SLOTS) clear_cell(reduced, layer, b, head, n - b * KV_BLOCK_SLOTS);
@@ -39,7 +40,8 @@ void reduced_run_fill(tiny_random *r, kv_span *reduced) {
     }
 }
 
-void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]) {
+void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens,
+                      kv_span *run[REDUCED_RUN_SPANS]) {
     const int32_t n_layers = kv_pool_shape(pool)->n_layers, n_kv_heads = kv_shape_heads(kv_pool_shape(pool));
     rp_error err = {0};
     for (int i = 0; i < REDUCED_RUN_SPANS; i++) {
@@ -71,7 +73,8 @@ kv_selection *reduced_run_select(tiny_random *r, const kv_shape *shape, int32_t 
     for (int32_t head = 0; head < shape->n_layers * kv_shape_heads(shape); head++) {
         const uint64_t least = tiny_random_below(r, 5);
         for (int32_t slot = 0; slot < n_tokens; slot++)
-            if (tiny_random_below(r, 4) < least) kv_selection_add(s, head / kv_shape_heads(shape), head % kv_shape_heads(shape), slot);
+            if (tiny_random_below(r, 4) < least)
+                kv_selection_add(s, head / kv_shape_heads(shape), head % kv_shape_heads(shape), slot);
     }
     if (kv_selection_most(s) == 0) kv_selection_add(s, 0, 0, (int32_t)tiny_random_below(r, (uint64_t)n_tokens));
     return s;

@@ -8,9 +8,10 @@
 
 #define REDUCED_RUN_SPANS 3
 
-/* n_tokens tokens from position pos on, in as many spans as they fill: at most REDUCED_RUN_SPANS; the other ones are NULL. Ends the process
- * if there is no memory. */
-void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]);
+/* n_tokens tokens from position pos on, in as many spans as they fill: at most REDUCED_RUN_SPANS; the other ones are
+ * NULL. Ends the process if there is no memory. */
+void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens,
+                      kv_span *run[REDUCED_RUN_SPANS]);
 size_t reduced_run_spans(kv_span *const run[REDUCED_RUN_SPANS]);
 void reduced_run_free(kv_span *run[REDUCED_RUN_SPANS]);
 /* A selection of a run of that many tokens: each head has none, some, or all slots. */

@@ -64,7 +64,8 @@ struct reference_prompt {
     int rc;
     /* order */
     int32_t *import_of; /* [schema node]: the prompt's node that imports this module, -1: none */
-    bool *taken;        /* [schema node]: the prompt holds this module's own text (imported, default, or the schema's) */
+    bool *taken;        /* [schema node]: the prompt holds this module's own text (imported, default, or the
+                           schema's) */
     bool *emitted;      /* [segment] */
     bool *given;        /* [schema node]: the default of this union was given */
     item *items;
@@ -318,7 +319,8 @@ static void finish_texts(reference_prompt *p) {
         if (t->segment >= 0 || t->node < 0) continue;
         bool empty = true, word = false;
         for (int32_t k = i + 1; k < p->n_items && empty; k++) word = begins_with_word(p, &p->items[k], &empty);
-        reference_encode_text(&p->r->words, &p->pd->nodes[t->node], p->pd->nodes[t->node].border_space && word ? " " : "", &t->text);
+        reference_encode_text(&p->r->words, &p->pd->nodes[t->node],
+                              p->pd->nodes[t->node].border_space && word ? " " : "", &t->text);
         t->n = (int32_t)t->text.n;
     }
 }
@@ -356,7 +358,8 @@ static void place_fixed_text(reference_prompt *p, item *t) {
     int32_t next = next_taken(p, start);
     bool fits = start + t->n <= next;
     if (next < 0 || next == start || (t->node < 0 && !fits)) p->after_schema = true;
-    if (!p->after_schema && !fits) p->rc = base_fail(p->err, RP_ERR_LENGTH, "reference: %d tokens in a gap of %d", t->n, next - start);
+    if (!p->after_schema && !fits)
+        p->rc = base_fail(p->err, RP_ERR_LENGTH, "reference: %d tokens in a gap of %d", t->n, next - start);
     t->position = p->after_schema ? p->tail : start;
     if (p->after_schema) p->tail += t->n;
 }
@@ -392,7 +395,8 @@ static void new_entry(reference_prompt *p, int32_t position, int32_t id, int32_t
     p->entries[p->n_entries++] = (entry){position, id, segment, offset, fresh, -1, false, false};
 }
 
-static void flatten_argument(reference_prompt *p, const item *t, const reference_segment *g, const reference_hole *hole) {
+static void flatten_argument(reference_prompt *p, const item *t, const reference_segment *g,
+                             const reference_hole *hole) {
     const pml_node *param = schema_node(p, hole->param);
     token_list l = {0};
     reference_value(&p->r->words, param, argument(p, g->holder, param->name), &l);
@@ -406,7 +410,8 @@ static void flatten_argument(reference_prompt *p, const item *t, const reference
 /* Is it the anonymous text of one token at position 0, and the next position that of a text of the prompt? */
 static bool opens_text(const reference_prompt *p, const item *t, const reference_segment *g) {
     bool text_follows = false;
-    for (int32_t i = 0; i < p->n_items; i++) text_follows |= p->items[i].segment < 0 && p->items[i].n > 0 && p->items[i].position == 1;
+    for (int32_t i = 0; i < p->n_items; i++)
+        text_follows |= p->items[i].segment < 0 && p->items[i].n > 0 && p->items[i].position == 1;
     return text_follows && g->holder == 0 && t->position == 0 && t->n == 1 && g->n_holes == 0;
 }
 
@@ -570,15 +575,16 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
         firsts[k] = p->canonical[g->scope[k].segment];
     }
     if (g->anchored) compute_canonical(p, 0); /* it begins with the beginning-of-text token */
-    p->canonical[segment] = compute_segment(p, g, g->position, g->anchored ? p->canonical[0] : -1, g->scope, firsts, g->n_scope);
+    p->canonical[segment] =
+        compute_segment(p, g, g->position, g->anchored ? p->canonical[0] : -1, g->scope, firsts, g->n_scope);
     free(firsts);
 }
 
 /* The segments that segment i attends to in a scaffold's joint prefill: all earlier ones; a member of scope module
  * attends to named modules only. Packed: consecutive positions from 0, as in every scope, or from 1 after the anchor of
  * such a member. Returns the number of segments; *length: the position after them; *anchored: it has an anchor. */
-static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length,
-                           bool *anchored) {
+static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope,
+                           int32_t *length, bool *anchored) {
     int32_t holder = p->s->segments[i].holder, n = 0;
     bool members_only = j->named[holder] && reference_scope_is_module(p->d, holder);
     *anchored = members_only && p->s->segments[i].anchored;
@@ -602,7 +608,8 @@ static void compute_joint(reference_prompt *p, joint_run *j) {
         bool anchored;
         int32_t n = joint_scope(p, j, i, scope, &length, &anchored);
         for (int32_t k = 0; k < n; k++) firsts[k] = j->first[scope[k].segment];
-        j->first[i] = compute_segment(p, g, p->s->fixed ? g->fixed : length, anchored ? j->first[0] : -1, scope, firsts, n);
+        j->first[i] =
+            compute_segment(p, g, p->s->fixed ? g->fixed : length, anchored ? j->first[0] : -1, scope, firsts, n);
     }
     free(firsts);
     free(scope);
@@ -644,7 +651,8 @@ static bool is_plain(const reference_prompt *p, const entry *e) {
     if (!l || l->n != (size_t)(e - p->entries)) return false;
     for (const entry *b = p->entries; b < e; b++) {
         bool found = false;
-        for (size_t i = 0; i < l->n && !found; i++) found = l->list[i].token == b->token && l->list[i].distance == e->position - b->position;
+        for (size_t i = 0; i < l->n && !found; i++)
+            found = l->list[i].token == b->token && l->list[i].distance == e->position - b->position;
         if (!found) return false;
     }
     return true;
@@ -677,14 +685,16 @@ static void compute_again(reference_prompt *p, const item *t, int32_t most) {
 static bool is_chosen(const reference_prompt *p, const char *reason, int32_t position) {
     for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) {
         const rp_plan_item *t = &p->choice->plan[i];
-        if (strcmp(t->reason, reason) == 0 && position >= t->position && position < t->position + t->n_tokens) return true;
+        if (strcmp(t->reason, reason) == 0 && position >= t->position && position < t->position + t->n_tokens)
+            return true;
     }
     return false;
 }
 
 static int32_t count_chosen(const reference_prompt *p, const char *reason) {
     int32_t n = 0;
-    for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) n += strcmp(p->choice->plan[i].reason, reason) ? 0 : p->choice->plan[i].n_tokens;
+    for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++)
+        n += strcmp(p->choice->plan[i].reason, reason) ? 0 : p->choice->plan[i].n_tokens;
     return n;
 }
 
@@ -704,23 +714,26 @@ static int32_t compute_chosen(reference_prompt *p, const item *t, rp_quality_mod
     return n;
 }
 
-/* The choice of blend or focus: in modules that request it and are not plain, and at most its percentage of the tokens of all modules
- * with the same percentage. */
+/* The choice of blend or focus: in modules that request it and are not plain, and at most its percentage of the tokens
+ * of all modules with the same percentage. */
 static void choose(reference_prompt *p, rp_quality_mode mode, const bool *plain) {
     const char *reason = mode == RP_QUALITY_FOCUS ? "focus" : "blend";
     int32_t all[101] = {0}, chosen[101] = {0}, n = 0;
     for (int32_t i = 0; i < p->n_items; i++) {
         const item *t = &p->items[i];
         rp_quality q = t->segment < 0 ? p->quality : quality_of(p, p->s->segments[t->segment].holder);
-        if (t->segment >= 0 && q.mode == mode && !plain[i]) chosen[q.amount] += compute_chosen(p, t, mode, &all[q.amount]);
+        if (t->segment >= 0 && q.mode == mode && !plain[i])
+            chosen[q.amount] += compute_chosen(p, t, mode, &all[q.amount]);
     }
     for (int32_t r = 1; r <= 100; r++) {
         n += chosen[r];
         if (chosen[r] > (all[r] * r + 99) / 100)
-            p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: %s:%d chose %d of %d tokens", reason, r, chosen[r], all[r]);
+            p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: %s:%d chose %d of %d tokens", reason, r, chosen[r],
+                              all[r]);
     }
     if (n != count_chosen(p, reason))
-        p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: %s chose %d tokens, and may have %d", reason, count_chosen(p, reason), n);
+        p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: %s chose %d tokens, and may have %d", reason,
+                          count_chosen(p, reason), n);
 }
 
 /* Are all modules exact or, without modules, the schema's text? */
@@ -755,8 +768,9 @@ static void turn_the_dial(reference_prompt *p) {
     free(plain);
 }
 
-/* The logits predict the next token of the answer. If they are the uncertain ones, the chosen tokens of modules are computed in the prompt's
- * context, and then the last token again. All others stay as they are, although they attended to the modules. */
+/* The logits predict the next token of the answer. If they are the uncertain ones, the chosen tokens of modules are
+ * computed in the prompt's context, and then the last token again. All others stay as they are, although they attended
+ * to the modules. */
 static void focus(reference_prompt *p) {
     if (!p->choice || ++p->n_predicted != p->choice->quality.focus_token) return;
     for (int32_t i = 0; i < p->n_entries; i++) {
@@ -814,7 +828,8 @@ bool reference_schema_is_too_long(const reference *r, const pml_document *schema
     return !s;
 }
 
-static reference_prompt *new_prompt(reference *r, const pml_document *schema, const pml_document *prompt, rp_error *err) {
+static reference_prompt *new_prompt(reference *r, const pml_document *schema, const pml_document *prompt,
+                                    rp_error *err) {
     reference_prompt *p = reference_alloc(1, sizeof *p);
     size_t n_nodes = (size_t)schema->n_nodes;
     p->r = r;
@@ -834,7 +849,8 @@ static reference_prompt *new_prompt(reference *r, const pml_document *schema, co
 static void check_end(reference_prompt *p) {
     const int32_t most = reference_model_n_positions(p->r->model);
     if (most > 0 && p->end > most)
-        p->rc = base_fail(p->err, RP_ERR_CONTEXT, "reference: the prompt ends at %d, the model has %d positions", p->end, most);
+        p->rc = base_fail(p->err, RP_ERR_CONTEXT, "reference: the prompt ends at %d, the model has %d positions",
+                          p->end, most);
 }
 
 static void lay_out(reference_prompt *p) {

@@ -14,8 +14,16 @@ static const reference_family families[] = {
     {.name = "command-r", .rotation = REFERENCE_ADJACENT, .parallel = true},
     {.name = "falcon", .activation = REFERENCE_GELU_ERF, .parallel = true},
     {.name = "gemma", .activation = REFERENCE_GELU_TANH, .root_embedding = true},
-    {.name = "gemma2", .activation = REFERENCE_GELU_TANH, .root_embedding = true, .locality = REFERENCE_LOCAL_EVEN, .wide_layers = 46},
-    {.name = "gemma3", .activation = REFERENCE_GELU_TANH, .root_embedding = true, .locality = REFERENCE_LOCAL_FIVE_OF_SIX, .wide_layers = 62},
+    {.name = "gemma2",
+     .activation = REFERENCE_GELU_TANH,
+     .root_embedding = true,
+     .locality = REFERENCE_LOCAL_EVEN,
+     .wide_layers = 46},
+    {.name = "gemma3",
+     .activation = REFERENCE_GELU_TANH,
+     .root_embedding = true,
+     .locality = REFERENCE_LOCAL_FIVE_OF_SIX,
+     .wide_layers = 62},
     {
         .name = "gpt-oss",
         .activation = REFERENCE_CLAMPED,
@@ -71,9 +79,11 @@ static void find_family(reference_opening *o) {
     gguf_string name = {0};
     gguf_get_string(o->f, "general.architecture", &name);
     for (size_t i = 0; i < BASE_ARRAY_LEN(families); i++)
-        if (name.n == strlen(families[i].name) && memcmp(name.bytes, families[i].name, name.n) == 0) o->m->family = &families[i];
+        if (name.n == strlen(families[i].name) && memcmp(name.bytes, families[i].name, name.n) == 0)
+            o->m->family = &families[i];
     if (!o->m->family)
-        o->rc = base_fail(o->err, RP_ERR_UNSUPPORTED, "reference: unknown architecture '%.*s'", (int)name.n, name.bytes);
+        o->rc =
+            base_fail(o->err, RP_ERR_UNSUPPORTED, "reference: unknown architecture '%.*s'", (int)name.n, name.bytes);
 }
 
 static void read_sizes(reference_opening *o) {
@@ -113,8 +123,10 @@ void reference_read_keys(reference_opening *o) {
     if (!o->rc) read_sizes(o);
     if (o->rc) return;
     read_scales(o);
-    o->m->layer_norm = !reference_has(o, "attention.layer_norm_rms_epsilon") && reference_has(o, "attention.layer_norm_epsilon");
-    o->m->eps = reference_real(o, o->m->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5);
+    o->m->layer_norm =
+        !reference_has(o, "attention.layer_norm_rms_epsilon") && reference_has(o, "attention.layer_norm_epsilon");
+    o->m->eps =
+        reference_real(o, o->m->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5);
     o->m->parallel = o->m->family->parallel;
     if (strcmp(o->m->family->name, "gptneox") == 0) {
         o->m->parallel = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_layers.c: matrices, norms, softmax, ALiBi, mlps and experts of the slow reference. Threads: none; pure functions. */
+/* reference_layers.c: matrices, norms, softmax, ALiBi, mlps and experts of the slow reference. Threads: none; pure
+   functions. */
 #include "reference_layers.h"
 
 #include <math.h>
@@ -101,7 +102,8 @@ static reference_linear matrix_of(const reference_linear *stack, int32_t e) {
 }
 
 static reference_mlp expert_of(const reference_mlp *stack, int32_t e) {
-    return (reference_mlp){.gate = matrix_of(&stack->gate, e), .up = matrix_of(&stack->up, e), .down = matrix_of(&stack->down, e)};
+    return (reference_mlp){
+        .gate = matrix_of(&stack->gate, e), .up = matrix_of(&stack->up, e), .down = matrix_of(&stack->down, e)};
 }
 
 /* Turns the router's probabilities into weights: those of the n_used largest stay, the first of equal ones, others
@@ -129,7 +131,8 @@ static void add_scaled(double *y, const double *x, double factor, int32_t n) {
 }
 
 static double apply_experts(const reference_model *m, const reference_layer *l, const double *x, double *y) {
-    double *p = reference_alloc((size_t)m->n_experts, sizeof *p), *one = reference_alloc((size_t)m->n_embd, sizeof *one);
+    double *p = reference_alloc((size_t)m->n_experts, sizeof *p),
+           *one = reference_alloc((size_t)m->n_embd, sizeof *one);
     reference_apply(&l->router, x, p);
     reference_softmax(p, (size_t)m->n_experts, NULL);
     const double margin = choose(m, p);

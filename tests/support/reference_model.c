@@ -131,7 +131,8 @@ static double product(reference_kv *s, const reference_layer *l, const double *q
 }
 
 /* One head: the attention output of its query. p: scratch, one number for each token of the list. */
-static void attend(reference_kv *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p, double *out) {
+static void attend(reference_kv *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p,
+                   double *out) {
     const reference_model *m = s->m;
     const int32_t kv_head = head / (m->n_heads / m->n_kv_heads);
     for (size_t i = 0; i < seen.n; i++) {
@@ -152,7 +153,8 @@ static void clip(const reference_model *m, double *x, int32_t n) {
 }
 
 /* A row of q, k or v: product, clip, norm. A layer without this matrix leaves y alone. */
-static void project(const reference_model *m, const reference_linear *w, const reference_norm *norm, const double *x, double *y) {
+static void project(const reference_model *m, const reference_linear *w, const reference_norm *norm, const double *x,
+                    double *y) {
     if (!w->w) return;
     reference_apply(w, x, y);
     clip(m, y, w->n_out);
@@ -173,7 +175,8 @@ static void attention(reference_kv *s, int32_t i, const double *x, sight_list al
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     const sight_list seen = within(l, all);
-    double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim), *p = doubles((int32_t)seen.n);
+    double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim),
+           *p = doubles((int32_t)seen.n);
     project(m, &l->q, &l->q_norm, x, q);
     project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
     project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));

@@ -4,7 +4,8 @@
  *   plain     f(i) = base^(-2i / d), d = rotated dimensions
  *   linear    f(i) / factor
  *   factors   f(i) / factors[i]: a tensor of the file (Llama 3's, or one of long-rope's two)
- *   YaRN      between both: f(i) where a pair turns often within the trained length, f(i) / factor where it turns seldom
+ *   YaRN      between both: f(i) where a pair turns often within the trained length, f(i) / factor where it turns
+ *         seldom
  */
 #include "reference_rope.h"
 
@@ -20,7 +21,8 @@ static double plain_frequency(double base, int32_t i, int32_t n_pairs) { return 
 
 /* ---- YaRN (Peng et al. 2023) ----------------------------------------------------------------------------------- */
 
-/* The pair, as a real number, that turns `turns` times in `length` positions: length base^(-i / n_pairs) = 2 pi turns. */
+/* The pair, as a real number, that turns `turns` times in `length` positions: length base^(-i / n_pairs) = 2 pi
+   turns. */
 static double pair_of_turns(double turns, double length, double base, int32_t n_pairs) {
     const double pi = acos(-1);
     return n_pairs * log(length / (2 * pi * turns)) / log(base);
@@ -58,7 +60,8 @@ static void divide_by_tensor(reference_opening *o, reference_rope *r, const char
     const float *factors = reference_tensor(o, name, false, &t);
     if (!factors) return;
     if (t->dims[0] != r->n_pairs) {
-        o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: %s has %d factors for %d pairs", name, (int)t->dims[0], r->n_pairs);
+        o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: %s has %d factors for %d pairs", name, (int)t->dims[0],
+                          r->n_pairs);
         return;
     }
     for (int32_t i = 0; i < r->n_pairs; i++) r->frequencies[i] /= factors[i];

@@ -215,7 +215,8 @@ bool reference_scope_is_module(const pml_document *d, int32_t holder) {
 bool reference_is_anchored(const pml_document *d, const reference_words *w, int32_t holder) {
     int32_t said = holder;
     while (d->nodes[said].anchor == PML_ANCHOR_INHERIT && said > 0) said = pml_holder(d, said);
-    return holder > 0 && d->nodes[said].anchor == PML_ANCHOR_BOS && reference_scope_is_module(d, holder) && tokenizer_adds_bos(w->tokenizer);
+    return holder > 0 && d->nodes[said].anchor == PML_ANCHOR_BOS && reference_scope_is_module(d, holder) &&
+           tokenizer_adds_bos(w->tokenizer);
 }
 
 int32_t reference_default_member(const pml_document *d, int32_t union_node) {
@@ -227,7 +228,8 @@ int32_t reference_default_member(const pml_document *d, int32_t union_node) {
 }
 
 /* Marks modules that are certain wherever `module` is: its unions' defaults, and theirs. */
-static void mark_defaults(const reference_schema *s, int32_t module, int32_t before_order, int32_t not_around, bool *certain) {
+static void mark_defaults(const reference_schema *s, int32_t module, int32_t before_order, int32_t not_around,
+                          bool *certain) {
     const pml_document *d = s->d;
     for (int32_t u = 0; u < d->n_nodes; u++) {
         if (d->nodes[u].kind != PML_UNION || pml_holder(d, u) != module) continue;

@@ -58,7 +58,8 @@ static bool is_blank(const base_buffer *b) { return strspn(b->len ? b->data : ""
 
 static int32_t add(space *s, event_kind kind) {
     need(base_grow((void **)&s->events, &s->cap, s->n + 1, SIZE_MAX / 128, sizeof *s->events) == 0);
-    s->events[s->n] = (event){.kind = kind, .parent = s->open, .begin = -1, .text = BASE_BUFFER(SIZE_MAX / 4), .preserve = s->preserve};
+    s->events[s->n] = (event){
+        .kind = kind, .parent = s->open, .begin = -1, .text = BASE_BUFFER(SIZE_MAX / 4), .preserve = s->preserve};
     return (int32_t)s->n++;
 }
 
@@ -182,7 +183,8 @@ static neighbour before(const space *s, int32_t i) {
         case PARAM:
         case IMPORT: return (neighbour){true, white, false};
         case OPEN_MODULE:
-            if (s->events[e->parent].kind == OPEN_UNION) j = e->parent; /* the members before it are in no prompt with it */
+            if (s->events[e->parent].kind == OPEN_UNION)
+                j = e->parent; /* the members before it are in no prompt with it */
             break;
         case CLOSE_MODULE:
         case CLOSE_UNION:
@@ -210,10 +212,13 @@ static bool text_agrees(const space *s, int32_t i, const pml_node *n, rp_error *
     while (!e->preserve && strchr(" \t\r\n", text[to - 1])) to--;
     bool lead = left.text && (left.space || from > 0) && !strchr(" \t\r\n", text[from]);
     bool tail = (size_t)i + 1 < s->n && s->events[i + 1].kind == IMPORT && to < e->text.len;
-    bool same = n->n_text == to - from + lead && (!lead || n->text[0] == ' ') && memcmp(n->text + lead, text + from, to - from) == 0;
+    bool same = n->n_text == to - from + lead && (!lead || n->text[0] == ' ') &&
+                memcmp(n->text + lead, text + from, to - from) == 0;
     if (same && n->text_continues == left.text && n->border_space == tail) return true;
-    base_fail(err, RP_ERR_CONFLICT, "line %d: the text is \"%.60s\" (continues %d, border %d), and by the page \"%s%.*s\" (%d, %d)", (int)n->line,
-              n->text, n->text_continues, n->border_space, lead ? " " : "", (int)(to - from < 60 ? to - from : 60), text + from, left.text, tail);
+    base_fail(err, RP_ERR_CONFLICT,
+              "line %d: the text is \"%.60s\" (continues %d, border %d), and by the page \"%s%.*s\" (%d, %d)",
+              (int)n->line, n->text, n->text_continues, n->border_space, lead ? " " : "",
+              (int)(to - from < 60 ? to - from : 60), text + from, left.text, tail);
     return false;
 }
 
@@ -232,8 +237,8 @@ static bool agrees(const space *s, const pml_document *d, rp_error *err) {
         if (e->kind == TEXT) continue;
         neighbour left = before(s, i);
         if (n->border_space == (left.text && left.space)) continue;
-        base_fail(err, RP_ERR_CONFLICT, "line %d: a space belongs to parameter '%s': %d, and by the page %d", (int)n->line, n->name, n->border_space,
-                  left.text && left.space);
+        base_fail(err, RP_ERR_CONFLICT, "line %d: a space belongs to parameter '%s': %d, and by the page %d",
+                  (int)n->line, n->name, n->border_space, left.text && left.space);
         return false;
     }
     return true;

@@ -61,7 +61,8 @@ static bool exists(reference_opening *o, int32_t layer, const char *name) {
 }
 
 /* n_out 0: as the file has it. */
-static reference_linear read_linear(reference_opening *o, int32_t layer, const char *name, int32_t n_in, int32_t n_out, bool required) {
+static reference_linear read_linear(reference_opening *o, int32_t layer, const char *name, int32_t n_in, int32_t n_out,
+                                    bool required) {
     const gguf_tensor *t = NULL;
     const tensor_name full = name_of(layer, name, "weight");
     reference_linear l = {.w = reference_tensor(o, full.text, required, &t)};
@@ -70,7 +71,8 @@ static reference_linear read_linear(reference_opening *o, int32_t layer, const c
     l.n_in = (int32_t)t->dims[0];
     l.n_out = (int32_t)t->dims[1];
     if (l.n_in != n_in || (n_out && l.n_out != n_out))
-        o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: %s is %d x %d, not %d x %d", full.text, l.n_in, l.n_out, n_in, n_out);
+        o->rc = base_fail(o->err, RP_ERR_FORMAT, "reference: %s is %d x %d, not %d x %d", full.text, l.n_in, l.n_out,
+                          n_in, n_out);
     return l;
 }
 
@@ -170,7 +172,8 @@ static reference_linear stack_experts(reference_opening *o, int32_t i, const cha
         reference_linear one = read_linear(o, i, name, n_in, all.n_out, true);
         if (!one.w) break;
         size_t n = (size_t)n_in * (size_t)one.n_out;
-        if (e == 0) all = (reference_linear){.w = w = own(o->m, n * (size_t)o->m->n_experts), .n_in = n_in, .n_out = one.n_out};
+        if (e == 0)
+            all = (reference_linear){.w = w = own(o->m, n * (size_t)o->m->n_experts), .n_in = n_in, .n_out = one.n_out};
         memcpy(w + (size_t)e * n, one.w, n * sizeof *w);
     }
     return all;
@@ -178,7 +181,8 @@ static reference_linear stack_experts(reference_opening *o, int32_t i, const cha
 
 static reference_mlp read_experts(reference_opening *o, int32_t i) {
     if (exists(o, i, "ffn_up_exps")) return read_mlp(o, i, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps");
-    reference_mlp p = {.gate = stack_experts(o, i, "gate", o->m->n_embd), .up = stack_experts(o, i, "up", o->m->n_embd)};
+    reference_mlp p = {.gate = stack_experts(o, i, "gate", o->m->n_embd),
+                       .up = stack_experts(o, i, "up", o->m->n_embd)};
     p.down = stack_experts(o, i, "down", p.up.n_out);
     return p;
 }
@@ -190,7 +194,8 @@ static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
     else if (gate_is_in_up(o, i)) l->mlp = read_fused_mlp(o, i);
     else l->mlp = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
     if (exists(o, i, "ffn_up_shexp")) l->shared = read_mlp(o, i, "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp");
-    if (exists(o, i, "ffn_gate_inp_shexp")) l->shared_gate = read_linear(o, i, "ffn_gate_inp_shexp", m->n_embd, 1, true);
+    if (exists(o, i, "ffn_gate_inp_shexp"))
+        l->shared_gate = read_linear(o, i, "ffn_gate_inp_shexp", m->n_embd, 1, true);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------------------------- */

@@ -71,7 +71,8 @@ typedef struct reference_layer {
     reference_norm q_norm, k_norm;
     reference_linear q, k, v, o; /* k, v: none where the layer shares another's states */
     const float *sinks;          /* [n_heads], or NULL */
-    reference_mlp mlp, shared;   /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
+    reference_mlp mlp,
+        shared; /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
     int32_t window;             /* it sees distances below; 0: all */
     int32_t states_of;          /* the layer with the keys and values that it attends to */
@@ -114,7 +115,8 @@ bool reference_has(reference_opening *o, const char *key);
 void reference_read_keys(reference_opening *o);
 bool reference_layer_is_local(const reference_model *m, int32_t layer); /* does the window hold there? */
 
-/* A tensor dequantised to F32, owned by the model; *t (may be NULL): its shape. NULL: there is none, an error if required. */
+/* A tensor dequantised to F32, owned by the model; *t (may be NULL): its shape. NULL: there is none, an error if
+   required. */
 const float *reference_tensor(reference_opening *o, const char *name, bool required, const gguf_tensor **t);
 /* Reads all tensors; keys and rotation come first. */
 void reference_read_weights(reference_opening *o);

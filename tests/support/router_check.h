@@ -22,7 +22,8 @@ static inline void close_all(world_request *q, int n) {
 
 static inline void assert_ended(const world_request *q, cluster_outcome outcome) {
     assert_int_equal(q->n_ends, 1);
-    if (q->outcome != outcome) fail_msg("%s, expected %s", cluster_outcome_name(q->outcome), cluster_outcome_name(outcome));
+    if (q->outcome != outcome)
+        fail_msg("%s, expected %s", cluster_outcome_name(q->outcome), cluster_outcome_name(outcome));
 }
 
 /* A request of so many tokens without names. */

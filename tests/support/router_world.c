@@ -12,7 +12,8 @@
 static uint64_t env_now(void *user) { return ((router_world *)user)->now_us; }
 static uint64_t env_random(void *user) { return tiny_random_u64(&((router_world *)user)->random); }
 
-static void env_open(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after) {
+static void env_open(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch,
+                     uint64_t after) {
     router_world *w = user;
     world_node *x = &w->nodes[node];
     (void)epoch;
@@ -117,7 +118,8 @@ cluster_router_options world_options(router_world *w) {
 }
 
 static void node_begin(world_node *x, int32_t i) {
-    x->hello = (cluster_hello){.epoch = 1000 + (uint64_t)i, .kv_budget_bytes = (uint64_t)1 << 40, .max_sequences = 4, .n_ctx = 1 << 20};
+    x->hello = (cluster_hello){
+        .epoch = 1000 + (uint64_t)i, .kv_budget_bytes = (uint64_t)1 << 40, .max_sequences = 4, .n_ctx = 1 << 20};
     snprintf(x->hello.identity, sizeof(x->hello.identity), "identity");
     snprintf(x->hello.kv_format, sizeof(x->hello.kv_format), "f16");
     snprintf(x->hello.node, sizeof(x->hello.node), "node%d", i);
@@ -190,7 +192,8 @@ static rp_name name_of(uint64_t kind, uint64_t number, uint64_t part) {
 
 void world_text(rp_named_kv *items, int32_t n, uint32_t text) {
     for (int32_t i = 0; i < n; i++)
-        items[i] = (rp_named_kv){.name = name_of(1, text, (uint64_t)i), .n_tokens = 64, .position = 64 * i, .bytes = 64000};
+        items[i] =
+            (rp_named_kv){.name = name_of(1, text, (uint64_t)i), .n_tokens = 64, .position = 64 * i, .bytes = 64000};
 }
 
 rp_named_kv world_module(uint32_t number, int32_t position, int32_t n_tokens) {
@@ -200,7 +203,12 @@ rp_named_kv world_module(uint32_t number, int32_t position, int32_t n_tokens) {
 }
 
 world_request world_request_of(const rp_named_kv *items, int32_t n_items, int32_t prompt_tokens) {
-    return (world_request){.r = {.items = items, .n_items = n_items, .prompt_tokens = prompt_tokens, .max_tokens = 10, .tenant = 1, .only_node = -1}};
+    return (world_request){.r = {.items = items,
+                                 .n_items = n_items,
+                                 .prompt_tokens = prompt_tokens,
+                                 .max_tokens = 10,
+                                 .tenant = 1,
+                                 .only_node = -1}};
 }
 
 void world_submit(router_world *w, world_request *q) { cluster_router_submit(w->router, &q->r); }

@@ -44,12 +44,15 @@ typedef struct router_world {
 
 /* The defaults of a router, without goals. */
 cluster_router_options world_options(router_world *w);
-/* A router with n nodes that are well, hold nothing and have nothing to do. Nodes run 4 requests; a step takes 1 ms and 10 us a row. */
+/* A router with n nodes that are well, hold nothing and have nothing to do. Nodes run 4 requests; a step takes 1 ms and
+   10 us a row. */
 void world_begin(router_world *w, const cluster_router_options *options, int32_t n);
 void world_end(router_world *w); /* all requests have ended */
-/* Ticks at every time that the router asks for, until `us` from now. quiet: without signs of life of nodes; else every 100 ms. */
+/* Ticks at every time that the router asks for, until `us` from now. quiet: without signs of life of nodes; else every
+   100 ms. */
 void world_pass(router_world *w, uint64_t us, bool quiet);
-/* The node's stream: hello, empty snapshot, load; its load alone, after a hello if the stream has none; names that it holds now. */
+/* The node's stream: hello, empty snapshot, load; its load alone, after a hello if the stream has none; names that it
+   holds now. */
 void world_greet(router_world *w, int32_t node);
 void world_report(router_world *w, int32_t node);
 void world_hold(router_world *w, int32_t node, const rp_named_kv *items, int32_t n, uint32_t tiers);

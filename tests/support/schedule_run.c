@@ -43,7 +43,8 @@ typedef enum tenant { OPERATOR,
                       NEWCOMER } tenant;
 static const char *const tenants[] = {NULL, "guest", "owner"};
 
-/* What a call's modules may have been when it was planned: all of full KV, all of reduced KV; or some of each, which no run alone has. */
+/* What a call's modules may have been when it was planned: all of full KV, all of reduced KV; or some of each, which no
+   run alone has. */
 typedef enum form { FORM_FULL,
                     FORM_REDUCED,
                     N_FORMS,
@@ -69,7 +70,8 @@ typedef struct slot {
     /* the engine's thread, until it has ended */
     int32_t n_steps, n_tokens, n_done;
     int32_t bad_step[N_FORMS], bad_token[N_FORMS]; /* the first that differs; -1 */
-    char *text;                                    /* n_text bytes and a NUL; not allocated by base/, where allocations may fail */
+    char *text;                                    /* n_text bytes and a NUL; not allocated by base/, where allocations
+                                                      may fail */
     size_t n_text;
 } slot;
 
@@ -179,14 +181,17 @@ static void happen(schedule *s, bool ended) {
     note_submitted(s);
 }
 
-static const oracle_run *alone_of(const slot *c, form f) { return f == FORM_FULL ? &c->call->alone : &c->call->reduced; }
+static const oracle_run *alone_of(const slot *c, form f) {
+    return f == FORM_FULL ? &c->call->alone : &c->call->reduced;
+}
 
 static void on_logits(void *user, const float *logits, int32_t n_vocab) {
     slot *c = user;
     int32_t i = c->n_steps++;
     for (form f = 0; f < N_FORMS; f++) {
         const oracle_run *alone = alone_of(c, f);
-        bool same = i < alone->n_steps && memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) == 0;
+        bool same =
+            i < alone->n_steps && memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) == 0;
         if (!same && c->bad_step[f] < 0) c->bad_step[f] = i;
     }
     if (c->victim && i == c->victim_at) cancel(c->victim);
@@ -198,7 +203,8 @@ static bool on_token(void *user, const rp_token *token) {
     int32_t i = c->n_tokens++;
     for (form f = 0; f < N_FORMS; f++) {
         const rp_result *alone = alone_of(c, f)->result;
-        if ((!alone || i >= alone->n_tokens || alone->tokens[i] != token->id) && c->bad_token[f] < 0) c->bad_token[f] = i;
+        if ((!alone || i >= alone->n_tokens || alone->tokens[i] != token->id) && c->bad_token[f] < 0)
+            c->bad_token[f] = i;
     }
     return i != c->stops_at;
 }
@@ -263,7 +269,8 @@ static void do_act(client *k, const act *a) {
         break;
     case ACT_REPLACE:
         options.tenant = tenants[a->tenant];
-        rc = rp_schema_parse(s->engine, s->w->pml.schema.data, s->w->pml.schema.len, "schema", NULL, &options, NULL, &err);
+        rc = rp_schema_parse(s->engine, s->w->pml.schema.data, s->w->pml.schema.len, "schema", NULL, &options, NULL,
+                             &err);
         break;
     }
     if (rc && !k->prefill_rc) k->prefill_rc = rc;
@@ -306,9 +313,12 @@ static void vary(schedule *s, slot *c) {
     q->experiment = &c->experiment;
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
     /* without modules all compute the same */
-    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0};
-    if (q->prompt.kind == RP_PROMPT_PML && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
-    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer only */
+    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3))
+        q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0};
+    if (q->prompt.kind == RP_PROMPT_PML && q->reuse != RP_REUSE_EXACT)
+        q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
+    if (q->prompt.kind == RP_PROMPT_TEXT && chance(s, 3))
+        q->shifted_reuse = below(s, 8); /* it may change its own answer only */
     if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);
     if (chance(s, 25)) {
         q->deadline_ms = 1 + below(s, 8);
@@ -405,13 +415,14 @@ static _Noreturn void refuse(const slot *c, const char *format, ...) {
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     printf("REPRISE_TEST_SEED=%llu (%s)\n", (unsigned long long)s->w->seed, s->w->model->name);
-    printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
-           (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
-    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, kv_keep %s %s, context_shift %d, "
+    printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens,
+           o->max_sequences, (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
+    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, "
+           "kv_keep %s %s, context_shift %d, "
            "temperature %g\n%s\n",
-           q->tenant ? q->tenant : "", (int)q->reuse, q->experiment->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
-           q->experiment->forced ? q->experiment->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", q->context_shift,
-           (double)q->sampling.temperature,
+           q->tenant ? q->tenant : "", (int)q->reuse, q->experiment->no_prefix, q->n_draft, q->shifted_reuse,
+           q->max_tokens, q->experiment->forced ? q->experiment->n_forced : 0, q->kv_keep ? q->kv_keep : "-",
+           q->kv_method ? q->kv_method : "", q->context_shift, (double)q->sampling.temperature,
            (const char *)q->prompt.content);
     if (q->prompt.kind == RP_PROMPT_PML) printf("%s\n", s->w->pml.schema.data);
     fail_msg("%s", what);
@@ -424,7 +435,8 @@ static bool begins(const char *text, const char *with) { return strncmp(text, wi
  * have cut. */
 static void check_beginning(const slot *c, form f, const rp_result *got) {
     const rp_result *alone = alone_of(c, f)->result;
-    if (got->n_tokens > alone->n_tokens || c->n_steps > alone_of(c, f)->n_steps) refuse(c, "a longer answer than alone");
+    if (got->n_tokens > alone->n_tokens || c->n_steps > alone_of(c, f)->n_steps)
+        refuse(c, "a longer answer than alone");
     if (!begins(alone->text, got->text) && !begins(got->text, alone->text)) refuse(c, "another text: '%s'", got->text);
 }
 
@@ -436,8 +448,8 @@ static void check_whole(const slot *c, form f, const rp_result *got) {
     if (strcmp(got->text, alone->text) != 0) refuse(c, "text '%s', alone '%s'", got->text, alone->text);
     if (strcmp(got->finish_reason, alone->finish_reason) != 0)
         refuse(c, "ends by '%s', alone '%s'", got->finish_reason, alone->finish_reason);
-    if (got->n_top != alone->n_top ||
-        (alone->n_top > 0 && memcmp(got->logprobs, alone->logprobs, (size_t)got->n_tokens * sizeof(*got->logprobs)) != 0))
+    if (got->n_top != alone->n_top || (alone->n_top > 0 && memcmp(got->logprobs, alone->logprobs,
+                                                                  (size_t)got->n_tokens * sizeof(*got->logprobs)) != 0))
         refuse(c, "other log-probabilities");
 }
 
@@ -449,7 +461,8 @@ static void count(schedule *s, const slot *c, const rp_result *r) {
         bool found = item->is_view && strcmp(item->tier, "computed") != 0;
         if (found) *(by_prefix ? &t->prefix_tokens : &t->module_tokens) += (uint64_t)item->n_tokens;
     }
-    for (int32_t i = 0; i < r->n_plan; i++) t->disk_tokens += strcmp(r->plan[i].tier, "disk") == 0 ? (uint64_t)r->plan[i].n_tokens : 0;
+    for (int32_t i = 0; i < r->n_plan; i++)
+        t->disk_tokens += strcmp(r->plan[i].tier, "disk") == 0 ? (uint64_t)r->plan[i].n_tokens : 0;
     t->reduced += r->kv_reduction.share < 1;
     t->beyond += r->context_shifts > 0;
     t->drafted += (uint64_t)r->drafted_tokens;
@@ -457,7 +470,8 @@ static void count(schedule *s, const slot *c, const rp_result *r) {
 }
 
 static bool looks_for_nothing(const rp_request *q) {
-    return q->reuse == RP_REUSE_OFF || (q->experiment->no_prefix && (q->prompt.kind == RP_PROMPT_TEXT || q->reuse == RP_REUSE_EXACT));
+    return q->reuse == RP_REUSE_OFF ||
+           (q->experiment->no_prefix && (q->prompt.kind == RP_PROMPT_TEXT || q->reuse == RP_REUSE_EXACT));
 }
 
 static int32_t tokens_in_views(const rp_result *r) {
@@ -481,7 +495,8 @@ static bool may_move(const rp_request *q) { return q->shifted_reuse >= 0 && q->p
 /* Was KV reused that never attended to the tokens before it here? */
 static bool has_moved(const slot *c, const rp_result *r) {
     bool moved = false;
-    for (int32_t i = 0; i < r->n_plan; i++) moved |= !r->plan[i].exact; /* by 0 positions, perhaps: a piece that was as long */
+    for (int32_t i = 0; i < r->n_plan; i++)
+        moved |= !r->plan[i].exact; /* by 0 positions, perhaps: a piece that was as long */
     return moved && may_move(&c->request);
 }
 
@@ -513,10 +528,13 @@ static void check_answer(schedule *s, const slot *c, const rp_result *r) {
         s->tally->mixed++;
         return;
     }
-    if (c->bad_step[f] >= 0) refuse(c, "not the same bytes%s: logits %d of %d", f ? ", reduced" : "", c->bad_step[f], alone_of(c, f)->n_steps);
+    if (c->bad_step[f] >= 0)
+        refuse(c, "not the same bytes%s: logits %d of %d", f ? ", reduced" : "", c->bad_step[f],
+               alone_of(c, f)->n_steps);
     if (c->bad_token[f] >= 0) refuse(c, "not the same token%s: %d", f ? ", reduced" : "", c->bad_token[f]);
     if (r->n_tokens != c->n_tokens) refuse(c, "%d tokens told, %d given", c->n_tokens, r->n_tokens);
-    if (strcmp(c->text ? c->text : "", r->text) != 0) refuse(c, "'%s' told, '%s' given", c->text ? c->text : "", r->text);
+    if (strcmp(c->text ? c->text : "", r->text) != 0)
+        refuse(c, "'%s' told, '%s' given", c->text ? c->text : "", r->text);
     if (r->bytes_copied != 0) refuse(c, "states were copied");
     if (r->prompt_tokens != c->call->alone.result->prompt_tokens) refuse(c, "%d tokens of a prompt", r->prompt_tokens);
     if (r->cached_tokens + r->fresh_tokens != r->prompt_tokens) refuse(c, "tokens are lost");
@@ -566,10 +584,12 @@ static void check_store(const schedule *s) {
         rp_engine_store_stats(s->engine, &stats);
     } while (s->dir[0] && stats.used_bytes != stats.bytes && base_clock_us() - start_us < MOST_WAIT_US);
     if (stats.disk_bytes > stats.disk_budget_bytes)
-        refuse(&s->slots[0], "%llu bytes on disk, of %llu", (unsigned long long)stats.disk_bytes, (unsigned long long)stats.disk_budget_bytes);
+        refuse(&s->slots[0], "%llu bytes on disk, of %llu", (unsigned long long)stats.disk_bytes,
+               (unsigned long long)stats.disk_budget_bytes);
     if (stats.used_bytes != stats.bytes || stats.bytes > stats.budget_bytes || s->over_budget)
-        refuse(&s->slots[0], "%llu bytes are used, %llu kept, of %llu; over it in %llu steps", (unsigned long long)stats.used_bytes,
-               (unsigned long long)stats.bytes, (unsigned long long)stats.budget_bytes, (unsigned long long)s->over_budget);
+        refuse(&s->slots[0], "%llu bytes are used, %llu kept, of %llu; over it in %llu steps",
+               (unsigned long long)stats.used_bytes, (unsigned long long)stats.bytes,
+               (unsigned long long)stats.budget_bytes, (unsigned long long)s->over_budget);
 }
 
 /* ---- a schedule -------------------------------------------------------------------------------------------------- */
@@ -593,7 +613,8 @@ static void submit_rest(schedule *s) {
 
 static void check_client(const schedule *s, const client *k) {
     int rc = k->prefill_rc;
-    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_BUDGET && s->is_tight) || ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
+    bool may = rc == RP_ERR_BUSY || (rc == RP_ERR_BUDGET && s->is_tight) ||
+               ((rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT) && s->fails);
     if (rc && !may) refuse(&s->slots[0], "encoding or loading the schema: %s", rp_code_name((rp_code)rc));
 }
 
@@ -613,13 +634,15 @@ static void run_pass(schedule *s) {
 }
 
 static void draw_disk(schedule *s) {
-    static const rp_store_write ways[] = {RP_STORE_WRITE_BACK, RP_STORE_WRITE_BACK, RP_STORE_WRITE_THROUGH, RP_STORE_WRITE_OFF};
+    static const rp_store_write ways[] = {RP_STORE_WRITE_BACK, RP_STORE_WRITE_BACK, RP_STORE_WRITE_THROUGH,
+                                          RP_STORE_WRITE_OFF};
     rp_engine_options *o = &s->engine_options;
     store_folder_make(s->dir);
     o->store_dir = s->dir;
     o->store_write = ways[below(s, (int32_t)BASE_ARRAY_LEN(ways))];
     o->store_budget_bytes = chance(s, 2) ? LEAST_DISK + (uint64_t)below(s, 1 << 20) : 0;
-    s->engine_experiment = (rp_engine_experiment){.struct_size = sizeof(rp_engine_experiment), .store_whole_reads = chance(s, 2)};
+    s->engine_experiment =
+        (rp_engine_experiment){.struct_size = sizeof(rp_engine_experiment), .store_whole_reads = chance(s, 2)};
     o->experiment = &s->engine_experiment;
     if (!chance(s, 3)) return;
     store_folder_key(s->dir, s->key[0], 1);
@@ -665,7 +688,9 @@ static void restart(schedule *s) {
     count_store(s);
     rp_engine_free(s->engine);
     uint64_t bytes = store_folder_bytes(s->dir), most = s->engine_options.store_budget_bytes;
-    if (most > 0 && bytes > most) refuse(&s->slots[0], "the folder takes %llu bytes, of %llu", (unsigned long long)bytes, (unsigned long long)most);
+    if (most > 0 && bytes > most)
+        refuse(&s->slots[0], "the folder takes %llu bytes, of %llu", (unsigned long long)bytes,
+               (unsigned long long)most);
     if (store_folder_count(s->dir, ".tmp") > 0) refuse(&s->slots[0], "temporary files are left");
     if (chance(s, 3)) store_folder_damage(s->dir, s->r);
     if (s->key[0][0]) s->engine_options.store_key_file = chance(s, 4) ? NULL : s->key[below(s, 4) == 0];
@@ -732,8 +757,10 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"answers over some of them", t->mixed},
     };
     printf("%s:", test);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++)
+        printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);
     printf("\n%s, rows of logits by KV format:", test);
-    for (int f = 0; f < RP_N_KV_FORMATS; f++) printf(" %s %llu", kv_format_name((rp_kv_format)f), (unsigned long long)t->logits_in[f]);
+    for (int f = 0; f < RP_N_KV_FORMATS; f++)
+        printf(" %s %llu", kv_format_name((rp_kv_format)f), (unsigned long long)t->logits_in[f]);
     printf("\n");
 }

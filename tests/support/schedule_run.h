@@ -35,12 +35,14 @@ typedef struct schedule_tally {
 
     uint64_t cancelled, expired, full; /* requests: cancelled, ended by their deadline, refused by a full queue */
 
-    uint64_t failed;                                                                    /* requests that failed for lack of memory */
-    uint64_t restarts, disk_tokens, disk_evictions, disk_faults, reduced_logits, mixed; /* engines with an earlier store; hits in it; ... */
+    uint64_t failed; /* requests that failed for lack of memory */
+    uint64_t restarts, disk_tokens, disk_evictions, disk_faults, reduced_logits,
+        mixed; /* engines with an earlier store; hits in it; ... */
 
     uint64_t shifted; /* requests that may differ: they shifted the KV after an edit */
 
-    uint64_t reduced, beyond; /* compared requests whose KV was reduced for their answer; whose answer was longer than the
+    uint64_t reduced,
+        beyond; /* compared requests whose KV was reduced for their answer; whose answer was longer than the
                                            context */
 
     uint64_t firsts; /* answers to a tenant's first request, after those of other tenants */

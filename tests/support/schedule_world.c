@@ -171,14 +171,16 @@ static char *take(base_buffer *b) {
 }
 
 static void put_words(schedule_world *w, base_buffer *b, int32_t n) {
-    static const char *const words[] = {"the", "river", "of", "Lisbon", "is", "42", "seven", "hills,", "na\xc3\xafve", "and", "x", "surf."};
+    static const char *const words[] = {"the", "river", "of", "Lisbon", "is", "42",
+                                        "seven", "hills,", "na\xc3\xafve", "and", "x", "surf."};
     for (int32_t i = 0; i < n; i++) {
         put(b, words[below(w, (int32_t)BASE_ARRAY_LEN(words))]);
         put(b, chance(w, 15) ? "\n" : " ");
     }
 }
 
-/* Few words, or enough for several blocks and now and then for several spans; where there are windows, for them to forget some. */
+/* Few words, or enough for several blocks and now and then for several spans; where there are windows, for them to
+   forget some. */
 static int32_t some_words(schedule_world *w) {
     int32_t n = 1 + below(w, chance(w, 4) ? 160 : chance(w, 2) ? 60
                                                                : 12);
@@ -238,7 +240,8 @@ static int32_t *tokens_of(const schedule_world *w, const char *text, size_t *n) 
     return tokens;
 }
 
-/* The answer is the continuation in `longer`: a prefill of that hits both. False: the text ends within a token of it. */
+/* The answer is the continuation in `longer`: a prefill of that hits both. False: the text ends within a token of
+   it. */
 static bool force_rest(const schedule_world *w, schedule_call *c, const char *longer) {
     size_t n, n_longer;
     int32_t *tokens = tokens_of(w, c->text, &n), *all = tokens_of(w, longer, &n_longer);
@@ -403,7 +406,8 @@ static bool all_fit(const schedule_world *w, uint64_t budget) {
 }
 
 static void find_small_budget(schedule_world *w) {
-    for (int32_t i = 0; i < w->n_calls; i++) w->small_budget = BASE_MAX(w->small_budget, w->calls[i].alone.result->kv_bytes);
+    for (int32_t i = 0; i < w->n_calls; i++)
+        w->small_budget = BASE_MAX(w->small_budget, w->calls[i].alone.result->kv_bytes);
     while (!all_fit(w, w->small_budget)) w->small_budget += w->small_budget / 6;
 }
 
@@ -447,7 +451,8 @@ static void choose_keep(schedule_world *w) {
 }
 
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
-    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8,
+                                           RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
     w->pml.dial = w->pml.formats = true;

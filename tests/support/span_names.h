@@ -34,7 +34,8 @@ static inline rp_name span_name_at(uint64_t i) {
     return span_name(low, span_random(&state));
 }
 
-/* A name with cluster_name_hash(name, 0) == hash, one for each high: that hash is no secret, and its steps can be undone. */
+/* A name with cluster_name_hash(name, 0) == hash, one for each high: that hash is no secret, and its steps can be
+   undone. */
 static inline rp_name span_name_of_hash(uint64_t hash, uint64_t high) {
     hash = (hash ^ hash >> 33) * UINT64_C(0x9cb4b2f8129337db);
     hash = (hash ^ hash >> 33) * UINT64_C(0x4f74430c22a54005);

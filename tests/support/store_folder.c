@@ -107,7 +107,9 @@ void store_folder_flip(const char *dir, const char *end) {
 
 static int damage_some(const char *path, const struct stat *st, int type, struct FTW *where) {
     (void)where;
-    if (type != FTW_F || st->st_size == 0 || ends(path, "/lock") || ends(path, "/reprise-store") || tiny_random_below(walk.r, 4) != 0) return 0;
+    if (type != FTW_F || st->st_size == 0 || ends(path, "/lock") || ends(path, "/reprise-store") ||
+        tiny_random_below(walk.r, 4) != 0)
+        return 0;
     switch (tiny_random_below(walk.r, 4)) {
     case 0: return unlink(path);
     case 1: return truncate(path, (off_t)tiny_random_below(walk.r, (uint64_t)st->st_size));

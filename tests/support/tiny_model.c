@@ -134,7 +134,8 @@ static void add_rope_freqs(builder *b) {
         b->rc = RP_ERR_MEMORY;
         return;
     }
-    for (int32_t i = 0; i < n; i++) factors[i] = i < n / 2 ? 1.0f : 1.0f + 7.0f * (float)(i - n / 2 + 1) / (float)(n - n / 2);
+    for (int32_t i = 0; i < n; i++)
+        factors[i] = i < n / 2 ? 1.0f : 1.0f + 7.0f * (float)(i - n / 2 + 1) / (float)(n - n / 2);
     gguf_writer_tensor(b->w, "rope_freqs.weight", KERNEL_F32, 1, (int64_t[]){n}, factors);
     base_free(factors);
 }
@@ -181,7 +182,8 @@ static int check_shape(const tiny_model_shape *s, rp_error *err) {
     if (s->n_layers < 1 || s->n_embd < 1 || s->n_heads < 1 || s->n_kv_heads < 1 || s->head_dim < 1 || s->n_ff < 1)
         return base_fail(err, RP_ERR_INVALID, "every size of a model is at least 1");
     if (s->n_heads % s->n_kv_heads)
-        return base_fail(err, RP_ERR_INVALID, "%d heads cannot share %d key-value heads evenly", s->n_heads, s->n_kv_heads);
+        return base_fail(err, RP_ERR_INVALID, "%d heads cannot share %d key-value heads evenly", s->n_heads,
+                         s->n_kv_heads);
     if (rope_dim % 2 || rope_dim < 2 || rope_dim > s->head_dim)
         return base_fail(err, RP_ERR_INVALID, "%d rotated dimensions in a head of %d", rope_dim, s->head_dim);
     return RP_OK;
@@ -206,7 +208,8 @@ static int build(builder *b, rp_error *err) {
     if (rc) return rc;
     add_metadata(b, n_vocab);
     add_tensors(b, n_vocab);
-    return b->rc ? base_fail(err, (rp_code)b->rc, "cannot build a tiny model: %s", rp_code_text((rp_code)b->rc)) : RP_OK;
+    return b->rc ? base_fail(err, (rp_code)b->rc, "cannot build a tiny model: %s", rp_code_text((rp_code)b->rc))
+                 : RP_OK;
 }
 
 int tiny_model_write(const char *path, const tiny_model_shape *shape, rp_error *err) {

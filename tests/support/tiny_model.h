@@ -2,7 +2,8 @@
 /* tiny_model.h: writes small random models of architecture `llama`, for tests.
  *
  * The same shape and seed give the same file on every machine. Weights are scaled so that attention is peaked, the
- * residual stream is carried by the layers, and logits differ by several units: a mistake in a mask or a position shows.
+ * residual stream is carried by the layers, and logits differ by several units: a mistake in a mask or a position
+ * shows.
  */
 #ifndef SUPPORT_TINY_MODEL_H
 #define SUPPORT_TINY_MODEL_H

@@ -19,7 +19,8 @@ static inline uint64_t tiny_random_u64(tiny_random *r) {
 /* Uniform in [0, n), n >= 1; the bias for small n does not matter here. */
 static inline uint64_t tiny_random_below(tiny_random *r, uint64_t n) { return tiny_random_u64(r) % n; }
 
-/* Mean 0, deviation 1, within +-3.47: the sum of four uniform 16-bit numbers, so that no libm can change a bit of it. */
+/* Mean 0, deviation 1, within +-3.47: the sum of four uniform 16-bit numbers, so that no libm can change a bit of
+   it. */
 static inline float tiny_random_normal(tiny_random *r) {
     uint64_t z = tiny_random_u64(r);
     int32_t sum = (int32_t)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));

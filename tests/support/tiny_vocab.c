@@ -253,7 +253,8 @@ static void add_control(vocab *v, const char *const *control) {
 }
 
 static void add_spm_base(vocab *v, size_t limit) {
-    static const char characters[] = "eaotinshrdlucmfwygpbvkxqjzETAOINSHRDLUCMFWYGPBVKXQJZ0123456789.,!?'\"-:;()<>/=_*#&@+[]{}|";
+    static const char characters[] =
+        "eaotinshrdlucmfwygpbvkxqjzETAOINSHRDLUCMFWYGPBVKXQJZ0123456789.,!?'\"-:;()<>/=_*#&@+[]{}|";
     char text[8];
     add(v, "<unk>", TYPE_UNKNOWN, 0.0f);
     add(v, "<s>", TYPE_CONTROL, 0.0f);
@@ -331,7 +332,8 @@ static int write_merges(gguf_writer *w, const vocab *v) {
 }
 
 static int write_vocab(gguf_writer *w, const vocab *v, const tiny_vocab_options *o) {
-    static const char *const models[] = {[TINY_VOCAB_SPM] = "llama", [TINY_VOCAB_BPE] = "gpt2", [TINY_VOCAB_UNIGRAM] = "t5"};
+    static const char *const models[] = {
+        [TINY_VOCAB_SPM] = "llama", [TINY_VOCAB_BPE] = "gpt2", [TINY_VOCAB_UNIGRAM] = "t5"};
     bool spm = o->kind != TINY_VOCAB_BPE;
     gguf_writer_string(w, "tokenizer.ggml.model", models[o->kind]);
     gguf_writer_string(w, "tokenizer.ggml.pre", spm ? "default" : o->pre ? o->pre

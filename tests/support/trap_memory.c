@@ -118,7 +118,8 @@ static void trap_copy_rows(kv_memory *m, kv_address from, kv_address to, size_t 
     if (n == 0) return;
     const size_t reach = (n - 1) * stride + row_bytes;
     uint64_t counted = 0;
-    host->ops->copy_rows(host, own_address(from, reach, &counted), own_address(to, reach, &use.copied), row_bytes, stride, n);
+    host->ops->copy_rows(host, own_address(from, reach, &counted), own_address(to, reach, &use.copied), row_bytes,
+                         stride, n);
 }
 
 kv_memory *trap_memory(void) {

@@ -21,7 +21,8 @@
 #include "support/hostile_template.h"
 #include "support/seed.h"
 
-/* Seconds of the processor, not of the clock, which other programs share. A sanitizer's build takes ten times as long. */
+/* Seconds of the processor, not of the clock, which other programs share. A sanitizer's build takes ten times as
+   long. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 #define MOST_SECONDS 40.0
 #else
@@ -49,7 +50,8 @@ static double cpu_seconds(void) {
 static void on_endless(int signal) {
     char line[80];
     (void)signal;
-    int n = snprintf(line, sizeof(line), "\nseed %llu: no end after %d s\n", (unsigned long long)running, ENDLESS_SECONDS);
+    int n =
+        snprintf(line, sizeof(line), "\nseed %llu: no end after %d s\n", (unsigned long long)running, ENDLESS_SECONDS);
     if (write(STDOUT_FILENO, line, (size_t)n) < 0) _exit(2);
     _exit(1);
 }
@@ -102,19 +104,23 @@ static bool try_one(uint64_t seed, totals *all) {
     const int rc = render(t, &w, &err);
     const double took = cpu_seconds() - begin;
     bool good = took < MOST_SECONDS && w.longest < MOST_UNASKED_SECONDS;
-    if (!good) printf("seed %llu: took %.2f s, %.2f s of it without a look: %s\n", (unsigned long long)seed, took, w.longest, source);
+    if (!good)
+        printf("seed %llu: took %.2f s, %.2f s of it without a look: %s\n", (unsigned long long)seed, took, w.longest,
+               source);
     if (rc == RP_ERR_LIMIT && strstr(err.message, "steps")) all->steps++;
     else if (rc == RP_ERR_LIMIT || rc == RP_ERR_MEMORY) all->memory++;
     else if (rc) all->failed++;
     else all->rendered++;
-    if (rc && rc != RP_ERR_LIMIT && rc != RP_ERR_INVALID) good = printf("seed %llu: error %d, %s\n", (unsigned long long)seed, rc, err.message) < 0;
+    if (rc && rc != RP_ERR_LIMIT && rc != RP_ERR_INVALID)
+        good = printf("seed %llu: error %d, %s\n", (unsigned long long)seed, rc, err.message) < 0;
     all->all += took;
     if (took > all->slowest) all->slowest = took, all->slowest_seed = seed;
     if (w.longest > all->unasked) all->unasked = w.longest, all->unasked_seed = seed;
     if (w.questions > 2 && seed % CANCELLED_ONE_IN == 0) {
         cancelled.cancel_at = 1 + (int)(seed / CANCELLED_ONE_IN % (uint64_t)(w.questions - 1));
         if (render(t, &cancelled, &err) != RP_ERR_CANCELLED || cancelled.questions != cancelled.cancel_at)
-            good = printf("seed %llu: not cancelled at look %d: %s\n", (unsigned long long)seed, cancelled.cancel_at, err.message) < 0;
+            good = printf("seed %llu: not cancelled at look %d: %s\n", (unsigned long long)seed, cancelled.cancel_at,
+                          err.message) < 0;
         all->cancelled++;
     }
     rp_template_free(t);
@@ -140,15 +146,18 @@ int main(int argc, char **argv) {
     }
     if (seed == UINT64_MAX) seed = test_seed("test_hostile", FIXED_SEED);
     const uint64_t seconds = option(argc, argv, "--seconds", 0),
-                   rounds = option(argc, argv, "--rounds", seconds > 0 ? UINT64_MAX : (uint64_t)test_rounds(FIXED_ROUNDS));
+                   rounds =
+                       option(argc, argv, "--rounds", seconds > 0 ? UINT64_MAX : (uint64_t)test_rounds(FIXED_ROUNDS));
     const time_t end = time(NULL) + (time_t)seconds;
     signal(SIGVTALRM, on_endless);
     for (uint64_t i = 0; i < rounds && (seconds == 0 || time(NULL) < end); i++) bad += !try_one(seed + i, &all);
-    printf("%llu templates: %llu rendered, %llu failed, %llu ran out of steps, %llu of memory, %llu refused; %llu cancelled\n",
-           (unsigned long long)all.n,
-           (unsigned long long)all.rendered, (unsigned long long)all.failed, (unsigned long long)all.steps, (unsigned long long)all.memory,
-           (unsigned long long)all.refused, (unsigned long long)all.cancelled);
-    printf("slowest %.3f s (seed %llu), longest without a look %.3f s (seed %llu), %.1f s in all; %llu bad\n", all.slowest,
-           (unsigned long long)all.slowest_seed, all.unasked, (unsigned long long)all.unasked_seed, all.all, (unsigned long long)bad);
+    printf("%llu templates: %llu rendered, %llu failed, %llu ran out of steps, %llu of memory, %llu refused; %llu "
+           "cancelled\n",
+           (unsigned long long)all.n, (unsigned long long)all.rendered, (unsigned long long)all.failed,
+           (unsigned long long)all.steps, (unsigned long long)all.memory, (unsigned long long)all.refused,
+           (unsigned long long)all.cancelled);
+    printf("slowest %.3f s (seed %llu), longest without a look %.3f s (seed %llu), %.1f s in all; %llu bad\n",
+           all.slowest, (unsigned long long)all.slowest_seed, all.unasked, (unsigned long long)all.unasked_seed,
+           all.all, (unsigned long long)bad);
     return bad > 0;
 }

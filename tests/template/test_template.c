@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_template.c: what templates promise besides their text (test_template_jinja.py): user text is never trusted, runs name
- * the strings they are from, and limits end what has no end. */
+/* test_template.c: what templates promise besides their text (test_template_jinja.py): user text is never trusted, runs
+ * name the strings they are from, and limits end what has no end. */
 #define _POSIX_C_SOURCE 200809L /* stpcpy */
 #include <pthread.h>
 #include <setjmp.h>
@@ -63,8 +63,9 @@ static void check_origins(const char *source, const char *json, const char *outp
     check_runs(text);
     for (size_t i = 0; i < text->n && i + 1 < sizeof(got); i++) {
         uint32_t origin = run_at(text, i)->origin;
-        got[i] = (char)(origin == RP_TEMPLATE_TRUSTED ? 'T' : origin == RP_TEMPLATE_UNTRUSTED ? 'U'
-                                                                                              : '0' + (int)(origin - RP_TEMPLATE_FIRST_STRING));
+        got[i] = (char)(origin == RP_TEMPLATE_TRUSTED     ? 'T'
+                        : origin == RP_TEMPLATE_UNTRUSTED ? 'U'
+                                                          : '0' + (int)(origin - RP_TEMPLATE_FIRST_STRING));
     }
     if (strcmp(text->bytes, output) != 0 || strcmp(got, origins) != 0)
         fail_msg("%s\n  %s, expected %s\n  %s, expected %s", source, text->bytes, output, got, origins);
@@ -96,16 +97,19 @@ static void origins_are_kept(void **state) {
 /* Integers beyond 64 bits were no input. They are numbers of the input, and have the digits that they have. */
 static void integers_beyond_64_bits(void **state) {
     (void)state;
-    const char *json = "{\"a\": 18446744073709551615, \"b\": {\"n\": [-99999999999999999999999]}, \"c\": 18446744073709551616, "
-                       "\"d\": 7, \"e\": 1e400}";
+    const char *json =
+        "{\"a\": 18446744073709551615, \"b\": {\"n\": [-99999999999999999999999]}, \"c\": 18446744073709551616, "
+        "\"d\": 7, \"e\": 1e400}";
     static const struct {
         const char *source, *text;
     } cases[] = {
         {"{{ a }}|{{ b }}|{{ b|tojson }}|{{ a|string }}",
          "18446744073709551615|{'n': [-99999999999999999999999]}|{\"n\": [-99999999999999999999999]}|"
          "18446744073709551615"},
-        {"{{ a is number }}{{ a is integer }}{{ a is float }}{{ a is string }}{{ a is mapping }}", "TrueTrueFalseFalseFalse"},
-        {"{{ a == a }}{{ a == c }}{{ a < c }}{{ c > a }}{{ a > d }}{{ b.n[0] < d }}{{ a in [d, a] }}", "TrueFalseTrueTrueTrueTrueTrue"},
+        {"{{ a is number }}{{ a is integer }}{{ a is float }}{{ a is string }}{{ a is mapping }}",
+         "TrueTrueFalseFalseFalse"},
+        {"{{ a == a }}{{ a == c }}{{ a < c }}{{ c > a }}{{ a > d }}{{ b.n[0] < d }}{{ a in [d, a] }}",
+         "TrueFalseTrueTrueTrueTrueTrue"},
         {"{{ 'yes' if a else 'no' }}{{ {a: 1}[a] }}{{ a|int }}{{ e }}", "yes118446744073709551615inf"},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
@@ -128,12 +132,14 @@ static void offsets_point_into_the_string(void **state) {
     (void)state;
     const char *json = "{\"a\": \"0123456789\"}";
     rp_template_text *text;
-    assert_int_equal(render("{{ a[3:5] }}|{{ a|trim('0') }}|{{ a|upper }}{{ a.split('5')[1] }}", json, &text, NULL), RP_OK);
+    assert_int_equal(render("{{ a[3:5] }}|{{ a|trim('0') }}|{{ a|upper }}{{ a.split('5')[1] }}", json, &text, NULL),
+                     RP_OK);
     assert_string_equal(text->bytes, "34|123456789|01234567896789");
     for (size_t i = 0; i < text->n; i++) {
         const rp_template_run *run = run_at(text, i);
         size_t begin = run == text->runs ? 0 : run[-1].end;
-        if (run->origin == RP_TEMPLATE_FIRST_STRING) assert_int_equal(text->bytes[i], '0' + (int)(run->offset + i - begin));
+        if (run->origin == RP_TEMPLATE_FIRST_STRING)
+            assert_int_equal(text->bytes[i], '0' + (int)(run->offset + i - begin));
     }
     rp_template_text_free(text);
 }
@@ -149,9 +155,11 @@ static void check_marks(const char *name, const rp_template_text *text, int *n_m
         if ((text->bytes[i] | 0x20) != 'z' || (text->bytes[i + 1] | 0x20) != 'q') continue;
         ++*n_marks;
         size_t end = i + 2;
-        while (end < text->n && end < i + sizeof(MARK) - 1 && (text->bytes[end] | 0x20) == (MARK[end - i] | 0x20)) end++;
+        while (end < text->n && end < i + sizeof(MARK) - 1 && (text->bytes[end] | 0x20) == (MARK[end - i] | 0x20))
+            end++;
         for (size_t k = i; k < end; k++)
-            if (run_at(text, k)->origin == RP_TEMPLATE_TRUSTED) fail_msg("%s: user text is trusted: ...%.60s", name, text->bytes + i);
+            if (run_at(text, k)->origin == RP_TEMPLATE_TRUSTED)
+                fail_msg("%s: user text is trusted: ...%.60s", name, text->bytes + i);
     }
 }
 
@@ -262,7 +270,8 @@ static void no_expression_launders_user_text(void **state) {
         rp_template_text *text;
         rp_error err = {0};
         snprintf(source, sizeof(source), "##{{ %s }}##", expressions[i]);
-        if (render(source, "{\"u\": \"" MARK "\", \"k\": {\"" MARK "\": 1}}", &text, &err)) fail_msg("%s: %s", source, err.message);
+        if (render(source, "{\"u\": \"" MARK "\", \"k\": {\"" MARK "\": 1}}", &text, &err))
+            fail_msg("%s: %s", source, err.message);
         int before = n_marks;
         check_marks(source, text, &n_marks);
         bool has_none = strstr(source, "joiner") || strstr(source, "[::2]") || strstr(source, "30, u[0]");
@@ -274,30 +283,36 @@ static void no_expression_launders_user_text(void **state) {
 /* Conversations of usual order with a mark in every string, as values, keys, names and roles. */
 static const char *const conversations[] = {
     "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": \"" MARK
-    "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "\"}, {\"role\": \"user\", \"content\": \"" MARK
+    "\"}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
     "{\"messages\": [{\"role\": \"system\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK
-    "\"}, {\"role\": \"assistant\", \"content\": \"" MARK "\", \"reasoning_content\": \"" MARK "\", \"thinking\": \"" MARK
-    "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}], \"add_generation_prompt\": true, "
-    "\"reasoning_effort\": \"" MARK "\", \"documents\": [{\"title\": \"" MARK "\", \"text\": \"" MARK "\"}], \"date_string\": \"" MARK
-    "\", \"model_identity\": \"" MARK "\", \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "\"}, {\"role\": \"assistant\", \"content\": \"" MARK "\", \"reasoning_content\": \"" MARK
+    "\", \"thinking\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK
+    "\"}], \"add_generation_prompt\": true, "
+    "\"reasoning_effort\": \"" MARK "\", \"documents\": [{\"title\": \"" MARK "\", \"text\": \"" MARK
+    "\"}], \"date_string\": \"" MARK "\", \"model_identity\": \"" MARK
+    "\", \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
     "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK
-    "\"}], \"add_generation_prompt\": true, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"description\": \"" MARK
-    "\", \"parameters\": {\"type\": \"object\", \"properties\": {\"" MARK "\": {\"type\": \"string\", \"description\": \"" MARK
-    "\", \"enum\": [\"" MARK "\"]}}, \"required\": [\"" MARK "\"]}}}], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \""
+    "\"}], \"add_generation_prompt\": true, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" MARK
+    "\", \"description\": \"" MARK "\", \"parameters\": {\"type\": \"object\", \"properties\": {\"" MARK
+    "\": {\"type\": \"string\", \"description\": \"" MARK "\", \"enum\": [\"" MARK "\"]}}, \"required\": [\"" MARK
+    "\"]}}}], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK
+    "\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \""
     "abcdefghi"
-    "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": {\"" MARK "\": \"" MARK "\", \"b\": [\"" MARK
-    "\"]}}}]}, {\"role\": \"tool\", \"name\": \"" MARK "\", \"tool_call_id\": \""
+    "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": {\"" MARK "\": \"" MARK
+    "\", \"b\": [\"" MARK "\"]}}}]}, {\"role\": \"tool\", \"name\": \"" MARK "\", \"tool_call_id\": \""
     "abcdefghi"
     "\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK
     "\"}], \"tools\": [], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
     "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK
     "\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"" MARK
     "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": \"{\\\"" MARK "\\\": \\\"" MARK
-    "\\\"}\"}}]}, {\"role\": \"tool\", \"name\": \"" MARK "\", \"tool_call_id\": \"" MARK "\", \"content\": [{\"type\": \"text\", \"text\": \"" MARK
+    "\\\"}\"}}]}, {\"role\": \"tool\", \"name\": \"" MARK "\", \"tool_call_id\": \"" MARK
+    "\", \"content\": [{\"type\": \"text\", \"text\": \"" MARK
     "\"}]}], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
-    "{\"messages\": [{\"role\": \"" MARK "\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK "\", \"name\": \"" MARK
-    "\"}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "{\"messages\": [{\"role\": \"" MARK "\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK
+    "\", \"name\": \"" MARK "\"}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
 };
 
 static const char *const published[] = {
@@ -345,22 +360,24 @@ static void no_published_template_trusts_user_text(void **state) {
         int n_rendered = 0, n_marks = 0;
         for (size_t k = 0; k < BASE_ARRAY_LEN(conversations); k++) {
             rp_template_text *text;
-            if (rp_template_render(t, conversations[k], strlen(conversations[k]), NULL, &text, NULL)) continue; /* the template refuses it */
+            if (rp_template_render(t, conversations[k], strlen(conversations[k]), NULL, &text, NULL))
+                continue; /* the template refuses it */
             n_rendered++;
             check_marks(published[i], text, &n_marks);
             rp_template_text_free(text);
         }
-        if (n_rendered < 2 || n_marks < 4) fail_msg("%s: %d conversations rendered, %d marks", published[i], n_rendered, n_marks);
+        if (n_rendered < 2 || n_marks < 4)
+            fail_msg("%s: %d conversations rendered, %d marks", published[i], n_rendered, n_marks);
         rp_template_free(t);
     }
 }
 
 static void usual_roles_and_tokens_are_trusted_at_their_place_only(void **state) {
     (void)state;
-    check_origins("{{ messages[0].role }}{{ messages[1].role }}", "{\"messages\": [{\"role\": \"user\"}, {\"role\": \"evil\"}]}", "userevil",
-                  "TTTT1111");
-    check_origins("{{ x.role }}{{ messages[0].name }}", "{\"x\": {\"role\": \"user\"}, \"messages\": [{\"name\": \"user\"}]}", "useruser",
-                  "00001111");
+    check_origins("{{ messages[0].role }}{{ messages[1].role }}",
+                  "{\"messages\": [{\"role\": \"user\"}, {\"role\": \"evil\"}]}", "userevil", "TTTT1111");
+    check_origins("{{ x.role }}{{ messages[0].name }}",
+                  "{\"x\": {\"role\": \"user\"}, \"messages\": [{\"name\": \"user\"}]}", "useruser", "00001111");
     check_origins("{{ x.eos_token }}{{ token }}", "{\"x\": {\"eos_token\": \"a\"}, \"token\": \"b\"}", "ab", "01");
 }
 
@@ -407,9 +424,11 @@ static void check_text(const char *source, const char *json, const char *output)
 
 static void limits_end_a_rendering(void **state) {
     (void)state;
-    check_failure("{% set l = range(10000) %}{% for a in l %}{% for b in l %}{% set x = b %}{% endfor %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
-    check_failure("{% set n = namespace(a='0123456789') %}{% for i in range(100) %}{% set n.a = n.a ~ n.a %}{% endfor %}", "{}", RP_ERR_LIMIT,
-                  "steps"); /* of fresh pages */
+    check_failure("{% set l = range(10000) %}{% for a in l %}{% for b in l %}{% set x = b %}{% endfor %}{% endfor %}",
+                  "{}", RP_ERR_LIMIT, "steps");
+    check_failure(
+        "{% set n = namespace(a='0123456789') %}{% for i in range(100) %}{% set n.a = n.a ~ n.a %}{% endfor %}", "{}",
+        RP_ERR_LIMIT, "steps"); /* of fresh pages */
     check_failure("{{ 'a' * 1000000000000 }}", "{}", RP_ERR_LIMIT, "bytes");
     check_failure("{{ [1] * 1000000000000 }}", "{}", RP_ERR_LIMIT, "");
     check_failure("{{ '%1000000000d' % 1 }}", "{}", RP_ERR_INVALID, "ValueError");
@@ -419,25 +438,33 @@ static void limits_end_a_rendering(void **state) {
     check_failure("{{ 'a\nb'|indent(1000000000000) }}", "{}", RP_ERR_LIMIT, "");
     check_failure("{{ [1]|batch(1000000000000, 0)|list }}", "{}", RP_ERR_LIMIT, "");
     check_failure("{{ [1]|slice(1000000000000)|list }}", "{}", RP_ERR_LIMIT, "");
-    check_failure("{% set n = namespace(l=[1]) %}{% for i in range(100) %}{% set n.l = n.l + n.l %}{% endfor %}", "{}", RP_ERR_LIMIT, "");
+    check_failure("{% set n = namespace(l=[1]) %}{% for i in range(100) %}{% set n.l = n.l + n.l %}{% endfor %}", "{}",
+                  RP_ERR_LIMIT, "");
 }
 
-/* Issue 46: these did not end, as no step counted the values that a hash visits, and the bytes that a search compares. */
+/* Issue 46: these did not end, as no step counted the values that a hash visits, and the bytes that a search
+   compares. */
 static void work_is_counted_in_bytes(void **state) {
     (void)state;
-#define DOUBLED "{% set n = namespace(t=(1,), u=(1,)) %}{% for i in range(60) %}{% set n.t = (n.t, n.t) %}{% set n.u = (n.u, n.u) %}{% endfor %}"
+#define DOUBLED \
+    "{% set n = namespace(t=(1,), u=(1,)) %}{% for i in range(60) %}{% set n.t = (n.t, n.t) %}{% set n.u = (n.u, " \
+    "n.u) %}{% endfor %}"
     check_failure(DOUBLED "{{ {n.t: 1} }}", "{}", RP_ERR_LIMIT, "steps");
     check_failure(DOUBLED "{{ {}[n.t] }}", "{}", RP_ERR_LIMIT, "steps");
     check_failure(DOUBLED "{{ n.t in {} }}", "{}", RP_ERR_LIMIT, "steps");
     check_failure(DOUBLED "{{ n.t == n.u }}", "{}", RP_ERR_LIMIT, "steps");
-    check_failure("{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s.isalpha() %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
-    check_failure("{% set l = [none] * 1000000 %}{% for i in range(99999) %}{% set x = l|select|list %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
-    check_failure("{% for i in range(10000) %}{% set x = strftime_now('%s' * 100) %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure("{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s.isalpha() %}{% endfor %}", "{}",
+                  RP_ERR_LIMIT, "steps");
+    check_failure("{% set l = [none] * 1000000 %}{% for i in range(99999) %}{% set x = l|select|list %}{% endfor %}",
+                  "{}", RP_ERR_LIMIT, "steps");
+    check_failure("{% for i in range(10000) %}{% set x = strftime_now('%s' * 100) %}{% endfor %}", "{}", RP_ERR_LIMIT,
+                  "steps");
     check_failure("{{ ('a' * 2000000).rfind('a' ~ 'b' * 1000000) }}", "{}", RP_ERR_LIMIT, "steps");
     check_text("{{ ('{0[a}' * 500000).format(1) }}", "{}", "");
     check_text("{{ ('a' * 5000000).find('a' * 2500000 ~ 'b') }}", "{}", "-1");
-    check_text("{{ ('a' * 1000000).count('a' * 500) }} {{ 'xaaa'.rfind('aa') }} {{ 'abcabc'.rsplit('bc', 1) }} {{ ''.rfind('') }}", "{}",
-               "2000 2 ['abca', ''] 0");
+    check_text("{{ ('a' * 1000000).count('a' * 500) }} {{ 'xaaa'.rfind('aa') }} {{ 'abcabc'.rsplit('bc', 1) }} {{ "
+               "''.rfind('') }}",
+               "{}", "2000 2 ['abca', ''] 0");
 }
 
 static bool goes_on(void *user) { return --*(int *)user > 0; }
@@ -468,7 +495,8 @@ static void renderings_share_their_steps_and_can_be_cancelled(void **state) {
     rp_template_free(t);
 }
 
-/* Keys that share 256 slots of the table of a dictionary (dict_slot of template_values.c): without a limit each of them takes longer. */
+/* Keys that share 256 slots of the table of a dictionary (dict_slot of template_values.c): without a limit each of them
+   takes longer. */
 static void chosen_keys_are_limited(void **state) {
     (void)state;
     enum { N = 24000,
@@ -492,13 +520,16 @@ static void depth_is_limited(void **state) {
     check_failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{}", RP_ERR_LIMIT, "RecursionError");
     check_failure("{% set n = namespace() %}{% set n.n = n %}{{ n }}", "{}", RP_ERR_LIMIT, "RecursionError");
     check_failure("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "{}", RP_ERR_LIMIT, "RecursionError");
-    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}", "{}", RP_ERR_LIMIT,
-                  "RecursionError");
-    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l|tojson }}", "{}", RP_ERR_LIMIT,
-                  "RecursionError");
-    check_failure("{% set n = namespace(l=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% endfor %}{{ {n.l: 1} }}", "{}", RP_ERR_LIMIT,
-                  "RecursionError");
-    check_failure("{% set n = namespace(l=(1,), m=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% set n.m = (n.m,) %}{% endfor %}{{ n.l "
+    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}",
+                  "{}", RP_ERR_LIMIT, "RecursionError");
+    check_failure(
+        "{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l|tojson }}", "{}",
+        RP_ERR_LIMIT, "RecursionError");
+    check_failure(
+        "{% set n = namespace(l=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% endfor %}{{ {n.l: 1} }}",
+        "{}", RP_ERR_LIMIT, "RecursionError");
+    check_failure("{% set n = namespace(l=(1,), m=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% set n.m = "
+                  "(n.m,) %}{% endfor %}{{ n.l "
                   "< n.m }}{{ n.l == n.m }}",
                   "{}", RP_ERR_LIMIT, "RecursionError");
 }
@@ -620,14 +651,18 @@ static void malformed_input_is_an_error(void **state) {
 /* ---- Memory and threads ---- */
 
 #define EVERYTHING \
-    "{% macro m(a, b=[1]) %}{{ a|upper }}{{ b }}{{ caller() }}{{ varargs }}{% endmacro %}{% set ns = namespace(x=1) %}{% for k, v in d|dictsort " \
+    "{% macro m(a, b=[1]) %}{{ a|upper }}{{ b }}{{ caller() }}{{ varargs }}{% endmacro %}{% set ns = namespace(x=1) " \
+    "%}{% for k, v in d|dictsort " \
     "%}{% set ns.x = ns.x + v %}{{ loop.index }}" \
-    "{{ k }}{% endfor %}{% call m('x', 2, 3) %}{{ ns.x }}{% endcall %}{{ d|tojson(indent=2) }}{{ '%s-%5d'|format('a', 5) }}{{ 'a b " \
+    "{{ k }}{% endfor %}{% call m('x', 2, 3) %}{{ ns.x }}{% endcall %}{{ d|tojson(indent=2) }}{{ " \
+    "'%s-%5d'|format('a', 5) }}{{ 'a b " \
     "c'.split()|map('upper')|join(',') }}" \
-    "{% filter indent %}a\nb{% endfilter %}{{ s[::-1] }}{{ 'x{}y{:>5}'.format(s, 1) }}{{ [3, 1, 2]|sort }}{{ s|e }}{{ d.items()|list }}{{ " \
+    "{% filter indent %}a\nb{% endfilter %}{{ s[::-1] }}{{ 'x{}y{:>5}'.format(s, 1) }}{{ [3, 1, 2]|sort }}{{ s|e " \
+    "}}{{ d.items()|list }}{{ " \
     "[s]|groupby(0)|list }}"
 #define EVERYTHING_INPUT \
-    "{\"d\": {\"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": 7, \"h\": 8, \"i\": 9, \"j\": 10}, \"s\": \"<user> \xc3\xa9\"}"
+    "{\"d\": {\"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": 7, \"h\": 8, \"i\": 9, \"j\": 10}, " \
+    "\"s\": \"<user> \xc3\xa9\"}"
 
 static void every_failed_allocation_is_a_clean_error(void **state) {
     (void)state;

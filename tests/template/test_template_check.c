@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_template_check.c: rp_template_check: which changes of earlier text it finds, where, and in which line of the template; which it does not
- * report; limits; failing allocations. */
+/* test_template_check.c: rp_template_check: which changes of earlier text it finds, where, and in which line of the
+ * template; which it does not report; limits; failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +17,10 @@
 #include "reprise_chat.h"
 
 #define TURNS \
-    "{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Yes\", \"reasoning_content\": \"Hm\"}, " \
-    "{\"role\": \"user\", \"content\": \"Why\"}, {\"role\": \"assistant\", \"content\": \"So\", \"reasoning_content\": \"Eh\"}, " \
+    "{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Yes\", " \
+    "\"reasoning_content\": \"Hm\"}, " \
+    "{\"role\": \"user\", \"content\": \"Why\"}, {\"role\": \"assistant\", \"content\": \"So\", " \
+    "\"reasoning_content\": \"Eh\"}, " \
     "{\"role\": \"user\", \"content\": \"Ah\"}"
 #define CONVERSATION "{\"tools\": null, \"add_generation_prompt\": true, \"messages\": [" TURNS "]}"
 #define BODY "{{ '<' + m.role + '>' + m.content }}{% endfor %}\n"
@@ -55,8 +57,10 @@ static void check_none(const char *source, const char *json) {
 static void stable_templates(void **state) {
     (void)state;
     check_none(STABLE, CONVERSATION);
-    check_none("{% for m in messages %}" BODY "{% if not add_generation_prompt %}</s>{% else %}<assistant>{% endif %}", CONVERSATION);
-    check_none("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if loop.last and m.role != 'user' %}<return>{% else %}<end>{% endif %}"
+    check_none("{% for m in messages %}" BODY "{% if not add_generation_prompt %}</s>{% else %}<assistant>{% endif %}",
+               CONVERSATION);
+    check_none("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if loop.last and m.role != 'user' %}<return>{% "
+               "else %}<end>{% endif %}"
                "{% endfor %}",
                CONVERSATION);
     check_none("{% if date is not defined %}{% set date = '1 May' %}{% endif %}{{ date }}" STABLE, CONVERSATION);
@@ -84,7 +88,8 @@ static void dropped_reasoning(void **state) {
 
 static void generation_prompt(void **state) {
     (void)state;
-    const char *source = "{% for m in messages %}" BODY "{% if add_generation_prompt %}\n{{ '<assistant>' }}<think>{% endif %}";
+    const char *source =
+        "{% for m in messages %}" BODY "{% if add_generation_prompt %}\n{{ '<assistant>' }}<think>{% endif %}";
     rp_template_report *r = check(source, CONVERSATION, NULL);
     assert_int_equal(r->n_changes, 2);
     assert_true(r->changes[0].opens_answer);
@@ -104,7 +109,8 @@ static void last_turn(void **state) {
     assert_int_equal(r->changes[0].n_before, 4);
     assert_int_equal(r->changes[0].n_after, 5);
     assert_int_equal(r->changes[0].message, -1);
-    assert_int_equal(r->n_bytes, strlen("<user>\nHi\n<assistant>\nYes\n<user>\nWhy\n<assistant>\nSo\n<user>\nAh\n<assistant>"));
+    assert_int_equal(r->n_bytes,
+                     strlen("<user>\nHi\n<assistant>\nYes\n<user>\nWhy\n<assistant>\nSo\n<user>\nAh\n<assistant>"));
     rp_template_report_free(r);
     r = check(DROPS, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}", &options);
     assert_int_equal(r->n_changes, 0);
@@ -126,7 +132,8 @@ static void dates(void **state) {
     options.time = 1795687905; /* 26 November 2026, 10:11:45 */
     for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
         char source[512];
-        snprintf(source, sizeof(source), "%s%s%s", "{% set day = strftime_now('", formats[i][0], "') %}\nIt is {{ day }}.\n" STABLE);
+        snprintf(source, sizeof(source), "%s%s%s", "{% set day = strftime_now('", formats[i][0],
+                 "') %}\nIt is {{ day }}.\n" STABLE);
         rp_template_report *r = check(source, CONVERSATION, &options);
         assert_int_equal(r->n_changes, 1);
         const rp_template_change *c = &r->changes[0];
@@ -166,7 +173,8 @@ static void excerpts(void **state) {
 /* A template that refuses some beginnings, or all; more changes than a report has; too many steps. */
 static void limits(void **state) {
     (void)state;
-    rp_template_report *r = check("{% if messages|length % 2 == 0 %}{{ raise_exception('no') }}{% endif %}" STABLE, CONVERSATION, NULL);
+    rp_template_report *r =
+        check("{% if messages|length % 2 == 0 %}{{ raise_exception('no') }}{% endif %}" STABLE, CONVERSATION, NULL);
     assert_int_equal(r->n_rendered, 3);
     assert_int_equal(r->n_changes, 0);
     rp_template_report_free(r);
@@ -199,8 +207,8 @@ static void limits(void **state) {
 
 static void refused_input(void **state) {
     (void)state;
-    static const char *const inputs[] = {"", "[]", "{", "{}", "{\"messages\": []}", "{\"messages\": {}}", "{\"messages\": 1}",
-                                         "{\"messages\": [1]} x"};
+    static const char *const inputs[] = {
+        "", "[]", "{", "{}", "{\"messages\": []}", "{\"messages\": {}}", "{\"messages\": 1}", "{\"messages\": [1]} x"};
     rp_template *t;
     assert_int_equal(rp_template_new(&t, STABLE, strlen(STABLE), "t", NULL), RP_OK);
     for (size_t i = 0; i < sizeof(inputs) / sizeof(*inputs); i++) {
@@ -235,9 +243,14 @@ static void failing_allocations(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stable_templates), cmocka_unit_test(dropped_reasoning), cmocka_unit_test(generation_prompt), cmocka_unit_test(last_turn),
-        cmocka_unit_test(dates), cmocka_unit_test(excerpts), cmocka_unit_test(limits), cmocka_unit_test(refused_input),
-        cmocka_unit_test(failing_allocations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stable_templates),
+                                       cmocka_unit_test(dropped_reasoning),
+                                       cmocka_unit_test(generation_prompt),
+                                       cmocka_unit_test(last_turn),
+                                       cmocka_unit_test(dates),
+                                       cmocka_unit_test(excerpts),
+                                       cmocka_unit_test(limits),
+                                       cmocka_unit_test(refused_input),
+                                       cmocka_unit_test(failing_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_template_input.c: variables as values: they render as the same variables in JSON do, with the same origins and limits. */
+/* test_template_input.c: variables as values: they render as the same variables in JSON do, with the same origins and
+   limits. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +67,8 @@ static json_t *random_value(uint64_t *r, int depth) {
     case 3: return json_string(texts[draw(r) % 6]);
     case 4: {
         const char *number = numbers[draw(r) % 7];
-        return draw(r) % 2 ? base_json_number(number, strlen(number)) : base_json_number_as_text(number, strlen(number));
+        return draw(r) % 2 ? base_json_number(number, strlen(number))
+                           : base_json_number_as_text(number, strlen(number));
     }
     case 5:
         all = json_array();
@@ -74,7 +76,8 @@ static json_t *random_value(uint64_t *r, int depth) {
         return all;
     default:
         all = json_object();
-        for (uint32_t n = draw(r) % 4; n > 0; n--) json_object_set_new(all, texts[draw(r) % 6], random_value(r, depth + 1));
+        for (uint32_t n = draw(r) % 4; n > 0; n--)
+            json_object_set_new(all, texts[draw(r) % 6], random_value(r, depth + 1));
         return all;
     }
 }
@@ -83,8 +86,8 @@ static json_t *random_messages(uint64_t *r) {
     static const char *const roles[] = {"user", "assistant", "admin", "system"};
     json_t *all = json_array();
     for (uint32_t n = 1 + draw(r) % 4; n > 0; n--)
-        json_array_append_new(all, json_pack("{s:s, s:o, s:{s:s}}", "role", roles[draw(r) % 4], "content", random_value(r, 1), "deep", "role",
-                                             "user"));
+        json_array_append_new(all, json_pack("{s:s, s:o, s:{s:s}}", "role", roles[draw(r) % 4], "content",
+                                             random_value(r, 1), "deep", "role", "user"));
     return all;
 }
 
@@ -92,10 +95,12 @@ static json_t *random_messages(uint64_t *r) {
 static void values_render_as_json_does(void **state) {
     (void)state;
     uint64_t r = test_seed("template input", 1972);
-    rp_template *t = parse("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.deep.role }}{{ m.content is mapping }}{% endfor %}"
-                           "{{ x | tojson }}{{ x }}{{ y is defined and y }}");
+    rp_template *t = parse(
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.deep.role }}{{ m.content is mapping }}{% endfor %}"
+        "{{ x | tojson }}{{ x }}{{ y is defined and y }}");
     for (int round = 0; round < test_rounds(ROUNDS); round++) {
-        json_t *root = json_pack("{s:o, s:o, s:o}", "x", random_value(&r, 0), "messages", random_messages(&r), "y", random_value(&r, 2));
+        json_t *root = json_pack("{s:o, s:o, s:o}", "x", random_value(&r, 0), "messages", random_messages(&r), "y",
+                                 random_value(&r, 2));
         char *json = base_json_text(root, JSON_COMPACT);
         rp_template_input *in = input();
         rp_template_text *a = NULL, *b = NULL, *again = NULL;
@@ -119,9 +124,10 @@ static void values_render_as_json_does(void **state) {
 
 static void the_builder_makes_messages(void **state) {
     (void)state;
-    static const char json[] =
-        "{\"tools\": [{\"name\": \"f\"}], \"messages\": [{\"role\": \"user\", \"content\": \"hi <x>\"}], \"n\": 3, \"z\": null}";
-    rp_template *t = parse("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ tools[0].name }}{{ n + 1 }}{{ z }}");
+    static const char json[] = "{\"tools\": [{\"name\": \"f\"}], \"messages\": [{\"role\": \"user\", \"content\": \"hi "
+                               "<x>\"}], \"n\": 3, \"z\": null}";
+    rp_template *t =
+        parse("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ tools[0].name }}{{ n + 1 }}{{ z }}");
     rp_template_input *in = input();
     rp_template_text *a, *b;
     rp_template_input_key(in, "tools");
@@ -155,7 +161,8 @@ static void the_builder_makes_messages(void **state) {
 /* A role is trusted in the list of messages alone, wherever else a client writes one. */
 static void roles_are_trusted_at_their_place(void **state) {
     (void)state;
-    rp_template *t = parse("{{ role }}{{ x.role }}{{ m[0].role }}{{ messages[0].content.role }}{{ messages[0].role }}{{ messages[1].role }}");
+    rp_template *t = parse("{{ role }}{{ x.role }}{{ m[0].role }}{{ messages[0].content.role }}{{ messages[0].role "
+                           "}}{{ messages[1].role }}");
     rp_template_input *in = input();
     rp_template_text *text;
     add(in, "role", "user");
@@ -167,7 +174,8 @@ static void roles_are_trusted_at_their_place(void **state) {
     add_json(in, "[{\"role\": \"admin\", \"content\": {\"role\": \"user\"}}, {\"role\": \"user\"}]");
     assert_int_equal(rp_template_render_input(t, in, NULL, &text, NULL), RP_OK);
     assert_string_equal(text->bytes, "useruseruseruseradminuser");
-    for (size_t i = 0; i < text->n_runs; i++) assert_int_equal(text->runs[i].origin == RP_TEMPLATE_TRUSTED, i + 1 == text->n_runs);
+    for (size_t i = 0; i < text->n_runs; i++)
+        assert_int_equal(text->runs[i].origin == RP_TEMPLATE_TRUSTED, i + 1 == text->n_runs);
     assert_int_equal(text->n_runs, 6);
     rp_template_text_free(text);
     rp_template_input_free(in);
@@ -207,8 +215,9 @@ static void bad_key(rp_template_input *in) { add(in, "a\xff", "b"); }
 
 static void mistakes_are_reported(void **state) {
     (void)state;
-    void (*const mistakes[])(rp_template_input * in) = {begin_and_not_end, value_without_key, key_without_value, key_after_key, key_in_a_list,
-                                                        end_without_begin, end_after_key, bad_json, bad_utf8, bad_key};
+    void (*const mistakes[])(rp_template_input * in) = {
+        begin_and_not_end, value_without_key, key_without_value, key_after_key, key_in_a_list,
+        end_without_begin, end_after_key, bad_json, bad_utf8, bad_key};
     rp_template *t = parse("{{ a }}");
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(*mistakes); i++) {
         rp_template_input *in = input();
@@ -219,7 +228,8 @@ static void mistakes_are_reported(void **state) {
         options.failure = &failure;
         mistakes[i](in);
         if (i > 0 && i != 2) add(in, "more", "ignored"); /* the first error stays */
-        if (rp_template_render_input(t, in, &options, &text, &err) != RP_ERR_INVALID || text) fail_msg("mistake %d: %s", (int)i, err.message);
+        if (rp_template_render_input(t, in, &options, &text, &err) != RP_ERR_INVALID || text)
+            fail_msg("mistake %d: %s", (int)i, err.message);
         assert_int_equal(failure, RP_TEMPLATE_FAILED);
         assert_int_equal(strncmp(err.message, "input: ", 7), 0);
         rp_template_input_free(in);
@@ -232,7 +242,8 @@ static void depth_and_size_are_limited(void **state) {
     (void)state;
     rp_template *t = parse("{{ a is defined }}");
     rp_template_text *text;
-    for (int levels = TEMPLATE_MAX_DEPTH - 1; levels <= TEMPLATE_MAX_DEPTH; levels++) { /* the variables are the first one */
+    for (int levels = TEMPLATE_MAX_DEPTH - 1; levels <= TEMPLATE_MAX_DEPTH;
+         levels++) { /* the variables are the first one */
         rp_template_input *in = input();
         rp_template_input_key(in, "a");
         for (int i = 0; i < levels; i++) rp_template_input_begin_list(in);
@@ -285,13 +296,14 @@ static void failures_have_reasons(void **state) {
     static const struct {
         const char *source;
         rp_template_failure why;
-    } cases[] = {{"x", RP_TEMPLATE_RENDERED},
-                 {"{{ raise_exception('TypeError: no') }}", RP_TEMPLATE_REFUSED},
-                 {"{{ 1 + 'a' }}", RP_TEMPLATE_WRONG_TYPE},
-                 {"{{ [1, 'a'] | sum | string }}", RP_TEMPLATE_WRONG_TYPE},
-                 {"{% for x in [1, 2] | map('no_such_filter') %}{% endfor %}", RP_TEMPLATE_FAILED},
-                 {"{{ a.b.c }}", RP_TEMPLATE_FAILED},
-                 {"{% for i in range(99999) %}{% for i in range(99999) %}{% endfor %}{% endfor %}", RP_TEMPLATE_FAILED}};
+    } cases[] = {
+        {"x", RP_TEMPLATE_RENDERED},
+        {"{{ raise_exception('TypeError: no') }}", RP_TEMPLATE_REFUSED},
+        {"{{ 1 + 'a' }}", RP_TEMPLATE_WRONG_TYPE},
+        {"{{ [1, 'a'] | sum | string }}", RP_TEMPLATE_WRONG_TYPE},
+        {"{% for x in [1, 2] | map('no_such_filter') %}{% endfor %}", RP_TEMPLATE_FAILED},
+        {"{{ a.b.c }}", RP_TEMPLATE_FAILED},
+        {"{% for i in range(99999) %}{% for i in range(99999) %}{% endfor %}{% endfor %}", RP_TEMPLATE_FAILED}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         rp_template *t = parse(cases[i].source);
         rp_template_text *text;
@@ -351,7 +363,8 @@ static void *render_often(void *user) {
 
 static void threads_share_an_input(void **state) {
     (void)state;
-    rp_template *t = parse("{% for m in messages %}{{ m.content | upper }}{% endfor %}{{ messages | map(attribute='role') | join(',') }}");
+    rp_template *t = parse(
+        "{% for m in messages %}{{ m.content | upper }}{% endfor %}{{ messages | map(attribute='role') | join(',') }}");
     rp_template_input *in = input();
     pthread_t threads[3];
     void *texts[3];

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_template_vectors.c: chat templates of published models against what Python's Jinja2 makes of them: templates/NAME.jinja
- * and templates/expected.jsonl of REPRISE_TEST_DATA, or: test_template_vectors FOLDER VECTORS.jsonl [MOST_REPORTS].
+/* test_template_vectors.c: chat templates of published models against what Python's Jinja2 makes of them:
+ * templates/NAME.jinja and templates/expected.jsonl of REPRISE_TEST_DATA, or: test_template_vectors FOLDER
+ * VECTORS.jsonl [MOST_REPORTS].
  *
  * A line of the vectors: {"template": file in FOLDER, or "source": the template itself; "case": label; "input": {...};
- * "output": text, or "error": "Exception: text"; "any_text": true: only the kind of result is compared, failed or not}. */
+ * "output": text, or "error": "Exception: text"; "any_text": true: only the kind of result is compared, failed or
+ * not}. */
 #define _POSIX_C_SOURCE 200809L /* getline */
 #include <stdint.h>
 #include <stdio.h>
@@ -49,7 +51,9 @@ static rp_template *template_of(const char *folder, const char *name) {
 /* The library's message begins with the place: "name:12: TypeError: ...". */
 static const char *without_place(const rp_error *err) {
     size_t n = strlen(err->where);
-    return n > 0 && strncmp(err->message, err->where, n) == 0 && strncmp(err->message + n, ": ", 2) == 0 ? err->message + n + 2 : err->message;
+    return n > 0 && strncmp(err->message, err->where, n) == 0 && strncmp(err->message + n, ": ", 2) == 0
+               ? err->message + n + 2
+               : err->message;
 }
 
 static void report(const char *template_name, const char *name, const char *expected, const char *got) {
@@ -57,10 +61,13 @@ static void report(const char *template_name, const char *name, const char *expe
     size_t i = 0;
     while (expected[i] && expected[i] == got[i]) i++;
     size_t from = i < 40 ? 0 : i - 40;
-    printf("%s, %s: differs at byte %zu\n  expected ...%.120s\n  got      ...%.120s\n", template_name, name, i, expected + from, got + from);
+    printf("%s, %s: differs at byte %zu\n  expected ...%.120s\n  got      ...%.120s\n", template_name, name, i,
+           expected + from, got + from);
 }
 
-static const char *text_of(const json_t *vector, const char *name) { return json_string_value(json_object_get(vector, name)); }
+static const char *text_of(const json_t *vector, const char *name) {
+    return json_string_value(json_object_get(vector, name));
+}
 
 /* The output, or the error; *failed: which. The caller frees it. */
 static char *render(const rp_template *t, const json_t *vector, bool *failed) {
@@ -78,7 +85,8 @@ static char *render(const rp_template *t, const json_t *vector, bool *failed) {
 }
 
 static void check(const char *folder, const json_t *vector) {
-    const char *name = text_of(vector, "template"), *source = text_of(vector, "source"), *label = text_of(vector, "case");
+    const char *name = text_of(vector, "template"), *source = text_of(vector, "source"),
+               *label = text_of(vector, "case");
     const char *output = text_of(vector, "output"), *error = text_of(vector, "error");
     rp_template *own = NULL;
     rp_error err = {0};
@@ -89,7 +97,8 @@ static void check(const char *folder, const json_t *vector) {
     bool same = got && failed == (error != NULL);
     if (same && !json_is_true(json_object_get(vector, "any_text")))
         same = failed ? strncmp(error, got, RP_ERROR_MESSAGE_BYTES - 300) == 0 : strcmp(output, got) == 0;
-    if (!same && (t || source)) report(source ? source : name, label ? label : "", expected, got ? got : "out of memory");
+    if (!same && (t || source))
+        report(source ? source : name, label ? label : "", expected, got ? got : "out of memory");
     free(got);
     rp_template_free(own);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trapped_backend.c: linked with --wrap=cpu_backend_new (cmake/Tests.cmake), it makes every CPU backend of a program keep its KV in trap memory
- * (support/trap_memory.h), which only the operations on blocks open: anyone else who touches a byte of a block ends the program. The engine tests
- * that are built again with it are the tests of everything above the backend with KV on a device.
+/* trapped_backend.c: linked with --wrap=cpu_backend_new (cmake/Tests.cmake), it makes every CPU backend of a program
+ * keep its KV in trap memory (support/trap_memory.h), which only the operations on blocks open: anyone else who touches
+ * a byte of a block ends the program. The engine tests that are built again with it are the tests of everything above
+ * the backend with KV on a device.
  *
  * A program that made no such memory fails at its exit.
  */
@@ -34,7 +35,8 @@ static int encode(backend *b, const kv_span *from, kv_span *to, rp_error *err) {
     return rc;
 }
 
-static void read_head(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
+static void read_head(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                      float *to) {
     trap_memory_open();
     cpu->study->read_head(b, run, n, layer, kv_head, is_key, to);
     trap_memory_close();

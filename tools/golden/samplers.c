@@ -16,7 +16,8 @@
 #define MOST 24
 #define HISTORY 40
 
-static uint64_t state = 2; /* with seed 1, penalties bring two logits within a last bit: their order would depend on rounding */
+static uint64_t state =
+    2; /* with seed 1, penalties bring two logits within a last bit: their order would depend on rounding */
 
 static uint32_t below(uint32_t n) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -44,7 +45,8 @@ static struct llama_sampler *new_chain(int n) {
     float typical = put_share(1), top_p = put_share(1), min_p = put_share(0);
     bool penalties = below(2);
     float repeat = put(penalties ? 0.5 + below(100) / 100.0 : 1, 2);
-    float frequency = put(penalties ? below(100) / 100.0 - 0.3 : 0, 2), presence = put(penalties ? below(100) / 100.0 - 0.3 : 0, 2);
+    float frequency = put(penalties ? below(100) / 100.0 - 0.3 : 0, 2),
+          presence = put(penalties ? below(100) / 100.0 - 0.3 : 0, 2);
     int last = (int)below(HISTORY), n_history = (int)below(HISTORY);
     printf("%d", last);
     add(chain, llama_sampler_init_penalties(n, last, repeat, frequency, presence));
@@ -61,7 +63,9 @@ static struct llama_sampler *new_chain(int n) {
     return chain;
 }
 
-static int by_id(const void *a, const void *b) { return ((const llama_token_data *)a)->id - ((const llama_token_data *)b)->id; }
+static int by_id(const void *a, const void *b) {
+    return ((const llama_token_data *)a)->id - ((const llama_token_data *)b)->id;
+}
 
 int main(void) {
     for (int i = 0; i < CASES; i++) {

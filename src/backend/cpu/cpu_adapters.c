@@ -7,8 +7,9 @@
  *   low  = A x             rows of a group together, tasks over outputs of A
  *   y   += factor * B low  likewise over outputs of B
  *
- * Both products are those of kernel_table.linear, whose elements depend on their own inputs only, and each element of y is added to
- * once: a row's result does not depend on the other rows, on groups or on threads. Rows without an adapter are not touched.
+ * Both products are those of kernel_table.linear, whose elements depend on their own inputs only, and each element of y
+ * is added to once: a row's result does not depend on the other rows, on groups or on threads. Rows without an adapter
+ * are not touched.
  */
 #include "base/check.h"
 #include "base/error.h"
@@ -84,7 +85,8 @@ int cpu_adapters_begin(cpu_backend *b, rp_error *err) {
     }
     b->is_adapted = rank > 0;
     if (rank == 0) return RP_OK;
-    if (!b->adapters && !(b->adapters = base_calloc(1, sizeof(*b->adapters)))) return base_fail_memory(err, sizeof(*b->adapters), "an adapter");
+    if (!b->adapters && !(b->adapters = base_calloc(1, sizeof(*b->adapters))))
+        return base_fail_memory(err, sizeof(*b->adapters), "an adapter");
     return reserve(b->adapters, b->step->n_rows, rank, err);
 }
 
@@ -106,7 +108,8 @@ static int32_t list_groups(const cpu_backend *b, const int32_t *indices, int32_t
         const model_row *row = &b->step->rows[indices ? indices[r] : r];
         adapter_group *last = n > 0 ? &groups[n - 1] : NULL;
         if (!row->adapter) continue;
-        if (last && last->row + last->n_rows == r && last->adapter == row->adapter && last->scale == row->adapter_scale) last->n_rows++;
+        if (last && last->row + last->n_rows == r && last->adapter == row->adapter && last->scale == row->adapter_scale)
+            last->n_rows++;
         else groups[n++] = (adapter_group){row->adapter, row->adapter_scale, r, 1};
     }
     return n;
@@ -115,8 +118,8 @@ static int32_t list_groups(const cpu_backend *b, const int32_t *indices, int32_t
 static int64_t n_tasks(int64_t n_out) { return (n_out + OUTPUTS_PER_TASK - 1) / OUTPUTS_PER_TASK; }
 
 /* Parts of all groups and weights that the groups' adapters change. *tasks_a, *tasks_b: their tasks. */
-static int32_t list_parts(cpu_backend *b, int32_t n_groups, int32_t n, const model_weight *const *weights, backend_buffer *const *dst,
-                          int64_t *tasks_a, int64_t *tasks_b) {
+static int32_t list_parts(cpu_backend *b, int32_t n_groups, int32_t n, const model_weight *const *weights,
+                          backend_buffer *const *dst, int64_t *tasks_a, int64_t *tasks_b) {
     cpu_adapters *x = b->adapters;
     int32_t n_parts = 0;
     *tasks_a = *tasks_b = 0;
@@ -137,20 +140,23 @@ static int32_t list_parts(cpu_backend *b, int32_t n_groups, int32_t n, const mod
 static void multiply_low(const adapt_job *j, const adapter_part *p, int64_t begin) {
     const model_weight *a = &p->matrix->a;
     BASE_DCHECK(begin < a->n_out && a->n_in <= j->src->width);
-    j->b->kernels.linear[a->type](a->data, a->n_in, begin, BASE_MIN(begin + OUTPUTS_PER_TASK, a->n_out), cpu_row_of(j->src, p->group->row),
-                                  (int64_t)sizeof(float) * j->src->width, p->group->n_rows, p->low, a->n_out);
+    j->b->kernels.linear[a->type](a->data, a->n_in, begin, BASE_MIN(begin + OUTPUTS_PER_TASK, a->n_out),
+                                  cpu_row_of(j->src, p->group->row), (int64_t)sizeof(float) * j->src->width,
+                                  p->group->n_rows, p->low, a->n_out);
 }
 
 static void add_high(const adapt_job *j, const adapter_part *p, int64_t begin) {
     const model_weight *w = &p->matrix->b;
     const int64_t n = BASE_MIN(OUTPUTS_PER_TASK, w->n_out - begin), rank = w->n_in;
-    const char *data = (const char *)w->data + begin * kernel_row_bytes(w->type, w->n_in); /* begins a group of packed rows */
+    const char *data =
+        (const char *)w->data + begin * kernel_row_bytes(w->type, w->n_in); /* begins a group of packed rows */
     const float factor = p->group->scale * p->matrix->factor;
     BASE_DCHECK(n > 0 && rank == p->matrix->a.n_out);
     float product[ROWS_PER_TILE * OUTPUTS_PER_TASK];
     for (int32_t r = 0; r < p->group->n_rows; r += ROWS_PER_TILE) {
         const int32_t rows = BASE_MIN(ROWS_PER_TILE, p->group->n_rows - r);
-        j->b->kernels.linear[w->type](data, rank, 0, n, p->low + r * rank, (int64_t)sizeof(float) * rank, rows, product, OUTPUTS_PER_TASK);
+        j->b->kernels.linear[w->type](data, rank, 0, n, p->low + r * rank, (int64_t)sizeof(float) * rank, rows, product,
+                                      OUTPUTS_PER_TASK);
         for (int32_t k = 0; k < rows; k++) {
             float *y = cpu_row_at(p->dst, p->group->row + r + k) + begin;
             j->b->kernels.add(y, product + k * OUTPUTS_PER_TASK, factor, y, n);
@@ -183,8 +189,8 @@ static void high_tasks(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-void cpu_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n, const model_weight *const *weights,
-               backend_buffer *const *dst) {
+void cpu_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
+               const model_weight *const *weights, backend_buffer *const *dst) {
     cpu_backend *b = (cpu_backend *)self;
     int64_t tasks_a, tasks_b;
     BASE_ASSERT(b->is_adapted);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_angles.c: the angles of rotations: of every row's position and every view's shift in a step, and of their differences. */
+/* cpu_angles.c: the angles of rotations: of every row's position and every view's shift in a step, and of their
+   differences. */
 #include <string.h>
 
 #include "base/check.h"
@@ -34,7 +35,8 @@ static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
     return RP_OK;
 }
 
-const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out) {
+const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift,
+                                const float *shift_cs, float *out) {
     int32_t rot = b->net->hp.rot_dim;
     BASE_DCHECK(row >= 0 && row < b->step->n_rows);
     const float *a = angles->rows + (int64_t)row * rot;

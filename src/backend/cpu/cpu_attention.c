@@ -56,7 +56,8 @@ static void store_row(store_job *j, int64_t r) {
     const model_layer *layer = &b->net->layers[j->layer];
     bool halves = b->net->hp.rope_halves;
     if (layer->rope != MODEL_NO_ROPE)
-        k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
+        k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves,
+                keys);
     const rp_kv_format format = kv_span_layer_format(row->span, layer->states);
     const cpu_store_fn store_key = cpu_element_rows[kv_format_keys(format)]->store(k, true);
     const cpu_store_fn store_value = cpu_element_rows[kv_format_values(format)]->store(k, false);
@@ -66,7 +67,8 @@ static void store_row(store_job *j, int64_t r) {
         kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, kernel_hadamard_size(hp->key_dim));
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
         store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, cpu_keys(row->span, layer->states, block, h), slot);
-        store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, cpu_values(row->span, layer->states, block, h), slot);
+        store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, cpu_values(row->span, layer->states, block, h),
+                    slot);
     }
 }
 
@@ -120,7 +122,8 @@ typedef struct cpu_tile {
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
-    kv_element rounded[CPU_TILE_QUERIES]; /* of each row: its rounded queries are for keys of this kind; KV_ELEMENT_F32: none are */
+    kv_element rounded
+        [CPU_TILE_QUERIES]; /* of each row: its rounded queries are for keys of this kind; KV_ELEMENT_F32: none are */
     /* of each query: final factors of its sums of weighted values, those of floats and those of integers */
     float factors[CPU_TILE_QUERIES], int_factors[CPU_TILE_QUERIES];
     /* if the layer sees integers: of each row: it sees some; of each query: its scale */
@@ -164,7 +167,8 @@ static void round_queries(tile *t, int32_t r, kv_element keys) {
         factor /= (float)size;
     }
     for (int32_t h = 0; h < t->n_heads; h++)
-        t->query_scales[r * t->n_heads + h] = b->kernels.query_int8(x + h * dim, dim, t->scratch->int_queries + r * n + h * dim) * factor;
+        t->query_scales[r * t->n_heads + h] =
+            b->kernels.query_int8(x + h * dim, dim, t->scratch->int_queries + r * n + h * dim) * factor;
     t->rounded[r] = keys;
 }
 
@@ -186,7 +190,8 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
         memcpy(out, q, sizeof(float) * (size_t)width);
         return;
     }
-    const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
+    const float *shift_cs =
+        angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
     const float *cs = cpu_shifted_angles(b, angles, t->rows[r], v->shift, shift_cs, t->scratch->angles);
     b->kernels.rope(q, cs, t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
 }
@@ -219,7 +224,8 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
 
 /* Of the slots of a block that a row chose. */
 static uint64_t chosen_slots(const tile *t, const visit *v, int32_t r, int32_t block) {
-    return cpu_chosen_slots(t->j->b, t->rows[r], t->kv_head, (size_t)(v->views[r] - t->part_of[r]->context->views), block);
+    return cpu_chosen_slots(t->j->b, t->rows[r], t->kv_head, (size_t)(v->views[r] - t->part_of[r]->context->views),
+                            block);
 }
 
 /* Visible slots of a block for each row; false if no row sees any. */
@@ -228,7 +234,9 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
         const model_row *row = tile_row_of(t, r);
-        visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, row->pos + row->after, l->window) : 0;
+        visible[r] = v->views[r]
+                         ? kv_view_visible(v->views[r], l->states, t->kv_head, block, row->pos + row->after, l->window)
+                         : 0;
         if (t->j->b->is_chosen && visible[r]) visible[r] &= chosen_slots(t, v, r, block);
         any |= visible[r];
     }
@@ -239,7 +247,8 @@ static void visit_blocks(tile *t, const visit *v, block_fn fn) {
     BASE_DCHECK(t->split >= 0 && t->split < t->n_splits);
     uint64_t visible[CPU_TILE_QUERIES];
     for (int32_t block = 0; v->span && block < KV_SPAN_BLOCKS; block++)
-        if (block_visibility(t, v, block, visible) && t->n_visited++ % t->n_splits == t->split) fn(t, v, block, visible);
+        if (block_visibility(t, v, block, visible) && t->n_visited++ % t->n_splits == t->split)
+            fn(t, v, block, visible);
 }
 
 /* The view of the part's context with the same span as view i of the leader, or -1. */
@@ -279,7 +288,8 @@ static void visit_all(tile *t, block_fn fn) {
 /* Keys or values of a block of a span; NULL: the span does not have it. */
 static const void *head_of(const tile *t, const kv_span *s, int32_t block, bool is_key) {
     const int32_t layer = t->j->layer->states;
-    const bool has = kv_span_is_reduced(s) ? block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, t->kv_head) : kv_span_has(s, layer, block);
+    const bool has = kv_span_is_reduced(s) ? block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, t->kv_head)
+                                           : kv_span_has(s, layer, block);
     if (!has) return NULL;
     return is_key ? cpu_keys(s, layer, block, t->kv_head) : cpu_values(s, layer, block, t->kv_head);
 }
@@ -308,7 +318,9 @@ static void append_scores(tile *t, int32_t r, uint64_t visible, const float *sco
     t->done[r] += base_popcount64(visible);
 }
 
-static float *value_scales_of(const tile *t, int32_t r) { return t->scratch->value_scales + (int64_t)r * t->j->b->scratch_slots; }
+static float *value_scales_of(const tile *t, int32_t r) {
+    return t->scratch->value_scales + (int64_t)r * t->j->b->scratch_slots;
+}
 
 static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
     return t->scratch->weights + (int64_t)(r * t->n_heads + head) * t->j->b->scratch_slots;
@@ -322,14 +334,17 @@ static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64
         memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
         return;
     }
-    const void *scales = v->values == KV_ELEMENT_INT8 ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim)
-                                                      : kernel_bits_value_scales(values, kv_element_bits(v->values), dim);
+    const void *scales = v->values == KV_ELEMENT_INT8
+                             ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim)
+                             : kernel_bits_value_scales(values, kv_element_bits(v->values), dim);
     kernel_int8_scales(scales, visible == ~UINT64_C(0) ? list : all);
     if (visible != ~UINT64_C(0))
         for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = all[base_ctz64(bits)];
 }
 
-static kernel_heavy *heavy_of(const tile *t, int64_t q) { return t->scratch->heavy + q * kernel_int8_max_heavy(t->j->b->scratch_slots); }
+static kernel_heavy *heavy_of(const tile *t, int64_t q) {
+    return t->scratch->heavy + q * kernel_int8_max_heavy(t->j->b->scratch_slots);
+}
 
 /* End of the rows from r on that see the same slots as r and have seen as many slots before: one kernel call serves
  * them all. */
@@ -340,11 +355,15 @@ static int32_t end_of_same(const tile *t, const uint64_t *visible, int32_t r, in
 }
 
 /* Distances from the slots of a block to a later position; of slots that are not used: any. */
-static void find_distances(const tile *t, const kv_view *v, int32_t block, int32_t pos, float distances[KV_BLOCK_SLOTS]) {
-    const int32_t layer = t->j->layer->states, first = block * KV_BLOCK_SLOTS, n = kv_span_slots(v->span, layer, t->kv_head) - first;
+static void find_distances(const tile *t, const kv_view *v, int32_t block, int32_t pos,
+                           float distances[KV_BLOCK_SLOTS]) {
+    const int32_t layer = t->j->layer->states, first = block * KV_BLOCK_SLOTS,
+                  n = kv_span_slots(v->span, layer, t->kv_head) - first;
     const int32_t *positions = kv_span_positions(v->span, layer, t->kv_head);
     for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++)
-        distances[i] = (float)(pos - v->shift - (positions ? positions[first + (i < n ? i : 0)] : kv_span_position(v->span) + first + i));
+        distances[i] =
+            (float)(pos - v->shift -
+                    (positions ? positions[first + (i < n ? i : 0)] : kv_span_position(v->span) + first + i));
 }
 
 /* ALiBi, for the heads of a row: subtracts the head's slope times the distance in positions. Scores of two heads are
@@ -366,7 +385,8 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
     float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->net->hp.score_scale;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (q + i) * dim;
-        added[i] = b->kernels.fold_query(s->queries + at, s->int_queries + at, &s->ranges, dim, s->folded + i * dim) * factor;
+        added[i] =
+            b->kernels.fold_query(s->queries + at, s->int_queries + at, &s->ranges, dim, s->folded + i * dim) * factor;
         scales[i] = t->query_scales[q + i] * s->ranges.unit;
     }
     b->kernels.scores_int8(s->unpacked, dim, s->folded, dim, n, scales, scores, stride, next);
@@ -375,19 +395,21 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
 }
 
 /* Scores of the queries of rows [first, end). */
-static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
+static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores,
+                       int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->net->hp.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const float *queries = t->scratch->queries + q * dim, scale = b->net->hp.score_scale;
     if (kv_element_is_encoded(v->keys)) score_folded(t, q, n, scores, stride, next);
     else if (kv_element_is_int(v->keys))
-        b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next);
+        b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride,
+                               next);
     else cpu_element_rows[v->keys]->scores (&b->kernels)(k, dim, queries, dim, n, scale, scores, stride, next);
 }
 
 /* Rows [first, end), all of them with visible slots in the block; k: its keys; next: keys to prefetch from memory. */
-static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *visible, int32_t first, int32_t end, const void *k,
-                       const void *next) {
+static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *visible, int32_t first, int32_t end,
+                       const void *k, const void *next) {
     const cpu_backend *b = t->j->b;
     int32_t heads = t->n_heads;
     float some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
@@ -471,7 +493,8 @@ static void join_highest(tile *all, const tile *other) {
         all->n_slots[r] += other->n_slots[r];
         all->value_scale[r] = fmaxf(all->value_scale[r], other->value_scale[r]);
     }
-    for (int32_t q = 0; q < all->n_rows * all->n_heads; q++) all->highest[q] = fmaxf(all->highest[q], other->highest[q]);
+    for (int32_t q = 0; q < all->n_rows * all->n_heads; q++)
+        all->highest[q] = fmaxf(all->highest[q], other->highest[q]);
 }
 
 static void copy_highest(tile *to, const tile *all) {
@@ -501,8 +524,8 @@ static void round_weights(tile *t) {
         const bool is_zero = t->totals[q] <= 0 || !(t->value_scale[r] >= LEAST_VALUE_SCALE);
         const float factor = is_zero ? 0.0f : (float)(one * (double)KERNEL_INT8_ONE / ((double)t->totals[q] * scale));
         BASE_ASSERT(t->n_slots[r] <= KERNEL_INT8_MAX_SLOTS);
-        t->n_heavy[q] = (int32_t)t->j->b->kernels.weights_int8(scores_of(t, r, head), value_scales_of(t, r), t->done[r], factor,
-                                                               weights_of(t, r, head), heavy_of(t, q));
+        t->n_heavy[q] = (int32_t)t->j->b->kernels.weights_int8(scores_of(t, r, head), value_scales_of(t, r), t->done[r],
+                                                               factor, weights_of(t, r, head), heavy_of(t, q));
         t->heavy_used[q] = 0;
         BASE_ASSERT(t->n_heavy[q] <= kernel_int8_max_heavy(t->j->b->scratch_slots));
         t->int_factors[q] = is_zero ? 0.0f : (float)(scale / one);
@@ -526,8 +549,8 @@ typedef struct observed {
     uint64_t sums[KV_BLOCK_SLOTS];
 } observed;
 
-/* Joins a query's weights of the visible slots, which are list times factor. A NaN is above nothing. Maxima of whole blocks are most of an
- * observer's work: the compiler makes vectors of them. */
+/* Joins a query's weights of the visible slots, which are list times factor. A NaN is above nothing. Maxima of whole
+ * blocks are most of an observer's work: the compiler makes vectors of them. */
 static void join_maxima(observed *all, const float *list, float factor, uint64_t visible) {
     if (visible == ~UINT64_C(0))
         for (int i = 0; i < KV_BLOCK_SLOTS; i++) {
@@ -543,11 +566,13 @@ static void join_maxima(observed *all, const float *list, float factor, uint64_t
 }
 
 static void join_sums(const attention_observer *o, observed *all, const float *list, float factor, uint64_t visible) {
-    for (uint64_t bits = visible; bits; bits &= bits - 1) all->sums[base_ctz64(bits)] += attention_observer_number(o, *list++ * factor);
+    for (uint64_t bits = visible; bits; bits &= bits - 1)
+        all->sums[base_ctz64(bits)] += attention_observer_number(o, *list++ * factor);
 }
 
 /* Reports what the slots of a block got, and forgets it. */
-static void report_observed(const tile *t, attention_observer *o, int32_t head, size_t view, int32_t block, uint64_t any, observed *all) {
+static void report_observed(const tile *t, attention_observer *o, int32_t head, size_t view, int32_t block,
+                            uint64_t any, observed *all) {
     const bool is_relative = o->measure == ATTENTION_RELATIVE;
     const int32_t layer = is_relative ? (int32_t)(t->j->layer - t->j->b->net->layers) : t->j->layer->states;
     for (uint64_t bits = attention_observer_is_maximum(o) ? any : 0; bits; bits &= bits - 1)
@@ -557,7 +582,8 @@ static void report_observed(const tile *t, attention_observer *o, int32_t head, 
 }
 
 /* Reports what rows [r, end), which have the same view, give the slots of a block. */
-static void observe_view(const tile *t, attention_observer *o, size_t view, int32_t block, int32_t r, int32_t end, const uint64_t *visible) {
+static void observe_view(const tile *t, attention_observer *o, size_t view, int32_t block, int32_t r, int32_t end,
+                         const uint64_t *visible) {
     const bool is_maximum = attention_observer_is_maximum(o), is_relative = o->measure == ATTENTION_RELATIVE;
     uint64_t any = 0;
     observed all = {0};
@@ -578,7 +604,8 @@ static void observe_block(tile *t, const visit *v, int32_t block, const uint64_t
         attention_observer *o = tile_row_of(t, r)->observer;
         const size_t view = v->views[r] ? (size_t)(v->views[r] - t->part_of[r]->context->views) : 0;
         end = end_of_observed(t, v, r);
-        if (o && view >= o->first_view && view < o->first_view + o->n_views) observe_view(t, o, view - o->first_view, block, r, end, visible);
+        if (o && view >= o->first_view && view < o->first_view + o->n_views)
+            observe_view(t, o, view - o->first_view, block, r, end, visible);
         for (int32_t i = r; i < end; i++) t->done[i] += base_popcount64(visible[i]);
     }
 }
@@ -602,11 +629,13 @@ static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, 
     const int64_t dim = t->j->b->net->hp.value_dim;
     const kernel_heavy *heavy = heavy_of(t, q);
     for (int32_t *i = &t->heavy_used[q]; *i < t->n_heavy[q] && heavy[*i].index < done + base_popcount64(visible); ++*i)
-        t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight, t->scratch->int_sums + q * dim);
+        t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight,
+                                    t->scratch->int_sums + q * dim);
 }
 
 /* A block's values as int8 for rows [first, end), which see the same slots. */
-static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end, const void *next) {
+static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end,
+                            const void *next) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->net->hp.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const int64_t stride = b->scratch_slots;
@@ -616,19 +645,23 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
         memset(some, 0, sizeof(*some) * (size_t)(n * KV_BLOCK_SLOTS));
         for (int64_t i = 0; i < n; i++) {
             const int16_t *weight = list + i * stride;
-            for (uint64_t bits = visible; bits; bits &= bits - 1) some[i * KV_BLOCK_SLOTS + base_ctz64(bits)] = *weight++;
+            for (uint64_t bits = visible; bits; bits &= bits - 1)
+                some[i * KV_BLOCK_SLOTS + base_ctz64(bits)] = *weight++;
         }
         p = some;
     }
-    b->kernels.values_int8(values, dim, p, p == some ? KV_BLOCK_SLOTS : stride, n, t->scratch->int_sums + q * dim, dim, next);
+    b->kernels.values_int8(values, dim, p, p == some ? KV_BLOCK_SLOTS : stride, n, t->scratch->int_sums + q * dim, dim,
+                           next);
     for (int64_t i = q; i < q + n; i++) add_heavy(t, i, values, visible, t->done[first]);
 }
 
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     int32_t dim = b->net->hp.value_dim, heads = t->n_heads;
-    const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false), *next = after ? after : values;
-    const kernel_attn_values_fn fn = kv_element_is_int(v->values) ? NULL : cpu_element_rows[v->values]->values(&b->kernels);
+    const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false),
+               *next = after ? after : values;
+    const kernel_attn_values_fn fn =
+        kv_element_is_int(v->values) ? NULL : cpu_element_rows[v->values]->values(&b->kernels);
     if (kv_element_is_encoded(v->values)) {
         b->kernels.unpack_values(values, kv_element_bits(v->values), dim, t->scratch->unpacked);
         values = t->scratch->unpacked;
@@ -649,7 +682,8 @@ static void finish_int_sums(tile *t, int64_t q) {
     const int64_t dim = t->j->b->net->hp.value_dim;
     float *sums = t->scratch->sums;
     for (int64_t d = q * dim; d < (q + 1) * dim; d++)
-        sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->int_factors[q] + (double)sums[d] * (double)t->factors[q]);
+        sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->int_factors[q] +
+                          (double)sums[d] * (double)t->factors[q]);
 }
 
 static void sum_values(tile *t) {
@@ -684,7 +718,8 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
         const cpu_part *from = &b->plan.parts[rows->first_part + p];
         tile_part *part = &t->parts[p];
         const kv_context *context = b->step->contexts[from->context];
-        *part = (tile_part){.context = context, .first_view = from->first_view, .first = t->n_rows, .end = t->n_rows + from->n_rows};
+        *part = (tile_part){
+            .context = context, .first_view = from->first_view, .first = t->n_rows, .end = t->n_rows + from->n_rows};
         part->matches = context == t->leader ? NULL : b->plan.matches + from->matches;
         part->lowest = b->step->rows[from->row].pos;
         for (int32_t r = 0; r < from->n_rows; r++, t->n_rows++) {
@@ -785,7 +820,8 @@ static void attend_split(attend_job *j, int64_t n_tasks) {
     for (int64_t i = 0; i < n; i++)
         if (i % step != 0) add_totals(split_of(j, i - i % step), split_of(j, i));
     for (int64_t i = 0; i < n; i++)
-        if (i % step != 0) memcpy(split_of(j, i)->totals, split_of(j, i - i % step)->totals, sizeof(split_of(j, i)->totals));
+        if (i % step != 0)
+            memcpy(split_of(j, i)->totals, split_of(j, i - i % step)->totals, sizeof(split_of(j, i)->totals));
     base_threads_for(threads, split_values, j, n, 1);
     for (int64_t i = 0; i < n; i++)
         if (i % step != 0) add_int_sums(split_of(j, i - i % step), split_of(j, i));
@@ -805,7 +841,9 @@ static void record_queries(const cpu_backend *b, int32_t layer, const backend_bu
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         const model_row *row = &b->step->rows[r];
         BASE_DCHECK(!row->queries || row->queries->width == queries->width);
-        if (row->queries) memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r), sizeof(float) * (size_t)queries->width);
+        if (row->queries)
+            memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r),
+                   sizeof(float) * (size_t)queries->width);
     }
 }
 
@@ -817,11 +855,14 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     const model_layer *l = &b->net->layers[layer];
     const kv_shape *shape = kv_pool_shape(b->step->contexts[0]->pool);
     BASE_ASSERT(l->mixer == MODEL_ATTENTION && queries->width == b->net->hp.n_heads * b->net->hp.key_dim);
-    attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
+    attend_job j = {
+        .b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     j.sees_ints = b->sees_ints && !shape->layers[l->states].in_f16;
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    int64_t n = (int64_t)b->plan.n_tiles * b->net->hp.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
-    bool splits = j.sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
+    int64_t n = (int64_t)b->plan.n_tiles * b->net->hp.n_kv_heads,
+            head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
+    bool splits =
+        j.sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
     /* one row and few KV heads: reading a block more than once is better than idle threads */
     while (!splits && n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < n_threads && j.heads_per_tile > 1)
         j.heads_per_tile = (j.heads_per_tile + 1) / 2;

@@ -86,7 +86,8 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->folded = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->ranges.scales = base_alloc_aligned(sizeof(int16_t) * (size_t)hp->key_dim, 64);
         s->ranges.least = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
-        if (!s->transformed || !s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
+        if (!s->transformed || !s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums)
+            return false;
         s->unpacked = base_alloc_aligned((size_t)kernel_int8_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
         if (!s->folded || !s->ranges.scales || !s->ranges.least || !s->unpacked) return false;
     }
@@ -95,7 +96,8 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
 }
 
 static uint64_t scratch_bytes(const cpu_backend *b, int64_t slots) {
-    const uint64_t bytes = sizeof(float) + (b->has_int_scratch ? sizeof(float) + sizeof(int16_t) : 0); /* scores, scales, weights */
+    const uint64_t bytes =
+        sizeof(float) + (b->has_int_scratch ? sizeof(float) + sizeof(int16_t) : 0); /* scores, scales, weights */
     return bytes * CPU_TILE_QUERIES * (uint64_t)slots * (uint64_t)base_threads_count(b->threads);
 }
 
@@ -136,7 +138,8 @@ static int reserve_scratch(cpu_backend *b, rp_error *err) {
         }
     }
     if (most <= b->scratch_slots && b->has_int_scratch >= b->sees_ints) return RP_OK;
-    return cpu_backend_reserve(b, most <= b->scratch_slots ? b->scratch_slots : most + most / 2, b->has_int_scratch || b->sees_ints, err);
+    return cpu_backend_reserve(b, most <= b->scratch_slots ? b->scratch_slots : most + most / 2,
+                               b->has_int_scratch || b->sees_ints, err);
 }
 
 /* ---- groups ---- */
@@ -158,7 +161,9 @@ struct cpu_found {
     int32_t leader, view, next; /* next: with the same hash, or NONE */
 };
 
-static const kv_context *context_of(const cpu_backend *b, const cpu_run *run) { return b->step->contexts[run->part.context]; }
+static const kv_context *context_of(const cpu_backend *b, const cpu_run *run) {
+    return b->step->contexts[run->part.context];
+}
 
 static int collect_runs(cpu_backend *b, rp_error *err) {
     const model_step *step = b->step;
@@ -244,7 +249,8 @@ static int32_t find_leader(cpu_backend *b, int32_t run) {
 static void find_views(const cpu_plan *p, const kv_context *c, int32_t leader, int32_t *at) {
     for (size_t v = 0; v < c->n_views; v++) {
         int32_t f = *cpu_plan_bucket_of(p, c->views[v].span);
-        while (f != NONE && (p->found[f].span != c->views[v].span || p->found[f].leader != leader)) f = p->found[f].next;
+        while (f != NONE && (p->found[f].span != c->views[v].span || p->found[f].leader != leader))
+            f = p->found[f].next;
         at[v] = f == NONE ? NONE : p->found[f].view;
     }
 }
@@ -319,7 +325,8 @@ static int32_t shared_rows_per_tile(const cpu_backend *b) {
     for (; n > 1; n = (n + 1) / 2) {
         int64_t tasks = 0;
         for (size_t i = 0; i < p->n_runs; i++)
-            if (cpu_plan_leads(p, i)) tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->net->hp.n_kv_heads;
+            if (cpu_plan_leads(p, i))
+                tasks += tiles_of(p->runs[i].n_rows, leads_others(p, i) ? n : b->rows_per_tile) * b->net->hp.n_kv_heads;
         if ((tasks + threads - 1) / threads * threads * 8 <= tasks * 9) break;
     }
     return n;

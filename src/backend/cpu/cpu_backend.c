@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_backend.c: operations of the forward pass on the CPU: opening, embeddings, and row-wise operations. cpu_backend.h lists all files. */
+/* cpu_backend.c: operations of the forward pass on the CPU: opening, embeddings, and row-wise operations. cpu_backend.h
+   lists all files. */
 #include "backend/cpu/cpu_backend.h"
 
 #include <math.h>
@@ -127,17 +128,21 @@ static void gate_rows(backend *self, backend_buffer *dst, const backend_buffer *
 static void gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
     (void)self;
     BASE_ASSERT(src->width == dst->width && n <= dst->rows);
-    for (int32_t i = 0; i < n; i++) memcpy(cpu_row_at(dst, i), cpu_row_of(src, indices[i]), sizeof(float) * (size_t)src->width);
+    for (int32_t i = 0; i < n; i++)
+        memcpy(cpu_row_at(dst, i), cpu_row_of(src, indices[i]), sizeof(float) * (size_t)src->width);
 }
 
 /* ---- linear layers ---- */
 
-static void linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
-                   const model_weight *const *biases, backend_buffer *const *dst) {
+static void linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
+                   const model_weight *const *weights, const model_weight *const *biases, backend_buffer *const *dst) {
     cpu_linear_part parts[BACKEND_MAX_WEIGHTS];
     BASE_ASSERT(n <= BACKEND_MAX_WEIGHTS);
     for (int32_t i = 0; i < n; i++)
-        parts[i] = (cpu_linear_part){.weight = *cpu_packed(cpu(self), weights[i]), .bias = biases ? biases[i]->data : NULL, .n_rows = rows, .dst = dst[i]};
+        parts[i] = (cpu_linear_part){.weight = *cpu_packed(cpu(self), weights[i]),
+                                     .bias = biases ? biases[i]->data : NULL,
+                                     .n_rows = rows,
+                                     .dst = dst[i]};
     cpu_linear(cpu(self), src, rows, parts, n);
 }
 
@@ -196,7 +201,8 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->net->hp.n_embd, "activations");
     b->inverse_norms = base_alloc(sizeof(float) * (size_t)o->max_rows);
     if (!b->inverse_norms) return base_fail_memory(err, sizeof(float) * (uint64_t)o->max_rows, "activations");
-    if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) || (rc = cpu_attention_open(b, o->n_ctx, err)))
+    if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) ||
+        (rc = cpu_attention_open(b, o->n_ctx, err)))
         return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }

@@ -160,7 +160,8 @@ typedef struct cpu_backend {
     bool sees_ints, sees_floats;   /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
     bool is_observed, is_recorded; /* rows of the step have observers; records of queries */
     bool is_relative;              /* observers of relative weights */
-    float *inverse_norms;          /* [max_rows]: 1 / norm of each row's input of the current layer's attention, for them */
+    float *inverse_norms;          /* [max_rows]: 1 / norm of each row's input of the current layer's attention, for
+                                      them */
     bool is_chosen;                /* rows of the step choose slots; */
     cpu_choices *choices;          /* NULL: none ever did */
     bool is_adapted;               /* rows of the step have adapters; */
@@ -179,12 +180,13 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
 /* Of the step, all kinds. RP_ERR_MEMORY. */
 int cpu_angles_begin(cpu_backend *b, rp_error *err);
 void cpu_angles_free(cpu_backend *b);
-/* The angles of (position - shift) of a row: cos and sin of a difference. A shift of 0 gives the row's own, to the bit. shift_cs:
- * of the shift; out: [rot_dim], may be used. */
-const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out);
+/* The angles of (position - shift) of a row: cos and sin of a difference. A shift of 0 gives the row's own, to the bit.
+ * shift_cs: of the shift; out: [rot_dim], may be used. */
+const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift,
+                                const float *shift_cs, float *out);
 
-/* Rows that choose slots (backend/slot_bounds.h): which of the step's do, RP_ERR_MEMORY; their choice in a layer; slots of a block
- * of a view that a row may attend to, all of them if it does not choose. */
+/* Rows that choose slots (backend/slot_bounds.h): which of the step's do, RP_ERR_MEMORY; their choice in a layer; slots
+ * of a block of a view that a row may attend to, all of them if it does not choose. */
 int cpu_choices_begin(cpu_backend *b, rp_error *err);
 void cpu_choose(cpu_backend *b, int32_t layer, const backend_buffer *queries);
 uint64_t cpu_chosen_slots(const cpu_backend *b, int32_t row, int32_t kv_head, size_t view, int32_t block);
@@ -192,16 +194,20 @@ void cpu_choices_free(cpu_backend *b);
 int cpu_bound(backend *self, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
-/* Element d of a slot in a head's keys or values of dim elements, as stored: keys of int8 are transformed (kernel_hadamard). */
+/* Element d of a slot in a head's keys or values of dim elements, as stored: keys of int8 are transformed
+   (kernel_hadamard). */
 float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d);
 /* out[dim]: a slot of a head's keys or values in the format of `shape`. */
 void cpu_elements(const kv_layer *l, const void *head, bool is_key, int slot, float *out);
 /* Slots [begin, end) of a run, as backend_ops.read_head: to + slot * dimension. Needs no backend. */
-void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end, float *to);
-/* Keys or values of one head, n slots of a block, in another format; x: scratch of [64][dimension]. Shapes: in the formats of the layer. */
-void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x, const kv_layer *to_layer,
-                     void *to);
-void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
+void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end,
+                    float *to);
+/* Keys or values of one head, n slots of a block, in another format; x: scratch of [64][dimension]. Shapes: in the
+   formats of the layer. */
+void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x,
+                     const kv_layer *to_layer, void *to);
+void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                   float *to);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
 /* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks or maps them, once.
@@ -227,15 +233,15 @@ void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_lin
 /* Whether rows of the step have adapters, and scratch for them. RP_ERR_MEMORY. */
 int cpu_adapters_begin(cpu_backend *b, rp_error *err);
 bool cpu_adapters_are_on(const backend *self);
-void cpu_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n, const model_weight *const *weights,
-               backend_buffer *const *dst);
+void cpu_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
+               const model_weight *const *weights, backend_buffer *const *dst);
 void cpu_adapters_free(cpu_backend *b);
 
 /* Allocates scratch for a model with experts and steps of at most max_rows rows. RP_ERR_MEMORY. */
 int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err);
 void cpu_experts_free(cpu_backend *b);
-void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
-                     backend_buffer *dst);
+void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
+                     int32_t rows, backend_buffer *dst);
 
 /* cpu_elements.c: the operations of backend.h. */
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);

@@ -14,12 +14,14 @@ typedef struct deviate_job {
 } deviate_job;
 
 /* Rounds an element as the format of the cached one does. scale: of int8, from all elements of the head. */
-static float rounded_element(const kv_layer *l, const void *head, bool is_key, int slot, int64_t d, float x, float scale) {
+static float rounded_element(const kv_layer *l, const void *head, bool is_key, int slot, int64_t d, float x,
+                             float scale) {
     const kv_element e = kv_format_side(l->format, is_key);
     const int bits = kv_element_bits(e);
     if (e == KV_ELEMENT_INT8) return scale * (float)kernel_int8_code(x, scale);
     if (!kv_element_is_encoded(e)) return cpu_element_rows[e]->round(x);
-    return is_key ? kernel_bits_round_key(head, bits, l->key_dim, d, x) : kernel_bits_round_value(head, bits, l->value_dim, slot, x);
+    return is_key ? kernel_bits_round_key(head, bits, l->key_dim, d, x)
+                  : kernel_bits_round_value(head, bits, l->value_dim, slot, x);
 }
 
 /* Sum over the elements of a head, as stored. */
@@ -29,7 +31,8 @@ static double squared_difference(const kv_layer *l, const float *x, const void *
     const float scale = kernel_int8_scale(x, dim);
     double sum = 0;
     for (int64_t i = 0; i < dim; i++) {
-        double d = (double)rounded_element(l, head, is_key, slot, i, x[i], scale) - (double)cpu_stored_element(e, head, is_key, dim, slot, i);
+        double d = (double)rounded_element(l, head, is_key, slot, i, x[i], scale) -
+                   (double)cpu_stored_element(e, head, is_key, dim, slot, i);
         sum += d * d;
     }
     return sum;
@@ -64,7 +67,8 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
         sum += squared_difference(l, keys + (int64_t)h * hp->key_dim, cpu_keys(row->span, layer, block, h), true, slot);
     sum /= (double)size;
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(l, values + (int64_t)h * hp->value_dim, cpu_values(row->span, layer, block, h), false, slot);
+        sum += squared_difference(l, values + (int64_t)h * hp->value_dim, cpu_values(row->span, layer, block, h), false,
+                                  slot);
     j->deviations[r] = (float)sum;
 }
 

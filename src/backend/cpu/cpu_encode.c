@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_encode.c: elements of KV blocks, and the encoding of complete spans, on the CPU. Tasks of encoding are (layer, block,
- * KV head); a head's bytes are a function of its own slots. A layer in f16 is f16 in both spans, as a rule, and copied. */
+/* cpu_encode.c: elements of KV blocks, and the encoding of complete spans, on the CPU. Tasks of encoding are (layer,
+ * block, KV head); a head's bytes are a function of its own slots. A layer in f16 is f16 in both spans, as a rule, and
+ * copied. */
 #include <string.h>
 
 #include "base/check.h"
@@ -32,10 +33,12 @@ typedef struct encode_job {
     float *slots; /* of each thread: [64][the larger dimension] */
 } encode_job;
 
-static int64_t slots_floats(const model_hparams *hp) { return (int64_t)KV_BLOCK_SLOTS * BASE_MAX(hp->key_dim, hp->value_dim); }
+static int64_t slots_floats(const model_hparams *hp) {
+    return (int64_t)KV_BLOCK_SLOTS * BASE_MAX(hp->key_dim, hp->value_dim);
+}
 
-void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x, const kv_layer *to_layer,
-                     void *to) {
+void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x,
+                     const kv_layer *to_layer, void *to) {
     const int64_t dim = is_key ? to_layer->key_dim : to_layer->value_dim;
     const kv_element e = kv_format_side(to_layer->format, is_key);
     BASE_ASSERT(n > 0 && n <= KV_BLOCK_SLOTS);
@@ -56,22 +59,27 @@ void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const vo
 static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
     const encode_job *j = arg;
     const kernel_table *k = &j->b->kernels;
-    const int32_t n_heads = j->b->net->hp.n_kv_heads, n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    const int32_t n_heads = j->b->net->hp.n_kv_heads,
+                  n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     float *x = j->slots + thread * slots_floats(&j->b->net->hp);
     for (int64_t i = begin; i < end; i++) {
-        const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks), layer = (int32_t)(i / n_heads / n_blocks);
+        const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks),
+                      layer = (int32_t)(i / n_heads / n_blocks);
         const int n = BASE_MIN(kv_span_slots(j->from, layer, head) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
         if (n <= 0 || (!kv_span_is_reduced(j->from) && !kv_span_has(j->from, layer, block))) continue;
         const kv_layer *from = kv_span_layer(j->from, layer), *to = kv_span_layer(j->to, layer);
-        cpu_encode_head(k, from, cpu_keys(j->from, layer, block, head), true, n, x, to, cpu_keys(j->to, layer, block, head));
-        cpu_encode_head(k, from, cpu_values(j->from, layer, block, head), false, n, x, to, cpu_values(j->to, layer, block, head));
+        cpu_encode_head(k, from, cpu_keys(j->from, layer, block, head), true, n, x, to,
+                        cpu_keys(j->to, layer, block, head));
+        cpu_encode_head(k, from, cpu_values(j->from, layer, block, head), false, n, x, to,
+                        cpu_values(j->to, layer, block, head));
     }
 }
 
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
     encode_job j = {.b = b, .from = from, .to = to};
-    const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&b->net->hp) * (uint64_t)base_threads_count(b->threads);
+    const uint64_t bytes =
+        sizeof(float) * (uint64_t)slots_floats(&b->net->hp) * (uint64_t)base_threads_count(b->threads);
     const int64_t n_blocks = (kv_span_tokens(from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     BASE_ASSERT(kv_span_tokens(from) == kv_span_tokens(to) && !kv_span_is_sealed(to)); /* kv_span_new_like */
     BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
@@ -90,7 +98,8 @@ typedef struct read_job {
     float *to;
 } read_job;
 
-void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end, float *to) {
+void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end,
+                    float *to) {
     for (int64_t slot = begin; slot < end; slot++) {
         const kv_span *s = run[slot / KV_SPAN_TOKENS];
         BASE_DCHECK(!kv_span_is_reduced(s));
@@ -113,7 +122,8 @@ static void read_slots(void *arg, int64_t begin, int64_t end, int thread) {
     cpu_read_slots(j->run, j->layer, j->kv_head, j->is_key, begin, end, j->to);
 }
 
-void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
+void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key,
+                   float *to) {
     cpu_backend *b = (cpu_backend *)self;
     read_job j = {.run = run, .layer = layer, .kv_head = kv_head, .is_key = is_key, .to = to};
     base_threads_for(b->threads, read_slots, &j, kv_span_end(run[n - 1]) - kv_span_position(run[0]), KV_BLOCK_SLOTS);

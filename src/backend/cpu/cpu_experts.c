@@ -66,7 +66,8 @@ static void cpu_experts_weigh(const model_network *net, const float *scores, cho
     for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
     for (int32_t e = 0; e < hp->n_experts && !sum_1; e++) sum += exp(scores[e] - max);
     for (int32_t i = 0; i < hp->n_experts_used && sum_1; i++) sum += exp(scores[choices[i].expert] - max);
-    for (int32_t i = 0; i < hp->n_experts_used; i++) choices[i].weight = (float)(exp(scores[choices[i].expert] - max) / sum);
+    for (int32_t i = 0; i < hp->n_experts_used; i++)
+        choices[i].weight = (float)(exp(scores[choices[i].expert] - max) / sum);
 }
 
 /* Counting sort: counts each expert's slots, sums the counts to end offsets, and fills slots from the last row back,
@@ -97,7 +98,8 @@ static void gather_slots(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     mix_job *j = arg;
     for (int64_t s = begin; s < end; s++)
-        memcpy(cpu_row_at(j->x->gathered, s), cpu_row_of(j->src, j->x->slot_rows[s]), sizeof(float) * (size_t)j->src->width);
+        memcpy(cpu_row_at(j->x->gathered, s), cpu_row_of(j->src, j->x->slot_rows[s]),
+               sizeof(float) * (size_t)j->src->width);
 }
 
 static void cpu_experts_sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
@@ -114,7 +116,8 @@ static void cpu_experts_sum_rows(void *arg, int64_t begin, int64_t end, int thre
 }
 
 /* Adds a part for each expert that has slots. */
-static int32_t cpu_backend_add_parts(cpu_backend *b, int32_t n_parts, const model_weight *matrix, const model_weight *bias, backend_buffer *dst) {
+static int32_t cpu_backend_add_parts(cpu_backend *b, int32_t n_parts, const model_weight *matrix,
+                                     const model_weight *bias, backend_buffer *dst) {
     cpu_experts *x = b->experts;
     const model_weight *w = cpu_packed(b, matrix);
     BASE_ASSERT(w->n_slices == b->net->hp.n_experts); /* x->parts has room for two of each */
@@ -130,8 +133,8 @@ static int32_t cpu_backend_add_parts(cpu_backend *b, int32_t n_parts, const mode
     return n_parts;
 }
 
-void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
-                     backend_buffer *dst) {
+void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
+                     int32_t rows, backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
     cpu_experts *x = b->experts;
     const model_network *net = b->net;

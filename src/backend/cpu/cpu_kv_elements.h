@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_kv_elements.h: what the CPU does with one kind of element of KV (kv/kv_format.h, KV_ELEMENTS): a row of functions. Functions that a
- * kind does not need are NULL.
+/* cpu_kv_elements.h: what the CPU does with one kind of element of KV (kv/kv_format.h, KV_ELEMENTS): a row of
+ * functions. Functions that a kind does not need are NULL.
  *
  *                store   load   scores, values, round
  *   KV_FLOATS      x       x              x

@@ -78,7 +78,8 @@ static int64_t outputs_per_task(const cpu_backend *b, const cpu_linear_part *par
 }
 
 void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_linear_part *parts, int32_t n_parts) {
-    linear_job j = {.b = b, .src = src, .parts = parts, .n_parts = n_parts, .outputs = outputs_per_task(b, parts, n_parts)};
+    linear_job j = {
+        .b = b, .src = src, .parts = parts, .n_parts = n_parts, .outputs = outputs_per_task(b, parts, n_parts)};
     bool quantized = false;
     int64_t tasks = 0;
     for (int32_t i = 0; i < n_parts; i++) {
@@ -104,7 +105,8 @@ int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     if (hp->n_experts == 0) width = BASE_MAX(width, hp->n_ff);
     int64_t expert_width = hp->n_experts > 0 ? BASE_MAX(hp->n_embd, hp->n_ff_expert) : 0;
     size_t bytes = (size_t)kernel_q8_bytes((width + 31) / 32 * 32) * (size_t)max_rows;
-    size_t expert_bytes = (size_t)kernel_q8_bytes((expert_width + 31) / 32 * 32) * (size_t)max_rows * (size_t)hp->n_experts_used;
+    size_t expert_bytes =
+        (size_t)kernel_q8_bytes((expert_width + 31) / 32 * 32) * (size_t)max_rows * (size_t)hp->n_experts_used;
     bytes = BASE_MAX(bytes, expert_bytes);
     b->q8 = base_alloc_aligned(bytes, 64);
     b->activation_bytes += bytes;

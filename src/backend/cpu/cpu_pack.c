@@ -44,7 +44,8 @@ static void pack_groups(void *arg, int64_t begin, int64_t end, int thread) {
         const int64_t row = i % groups * j->side;
         const char *from = model_weight_slice(w, i / groups).data;
         char *to = j->to + i / groups * j->to_slice_bytes;
-        kernel_pack(w->type, j->side, from + row * row_bytes, w->n_in, BASE_MIN(j->side, w->n_out - row), to + row * row_bytes);
+        kernel_pack(w->type, j->side, from + row * row_bytes, w->n_in, BASE_MIN(j->side, w->n_out - row),
+                    to + row * row_bytes);
     }
 }
 
@@ -94,7 +95,8 @@ static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
     for (int64_t k = 0; k < w->n_slices; k++) {
         memset(to + k * stride + used, 0, (size_t)(stride - used));
         if (b->net->forget)
-            b->net->forget(b->net->source, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
+            b->net->forget(b->net->source, model_weight_slice(w, k).data,
+                           (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
     }
 }
 
@@ -108,7 +110,8 @@ typedef struct pack_progress {
 static void pack_on_progress(void *user, uint64_t done, uint64_t total) {
     const pack_progress *p = user;
     const double share = total > 0 ? (double)done / (double)total : 1.0;
-    if (p->on_progress) p->on_progress(p->user, p->phase * p->unit + (uint64_t)(share * (double)p->unit), p->n_phases * p->unit);
+    if (p->on_progress)
+        p->on_progress(p->user, p->phase * p->unit + (uint64_t)(share * (double)p->unit), p->n_phases * p->unit);
 }
 
 /* Hashing precedes repacking and, nearly always, writing. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_recurrence.c: layers with states.
  *
- *   states   [layer 0: state_bytes][layer 3: state_bytes] ...      of one sequence, layers of other kinds have none; each begins at a cache line
+ *   states   [layer 0: state_bytes][layer 3: state_bytes] ...      of one sequence, layers of other kinds have none;
+ *         each begins at a cache line
  *
- * A scan divides the elements among threads, and each goes through the rows of the step in their order: an element's arithmetic depends neither
- * on the division nor on where steps begin.
+ * A scan divides the elements among threads, and each goes through the rows of the step in their order: an element's
+ * arithmetic depends neither on the division nor on where steps begin.
  */
 #include <string.h>
 
@@ -25,7 +26,8 @@ static const cpu_backend *cpu(const backend *b) { return (const cpu_backend *)b;
 /* Where the state of a layer of a span begins; of the layer after the last: bytes of all. */
 static size_t state_at(const cpu_backend *b, int32_t layer) {
     size_t at = 0;
-    for (int32_t l = 0; l < layer; l++) at += ((size_t)b->shape.layers[l].state_bytes + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+    for (int32_t l = 0; l < layer; l++)
+        at += ((size_t)b->shape.layers[l].state_bytes + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
     return at;
 }
 
@@ -51,12 +53,14 @@ static void states_free(backend *self, backend_states *states) {
 
 static void states_load(backend *self, backend_states *states, const kv_span *from) {
     for (int32_t l = 0; l < cpu(self)->shape.n_layers; l++)
-        if (cpu(self)->shape.layers[l].kind == KV_STATE) kv_span_get_state(from, l, states->data + state_at(cpu(self), l));
+        if (cpu(self)->shape.layers[l].kind == KV_STATE)
+            kv_span_get_state(from, l, states->data + state_at(cpu(self), l));
 }
 
 static void states_save(backend *self, const backend_states *states, kv_span *to) {
     for (int32_t l = 0; l < cpu(self)->shape.n_layers; l++)
-        if (cpu(self)->shape.layers[l].kind == KV_STATE) kv_span_put_state(to, l, states->data + state_at(cpu(self), l));
+        if (cpu(self)->shape.layers[l].kind == KV_STATE)
+            kv_span_put_state(to, l, states->data + state_at(cpu(self), l));
 }
 
 typedef struct scan_job {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_relative.c: what relative weights of attention are made of, on the CPU: norms of rows' inputs, and norms of what values add to the residual
- * stream.
+/* cpu_relative.c: what relative weights of attention are made of, on the CPU: norms of rows' inputs, and norms of what
+ * values add to the residual stream.
  *
- * With W a head's columns of the output matrix and v a value, |W v|^2 = v' (W'W) v. W'W has the size of a head, and is computed once for all
- * slots. Its products are summed in floats over OUTPUT_ROWS rows of W, and these sums in double. A thread computes whole heads: the order of
- * every sum is fixed. */
+ * With W a head's columns of the output matrix and v a value, |W v|^2 = v' (W'W) v. W'W has the size of a head, and is
+ * computed once for all slots. Its products are summed in floats over OUTPUT_ROWS rows of W, and these sums in double.
+ * A thread computes whole heads: the order of every sum is fixed. */
 #include <math.h>
 #include <string.h>
 
@@ -50,7 +50,8 @@ static void read_rows(void *arg, int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; i++) {
         const char *row = (const char *)j->w->data + (j->first + i) * bytes;
         if (j->packed != j->w) {
-            kernel_packed_row(j->w->type, j->b->kernels.side, j->packed->data, j->w->n_in, j->first + i, j->unpacked + i * bytes);
+            kernel_packed_row(j->w->type, j->b->kernels.side, j->packed->data, j->w->n_in, j->first + i,
+                              j->unpacked + i * bytes);
             row = j->unpacked + i * bytes;
         }
         kernel_dequantize(j->w->type, row, j->rows + i * j->w->n_in, j->w->n_in);
@@ -94,9 +95,16 @@ int cpu_output_norms(backend *self, int32_t layer, const float *values, int32_t 
     cpu_backend *b = (cpu_backend *)self;
     const model_hparams *hp = &b->net->hp;
     const model_weight *w = &b->net->layers[layer].o;
-    norms_job j = {.b = b, .w = w, .packed = cpu_packed(b, w), .dim = hp->value_dim, .group = hp->n_heads / hp->n_kv_heads, .n = n};
-    const size_t width = (size_t)w->n_in, n_products = width * (size_t)hp->value_dim, row_bytes = (size_t)kernel_row_bytes(w->type, w->n_in);
-    const size_t bytes = n_products * sizeof(double) + (OUTPUT_ROWS + 1) * width * sizeof(float) + OUTPUT_ROWS * row_bytes;
+    norms_job j = {.b = b,
+                   .w = w,
+                   .packed = cpu_packed(b, w),
+                   .dim = hp->value_dim,
+                   .group = hp->n_heads / hp->n_kv_heads,
+                   .n = n};
+    const size_t width = (size_t)w->n_in, n_products = width * (size_t)hp->value_dim,
+                 row_bytes = (size_t)kernel_row_bytes(w->type, w->n_in);
+    const size_t bytes =
+        n_products * sizeof(double) + (OUTPUT_ROWS + 1) * width * sizeof(float) + OUTPUT_ROWS * row_bytes;
     BASE_ASSERT(w->n_in == (int64_t)hp->n_heads * hp->value_dim);
     if (!(j.products = base_calloc(1, bytes))) return base_fail_memory(err, bytes, "scores of slots");
     j.rows = (float *)(j.products + n_products);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_slot_bounds.c: slots chosen anew for each row (backend/slot_bounds.h), on the CPU.
  *
- * The larger of q * largest and q * smallest is q+ * largest + q- * smallest, where q+ has the positive elements of q, and q-
- * the negative ones: two products with blocks of 64 "keys" each, by the kernel that computes scores. Before a layer attends,
- * tasks (row, KV head) rotate the row's queries once for each run of groups, compute all bounds, and write a mask for
- * each view; attention clears slots that are not in it (cpu_attention.c). A row's masks do not depend on other rows.
+ * The larger of q * largest and q * smallest is q+ * largest + q- * smallest, where q+ has the positive elements of q,
+ * and q- the negative ones: two products with blocks of 64 "keys" each, by the kernel that computes scores. Before a
+ * layer attends, tasks (row, KV head) rotate the row's queries once for each run of groups, compute all bounds, and
+ * write a mask for each view; attention clears slots that are not in it (cpu_attention.c). A row's masks do not depend
+ * on other rows.
  */
 #include <math.h>
 #include <string.h>
@@ -27,7 +28,8 @@ typedef struct fill_job {
 
 /* A slot's key of a head. */
 static void read_key(const kv_span *span, int32_t layer, int32_t kv_head, int32_t slot, float *key) {
-    cpu_elements(kv_span_layer(span, layer), cpu_keys(span, layer, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
+    cpu_elements(kv_span_layer(span, layer), cpu_keys(span, layer, slot / KV_BLOCK_SLOTS, kv_head), true,
+                 slot % KV_BLOCK_SLOTS, key);
 }
 
 /* Slots that no row can see do not count: whether their keys are still there depends on the cache. */
@@ -47,14 +49,16 @@ static void fill_group(const fill_job *j, int32_t layer, int32_t kv_head, int32_
         }
     }
     for (int smaller = 0; smaller < 2; smaller++)
-        j->b->kernels.store_key_f16(smaller ? smallest : largest, dim, slot_bounds_keys(s, layer, kv_head, group / KV_BLOCK_SLOTS, smaller),
+        j->b->kernels.store_key_f16(smaller ? smallest : largest, dim,
+                                    slot_bounds_keys(s, layer, kv_head, group / KV_BLOCK_SLOTS, smaller),
                                     group % KV_BLOCK_SLOTS);
 }
 
 static void fill_block(const fill_job *j, int32_t layer, int32_t kv_head, int64_t block, float *keys) {
     const slot_bounds *s = j->bounds;
     const int32_t first = (int32_t)block * KV_BLOCK_SLOTS, end = BASE_MIN(first + KV_BLOCK_SLOTS, s->n_groups);
-    memset(slot_bounds_keys(s, layer, kv_head, block, false), 0, sizeof(*s->keys) * 2 * (size_t)s->key_dim * KV_BLOCK_SLOTS);
+    memset(slot_bounds_keys(s, layer, kv_head, block, false), 0,
+           sizeof(*s->keys) * 2 * (size_t)s->key_dim * KV_BLOCK_SLOTS);
     for (int32_t group = first; group < end; group++) fill_group(j, layer, kv_head, group, keys);
 }
 
@@ -73,7 +77,8 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
     BASE_ASSERT(bounds->n_kv_heads == b->net->hp.n_kv_heads && bounds->key_dim == b->net->hp.key_dim);
     BASE_ASSERT(bounds->n_views <= context->n_views);
     if (!j.keys) return base_fail_memory(err, bytes, "bounds of slots");
-    base_threads_for(b->threads, fill_blocks, &j, slot_bounds_blocks(bounds) * b->shape.n_layers * b->net->hp.n_kv_heads, 1);
+    base_threads_for(b->threads, fill_blocks, &j,
+                     slot_bounds_blocks(bounds) * b->shape.n_layers * b->net->hp.n_kv_heads, 1);
     base_free(j.keys);
     return RP_OK;
 }
@@ -132,7 +137,8 @@ static bool alloc_scratch(const cpu_backend *b, cpu_choices *c, int32_t n_groups
     c->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*c->scratch));
     for (int i = 0; c->scratch && i < base_threads_count(b->threads); i++) {
         choice *s = &c->scratch[i];
-        s->angles = base_alloc(sizeof(float) * (rot + 3 * HEADS * dim + 2 * HEADS * (size_t)KV_BLOCK_SLOTS + (HEADS + 1) * n));
+        s->angles =
+            base_alloc(sizeof(float) * (rot + 3 * HEADS * dim + 2 * HEADS * (size_t)KV_BLOCK_SLOTS + (HEADS + 1) * n));
         if (!s->angles || kv_selection_new(&s->chosen, 1, 1, n_groups, &err)) return false;
         s->queries = s->angles + rot;
         s->scores = s->queries + 3 * HEADS * dim;
@@ -233,11 +239,13 @@ static void prepare_queries(const chooser *c, int32_t first_head, int32_t n, con
     if (c->j->angles) {
         const size_t view = c->first_view + (size_t)run->view;
         const int32_t shift = b->step->contexts[b->step->rows[c->row].context]->views[run->view].shift;
-        const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, shift, c->j->angles->views + view * (size_t)hp->rot_dim, c->s->angles);
+        const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, shift,
+                                             c->j->angles->views + view * (size_t)hp->rot_dim, c->s->angles);
         b->kernels.rope(q, cs, n, hp->key_dim, hp->rot_dim, b->net->hp.rope_halves, rotated);
         q = rotated;
     }
-    for (int64_t i = 0; i < (int64_t)n * hp->key_dim; i++) plus[i] = q[i] > 0 ? q[i] : 0, minus[i] = q[i] < 0 ? q[i] : 0;
+    for (int64_t i = 0; i < (int64_t)n * hp->key_dim; i++)
+        plus[i] = q[i] > 0 ? q[i] : 0, minus[i] = q[i] < 0 ? q[i] : 0;
 }
 
 /* Bounds of a block's groups from `first` to `end` for n heads, whose queries are prepared. */
@@ -246,11 +254,13 @@ static void bound_block(const chooser *c, int32_t n, int64_t block, int32_t firs
     const slot_bounds *s = c->bounds;
     const int64_t dim = s->key_dim;
     BASE_DCHECK(first < end && first / KV_BLOCK_SLOTS == block && end <= (block + 1) * KV_BLOCK_SLOTS);
-    const uint16_t *largest = slot_bounds_keys(s, c->j->layer->states, c->kv_head, block, false), *smallest = largest + dim * KV_BLOCK_SLOTS;
+    const uint16_t *largest = slot_bounds_keys(s, c->j->layer->states, c->kv_head, block, false),
+                   *smallest = largest + dim * KV_BLOCK_SLOTS;
     const float *plus = c->s->queries + HEADS * dim, *minus = plus + HEADS * dim, scale = b->net->hp.score_scale;
     float *high = c->s->scores, *low = high + HEADS * KV_BLOCK_SLOTS;
     b->kernels.attn_scores_f16(largest, dim, plus, dim, n, scale, high, KV_BLOCK_SLOTS, smallest);
-    b->kernels.attn_scores_f16(smallest, dim, minus, dim, n, scale, low, KV_BLOCK_SLOTS, smallest + dim * KV_BLOCK_SLOTS);
+    b->kernels.attn_scores_f16(smallest, dim, minus, dim, n, scale, low, KV_BLOCK_SLOTS,
+                               smallest + dim * KV_BLOCK_SLOTS);
     for (int32_t h = 0; h < n; h++)
         for (int32_t g = first; g < end; g++) {
             const int64_t i = h * KV_BLOCK_SLOTS + g % KV_BLOCK_SLOTS;
@@ -291,7 +301,8 @@ static void write_masks(const chooser *c, uint64_t (*masks)[KV_SPAN_BLOCKS]) {
     for (int32_t g = 0; g < s->n_groups; g++) {
         if (!kv_selection_has(c->s->chosen, 0, 0, g)) continue;
         for (int32_t i = s->groups[g].first; i < s->groups[g].end; i++)
-            masks[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] |= UINT64_C(1) << s->slots[i].slot % KV_BLOCK_SLOTS;
+            masks[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] |= UINT64_C(1)
+                                                                          << s->slots[i].slot % KV_BLOCK_SLOTS;
     }
 }
 

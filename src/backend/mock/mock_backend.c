@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mock_backend.c: see mock_backend.h. Of the operations of the forward pass, `store` writes KV, `attend` reads it and sleeps, and
- * `buffer_read` makes logits; buffers have no data, and the others do nothing. One thread, no threads of its own. */
+/* mock_backend.c: see mock_backend.h. Of the operations of the forward pass, `store` writes KV, `attend` reads it and
+ * sleeps, and `buffer_read` makes logits; buffers have no data, and the others do nothing. One thread, no threads of
+ * its own. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 
 #include "backend/mock/mock_backend.h"
@@ -19,7 +20,8 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_kv_elements.h"
 
-/* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a grammar demands them. */
+/* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a
+   grammar demands them. */
 #define N_WORDS 16
 #define WORD_LOGIT 10.0f /* of the first word; each further one has WORD_STEP less */
 #define WORD_STEP 0.5f
@@ -65,9 +67,10 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
         expand(base_mix64(base_mix64((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
-        cpu_element_rows[kv_format_keys(format)]->store(&b->kernels, true)(x, MOCK_HEAD_DIM, cpu_keys(row->span, layer, block, 0), slot);
-        cpu_element_rows[kv_format_values(format)]->store(&b->kernels, false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM,
-                                                                              cpu_values(row->span, layer, block, 0), slot);
+        cpu_element_rows[kv_format_keys(format)]->store(&b->kernels, true)(x, MOCK_HEAD_DIM,
+                                                                           cpu_keys(row->span, layer, block, 0), slot);
+        cpu_element_rows[kv_format_values(format)]->store(&b->kernels, false)(
+            x + MOCK_HEAD_DIM, MOCK_HEAD_DIM, cpu_values(row->span, layer, block, 0), slot);
     }
 }
 
@@ -79,7 +82,8 @@ static int encode(backend *self, const kv_span *from, kv_span *to, rp_error *err
     for (int32_t block = 0; block * KV_BLOCK_SLOTS < n_slots; block++) {
         const int n = BASE_MIN(n_slots - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
         cpu_encode_head(&b->kernels, a, cpu_keys(from, 0, block, 0), true, n, b->slots, z, cpu_keys(to, 0, block, 0));
-        cpu_encode_head(&b->kernels, a, cpu_values(from, 0, block, 0), false, n, b->slots, z, cpu_values(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, cpu_values(from, 0, block, 0), false, n, b->slots, z,
+                        cpu_values(to, 0, block, 0));
     }
     return RP_OK;
 }
@@ -108,7 +112,8 @@ static uint64_t hash_elements(kv_element e, const void *head, bool is_key, int s
 
 static uint64_t hash_slot(const seen_block *s, int slot) {
     const int64_t pos = (s->positions ? s->positions[slot] : s->first + slot) + s->shift;
-    const uint64_t key = hash_elements(s->key, s->keys, true, slot), value = hash_elements(s->value, s->values, false, slot);
+    const uint64_t key = hash_elements(s->key, s->keys, true, slot),
+                   value = hash_elements(s->value, s->values, false, slot);
     return base_mix64(key ^ base_mix64(value) ^ base_mix64((uint64_t)pos + 1));
 }
 
@@ -153,7 +158,8 @@ static double step_us(const mock_backend *b) {
     double row_slots = 0;
     int64_t slots = 0;
     for (int32_t r = 0; r < step->n_rows && b->times.row_slot_us > 0; r++) {
-        if (r == 0 || step->rows[r].context != step->rows[r - 1].context) slots = kv_context_slots(step->contexts[step->rows[r].context]);
+        if (r == 0 || step->rows[r].context != step->rows[r - 1].context)
+            slots = kv_context_slots(step->contexts[step->rows[r].context]);
         row_slots += (double)slots;
     }
     return b->times.step_us + b->times.row_us * step->n_rows + b->times.row_slot_us * row_slots;
@@ -187,12 +193,15 @@ static void write_logits(const mock_backend *b, uint64_t state, float *logits) {
         x = (x ^ (x >> 15)) * UINT32_C(0x85ebca6b);
         logits[i] = b->floors[i] + (float)(x >> 8) * (TEXT_SPREAD * 0x1p-24f);
     }
-    for (int32_t i = N_WORDS; i-- > 0;) logits[b->words[base_mix64(state + (uint64_t)i) % (uint64_t)b->n_words]] = WORD_LOGIT - WORD_STEP * (float)i;
-    for (int32_t i = 0; i < b->n_ends; i++) logits[b->ends[i]] = state % END_EVERY == 0 ? END_LOGIT - (float)i : LATE_END_LOGIT - (float)i;
+    for (int32_t i = N_WORDS; i-- > 0;)
+        logits[b->words[base_mix64(state + (uint64_t)i) % (uint64_t)b->n_words]] = WORD_LOGIT - WORD_STEP * (float)i;
+    for (int32_t i = 0; i < b->n_ends; i++)
+        logits[b->ends[i]] = state % END_EVERY == 0 ? END_LOGIT - (float)i : LATE_END_LOGIT - (float)i;
 }
 
 static void write_hidden(const mock_backend *b, uint64_t state, float *hidden) {
-    for (int32_t i = 0; i < b->net->hp.n_embd; i++) hidden[i] = (float)(int64_t)(base_mix64(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
+    for (int32_t i = 0; i < b->net->hp.n_embd; i++)
+        hidden[i] = (float)(int64_t)(base_mix64(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
 }
 
 /* Of the rows of the step that want logits, or hidden states, in their order. */
@@ -265,8 +274,9 @@ static int nothing_prepare(backend *self, rp_on_progress on_progress, void *user
     return (void)self, (void)on_progress, (void)user, (void)err, RP_OK;
 }
 static void nothing_embed(backend *self, backend_buffer *dst) { (void)self, (void)dst; }
-static void nothing_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
-                           const model_weight *const *biases, backend_buffer *const *dst) {
+static void nothing_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
+                           const model_weight *const *weights, const model_weight *const *biases,
+                           backend_buffer *const *dst) {
     (void)self, (void)src, (void)rows, (void)n, (void)weights, (void)biases, (void)dst;
 }
 static void nothing_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows) {
@@ -275,7 +285,8 @@ static void nothing_act(backend *self, kernel_act act, backend_buffer *a, const 
 static void nothing_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows) {
     (void)self, (void)dst, (void)src, (void)scale, (void)rows;
 }
-static void nothing_gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
+static void nothing_gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n,
+                           backend_buffer *dst) {
     (void)self, (void)src, (void)indices, (void)n, (void)dst;
 }
 

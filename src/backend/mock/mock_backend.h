@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mock_backend.h: a backend without a model's arithmetic, for tests of many engines on few processors (rp_model_open_mock).
+/* mock_backend.h: a backend without a model's arithmetic, for tests of many engines on few processors
+ * (rp_model_open_mock).
  *
  *   KV of a token      8 numbers from a hash of the token and the position of its prefill, stored in any KV format
- *   state of a row     the sum, modulo 2^64, of a hash of each slot that its context shows it: the stored bytes, and the position in this prompt
- *   logits             of rows that want them: a hash of the state and the token's id, shaped so that answers look like text
+ *   state of a row     the sum, modulo 2^64, of a hash of each slot that its context shows it: the stored bytes, and
+ *         the position in this prompt
+ *   logits             of rows that want them: a hash of the state and the token's id, shaped so that answers look like
+ *         text
  *
- * A sum of integers has no order, so that chunks, batches, spans, and hits change no bit; a wrong mask, shift or byte changes all. A step takes
- * the time of backend_options.times, slept, never spun.
+ * A sum of integers has no order, so that chunks, batches, spans, and hits change no bit; a wrong mask, shift or byte
+ * changes all. A step takes the time of backend_options.times, slept, never spun.
  * What needs a model's attention (observers, bounds, deviations) sees none, always the same.
  * Kernels of the generic level store and encode the KV: the same bytes on all machines.
  */

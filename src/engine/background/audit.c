@@ -68,8 +68,9 @@ struct auditor {
 /* ---- quality ---- */
 
 static rp_quality quality_of(int32_t step) {
-    static const rp_quality steps[AUDIT_STEPS + 1] = {
-        [AUDIT_LINK] = {RP_QUALITY_LINK, 8}, [AUDIT_BLEND] = {RP_QUALITY_BLEND, 15}, [AUDIT_EXACT] = {RP_QUALITY_EXACT, 0}};
+    static const rp_quality steps[AUDIT_STEPS + 1] = {[AUDIT_LINK] = {RP_QUALITY_LINK, 8},
+                                                      [AUDIT_BLEND] = {RP_QUALITY_BLEND, 15},
+                                                      [AUDIT_EXACT] = {RP_QUALITY_EXACT, 0}};
     BASE_ASSERT(step >= 0 && step <= AUDIT_STEPS);
     return steps[step];
 }
@@ -88,12 +89,15 @@ static audit_step level_of(const pml_item *view) {
 
 /* Has the request or its prompt chosen the quality? */
 static bool names_quality(const rp_job *c) {
-    return c->request->options.quality.mode != RP_QUALITY_AS_WRITTEN || c->request->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN;
+    return c->request->options.quality.mode != RP_QUALITY_AS_WRITTEN ||
+           c->request->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN;
 }
 
 /* ---- tenants ---- */
 
-static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
+static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) {
+    return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt);
+}
 
 typedef struct audit_remedy {
     int32_t raised;
@@ -113,7 +117,8 @@ static audit_remedy audit_remedy_of(const rp_engine *e, const rp_schema *s) {
 }
 
 rp_quality audit_least(rp_job *c) {
-    job_draft(c)->raised = c->request->schema ? audit_remedy_of(c->engine, c->request->schema).raised : AUDIT_AS_WRITTEN;
+    job_draft(c)->raised =
+        c->request->schema ? audit_remedy_of(c->engine, c->request->schema).raised : AUDIT_AS_WRITTEN;
     return quality_of(c->request->raised);
 }
 
@@ -156,7 +161,8 @@ static bool is_automatic(const rp_job *c) { return c->moved.n > 0 && c->automati
 /* Of a key and a value together. */
 static int bits_of(rp_kv_format f) { return kv_element_bits(kv_format_keys(f)) + kv_element_bits(kv_format_values(f)); }
 
-/* The KV formats of a request that are to be judged. Text is judged by requests without modules in other small formats. */
+/* The KV formats of a request that are to be judged. Text is judged by requests without modules in other small
+   formats. */
 static void take_formats(audit_case *k, const rp_job *c) {
     const pml_plan *p = c->plan;
     bool mixes = false;
@@ -242,7 +248,8 @@ static void audit_look(rp_job *c, const float *logits) {
     audit_case formats = {.taken = false};
     if (!a || c->wants.adapter) return; /* schemas and formats are judged by the base model */
     take_formats(&formats, c);
-    const bool is_reused = is_modular(c) || is_automatic(c), is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
+    const bool is_reused = is_modular(c) || is_automatic(c),
+               is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
     if (!is_reused && !(is_formatted && is_whole(c))) return;
     if ((is_reused ? a->n_modular++ : a->n_others++) % (uint64_t)a->every != 0) return;
     audit_case *k = free_case(a);
@@ -286,16 +293,22 @@ static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s)
 #define LINE_BYTES 1024
 
 /* Locked. Logs the new state of a schema; `was`: its previous figures. */
-static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
+static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was,
+                                   audit_verdict v, char *out) {
     const audit_pair *p = worst_pair(t, s);
     const bool automatic = strncmp(s->name, AUDIT_AUTO, sizeof(AUDIT_AUTO) - 1) == 0;
-    int n = snprintf(out, LINE_BYTES, "audit: %s%s%s: mean divergence from exact %.3f nats over %llu requests", automatic ? "" : "schema '", s->name,
-                     automatic ? "" : "'", audit_mean_kl(was),
+    int n = snprintf(out, LINE_BYTES, "audit: %s%s%s: mean divergence from exact %.3f nats over %llu requests",
+                     automatic ? "" : "schema '", s->name, automatic ? "" : "'", audit_mean_kl(was),
                      (unsigned long long)was->samples);
-    if (p && n < LINE_BYTES) n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", largest where '%s' and '%s' are combined", p->first, p->second);
+    if (p && n < LINE_BYTES)
+        n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", largest where '%s' and '%s' are combined", p->first,
+                      p->second);
     if (n >= LINE_BYTES) return;
-    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", audit_step_name(s->raised));
-    else if (automatic) snprintf(out + n, (size_t)(LINE_BYTES - n), ": use reuse 'on' for them, or let the auditor do so (audit_raises)");
+    if (v == AUDIT_RAISED)
+        snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", audit_step_name(s->raised));
+    else if (automatic)
+        snprintf(out + n, (size_t)(LINE_BYTES - n),
+                 ": use reuse 'on' for them, or let the auditor do so (audit_raises)");
     else snprintf(out + n, (size_t)(LINE_BYTES - n), ": raise its quality, or put the modules into a scaffold");
 }
 
@@ -356,10 +369,12 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
 /* Locked. Logs what becomes of a format. about: "schema 'x'", or "text". */
 static void write_format_line(const audit_format *f, const char *about, audit_verdict v, char *out) {
     snprintf(out, LINE_BYTES,
-             "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, %llu of them with another first token: %s", about,
-             kv_format_name(f->format), audit_mean_kl(&f->figures), (unsigned long long)f->figures.samples,
+             "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, %llu of them with another "
+             "first token: %s",
+             about, kv_format_name(f->format), audit_mean_kl(&f->figures), (unsigned long long)f->figures.samples,
              (unsigned long long)(f->figures.samples - f->figures.agreed),
-             v == AUDIT_RAISED ? "new requests use f16" : "use f16 (kv, kv_format), or let the auditor do so (audit_raises)");
+             v == AUDIT_RAISED ? "new requests use f16"
+                               : "use f16 (kv, kv_format), or let the auditor do so (audit_raises)");
 }
 
 /* f: the table's. Returns whether the format is no longer used. */
@@ -443,7 +458,8 @@ static void meet_exact(rp_engine *e, void *user, int rc, const background_result
     audit_case *k = user;
     audit_distance d;
     BASE_ASSERT(k->taken && k->judges_reuse && !k->compared);
-    k->compared = !rc && audit_compare(result->logits, k->logits, e->model->net.hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
+    k->compared =
+        !rc && audit_compare(result->logits, k->logits, e->model->net.hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
     if (k->compared && k->in_f16.tokens) {
         memcpy(k->logits, result->logits, (size_t)e->model->net.hp.n_vocab * sizeof(*k->logits));
         if (submit_twin(e, &k->in_f16, k, meet_f16) == RP_OK) return;
@@ -454,7 +470,11 @@ static void meet_exact(rp_engine *e, void *user, int rc, const background_result
 /* The twin in f16: the same tokens. */
 static int make_f16(const background_task *twin, background_task *out) {
     const size_t bytes = (size_t)twin->n * sizeof(int32_t);
-    *out = (background_task){.salt = twin->salt, .format = RP_KV_F16, .tokens = base_alloc(bytes), .positions = base_alloc(bytes), .n = twin->n};
+    *out = (background_task){.salt = twin->salt,
+                             .format = RP_KV_F16,
+                             .tokens = base_alloc(bytes),
+                             .positions = base_alloc(bytes),
+                             .n = twin->n};
     if (!out->tokens || !out->positions) {
         background_task_free(out);
         return RP_ERR_MEMORY;
@@ -489,8 +509,10 @@ uint64_t audit_bytes(const rp_engine_options *o, int32_t n_vocab) {
 }
 
 static int audit_check_options(const rp_engine_options *o, rp_error *err) {
-    if (o->audit_every < 0) return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 (off) or more", o->audit_every);
-    if (!(o->max_divergence >= 0)) return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 (off) or more", (double)o->max_divergence);
+    if (o->audit_every < 0)
+        return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 (off) or more", o->audit_every);
+    if (!(o->max_divergence >= 0))
+        return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 (off) or more", (double)o->max_divergence);
     return RP_OK;
 }
 
@@ -526,7 +548,8 @@ static int audit_open_parts(rp_engine *e, rp_error *err) {
     a->has_lock = pthread_mutex_init(&a->lock, NULL) == 0;
     a->table = audit_table_new();
     a->logits = base_calloc(AUDIT_MAX_WAITING * n, sizeof(float));
-    if (!a->has_lock || !a->table || !a->logits) return base_fail_memory(err, AUDIT_MAX_WAITING * n * sizeof(float), "the auditor");
+    if (!a->has_lock || !a->table || !a->logits)
+        return base_fail_memory(err, AUDIT_MAX_WAITING * n * sizeof(float), "the auditor");
     for (size_t i = 0; i < AUDIT_MAX_WAITING; i++) a->cases[i].logits = a->logits + i * n;
     return RP_OK;
 }
@@ -540,7 +563,8 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     a->bound = (audit_bound){(double)o->max_divergence, o->audit_raises};
     a->judges_formats = kv_pool_takes(e->pool, RP_KV_F16);
     if (!a->judges_formats)
-        base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model", kv_format_name(e->formats->text));
+        base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model",
+                 kv_format_name(e->formats->text));
     a->written_us = base_clock_us();
     if ((rc = audit_open_parts(e, err))) return rc;
     bool named = o->store_dir && !e->cipher;

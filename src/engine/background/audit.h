@@ -3,7 +3,8 @@
  * first token. Requests with views that are not exact are chosen, for reuse; and those with KV below 16 bits, for its
  * format.
  *
- *   caller's thread   plan, at a quality no lower than the one that the auditor raised the schema to, without reduced KV
+ *   caller's thread   plan, at a quality no lower than the one that the auditor raised the schema to, without reduced
+ *         KV
  *                     (reductions_plan), and in f16 where a format was too inexact (engine_use_schema)
  *   engine's thread   first token's logits --audit_look: copied--> job ends --audit_end--> exact twin (background.h)
  *                                                                                                  |
@@ -15,8 +16,9 @@
  * answer is therefore that of reuse alone, and its distance from the twin in f16 that of the formats alone. A request
  * without inexact views is itself the exact run in its formats, and has the second twin only.
  *
- * Requests with automatic modules (RP_REUSE_AUTO) are judged like those of a schema: one for each text that prompts begin with, named
- * AUDIT_AUTO and the first digits of a hash of that text. There is one step above them: exact, which is no automatic modules.
+ * Requests with automatic modules (RP_REUSE_AUTO) are judged like those of a schema: one for each text that prompts
+ * begin with, named AUDIT_AUTO and the first digits of a hash of that text. There is one step above them: exact, which
+ * is no automatic modules.
  *
  * Sampling: every n-th, counted on the engine's thread, of the requests with RP_REUSE_ON that set no quality themselves
  * (nor does their prompt): their caller has chosen the quality, and no audit changes it. Every n-th, too, of the other
@@ -55,7 +57,8 @@ void audit_close(rp_engine *e);
 
 /* Any thread: are the modules of that schema in f16, because their formats were too inexact? */
 bool audit_falls_back(const rp_engine *e, const rp_schema *s);
-/* Submitting thread: the lowest quality that the request's schema may give its modules. Notes how far that is raised. */
+/* Submitting thread: the lowest quality that the request's schema may give its modules. Notes how far that is
+   raised. */
 rp_quality audit_least(rp_job *c);
 /* After that: does the request use no reduced KV, because its schema was raised? */
 bool audit_ignores_keep(const rp_job *c);

@@ -13,7 +13,8 @@
 /* ---- comparing ---- */
 
 /* The most likely tokens, and the mean of the differences. */
-static bool audit_table_judge_all(const float *exact, const float *reused, int32_t n, int32_t *top_exact, int32_t *top_reused, double *mean) {
+static bool audit_table_judge_all(const float *exact, const float *reused, int32_t n, int32_t *top_exact,
+                                  int32_t *top_reused, double *mean) {
     double sum = 0;
     *top_exact = *top_reused = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -58,7 +59,9 @@ void audit_table_free(audit_table *t) {
     base_free(t);
 }
 
-static char *audit_table_copy_name(const char *name) { return base_strndup(name, BASE_MIN(strlen(name), AUDIT_NAME_BYTES - 1)); }
+static char *audit_table_copy_name(const char *name) {
+    return base_strndup(name, BASE_MIN(strlen(name), AUDIT_NAME_BYTES - 1));
+}
 
 static bool same_name(const char *kept, const char *name) { return strncmp(kept, name, AUDIT_NAME_BYTES - 1) == 0; }
 
@@ -104,7 +107,8 @@ static audit_schema *need_schema(audit_table *t, const audit_origin *o) {
         forget_pairs(t, s->id);
         base_free(s->name);
     } else s = audit_table_make_schema(t);
-    *s = (audit_schema){.id = ++t->n_ids, .tenant = o->tenant, .version = o->version, .name = name, .lowest = AUDIT_STEPS};
+    *s = (audit_schema){
+        .id = ++t->n_ids, .tenant = o->tenant, .version = o->version, .name = name, .lowest = AUDIT_STEPS};
     return s;
 }
 
@@ -120,7 +124,9 @@ static audit_pair *make_pair(audit_table *t) {
 static audit_pair *need_pair(audit_table *t, uint64_t schema, const char *a, const char *b) {
     const char *first = strcmp(a, b) <= 0 ? a : b, *second = first == a ? b : a;
     for (size_t i = 0; i < t->n_pairs; i++)
-        if (t->pairs[i].schema == schema && same_name(t->pairs[i].first, first) && same_name(t->pairs[i].second, second)) return &t->pairs[i];
+        if (t->pairs[i].schema == schema && same_name(t->pairs[i].first, first) &&
+            same_name(t->pairs[i].second, second))
+            return &t->pairs[i];
     audit_pair own = {.schema = schema, .first = audit_table_copy_name(first), .second = audit_table_copy_name(second)};
     if (!own.first || !own.second) {
         free_pair(&own);
@@ -144,7 +150,8 @@ static int add_pairs(audit_table *t, uint64_t schema, const audit_origin *o, con
     int32_t from = o->n_modules > n ? (int32_t)(t->n_added % (uint64_t)o->n_modules) : 0;
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = i; k < n; k++) {
-            audit_pair *p = need_pair(t, schema, o->modules[(from + i) % o->n_modules], o->modules[(from + k) % o->n_modules]);
+            audit_pair *p =
+                need_pair(t, schema, o->modules[(from + i) % o->n_modules], o->modules[(from + k) % o->n_modules]);
             if (!p) return RP_ERR_MEMORY;
             p->used = t->n_added;
             add_figures(&p->figures, d);
@@ -170,8 +177,8 @@ static audit_verdict audit_schema_judge(audit_schema *s, const audit_bound *boun
     return is_new ? AUDIT_EXCEEDS : AUDIT_FINE;
 }
 
-int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound, audit_verdict *verdict,
-                    const audit_schema **about) {
+int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound,
+                    audit_verdict *verdict, const audit_schema **about) {
     BASE_ASSERT(o->level >= 0 && o->level <= AUDIT_STEPS && o->raised >= 0 && o->raised <= AUDIT_STEPS);
     audit_schema *s = need_schema(t, o);
     *verdict = AUDIT_FINE;
@@ -196,13 +203,15 @@ audit_format *audit_table_format(audit_table *t, const audit_origin *o) {
     return &s->kv;
 }
 
-audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit_distance *d, const audit_bound *bound) {
+audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit_distance *d,
+                               const audit_bound *bound) {
     BASE_ASSERT(!f->falls_back || !f->exceeds);
     f->format = format;
     add_figures(&f->figures, d);
     if (f->falls_back) return AUDIT_FINE; /* the request was planned before */
     const bool was_over = f->exceeds;
-    f->exceeds = bound->max_kl > 0 && f->figures.samples >= AUDIT_LEAST_SAMPLES && audit_mean_kl(&f->figures) > bound->max_kl;
+    f->exceeds =
+        bound->max_kl > 0 && f->figures.samples >= AUDIT_LEAST_SAMPLES && audit_mean_kl(&f->figures) > bound->max_kl;
     if (!f->exceeds) return AUDIT_FINE;
     if (!bound->raises) return was_over ? AUDIT_FINE : AUDIT_EXCEEDS;
     f->falls_back = true;

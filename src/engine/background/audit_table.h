@@ -13,9 +13,11 @@
  * KV formats below 16 bits are judged apart from reuse, by the exact run in f16 against the exact run in the request's
  * formats: by schema, if its modules are in such a format, and for the text of all requests, if that is.
  *
- *   as written --> full KV --> link:8 --> blend:15 --> exact      quality of a schema, raised: by one step at a time, and beyond the
- *                                                                 lowest view of the samples that were judged. Only samples with
- *                                                                 reduced KV (reductions.h) make "full KV" a step
+ *   as written --> full KV --> link:8 --> blend:15 --> exact      quality of a schema, raised: by one step at a time,
+ *         and beyond the
+ *                                                                 lowest view of the samples that were judged. Only
+ *                                                                 samples with reduced KV (reductions.h) make "full KV"
+ *                                                                 a step
  *
  * A schema with a changed text starts empty. Tables are bounded; the least recently updated entry is evicted first, a
  * schema with its pairs. One user at a time (the auditor's lock).
@@ -124,8 +126,8 @@ audit_table *audit_table_new(void); /* NULL: no memory */
 void audit_table_free(audit_table *t);
 /* Adds a sample. *verdict: the new state of its schema, *about (borrowed until the next call; NULL: none was kept).
  * RP_ERR_MEMORY: the sample was not added, or not to all of its pairs. */
-int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound, audit_verdict *verdict,
-                    const audit_schema **about);
+int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound,
+                    audit_verdict *verdict, const audit_schema **about);
 /* Adds a sample of a KV format. */
 audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit_distance *d, const audit_bound *bound);
 /* The formats of a schema's modules; NULL: no memory. Created if missing. */
@@ -136,7 +138,9 @@ const audit_schema *audit_table_find(const audit_table *t, uint32_t tenant, cons
 double audit_excess(const audit_schema *s, const audit_pair *p);
 
 static inline double audit_mean_kl(const audit_figures *f) { return f->samples ? f->sum_kl / (double)f->samples : 0; }
-static inline double audit_mean_distance(const audit_figures *f) { return f->samples ? f->sum_distance / (double)f->samples : 0; }
+static inline double audit_mean_distance(const audit_figures *f) {
+    return f->samples ? f->sum_distance / (double)f->samples : 0;
+}
 
 /* The report of a table, owned by the caller (rp_audit_free). RP_ERR_MEMORY. */
 int audit_report_new(rp_audit **out, rp_error *err); /* an empty report */
@@ -144,8 +148,8 @@ int audit_table_report(const audit_table *t, rp_audit **out, rp_error *err);
 
 /* The table as text, for a file; model: the fingerprint. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int audit_table_write(const audit_table *t, const base_key *model, base_buffer *out);
-/* Parses a table of this version or an earlier one from n bytes of text. *model: its fingerprint. RP_ERR_FORMAT (corrupt, another version, or not a
- * table), RP_ERR_MEMORY: *out is NULL. */
+/* Parses a table of this version or an earlier one from n bytes of text. *model: its fingerprint. RP_ERR_FORMAT
+ * (corrupt, another version, or not a table), RP_ERR_MEMORY: *out is NULL. */
 int audit_table_read(audit_table **out, base_key *model, const char *text, size_t n);
 
 #endif

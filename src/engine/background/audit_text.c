@@ -54,8 +54,9 @@ static unsigned long long audit_text_bits(double x) {
 }
 
 static int write_figures(base_buffer *b, const audit_figures *f) {
-    return base_buffer_printf(b, "\t%llx\t%llx\t%llx\t%llx\t%llx", (unsigned long long)f->samples, (unsigned long long)f->agreed,
-                              audit_text_bits(f->sum_kl), audit_text_bits(f->max_kl), audit_text_bits(f->sum_distance));
+    return base_buffer_printf(b, "\t%llx\t%llx\t%llx\t%llx\t%llx", (unsigned long long)f->samples,
+                              (unsigned long long)f->agreed, audit_text_bits(f->sum_kl), audit_text_bits(f->max_kl),
+                              audit_text_bits(f->sum_distance));
 }
 
 static int write_format(base_buffer *b, const char *what, const audit_format *f) {
@@ -96,10 +97,11 @@ int audit_table_write(const audit_table *t, const base_key *model, base_buffer *
     int rc = base_buffer_append_str(out, heads[VERSION]);
     if (!rc) rc = write_key(out, "model", model, "\n");
     if (!rc)
-        rc = base_buffer_printf(out, "calls\t%llx\t%llx\t%llx\n", (unsigned long long)t->sampled, (unsigned long long)t->audited,
-                                (unsigned long long)t->dropped);
+        rc = base_buffer_printf(out, "calls\t%llx\t%llx\t%llx\n", (unsigned long long)t->sampled,
+                                (unsigned long long)t->audited, (unsigned long long)t->dropped);
     if (!rc) rc = write_format(out, "text", &t->text);
-    for (const audit_schema *s = next_used(t, 0); s && !rc; s = next_used(t, s->used)) rc = audit_text_write_schema(out, t, s);
+    for (const audit_schema *s = next_used(t, 0); s && !rc; s = next_used(t, s->used))
+        rc = audit_text_write_schema(out, t, s);
     if (rc) return rc;
     base_key end = hash_of(VERSION, out->data, out->len);
     return write_key(out, "end", &end, "\n");
@@ -161,8 +163,9 @@ static bool take_fraction(rest *line, double *out) {
 }
 
 static bool take_figures(rest *line, audit_figures *f) {
-    return rest_take_number(line, &f->samples) && rest_take_number(line, &f->agreed) && take_fraction(line, &f->sum_kl) &&
-           take_fraction(line, &f->max_kl) && take_fraction(line, &f->sum_distance) && f->agreed <= f->samples;
+    return rest_take_number(line, &f->samples) && rest_take_number(line, &f->agreed) &&
+           take_fraction(line, &f->sum_kl) && take_fraction(line, &f->max_kl) &&
+           take_fraction(line, &f->sum_distance) && f->agreed <= f->samples;
 }
 
 /* Names have no control characters. */
@@ -195,8 +198,9 @@ static bool take_steps(rest *line, int version, audit_schema *s) {
 static int audit_table_read_schema(audit_table *t, int version, rest *line) {
     audit_schema s = {.id = t->n_ids + 1, .used = t->n_added + 1};
     uint64_t tenant;
-    if (t->n_schemas == AUDIT_MAX_SCHEMAS || !rest_take_number(line, &tenant) || tenant > UINT32_MAX || !take_key(line, &s.version) ||
-        !take_steps(line, version, &s) || !take_figures(line, &s.all) || !take_figures(line, &s.now))
+    if (t->n_schemas == AUDIT_MAX_SCHEMAS || !rest_take_number(line, &tenant) || tenant > UINT32_MAX ||
+        !take_key(line, &s.version) || !take_steps(line, version, &s) || !take_figures(line, &s.all) ||
+        !take_figures(line, &s.now))
         return RP_ERR_FORMAT;
     int rc = rest_take_name(line, &s.name);
     if (rc) return rc;
@@ -221,14 +225,17 @@ static int read_pair(audit_table *t, rest *line) {
 }
 
 static bool read_calls(audit_table *t, rest *line) {
-    return rest_take_number(line, &t->sampled) && rest_take_number(line, &t->audited) && rest_take_number(line, &t->dropped);
+    return rest_take_number(line, &t->sampled) && rest_take_number(line, &t->audited) &&
+           rest_take_number(line, &t->dropped);
 }
 
 /* One line of each, at most. */
 static bool read_format(audit_format *f, rest *line) {
     uint64_t format, falls_back;
     if (f->figures.samples > 0) return false;
-    if (!rest_take_number(line, &format) || format > UINT32_MAX || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
+    if (!rest_take_number(line, &format) || format > UINT32_MAX || !rest_take_number(line, &falls_back) ||
+        falls_back > 1)
+        return false;
     if (!take_figures(line, &f->figures) || f->figures.samples == 0) return false;
     f->falls_back = falls_back;
     if (kv_format_of_number((uint32_t)format, &f->format)) return true;
@@ -263,7 +270,8 @@ static int find_lines(const char *text, size_t n, rest *out) {
     if (version == 0) return 0;
     rest end = {text + n - end_bytes, text + n};
     *out = (rest){text + head_bytes, end.at};
-    if (!rest_cut(&end, '\n', &line) || end.at != end.end || !rest_take_field(&line, &word) || !rest_is_word(&word, "end") || !take_key(&line, &said))
+    if (!rest_cut(&end, '\n', &line) || end.at != end.end || !rest_take_field(&line, &word) ||
+        !rest_is_word(&word, "end") || !take_key(&line, &said))
         return 0;
     base_key is = hash_of(version, text, n - end_bytes);
     return base_key_equal(&said, &is) ? version : 0;
@@ -277,7 +285,8 @@ int audit_table_read(audit_table **out, base_key *model, const char *text, size_
     if (version == 0) return RP_ERR_FORMAT;
     audit_table *t = audit_table_new();
     int rc = t ? RP_OK : RP_ERR_MEMORY;
-    while (!rc && lines.at < lines.end) rc = rest_cut(&lines, '\n', &line) ? audit_table_read_line(t, version, model, line) : RP_ERR_FORMAT;
+    while (!rc && lines.at < lines.end)
+        rc = rest_cut(&lines, '\n', &line) ? audit_table_read_line(t, version, model, line) : RP_ERR_FORMAT;
     if (rc) audit_table_free(t);
     else *out = t;
     return rc;

@@ -35,11 +35,13 @@ static void module_done(rp_engine *e, void *user, int rc, const background_resul
 static void module_submit(rp_job *c, int32_t begin, int32_t end) {
     rp_engine *e = c->engine;
     module_text m = {0};
-    if (e->auto_prefills->n_tasks >= AUTO_TASKS || !auto_module_text(c, begin, end, &m) || module_cached_tokens(c, &m) == m.n) {
+    if (e->auto_prefills->n_tasks >= AUTO_TASKS || !auto_module_text(c, begin, end, &m) ||
+        module_cached_tokens(c, &m) == m.n) {
         module_text_free(&m);
         return;
     }
-    background_task task = {.salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true};
+    background_task task = {
+        .salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true};
     task.done = module_done;
     if (background_submit(e, &task)) background_task_free(&task);
     else e->auto_prefills->n_tasks++;
@@ -60,8 +62,8 @@ static int32_t last_line(const rp_job *c, int32_t begin, int32_t end) {
     return end;
 }
 
-/* The job's tokens are those of the whole prompt again. The last line of a message is often another one where the text recurs: a question
- * after a document. */
+/* The job's tokens are those of the whole prompt again. The last line of a message is often another one where the text
+ * recurs: a question after a document. */
 static void chunks_learn(rp_job *c, int rc) {
     const job_auto *a = &c->automatic;
     auto_prefills *p = c->engine->auto_prefills;
@@ -71,7 +73,8 @@ static void chunks_learn(rp_job *c, int rc) {
     for (int32_t i = 1; i < a->n; i++) {
         const int32_t begin = a->ends[i - 1], end = a->ends[i];
         if (!a->misses[i] || count_text(c, begin, end)) continue;
-        const bool ends_message = end < c->n_prompt && c->engine->vocabulary->classes[c->tokens[end]] == TOKEN_CLASS_CONTROL;
+        const bool ends_message =
+            end < c->n_prompt && c->engine->vocabulary->classes[c->tokens[end]] == TOKEN_CLASS_CONTROL;
         if (ends_message) count_text(c, begin, last_line(c, begin, end));
     }
 }

@@ -27,7 +27,8 @@
 
 /* If a single row takes longer than BACKGROUND_STEP_US: most of it is loading the weights, which a few rows share. */
 #define ROW_SLACK 1.25
-/* The same of modules that are reduced, which are long: their rows cost about as much as those of a prompt, not four times as much. */
+/* The same of modules that are reduced, which are long: their rows cost about as much as those of a prompt, not four
+   times as much. */
 #define MODULE_SLACK 4.0
 
 /* ---- queue ---- */
@@ -91,7 +92,8 @@ static int list_pieces(const rp_job *c, const int32_t *items, int32_t n, backgro
     if (!differs) return RP_OK;
     if (!(out->pieces = base_alloc((size_t)n_pieces * sizeof(*out->pieces)))) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < n; i++)
-        if (i + 1 == n || items[i] != items[i + 1]) out->pieces[out->n_pieces++] = (background_piece){i + 1, item_format(c, items[i])};
+        if (i + 1 == n || items[i] != items[i + 1])
+            out->pieces[out->n_pieces++] = (background_piece){i + 1, item_format(c, items[i])};
     BASE_ASSERT(out->n_pieces == n_pieces);
     return RP_OK;
 }
@@ -106,7 +108,9 @@ int background_twin(const rp_job *c, background_task *out) {
     out->salt = c->salt;
     out->format = c->format;
     out->n = (int32_t)n;
-    int rc = items && out->tokens && out->positions ? pml_plan_flatten_items(c->plan, out->tokens, out->positions, items, NULL) : RP_ERR_MEMORY;
+    int rc = items && out->tokens && out->positions
+                 ? pml_plan_flatten_items(c->plan, out->tokens, out->positions, items, NULL)
+                 : RP_ERR_MEMORY;
     if (!rc) rc = list_pieces(c, items, out->n, out);
     base_free(items);
     if (rc) background_task_free(out);
@@ -127,7 +131,8 @@ static void background_release(rp_engine *e, rp_job *c) {
 static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
     BASE_ASSERT(rc || c->request->schema || (logits && c->seq.done == c->seq.n));
     if (rc == RP_OK && !c->request->schema) {
-        background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps, .states = c->states.now};
+        background_result result = {
+            .logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps, .states = c->states.now};
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         prefix_give(c, true);
         c->request->background_done(e, c->request->background_user, RP_OK, &result);
@@ -170,7 +175,9 @@ bool background_make_room(rp_engine *e, int64_t blocks) {
 /* ---- pieces ---- */
 
 /* Tokens of an encoded format are computed in the format of text. */
-static rp_kv_format piece_open_format(const rp_job *c, const background_piece *p) { return kv_format_is_encoded(p->format) ? c->format : p->format; }
+static rp_kv_format piece_open_format(const rp_job *c, const background_piece *p) {
+    return kv_format_is_encoded(p->format) ? c->format : p->format;
+}
 
 /* The piece that has the next token. */
 static const background_piece *next_piece(const rp_job *c) {
@@ -207,7 +214,8 @@ static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
     for (size_t i = c->first_own_view; i < context->n_views && kv_format_is_encoded(format) && !rc; i++) {
         kv_span *encoded;
         if ((rc = kv_span_new_like(&encoded, context->views[i].span, format, NULL))) return rc;
-        sequence_reserve(&c->seq, BASE_MAX(c->seq.reserved - (int64_t)(kv_span_bytes(encoded) / kv_pool_block_bytes(e->pool)), 0));
+        sequence_reserve(
+            &c->seq, BASE_MAX(c->seq.reserved - (int64_t)(kv_span_bytes(encoded) / kv_pool_block_bytes(e->pool)), 0));
         if ((rc = e->backend->ops->encode(e->backend, context->views[i].span, encoded, NULL))) kv_span_unref(encoded);
         else kv_context_replace(context, i, encoded);
     }
@@ -217,7 +225,8 @@ static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
 }
 
 static bool background_reserve(rp_engine *e, rp_job *c) {
-    int64_t blocks = c->request->pieces ? piece_blocks(c) : job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
+    int64_t blocks =
+        c->request->pieces ? piece_blocks(c) : job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
     BASE_ASSERT(c->seq.reserved == 0);
     if (blocks > span_store_free_blocks(e->store)) return false;
     c->seq.keeps_windows = c->request->keeps || c->request->pieces;
@@ -258,14 +267,18 @@ static void background_admit(rp_engine *e) {
 
 /* ---- steps ---- */
 
-static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks->n_tasks > 0; }
+static bool background_is_free(const rp_engine *e) {
+    return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks->n_tasks > 0;
+}
 
 /* Of a task that reduces modules: is there anything to do for the current one? */
 static bool has_prefill(const rp_engine *e, const rp_job *c) {
     if (c->needs.n_missing == 0 || c->needs.rc) return true;
     for (const segment_prefill *j = e->prefills; j; j = j->next) {
         const kv_context *context = &j->seq.context;
-        if (j->needs.rc || (j->composed ? sequence_is_ready(context) || kv_context_has_failed(context) : j->needs.n_missing == 0)) return true;
+        if (j->needs.rc ||
+            (j->composed ? sequence_is_ready(context) || kv_context_has_failed(context) : j->needs.n_missing == 0))
+            return true;
     }
     return false;
 }
@@ -305,14 +318,18 @@ bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; 
 rp_job *background_next(rp_engine *e, segment_prefill **prefill) {
     *prefill = NULL;
     if (!background_is_due(e)) return NULL;
-    if (e->background_tasks->current && job_has_failed(e->background_tasks->current)) give_up(e, e->background_tasks->current);
+    if (e->background_tasks->current && job_has_failed(e->background_tasks->current))
+        give_up(e, e->background_tasks->current);
     if (!e->background_tasks->current && e->background_tasks->queue) background_admit(e);
-    if (e->background_tasks->current && e->background_tasks->current->request->schema) return next_prefill(e, e->background_tasks->current, prefill);
-    return e->background_tasks->current && job_is_ready(e->background_tasks->current) ? e->background_tasks->current : NULL;
+    if (e->background_tasks->current && e->background_tasks->current->request->schema)
+        return next_prefill(e, e->background_tasks->current, prefill);
+    return e->background_tasks->current && job_is_ready(e->background_tasks->current) ? e->background_tasks->current
+                                                                                      : NULL;
 }
 
 double background_step_us(const rp_engine *e, int64_t slots, bool of_module) {
-    return BASE_MAX(BACKGROUND_STEP_US, (of_module ? MODULE_SLACK : ROW_SLACK) * (double)cost_model_tokens_us(e->cost, 1, slots));
+    return BASE_MAX(BACKGROUND_STEP_US,
+                    (of_module ? MODULE_SLACK : ROW_SLACK) * (double)cost_model_tokens_us(e->cost, 1, slots));
 }
 
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {

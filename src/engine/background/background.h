@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* background.h: tasks without a caller, which run while no request runs or waits: recomputation for the auditor, joint prefill of learned scaffolds.
+/* background.h: tasks without a caller, which run while no request runs or waits: recomputation for the auditor, joint
+ * prefill of learned scaffolds.
  *
  *   background_submit --> queue (BACKGROUND_MAX_TASKS) --admit--> running --> done
  *                     ^                                 |
  *                     +------ releases its memory ------+   (BACKGROUND_MAX_TRIES)
  *
- * A task is a plain run: tokens at positions, each of which attends to all before it, as RP_REUSE_EXACT runs them. It uses the prefix cache. Or it
- * computes the reduced KV of a schema's modules, one after another (reductions.h); the rows are those of prefills then. It is an rp_job without a
- * caller, is in none of the requests' lists and is not counted with them (rp_engine_info.background counts it); on_step reports it as
- * RP_STEP_BACKGROUND.
+ * A task is a plain run: tokens at positions, each of which attends to all before it, as RP_REUSE_EXACT runs them. It
+ * uses the prefix cache. Or it computes the reduced KV of a schema's modules, one after another (reductions.h); the
+ * rows are those of prefills then. It is an rp_job without a caller, is in none of the requests' lists and is not
+ * counted with them (rp_engine_info.background counts it); on_step reports it as RP_STEP_BACKGROUND.
  *
- *   when     no request runs or waits, and none has for BACKGROUND_QUIET_MS (at once while rp_engine_drain waits); the engine is prepared
- *   steps    have rows of the task only, as many as the cost model predicts for BACKGROUND_STEP_US; where one row takes longer, as many as take
- *            about as long as one; of modules that are reduced, as four. A request that arrives meanwhile waits for one such step at most
- *   memory   is reserved for the whole task, as for requests. A request that may lack memory takes it before it is admitted: the task is requeued,
+ *   when     no request runs or waits, and none has for BACKGROUND_QUIET_MS (at once while rp_engine_drain waits); the
+ *         engine is prepared
+ *   steps    have rows of the task only, as many as the cost model predicts for BACKGROUND_STEP_US; where one row takes
+ *         longer, as many as take
+ *            about as long as one; of modules that are reduced, as four. A request that arrives meanwhile waits for one
+ *            such step at most
+ *   memory   is reserved for the whole task, as for requests. A request that may lack memory takes it before it is
+ *         admitted: the task is requeued,
  *            and hits what it has computed if that was kept
  *   uses     its hits do not count as uses
  *
@@ -35,14 +40,17 @@ struct segment_prefill;
 
 /* The result of a task; valid during the callback. */
 typedef struct background_result {
-    const float *logits;                 /* [n_vocab] after its last token */
-    const span_path *path;               /* the cached prefix and, if it is kept, the computed tokens: all of them, or fewer if memory was short */
+    const float *logits; /* [n_vocab] after its last token */
+    const span_path *
+        path;                            /* the cached prefix and, if it is kept, the computed tokens: all of them, or
+                                            fewer if memory was short */
     size_t n_found_steps;                /* steps of the path that were cache hits */
     const struct backend_states *states; /* of recurrent layers after its last token; NULL: the model has none */
 } background_result;
 
-/* Called once for each accepted task: rc 0 and a result; or NULL and RP_ERR_BUDGET (the budget cannot hold it, or requests needed its memory
- * too often), RP_ERR_CANCELLED (rp_engine_free), RP_ERR_MEMORY. It may submit the next task. */
+/* Called once for each accepted task: rc 0 and a result; or NULL and RP_ERR_BUDGET (the budget cannot hold it, or
+ * requests needed its memory too often), RP_ERR_CANCELLED (rp_engine_free), RP_ERR_MEMORY. It may submit the next
+ * task. */
 typedef void (*background_done_fn)(rp_engine *e, void *user, int rc, const background_result *result);
 
 /* What a task of a schema does next: its current module, if any, is complete. */
@@ -53,33 +61,38 @@ typedef enum background_outcome {
 } background_outcome;
 typedef background_outcome (*background_advance_fn)(rp_engine *e, rp_job *c);
 
-/* Tokens up to `end`, from the end of the previous piece on: a module's, in its format, or others. Later tokens attend to them in that format; as in
- * the prefill of a module, they attend to one another in the format that they are computed in. */
+/* Tokens up to `end`, from the end of the previous piece on: a module's, in its format, or others. Later tokens attend
+ * to them in that format; as in the prefill of a module, they attend to one another in the format that they are
+ * computed in. */
 typedef struct background_piece {
     int32_t end;
     rp_kv_format format;
 } background_piece;
 
 typedef struct background_task {
-    base_key salt;                 /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
-    rp_kv_format format;           /* of its tokens; one that is not encoded */
-    background_piece *pieces;      /* [n_pieces], by base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
+    base_key salt;       /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
+    rp_kv_format format; /* of its tokens; one that is not encoded */
+    background_piece *
+        pieces;                    /* [n_pieces], by base_alloc, the last with end n: formats piece by piece instead,
+                                      without the prefix cache; */
     int32_t n_pieces;              /* or none */
     int32_t *tokens, *positions;   /* [n], by rising position; allocated with base_alloc */
     int32_t n;                     /* at least 1 */
     bool keeps;                    /* the KV is inserted into the prefix tree; else it is freed when the task ends */
-    rp_schema *schema;             /* instead of tokens: modules of it, one after another; borrowed. The result is NULL; */
+    rp_schema *schema;             /* instead of tokens: modules of it, one after another; borrowed. The result is
+                                      NULL; */
     background_advance_fn advance; /* chooses them */
     background_done_fn done;
     void *user;
 } background_task;
 
-/* Queues a task after the others and takes its arrays over; on an error they stay the caller's. No error text: RP_ERR_BUSY (there are
- * BACKGROUND_MAX_TASKS), RP_ERR_MEMORY. May be called in callbacks and when a job ends. */
+/* Queues a task after the others and takes its arrays over; on an error they stay the caller's. No error text:
+ * RP_ERR_BUSY (there are BACKGROUND_MAX_TASKS), RP_ERR_MEMORY. May be called in callbacks and when a job ends. */
 int background_submit(rp_engine *e, const background_task *task);
 
-/* The flat form of a job's prompt, as RP_REUSE_EXACT runs it: fills in salt, format, tokens, positions and n; and pieces, if the modules have another
- * format than text. The job still has its plan. Takes about 0.1 us a token. RP_ERR_MEMORY. */
+/* The flat form of a job's prompt, as RP_REUSE_EXACT runs it: fills in salt, format, tokens, positions and n; and
+ * pieces, if the modules have another format than text. The job still has its plan. Takes about 0.1 us a token.
+ * RP_ERR_MEMORY. */
 int background_twin(const rp_job *c, background_task *out);
 /* Frees the arrays of a task that was not submitted. */
 void background_task_free(background_task *task);
@@ -102,14 +115,15 @@ typedef struct background_work {
 bool background_is_due(const rp_engine *e);
 /* Time until one may, if nothing else happens, in ms; -1: never. */
 int64_t background_wait_ms(const rp_engine *e);
-/* The task of the next step; NULL: none. Admits a task if none runs. *prefill: the one whose rows it has; NULL: its own. */
+/* The task of the next step; NULL: none. Admits a task if none runs. *prefill: the one whose rows it has; NULL: its
+   own. */
 rp_job *background_next(rp_engine *e, struct segment_prefill **prefill);
 /* Longest time of its next step, in us, after so many slots. of_module: of a prefill. */
 double background_step_us(const rp_engine *e, int64_t slots, bool of_module);
 /* Rows were computed. logits: those after the task's last token, or NULL. */
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits);
-/* A request that needs up to so many blocks is to be admitted: the running task releases its memory if the free memory could be too little (a
- * number that is too large is fine). Returns whether it did. */
+/* A request that needs up to so many blocks is to be admitted: the running task releases its memory if the free memory
+ * could be too little (a number that is too large is fine). Returns whether it did. */
 bool background_make_room(rp_engine *e, int64_t blocks);
 /* The engine ends: ends all tasks. */
 void background_end_all(rp_engine *e);

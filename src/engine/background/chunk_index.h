@@ -3,8 +3,9 @@
  *
  *   key (with a tenant's salt) --> set of CHUNK_INDEX_WAYS entries: [key, computed, used] ...
  *
- * A new chunk replaces the entry of its set that was used longest ago. A key contains the tenant's salt: no tenant learns of another's
- * chunks; one that floods the table only delays the admission of others' chunks. Used by one thread (the engine's).
+ * A new chunk replaces the entry of its set that was used longest ago. A key contains the tenant's salt: no tenant
+ * learns of another's chunks; one that floods the table only delays the admission of others' chunks. Used by one thread
+ * (the engine's).
  */
 #ifndef ENGINE_CHUNK_INDEX_H
 #define ENGINE_CHUNK_INDEX_H

@@ -59,13 +59,15 @@ static bool mark_reduced(rp_job *c) {
 
 #define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
 
-/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Sets the counts of tokens, which are listed later. */
+/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Sets the counts of
+   tokens, which are listed later. */
 static bool job_reduced_fits(rp_job *c) {
     job_features_count(c);
     c->n_prompt = c->plan->n_fresh;
     c->n_runs = (int32_t)c->plan->n_items; /* at most */
     const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
-    return job_count_blocks(c, n, true) <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
+    return job_count_blocks(c, n, true) <=
+           (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
 }
 
 void reductions_plan(rp_job *c) {
@@ -109,7 +111,8 @@ static background_outcome reductions_advance(rp_engine *e, rp_job *c) {
         if (!rc && span_store_free_blocks(e->store) >= 0) return BACKGROUND_NEEDS;
         segment_needs_release(e, &c->needs);
         if (!rc && span_store_is_busy(e->store)) return BACKGROUND_WAITS;
-        BASE_TRACE(ENGINE, "a module of %d tokens is not reduced: %s", s->n_tokens, rc ? err.message : "the KV budget cannot hold its prefill");
+        BASE_TRACE(ENGINE, "a module of %d tokens is not reduced: %s", s->n_tokens,
+                   rc ? err.message : "the KV budget cannot hold its prefill");
     }
     return BACKGROUND_ENDED;
 }
@@ -127,10 +130,12 @@ static void submit_task(rp_engine *e, rp_schema *schema) {
     reductions *r = e->reductions;
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == schema) return;
-    background_task task = {.salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .advance = reductions_advance};
+    background_task task = {
+        .salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .advance = reductions_advance};
     task.done = reductions_ended_task;
     task.user = schema;
-    if (r->n_pending < BACKGROUND_MAX_TASKS && background_submit(e, &task) == RP_OK) r->pending[r->n_pending++] = schema;
+    if (r->n_pending < BACKGROUND_MAX_TASKS && background_submit(e, &task) == RP_OK)
+        r->pending[r->n_pending++] = schema;
 }
 
 static void reductions_ended(rp_job *c, int rc) {

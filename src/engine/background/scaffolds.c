@@ -75,14 +75,17 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
     int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
     scaffold_form *f = &c->other;
-    if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->wants.scatters || p->n_cached == 0) return RP_OK;
+    if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->wants.scatters ||
+        p->n_cached == 0)
+        return RP_OK;
     if (c->request->options.reuse != RP_REUSE_ON || c->request->experiment.no_prefix) return RP_OK;
     if (c->wants.adapter) return RP_OK; /* combinations are the base model's */
     *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .n_scopes = 1, .cap_scopes = 1, .exact = true};
     f->scopes = base_alloc(sizeof(*f->scopes));
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
     f->positions = base_alloc((size_t)cap * sizeof(*f->positions));
-    if (!f->scopes || !f->tokens || !f->positions) return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
+    if (!f->scopes || !f->tokens || !f->positions)
+        return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
     f->scopes[0] = (job_scope){0, job_text_root(c->engine, &c->salt, c->format)};
     int rc = pml_plan_flatten(p, f->tokens, f->positions, err);
     if (rc) return rc;
@@ -121,10 +124,12 @@ void scaffold_swap(rp_job *c) {
 }
 
 /* The last token of a prompt is always computed. */
-static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
+static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) {
+    return BASE_MIN(c->other.n_combined, n_prompt - 1);
+}
 
-static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, rp_kv_format format, const int32_t *tokens, const int32_t *positions,
-                              int32_t n) {
+static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, rp_kv_format format, const int32_t *tokens,
+                              const int32_t *positions, int32_t n) {
     span_root root = {.salt = *salt, .key = job_text_root(e, salt, format)};
     return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL, NULL);
 }
@@ -231,7 +236,8 @@ static combination *scaffolds_lightest(scaffolds *s, int state) {
 static combination *heaviest_pending(scaffolds *s) {
     combination *best = NULL;
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == PENDING && (!best || scaffolds_weight(s, &s->list[i]) > scaffolds_weight(s, best))) best = &s->list[i];
+        if (s->list[i].state == PENDING && (!best || scaffolds_weight(s, &s->list[i]) > scaffolds_weight(s, best)))
+            best = &s->list[i];
     return best;
 }
 
@@ -276,7 +282,8 @@ static void take_spans(scaffolds *s, combination *c, const background_result *r)
         learned_span *known = find_span(s, kv_span_key(span));
         if (!known && i < r->n_found_steps) continue; /* other text */
         if (!known) {
-            if (base_grow((void **)&s->spans, &s->cap_spans, s->n_spans + 1, SCAFFOLDS_MAX_SPANS, sizeof(*s->spans))) return;
+            if (base_grow((void **)&s->spans, &s->cap_spans, s->n_spans + 1, SCAFFOLDS_MAX_SPANS, sizeof(*s->spans)))
+                return;
             known = &s->spans[s->n_spans++];
             *known = (learned_span){.key = *kv_span_key(span), .bytes = kv_span_bytes(span)};
             s->stats.bytes += known->bytes;
@@ -346,7 +353,8 @@ static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     scaffolds *s = e->scaffolds;
     combination *c, *old;
     s->n_prompts++;
-    while ((old = scaffolds_lightest(s, -1)) && scaffolds_weight(s, old) < SCAFFOLDS_LEAST_WEIGHT) scaffolds_forget(e, old);
+    while ((old = scaffolds_lightest(s, -1)) && scaffolds_weight(s, old) < SCAFFOLDS_LEAST_WEIGHT)
+        scaffolds_forget(e, old);
     if ((c = scaffolds_find(s, &job->other.combination))) {
         c->weight = scaffolds_weight(s, c) + 1;
         c->used_at = s->n_prompts;
@@ -355,7 +363,8 @@ static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     if (s->n >= SCAFFOLDS_MAX && old) scaffolds_forget(e, old);
     if (base_grow((void **)&s->list, &s->cap, s->n + 1, SCAFFOLDS_MAX, sizeof(*s->list))) return NULL;
     c = &s->list[s->n++];
-    *c = (combination){.key = job->other.combination, .salt = job->salt, .format = job->format, .weight = 1, .used_at = s->n_prompts};
+    *c = (combination){
+        .key = job->other.combination, .salt = job->salt, .format = job->format, .weight = 1, .used_at = s->n_prompts};
     return c;
 }
 

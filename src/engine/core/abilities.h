@@ -5,7 +5,8 @@
 
 #include "reprise.h"
 
-/* May heads keep some of their slots? RP_ERR_UNSUPPORTED: no, with the reason; what: the option that asks for it, "kv_keep". */
+/* May heads keep some of their slots? RP_ERR_UNSUPPORTED: no, with the reason; what: the option that asks for it,
+   "kv_keep". */
 int engine_check_reduces(const rp_engine *e, const char *what, rp_error *err);
 
 #endif

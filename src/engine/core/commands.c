@@ -21,7 +21,9 @@ struct engine_command {
     pthread_cond_t reported;
 };
 
-int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) { return engine_do_until(e, fn, NULL, arg, err); }
+int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) {
+    return engine_do_until(e, fn, NULL, arg, err);
+}
 
 int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err) {
     int rc = engine_check_computes(e, err);

@@ -201,7 +201,9 @@ int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double s
     return low;
 }
 
-uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots) { return (uint64_t)tokens_us(m, n, slots); }
+uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots) {
+    return (uint64_t)tokens_us(m, n, slots);
+}
 
 uint64_t cost_model_usual_us(const cost_model *m, int32_t n, int64_t slots) {
     return (uint64_t)(tokens_us(m, n, slots) / BASE_MAX(tokens_us(m, USUAL_TOKENS, 0), 1) * exp(m->usual));

@@ -47,8 +47,8 @@ void cost_model_learn(cost_model *m, const cost_load *load, double us);
 double cost_model_predict(const cost_model *m, const cost_load *load);
 /* Predicted time to compute n tokens after `slots` others, alone in their steps, in us. */
 uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots);
-/* The same at the usual speed of this machine rather than at that of the last steps. Eviction compares what was computed
- * now with what was computed an hour ago: load of other processes must not change which of them costs more. */
+/* The same at the usual speed of this machine rather than at that of the last steps. Eviction compares what was
+ * computed now with what was computed an hour ago: load of other processes must not change which of them costs more. */
 uint64_t cost_model_usual_us(const cost_model *m, int32_t n, int64_t slots);
 /* Was a step of about as many rows measured? */
 bool cost_model_knows(const cost_model *m, int32_t rows);

@@ -121,7 +121,8 @@ static rp_engine *engine_new(rp_model *model) {
 }
 
 void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size) {
-    rp_engine_options own = {.chunk_tokens = DEFAULT_CHUNK_TOKENS, .max_sequences = DEFAULT_SEQUENCES, .max_queue = DEFAULT_QUEUE};
+    rp_engine_options own = {
+        .chunk_tokens = DEFAULT_CHUNK_TOKENS, .max_sequences = DEFAULT_SEQUENCES, .max_queue = DEFAULT_QUEUE};
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
@@ -137,31 +138,38 @@ static int check_cluster_options(const rp_engine_options *o, rp_error *err) {
     if (o->store_dir && c->plans_only)
         return base_fail(err, RP_ERR_INVALID, "store_dir contradicts plans_only: such an engine holds no KV");
     if (c->identity && !c->plans_only)
-        return base_fail(err, RP_ERR_INVALID, "identity is for engines with plans_only: others compute their own (rp_engine_identity)");
+        return base_fail(err, RP_ERR_INVALID,
+                         "identity is for engines with plans_only: others compute their own (rp_engine_identity)");
     if (c->identity && (strlen(c->identity) != 2 * BASE_KEY_BYTES || !base_key_parse(&identity, c->identity)))
-        return base_fail(err, RP_ERR_INVALID, "identity '%.70s': give the %d hexadecimal digits of rp_engine_identity", c->identity,
-                         2 * BASE_KEY_BYTES);
+        return base_fail(err, RP_ERR_INVALID, "identity '%.70s': give the %d hexadecimal digits of rp_engine_identity",
+                         c->identity, 2 * BASE_KEY_BYTES);
     return RP_OK;
 }
 
 static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     int rc = base_threads_check(o->n_threads, err);
     if (rc) return rc;
-    if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "n_ctx %d: give 0 to %d positions", o->n_ctx, MAX_CTX);
+    if (o->n_ctx < 0 || o->n_ctx > MAX_CTX)
+        return base_fail(err, RP_ERR_INVALID, "n_ctx %d: give 0 to %d positions", o->n_ctx, MAX_CTX);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
-        return base_fail(err, RP_ERR_INVALID, "chunk_tokens is %d: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);
+        return base_fail(err, RP_ERR_INVALID, "chunk_tokens is %d: expected 1 to %d", o->chunk_tokens,
+                         MAX_CHUNK_TOKENS);
     if (o->max_sequences < 0 || o->max_sequences > MAX_SEQUENCES)
         return base_fail(err, RP_ERR_INVALID, "max_sequences is %d: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
     if (o->max_queue < 0 || o->max_queue > MAX_QUEUE)
         return base_fail(err, RP_ERR_INVALID, "max_queue is %d: expected 1 to %d", o->max_queue, MAX_QUEUE);
-    if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g: give 0 or more", (double)o->token_goal_ms);
+    if (!(o->token_goal_ms >= 0))
+        return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g: give 0 or more", (double)o->token_goal_ms);
     if ((int)o->store_write < RP_STORE_WRITE_BACK || o->store_write > RP_STORE_WRITE_OFF)
         return base_fail(err, RP_ERR_INVALID, "unknown store_write value %d", (int)o->store_write);
     if ((unsigned)o->kv_format >= RP_N_KV_FORMATS)
-        return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d: give one of" RP_KV_FORMAT_NAMES, (int)o->kv_format);
+        return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d: give one of" RP_KV_FORMAT_NAMES,
+                         (int)o->kv_format);
     if (o->kv_f16_layers && !kv_format_is_small(o->kv_format))
-        return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
-                         kv_format_name(o->kv_format));
+        return base_fail(
+            err, RP_ERR_INVALID,
+            "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
+            kv_format_name(o->kv_format));
     return check_cluster_options(o, err);
 }
 
@@ -169,7 +177,8 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
     const rp_model *m = e->model;
     if (e->n_ctx <= m->net.hp.n_ctx_train) return RP_OK;
     if (model_is_movable(m)) {
-        base_log(BASE_LOG_INFO, "n_ctx is %d, but the model was trained for %d positions: output beyond them may be wrong", e->n_ctx,
+        base_log(BASE_LOG_INFO,
+                 "n_ctx is %d, but the model was trained for %d positions: output beyond them may be wrong", e->n_ctx,
                  m->net.hp.n_ctx_train);
         return RP_OK;
     }
@@ -182,7 +191,9 @@ static int open_locks(rp_engine *e, rp_error *err) {
     w->has_lock = pthread_mutex_init(&e->lock, NULL) == 0;
     w->has_wake = base_cond_init(&e->wake);
     w->has_drained = base_cond_init(&w->board.drained);
-    return vocabulary_open(&w->vocabulary) && w->has_lock && w->has_wake && w->has_drained ? RP_OK : base_fail_memory(err, sizeof(e->lock), "a lock");
+    return vocabulary_open(&w->vocabulary) && w->has_lock && w->has_wake && w->has_drained
+               ? RP_OK
+               : base_fail_memory(err, sizeof(e->lock), "a lock");
 }
 
 static int open_thread(rp_engine *e, rp_error *err) {
@@ -222,7 +233,8 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (rc) return rc;
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
-    const disk_tier_options tier = {.dir = o->store_dir, .whole_reads = o->experiment->store_whole_reads, .cipher = e->cipher};
+    const disk_tier_options tier = {
+        .dir = o->store_dir, .whole_reads = o->experiment->store_whole_reads, .cipher = e->cipher};
     span_store_disk disk = {.source = {.open = disk_tier_open, .options = &tier, .read_only = o->store_read_only},
                             .format = e->states,
                             .notify = engine_wake,
@@ -269,24 +281,29 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
     *out = BASE_MIN(*out, left);
     if (left >= MIN_KV_BYTES && left >= o->kv_min_bytes) return RP_OK;
     if (left >= MIN_KV_BYTES)
-        return base_fail(err, RP_ERR_BUDGET, "ram_bytes (%llu MiB) leaves %llu MiB for the KV cache, kv_min_bytes is %llu MiB: raise ram_bytes",
-                         (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20, (unsigned long long)o->kv_min_bytes >> 20);
+        return base_fail(
+            err, RP_ERR_BUDGET,
+            "ram_bytes (%llu MiB) leaves %llu MiB for the KV cache, kv_min_bytes is %llu MiB: raise ram_bytes",
+            (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20,
+            (unsigned long long)o->kv_min_bytes >> 20);
     return base_fail(err, RP_ERR_BUDGET,
                      "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
                      "the rest %llu: raise ram_bytes, or use a smaller model",
-                     (unsigned long long)o->ram_bytes >> 20,
-                     (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
+                     (unsigned long long)o->ram_bytes >> 20, (unsigned long long)(m.weights + m.file) >> 20,
+                     (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
 static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!o->weights_dir) return RP_OK;
-    return weights_cache_new(&e->weights, e->model,
-                             &(weights_cache_options){.dir = o->weights_dir,
-                                                      .budget_bytes = o->weights_budget_bytes ? o->weights_budget_bytes : DEFAULT_WEIGHTS_BYTES,
-                                                      .min_bytes = o->weights_min_bytes ? o->weights_min_bytes : MIN_WEIGHTS_BYTES,
-                                                      .read_only = o->store_read_only || (o->store_dir && o->store_write == RP_STORE_WRITE_OFF),
-                                                      .n_threads = e->n_threads},
-                             err);
+    return weights_cache_new(
+        &e->weights, e->model,
+        &(weights_cache_options){
+            .dir = o->weights_dir,
+            .budget_bytes = o->weights_budget_bytes ? o->weights_budget_bytes : DEFAULT_WEIGHTS_BYTES,
+            .min_bytes = o->weights_min_bytes ? o->weights_min_bytes : MIN_WEIGHTS_BYTES,
+            .read_only = o->store_read_only || (o->store_dir && o->store_write == RP_STORE_WRITE_OFF),
+            .n_threads = e->n_threads},
+        err);
 }
 
 /* The shape of the engine's KV. */
@@ -296,7 +313,8 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const rp_kv_format format = kv_format_is_encoded(modules) ? RP_KV_INT8 : modules;
     *e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats->keep, &e->formats->method, err);
-    if (!rc && e->formats->keep > 0 && e->formats->keep != REDUCTION_ALL) rc = engine_check_reduces(e, "keep_share", err);
+    if (!rc && e->formats->keep > 0 && e->formats->keep != REDUCTION_ALL)
+        rc = engine_check_reduces(e, "keep_share", err);
     if (!rc) rc = job_features_open_engine(e, o, err);
     if (rc) return rc;
     e->states->any_format = true;
@@ -351,12 +369,14 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
-        (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = steps_open(e, err)))
+        (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) ||
+        (rc = steps_open(e, err)))
         return rc;
     if (!(e->running = base_calloc((size_t)e->max_running, sizeof(*e->running))))
         return base_fail_memory(err, (uint64_t)e->max_running * sizeof(*e->running), "an engine");
     if ((rc = answer_memory_new(&e->answers, err)) || (rc = open_reporter(e, o, err))) return rc;
-    e->scaffolds->budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
+    e->scaffolds->budget_bytes =
+        o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
@@ -374,7 +394,9 @@ static int open_plans(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_key identity;
     int rc = open_shape(e, o, err);
     if (!rc) rc = base_cpu_detect(&level, err);
-    if (!rc) rc = kv_pool_new(&e->pool, &e->states->shape, o->kv_budget_bytes ? o->kv_budget_bytes : PLANS_BUDGET_BYTES, NULL, err);
+    if (!rc)
+        rc = kv_pool_new(&e->pool, &e->states->shape, o->kv_budget_bytes ? o->kv_budget_bytes : PLANS_BUDGET_BYTES,
+                         NULL, err);
     if (!rc) rc = answer_memory_new(&e->answers, err);
     if (rc) return rc;
     identity_make(e, kernel_arithmetic_of(level));
@@ -382,14 +404,16 @@ static int open_plans(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     return RP_OK;
 }
 
-static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, &auto_prefills_observer, &reductions_observer, NULL};
+static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, &auto_prefills_observer,
+                                                &reductions_observer, NULL};
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
     rp_engine_options defaults = rp_engine_options_defaults();
     e->n_threads = o->n_threads ? o->n_threads : base_cpu_count();
     e->n_ctx = o->n_ctx ? o->n_ctx : e->model->net.hp.n_ctx_train;
     e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : defaults.chunk_tokens;
-    if (model_is_encoder(e->model)) e->chunk_tokens = BASE_MAX(e->chunk_tokens, e->n_ctx); /* a text is one part of a step */
+    if (model_is_encoder(e->model))
+        e->chunk_tokens = BASE_MAX(e->chunk_tokens, e->n_ctx); /* a text is one part of a step */
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
     e->steps->token_goal_us = (double)o->token_goal_ms * 1e3;
@@ -405,7 +429,8 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_running = e->max_sequences + e->max_queue;
     e->steps->max_logits = e->max_sequences + RP_MAX_DRAFT;
     e->steps->max_rows = e->steps->max_logits + e->chunk_tokens;
-    e->steps->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; jobs in a step: at most max_sequences */
+    e->steps->max_parts =
+        2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; jobs in a step: at most max_sequences */
     e->inbox_end = &e->inbox;
     e->budget_epoch = 1;
     e->observers = observers;
@@ -431,9 +456,9 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     rp_engine *e = engine_new(model);
     if (!e) return base_fail_memory(err, sizeof(whole_engine), "an engine");
     take_options(e, &o);
-    if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) ||
-        (rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
-        (rc = e->plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) || (rc = e->plans_only ? RP_OK : open_thread(e, err))) {
+    if ((rc = backend_find(&e->backend_row, NULL, &model->net, err)) || (rc = engine_check_context(e, err)) ||
+        (rc = open_locks(e, err)) || (rc = e->plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) ||
+        (rc = e->plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
     }

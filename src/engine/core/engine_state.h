@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_state.h: an engine: what the files of src/engine share. Only the struct: functions are in the header of the file that defines them, and what
- * one file owns is a struct of that file's header, behind a pointer. All of it is one allocation (engine.c).
+/* engine_state.h: an engine: what the files of src/engine share. Only the struct: functions are in the header of the
+ * file that defines them, and what one file owns is a struct of that file's header, behind a pointer. All of it is one
+ * allocation (engine.c).
  */
 #ifndef ENGINE_ENGINE_STATE_H
 #define ENGINE_ENGINE_STATE_H
@@ -26,10 +27,14 @@ struct rp_engine {
     struct record_cipher *cipher;                /* NULL: records are not encrypted */
     struct pml_formats *formats;                 /* KV formats of text and of modules, as it was created; */
     atomic_bool falls_back;                      /* requests are planned with f16 instead; never reset */
-    struct kv_layer_shape *kv_layers;            /* of states.shape: the model's, with rp_engine_options.kv_f16_layers; NULL: the model's own */
-    struct record_format *states;                /* of this engine's records: fingerprint, arithmetic, shape of the KV */
+    struct kv_layer_shape *kv_layers;            /* of states.shape: the model's, with
+                                                                      rp_engine_options.kv_f16_layers;
+                                                    NULL: the model's own */
+    struct record_format *states;                /* of this engine's records: fingerprint, arithmetic, shape of the
+                                                    KV */
     bool is_whole;                               /* the fingerprint covers every byte of the model (identity.h) */
-    base_key salt;                               /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */
+    base_key salt;                               /* of shared KV: model and KV format. A tenant's: engine_salt. Every
+                                                    key contains one of them */
     char identity[2 * BASE_KEY_BYTES + 1];       /* the fingerprint, in hexadecimal digits */
     bool is_recurrent;                           /* the model has recurrent layers */
     bool plans_only;                             /* without backend, store, tree and thread */
@@ -37,7 +42,8 @@ struct rp_engine {
     const base_key *cluster_key;                 /* NULL: none */
     const struct job_observer *const *observers; /* ends with NULL */
     const struct job_feature *const *features;   /* likewise (features/features.h) */
-    struct job_reduction *reduction;             /* rp_engine_options.kv_keep and kv_method: of requests that name none */
+    struct job_reduction *reduction;             /* rp_engine_options.kv_keep and kv_method: of requests that name
+                                                    none */
 
     pthread_mutex_t lock;
     pthread_cond_t wake; /* for the engine's thread */

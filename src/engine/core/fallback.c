@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fallback.c: forms of schemas: in f16, where the auditor found their KV formats, or the engine's, too inexact; and for adapters, of
- * either. A form is made when a request first uses it, and kept with its schema. Any thread. */
+/* fallback.c: forms of schemas: in f16, where the auditor found their KV formats, or the engine's, too inexact; and for
+ * adapters, of either. A form is made when a request first uses it, and kept with its schema. Any thread. */
 #include "engine/core/fallback.h"
 
 #include "base/check.h"
@@ -14,11 +14,13 @@
 #include "pml/layout.h"
 
 /* A form of s, whose modules are named by `salt`. */
-static int make_form(rp_engine *e, rp_schema *s, const pml_formats *formats, const base_key *salt, rp_schema **out, rp_error *err) {
+static int make_form(rp_engine *e, rp_schema *s, const pml_formats *formats, const base_key *salt, rp_schema **out,
+                     rp_error *err) {
     BASE_ASSERT(!s->of || (!s->of->of && s->document == s->of->document)); /* forms are of the schema itself */
     rp_schema *f = *out = base_calloc(1, sizeof(*f));
     if (!f) return base_fail_memory(err, sizeof(*f), "a schema");
-    *f = (rp_schema){.of = s->of ? s->of : s, .salt = s->salt, .version = s->version, .name = s->name, .document = s->document};
+    *f = (rp_schema){
+        .of = s->of ? s->of : s, .salt = s->salt, .version = s->version, .name = s->name, .document = s->document};
     int rc = pml_layout_new(&f->layout, s->document, e->model, formats, salt, err);
     if (!rc) return RP_OK;
     base_free(f);
@@ -44,7 +46,8 @@ static int use_fallback(rp_engine *e, rp_schema **s, engine_fallback fallback, r
     pthread_mutex_lock(&e->lock);
     rp_schema *known = of->fallbacks[fallback];
     pthread_mutex_unlock(&e->lock);
-    int rc = known ? RP_OK : make_form(e, of, &formats, &of->salt, &own, err); /* its tokens are found without the lock */
+    int rc =
+        known ? RP_OK : make_form(e, of, &formats, &of->salt, &own, err); /* its tokens are found without the lock */
     if (rc) return rc;
     pthread_mutex_lock(&e->lock);
     if (!of->fallbacks[fallback]) {
@@ -101,8 +104,9 @@ static int use_adapted(rp_engine *e, rp_schema **s, const adapter_use *adapter, 
 }
 
 int engine_use_schema(rp_engine *e, rp_schema **s, const adapter_use *adapter, rp_error *err) {
-    const engine_fallback fallback = atomic_load(&e->falls_back) ? FALLBACK_ALL : audit_falls_back(e, *s) ? FALLBACK_MODULES
-                                                                                                          : FALLBACK_NONE;
+    const engine_fallback fallback = atomic_load(&e->falls_back) ? FALLBACK_ALL
+                                     : audit_falls_back(e, *s)   ? FALLBACK_MODULES
+                                                                 : FALLBACK_NONE;
     int rc = fallback == FALLBACK_NONE ? RP_OK : use_fallback(e, s, fallback, err);
     if (!rc && adapter && adapter->adapter && adapter->adapter->n_invocation == 0) rc = use_adapted(e, s, adapter, err);
     if (!rc) return RP_OK;

@@ -23,7 +23,8 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
     base_hash_u64(&h, kv_format_identity(e->states->shape.format));
     base_hash_u64(&h, model_rope_is_long(&m->net, e->n_ctx));
     base_hash_u64(&h, (uint64_t)arithmetic);
-    for (int32_t i = 0; e->kv_layers && i < m->n_kv_layers; i++) base_hash_bytes(&h, &(uint8_t){e->kv_layers[i].in_f16}, 1);
+    for (int32_t i = 0; e->kv_layers && i < m->n_kv_layers; i++)
+        base_hash_bytes(&h, &(uint8_t){e->kv_layers[i].in_f16}, 1);
     base_hash_final(&h, &out);
     return out;
 }
@@ -65,7 +66,8 @@ int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error 
     *out = e->salt;
     if (n == 0) return RP_OK;
     if (n > RP_MAX_TENANT_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "the name of a tenant is %zu bytes long: give at most %d", n, RP_MAX_TENANT_BYTES);
+        return base_fail(err, RP_ERR_LIMIT, "the name of a tenant is %zu bytes long: give at most %d", n,
+                         RP_MAX_TENANT_BYTES);
     base_hash h;
     base_hash_init(&h, "reprise tenant 1");
     base_hash_key(&h, &e->salt);
@@ -107,5 +109,7 @@ void identity_keep(const rp_engine *e, const rp_engine_options *o, const identit
     if (!note->is_new || o->store_read_only || o->store_write == RP_STORE_WRITE_OFF) return;
     BASE_ASSERT(e->is_whole); /* a hash of all bytes */
     if (fingerprints_keep(o->store_dir, e->cipher, &note->files, &note->digest, &err))
-        base_log(BASE_LOG_WARN, "store: the model's fingerprint was not saved and is computed again at the next start: %s", err.message);
+        base_log(BASE_LOG_WARN,
+                 "store: the model's fingerprint was not saved and is computed again at the next start: %s",
+                 err.message);
 }

@@ -4,8 +4,10 @@
  *   fingerprint   model, KV format, long-rope, arithmetic, and     in each record, and in the index
  *                 the layers in f16, if there are any
  *   salt          the fingerprint and a tenant                     part of every key
- *   adapter       a hash of its file, and its scale                part of the keys of KV that is computed with it: in the salt of
- *                                                                  modules (fallback.c), in the root of text (adapters.c)
+ *   adapter       a hash of its file, and its scale                part of the keys of KV that is computed with it: in
+ *         the salt of
+ *                                                                  modules (fallback.c), in the root of text
+ *                                                                  (adapters.c)
  *
  * With a store, the model is identified by a hash of all bytes of its files (model_fingerprint). Without one, keys are
  * used by this process only, for one opened model, and a hash of its header is enough; if the fingerprint is already
@@ -44,6 +46,8 @@ bool identity_is_whole(const rp_engine *e);
 /* The salt of a tenant's KV; tenant NULL or "": that of shared KV. RP_ERR_LIMIT. Any thread. */
 int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
 /* KV format of the text of requests that are planned now. Any thread. */
-static inline rp_kv_format engine_text_format(const rp_engine *e) { return atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->text; }
+static inline rp_kv_format engine_text_format(const rp_engine *e) {
+    return atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->text;
+}
 
 #endif

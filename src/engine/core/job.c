@@ -143,7 +143,9 @@ void job_publish(rp_job *c, int rc, const rp_error *err) {
     }
     c->shared->status.state = RP_JOB_DONE;
     c->shared->status.queue_position = 0;
-    if (c->result) c->shared->status.computed_tokens = c->shared->status.prompt_tokens, c->shared->status.answer_tokens = c->result->n_tokens;
+    if (c->result)
+        c->shared->status.computed_tokens = c->shared->status.prompt_tokens,
+        c->shared->status.answer_tokens = c->result->n_tokens;
     e->n_live--;
     e->job_ms += (ms - e->job_ms) * JOB_MS_WEIGHT;
     c->shared->ended = true;
@@ -160,7 +162,8 @@ bool rp_job_wait(rp_job *c, int64_t timeout_ms) {
     int rc = 0;
     pthread_mutex_lock(&e->lock);
     while (!c->shared->ended && rc != ETIMEDOUT)
-        rc = timeout_ms < 0 ? pthread_cond_wait(&c->shared->ended_cond, &e->lock) : pthread_cond_timedwait(&c->shared->ended_cond, &e->lock, &until);
+        rc = timeout_ms < 0 ? pthread_cond_wait(&c->shared->ended_cond, &e->lock)
+                            : pthread_cond_timedwait(&c->shared->ended_cond, &e->lock, &until);
     bool ended = c->shared->ended;
     BASE_ASSERT(ended || timeout_ms >= 0);
     pthread_mutex_unlock(&e->lock);
@@ -175,8 +178,9 @@ int rp_job_result(rp_job *c, rp_result **out, rp_error *err) {
         if (err) *err = c->shared->err;
         return c->shared->rc;
     }
-    if (!c->result && c->kind == JOB_REQUEST) return base_fail(err, RP_ERR_INVALID, "the result of job %llu was already taken",
-                                                               (unsigned long long)c->request->number);
+    if (!c->result && c->kind == JOB_REQUEST)
+        return base_fail(err, RP_ERR_INVALID, "the result of job %llu was already taken",
+                         (unsigned long long)c->request->number);
     *out = c->result;
     c->result = NULL;
     return RP_OK;

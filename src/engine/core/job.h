@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h: a job, from rp_engine_submit to its result: a request, the prefill of a schema's modules, or a background task.
+/* job.h: a job, from rp_engine_submit to its result: a request, the prefill of a schema's modules, or a background
+ * task.
  *
  *                 submitting thread        engine's thread
  *   request.c     copy, plan, check
@@ -7,7 +8,8 @@
  *                                           admit: look up prefix and modules, reserve      -> COMPOSING
  *                                           segment_prefills.c: prefills missing modules
  *                                           compose: views                                  -> PREFILL
- *                                           features may probe the modules' tokens first    -> PROBING, composed again -> PREFILL
+ *                                           features may probe the modules' tokens first    -> PROBING, composed again
+ *                                                 -> PREFILL
  *                                           steps.c: tokens in chunks; logits of the last row: answer.c -> DECODE
  *                                           a feature may want a row computed again         -> RECOMPUTING -> DECODE
  *                                           write-through: the store writes its KV          -> FLUSHING
@@ -17,7 +19,8 @@
  *
  *   request   immutable once the job is queued: every thread may read it. job_draft writes it before.
  *   shared    guarded by the engine's lock, except two atomics; opaque outside of job.c
- *   the rest  owned by the submitting thread until the job is queued, by the engine's thread until it has ended, and by the holder of the
+ *   the rest  owned by the submitting thread until the job is queued, by the engine's thread until it has ended, and by
+ *   the holder of the
  *             rp_job after that
  */
 #ifndef ENGINE_JOB_H
@@ -81,7 +84,8 @@ typedef struct job_request {
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
     int32_t raised;                    /* quality steps by which the auditor raised its schema (audit.h) */
-    base_key before;                   /* of a conversation: a name of the tokens before its answer (pml_plan.opened); */
+    base_key before;                   /* of a conversation: a name of the tokens before its answer
+                                          (pml_plan.opened); */
     bool remembers;                    /* the answer is remembered as tokens (conversation.c) */
     span_reader reader;                /* who uses and adds KV: its session, and how long it asks to keep that */
     int32_t dropped;                   /* messages that truncation left out */
@@ -110,11 +114,13 @@ struct rp_job {
     base_key salt;       /* of its tenant */
     job_scope *scopes;   /* [cap_scopes] of the tokens below; the first one is that of token 0 */
     int32_t n_scopes, cap_scopes;
-    int32_t switch_at; /* > 0: the first of the tokens below that its adapter computes, as earlier ones are the base model's: a scope begins there */
+    int32_t switch_at; /* > 0: the first of the tokens below that its adapter computes, as earlier ones are the base
+                      model's: a scope begins there */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
-    int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
-    int32_t n_resumed;                              /* tokens of the answer that were sampled before: the last one only if the answer goes on */
+    int32_t n_prompt, n_tokens, cap_tokens,
+        n_runs;        /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
+    int32_t n_resumed; /* tokens of the answer that were sampled before: the last one only if the answer goes on */
 
     /* Admission, reuse and computation. */
     job_phase phase;
@@ -151,28 +157,38 @@ struct rp_job {
     job_states states; /* of recurrent layers */
     job_wants wants;   /* of its features, */
     job_features features;
-    int32_t n_dropped;                          /* positions that its context has lost: later tokens moved back by so many */
+    int32_t n_dropped;                          /* positions that its context has lost: later tokens moved back by so
+                                                   many */
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes;                      /* of KV, while it was composed */
-    struct audit_case *audited;                 /* sampled by the auditor, which holds its first token's logits; else NULL */
+    struct audit_case *audited;                 /* sampled by the auditor, which holds its first token's logits; else
+                                                   NULL */
     uint64_t saved_us;                          /* predicted time to compute the cached KV */
     int32_t n_tries;                            /* how often it was preempted */
     rp_result *result;                          /* taken by rp_job_result */
 };
 
 /* Position of the answer's token that is pushed as number `token` of the job. */
-static inline int32_t job_answer_position(const rp_job *c, int32_t token) { return c->plan->end + token - c->n_prompt - c->n_dropped; }
+static inline int32_t job_answer_position(const rp_job *c, int32_t token) {
+    return c->plan->end + token - c->n_prompt - c->n_dropped;
+}
 /* Of up to `most` tokens of its answer, those that hold KV at one time. */
 static inline int32_t job_held(const rp_job *c, int32_t most) {
     return c->wants.most_held > 0 && c->wants.most_held < most ? c->wants.most_held : most;
 }
 
 /* Has its answer begun? It decodes, or a later token is made again. */
-static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_RECOMPUTING && c->answer.first_us); }
+static inline bool job_is_answering(const rp_job *c) {
+    return c->phase == JOB_DECODE || (c->phase == JOB_RECOMPUTING && c->answer.first_us);
+}
 
 /* Has all that it found been read from disk? Could a part of it not be read? */
-static inline bool job_is_ready(const rp_job *c) { return sequence_is_ready(&c->seq.context) && checkpoints_are_ready(c); }
-static inline bool job_has_failed(const rp_job *c) { return kv_context_has_failed(&c->seq.context) || checkpoints_have_failed(c); }
+static inline bool job_is_ready(const rp_job *c) {
+    return sequence_is_ready(&c->seq.context) && checkpoints_are_ready(c);
+}
+static inline bool job_has_failed(const rp_job *c) {
+    return kv_context_has_failed(&c->seq.context) || checkpoints_have_failed(c);
+}
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err);
 /* The request of a job that is not queued yet, for writing. */
@@ -185,7 +201,8 @@ rp_job_status *job_status_locked(rp_job *c);
 void job_free(rp_job *c);
 /* The engine's thread: releases the KV that a job holds or has reserved; the job is in no list of jobs that compute. */
 void job_release(rp_job *c);
-/* Engine's thread: the job has ended with rc and, if that is not 0, *err; it holds nothing. Its caller may free it before this returns. */
+/* Engine's thread: the job has ended with rc and, if that is not 0, *err; it holds nothing. Its caller may free it
+   before this returns. */
 void job_publish(rp_job *c, int rc, const rp_error *err);
 
 #endif

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_feature.h: what a request may ask for besides an answer to its prompt: a row of one table each (features/features.h). The core calls the
- * functions below, which call the rows that a job has, and names none of them: it includes no header of src/engine/features (tools/check-includes).
+/* job_feature.h: what a request may ask for besides an answer to its prompt: a row of one table each
+ * (features/features.h). The core calls the functions below, which call the rows that a job has, and names none of
+ * them: it includes no header of src/engine/features (tools/check-includes).
  *
  *   submitting thread   options     submit.c       before there is a job: options that others make meaningless
- *                       ask         request.c      the options are valid: checks the feature's own, and adds it to the job
+ *                       ask         request.c      the options are valid: checks the feature's own, and adds it to the
+ *                             job
  *                       plan        request.c      the prompt has its plan
- *                       count       request.c      and its form, after each change: how many tokens it may compute besides (job_wants)
+ *                       count       request.c      and its form, after each change: how many tokens it may compute
+ *                             besides (job_wants)
  *                       open        request.c      the tokens are listed, and there is a result
  *                       begin       request.c      the answer is open: the last one
  *   engine's thread     compose     scheduler.c    the context has its views, each time
@@ -19,8 +22,8 @@
  *                       release     job.c          the job gives its KV back, and may be composed anew
  *   any                 close       job.c          it is freed
  *
- * A row leaves out the functions that it does not need. What the core has to know at other times, and in loops, are the numbers of job_wants,
- * which features set in plan, count or open. Of a job, rows are called in the order of the table.
+ * A row leaves out the functions that it does not need. What the core has to know at other times, and in loops, are the
+ * numbers of job_wants, which features set in plan, count or open. Of a job, rows are called in the order of the table.
  */
 #ifndef ENGINE_JOB_FEATURE_H
 #define ENGINE_JOB_FEATURE_H
@@ -41,10 +44,15 @@ typedef struct job_feature job_feature;
 typedef struct job_wants {
     const struct adapter_use *adapter; /* that computes its tokens; NULL: the base model alone */
     const char *late_reason;           /* pml_item.why of the n_late tokens: none of them is in the prefix cache */
-    const char *full_reason;           /* why its modules keep all of their KV, as rp_plan_item.full_reason; NULL: the plan decides */
+    const char *full_reason;           /* why its modules keep all of their KV, as rp_plan_item.full_reason; NULL: the
+                                          plan
+                                   decides */
     int32_t most_answer;               /* tokens of its answer; 0: as many as its context has */
     int32_t most_held;                 /* tokens of its answer that hold KV at one time; 0: all of them */
-    int32_t n_extra;                   /* tokens of modules that it may compute before its first token is drawn, besides those of its plan's runs; */
+    int32_t n_extra;                   /* tokens of modules that it may compute before its first token is drawn, besides
+                                          those of
+                               its
+                           plan's runs; */
     int32_t n_late;                    /* and after that, in spans of their own */
     int32_t n_observed;                /* last tokens of the prompt that it computes whatever is cached */
     bool unshared;                     /* it neither uses nor adds KV of the prefix cache */
@@ -70,7 +78,8 @@ typedef struct job_rows {
     int32_t n_logits, n_hidden;
 } job_rows;
 
-/* Blocks that a job takes besides those of its tokens, and runs of consecutive positions besides those of its prompt. */
+/* Blocks that a job takes besides those of its tokens, and runs of consecutive positions besides those of its
+   prompt. */
 typedef struct job_room {
     int64_t blocks;
     int32_t runs;
@@ -96,11 +105,14 @@ struct job_feature {
 
     void (*options)(rp_request *o);
     int (*ask)(rp_job *c, const rp_request *o, rp_error *err);
-    int (*plan_text)(rp_job *c, const char *text, size_t n, rp_error *err); /* of a text alone: instead of pml_plan_text */
+    int (*plan_text)(rp_job *c, const char *text, size_t n,
+                     rp_error *err); /* of a text alone: instead of pml_plan_text */
     int (*plan)(rp_job *c, rp_error *err);
     void (*count)(rp_job *c); /* of all rows of the table, whether the job has them or not */
     int (*open)(rp_job *c, rp_error *err);
-    bool (*yield)(rp_job *c, bool yields); /* memory is short: gives up, or takes back, what was no demand of the request. Was it one? */
+    bool (*yield)(
+        rp_job *c,
+        bool yields); /* memory is short: gives up, or takes back, what was no demand of the request. Was it one? */
     int (*begin)(rp_job *c, rp_error *err);
     void (*room)(const rp_job *c, job_room *room); /* adds to it */
 
@@ -111,7 +123,8 @@ struct job_feature {
     void (*row)(rp_job *c, int32_t token, struct model_row *row);  /* what the row of that token needs and reports */
     int (*settle)(rp_job *c, const job_rows *rows, rp_error *err); /* the sequence has counted them */
     bool (*intercept)(const rp_job *c, const float *logits);       /* must the row be computed anew, in another way? */
-    int (*again)(rp_job *c, rp_error *err);                        /* it must: the job has dropped it, and gets the phase JOB_RECOMPUTING */
+    int (*again)(rp_job *c, rp_error *err);                        /* it must: the job has dropped it, and gets the
+                                                                      phase JOB_RECOMPUTING */
     int (*end_prompt)(rp_job *c, rp_error *err);
     int (*goes_on)(rp_job *c, rp_error *err);
 

@@ -7,9 +7,10 @@
  *   root of scope 0       the root of plain text (job_text_root); after views, H(that, views)
  *   root of scope k + 1   H(root of scope k, its tokens and their positions, the views between the two)
  *
- * A token attends to lower positions only. Text before all views therefore has the KV and the key of an ordinary prefix, and text between views
- * does not depend on those after it. A new scope begins where a view has a visible slot before the next token: the positions skip that slot, so
- * no span has tokens of two scopes. An adapter that is switched on at a token begins one as well, and is in its root. */
+ * A token attends to lower positions only. Text before all views therefore has the KV and the key of an ordinary
+ * prefix, and text between views does not depend on those after it. A new scope begins where a view has a visible slot
+ * before the next token: the positions skip that slot, so no span has tokens of two scopes. An adapter that is switched
+ * on at a token begins one as well, and is in its root. */
 #include "engine/core/job_tokens.h"
 
 #include <string.h>
@@ -85,7 +86,9 @@ static const pml_item *next_view(const pml_plan *p, size_t at) {
 }
 
 /* Does the token at pos attend to the view? NULL: no. */
-static bool is_seen(const pml_plan *p, const pml_item *view, int32_t pos) { return view && pml_item_first_position(p, view) < pos; }
+static bool is_seen(const pml_plan *p, const pml_item *view, int32_t pos) {
+    return view && pml_item_first_position(p, view) < pos;
+}
 
 static void hash_tokens(const rp_job *c, int32_t begin, int32_t end, base_hash *h) {
     BASE_ASSERT(begin <= end && end <= c->n_prompt);
@@ -96,8 +99,8 @@ static void hash_tokens(const rp_job *c, int32_t begin, int32_t end, base_hash *
     }
 }
 
-/* The root of the tokens from i on: those from `begin` to i have the root `before`. *view: the next view; moves to the first that token i does
- * not attend to. */
+/* The root of the tokens from i on: those from `begin` to i have the root `before`. *view: the next view; moves to the
+ * first that token i does not attend to. */
 static base_key name_scope(const rp_job *c, const base_key *before, int32_t begin, int32_t i, const pml_item **view) {
     const pml_plan *p = c->plan;
     uint64_t n_views = 0;
@@ -106,7 +109,8 @@ static base_key name_scope(const rp_job *c, const base_key *before, int32_t begi
     base_hash_init(&h, "reprise text scope 1");
     base_hash_key(&h, before);
     hash_tokens(c, begin, i, &h);
-    for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++) hash_view(p, *view, &h);
+    for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++)
+        hash_view(p, *view, &h);
     base_hash_u64(&h, n_views);
     BASE_ASSERT(n_views > 0 || i == c->switch_at); /* what begins a scope */
     if (c->wants.adapter && i == c->switch_at) base_hash_key(&h, &c->wants.adapter->key);
@@ -143,7 +147,8 @@ static void list_scopes(rp_job *c, bool flat) {
 int job_open_scopes(rp_job *c, rp_error *err) {
     int32_t n = 2; /* one without views, one of the adapter */
     for (size_t i = 0; i < c->plan->n_items; i++) n += c->plan->items[i].is_view;
-    if (!(c->scopes = base_alloc((size_t)n * sizeof(*c->scopes)))) return base_fail_memory(err, (uint64_t)n * sizeof(*c->scopes), "a prompt");
+    if (!(c->scopes = base_alloc((size_t)n * sizeof(*c->scopes))))
+        return base_fail_memory(err, (uint64_t)n * sizeof(*c->scopes), "a prompt");
     c->cap_scopes = n;
     return RP_OK;
 }
@@ -209,11 +214,13 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const job_wants *w = &c->wants;
     const job_room room = job_features_room(c);
     BASE_ASSERT(n >= 0);
-    const bool late = w->n_late > 0; /* such tokens begin a new span, and attend to any token before them: windows are kept */
+    const bool late =
+        w->n_late > 0; /* such tokens begin a new span, and attend to any token before them: windows are kept */
     const int32_t runs = (w->scatters ? 1 : c->n_runs) + late + (c->switch_at > 0) + room.runs;
     const bool keeps = keeps_windows || late || w->scatters;
     const int64_t others = room.blocks + kv_states_blocks(c->engine->pool);
-    return others + sequence_blocks_in(c->engine->pool, c->format, n + w->n_extra + w->n_late, runs, keeps ? 0 : c->engine->chunk_tokens, keeps);
+    return others + sequence_blocks_in(c->engine->pool, c->format, n + w->n_extra + w->n_late, runs,
+                                       keeps ? 0 : c->engine->chunk_tokens, keeps);
 }
 
 /* Upper bound of the blocks that a segment's prefill takes, its encoded form included. */
@@ -256,4 +263,6 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     return blocks;
 }
 
-int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + job_held(c, BASE_MAX(c->answer.most - 1, 0)), true); }
+int64_t job_most_blocks(const rp_job *c) {
+    return job_count_blocks(c, c->n_prompt + job_held(c, BASE_MAX(c->answer.most - 1, 0)), true);
+}

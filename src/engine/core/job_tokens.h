@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_tokens.h: the tokens that a job computes itself: their list, what they attend to, their blocks (job_tokens.c has the picture). The submitting
- * thread; the engine's thread after the job is queued.
+/* job_tokens.h: the tokens that a job computes itself: their list, what they attend to, their blocks (job_tokens.c has
+ * the picture). The submitting thread; the engine's thread after the job is queued.
  */
 #ifndef ENGINE_JOB_TOKENS_H
 #define ENGINE_JOB_TOKENS_H
@@ -15,10 +15,11 @@
 int job_open_scopes(rp_job *c, rp_error *err);
 /* Lists the tokens of the flat prompt instead, in rising position. RP_ERR_MEMORY. */
 int job_list_flat(rp_job *c, rp_error *err);
-/* Lists the tokens, positions and scopes of the plan's runs, after the plan has changed. The arrays are large enough. */
+/* Lists the tokens, positions and scopes of the plan's runs, after the plan has changed. The arrays are large
+   enough. */
 void job_list_runs(rp_job *c);
-/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. RP_ERR_MEMORY: they
- * remain the caller's. */
+/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format.
+ * RP_ERR_MEMORY: they remain the caller's. */
 int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n, rp_error *err);
 /* Lists the tokens of a resumed answer after those of the prompt. */
 void job_list_resumed(rp_job *c);
@@ -27,16 +28,20 @@ static inline int32_t job_n_given(const rp_job *c) { return c->n_prompt + c->n_r
 /* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
 base_key job_text_root(const rp_engine *e, const base_key *salt, rp_kv_format format);
 /* The root of its k-th scope, and the end of the scope's tokens: that of the last one is open. */
-static inline span_root job_scope_root(const rp_job *c, int32_t k) { return (span_root){.salt = c->salt, .key = c->scopes[k].root}; }
-static inline int32_t job_scope_end(const rp_job *c, int32_t k) { return k + 1 < c->n_scopes ? c->scopes[k + 1].first : INT32_MAX; }
+static inline span_root job_scope_root(const rp_job *c, int32_t k) {
+    return (span_root){.salt = c->salt, .key = c->scopes[k].root};
+}
+static inline int32_t job_scope_end(const rp_job *c, int32_t k) {
+    return k + 1 < c->n_scopes ? c->scopes[k + 1].first : INT32_MAX;
+}
 /* The scope of its token i. */
 int32_t job_scope_of(const rp_job *c, int32_t i);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Blocks that a request's modules and n of its own tokens take at one time: a lower bound; an upper one for a plan with reduced KV, all of whose
- * modules may have to be computed again. */
+/* Blocks that a request's modules and n of its own tokens take at one time: a lower bound; an upper one for a plan with
+ * reduced KV, all of whose modules may have to be computed again. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);

@@ -25,7 +25,8 @@
 /* Counting free memory takes time for each span in RAM. */
 #define COUNT_FREE_US ((uint64_t)50000)
 #define GAP_SHARE 0.95
-/* Before so many steps, one that was disturbed decides the coefficients, and a router that believes them sends nothing that could correct them. */
+/* Before so many steps, one that was disturbed decides the coefficients, and a router that believes them sends nothing
+   that could correct them. */
 #define LEAST_STEPS 16
 
 /* ---- tokens to compute ---- */
@@ -60,9 +61,12 @@ static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
 static uint64_t free_bytes(rp_engine *e) {
     const uint64_t now = base_clock_us();
     const bool idle = e->n_running == 0 && !e->waiting;
-    if (e->meter->free_bytes_us && now - e->meter->free_bytes_us < COUNT_FREE_US && (!idle || e->meter->free_bytes_idle)) return e->meter->free_bytes;
+    if (e->meter->free_bytes_us && now - e->meter->free_bytes_us < COUNT_FREE_US &&
+        (!idle || e->meter->free_bytes_idle))
+        return e->meter->free_bytes;
     const kv_pool_stats pool = kv_pool_get_stats(e->pool);
-    e->meter->free_bytes = pool.budget_bytes - BASE_MIN(pool.used_bytes, pool.budget_bytes) + span_store_idle_bytes(e->store);
+    e->meter->free_bytes =
+        pool.budget_bytes - BASE_MIN(pool.used_bytes, pool.budget_bytes) + span_store_idle_bytes(e->store);
     e->meter->free_bytes_us = now;
     e->meter->free_bytes_idle = idle;
     return e->meter->free_bytes;
@@ -101,7 +105,8 @@ static uint64_t gap_p95(float *us, uint64_t n) {
 
 int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
     if (!e || base_sized_check(out, "rp_engine_load", NULL)) return RP_ERR_INVALID;
-    const kv_shape shape = kv_shape_in(&e->states->shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->modules);
+    const kv_shape shape =
+        kv_shape_in(&e->states->shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->modules);
     float us[ENGINE_GAPS];
     pthread_mutex_lock(&e->lock);
     rp_engine_load load = e->board->status.load;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c: the names of the KV that a request can reuse (reprise_cluster.h; store/index/span_names.h has the names), and the report of what the store
- * holds. A request is planned as one that is submitted; nothing is looked up. Any thread.
+/* names.c: the names of the KV that a request can reuse (reprise_cluster.h; store/index/span_names.h has the names),
+ * and the report of what the store holds. A request is planned as one that is submitted; nothing is looked up. Any
+ * thread.
  */
 #include <string.h>
 
@@ -70,7 +71,8 @@ static int32_t used_slots_until(used_slots *u, int32_t end) {
 }
 
 /* The first part of reduced KV has the others' number: it stands for all of them. */
-static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment *s, used_slots *used, names_owner *o, rp_error *err) {
+static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment *s, used_slots *used, names_owner *o,
+                        rp_error *err) {
     const int32_t group = (int32_t)(item - c->plan->items) + 1;
     BASE_ASSERT(s->keep > 0 && used->next >= 0);
     const base_key key = pml_reduced_key(s, 0);
@@ -86,7 +88,8 @@ static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_e
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     const int32_t group = (int32_t)(item - c->plan->items) + 1;
-    used_slots used = {.slots = pml_item_slots(c->plan, item), .again = pml_item_again(c->plan, item), .n_again = item->n_again};
+    used_slots used = {
+        .slots = pml_item_slots(c->plan, item), .again = pml_item_again(c->plan, item), .n_again = item->n_again};
     int rc = RP_OK;
     used_slots_advance(&used);
     if (used.next < 0) return RP_OK;
@@ -114,7 +117,8 @@ static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
 /* ---- text ---- */
 
 /* Own tokens [begin, end) of one scope. *named: the end of the last token with a name. */
-static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o, rp_error *err) {
+static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o,
+                     rp_error *err) {
     BASE_ASSERT(*named <= begin);
     const uint64_t token_bytes = names_token_bytes(c->engine, c->format);
     span_chain chain = span_chain_begin(c->engine->cluster_key, root);
@@ -158,9 +162,12 @@ static int names_make(const rp_job *c, rp_plan_names **out, rp_error *err) {
 int rp_plan_names_of(rp_engine *e, const rp_request *request, rp_plan_names **out, rp_error *err) {
     rp_request o = rp_request_defaults();
     rp_job *c = NULL;
-    if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_plan_names_of: engine, request and out are needed");
+    if (!e || !request || !out)
+        return base_fail(err, RP_ERR_INVALID, "rp_plan_names_of: engine, request and out are needed");
     *out = NULL;
-    if (!e->cluster_key) return base_fail(err, RP_ERR_UNSUPPORTED, "the engine has no cluster key (rp_cluster_options.key): names need one");
+    if (!e->cluster_key)
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "the engine has no cluster key (rp_cluster_options.key): names need one");
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
     job_features_options(e, &o);
     if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);

@@ -5,8 +5,8 @@
  *   steps.c      first_logits  engine's thread: the logits of the first token of its answer
  *   scheduler.c  ended         engine's thread: it holds no KV any more; its plan and its tokens are there still
  *
- * engine.c has the table of all observers. A function that is NULL is not called. Observers change nothing of a request that its result
- * depends on.
+ * engine.c has the table of all observers. A function that is NULL is not called. Observers change nothing of a request
+ * that its result depends on.
  */
 #ifndef ENGINE_OBSERVER_H
 #define ENGINE_OBSERVER_H

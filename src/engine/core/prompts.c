@@ -22,7 +22,8 @@
 #include "pml/parts.h"
 #include "reprise_chat.h"
 
-_Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "the roles of a prompt are the roles of chat formats");
+_Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL,
+               "the roles of a prompt are the roles of chat formats");
 
 #define DOCUMENT_DIGITS 20 /* of a document's hash, in its name */
 
@@ -40,7 +41,8 @@ struct rp_builder {
 };
 
 int rp_builder_new(rp_builder **out, const char *schema, rp_error *err) {
-    if (!out || (schema && !schema[0])) return base_fail(err, RP_ERR_INVALID, "rp_builder_new: out is needed, and a schema's name is not empty");
+    if (!out || (schema && !schema[0]))
+        return base_fail(err, RP_ERR_INVALID, "rp_builder_new: out is needed, and a schema's name is not empty");
     *out = NULL;
     rp_builder *p = base_calloc(1, sizeof(*p));
     if (p && schema) p->schema = base_strdup(schema);
@@ -83,7 +85,8 @@ static int prompt_fail(rp_builder *p, rp_code code, const char *fmt, ...) {
 static int prompt_check_text(rp_builder *p, const char *text, size_t n, const char *what) {
     BASE_ASSERT(p->bytes <= PML_MAX_BYTES);
     if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
-    if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
+    if (n > PML_MAX_BYTES - p->bytes)
+        return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
     size_t bad = n > 0 ? pml_text_check(text, n) : 0;
     if (bad < n)
         return prompt_fail(p, RP_ERR_INVALID, "byte %zu of %s, 0x%02X, is not UTF-8: give whole characters", bad, what,
@@ -129,9 +132,11 @@ static int check_path(rp_builder *p, const char *path) {
     for (const char *name = path;; name++) {
         size_t n = strcspn(name, "/");
         if (n == 0)
-            return prompt_fail(p, RP_ERR_NAME, "module '%.*s': a name is empty: write names from the outermost inward, as a/b",
+            return prompt_fail(p, RP_ERR_NAME,
+                               "module '%.*s': a name is empty: write names from the outermost inward, as a/b",
                                base_shown(path), path);
-        if (++names > PML_MAX_PATH_NAMES) return prompt_fail(p, RP_ERR_LIMIT, "a path of more than %d names", PML_MAX_PATH_NAMES);
+        if (++names > PML_MAX_PATH_NAMES)
+            return prompt_fail(p, RP_ERR_LIMIT, "a path of more than %d names", PML_MAX_PATH_NAMES);
         name += n;
         if (*name == '\0') return prompt_check_text(p, path, strlen(path), "the path");
     }
@@ -148,8 +153,11 @@ int rp_builder_set_argument(rp_builder *p, const char *param, const char *text, 
     if (rc) return rc;
     if (!param || !param[0]) return prompt_fail(p, RP_ERR_INVALID, "an argument without the name of its parameter");
     if (!p->takes_argument)
-        return prompt_fail(p, RP_ERR_INVALID, "argument '%.*s' follows no module: set it right after rp_builder_import", base_shown(param), param);
-    if ((rc = prompt_check_text(p, param, strlen(param), "a parameter's name")) || (rc = prompt_check_text(p, text, n, "an argument"))) return rc;
+        return prompt_fail(p, RP_ERR_INVALID, "argument '%.*s' follows no module: set it right after rp_builder_import",
+                           base_shown(param), param);
+    if ((rc = prompt_check_text(p, param, strlen(param), "a parameter's name")) ||
+        (rc = prompt_check_text(p, text, n, "an argument")))
+        return rc;
     return prompt_add_part(p, (pml_part){.kind = PML_PART_ARGUMENT, .n = n}, param, n > 0 ? text : "");
 }
 
@@ -176,8 +184,11 @@ int rp_builder_append_rendered(rp_builder *p, const rp_template_text *text, size
     int rc = builder_accepts(p);
     if (rc) return rc;
     if (!text || from > to || to > text->n || model_check_rendered(text, NULL))
-        return prompt_fail(p, RP_ERR_INVALID, "bytes %zu to %zu of a rendered text that lacks them, or with malformed runs", from, to);
-    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "rendered text in a role: it has its roles; call rp_builder_end_role first");
+        return prompt_fail(p, RP_ERR_INVALID,
+                           "bytes %zu to %zu of a rendered text that lacks them, or with malformed runs", from, to);
+    if (p->role_is_open)
+        return prompt_fail(p, RP_ERR_INVALID,
+                           "rendered text in a role: it has its roles; call rp_builder_end_role first");
     if ((rc = prompt_check_text(p, text->bytes + from, to - from, "a rendered text")) || from == to) return rc;
     pml_part part = {.kind = PML_PART_RENDERED, .n = to - from};
     part.trusted = model_trusted_ranges(text, from, to, &part.n_trusted);
@@ -200,7 +211,8 @@ int rp_builder_append_document(rp_builder *p, const char *text, size_t n) {
     int rc = builder_accepts(p);
     if (rc) return rc;
     if (p->schema)
-        return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema, '%.*s': import its modules, or make a prompt without one",
+        return prompt_fail(p, RP_ERR_CONFLICT,
+                           "the prompt has a schema, '%.*s': import its modules, or make a prompt without one",
                            base_shown(p->schema), p->schema);
     if (n > 0 && text) {
         base_hash_init(&h, "reprise document 1");
@@ -220,11 +232,13 @@ int rp_builder_append_document(rp_builder *p, const char *text, size_t n) {
 /* The PML's schema must be the prompt's, which has none before its first module. */
 static int check_schema_of(rp_builder *p, const pml_document *content) {
     const char *name = content->nodes[0].name;
-    if (!p->schema && p->n_documents > 0) return prompt_fail(p, RP_ERR_CONFLICT, "PML in a prompt of documents: a prompt can use one schema");
+    if (!p->schema && p->n_documents > 0)
+        return prompt_fail(p, RP_ERR_CONFLICT, "PML in a prompt of documents: a prompt can use one schema");
     if (!p->schema && !(p->schema = base_strdup(name))) return prompt_fail(p, RP_ERR_MEMORY, "out of memory: a name");
     if (strcmp(p->schema, name) != 0)
-        return prompt_fail(p, RP_ERR_CONFLICT, "PML for schema '%.*s' in a prompt for '%.*s': a prompt can use one schema", base_shown(name), name,
-                           base_shown(p->schema), p->schema);
+        return prompt_fail(p, RP_ERR_CONFLICT,
+                           "PML for schema '%.*s' in a prompt for '%.*s': a prompt can use one schema",
+                           base_shown(name), name, base_shown(p->schema), p->schema);
     if (content->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN)
         return prompt_fail(p, RP_ERR_CONFLICT, "PML with a quality of its own: give the request's quality instead");
     return RP_OK;
@@ -246,7 +260,8 @@ int rp_builder_append_pml(rp_builder *p, const char *pml, size_t n) {
     if (pml_prompt_parse(&content, pml ? pml : "", n, name, &p->err)) return (int)p->err.code;
     rc = check_schema_of(p, content);
     if (!rc && p->role_is_open && !p->is_message && has_role(content))
-        rc = prompt_fail(p, RP_ERR_INVALID, "PML with roles in a role: roles do not nest; call rp_builder_end_role first");
+        rc = prompt_fail(p, RP_ERR_INVALID,
+                         "PML with roles in a role: roles do not nest; call rp_builder_end_role first");
     if (!rc) rc = prompt_add_part(p, (pml_part){.kind = PML_PART_PML, .n = n}, NULL, pml);
     if (!rc) p->parts[p->n - 1].content = content;
     else pml_document_free(content);
@@ -280,8 +295,8 @@ int rp_builder_end_role(rp_builder *p) {
 
 const char *builder_schema(const rp_builder *p) { return p->schema; }
 
-int builder_make_schema(const rp_builder *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
-                        rp_error *err) {
+int builder_make_schema(const rp_builder *p, rp_engine *e, const base_key *salt, const char *name,
+                        const char *modules_in, rp_schema **out, rp_error *err) {
     return engine_make_parts_schema(e, salt, p->parts, p->n, name, modules_in, out, err);
 }
 
@@ -290,16 +305,20 @@ int builder_check(const rp_builder *p, rp_error *err) {
     return (int)p->err.code;
 }
 
-int builder_build(const rp_builder *p, const pml_document *schema, const char *name, pml_document **out, rp_error *err) {
+int builder_build(const rp_builder *p, const pml_document *schema, const char *name, pml_document **out,
+                  rp_error *err) {
     return pml_parts_build(out, schema, p->parts, p->n, name, err);
 }
 
 int engine_prompt_check(const rp_prompt *p, rp_error *err) {
     const bool is_document = p->kind == RP_PROMPT_PML || p->kind == RP_PROMPT_BUILT;
     if (p->kind == RP_PROMPT_NONE)
-        return base_fail(err, RP_ERR_INVALID, "a request needs a prompt: text, tokens, messages, PML or one built part by part");
-    if ((unsigned)p->kind > RP_PROMPT_BUILT) return base_fail(err, RP_ERR_INVALID, "unknown kind of prompt %d", (int)p->kind);
+        return base_fail(err, RP_ERR_INVALID,
+                         "a request needs a prompt: text, tokens, messages, PML or one built part by part");
+    if ((unsigned)p->kind > RP_PROMPT_BUILT)
+        return base_fail(err, RP_ERR_INVALID, "unknown kind of prompt %d", (int)p->kind);
     if (!p->content) return base_fail(err, RP_ERR_INVALID, "the request's prompt has no content: it is NULL");
-    if (p->schema && !is_document) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
+    if (p->schema && !is_document)
+        return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
     return RP_OK;
 }

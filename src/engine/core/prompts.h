@@ -12,8 +12,8 @@
 int engine_prompt_check(const rp_prompt *p, rp_error *err);
 
 const char *builder_schema(const rp_builder *b); /* its name; NULL: the schema is made of the prompt's documents */
-int builder_make_schema(const rp_builder *b, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
-                        rp_error *err);
+int builder_make_schema(const rp_builder *b, rp_engine *e, const base_key *salt, const char *name,
+                        const char *modules_in, rp_schema **out, rp_error *err);
 /* The first error of the functions that added to the prompt. */
 int builder_check(const rp_builder *b, rp_error *err);
 /* The document that the parts make over their schema (pml_parts_build). name: for errors. */

@@ -62,7 +62,8 @@ static double spent_on(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) return c->cost_us;
     int32_t answered = c->result ? c->result->n_tokens - c->n_resumed : 0;
     int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->n_found);
-    return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, job_n_given(c));
+    return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) +
+           answer_us(e, answered, job_n_given(c));
 }
 
 /* ---- tokens to compute ---- */
@@ -74,7 +75,8 @@ static int32_t missing_module_tokens(const rp_engine *e, const rp_job *c) {
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         if (!p->items[i].is_view) continue;
         const pml_segment *s = &p->layout->segments[p->items[i].segment];
-        const base_key key = p->items[i].reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
+        const base_key key =
+            p->items[i].reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
         if (c->request->options.reuse != RP_REUSE_ON || !span_store_has(e->store, &key)) n += s->n_tokens;
     }
     return n;
@@ -93,18 +95,21 @@ static int32_t expected_tokens(const rp_engine *e, const rp_job *c) {
 /* ---- order ---- */
 
 static bool has_same_turns(const rp_job *a, const rp_job *b) {
-    return a->request->options.priority == b->request->options.priority && base_key_equal(&a->request->flow, &b->request->flow);
+    return a->request->options.priority == b->request->options.priority &&
+           base_key_equal(&a->request->flow, &b->request->flow);
 }
 
 /* Within one tenant. */
 static bool is_more_urgent(const rp_job *a, const rp_job *b) {
-    uint64_t da = a->request->deadline_us ? a->request->deadline_us : UINT64_MAX, db = b->request->deadline_us ? b->request->deadline_us : UINT64_MAX;
+    uint64_t da = a->request->deadline_us ? a->request->deadline_us : UINT64_MAX,
+             db = b->request->deadline_us ? b->request->deadline_us : UINT64_MAX;
     return da != db ? da < db : a->request->number < b->request->number;
 }
 
 /* The place is the number of one of the tenant's own jobs: equal places have the same tenant. */
 bool queue_precedes(const rp_job *a, const rp_job *b) {
-    if (a->request->options.priority != b->request->options.priority) return a->request->options.priority > b->request->options.priority;
+    if (a->request->options.priority != b->request->options.priority)
+        return a->request->options.priority > b->request->options.priority;
     if (a->turn.round != b->turn.round) return a->turn.round < b->turn.round;
     return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
 }
@@ -220,7 +225,8 @@ void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows) {
 }
 
 bool queue_piece_precedes(const rp_job *a, const rp_job *b) {
-    if (a->request->options.priority == b->request->options.priority && a->tenant_rows != b->tenant_rows) return a->tenant_rows < b->tenant_rows;
+    if (a->request->options.priority == b->request->options.priority && a->tenant_rows != b->tenant_rows)
+        return a->tenant_rows < b->tenant_rows;
     return queue_precedes(a, b);
 }
 
@@ -232,6 +238,7 @@ bool queue_keeps_place(const rp_engine *e, const rp_job *c) {
     for (int32_t i = 0; i < e->n_running; i++)
         if (!base_key_equal(&e->running[i]->request->flow, &c->request->flow)) others = true;
     if (others) return false; /* more than one tenant has sequences */
-    for (size_t i = 0; i < e->turns->n_tenants && !others; i++) others = !base_key_equal(&e->turns->tenants[i].salt, &c->request->flow);
+    for (size_t i = 0; i < e->turns->n_tenants && !others; i++)
+        others = !base_key_equal(&e->turns->tenants[i].salt, &c->request->flow);
     return others && e->n_running - e->places->n_paused > 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h: queued jobs in scheduling order: by priority; within a priority by tenants' turns (turns.h); within a tenant by deadline, then arrival.
- * The engine's thread.
+/* queue.h: queued jobs in scheduling order: by priority; within a priority by tenants' turns (turns.h); within a tenant
+ * by deadline, then arrival. The engine's thread.
  */
 #ifndef ENGINE_QUEUE_H
 #define ENGINE_QUEUE_H

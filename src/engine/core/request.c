@@ -44,7 +44,8 @@
 #define DEFAULT_MAX_TOKENS 128
 
 void rp_request_init(rp_request *request, uint32_t struct_size) {
-    rp_request own = {.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults(), .adapter_scale = 1};
+    rp_request own = {
+        .max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults(), .adapter_scale = 1};
     base_sized_init(request, struct_size, &own, sizeof(own));
 }
 
@@ -57,23 +58,32 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     if (rc) return rc;
     for (int32_t i = 0; x->forced && i < x->n_forced; i++)
         if (x->forced[i] < 0 || x->forced[i] >= n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, x->forced[i], n_vocab);
+            return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, x->forced[i],
+                             n_vocab);
     if (o->n_draft < RP_DRAFT_AUTO || o->n_draft > RP_MAX_DRAFT)
-        return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic", o->n_draft, RP_MAX_DRAFT,
-                         RP_DRAFT_AUTO);
-    if (o->shifted_reuse < -1) return base_fail(err, RP_ERR_INVALID, "shifted_reuse is %d: give a number of tokens, or -1 for off", o->shifted_reuse);
+        return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic",
+                         o->n_draft, RP_MAX_DRAFT, RP_DRAFT_AUTO);
+    if (o->shifted_reuse < -1)
+        return base_fail(err, RP_ERR_INVALID, "shifted_reuse is %d: give a number of tokens, or -1 for off",
+                         o->shifted_reuse);
     if (!pml_quality_is_valid(o->quality))
-        return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode, o->quality.amount);
+        return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode,
+                         o->quality.amount);
     if (o->reuse == RP_REUSE_EXACT && o->quality.mode != RP_QUALITY_AS_WRITTEN && o->quality.mode != RP_QUALITY_EXACT)
         return base_fail(err, RP_ERR_CONFLICT, "reuse 'exact' contradicts quality: give one of them");
     if (o->n_kept_shares < 0)
-        return base_fail(err, RP_ERR_INVALID, "n_kept_shares is %d: give up to %d, or 0 for none", o->n_kept_shares, RP_MAX_KEPT_SHARES);
+        return base_fail(err, RP_ERR_INVALID, "n_kept_shares is %d: give up to %d, or 0 for none", o->n_kept_shares,
+                         RP_MAX_KEPT_SHARES);
     if (o->n_kept_shares > RP_MAX_KEPT_SHARES)
-        return base_fail(err, RP_ERR_LIMIT, "n_kept_shares is %d: give at most %d", o->n_kept_shares, RP_MAX_KEPT_SHARES);
-    if (o->retain_s < 0) return base_fail(err, RP_ERR_INVALID, "retain_s is %d: give a number of seconds, or 0", o->retain_s);
-    if ((o->session && strlen(o->session) > RP_MAX_SESSION_BYTES) || (o->parent_session && strlen(o->parent_session) > RP_MAX_SESSION_BYTES))
+        return base_fail(err, RP_ERR_LIMIT, "n_kept_shares is %d: give at most %d", o->n_kept_shares,
+                         RP_MAX_KEPT_SHARES);
+    if (o->retain_s < 0)
+        return base_fail(err, RP_ERR_INVALID, "retain_s is %d: give a number of seconds, or 0", o->retain_s);
+    if ((o->session && strlen(o->session) > RP_MAX_SESSION_BYTES) ||
+        (o->parent_session && strlen(o->parent_session) > RP_MAX_SESSION_BYTES))
         return base_fail(err, RP_ERR_LIMIT, "the name of a session has more than %d bytes", RP_MAX_SESSION_BYTES);
-    if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 (none) or more", (long long)o->deadline_ms);
+    if (o->deadline_ms < 0)
+        return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 (none) or more", (long long)o->deadline_ms);
     return sampling_check(o, n_vocab, err);
 }
 
@@ -106,7 +116,8 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     own->stops = NULL;
     own->adapter = NULL;
     if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
-        !copy_items((void **)&q->forced, o->experiment->forced, o->experiment->n_forced, sizeof(*q->forced)) || !copy_stops(q, o))
+        !copy_items((void **)&q->forced, o->experiment->forced, o->experiment->n_forced, sizeof(*q->forced)) ||
+        !copy_stops(q, o))
         return base_fail_memory(err, sizeof(*o), "a request");
     own->sampling.bias = q->bias;
     q->experiment = *o->experiment;
@@ -127,7 +138,8 @@ static int request_find_schema(rp_job *c, const rp_request *o, const char *name,
                  : engine_find_schema(c->engine, &c->salt, name, schema, err);
     if (!rc) rc = engine_use_schema(c->engine, schema, c->wants.adapter, err);
     if (rc || !own || strcmp((*schema)->name, name) == 0) return rc;
-    return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
+    return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name,
+                     (*schema)->name);
 }
 
 /* An error in the schema of a parsed document is reported with the place that names the schema. */
@@ -135,7 +147,8 @@ static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     rp_error found;
     int rc = pml_prompt_parse(&job_draft(c)->document, o->prompt.content, o->prompt.n, name, err);
     if (rc || !(rc = request_find_schema(c, o, c->request->document->nodes[0].name, &found))) return rc;
-    if (rc == RP_ERR_NAME && found.where[0] == '\0') return pml_fail(err, RP_ERR_NAME, c->request->document, 0, "%s", found.message);
+    if (rc == RP_ERR_NAME && found.where[0] == '\0')
+        return pml_fail(err, RP_ERR_NAME, c->request->document, 0, "%s", found.message);
     if (err) *err = found;
     return rc;
 }
@@ -145,7 +158,8 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     const char *schema = builder_schema(built);
     int rc = builder_check(built, err);
     if (!rc && !schema && o->prompt.schema)
-        return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_builder_new");
+        return base_fail(err, RP_ERR_CONFLICT,
+                         "the prompt has no schema, but the request has one: name it in rp_builder_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
     else if (!rc) rc = builder_make_schema(built, c->engine, &c->salt, name, o->kv_format, &job_draft(c)->schema, err);
     if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, c->wants.adapter, err);
@@ -192,10 +206,12 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if (p->kind == RP_PROMPT_TOKENS) return pml_plan_tokens(&c->plan, c->engine->model, p->content, p->n, err);
     if (p->kind == RP_PROMPT_TEXT) return plan_text(c, p->content, p->n, err);
     if ((rc = p->kind == RP_PROMPT_BUILT ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
-    c->format = c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
+    c->format =
+        c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
     const bool is_exact = o->reuse == RP_REUSE_EXACT || !model_capabilities(c->engine->model).modules;
     rp_quality quality = is_exact ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
-    rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, p->continues_last, quality, audit_least(c), err);
+    rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, p->continues_last, quality,
+                      audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;
     return rc;
 }
@@ -205,14 +221,16 @@ static int check_plan(rp_job *c, rp_error *err) {
     int32_t first = c->request->experiment.first_position;
     if (first < 0) return base_fail(err, RP_ERR_INVALID, "first_position is %d", first);
     if (first > 0 && c->request->document && !model_is_movable(e->model))
-        return base_fail(err, RP_ERR_INVALID, "first_position is %d, but modules of architecture '%s' cannot be shifted", first,
+        return base_fail(err, RP_ERR_INVALID,
+                         "first_position is %d, but modules of architecture '%s' cannot be shifted", first,
                          e->model->arch->name);
     int64_t end = (int64_t)c->plan->end + first;
     if (end > e->n_ctx) {
-        int rc = base_fail(err, RP_ERR_CONTEXT,
-                           "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx "
-                           "(the model was trained for %d)",
-                           (long long)end, e->n_ctx, e->model->net.hp.n_ctx_train);
+        int rc =
+            base_fail(err, RP_ERR_CONTEXT,
+                      "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx "
+                      "(the model was trained for %d)",
+                      (long long)end, e->n_ctx, e->model->net.hp.n_ctx_train);
         if (err) {
             err->prompt_tokens = end;
             err->context_tokens = e->n_ctx;
@@ -231,7 +249,8 @@ static int list_tokens(rp_job *c, rp_error *err) {
     c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->wants.n_extra);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
-    if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
+    if (!c->tokens || !c->positions)
+        return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
     const int rc = job_open_scopes(c, err);
     if (rc) return rc;
     if (c->exact) return job_list_flat(c, err);
@@ -254,7 +273,9 @@ static int extend_tokens(rp_job *c, rp_error *err) {
 
 /* ---- the budget ---- */
 
-static int64_t request_capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
+static int64_t request_capacity(const rp_engine *e) {
+    return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool));
+}
 
 /* Tokens of the longest answer that the budget holds with the prompt; -1: it does not hold the prompt. */
 static int32_t request_longest_answer(const rp_job *c) {
@@ -270,7 +291,8 @@ static int32_t request_longest_answer(const rp_job *c) {
     return low;
 }
 
-/* The budget limits the answer; at least one token must fit. Defaults of features neither refuse a request nor shorten its answer. */
+/* The budget limits the answer; at least one token must fit. Defaults of features neither refuse a request nor shorten
+   its answer. */
 static int request_check_budget(rp_job *c, rp_error *err) {
     int32_t most = request_longest_answer(c);
     if (most < c->answer.most && job_features_yield(c, true)) {
@@ -302,7 +324,8 @@ static int read_back(rp_job *c, rp_error *err) {
     if (!tokens) return base_fail_memory(err, 2 * n * sizeof(*tokens), "a prompt");
     int rc = pml_plan_flatten(c->plan, tokens, tokens + n, err);
     for (size_t i = 0; i < n && penalties && !rc; i++) sampler_accept(&c->answer.sampler, tokens[i]);
-    if (!rc && drafts) rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, most, err);
+    if (!rc && drafts)
+        rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, most, err);
     base_free(tokens);
     return rc;
 }
@@ -349,13 +372,15 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = RP_OK;
     if (o->grammar) rc = vocabulary_trie(c->engine, o->special_text, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
-    job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
+    job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger =
+        NULL; /* borrowed from the caller, and compiled now */
     return rc;
 }
 
 static int request_notify_planned(rp_job *c, rp_error *err) {
     int rc = RP_OK;
-    for (const job_observer *const *o = c->engine->observers; *o && !rc; o++) rc = (*o)->planned ? (*o)->planned(c, err) : RP_OK;
+    for (const job_observer *const *o = c->engine->observers; *o && !rc; o++)
+        rc = (*o)->planned ? (*o)->planned(c, err) : RP_OK;
     return rc;
 }
 
@@ -369,9 +394,9 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     c->automatic.asked = o->reuse == RP_REUSE_AUTO;
     if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */
     o = &plain;
-    if ((rc = request_check_options(c->engine, o, err)) || (rc = job_features_ask(c, o, err)) || (rc = copy_request(job_draft(c), o, err)) ||
-        (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) || (rc = job_features_plan(c, err)) ||
-        (reductions_plan(c), rc = list_tokens(c, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) || (rc = job_features_ask(c, o, err)) ||
+        (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
+        (rc = job_features_plan(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) ||
         (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)) || (rc = limit_answer(c, o, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->experiment->no_prefix && !c->wants.unshared;

@@ -109,13 +109,16 @@ static void push_stretch(stretch_list *list, int32_t begin, const stretch *s) {
     if (s->end > begin) list->items[list->n++] = *s;
 }
 
-/* The tokens before a run, or after the last one (NULL), from index `first` of the job's tokens and position `begin` on: hits and computed ones. */
-static void list_between(const rp_job *c, const moved_run *r, int32_t first, int32_t begin, bool exact, stretch_list *list) {
+/* The tokens before a run, or after the last one (NULL), from index `first` of the job's tokens and position `begin`
+   on: hits and computed ones. */
+static void list_between(const rp_job *c, const moved_run *r, int32_t first, int32_t begin, bool exact,
+                         stretch_list *list) {
     const int32_t end = r ? r->pos : INT32_MAX, n = r ? r->at : c->n_prompt, hits = BASE_MIN(c->n_found, n);
     int32_t hits_end = begin;
     if (hits > first) {
         hits_end = hits == n ? BASE_MIN(end, c->plan->end) : c->positions[hits];
-        push_stretch(list, begin, &(stretch){.end = hits_end, .is_view = true, .exact = exact, .step = step_of(c, hits - 1)});
+        push_stretch(list, begin,
+                     &(stretch){.end = hits_end, .is_view = true, .exact = exact, .step = step_of(c, hits - 1)});
     }
     const int32_t link = r ? BASE_MAX(hits_end, end - r->n_recomputed) : end;
     push_stretch(list, hits_end, &(stretch){.end = link, .exact = exact});
@@ -130,7 +133,10 @@ static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
     for (int32_t i = 0; i < c->moved.n_runs; i++) {
         const moved_run *r = &c->moved.runs[i];
         list_between(c, r, first, begin, i == 0, list);
-        push_stretch(list, r->pos, &(stretch){.end = r->pos + r->n, .is_view = true, .shift = r->shift, .step = &r->path.steps[r->path.n_steps - 1]});
+        push_stretch(
+            list, r->pos,
+            &(stretch){
+                .end = r->pos + r->n, .is_view = true, .shift = r->shift, .step = &r->path.steps[r->path.n_steps - 1]});
         first = r->at;
         begin = r->pos + r->n;
     }
@@ -323,11 +329,13 @@ static int describe_plan(rp_job *c, rp_error *err) {
 static int32_t count_view(rp_job *c, const kv_view *v) {
     int32_t n = kv_mask_count(v->mask);
     BASE_ASSERT(n <= kv_span_tokens(v->span));
-    c->saved_us += span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
+    c->saved_us +=
+        span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
     return n;
 }
 
-/* The same of a module of reduced KV: its tokens, and the time of computing them all, which a request without it would take. */
+/* The same of a module of reduced KV: its tokens, and the time of computing them all, which a request without it would
+   take. */
 static int32_t count_reduced(rp_job *c, const segment_need *need) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
@@ -379,7 +387,8 @@ static char *result_text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
 static const pml_item *pml_plan_item_at(const pml_plan *p, int32_t pos, bool exact) {
     const pml_item *item = &p->items[0];
     for (size_t i = 0; i < p->n_items; i++)
-        if (p->items[i].pos <= pos && pos < p->items[i].pos + p->items[i].n_tokens && (exact || !p->items[i].is_view)) item = &p->items[i];
+        if (p->items[i].pos <= pos && pos < p->items[i].pos + p->items[i].n_tokens && (exact || !p->items[i].is_view))
+            item = &p->items[i];
     return item;
 }
 
@@ -389,7 +398,8 @@ static void result_name_message(const pml_document *d, int32_t node, char *out, 
     out[0] = '\0';
     while (node > 0 && d->nodes[node].kind != PML_ROLE) node = d->nodes[node].parent;
     if (node <= 0) return;
-    for (int32_t i = 0; i <= node; i++) count += d->nodes[i].kind == PML_ROLE && d->nodes[i].role == d->nodes[node].role;
+    for (int32_t i = 0; i <= node; i++)
+        count += d->nodes[i].kind == PML_ROLE && d->nodes[i].role == d->nodes[node].role;
     snprintf(out, bytes, "%s %d", rp_role_name((rp_role)d->nodes[node].role), count);
 }
 
@@ -405,7 +415,8 @@ static void name_turn(const pml_plan *p, size_t token, char *out, size_t bytes) 
 
 static int describe_mismatch(rp_job *c, rp_error *err) {
     rp_mismatch *d = &c->result->mismatch;
-    int32_t at = c->n_found, before = BASE_MIN(at, RP_MISMATCH_TOKENS), found = BASE_MIN(c->n_prompt - at, RP_MISMATCH_TOKENS);
+    int32_t at = c->n_found, before = BASE_MIN(at, RP_MISMATCH_TOKENS),
+            found = BASE_MIN(c->n_prompt - at, RP_MISMATCH_TOKENS);
     bool any = c->n_known > 0 && found > 0; /* not in a resumed answer */
     *d = (rp_mismatch){.token = -1, .module = ""};
     if (any) {
@@ -413,10 +424,13 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
         const pml_item *item = pml_plan_item_at(c->plan, pos, c->exact);
         const result_owner *owner = c->result->owner;
         *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
-        if (c->request->document && item->holder < 0) result_name_message(c->request->document, item->node, d->message, sizeof(d->message));
-        if (!c->request->document) name_turn(c->plan, (size_t)moved_kv_index(&c->moved, at), d->message, sizeof(d->message));
+        if (c->request->document && item->holder < 0)
+            result_name_message(c->request->document, item->node, d->message, sizeof(d->message));
+        if (!c->request->document)
+            name_turn(c->plan, (size_t)moved_kv_index(&c->moved, at), d->message, sizeof(d->message));
         for (int32_t i = 0; i < c->result->n_plan; i++) /* views before it count as well */
-            if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
+            if (c->result->plan[i].position < pos)
+                d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }
     d->before = result_text_of(c, c->tokens + at - before, any ? before : 0);
     d->prompt = result_text_of(c, c->tokens + at, any ? found : 0);
@@ -426,7 +440,9 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
 
 /* ---- times ---- */
 
-static uint64_t result_between(uint64_t at, uint64_t least, uint64_t most) { return BASE_MAX(least, BASE_MIN(at, most)); }
+static uint64_t result_between(uint64_t at, uint64_t least, uint64_t most) {
+    return BASE_MAX(least, BASE_MIN(at, most));
+}
 
 static bool has_missed_modules(const rp_job *c, const job_again *again) {
     for (int32_t i = 0; i < c->needs.n; i++)
@@ -439,11 +455,15 @@ static bool has_missed_modules(const rp_job *c, const job_again *again) {
  * answer. */
 static void fill_timings(rp_job *c, const job_again *again) {
     rp_timings *t = &c->result->timings;
-    uint64_t end = base_clock_us(), arrived = c->request->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
-    uint64_t planned = result_between(arrived + c->request->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
-    uint64_t composed = result_between(c->composed_us, admitted, first), composing = result_between(composed - c->compose_us, admitted, composed);
+    uint64_t end = base_clock_us(), arrived = c->request->submitted_us,
+             first = c->answer.first_us ? c->answer.first_us : end;
+    uint64_t planned = result_between(arrived + c->request->planned_us, arrived, first),
+             admitted = result_between(c->admitted_us, planned, first);
+    uint64_t composed = result_between(c->composed_us, admitted, first),
+             composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
-    bool missed = has_missed_modules(c, again), own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
+    bool missed = has_missed_modules(c, again),
+         own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
     t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);
@@ -477,7 +497,8 @@ static void describe_quality(rp_job *c, const job_again *again) {
         q->used = reuse;
     const int32_t n_first = q->recomputed_tokens - again->n_late, n_fresh = c->result->fresh_tokens - again->n_late;
     double share = n_first > 0 && n_fresh > 0 ? (double)n_first / n_fresh : 0;
-    double probe_ms = (double)again->probe_us / 1e3, rest_ms = BASE_MAX(c->result->timings.prompt_prefill_ms - probe_ms, 0);
+    double probe_ms = (double)again->probe_us / 1e3,
+           rest_ms = BASE_MAX(c->result->timings.prompt_prefill_ms - probe_ms, 0);
     q->probed_tokens = again->n_probed;
     q->focus_token = again->answer_token;
     q->ms = probe_ms + share * rest_ms + (double)again->late_us / 1e3;
@@ -512,8 +533,8 @@ static void warn_of_missing(rp_job *c, int32_t n) {
         char *line = next_warning(c->result, n - (int32_t)i);
         if (!line) return;
         const pml_document *schema = p->layout->schema;
-        snprintf(line, WARNING_BYTES, "parameter '%.60s' of '%.160s' has no argument: it stays empty", schema->nodes[p->missing[i].param].name,
-                 pml_path(schema, p->missing[i].holder, path, sizeof(path)));
+        snprintf(line, WARNING_BYTES, "parameter '%.60s' of '%.160s' has no argument: it stays empty",
+                 schema->nodes[p->missing[i].param].name, pml_path(schema, p->missing[i].holder, path, sizeof(path)));
     }
 }
 
@@ -529,12 +550,14 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));
     owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
-    if (!r->warnings || !owner->warnings) return base_fail_memory(err, (size_t)RP_MAX_WARNINGS * WARNING_BYTES, "a result");
+    if (!r->warnings || !owner->warnings)
+        return base_fail_memory(err, (size_t)RP_MAX_WARNINGS * WARNING_BYTES, "a result");
     if (end > trained)
         snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, but the model was trained "
                                                     "for %d: output beyond them may be wrong",
                  (long long)end, trained);
-    for (int32_t i = 0; i < n_of_features; i++) snprintf(next_warning(r, n), WARNING_BYTES, "%s", job_features_warning(c, i));
+    for (int32_t i = 0; i < n_of_features; i++)
+        snprintf(next_warning(r, n), WARNING_BYTES, "%s", job_features_warning(c, i));
     warn_of_missing(c, n - (end > trained) - n_of_features);
     return RP_OK;
 }

@@ -108,7 +108,8 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
         err = &own;
     }
     if (c->kind == JOB_REQUEST)
-        BASE_TRACE(ENGINE, "job %llu ended%s: %d", (unsigned long long)c->request->number, began ? "" : " before its answer", rc);
+        BASE_TRACE(ENGINE, "job %llu ended%s: %d", (unsigned long long)c->request->number,
+                   began ? "" : " before its answer", rc);
     queue_remove(e, c);
     queue_settle(e, c);
     stop_running(e, c);
@@ -190,7 +191,9 @@ static void scheduler_end_expired(rp_engine *e) {
 
 /* ---- admission ---- */
 
-static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
+static bool is_cached(const pml_layout *l, const pml_segment *s) {
+    return s->holder == 0 || l->schema->nodes[s->holder].cache;
+}
 
 /* The next segment of a schema that is prefilled; none: *need is false. */
 static int need_segment(rp_engine *e, rp_job *c, bool *need, rp_error *err) {
@@ -210,8 +213,11 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
     int rc = segment_needs_reserve(&c->needs, (int32_t)p->n_items, err);
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *item = &p->items[i];
-        segment_view view = {item->segment, item->shift, item->n_tokens, true, pml_item_again(p, item), item->n_again, item->reduced};
-        if (item->is_view) rc = segment_needs_add(e, &c->needs, c->request->schema, &view, c, c->request->options.reuse == RP_REUSE_ON, err);
+        segment_view view = {item->segment, item->shift, item->n_tokens, true,
+                             pml_item_again(p, item), item->n_again, item->reduced};
+        if (item->is_view)
+            rc = segment_needs_add(e, &c->needs, c->request->schema, &view, c, c->request->options.reuse == RP_REUSE_ON,
+                                   err);
     }
     return rc;
 }
@@ -348,8 +354,9 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
     e->places->new_had_turn = true;
     c->phase = JOB_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
-    BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved", (unsigned long long)c->request->number,
-               c->n_found, c->n_prompt, c->needs.n_missing, (long long)c->seq.reserved);
+    BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved",
+               (unsigned long long)c->request->number, c->n_found, c->n_prompt, c->needs.n_missing,
+               (long long)c->seq.reserved);
 }
 
 static bool still_waits(const rp_job *c) {
@@ -378,11 +385,13 @@ static void count_paused(rp_engine *e) {
 
 /* ---- turns of long answers ----
  *
- *   has a place --turn_tokens later, while others wait for one--> aside, with its KV --a place is free, or all others have had a turn--> has a place
+ *   has a place --turn_tokens later, while others wait for one--> aside, with its KV --a place is free, or all others
+ *   have had a turn--> has a place
  *
  * New jobs and those that are aside get places in turn, so that neither waits for all of the others. */
 
-/* Of those that are aside and not paused by their callers, the one of the highest priority that is aside for longest; NULL: none is. */
+/* Of those that are aside and not paused by their callers, the one of the highest priority that is aside for longest;
+   NULL: none is. */
 static rp_job *first_aside(const rp_engine *e) {
     rp_job *first = NULL;
     for (int32_t i = 0; i < e->n_running; i++) {
@@ -407,10 +416,12 @@ static void fill_places(rp_engine *e) {
     for (rp_job *c; has_place(e) && (c = first_aside(e));) take_turn(e, c);
 }
 
-/* How many of this priority, or a higher one, want a place: jobs that may be admitted, `most` at most, and those that are aside. */
+/* How many of this priority, or a higher one, want a place: jobs that may be admitted, `most` at most, and those that
+   are aside. */
 static int32_t n_wanting(const rp_engine *e, int32_t priority, int32_t most) {
     int32_t n = 0, n_seen = 0;
-    for (const rp_job *c = e->waiting; c && n_seen < most; c = c->next, n_seen++) n += c->request->options.priority >= priority;
+    for (const rp_job *c = e->waiting; c && n_seen < most; c = c->next, n_seen++)
+        n += c->request->options.priority >= priority;
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *c = e->running[i];
         n += c->aside && !job_is_paused(c) && c->request->options.priority >= priority;
@@ -420,25 +431,29 @@ static int32_t n_wanting(const rp_engine *e, int32_t priority, int32_t most) {
 
 static bool has_had_turn(const rp_job *c) {
     const rp_request *o = &c->request->options;
-    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->aside && !job_is_paused(c) && c->result->n_tokens - c->turn_from >= o->turn_tokens;
+    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->aside && !job_is_paused(c) &&
+           c->result->n_tokens - c->turn_from >= o->turn_tokens;
 }
 
 /* Answers whose turn is over make way for those of their priority, or a higher one, that wait: as many as these are. */
 static void scheduler_turns(rp_engine *e) {
     const int32_t most = BASE_MIN(e->max_sequences, e->max_running - e->n_running);
     const int32_t n_free = BASE_MAX(e->max_sequences - (e->n_running - e->places->n_paused), 0);
-    rp_job *next = most > 0 && e->waiting && e->places->new_had_turn ? first_aside(e) : NULL; /* it was aside before those below */
+    rp_job *next =
+        most > 0 && e->waiting && e->places->new_had_turn ? first_aside(e) : NULL; /* it was aside before those below */
     int32_t n_given = 0;
     BASE_ASSERT(e->n_running <= e->max_running && e->places->n_paused <= e->n_running);
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
-        if (!has_had_turn(c) || n_wanting(e, c->request->options.priority, most) - n_given <= n_free + n_given) continue;
+        if (!has_had_turn(c) || n_wanting(e, c->request->options.priority, most) - n_given <= n_free + n_given)
+            continue;
         c->aside = ++e->places->n_asides;
         e->places->n_paused++;
         n_given++;
     }
     int32_t priority = INT32_MIN, n_seen = 0;
-    for (const rp_job *c = e->waiting; c && n_seen < most; c = c->next, n_seen++) priority = BASE_MAX(priority, c->request->options.priority);
+    for (const rp_job *c = e->waiting; c && n_seen < most; c = c->next, n_seen++)
+        priority = BASE_MAX(priority, c->request->options.priority);
     if (next && has_place(e) && next->request->options.priority >= priority) take_turn(e, next);
 }
 
@@ -552,7 +567,8 @@ static void publish_status(rp_engine *e) {
 }
 
 static bool has_work(const rp_engine *e) {
-    return e->inbox || e->commands->queued || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 || background_is_due(e);
+    return e->inbox || e->commands->queued || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 ||
+           background_is_due(e);
 }
 
 /* Waits until there is work or a background task is due. Locked. */
@@ -580,7 +596,8 @@ static bool only_paused(const rp_engine *e) {
  * interval, as callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
     struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
-    if (!e->inbox && !e->commands->queued && !e->stopping && !e->disk_notified) pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    if (!e->inbox && !e->commands->queued && !e->stopping && !e->disk_notified)
+        pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 
 static void end_all(rp_engine *e) {
@@ -593,7 +610,9 @@ static void end_all(rp_engine *e) {
 
 /* Invariant 9, and no reservation without an owner; also true while a job may hold KV. */
 BASE_UNUSED static bool scheduler_is_consistent(const rp_engine *e) {
-    if (e->n_running > 0 || e->waiting || e->prefills || e->places->flushing || e->background_tasks->current || e->commands->open) return true;
+    if (e->n_running > 0 || e->waiting || e->prefills || e->places->flushing || e->background_tasks->current ||
+        e->commands->open)
+        return true;
     kv_pool_stats pool = kv_pool_get_stats(e->pool);
     return pool.reserved_blocks == 0 && span_store_is_consistent(e->store, pool.used_bytes);
 }

@@ -118,7 +118,8 @@ static rp_schema **find_slot(const rp_engine *e, const base_key *salt, const cha
 
 /* Appends the names of a salt's schemas to a list, as far as they fit, except those that `but` has as well. */
 static void list_names(const rp_engine *e, const base_key *salt, const base_key *but, char *list, size_t bytes) {
-    for (size_t i = schemas_schema_index(e, salt, ""); i < e->schemas->n && base_key_equal(&e->schemas->items[i]->salt, salt); i++) {
+    for (size_t i = schemas_schema_index(e, salt, "");
+         i < e->schemas->n && base_key_equal(&e->schemas->items[i]->salt, salt); i++) {
         size_t used = strlen(list);
         if (used + 1 == bytes) return;
         if (but && find_slot(e, but, e->schemas->items[i]->name)) continue;
@@ -152,7 +153,8 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
     return rc;
 }
 
-int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out, rp_error *err) {
+int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out,
+                          rp_error *err) {
     rp_error found;
     int rc = engine_find_schema(e, salt, prompt->nodes[0].name, out, &found);
     return rc ? pml_fail(err, found.code, prompt, 0, "%s", found.message) : RP_OK;
@@ -160,7 +162,8 @@ int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document
 
 /* Locked. */
 static int add_schema(rp_engine *e, rp_schema *s) {
-    int rc = base_grow((void **)&e->schemas->items, &e->schemas->cap, e->schemas->n + 1, ENGINE_MAX_SCHEMAS, sizeof(*e->schemas->items));
+    int rc = base_grow((void **)&e->schemas->items, &e->schemas->cap, e->schemas->n + 1, ENGINE_MAX_SCHEMAS,
+                       sizeof(*e->schemas->items));
     if (rc) return rc;
     size_t i = schemas_schema_index(e, &s->salt, s->name);
     BASE_ASSERT(i == 0 || schema_compare(e->schemas->items[i - 1], &s->salt, s->name) < 0);
@@ -183,13 +186,14 @@ static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     } else rc = add_schema(e, s);
     pthread_mutex_unlock(&e->lock);
     engine_schema_unref(e, old);
-    return rc ? base_fail(err, rc, "too many schemas: '%s' exceeds the limit of %zu", s->name, ENGINE_MAX_SCHEMAS) : RP_OK;
+    return rc ? base_fail(err, rc, "too many schemas: '%s' exceeds the limit of %zu", s->name, ENGINE_MAX_SCHEMAS)
+              : RP_OK;
 }
 
 static int check_name(const pml_document *d, const rp_schema_options *options, rp_error *err) {
     if (!options || !options->name || strcmp(options->name, d->nodes[0].name) == 0) return RP_OK;
-    return pml_fail(err, RP_ERR_INVALID, d, 0, "the schema's own name is '%.100s', not '%.100s': change one of the two", d->nodes[0].name,
-                    options->name);
+    return pml_fail(err, RP_ERR_INVALID, d, 0, "the schema's own name is '%.100s', not '%.100s': change one of the two",
+                    d->nodes[0].name, options->name);
 }
 
 static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err) {
@@ -197,8 +201,10 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
         const pml_segment *s = &l->segments[i];
         if (kv_pool_takes(e->pool, s->format)) continue;
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, s->holder,
-                        "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
-                        kv_format_name(s->format), e->model->net.hp.n_kv_heads, e->model->net.hp.key_dim, kv_format_name(e->formats->text));
+                        "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another "
+                        "kv or kv_format",
+                        kv_format_name(s->format), e->model->net.hp.n_kv_heads, e->model->net.hp.key_dim,
+                        kv_format_name(e->formats->text));
     }
     return RP_OK;
 }
@@ -208,9 +214,9 @@ static int check_keep(const rp_engine *e, const pml_layout *l, rp_error *err) {
     if (!model_capabilities(e->model).modules) return RP_OK; /* modules are text */
     while (i < l->n_segments && l->segments[i].keep == 0) i++;
     rp_error why;
-    return i == l->n_segments || !engine_check_reduces(e, "keep", &why) ? RP_OK
-                                                                        : pml_fail(err, why.code, l->schema, l->segments[i].holder, "%s",
-                                                                                   why.message);
+    return i == l->n_segments || !engine_check_reduces(e, "keep", &why)
+               ? RP_OK
+               : pml_fail(err, why.code, l->schema, l->segments[i].holder, "%s", why.message);
 }
 
 static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *err) {
@@ -221,12 +227,14 @@ static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *
 
 static int check_modules(const rp_engine *e, rp_error *err) {
     if (!model_is_encoder(e->model)) return RP_OK;
-    return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: its states depend on the whole text, so it has no modules", e->model->arch->name);
+    return base_fail(err, RP_ERR_UNSUPPORTED,
+                     "'%s' is an encoder: its states depend on the whole text, so it has no modules",
+                     e->model->arch->name);
 }
 
 /* Lays a document out, which it takes over, on failure too. */
-static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const rp_schema_options *options, rp_schema **out,
-                          rp_error *err) {
+static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const rp_schema_options *options,
+                          rp_schema **out, rp_error *err) {
     pml_formats formats = *e->formats;
     int rc = check_modules(e, err);
     if (!rc && options) rc = read_formats(&formats, options, err);
@@ -258,8 +266,8 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     return rc ? rc : make_schema_of(e, salt, document, options, out, err);
 }
 
-int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
-                             rp_schema **out, rp_error *err) {
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name,
+                             const char *modules_in, rp_schema **out, rp_error *err) {
     pml_document *document;
     *out = NULL;
     int rc = pml_parts_schema(&document, parts, n, name, err);
@@ -270,8 +278,8 @@ void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &(rp_schema_options){.tenant = NULL}, sizeof(rp_schema_options));
 }
 
-int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir, const rp_schema_options *options,
-                    rp_schema **out, rp_error *err) {
+int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, const char *dir,
+                    const rp_schema_options *options, rp_schema **out, rp_error *err) {
     rp_schema *s = NULL;
     rp_schema_options o = rp_schema_options_defaults();
     base_key salt;
@@ -279,7 +287,8 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
     if (!e || (!pml && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_schema_parse: engine and pml are needed");
     int rc = base_sized_read(&o, sizeof(o), options, "rp_schema_options", err);
     if (!rc && !pml_quality_is_valid(o.quality))
-        rc = base_fail(err, RP_ERR_INVALID, "rp_schema_options.quality %d:%d: " PML_QUALITY_ADVICE, (int)o.quality.mode, o.quality.amount);
+        rc = base_fail(err, RP_ERR_INVALID, "rp_schema_options.quality %d:%d: " PML_QUALITY_ADVICE, (int)o.quality.mode,
+                       o.quality.amount);
     if (!rc) rc = engine_salt(e, o.tenant, &salt, err);
     if (!rc) rc = engine_make_schema(e, &salt, pml ? pml : "", n, name ? name : "schema", dir, &o, &s, err);
     if (!rc) s->version = schema_version(s);

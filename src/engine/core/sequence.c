@@ -22,13 +22,16 @@ static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t
     return sum;
 }
 
-int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece,
+                           bool keeps_windows) {
     BASE_ASSERT(n >= 0 && runs >= 0 && max_piece >= 0);
     if (format == kv_pool_shape(pool)->format) return pool_blocks(pool, n, runs, max_piece, keeps_windows);
     return (blocks_for(n) + runs) * kv_column_blocks(pool, format); /* spans of another format free no blocks */
 }
 
-int64_t sequence_held_blocks(const kv_pool *pool, rp_kv_format format, int32_t n) { return blocks_for(n) * kv_column_blocks(pool, format); }
+int64_t sequence_held_blocks(const kv_pool *pool, rp_kv_format format, int32_t n) {
+    return blocks_for(n) * kv_column_blocks(pool, format);
+}
 
 void sequence_reserve(sequence *s, int64_t blocks) {
     BASE_ASSERT(blocks >= 0);
@@ -47,7 +50,8 @@ int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_
     if (rc) return rc;
     BASE_ASSERT(row->slot >= 0 && row->slot < KV_SPAN_TOKENS);
     s->slots++;
-    if (row->slot % KV_BLOCK_SLOTS == 0) sequence_reserve(s, BASE_MAX(s->reserved - kv_column_blocks(s->context.pool, s->context.format), 0));
+    if (row->slot % KV_BLOCK_SLOTS == 0)
+        sequence_reserve(s, BASE_MAX(s->reserved - kv_column_blocks(s->context.pool, s->context.format), 0));
     return RP_OK;
 }
 

@@ -25,14 +25,19 @@ typedef struct sequence {
     bool keeps_windows; /* layers with a window keep KV out of reach: another prompt may have the same prefix */
 } sequence;
 
-static inline int32_t sequence_position(const sequence *s, int32_t i) { return s->positions ? s->positions[i] : s->first_pos + i; }
+static inline int32_t sequence_position(const sequence *s, int32_t i) {
+    return s->positions ? s->positions[i] : s->first_pos + i;
+}
 
 /* Has the KV of all of a context's views been read from disk? */
-static inline bool sequence_is_ready(const kv_context *c) { return kv_context_is_ready(c, kv_pool_shape(c->pool)->n_layers); }
+static inline bool sequence_is_ready(const kv_context *c) {
+    return kv_context_is_ready(c, kv_pool_shape(c->pool)->n_layers);
+}
 
-/* Upper bound of the blocks that n tokens in `runs` runs of consecutive positions take, in all layers, in a format that the
- * pool takes. max_piece: tokens per step. */
-int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows);
+/* Upper bound of the blocks that n tokens in `runs` runs of consecutive positions take, in all layers, in a format that
+ * the pool takes. max_piece: tokens per step. */
+int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece,
+                           bool keeps_windows);
 
 /* Blocks that the spans of n tokens of a module take in a format. */
 int64_t sequence_held_blocks(const kv_pool *pool, rp_kv_format format, int32_t n);

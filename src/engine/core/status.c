@@ -53,7 +53,8 @@ void engine_publish(rp_engine *e) {
 
 int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
     if (!e || base_sized_check(out, "rp_engine_info", NULL)) return RP_ERR_INVALID;
-    const kv_shape shape = kv_shape_in(&e->states->shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->modules);
+    const kv_shape shape =
+        kv_shape_in(&e->states->shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats->modules);
     rp_engine_info info = {.n_threads = e->n_threads,
                            .n_ctx = e->n_ctx,
                            .chunk_tokens = e->chunk_tokens,
@@ -112,7 +113,8 @@ bool rp_engine_drain(rp_engine *e, int64_t timeout_ms) {
     e->board->n_draining++;
     pthread_cond_signal(&e->wake);
     while (e->board->status.background > 0 && rc != ETIMEDOUT)
-        rc = timeout_ms < 0 ? pthread_cond_wait(&e->board->drained, &e->lock) : pthread_cond_timedwait(&e->board->drained, &e->lock, &until);
+        rc = timeout_ms < 0 ? pthread_cond_wait(&e->board->drained, &e->lock)
+                            : pthread_cond_timedwait(&e->board->drained, &e->lock, &until);
     bool nothing = e->board->status.background == 0;
     e->board->n_draining--;
     BASE_ASSERT(e->board->n_draining >= 0 && (nothing || timeout_ms >= 0));

@@ -71,7 +71,8 @@ int steps_open(rp_engine *e, rp_error *err) {
     engine_steps *s = e->steps;
     BASE_ASSERT(s->max_logits >= e->max_sequences && s->max_rows >= s->max_logits + e->chunk_tokens);
     BASE_ASSERT(s->max_parts >= e->max_sequences + ENGINE_STEP_PREFILLS);
-    size_t n_logits = (size_t)s->max_logits * (size_t)e->model->net.hp.n_outputs, n_hidden = (size_t)s->max_rows * (size_t)e->model->net.hp.n_embd;
+    size_t n_logits = (size_t)s->max_logits * (size_t)e->model->net.hp.n_outputs,
+           n_hidden = (size_t)s->max_rows * (size_t)e->model->net.hp.n_embd;
     s->parts = base_calloc((size_t)s->max_parts, sizeof(*s->parts));
     s->reported = base_calloc((size_t)s->max_parts, sizeof(*s->reported));
     s->contexts = base_calloc((size_t)s->max_parts, sizeof(*s->contexts));
@@ -144,9 +145,10 @@ static void count_wanted(step *s, step_part *p, int32_t n_last) {
     s->n_hidden += p->n_hidden;
 }
 
-/* Adds a part to the step; if it cannot be appended, its job or prefill fails after the step. n_last: how many of its last rows, drafts included,
- * want logits. */
-static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int32_t n_last, const int32_t *drafts, int32_t n_drafts) {
+/* Adds a part to the step; if it cannot be appended, its job or prefill fails after the step. n_last: how many of its
+ * last rows, drafts included, want logits. */
+static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int32_t n_last, const int32_t *drafts,
+                          int32_t n_drafts) {
     rp_engine *e = s->e;
     BASE_ASSERT(s->n_parts < e->steps->max_parts);
     step_part *p = &e->steps->parts[s->n_parts];
@@ -207,7 +209,9 @@ static int32_t best_draft(const rp_engine *e, const rp_job *c, const cost_load *
 }
 
 /* Rows that may follow the last token before the context ends. */
-static int32_t context_room(const rp_job *c) { return BASE_MAX(c->engine->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0); }
+static int32_t context_room(const rp_job *c) {
+    return BASE_MAX(c->engine->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0);
+}
 
 static void add_answers(step *s) {
     rp_engine *e = s->e;
@@ -220,7 +224,8 @@ static void add_answers(step *s) {
         if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
         prompt_lookup *lookup = &c->prompt_lookup;
         const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
-        prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, context_room(c)), c->answer.most - c->result->n_tokens - 1));
+        prompt_lookup_guess(lookup,
+                            BASE_MIN(BASE_MIN(drafts, context_room(c)), c->answer.most - c->result->n_tokens - 1));
         lookup->n_guessed = answer_fitting(&c->answer, lookup->tokens, lookup->n_guessed);
         lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
         answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
@@ -268,7 +273,8 @@ static int32_t list_waiting(const step *s) {
     step_part *list = e->steps->parts + s->n_parts;
     int32_t n = 0;
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
-        if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
+        if (j->composed && !j->in_background && sequence_is_ready(&j->seq.context))
+            list[n] = (step_part){.prefill = j, .first_row = n}, n++;
     /* more may be resumed at once than are listed */
     for (int32_t i = 0; i < e->n_running && s->n_parts + n < e->steps->max_parts; i++)
         if (has_piece(e->running[i]) && job_is_ready(e->running[i]))
@@ -281,7 +287,8 @@ static int32_t list_waiting(const step *s) {
 
 static double goal_us(const step *s) {
     if (s->n_parts == 0) return INFINITY;
-    return s->e->steps->token_goal_us > 0 ? s->e->steps->token_goal_us : DEFAULT_SLOWDOWN * cost_model_predict(s->e->cost, &s->load);
+    return s->e->steps->token_goal_us > 0 ? s->e->steps->token_goal_us
+                                          : DEFAULT_SLOWDOWN * cost_model_predict(s->e->cost, &s->load);
 }
 
 /* Must this step run without chunks, to measure the time that their size depends on? */
@@ -328,7 +335,8 @@ static void add_pieces(step *s) {
             continue;
         }
         const bool all = p.prefill ? segment_prefill_wants_logits(p.prefill) : p.job->wants.all_logits;
-        int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : checkpoints_next(p.job, seq->n - seq->done));
+        int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill)
+                                                : checkpoints_next(p.job, seq->n - seq->done));
         /* other jobs may need one row of logits each */
         if (all) most = BASE_MIN(most, e->steps->max_logits - s->n_logits - BASE_MIN(BASE_MAX(places, 0), n - i - 1));
         if (most <= 0) continue;
@@ -352,7 +360,8 @@ static void add_background(step *s) {
     BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
     const sequence *seq = j ? &j->seq : &c->seq;
     const bool all = j && segment_prefill_wants_logits(j);
-    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), all ? e->steps->max_logits : e->chunk_tokens);
+    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c),
+                                  all ? e->steps->max_logits : e->chunk_tokens);
     int32_t rows = fitting_rows(e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots, j != NULL));
     step_add_part(s, j ? NULL : c, j, rows, all ? rows : !j && rows == seq->n - seq->done, NULL, 0);
 }
@@ -388,7 +397,8 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
     }
     if (rc) segment_prefill_fail(e, j, &err);
     else if (asker && asker->request->options.on_progress)
-        asker->request->options.on_progress(asker->request->options.user, asker->prefill_done, BASE_MAX(asker->prefill_total, asker->prefill_done));
+        asker->request->options.on_progress(asker->request->options.user, asker->prefill_done,
+                                            BASE_MAX(asker->prefill_total, asker->prefill_done));
 }
 
 static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float *logits) {
@@ -396,8 +406,10 @@ static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float
         if ((*o)->first_logits) (*o)->first_logits(c, logits);
 }
 
-/* Samples a token from the part's i-th logits. *again: the feature for which their row has to be computed again first; NULL: none. */
-static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i, int32_t *token, const job_feature **again, rp_error *err) {
+/* Samples a token from the part's i-th logits. *again: the feature for which their row has to be computed again first;
+   NULL: none. */
+static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i, int32_t *token,
+                          const job_feature **again, rp_error *err) {
     const float *logits = logits_of(e, p, i);
     const bool first = !c->answer.first_us;
     if ((*again = job_features_intercept(c, logits))) return RP_OK;
@@ -420,7 +432,8 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
         rc = steps_draw_one(e, c, p, right, &token, &again, err);
     }
     c->seq.done -= again != NULL;
-    sequence_settle(&c->seq, n_drafts - right + (again != NULL), c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
+    sequence_settle(&c->seq, n_drafts - right + (again != NULL),
+                    c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
     if (rc) return rc;
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
@@ -434,7 +447,8 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     return RP_OK;
 }
 
-/* Rows of the prompt were computed: features take what they want of them. What remains are the logits of its last row, if an answer follows. */
+/* Rows of the prompt were computed: features take what they want of them. What remains are the logits of its last row,
+   if an answer follows. */
 static int settle_prompt(const rp_engine *e, rp_job *c, step_part *p) {
     const bool last = c->seq.done == c->seq.n;
     const job_rows rows = {
@@ -497,11 +511,14 @@ static rp_step_kind step_part_kind_of(const step_part *p) {
 
 static void step_trace(const step *s) {
     int32_t rows[RP_N_STEP_KINDS] = {0};
-    for (int32_t i = 0; i < s->n_parts; i++) rows[step_part_kind_of(&s->e->steps->parts[i])] += s->e->steps->parts[i].n_rows;
-    BASE_TRACE(ENGINE, "step %llu: rows: %d decode, %d prompt prefill, %d module prefill, %d background, in %d "
-                       "pieces; %d requests running, %d waiting; %llu us, %.0f predicted",
-               (unsigned long long)s->e->steps->n, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE], rows[RP_STEP_BACKGROUND],
-               s->n_parts, s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
+    for (int32_t i = 0; i < s->n_parts; i++)
+        rows[step_part_kind_of(&s->e->steps->parts[i])] += s->e->steps->parts[i].n_rows;
+    BASE_TRACE(ENGINE,
+               "step %llu: rows: %d decode, %d prompt prefill, %d module prefill, %d background, in %d "
+               "pieces; %d requests running, %d waiting; %llu us, %.0f predicted",
+               (unsigned long long)s->e->steps->n, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE],
+               rows[RP_STEP_BACKGROUND], s->n_parts, s->e->n_running, s->e->n_waiting,
+               (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
 }
 
 /* Called before the parts' jobs change. */
@@ -512,7 +529,8 @@ static void step_report(const step *s) {
     for (int32_t i = 0; i < s->n_parts; i++) {
         const step_part *p = &e->steps->parts[i];
         const rp_job *c = asker_of(p);
-        e->steps->reported[i] = (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
+        e->steps->reported[i] =
+            (rp_step_part){c ? c->request->number : 0, step_part_kind_of(p), p->n_rows, (int32_t)sequence_of(p)->slots};
     }
     rp_step reported = {.struct_size = (uint32_t)sizeof(reported),
                         .number = e->steps->n,
@@ -536,7 +554,9 @@ static bool waits_for_disk(const step *s) {
 }
 
 /* Of requests: rows of answers are first. */
-static bool step_has_answers(const step *s) { return s->n_parts > 0 && step_part_kind_of(&s->e->steps->parts[0]) == RP_STEP_DECODE; }
+static bool step_has_answers(const step *s) {
+    return s->n_parts > 0 && step_part_kind_of(&s->e->steps->parts[0]) == RP_STEP_DECODE;
+}
 
 static int run_probe(step *s, rp_error *err) {
     rp_engine *e = s->e;
@@ -546,8 +566,8 @@ static int run_probe(step *s, rp_error *err) {
     int rc = job_features_probe(c, s->n_probed, err);
     uint64_t us = base_clock_us() - start;
     BASE_TRACE(ENGINE, "job %llu: compared %d module tokens, %d are left; %llu us, %.0f predicted",
-               (unsigned long long)c->request->number, s->n_probed,
-               job_features_probe_left(c), (unsigned long long)us, cost_model_predict(&e->steps->probe_cost, &s->probe_load));
+               (unsigned long long)c->request->number, s->n_probed, job_features_probe_left(c), (unsigned long long)us,
+               cost_model_predict(&e->steps->probe_cost, &s->probe_load));
     if (!rc && !waits) cost_model_learn(&e->steps->probe_cost, &s->probe_load, (double)us);
     return rc;
 }
@@ -572,7 +592,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         };
         bool waits = waits_for_disk(&s);
         BASE_ASSERT(last != RP_STEP_BACKGROUND || s.n_parts == 1); /* invariant 8 */
-        BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts && s.n_logits <= e->steps->max_logits);
+        BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts &&
+                    s.n_logits <= e->steps->max_logits);
         e->steps->n++;
         if (last == RP_STEP_DECODE) e->steps->last_plain = e->steps->n;
         else if (last == RP_STEP_BACKGROUND) e->steps->last_plain++; /* a step without answers does not count */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps.h: a step of the engine: the rows that are computed together, and what becomes of the jobs that they are of. The engine's thread.
+/* steps.h: a step of the engine: the rows that are computed together, and what becomes of the jobs that they are of.
+   The engine's thread.
  */
 #ifndef ENGINE_STEPS_H
 #define ENGINE_STEPS_H
@@ -14,7 +15,8 @@
 
 #define ENGINE_STEP_PREFILLS 64 /* modules in a step: more than fill it */
 
-/* What becomes of a part's job after its step. Module prefills and background tasks end in the step: they are nobody's request. */
+/* What becomes of a part's job after its step. Module prefills and background tasks end in the step: they are nobody's
+   request. */
 typedef enum step_outcome {
     STEP_CONTINUES,
     STEP_ENDED,   /* the answer is complete */
@@ -27,7 +29,9 @@ typedef struct step_part {
     rp_job *job; /* NULL: the part is a module's */
     segment_prefill *prefill;
     int32_t first_row, n_rows;
-    int32_t first_logits, n_logits; /* of the rows that want logits: index of those of the first one, or -1 if there is none; their number */
+    int32_t first_logits,
+        n_logits;                   /* of the rows that want logits: index of those of the first one, or -1 if there is
+                                       none; their number */
     int32_t first_hidden, n_hidden; /* likewise of hidden states */
     int rc;                         /* RP_OK, or why it could not be appended or computed; */
     rp_error err;                   /* with this */
@@ -37,7 +41,9 @@ typedef struct step_part {
 /* What the scheduler has to do for the jobs of a step. */
 typedef struct step_result {
     int32_t n_parts; /* in engine_steps.parts, each with its outcome */
-    rp_job *probed;  /* whose modules' tokens were compared with the prompt that they are in, and failed with this; NULL: none */
+    rp_job *
+        probed; /* whose modules' tokens were compared with the prompt that they are in, and failed with this; NULL:
+                   none */
     int rc;
     rp_error err;
 } step_result;
@@ -51,7 +57,8 @@ typedef struct engine_steps {
     uint64_t n;                  /* steps so far */
     uint64_t last_plain;         /* number of the last one with answers only */
     int32_t next_answer;         /* first answer of the next step, where more are resumed than a step can hold */
-    bool reported_first;         /* this step produced a first token: yield, so that its reader runs before the next step */
+    bool reported_first;         /* this step produced a first token: yield, so that its reader runs before the next
+                                    step */
     step_part *parts;            /* [max_parts] */
     rp_step_part *reported;      /* [max_parts], for on_step */
     const kv_context **contexts; /* [max_parts] */
@@ -65,7 +72,8 @@ typedef struct engine_steps {
 /* Allocates the arrays; the limits are set. RP_ERR_MEMORY. */
 int steps_open(rp_engine *e, rp_error *err);
 void steps_close(engine_steps *s);
-/* Computes one step. false: there was nothing to compute. Requests are neither ended nor requeued: the scheduler does so by the result. */
+/* Computes one step. false: there was nothing to compute. Requests are neither ended nor requeued: the scheduler does
+   so by the result. */
 bool steps_run(rp_engine *e, step_result *out);
 
 #endif

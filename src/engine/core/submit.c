@@ -29,7 +29,8 @@ static uint32_t retry_after_ms(const rp_engine *e) {
 
 int engine_check_computes(const rp_engine *e, rp_error *err) {
     if (!e->plans_only) return RP_OK;
-    return base_fail(err, RP_ERR_UNSUPPORTED, "the engine was made with plans_only: it plans requests, and computes none");
+    return base_fail(err, RP_ERR_UNSUPPORTED,
+                     "the engine was made with plans_only: it plans requests, and computes none");
 }
 
 /* Hands a job to the engine's thread. RP_ERR_BUSY, RP_ERR_MEMORY, RP_ERR_UNSUPPORTED. */
@@ -41,12 +42,13 @@ static int job_queue(rp_job *c, rp_error *err) {
     BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->salt, &(base_key){{0}})); /* invariant 7 */
     BASE_ASSERT(c->phase == JOB_WAITING && !c->next);
     job_draft(c)->submitted_us = base_clock_us() - c->request->planned_us;
-    if (c->request->options.deadline_ms > 0) job_draft(c)->deadline_us = c->request->submitted_us + (uint64_t)c->request->options.deadline_ms * 1000;
+    if (c->request->options.deadline_ms > 0)
+        job_draft(c)->deadline_us = c->request->submitted_us + (uint64_t)c->request->options.deadline_ms * 1000;
     pthread_mutex_lock(&e->lock);
     if (e->n_live >= e->max_sequences + e->max_queue) {
         uint32_t ms = retry_after_ms(e);
-        rc = base_fail(err, RP_ERR_BUSY, "%d requests are running and %d waiting: retry in %u ms, or raise max_queue", e->max_sequences,
-                       e->n_live - e->max_sequences, ms);
+        rc = base_fail(err, RP_ERR_BUSY, "%d requests are running and %d waiting: retry in %u ms, or raise max_queue",
+                       e->max_sequences, e->n_live - e->max_sequences, ms);
         if (err) err->retry_after_ms = ms;
     } else {
         job_draft(c)->number = ++e->n_jobs;
@@ -76,7 +78,8 @@ static int job_new_request(rp_job **out, rp_engine *e, const rp_request *request
 }
 
 int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_error *err) {
-    if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_submit: engine, request and out are needed");
+    if (!e || !request || !out)
+        return base_fail(err, RP_ERR_INVALID, "rp_engine_submit: engine, request and out are needed");
     int rc = engine_check_computes(e, err);
     *out = NULL;
     if (!rc) rc = job_new_request(out, e, request, err);
@@ -99,7 +102,8 @@ static int job_run(rp_job *c, rp_result **out, rp_error *err) {
 }
 
 int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_error *err) {
-    if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_run: engine, request and out are needed");
+    if (!e || !request || !out)
+        return base_fail(err, RP_ERR_INVALID, "rp_engine_run: engine, request and out are needed");
     *out = NULL;
     rp_job *c;
     int rc = rp_engine_prepare(e, NULL, NULL, err); /* before any clock starts */
@@ -108,8 +112,8 @@ int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_e
 }
 
 /* A job that prefills a schema's modules, not queued yet. */
-static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
-                           rp_error *err) {
+static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress,
+                           void *user, rp_error *err) {
     int rc = job_new(out, e, JOB_MODULE_PREFILL, err);
     if (rc) return rc;
     rp_job *c = *out;
@@ -124,16 +128,18 @@ static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const
     return rc;
 }
 
-int rp_schema_prefill(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_error *err) {
+int rp_schema_prefill(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
+                      rp_error *err) {
     rp_job *c;
     if (!e || !name) return base_fail(err, RP_ERR_INVALID, "rp_schema_prefill: engine and schema are needed");
     int rc = new_prefill_job(&c, e, tenant, name, on_progress, user, err);
     return rc ? rc : job_run(c, NULL, err);
 }
 
-int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user, rp_job **out,
-                     rp_error *err) {
-    if (!e || !name || !out) return base_fail(err, RP_ERR_INVALID, "rp_schema_submit: engine, schema and out are needed");
+int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
+                     rp_job **out, rp_error *err) {
+    if (!e || !name || !out)
+        return base_fail(err, RP_ERR_INVALID, "rp_schema_submit: engine, schema and out are needed");
     int rc = new_prefill_job(out, e, tenant, name, on_progress, user, err);
     if (!rc && (rc = job_queue(*out, err))) {
         job_free(*out);

@@ -48,7 +48,8 @@ turn turns_next(turn from, double cost_us, double quantum_us) {
     return (turn){from.round + (uint64_t)rounds, BASE_MAX(rounds * quantum_us - missing, 0)};
 }
 
-/* Removes tenants without queued requests whose level has reached their round: they would start with a quantum anyway. */
+/* Removes tenants without queued requests whose level has reached their round: they would start with a quantum
+   anyway. */
 static void sweep_tenants(turns *t) {
     size_t kept = 0;
     for (size_t i = 0; i < t->n_tenants; i++) {
@@ -61,7 +62,8 @@ static void sweep_tenants(turns *t) {
 
 static turns_tenant *add_tenant(turns *t, const base_key *salt, int32_t priority, turn last) {
     if (t->n_tenants >= t->sweep_at) sweep_tenants(t);
-    if (base_grow((void **)&t->tenants, &t->cap_tenants, t->n_tenants + 1, TURNS_MAX_TENANTS, sizeof(*t->tenants))) return NULL;
+    if (base_grow((void **)&t->tenants, &t->cap_tenants, t->n_tenants + 1, TURNS_MAX_TENANTS, sizeof(*t->tenants)))
+        return NULL;
     turns_tenant *tenant = &t->tenants[t->n_tenants++];
     *tenant = (turns_tenant){.salt = *salt, .priority = priority, .last = last};
     return tenant;
@@ -85,7 +87,8 @@ void turns_rest(turns *t, const base_key *salt, int32_t priority) {
 
 void turns_admit(turns *t, const base_key *salt, int32_t priority, turn at) {
     turns_level *level = find_level(t, priority);
-    if (!level && base_grow((void **)&t->levels, &t->cap_levels, t->n_levels + 1, MAX_LEVELS, sizeof(*t->levels)) == 0) {
+    if (!level &&
+        base_grow((void **)&t->levels, &t->cap_levels, t->n_levels + 1, MAX_LEVELS, sizeof(*t->levels)) == 0) {
         level = &t->levels[t->n_levels++];
         *level = (turns_level){priority, 0};
     }

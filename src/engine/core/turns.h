@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* turns.h: fair turns of tenants: deficit round robin (Shreedhar and Varghese, 1995), with the rounds counted.
  *
- *   tenant A  | a1 . . | a1 a2 . | a3 . . |     a round gives each tenant a quantum of predicted time; a request is served in the round
- *   tenant B  | b1 b2 b3 |                      in which its tenant's quanta have paid for it. What is left counts for the next one.
+ *   tenant A  | a1 . . | a1 a2 . | a3 . . |     a round gives each tenant a quantum of predicted time; a request is
+ *         served in the round
+ *   tenant B  | b1 b2 b3 |                      in which its tenant's quanta have paid for it. What is left counts for
+ *         the next one.
  *   round          1         2        3
  *
- * Rounds are counted instead of walked: a request's round follows from what its tenant had left and from its cost, however many rounds
- * that takes. The quantum may therefore be small: in the time of a quantum a tenant waits at most for one quantum of each other tenant, and for
- * one request that was already running. A tenant without queued requests saves nothing: it begins in the round that is being served.
+ * Rounds are counted instead of walked: a request's round follows from what its tenant had left and from its cost,
+ * however many rounds that takes. The quantum may therefore be small: in the time of a quantum a tenant waits at most
+ * for one quantum of each other tenant, and for one request that was already running. A tenant without queued requests
+ * saves nothing: it begins in the round that is being served.
  *
  * Each level of priority has rounds of its own. Tenants are known by salt. One thread.
  */

@@ -21,13 +21,18 @@ void vocabulary_close(engine_vocabulary *v) {
 
 /* ---- for grammars ---- */
 
-static const char *vocabulary_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, false, n); }
-static const char *vocabulary_special_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, true, n); }
+static const char *vocabulary_bytes(const void *user, int32_t token, size_t *n) {
+    return tokenizer_answer_bytes(user, token, false, n);
+}
+static const char *vocabulary_special_bytes(const void *user, int32_t token, size_t *n) {
+    return tokenizer_answer_bytes(user, token, true, n);
+}
 
 static bool vocabulary_is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
 
 int vocabulary_trie(rp_engine *e, bool special, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->net.hp.n_vocab, special ? vocabulary_special_bytes : vocabulary_bytes, vocabulary_is_end, e->model->tokenizer};
+    token_source source = {e->model->net.hp.n_vocab, special ? vocabulary_special_bytes : vocabulary_bytes,
+                           vocabulary_is_end, e->model->tokenizer};
     token_trie **trie = &e->vocabulary->tries[special];
     int rc = RP_OK;
     pthread_mutex_lock(&e->vocabulary->lock);

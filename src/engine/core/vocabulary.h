@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocabulary.h: forms of a model's vocabulary that some requests need: made for the first one, and kept as long as the engine. Any thread.
+/* vocabulary.h: forms of a model's vocabulary that some requests need: made for the first one, and kept as long as the
+   engine. Any thread.
  */
 #ifndef ENGINE_VOCABULARY_H
 #define ENGINE_VOCABULARY_H

@@ -23,7 +23,8 @@ typedef struct job_adapter {
 static job_adapter *adapter_of(const rp_job *c) { return job_feature_state(c, &adapters_feature); }
 
 static int adapters_ask(rp_job *c, const rp_request *o, rp_error *err) {
-    if (!isfinite(o->adapter_scale)) return base_fail(err, RP_ERR_INVALID, "adapter_scale is %g: give a finite number", (double)o->adapter_scale);
+    if (!isfinite(o->adapter_scale))
+        return base_fail(err, RP_ERR_INVALID, "adapter_scale is %g: give a finite number", (double)o->adapter_scale);
     if (!o->adapter || o->adapter_scale == 0) return RP_OK;
     if (o->adapter->model != c->engine->model)
         return base_fail(err, RP_ERR_INVALID, "the adapter was opened for another model: open it for the engine's");
@@ -62,9 +63,10 @@ static int check_modules(const rp_job *c, rp_error *err) {
     for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
         const pml_item *item = &c->plan->items[i];
         if (!item->is_view || item->pos + item->n_tokens <= c->wants.adapter->from) continue;
-        return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "module '%s' is after the invocation tokens of the adapter: put it before them, or ask for quality exact",
-                         pml_path(c->plan->layout->schema, item->holder, path, sizeof(path)));
+        return base_fail(
+            err, RP_ERR_UNSUPPORTED,
+            "module '%s' is after the invocation tokens of the adapter: put it before them, or ask for quality exact",
+            pml_path(c->plan->layout->schema, item->holder, path, sizeof(path)));
     }
     return RP_OK;
 }
@@ -98,10 +100,14 @@ static void adapters_row(rp_job *c, BASE_UNUSED int32_t token, model_row *row) {
 }
 
 static const char *adapters_warning(const rp_job *c) {
-    return adapter_of(c)->is_inactive ? "the prompt does not have the adapter's invocation tokens: the base model computed all of it" : NULL;
+    return adapter_of(c)->is_inactive
+               ? "the prompt does not have the adapter's invocation tokens: the base model computed all of it"
+               : NULL;
 }
 
-static void adapters_describe(rp_job *c) { c->result->adapter_from = c->wants.adapter ? BASE_MAX(c->wants.adapter->from, 0) : -1; }
+static void adapters_describe(rp_job *c) {
+    c->result->adapter_from = c->wants.adapter ? BASE_MAX(c->wants.adapter->from, 0) : -1;
+}
 
 static void adapters_close(rp_job *c) { adapter_unref(adapter_of(c)->use.adapter); }
 

@@ -68,7 +68,9 @@ static void blend_count(rp_job *c) {
 static int blend_open(rp_job *c, rp_error *err) {
     if (c->wants.n_extra == 0) return RP_OK;
     c->wants.unshared = true; /* scattered spans are not kept */
-    return job_feature_add(c, &blend_feature) ? RP_OK : base_fail_memory(err, sizeof(job_blend), "tokens that may be recomputed");
+    return job_feature_add(c, &blend_feature)
+               ? RP_OK
+               : base_fail_memory(err, sizeof(job_blend), "tokens that may be recomputed");
 }
 
 /* ---- candidates ---- */
@@ -97,7 +99,8 @@ static int blend_compose(rp_job *c, rp_error *err) {
     blend_release(c);
     b->tokens = base_alloc(n * sizeof(*b->tokens));
     b->deviations = base_alloc(n * sizeof(*b->deviations));
-    if (!b->tokens || !b->deviations) return base_fail_memory(err, n * sizeof(*b->tokens), "tokens that may be recomputed");
+    if (!b->tokens || !b->deviations)
+        return base_fail_memory(err, n * sizeof(*b->tokens), "tokens that may be recomputed");
     b->n_forgotten = 0;
     for (int32_t i = 0, need = -1; i < (int32_t)p->n_items; i++) {
         need += p->items[i].is_view;
@@ -138,8 +141,9 @@ static int blend_probe(rp_job *c, int32_t n, rp_error *err) {
     const kv_context *contexts[] = {&c->seq.context};
     BASE_ASSERT(n <= e->steps->max_rows && b->done + n <= b->n);
     for (int32_t i = 0; i < n; i++) e->steps->rows[i] = blend_row_of(c, &b->tokens[b->done + i]);
-    int rc = model_forward_probe(e->forward, &(model_step){.rows = e->steps->rows, .n_rows = n, .contexts = contexts, .n_contexts = 1},
-                                 b->deviations + b->done, err);
+    int rc = model_forward_probe(
+        e->forward, &(model_step){.rows = e->steps->rows, .n_rows = n, .contexts = contexts, .n_contexts = 1},
+        b->deviations + b->done, err);
     if (!rc) b->done += n;
     b->us += base_clock_us() - start;
     return rc;
@@ -171,7 +175,9 @@ static void choose_first(candidate *all, size_t n, int64_t *rooms, bool *chosen)
     }
 }
 
-static int32_t percent_of(const rp_job *c, int32_t i) { return c->plan->items[blend_of(c)->tokens[i].item].quality.amount; }
+static int32_t percent_of(const rp_job *c, int32_t i) {
+    return c->plan->items[blend_of(c)->tokens[i].item].quality.amount;
+}
 
 /* By depth: the first token of all modules, then the second. */
 static size_t list_beginnings(const rp_job *c, candidate *all) {
@@ -259,7 +265,8 @@ static int blend_mark(rp_job *c, rp_error *err) {
     size_t n = (size_t)BASE_MAX(b->n, 1);
     bool *chosen = base_calloc(n, sizeof(*chosen));
     int32_t *slots = base_alloc(n * sizeof(*slots)), n_fresh = c->plan->n_fresh;
-    int rc = chosen && slots ? mark_chosen(c, chosen, err) : base_fail_memory(err, n * sizeof(*slots), "tokens to recompute");
+    int rc = chosen && slots ? mark_chosen(c, chosen, err)
+                             : base_fail_memory(err, n * sizeof(*slots), "tokens to recompute");
     if (!rc) rc = change_plan(c, chosen, slots, err);
     base_free(chosen);
     base_free(slots);
@@ -270,7 +277,8 @@ static int blend_mark(rp_job *c, rp_error *err) {
     b->n_probed = b->n;
     b->chosen = true;
     c->wants.n_extra = 0;
-    BASE_TRACE(ENGINE, "job %llu: recomputes %d of %d module tokens", (unsigned long long)c->request->number, c->plan->n_fresh - n_fresh, b->n);
+    BASE_TRACE(ENGINE, "job %llu: recomputes %d of %d module tokens", (unsigned long long)c->request->number,
+               c->plan->n_fresh - n_fresh, b->n);
     blend_release(c);
     return RP_OK;
 }

@@ -63,25 +63,31 @@ static bool can_keep(const rp_job *c, int32_t kept) {
 static int context_shift_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
     const int32_t n_system = system_tokens(c->plan);
-    const int32_t most = c->request->experiment.forced ? c->request->experiment.n_forced : c->request->options.max_tokens;
+    const int32_t most =
+        c->request->experiment.forced ? c->request->experiment.n_forced : c->request->options.max_tokens;
     if (!c->request->options.context_shift || most - 1 <= e->n_ctx - c->plan->end) return RP_OK;
     const int32_t kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
     if (!model_is_movable(e->model) || !model_capabilities(e->model).shifts)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "context_shift: KV of architecture '%s' cannot be moved to other positions", e->model->arch->name);
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "context_shift: KV of architecture '%s' cannot be moved to other positions",
+                         e->model->arch->name);
     if (!sequence_reduction_yield(c, "context_shift"))
         return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
     if (piece_of(c) <= REDUCTION_FIRST)
-        return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx", e->n_ctx);
+        return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx",
+                         e->n_ctx);
     if (!can_keep(c, kept))
         return base_fail(err, RP_ERR_CONFLICT,
-                         "context_shift: this model has sliding windows, and the KV of the first tokens, which stay, is in an encoded format: "
+                         "context_shift: this model has sliding windows, and the KV of the first tokens, which stay, "
+                         "is in an encoded format: "
                          "give kv f16 or int8");
     job_shift *s = job_feature_add(c, &context_shift_feature);
     if (!s) return base_fail_memory(err, sizeof(*s), "a context shift");
     s->kept = kept;
     c->wants.full_reason = "context_shift";
     c->wants.most_answer = CONTEXT_SHIFT_MOST;
-    c->wants.most_held = e->n_ctx + KV_SPAN_TOKENS; /* besides those that the context has, those of a span that is dropped in part */
+    c->wants.most_held =
+        e->n_ctx + KV_SPAN_TOKENS; /* besides those that the context has, those of a span that is dropped in part */
     return RP_OK;
 }
 
@@ -94,9 +100,11 @@ static void context_shift_room(const rp_job *c, job_room *room) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const job_shift *s = shift_of(c);
     if (!context_shift_may(c)) return;
-    const int64_t n_spans = (s->kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
+    const int64_t n_spans =
+        (s->kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
     room->runs += CONTEXT_SHIFT_PIECES + 2; /* a shift begins a span */
-    room->blocks += copied_spans_blocks(c, (s->kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * kv_shape_heads(shape), n_spans);
+    room->blocks +=
+        copied_spans_blocks(c, (s->kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * kv_shape_heads(shape), n_spans);
 }
 
 /* ---- shifting ---- */
@@ -105,12 +113,13 @@ static void context_shift_room(const rp_job *c, job_room *room) {
 static int32_t mask_before(const kv_view *v, int32_t pos, uint64_t mask[KV_SPAN_BLOCKS]) {
     memcpy(mask, v->mask, sizeof(v->mask));
     for (int32_t slot = 0; slot < kv_span_tokens(v->span); slot++)
-        if (kv_span_slot_position(v->span, slot) + v->shift >= pos) mask[slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << slot % KV_BLOCK_SLOTS);
+        if (kv_span_slot_position(v->span, slot) + v->shift >= pos)
+            mask[slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << slot % KV_BLOCK_SLOTS);
     return kv_mask_count(mask);
 }
 
-/* All of them, but in layers with a window those that the row before the shift does not see: whether they are still there depends on
- * the cache. */
+/* All of them, but in layers with a window those that the row before the shift does not see: whether they are still
+ * there depends on the cache. */
 static void select_kept(const rp_job *c, const kv_view *v, const kv_source *from, kv_selection *out) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     for (int32_t layer = 0; layer < out->n_layers; layer++)
@@ -123,7 +132,8 @@ static void select_kept(const rp_job *c, const kv_view *v, const kv_source *from
 }
 
 /* Adds n slots of a view, copied. */
-static int copy_slots(rp_job *c, const kv_view *v, const uint64_t mask[KV_SPAN_BLOCKS], int32_t n, kv_context *to, rp_error *err) {
+static int copy_slots(rp_job *c, const kv_view *v, const uint64_t mask[KV_SPAN_BLOCKS], int32_t n, kv_context *to,
+                      rp_error *err) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     kv_source from[KV_SPAN_TOKENS];
     kv_selection *all;
@@ -151,13 +161,15 @@ static int keep_first(rp_job *c, kv_context *to, rp_error *err) {
         const int32_t n = mask_before(v, first_position(c) + shift_of(c)->kept, mask);
         if (n == 0) continue;
         BASE_ASSERT(!kv_span_is_reduced(v->span)); /* such a request uses full KV */
-        rc = kv_format_is_encoded(kv_span_format(v->span)) ? kv_context_add(to, v->span, v->shift, mask, err) : copy_slots(c, v, mask, n, to, err);
+        rc = kv_format_is_encoded(kv_span_format(v->span)) ? kv_context_add(to, v->span, v->shift, mask, err)
+                                                           : copy_slots(c, v, mask, n, to, err);
     }
     shift_of(c)->n_kept_views = to->n_views;
     return rc;
 }
 
-/* Adds the other views, without the slots before `end`, moved back by n positions. *freed: blocks of own spans that no view has any more. */
+/* Adds the other views, without the slots before `end`, moved back by n positions. *freed: blocks of own spans that no
+   view has any more. */
 static int keep_others(rp_job *c, int32_t end, int32_t n, size_t first, kv_context *to, int64_t *freed, rp_error *err) {
     const kv_context *from = &c->seq.context;
     int rc = RP_OK;
@@ -168,7 +180,8 @@ static int keep_others(rp_job *c, int32_t end, int32_t n, size_t first, kv_conte
         mask_before(v, end, before);
         for (int b = 0; b < KV_SPAN_BLOCKS; b++) mask[b] = v->mask[b] & ~before[b];
         if (kv_mask_count(mask) > 0) rc = kv_context_add(to, v->span, v->shift - n, mask, err);
-        else if (kv_span_is_unshared(v->span)) *freed += (int64_t)(kv_span_bytes(v->span) / kv_pool_block_bytes(c->engine->pool));
+        else if (kv_span_is_unshared(v->span))
+            *freed += (int64_t)(kv_span_bytes(v->span) / kv_pool_block_bytes(c->engine->pool));
     }
     return rc;
 }
@@ -195,7 +208,8 @@ static void replace_context(rp_job *c, const kv_context *to, int64_t freed) {
     c->engine->budget_epoch++; /* memory was freed */
 }
 
-/* If the last pushed token has no position left: shifts. The job shares nothing since its prompt is complete, and its plan is described. */
+/* If the last pushed token has no position left: shifts. The job shares nothing since its prompt is complete, and its
+   plan is described. */
 static int context_shift_apply(rp_job *c, rp_error *err) {
     job_shift *s = shift_of(c);
     if (c->positions[c->n_tokens - 1] < c->engine->n_ctx) return RP_OK;
@@ -225,7 +239,9 @@ static int context_shift_apply(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-static int context_shift_end_prompt(rp_job *c, rp_error *err) { return context_shift_may(c) ? prefix_leave(c, err) : RP_OK; }
+static int context_shift_end_prompt(rp_job *c, rp_error *err) {
+    return context_shift_may(c) ? prefix_leave(c, err) : RP_OK;
+}
 
 /* ---- results ---- */
 

@@ -20,12 +20,15 @@ typedef struct job_continuation {
 static int continuation_ask(rp_job *c, const rp_request *o, rp_error *err) {
     const int32_t n_vocab = c->engine->model->net.hp.n_vocab;
     if (o->n_resumed < 0 || (!o->resumed && o->n_resumed > 0))
-        return base_fail(err, RP_ERR_INVALID, "n_resumed is %d, and resumed is %s", o->n_resumed, o->resumed ? "set" : "NULL");
+        return base_fail(err, RP_ERR_INVALID, "n_resumed is %d, and resumed is %s", o->n_resumed,
+                         o->resumed ? "set" : "NULL");
     for (int32_t i = 0; i < o->n_resumed; i++)
         if (o->resumed[i] < 0 || o->resumed[i] >= n_vocab)
-            return base_fail(err, RP_ERR_INVALID, "resumed token %d is %d, the vocabulary has %d", i, o->resumed[i], n_vocab);
+            return base_fail(err, RP_ERR_INVALID, "resumed token %d is %d, the vocabulary has %d", i, o->resumed[i],
+                             n_vocab);
     if (o->n_resumed == 0) return RP_OK;
-    if (o->experiment->forced) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
+    if (o->experiment->forced)
+        return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
     job_continuation *own = job_feature_add(c, &continuation_feature);
     if (!own) return base_fail_memory(err, sizeof(*own), "a resumed answer");
     *own = (job_continuation){o->resumed, o->n_resumed};
@@ -37,7 +40,9 @@ static int check_wants(const job_wants *wants, rp_error *err) {
     const char *other = wants->exclusive ? "kv_keep" : wants->most_answer > 0 ? "context_shift"
                                                    : wants->n_late > 0        ? "quality 'focus'"
                                                                               : NULL;
-    return other ? base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict %s: such an answer cannot go on elsewhere", other) : RP_OK;
+    return other ? base_fail(err, RP_ERR_CONFLICT,
+                             "resumed tokens contradict %s: such an answer cannot go on elsewhere", other)
+                 : RP_OK;
 }
 
 static int continuation_begin(rp_job *c, rp_error *err) {

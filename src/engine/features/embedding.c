@@ -37,7 +37,8 @@ int rp_pooling_parse(const char *name, rp_pooling *out, rp_error *err) {
 typedef struct job_embedding {
     rp_pooling pooling;   /* neither OFF nor MODEL */
     double *sum;          /* [n_embedding] */
-    int32_t first_second; /* index of the first token of a pair's second text: its tokens have type 1; INT32_MAX: none */
+    int32_t first_second; /* index of the first token of a pair's second text: its tokens have type 1; INT32_MAX:
+                             none */
 } job_embedding;
 
 static job_embedding *embedding_of(const rp_job *c) { return job_feature_state(c, &embedding_feature); }
@@ -53,22 +54,32 @@ static void embedding_options(rp_request *o) {
     o->prompt.continues_last = false;
 }
 
-static rp_pooling resolve(const rp_model *m, rp_pooling pooling) { return pooling == RP_POOLING_MODEL ? m->net.hp.pooling : pooling; }
+static rp_pooling resolve(const rp_model *m, rp_pooling pooling) {
+    return pooling == RP_POOLING_MODEL ? m->net.hp.pooling : pooling;
+}
 
 static int check_options(const rp_model *m, const rp_request *o, rp_error *err) {
-    if ((unsigned)o->pooling >= RP_N_POOLINGS) return base_fail(err, RP_ERR_INVALID, "unknown pooling value %d", (int)o->pooling);
+    if ((unsigned)o->pooling >= RP_N_POOLINGS)
+        return base_fail(err, RP_ERR_INVALID, "unknown pooling value %d", (int)o->pooling);
     if (o->pooling == RP_POOLING_OFF && model_is_encoder(m))
-        return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it computes embeddings and generates no text: use a model that generates, "
-                                                  "or ask for embeddings",
-                         m->arch->name);
+        return base_fail(
+            err, RP_ERR_UNSUPPORTED,
+            "'%s' is an encoder: it computes embeddings and generates no text: use a model that generates, "
+            "or ask for embeddings",
+            m->arch->name);
     if (o->pooling == RP_POOLING_OFF) return RP_OK;
     if (model_is_encoder(m) && o->prompt.kind != RP_PROMPT_TEXT && o->prompt.kind != RP_PROMPT_TOKENS)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it embeds plain text or tokens, without messages or modules", m->arch->name);
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "'%s' is an encoder: it embeds plain text or tokens, without messages or modules",
+                         m->arch->name);
     if (resolve(m, o->pooling) == RP_POOLING_RANK && (!model_is_encoder(m) || m->net.hp.n_outputs == 0))
         return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no rank head: use a reranker, or another pooling");
-    if (o->n_resumed > 0) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens are of an answer: leave them out for embeddings");
-    if (o->context_shift) return base_fail(err, RP_ERR_CONFLICT, "context_shift is for answers: leave it out for embeddings");
-    if (o->kv_keep && strcmp(o->kv_keep, "off") != 0) return base_fail(err, RP_ERR_CONFLICT, "kv_keep is for answers: leave it out for embeddings");
+    if (o->n_resumed > 0)
+        return base_fail(err, RP_ERR_CONFLICT, "resumed tokens are of an answer: leave them out for embeddings");
+    if (o->context_shift)
+        return base_fail(err, RP_ERR_CONFLICT, "context_shift is for answers: leave it out for embeddings");
+    if (o->kv_keep && strcmp(o->kv_keep, "off") != 0)
+        return base_fail(err, RP_ERR_CONFLICT, "kv_keep is for answers: leave it out for embeddings");
     return RP_OK;
 }
 
@@ -103,7 +114,8 @@ static int32_t find_second(const rp_job *c) {
     return INT32_MAX;
 }
 
-/* May its KV be that of other requests, and theirs its own? An encoder's depends on the whole text; mean and cls need the states of all tokens. */
+/* May its KV be that of other requests, and theirs its own? An encoder's depends on the whole text; mean and cls need
+   the states of all tokens. */
 static bool is_cacheable(const rp_job *c, const job_embedding *embedding) {
     return embedding->pooling == RP_POOLING_LAST && !model_is_encoder(c->engine->model);
 }
@@ -113,10 +125,12 @@ static int embedding_open(rp_job *c, rp_error *err) {
     job_embedding *embedding = embedding_of(c);
     rp_result *r = c->result;
     if (!embedding) return RP_OK;
-    if (c->wants.n_late > 0) return base_fail(err, RP_ERR_CONFLICT, "quality 'focus' is for answers: give another quality for embeddings");
+    if (c->wants.n_late > 0)
+        return base_fail(err, RP_ERR_CONFLICT, "quality 'focus' is for answers: give another quality for embeddings");
     if (embedding->pooling != RP_POOLING_LAST && c->plan->n_cached > 0 && !c->exact)
         return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "pooling '%s' needs the hidden states of all tokens, and modules have none: give pooling last, or quality exact",
+                         "pooling '%s' needs the hidden states of all tokens, and modules have none: give pooling "
+                         "last, or quality exact",
                          rp_pooling_name(embedding->pooling));
     if (!is_cacheable(c, embedding)) c->wants.unshared = true;
     c->wants.one_part = model_is_encoder(m);
@@ -125,7 +139,8 @@ static int embedding_open(rp_job *c, rp_error *err) {
     BASE_ASSERT(r->n_embedding > 0);
     r->embedding = base_calloc((size_t)r->n_embedding, sizeof(float));
     embedding->sum = base_calloc((size_t)r->n_embedding, sizeof(double));
-    if (!r->embedding || !embedding->sum) return base_fail_memory(err, (uint64_t)r->n_embedding * sizeof(double), "an embedding");
+    if (!r->embedding || !embedding->sum)
+        return base_fail_memory(err, (uint64_t)r->n_embedding * sizeof(double), "an embedding");
     return RP_OK;
 }
 
@@ -171,14 +186,17 @@ static int embedding_settle(rp_job *c, const job_rows *rows, BASE_UNUSED rp_erro
     const float *x = ranks ? rows->logits : rows->hidden;
     const int32_t width = c->result->n_embedding;
     BASE_ASSERT(!c->wants.one_part || (rows->first == 0 && rows->n == c->n_prompt));
-    BASE_ASSERT(ranks ? rows->n_hidden == 0 && rows->n_logits <= 1 : rows->n_logits == 0); /* the rows that embedding_row marked */
+    BASE_ASSERT(ranks ? rows->n_hidden == 0 && rows->n_logits <= 1
+                      : rows->n_logits == 0); /* the rows that embedding_row marked */
     for (int32_t i = 0; i < (ranks ? rows->n_logits : rows->n_hidden); i++, x += width)
         for (int32_t d = 0; d < width; d++) embedding->sum[d] += (double)x[d];
     if (rows->first + rows->n == c->n_prompt) embedding_finish(c, embedding);
     return RP_OK;
 }
 
-static const char *embedding_miss_reason(const rp_job *c) { return is_cacheable(c, embedding_of(c)) ? NULL : "pooling"; }
+static const char *embedding_miss_reason(const rp_job *c) {
+    return is_cacheable(c, embedding_of(c)) ? NULL : "pooling";
+}
 
 static void embedding_close(rp_job *c) { base_free(embedding_of(c)->sum); }
 

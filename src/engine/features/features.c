@@ -11,7 +11,8 @@
 #include "engine/features/prompt_logprobs.h"
 #include "engine/features/sequence_reduction.h"
 
-/* The first reason of a miss counts; a default reduction yields to those before it (count); answers are resumed when all else is set. */
+/* The first reason of a miss counts; a default reduction yields to those before it (count); answers are resumed when
+   all else is set. */
 const job_feature *const job_features_table[] = {
     &embedding_feature,
     &adapters_feature,
@@ -24,4 +25,5 @@ const job_feature *const job_features_table[] = {
     NULL,
 };
 
-_Static_assert(sizeof(job_features_table) / sizeof(job_features_table[0]) == JOB_MAX_FEATURES + 1, "a job may have all features");
+_Static_assert(sizeof(job_features_table) / sizeof(job_features_table[0]) == JOB_MAX_FEATURES + 1,
+               "a job may have all features");

@@ -54,7 +54,8 @@ typedef struct job_focus {
     focus_stage stage;
     int32_t n_forgotten;   /* tokens whose context left their module's windows: never chosen */
     int32_t answer_token;  /* the answer's token, from 1, whose prediction was uncertain; 0: none was */
-    bool missed;           /* a module that the result does not list, all of it being recomputed, was prefilled for the job */
+    bool missed;           /* a module that the result does not list, all of it being recomputed, was prefilled for the
+                              job */
     uint64_t start_us, us; /* us: from the uncertain logits to the new ones */
     attention_observer *observer;
     focus_token *chosen; /* [n_chosen], by rising position; a plan's items as they were before they are described */
@@ -79,12 +80,15 @@ static int focus_open(rp_job *c, rp_error *err) {
     const char *other = c->wants.most_answer > 0 ? "context_shift" : c->wants.exclusive ? "kv_keep"
                                                                                         : NULL;
     if (c->wants.n_late == 0) return RP_OK;
-    /* an answer over reduced KV, or beyond the context, and the tokens that are recomputed would replace one another's views */
+    /* an answer over reduced KV, or beyond the context, and the tokens that are recomputed would replace one another's
+       views */
     if (other) return base_fail(err, RP_ERR_CONFLICT, "%s contradicts quality 'focus': give one of them", other);
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (kv_shape_has_windows(&c->engine->states->shape)) c->wants.unshared = true;
     c->wants.late_reason = focus_reason;
-    return job_feature_add(c, &focus_feature) ? RP_OK : base_fail_memory(err, sizeof(job_focus), "tokens that may be recomputed");
+    return job_feature_add(c, &focus_feature)
+               ? RP_OK
+               : base_fail_memory(err, sizeof(job_focus), "tokens that may be recomputed");
 }
 
 /* ---- candidates ---- */
@@ -116,7 +120,9 @@ static int32_t list_candidates(const rp_job *c, focus_token *out) {
         }
         pml_slots slots = pml_item_slots(p, item);
         for (int32_t slot; pml_slots_next(&slots, &slot); n++)
-            if (out) out[n] = (focus_token){.item = i, .need = need, .slot = slot, .view = view + (size_t)(slot / KV_SPAN_TOKENS)};
+            if (out)
+                out[n] = (focus_token){
+                    .item = i, .need = need, .slot = slot, .view = view + (size_t)(slot / KV_SPAN_TOKENS)};
     }
     return n;
 }
@@ -131,7 +137,8 @@ static int focus_compose(rp_job *c, BASE_UNUSED rp_error *err) {
 
 /* Are these logits of a watched job uncertain? */
 static bool focus_is_due(const rp_job *c, const float *logits) {
-    return focus_of(c)->stage == FOCUS_WATCHES && logprobs_entropy(logits, c->engine->model->net.hp.n_vocab) > FOCUS_ENTROPY;
+    return focus_of(c)->stage == FOCUS_WATCHES &&
+           logprobs_entropy(logits, c->engine->model->net.hp.n_vocab) > FOCUS_ENTROPY;
 }
 
 /* They are: their row is looked at next. */
@@ -157,7 +164,9 @@ static void focus_row(rp_job *c, BASE_UNUSED int32_t token, model_row *row) {
 
 /* ---- choosing ---- */
 
-static int32_t focus_percent_of(const rp_job *c, const focus_token *t) { return c->plan->items[t->item].quality.amount; }
+static int32_t focus_percent_of(const rp_job *c, const focus_token *t) {
+    return c->plan->items[t->item].quality.amount;
+}
 
 /* More weight first; equal ones in the order of the plan. */
 static int compare_weights(const void *a, const void *b) {
@@ -178,9 +187,11 @@ static int32_t choose_tokens(const rp_job *c, focus_token *all, int32_t n) {
     int64_t rooms[MODULE_SHARE_PERCENT + 1] = {0};
     int32_t n_chosen = 0;
     for (int32_t i = 0; i < n; i++) rooms[focus_percent_of(c, &all[i])]++;
-    for (int32_t percent = 0; percent <= MODULE_SHARE_PERCENT; percent++) rooms[percent] = module_share_of(rooms[percent], percent);
+    for (int32_t percent = 0; percent <= MODULE_SHARE_PERCENT; percent++)
+        rooms[percent] = module_share_of(rooms[percent], percent);
     for (int32_t i = 0; i < n; i++)
-        all[i].weight = attention_observer_weight(focus_of(c)->observer, 0, 0, all[i].view, all[i].slot % KV_SPAN_TOKENS);
+        all[i].weight =
+            attention_observer_weight(focus_of(c)->observer, 0, 0, all[i].view, all[i].slot % KV_SPAN_TOKENS);
     qsort(all, (size_t)n, sizeof(*all), compare_weights);
     for (int32_t i = 0; i < n; i++) {
         int64_t *room = &rooms[focus_percent_of(c, &all[i])];
@@ -254,8 +265,8 @@ static int focus_choose(rp_job *c, rp_error *err) {
     BASE_ASSERT(f->n_chosen <= c->wants.n_late); /* invariant 6 */
     attention_observer_free(f->observer);
     f->observer = NULL;
-    BASE_TRACE(ENGINE, "job %llu: token %d of the answer is uncertain: recomputes %d of %d module tokens", (unsigned long long)c->request->number,
-               f->answer_token, f->n_chosen, n);
+    BASE_TRACE(ENGINE, "job %llu: token %d of the answer is uncertain: recomputes %d of %d module tokens",
+               (unsigned long long)c->request->number, f->answer_token, f->n_chosen, n);
     const int rc = list_rows(c, err);
     if (rc) return rc;
     focus_change_context(c, f);
@@ -311,7 +322,8 @@ static int focus_amend(rp_job *c, rp_error *err) {
     int32_t *slots;
     int rc = RP_OK;
     if (f->n_chosen == 0) return RP_OK;
-    if (!(slots = base_alloc((size_t)f->n_chosen * sizeof(*slots)))) return base_fail_memory(err, (size_t)f->n_chosen * sizeof(*slots), "a result");
+    if (!(slots = base_alloc((size_t)f->n_chosen * sizeof(*slots))))
+        return base_fail_memory(err, (size_t)f->n_chosen * sizeof(*slots), "a result");
     for (int32_t end = f->n_chosen, begin; end > 0 && !rc; end = begin) {
         for (begin = end - 1; begin > 0 && f->chosen[begin - 1].item == f->chosen[begin].item; begin--) {}
         rc = describe_item(c, f, begin, end, slots, err);

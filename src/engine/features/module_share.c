@@ -15,6 +15,7 @@ int32_t module_share_most(const pml_plan *p, rp_quality_mode mode) {
         BASE_ASSERT(p->items[i].quality.amount > 0 && p->items[i].quality.amount <= MODULE_SHARE_PERCENT);
         counts[p->items[i].quality.amount] += p->items[i].n_counted;
     }
-    for (int32_t percent = 1; percent <= MODULE_SHARE_PERCENT; percent++) most += module_share_of(counts[percent], percent);
+    for (int32_t percent = 1; percent <= MODULE_SHARE_PERCENT; percent++)
+        most += module_share_of(counts[percent], percent);
     return (int32_t)most;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* module_share.h: the share of a prompt's module tokens that a quality of R per cent recomputes: R per cent of all tokens with
- * the same mode and R together, rounded up. Modules that have the KV of a full prefill do not count.
+/* module_share.h: the share of a prompt's module tokens that a quality of R per cent recomputes: R per cent of all
+ * tokens with the same mode and R together, rounded up. Modules that have the KV of a full prefill do not count.
  */
 #ifndef ENGINE_MODULE_SHARE_H
 #define ENGINE_MODULE_SHARE_H

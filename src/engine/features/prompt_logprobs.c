@@ -19,7 +19,9 @@ typedef struct job_prompt_logprobs {
     logprobs logprobs;
 } job_prompt_logprobs;
 
-static job_prompt_logprobs *prompt_logprobs_of(const rp_job *c) { return job_feature_state(c, &prompt_logprobs_feature); }
+static job_prompt_logprobs *prompt_logprobs_of(const rp_job *c) {
+    return job_feature_state(c, &prompt_logprobs_feature);
+}
 
 static int prompt_logprobs_ask(rp_job *c, const rp_request *o, rp_error *err) {
     if (o->n_prompt_logprobs == 0 || job_feature_add(c, &prompt_logprobs_feature)) return RP_OK;
@@ -29,9 +31,9 @@ static int prompt_logprobs_ask(rp_job *c, const rp_request *o, rp_error *err) {
 /* A module's tokens attend to their scope, so the logits of their rows are not those of the prompt. */
 static int prompt_logprobs_check(const rp_job *c, rp_error *err) {
     if (c->exact || c->plan->n_cached == 0) return RP_OK;
-    return base_fail(
-        err, RP_ERR_CONFLICT,
-        "n_prompt_logprobs contradicts modules, whose tokens do not attend to the whole prompt: give quality 'exact', or a prompt without modules");
+    return base_fail(err, RP_ERR_CONFLICT,
+                     "n_prompt_logprobs contradicts modules, whose tokens do not attend to the whole prompt: give "
+                     "quality 'exact', or a prompt without modules");
 }
 
 static int prompt_logprobs_open(rp_job *c, rp_error *err) {
@@ -40,7 +42,8 @@ static int prompt_logprobs_open(rp_job *c, rp_error *err) {
     const size_t n = (size_t)c->n_prompt;
     if (!p) return RP_OK;
     int rc = prompt_logprobs_check(c, err);
-    if (!rc) rc = logprobs_open(&p->logprobs, c->request->options.n_prompt_logprobs, c->engine->model->net.hp.n_vocab, err);
+    if (!rc)
+        rc = logprobs_open(&p->logprobs, c->request->options.n_prompt_logprobs, c->engine->model->net.hp.n_vocab, err);
     if (rc) return rc;
     const size_t n_top = (size_t)p->logprobs.n_top;
     BASE_ASSERT(n_top > 0);

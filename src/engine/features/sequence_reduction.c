@@ -47,10 +47,12 @@ typedef struct job_reduction {
     bool is_default;    /* the request names neither kv_keep nor kv_method: the default applies where it can */
     const char *reason; /* why the default does not apply: as rp_kv_reduction.reason; NULL: it does. Static */
     sequence_method method;
-    int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
+    int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is
+                                     0 */
     attention_observer *observer; /* of a composed job whose method needs one; else NULL */
     int32_t n_rows;               /* observed rows: the last ones of the prompt */
-    struct slot_bounds *bounds;   /* of a composed job whose answer's rows choose their slots, once its prompt is complete; else NULL */
+    struct slot_bounds *bounds;   /* of a composed job whose answer's rows choose their slots, once its prompt is
+                                   complete; else NULL */
     bool done;
     uint64_t bytes_before, bytes; /* KV of the context before and after */
     uint64_t us;                  /* time it took */
@@ -73,15 +75,18 @@ static bool read_keep(const char *keep, job_reduction *r) {
 }
 
 /* usual: what a request does not name; NULL: nothing. */
-static int reduction_read(job_reduction *r, const job_reduction *usual, const char *keep, const char *method, rp_error *err) {
+static int reduction_read(job_reduction *r, const job_reduction *usual, const char *keep, const char *method,
+                          rp_error *err) {
     *r = usual ? *usual : (job_reduction){.method = DEFAULT_METHOD};
     r->is_default = r->asked && !keep && !method;
     if (keep && !read_keep(keep, r))
-        return base_fail(err, RP_ERR_INVALID, "kv_keep '%.32s': give a number of slots (1024), a share (12.5%%, to 100%%) or off", keep);
+        return base_fail(err, RP_ERR_INVALID,
+                         "kv_keep '%.32s': give a number of slots (1024), a share (12.5%%, to 100%%) or off", keep);
     if (method && !sequence_method_parse(method, &r->method))
         return base_fail(err, RP_ERR_INVALID, "kv_method '%.32s': give " SEQUENCE_METHOD_NAMES, method);
     if (method && !keep && !r->asked)
-        return base_fail(err, RP_ERR_INVALID, "kv_method '%.32s' without kv_keep: give the slots to keep, 1024 or 12.5%%", method);
+        return base_fail(err, RP_ERR_INVALID,
+                         "kv_method '%.32s' without kv_keep: give the slots to keep, 1024 or 12.5%%", method);
     return RP_OK;
 }
 
@@ -89,7 +94,8 @@ static int reduction_open_engine(rp_engine *e, const rp_engine_options *o, rp_er
     job_reduction usual;
     int rc = reduction_read(&usual, NULL, o->kv_keep, o->kv_method, err);
     if (!rc && usual.asked) rc = engine_check_reduces(e, "kv_keep", err);
-    if (rc || !(e->reduction = base_alloc(sizeof(usual)))) return rc ? rc : base_fail_memory(err, sizeof(usual), "an engine");
+    if (rc || !(e->reduction = base_alloc(sizeof(usual))))
+        return rc ? rc : base_fail_memory(err, sizeof(usual), "an engine");
     *e->reduction = usual;
     return RP_OK;
 }
@@ -186,22 +192,26 @@ static int64_t reduction_blocks(const rp_job *c) {
     /* a head's last cell of a run may be partly filled */
     const int64_t n_cells = n_heads * (mean_of(r, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
-    return copied_spans_blocks(c, n_cells, n_spans) + kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
+    return copied_spans_blocks(c, n_cells, n_spans) +
+           kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
 }
 
 static void reduction_release(rp_job *c);
 
-/* Spans of the own tokens begin where one is full, where positions are not consecutive, and after the first lookup of another job. */
+/* Spans of the own tokens begin where one is full, where positions are not consecutive, and after the first lookup of
+   another job. */
 static int reduction_compose(rp_job *c, rp_error *err) {
     job_reduction *r = reduction_of(c);
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const model_hparams *hp = &c->engine->model->net.hp;
-    const size_t n_views = c->seq.context.n_views + (size_t)(c->seq.n / KV_SPAN_TOKENS) + (size_t)c->n_runs + EXTRA_RUNS;
+    const size_t n_views =
+        c->seq.context.n_views + (size_t)(c->seq.n / KV_SPAN_TOKENS) + (size_t)c->n_runs + EXTRA_RUNS;
     reduction_release(c);
     r->n_rows = observed_rows(c);
     if (r->n_rows == 0) return RP_OK;
     const int64_t most = (int64_t)r->n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
-    return attention_observer_new(&r->observer, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, most, 0, n_views, err);
+    return attention_observer_new(&r->observer, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, most, 0, n_views,
+                                  err);
 }
 
 static void reduction_row(rp_job *c, int32_t token, model_row *row) {
@@ -228,7 +238,9 @@ typedef struct listing {
     int32_t n;
 } listing;
 
-static bool stays_whole(const kv_view *v) { return kv_format_is_encoded(kv_span_format(v->span)) || kv_span_is_reduced(v->span); }
+static bool stays_whole(const kv_view *v) {
+    return kv_format_is_encoded(kv_span_format(v->span)) || kv_span_is_reduced(v->span);
+}
 
 static int compare_positions(const void *a, const void *b) {
     const sequence_slot *x = a, *y = b;
@@ -242,7 +254,9 @@ static int32_t count_slots(const kv_context *context) {
     return n;
 }
 
-static bool has_slot(const kv_view *v, int32_t slot) { return v->mask[slot / KV_BLOCK_SLOTS] >> (slot % KV_BLOCK_SLOTS) & 1; }
+static bool has_slot(const kv_view *v, int32_t slot) {
+    return v->mask[slot / KV_BLOCK_SLOTS] >> (slot % KV_BLOCK_SLOTS) & 1;
+}
 
 /* Sorted with the index in the context's order in place of the slot, then completed. */
 static void sort_slots(listing *l) {
@@ -276,23 +290,28 @@ static int listing_open(listing *l, const kv_context *context, rp_error *err) {
     return RP_OK;
 }
 
-/* A view's slots may share reduced spans with those before it, n_before in the context's order: one format, one shift, rising positions. */
+/* A view's slots may share reduced spans with those before it, n_before in the context's order: one format, one shift,
+   rising positions. */
 static bool continues_run(const listing *l, int32_t n_before, const kv_view *before, const kv_view *v) {
-    if (stays_whole(v) || before->shift != v->shift || kv_span_format(before->span) != kv_span_format(v->span)) return false;
+    if (stays_whole(v) || before->shift != v->shift || kv_span_format(before->span) != kv_span_format(v->span))
+        return false;
     return n_before == 0 || n_before == l->n || l->ranks[n_before - 1] < l->ranks[n_before];
 }
 
-/* End of the run that begins with view i, which does not stay whole, after `first` listed slots; *n: the slots of the run. */
+/* End of the run that begins with view i, which does not stay whole, after `first` listed slots; *n: the slots of the
+   run. */
 static size_t end_of_run(const listing *l, const kv_context *context, size_t i, int32_t first, int32_t *n) {
     const kv_view *views = context->views;
     BASE_ASSERT(i < context->n_views && !stays_whole(&views[i]));
     *n = kv_mask_count(views[i++].mask);
-    for (; i < context->n_views && continues_run(l, first + *n, &views[i - 1], &views[i]); i++) *n += kv_mask_count(views[i].mask);
+    for (; i < context->n_views && continues_run(l, first + *n, &views[i - 1], &views[i]); i++)
+        *n += kv_mask_count(views[i].mask);
     return i;
 }
 
 /* The part of the selection that n sources from `first` on have. */
-static int select_run(kv_selection **out, const kv_selection *all, const listing *l, int32_t first, int32_t n, rp_error *err) {
+static int select_run(kv_selection **out, const kv_selection *all, const listing *l, int32_t first, int32_t n,
+                      rp_error *err) {
     BASE_ASSERT(first >= 0 && n > 0 && first + n <= l->n);
     int rc = kv_selection_new(out, all->n_layers, all->n_kv_heads, n, err);
     for (int32_t head = 0; head < all->n_layers * all->n_kv_heads && !rc; head++)
@@ -302,13 +321,15 @@ static int select_run(kv_selection **out, const kv_selection *all, const listing
     return rc;
 }
 
-static int add_run(rp_job *c, kv_context *to, const kv_selection *all, const listing *l, int32_t first, int32_t n, int32_t shift, rp_error *err) {
+static int add_run(rp_job *c, kv_context *to, const kv_selection *all, const listing *l, int32_t first, int32_t n,
+                   int32_t shift, rp_error *err) {
     kv_selection *own;
     kv_span *span;
     int rc = select_run(&own, all, l, first, n, err);
     if (rc) return rc;
     for (int32_t i = 0; i < kv_reduced_spans(own) && !rc; i++)
-        if (!(rc = kv_span_collect(&span, l->sources + first, own, i, err))) rc = copied_spans_add(c, to, span, shift, err);
+        if (!(rc = kv_span_collect(&span, l->sources + first, own, i, err)))
+            rc = copied_spans_add(c, to, span, shift, err);
     kv_selection_free(own);
     return rc;
 }
@@ -322,7 +343,8 @@ static int compose_reduced(rp_job *c, kv_context *to, const kv_selection *all, c
     for (size_t i = 0, end; i < n_views && !rc; i = end) {
         int32_t n;
         if (stays_whole(&views[i])) {
-            rc = kv_context_add(to, views[i].span, views[i].shift, kv_span_is_reduced(views[i].span) ? NULL : views[i].mask, err);
+            rc = kv_context_add(to, views[i].span, views[i].shift,
+                                kv_span_is_reduced(views[i].span) ? NULL : views[i].mask, err);
             end = i + 1;
             continue;
         }
@@ -336,7 +358,8 @@ static int compose_reduced(rp_job *c, kv_context *to, const kv_selection *all, c
 
 static int64_t count_kept(const kv_selection *s) {
     int64_t n = 0;
-    for (int32_t head = 0; head < s->n_layers * s->n_kv_heads; head++) n += kv_selection_count(s, head / s->n_kv_heads, head % s->n_kv_heads);
+    for (int32_t head = 0; head < s->n_layers * s->n_kv_heads; head++)
+        n += kv_selection_count(s, head / s->n_kv_heads, head % s->n_kv_heads);
     return n;
 }
 
@@ -348,7 +371,8 @@ static void take_context(rp_job *c, kv_context *to) {
     span_path_release(&c->path);
     moved_kv_release_paths(&c->moved);
     reduction_release(c);
-    sequence_reserve(&c->seq, sequence_blocks_in(c->engine->pool, c->format, BASE_MAX(c->answer.most - 1, 0), 1, c->engine->chunk_tokens, false));
+    sequence_reserve(&c->seq, sequence_blocks_in(c->engine->pool, c->format, BASE_MAX(c->answer.most - 1, 0), 1,
+                                                 c->engine->chunk_tokens, false));
     c->engine->budget_epoch++; /* memory was freed */
 }
 
@@ -427,8 +451,8 @@ static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err)
     all.run_ends = (int32_t *)(all.slots + l->n);
     list_candidates(c, l, &all);
     BASE_ASSERT((size_t)all.n_runs <= c->seq.context.n_views);
-    int rc = slot_bounds_new(&r->bounds, kv_pool_shape(c->engine->pool), &c->seq.context, all.slots, all.n_slots, all.run_ends, all.n_runs, mean,
-                             c->plan->end, err);
+    int rc = slot_bounds_new(&r->bounds, kv_pool_shape(c->engine->pool), &c->seq.context, all.slots, all.n_slots,
+                             all.run_ends, all.n_runs, mean, c->plan->end, err);
     base_free(all.slots);
     if (!rc) rc = b->ops->study->bound(b, r->bounds, &c->seq.context, err);
     if (rc) return rc;
@@ -437,7 +461,8 @@ static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err)
     return RP_OK;
 }
 
-/* The first token was drawn: replaces the context's views, and reserves what the answer takes. Without effect if all slots are kept. */
+/* The first token was drawn: replaces the context's views, and reserves what the answer takes. Without effect if all
+   slots are kept. */
 static int reduction_apply(rp_job *c, rp_error *err) {
     job_reduction *r = reduction_of(c);
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
@@ -453,13 +478,15 @@ static int reduction_apply(rp_job *c, rp_error *err) {
         BASE_ASSERT(n_others >= 0 && mean <= n_others); /* the kept tokens are listed */
         r->bytes_before = kv_context_bytes(&c->seq.context);
         r->share = 1;
-        if (mean < n_others) rc = sequence_method_is_dynamic(r->method) ? bound_slots(c, &l, mean, err) : reduce(c, &l, mean, err);
-        r->bytes = kv_context_bytes(&c->seq.context) + (r->bounds ? slot_bounds_bytes(shape, r->bounds->n_slots, r->bounds->n_runs) : 0);
+        if (mean < n_others)
+            rc = sequence_method_is_dynamic(r->method) ? bound_slots(c, &l, mean, err) : reduce(c, &l, mean, err);
+        r->bytes = kv_context_bytes(&c->seq.context) +
+                   (r->bounds ? slot_bounds_bytes(shape, r->bounds->n_slots, r->bounds->n_runs) : 0);
         r->done = !rc;
         r->us = base_clock_us() - start;
-        BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes; %llu us", (unsigned long long)c->request->number,
-                   r->share, l.n, sequence_method_name(r->method), (unsigned long long)r->bytes, (unsigned long long)r->bytes_before,
-                   (unsigned long long)r->us);
+        BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes; %llu us",
+                   (unsigned long long)c->request->number, r->share, l.n, sequence_method_name(r->method),
+                   (unsigned long long)r->bytes, (unsigned long long)r->bytes_before, (unsigned long long)r->us);
     }
     base_free(l.sources);
     return rc;
@@ -489,7 +516,8 @@ static void reduction_describe(rp_job *c) {
         .reason = r && r->reason ? r->reason : "",
     };
     if (!r || !r->done) return;
-    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
+    c->result->kv_reduction = (rp_kv_reduction){
+        sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }
 
 const job_feature sequence_reduction_feature = {

@@ -56,7 +56,9 @@ static base_key key_after(const char *domain, const base_key *before, const void
     return key;
 }
 
-base_key answer_memory_key(const base_key *before, const char *text, size_t n) { return key_after("reprise answer 1", before, text, n); }
+base_key answer_memory_key(const base_key *before, const char *text, size_t n) {
+    return key_after("reprise answer 1", before, text, n);
+}
 
 base_key answer_memory_key_of_meaning(const base_key *before, const uint8_t meaning[RP_MEANING_BYTES]) {
     return key_after("reprise meaning 1", before, meaning, RP_MEANING_BYTES);
@@ -69,7 +71,8 @@ int answer_memory_new(answer_memory **out, rp_error *err) {
     if (!m) return base_fail_memory(err, sizeof(*m), "the record of answers");
     memset(m->buckets, 0xff, sizeof(m->buckets));
     m->newest = m->oldest = NONE;
-    for (uint32_t i = 0; i < ANSWER_MEMORY_ANSWERS; i++) m->answers[i].next = i + 1 < ANSWER_MEMORY_ANSWERS ? i + 1 : NONE;
+    for (uint32_t i = 0; i < ANSWER_MEMORY_ANSWERS; i++)
+        m->answers[i].next = i + 1 < ANSWER_MEMORY_ANSWERS ? i + 1 : NONE;
     return RP_OK;
 }
 

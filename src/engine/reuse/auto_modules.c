@@ -24,10 +24,10 @@
 /* Does the job's kind of request allow runs? */
 static bool may_use_runs(const rp_job *c) {
     const rp_request *o = &c->request->options;
-    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && model_capabilities(c->engine->model).modules &&
-           !model_is_encoder(c->engine->model) && !c->wants.adapter &&
-           !c->wants.exclusive && c->wants.most_answer == 0 && c->wants.n_late == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
-           c->n_resumed == 0 && !c->wants.all_logits && c->n_runs == 1;
+    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) &&
+           model_capabilities(c->engine->model).modules && !model_is_encoder(c->engine->model) && !c->wants.adapter &&
+           !c->wants.exclusive && c->wants.most_answer == 0 && c->wants.n_late == 0 && o->shifted_reuse < 0 &&
+           o->pooling == RP_POOLING_OFF && c->n_resumed == 0 && !c->wants.all_logits && c->n_runs == 1;
 }
 
 /* The text that the prompt begins with: its first chunk, after the header of a message. */
@@ -47,7 +47,8 @@ int auto_modules_plan(rp_job *c, rp_error *err) {
     const uint8_t *classes = vocabulary_classes(c->engine);
     a->ends = classes ? base_alloc((size_t)c->n_prompt * sizeof(*a->ends)) : NULL;
     a->misses = base_calloc((size_t)c->n_prompt, sizeof(*a->misses));
-    if (!a->ends || !a->misses) return base_fail_memory(err, (size_t)c->n_prompt * sizeof(*a->ends), "the chunks of a prompt");
+    if (!a->ends || !a->misses)
+        return base_fail_memory(err, (size_t)c->n_prompt * sizeof(*a->ends), "the chunks of a prompt");
     a->n = token_chunks_cut(c->tokens, c->n_prompt, classes, a->ends);
     BASE_ASSERT(a->n <= c->n_prompt);
     name_beginning(c);
@@ -85,14 +86,16 @@ int32_t module_cached_tokens(const rp_job *c, const module_text *m) {
     return (int32_t)span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL, NULL);
 }
 
-/* The path of a module that the cache has, or of its first tokens: returns the number of the chunk's tokens in it, 0 or at least AUTO_LEAST. */
+/* The path of a module that the cache has, or of its first tokens: returns the number of the chunk's tokens in it, 0 or
+   at least AUTO_LEAST. */
 static int32_t module_find(const rp_job *c, int32_t begin, int32_t end, span_path *out) {
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
     module_text m = {0};
     *out = (span_path){0};
-    const bool found = auto_module_text(c, begin, end, &m) && module_cached_tokens(c, &m) > AUTO_LEAST &&
-                       span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
-                       out->n_tokens > AUTO_LEAST && moved_kv_can_move(out);
+    const bool found =
+        auto_module_text(c, begin, end, &m) && module_cached_tokens(c, &m) > AUTO_LEAST &&
+        span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
+        out->n_tokens > AUTO_LEAST && moved_kv_can_move(out);
     module_text_free(&m);
     if (!found) span_path_release(out);
     return found ? (int32_t)out->n_tokens - 1 : 0;
@@ -128,7 +131,8 @@ static base_key run_names_next(run_names *n, const rp_job *c, int32_t begin, int
 }
 
 /* Adds the run of a chunk, from token `first` of the prompt on. */
-static bool push_run(rp_job *c, span_path *path, int32_t begin, int32_t first, int32_t end, int32_t at, const base_key *key) {
+static bool push_run(rp_job *c, span_path *path, int32_t begin, int32_t first, int32_t end, int32_t at,
+                     const base_key *key) {
     BASE_ASSERT(first >= at && first - begin >= AUTO_LINK && path->n_tokens == (size_t)(1 + end - begin));
     moved_run *r = moved_kv_push(&c->moved, path);
     if (!r) {
@@ -183,6 +187,6 @@ void auto_modules_find(rp_job *c) {
     choose_runs(c);
     if (c->moved.n_runs == 0) return;
     if (moved_kv_settle(c))
-        BASE_TRACE(ENGINE, "job %llu: %d automatic modules, %d tokens", (unsigned long long)c->request->number, c->moved.n_runs,
-                   c->moved.n);
+        BASE_TRACE(ENGINE, "job %llu: %d automatic modules, %d tokens", (unsigned long long)c->request->number,
+                   c->moved.n_runs, c->moved.n);
 }

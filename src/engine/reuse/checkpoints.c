@@ -103,8 +103,10 @@ static void save(rp_job *c) {
     const int32_t n = prefix_computed(c);
     kv_span *span;
     BASE_ASSERT(s->now && n > s->last && n <= c->n_tokens);
-    if (span_store_free_blocks(e->store) < kv_states_blocks(e->pool) || kv_span_new_states(&span, e->pool, c->positions[n - 1] + 1, NULL)) {
-        BASE_TRACE(ENGINE, "job %llu: no memory for a checkpoint after %d tokens", (unsigned long long)c->request->number, n);
+    if (span_store_free_blocks(e->store) < kv_states_blocks(e->pool) ||
+        kv_span_new_states(&span, e->pool, c->positions[n - 1] + 1, NULL)) {
+        BASE_TRACE(ENGINE, "job %llu: no memory for a checkpoint after %d tokens",
+                   (unsigned long long)c->request->number, n);
         return;
     }
     e->backend->ops->recurrence->states_save(e->backend, s->now, span);
@@ -136,7 +138,9 @@ void checkpoints_give(rp_job *c) {
         }
         const uint64_t cost_us = cost_model_usual_us(c->engine->cost, n - n_before, n_before);
         span_store_set_reader(c->engine->store, c->request->reader);
-        if (c->shares) (void)span_path_put_states(&c->path, (size_t)n, s->unnamed[i].span, cost_us, NULL); /* without memory it is not cached */
+        if (c->shares)
+            (void)span_path_put_states(&c->path, (size_t)n, s->unnamed[i].span, cost_us,
+                                       NULL); /* without memory it is not cached */
         span_store_set_reader(c->engine->store, (span_reader){0});
         kv_span_unref(s->unnamed[i].span);
     }

@@ -4,14 +4,15 @@
  *   tokens        | found in the prefix cache | computed ...           | last of the prompt | answer ... |
  *   checkpoints                               ^ continues here   ^ every N tokens, branch   ^            ^ its end
  *
- * A state cannot be cut: a job can use cached KV up to a token after which there is a checkpoint (span_tree.h), and computes the others. It leaves
- * checkpoints where later prompts are likely to part from its text: before the last token of its prompt, at the end of its answer, where cached
- * KV ended that it had to compute again (a branch), where a job that waits for it parts from it, and every N tokens, N such that checkpoints take
- * no more memory than the KV between them. A step ends at each of these tokens. A checkpoint is made only if there is memory for it besides what
+ * A state cannot be cut: a job can use cached KV up to a token after which there is a checkpoint (span_tree.h), and
+ * computes the others. It leaves checkpoints where later prompts are likely to part from its text: before the last
+ * token of its prompt, at the end of its answer, where cached KV ended that it had to compute again (a branch), where a
+ * job that waits for it parts from it, and every N tokens, N such that checkpoints take no more memory than the KV
+ * between them. A step ends at each of these tokens. A checkpoint is made only if there is memory for it besides what
  * is reserved; it gets its name when the KV before it enters the prefix tree.
  *
- * The running states themselves are in the backend's memory: so many blocks of the pool as a checkpoint takes stay reserved for each job, and unused
- * (job_tokens.c).
+ * The running states themselves are in the backend's memory: so many blocks of the pool as a checkpoint takes stay
+ * reserved for each job, and unused (job_tokens.c).
  *
  * Models without recurrent layers: nothing happens. The engine's thread.
  */
@@ -30,10 +31,13 @@ struct kv_span;
 #define CHECKPOINTS_UNNAMED 8 /* of a job: older ones are dropped */
 
 typedef struct job_states {
-    struct backend_states *now; /* after the job's last computed token; NULL: it has computed none since it was composed */
-    struct kv_span *from;       /* continues from these, which may still be loading; NULL: from the beginning of the text, or `now` is set */
-    int32_t branch;             /* tokens whose KV was cached, if more than were found; else 0 */
-    int32_t last;               /* of its checkpoints, found or saved: after so many tokens */
+    struct backend_states *now; /* after the job's last computed token; NULL: it has computed none since it was
+                                   composed */
+    struct kv_span *
+        from;       /* continues from these, which may still be loading; NULL: from the beginning of the text, or `now`
+                       is set */
+    int32_t branch; /* tokens whose KV was cached, if more than were found; else 0 */
+    int32_t last;   /* of its checkpoints, found or saved: after so many tokens */
     struct {
         struct kv_span *span;
         int32_t n_tokens, n_before; /* of the job before it; before the previous one */

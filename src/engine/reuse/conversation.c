@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conversation.c: plans conversations. The oldest turns of one that is too long for the context are left out, if asked to.
- * Sampled answers are kept as tokens: an answer is remembered when its job ends (engine's thread) and replaces the
- * tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text, or
- * one that means the same (rp_request.on_meaning), after exactly the same tokens.
+/* conversation.c: plans conversations. The oldest turns of one that is too long for the context are left out, if asked
+ * to. Sampled answers are kept as tokens: an answer is remembered when its job ends (engine's thread) and replaces the
+ * tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text,
+ * or one that means the same (rp_request.on_meaning), after exactly the same tokens.
  */
 #include "engine/reuse/conversation.h"
 
@@ -26,7 +26,8 @@
 /* ---- keys ---- */
 
 /* An answer's key by what it means. false: it means what its bytes are. */
-static bool key_by_meaning(const rp_request *o, const base_key *before, const char *opening, const char *text, size_t n, base_key *key) {
+static bool key_by_meaning(const rp_request *o, const base_key *before, const char *opening, const char *text, size_t n,
+                           base_key *key) {
     uint8_t meaning[RP_MEANING_BYTES];
     if (!o->on_meaning || !o->on_meaning(o->user, opening, text, n, meaning)) return false;
     *key = answer_memory_key_of_meaning(before, meaning);
@@ -43,7 +44,8 @@ static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
     int32_t i = 0;
     for (; i < r->n_tokens && done < n_bytes; i++) {
         size_t n = 0;
-        const char *bytes = tokenizer_answer_bytes(c->engine->model->tokenizer, r->tokens[i], c->request->options.special_text, &n);
+        const char *bytes =
+            tokenizer_answer_bytes(c->engine->model->tokenizer, r->tokens[i], c->request->options.special_text, &n);
         if (!bytes || n == 0 || n > n_bytes - done || memcmp(r->text + done, bytes, n) != 0) return -1;
         done += n;
     }
@@ -127,10 +129,12 @@ static bool conversation_recall(void *user, const char *opening, const char *tex
 /* ---- plan ---- */
 
 /* Of messages, or of rendered text. */
-static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, const pml_recall *recall, rp_error *err) {
+static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, const pml_recall *recall,
+                     rp_error *err) {
     const rp_prompt *p = &o->prompt;
     if (p->kind == RP_PROMPT_RENDERED)
-        return pml_plan_rendered(&c->plan, c->engine->model, p->content, p->turns, p->turns ? p->n_turns : 0, recall, err);
+        return pml_plan_rendered(&c->plan, c->engine->model, p->content, p->turns, p->turns ? p->n_turns : 0, recall,
+                                 err);
     return pml_plan_messages(&c->plan, c->engine->model, messages, n, p->continues_last, recall, err);
 }
 
@@ -143,7 +147,8 @@ static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *m
     pml_opened *opened = &c->plan->opened;
     if (!opened->opening) *opened = (pml_opened){.opening = "", .n_tokens = c->plan->tokens.n};
     job_draft(c)->before = recalling_key(&r, &c->plan->tokens, opened->n_tokens);
-    job_draft(c)->remembers = !o->prompt.continues_last && o->pooling == RP_POOLING_OFF; /* else its text is only part of a message */
+    job_draft(c)->remembers =
+        !o->prompt.continues_last && o->pooling == RP_POOLING_OFF; /* else its text is only part of a message */
     return RP_OK;
 }
 

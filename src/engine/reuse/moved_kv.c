@@ -160,7 +160,8 @@ bool moved_kv_turn(rp_job *c) {
     while (m->n_turned < m->n_added && m->runs[m->n_turned].at == c->n_given) {
         const moved_run *r = &m->runs[m->n_turned];
         const span_root root = {.salt = c->salt, .key = r->key};
-        if (!r->has_key || span_path_turn(&c->path, &root, c->tokens, c->positions, (size_t)c->n_given, NULL)) return false;
+        if (!r->has_key || span_path_turn(&c->path, &root, c->tokens, c->positions, (size_t)c->n_given, NULL))
+            return false;
         c->first_own_view += r->n_views;
         m->n_turned++;
     }

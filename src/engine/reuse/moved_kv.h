@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moved_kv.h: runs of a prompt's tokens whose KV was computed elsewhere, in another context: after an edit (shifted_reuse.h), or as automatic
- * modules (auto_modules.h). They are views with a shift among the tokens that the job finds or computes.
+/* moved_kv.h: runs of a prompt's tokens whose KV was computed elsewhere, in another context: after an edit
+ * (shifted_reuse.h), or as automatic modules (auto_modules.h). They are views with a shift among the tokens that the
+ * job finds or computes.
  *
  *   prompt        [ prefix | ---run--- | between | ---run--- | rest ]
- *   job's tokens  [ prefix             | between             | rest ]       without the runs: they are removed while the job holds their KV
+ *   job's tokens  [ prefix             | between             | rest ]       without the runs: they are removed while
+ *         the job holds their KV
  *                                      ^ at                  ^ at
  *
- * What is computed after a run attended to KV that is not exact. Such KV never gets the key of a plain prompt: after a run with a key, it is kept
- * under another root (span_tree.h) that the key names, which covers all tokens before it and the runs among them; after a run without one it
- * is not kept. The views are in the context in position order, so that later tokens add in the same order whether others were hits or computed.
+ * What is computed after a run attended to KV that is not exact. Such KV never gets the key of a plain prompt: after a
+ * run with a key, it is kept under another root (span_tree.h) that the key names, which covers all tokens before it and
+ * the runs among them; after a run without one it is not kept. The views are in the context in position order, so that
+ * later tokens add in the same order whether others were hits or computed.
  *
  * The engine's thread.
  */
@@ -45,11 +48,12 @@ typedef struct job_moved {
 bool moved_kv_can_move(const span_path *p);
 /* Adds a run, which takes the path over on success; later ones are further back in the prompt. NULL: no memory. */
 moved_run *moved_kv_push(job_moved *m, const span_path *path);
-/* The job's path is complete up to the last run, which has a key; `removed`: tokens of all runs. Continues it after the run, as far as tokens
- * before index `most` of the whole prompt are cached: returns their number; -1: no memory, and the job adds nothing to the cache. */
+/* The job's path is complete up to the last run, which has a key; `removed`: tokens of all runs. Continues it after the
+ * run, as far as tokens before index `most` of the whole prompt are cached: returns their number; -1: no memory, and
+ * the job adds nothing to the cache. */
 int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most);
-/* All runs are chosen: the job's hits are those of its path, and its tokens those outside the runs. false: no memory; the job has no runs, and
- * does without a cache. */
+/* All runs are chosen: the job's hits are those of its path, and its tokens those outside the runs. false: no memory;
+ * the job has no runs, and does without a cache. */
 bool moved_kv_settle(rp_job *c);
 /* Puts them back, and forgets the runs. */
 void moved_kv_put_back(rp_job *c);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.c: prefix cache: lookup of the longest cached prefix, waiting for a job that computes it, insertion.
  *
- *   tree    root -- [256][256][100], root of the next scope -- [80]     a job's path, looked up at admission; extended by its insertions
- *   job     | hits: views | computed: own spans, inserted when full, at the end, or when needed by others | to compute |
+ *   tree    root -- [256][256][100], root of the next scope -- [80]     a job's path, looked up at admission; extended
+ *         by its insertions
+ *   job     | hits: views | computed: own spans, inserted when full, at the end, or when needed by others | to compute
+ *         |
  *
  * The last token of a prompt, or of a resumed answer, is always computed, for its logits.
  */
@@ -66,8 +68,10 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
     const int32_t n = job_most_found(c);
     const span_root root = job_scope_root(c, 0);
     span_path_release(&c->path);
-    int rc = span_tree_match(e->tree, &root, c->tokens, c->positions, (size_t)BASE_MIN(n, job_scope_end(c, 0)), &c->path, err);
-    for (int32_t k = 1; k < c->n_scopes && !rc && c->scopes[k].first < n && c->path.n_tokens == (size_t)c->scopes[k].first; k++)
+    int rc = span_tree_match(e->tree, &root, c->tokens, c->positions, (size_t)BASE_MIN(n, job_scope_end(c, 0)),
+                             &c->path, err);
+    for (int32_t k = 1;
+         k < c->n_scopes && !rc && c->scopes[k].first < n && c->path.n_tokens == (size_t)c->scopes[k].first; k++)
         rc = prefix_turn(c, k, BASE_MIN(n, job_scope_end(c, k)), err);
     if (!rc) checkpoints_find(c);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
@@ -76,7 +80,8 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
     c->found_end = c->path.end;
     c->n_known = 0;
     c->known_elsewhere = !rc && is_known_elsewhere(e, c);
-    if (!rc && c->found_end != SPAN_END_ALL && c->found_end != SPAN_END_STATES) c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
+    if (!rc && c->found_end != SPAN_END_ALL && c->found_end != SPAN_END_STATES)
+        c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
     return rc;
 }
 
@@ -88,7 +93,8 @@ size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *u
         const span_root root = job_scope_root(c, k);
         const int32_t first = c->scopes[k].first, end = BASE_MIN(n, job_scope_end(c, k));
         const size_t before = found;
-        found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn, user, &states);
+        found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn,
+                                user, &states);
         if (states.n_tokens > 0) to_states = before + states.n_tokens, last = states;
     }
     BASE_ASSERT(found <= (size_t)n && to_states <= found);
@@ -133,7 +139,9 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     if (!ahead) return rc;
     if (ahead->phase < JOB_RECOMPUTING && (prefix_computed(ahead) < common || ahead->wants.exclusive)) {
         c->waits_for = ahead;
-        c->waits_until = ahead->wants.exclusive ? INT32_MAX : common; /* its spans must be those that it counted when it was composed */
+        c->waits_until = ahead->wants.exclusive
+                             ? INT32_MAX
+                             : common; /* its spans must be those that it counted when it was composed */
         *wait = true;
         return RP_OK;
     }
@@ -150,7 +158,8 @@ int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
 
 int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
-    int32_t n_roots = c->n_scopes - 1; /* of the text: their turns are before those after runs, which are in the last scope */
+    int32_t n_roots =
+        c->n_scopes - 1; /* of the text: their turns are before those after runs, which are in the last scope */
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
         if (!s->span) { /* a turn */

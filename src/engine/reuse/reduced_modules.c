@@ -23,7 +23,9 @@ static size_t reduced_modules_index(const reduced_modules *r, const base_key *ke
     return low;
 }
 
-static bool is_at(const reduced_modules *r, size_t i, const base_key *key) { return i < r->n && base_key_equal(&r->keys[i], key); }
+static bool is_at(const reduced_modules *r, size_t i, const base_key *key) {
+    return i < r->n && base_key_equal(&r->keys[i], key);
+}
 
 static void add_key(rp_engine *e, const base_key *key) {
     reduced_modules *r = e->reduced_modules;

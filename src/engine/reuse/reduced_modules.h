@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduced_modules.h: the modules whose reduced KV plans use: those whose reduced KV was computed, or was on disk at the engine's start. None leaves
- * the set (background/reductions.h). */
+/* reduced_modules.h: the modules whose reduced KV plans use: those whose reduced KV was computed, or was on disk at the
+ * engine's start. None leaves the set (background/reductions.h). */
 #ifndef ENGINE_REDUCED_MODULES_H
 #define ENGINE_REDUCED_MODULES_H
 

@@ -32,21 +32,27 @@
 #define MAX_DEPTH 64
 
 const pml_layout *segment_prefill_layout(const segment_prefill *prefill) { return prefill->schema->layout; }
-const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { return &prefill->schema->layout->segments[prefill->segment]; }
+const pml_segment *segment_prefill_segment(const segment_prefill *prefill) {
+    return &prefill->schema->layout->segments[prefill->segment];
+}
 
 /* ---- prefills ---- */
 
-static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
+static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) {
+    return &pml_segment_keys(l, s)[s->n_spans - 1];
+}
 
 static const base_key *prefill_name(const pml_layout *l, const pml_segment *s, bool reduced) {
     return reduced ? &s->reduced : pml_layout_name_of(l, s);
 }
 
 /* The prefill that already computes a segment, or its reduced KV. One that is not kept belongs to its asker only. */
-static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, bool reduced, const rp_job *asker, bool kept) {
+static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, bool reduced,
+                                     const rp_job *asker, bool kept) {
     for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->kept == kept && (kept || j->asker == asker) && (j->reduction != NULL) == reduced &&
-            base_key_equal(prefill_name(segment_prefill_layout(j), segment_prefill_segment(j), reduced), prefill_name(l, s, reduced)))
+            base_key_equal(prefill_name(segment_prefill_layout(j), segment_prefill_segment(j), reduced),
+                           prefill_name(l, s, reduced)))
             return j;
     return NULL;
 }
@@ -78,22 +84,27 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
 /* Reserves the blocks that a prefill may take: of its tokens, and of their encoded form. */
 static void reserve_blocks(const rp_engine *e, segment_prefill *prefill) {
     const pml_segment *s = segment_prefill_segment(prefill);
-    int64_t blocks = prefill->reduction ? segment_reduction_blocks(e, s) : sequence_held_blocks(e->pool, segment_open_format(e, s), s->n_tokens);
-    if (!prefill->reduction && kv_format_is_encoded(s->format)) blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
+    int64_t blocks = prefill->reduction ? segment_reduction_blocks(e, s)
+                                        : sequence_held_blocks(e->pool, segment_open_format(e, s), s->n_tokens);
+    if (!prefill->reduction && kv_format_is_encoded(s->format))
+        blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
     sequence_reserve(&prefill->seq, blocks);
     prefill->seq.context.format = segment_open_format(e, s);
 }
 
 static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
     if (end <= e->n_ctx) return RP_OK;
-    return base_fail(err, RP_ERR_CONTEXT, "a module and its scope need %lld positions, but the context has %d: split the module, or raise n_ctx",
-                     (long long)end, e->n_ctx);
+    return base_fail(
+        err, RP_ERR_CONTEXT,
+        "a module and its scope need %lld positions, but the context has %d: split the module, or raise n_ctx",
+        (long long)end, e->n_ctx);
 }
 
-static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
-                    rp_error *err);
+static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker,
+                    bool look, int depth, rp_error *err);
 
-/* The scope of a prefill: what its tokens attend to besides themselves. Of a reduction also the segment as prompts see it. */
+/* The scope of a prefill: what its tokens attend to besides themselves. Of a reduction also the segment as prompts see
+   it. */
 static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error *err) {
     const pml_layout *l = segment_prefill_layout(prefill);
     const pml_segment *s = segment_prefill_segment(prefill);
@@ -110,8 +121,8 @@ static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error
     return add_need(e, &prefill->needs, prefill->schema, &own, prefill->asker, prefill->kept, depth + 1, err);
 }
 
-static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, const segment_view *view, rp_job *asker, bool kept,
-                                        int depth, rp_error *err) {
+static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema,
+                                        const segment_view *view, rp_job *asker, bool kept, int depth, rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[view->segment];
     BASE_ASSERT(view->reduced ? s->keep > 0 : s->n_spans > 0);
@@ -120,7 +131,8 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
     if (rc) return rc;
     segment_prefill *prefill = base_calloc(1, sizeof(*prefill));
     if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to prefill");
-    *prefill = (segment_prefill){.schema = engine_schema_ref(e, schema), .segment = view->segment, .kept = kept, .asker = asker};
+    *prefill = (segment_prefill){
+        .schema = engine_schema_ref(e, schema), .segment = view->segment, .kept = kept, .asker = asker};
     prefill->in_background = asker && asker->kind == JOB_BACKGROUND;
     kv_context_init(&prefill->seq.context, e->pool);
     prefill->seq.tokens = pml_segment_tokens(l, s);
@@ -156,7 +168,8 @@ int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *er
 
 int32_t segment_prefill_most_rows(const segment_prefill *prefill) {
     BASE_ASSERT(prefill->composed && prefill->needs.n_missing == 0);
-    return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq) : prefill->seq.n - prefill->seq.done;
+    return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq)
+                              : prefill->seq.n - prefill->seq.done;
 }
 
 void segment_prefill_row(segment_prefill *prefill, model_row *row) {
@@ -171,7 +184,8 @@ bool segment_prefill_wants_logits(const segment_prefill *prefill) {
 }
 
 int segment_prefill_settle(segment_prefill *prefill, int32_t n_rows, const float *logits, rp_error *err) {
-    return prefill->reduction ? segment_reduction_settle(prefill->reduction, &prefill->seq, n_rows, logits, err) : RP_OK;
+    return prefill->reduction ? segment_reduction_settle(prefill->reduction, &prefill->seq, n_rows, logits, err)
+                              : RP_OK;
 }
 
 int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err) {
@@ -203,7 +217,8 @@ static span_terms terms_of(const pml_layout *l, const pml_segment *s) {
     return terms;
 }
 
-static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, kv_span *span, rp_error *err) {
+static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, kv_span *span,
+                     rp_error *err) {
     const pml_layout *l = schema->layout;
     const base_key *keys = pml_segment_keys(l, s);
     int32_t first = i * KV_SPAN_TOKENS, n = kv_span_tokens(span);
@@ -224,7 +239,8 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
 }
 
 /* The i-th of n reduced spans: as expensive as its share of the segment, which is computed and repeated. */
-static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, int32_t n, kv_span *span, rp_error *err) {
+static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, int32_t n,
+                        kv_span *span, rp_error *err) {
     const pml_layout *l = schema->layout;
     char label[RECORD_MAX_LABEL + 1];
     BASE_ASSERT(i >= 0 && i < n && kv_span_parts(span) == n); /* a lookup learns their number from the first one */
@@ -267,7 +283,8 @@ static int encode_span(rp_engine *e, segment_prefill *prefill, size_t view, rp_e
     kv_span *encoded;
     int rc = kv_span_new_like(&encoded, span, segment_prefill_segment(prefill)->format, err);
     if (rc) return rc;
-    sequence_reserve(seq, BASE_MAX(seq->reserved - (int64_t)(kv_span_bytes(encoded) / kv_pool_block_bytes(e->pool)), 0));
+    sequence_reserve(seq,
+                     BASE_MAX(seq->reserved - (int64_t)(kv_span_bytes(encoded) / kv_pool_block_bytes(e->pool)), 0));
     if ((rc = e->backend->ops->encode(e->backend, span, encoded, err))) kv_span_unref(encoded);
     else kv_context_replace(&seq->context, view, encoded);
     return rc;
@@ -315,8 +332,11 @@ int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err
     for (int32_t i = 0; i < n && spans; i++) kv_span_unref(spans[i]);
     base_free(spans);
     if (rc) return rc;
-    if (prefill->reduction) BASE_TRACE(ENGINE, "reduced a segment of %d tokens at %d to %d spans", s->n_tokens, s->pos, n);
-    else BASE_TRACE(ENGINE, "prefilled a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
+    if (prefill->reduction)
+        BASE_TRACE(ENGINE, "reduced a segment of %d tokens at %d to %d spans", s->n_tokens, s->pos, n);
+    else
+        BASE_TRACE(ENGINE, "prefilled a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos,
+                   s->n_scope);
     segment_prefills_free_prefill(e, prefill);
     return RP_OK;
 }
@@ -369,7 +389,8 @@ static bool look_up_reduced(rp_engine *e, const pml_segment *s, segment_need *ne
         kv_span *span = span_store_get(e->store, &key, &found), **spans = need->spans;
         need->from_disk |= found == SPAN_FOUND_DISK;
         if (span && i == 0) n = kv_span_parts(span);
-        if (span && i == 0 && !(spans = base_calloc((size_t)n, sizeof(*spans)))) kv_span_unref(span), span = NULL, found = SPAN_FOUND_NO_MEMORY;
+        if (span && i == 0 && !(spans = base_calloc((size_t)n, sizeof(*spans))))
+            kv_span_unref(span), span = NULL, found = SPAN_FOUND_NO_MEMORY;
         if (!span) {
             need->reason = reason_of_miss(e, &key, found);
             return false;
@@ -394,20 +415,22 @@ static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pm
         span_found found;
         need->spans[i] = span_store_get(e->store, key, &found);
         need->from_disk |= found == SPAN_FOUND_DISK;
-        if (need->spans[i] && fits_segment(s, i, need->spans[i]) && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
+        if (need->spans[i] && fits_segment(s, i, need->spans[i]) && pml_segment_has_kept(l, s, i, need->spans[i]))
+            continue;
         need->reason = reason_of_miss(e, key, found);
         return false;
     }
     return true;
 }
 
-static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
-                    rp_error *err) {
+static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker,
+                    bool look, int depth, rp_error *err) {
     const pml_layout *l = schema->layout;
     const pml_segment *s = &l->segments[view->segment];
     BASE_ASSERT(needs->n < needs->cap);
     segment_need *need = &needs->items[needs->n];
-    *need = (segment_need){.view = *view, .n_spans = view->reduced ? 0 : s->n_spans, .owner = needs, .reason = look ? "" : "off"};
+    *need = (segment_need){
+        .view = *view, .n_spans = view->reduced ? 0 : s->n_spans, .owner = needs, .reason = look ? "" : "off"};
     if (!view->reduced && !(need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans))))
         return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*need->spans), "spans");
     needs->n++;
@@ -426,12 +449,13 @@ static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const
     return RP_OK;
 }
 
-int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look,
-                      rp_error *err) {
+int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker,
+                      bool look, rp_error *err) {
     return add_need(e, needs, schema, view, asker, look, 0, err);
 }
 
-static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment_view *view, kv_span *span, int32_t first, rp_error *err) {
+static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment_view *view, kv_span *span,
+                               int32_t first, rp_error *err) {
     BASE_ASSERT(kv_span_is_sealed(span)); /* invariant 3; invariant 1 of src/kv: an open span is not shared */
     const pml_segment *s = &l->segments[view->segment];
     const pml_hole *holes = pml_segment_holes(l, s);
@@ -449,7 +473,8 @@ int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_co
     BASE_ASSERT(needs->n_missing == 0);
     for (int32_t k = 0; k < needs->n; k++) {
         const segment_need *need = &needs->items[k];
-        for (int32_t i = 0; i < need->n_spans && !rc; i++) rc = kv_context_add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
+        for (int32_t i = 0; i < need->n_spans && !rc; i++)
+            rc = kv_context_add_view(c, l, &need->view, need->spans[i], i * KV_SPAN_TOKENS, err);
     }
     return rc;
 }
@@ -460,7 +485,8 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
         const pml_segment *s = &l->segments[needs->items[k].view.segment];
         span_terms terms = terms_of(l, s);
         for (int32_t i = 0; i < needs->items[k].n_spans; i++)
-            (needs->items[k].missed ? span_store_mark : span_store_use)(e->store, kv_span_key(needs->items[k].spans[i]), &terms);
+            (needs->items[k].missed ? span_store_mark : span_store_use)(e->store, kv_span_key(needs->items[k].spans[i]),
+                                                                        &terms);
     }
 }
 

@@ -4,8 +4,8 @@
  *   job     needs  [hit][hit][missing]-----> prefill   needs (its scope)  [hit][missing]-----> prefill ...
  *   job     needs  [missing]------------/
  *
- * A need that is met holds references to its spans, so they cannot be evicted before they are used. When a job is admitted, all of its misses are
- * known and have their prefills. A prefill without waiters is freed. Engine's thread.
+ * A need that is met holds references to its spans, so they cannot be evicted before they are used. When a job is
+ * admitted, all of its misses are known and have their prefills. A prefill without waiters is freed. Engine's thread.
  */
 #ifndef ENGINE_SEGMENT_PREFILLS_H
 #define ENGINE_SEGMENT_PREFILLS_H
@@ -23,7 +23,8 @@ typedef struct segment_need segment_need;
 typedef struct segment_view {
     int32_t segment, shift;
     int32_t n_tokens;     /* its first slots: all of them, unless the prompt recomputes its last token */
-    bool mask_holes;      /* placeholders are masked in a prompt; in a scope a segment is visible with them, as it was computed */
+    bool mask_holes;      /* placeholders are masked in a prompt; in a scope a segment is visible with them, as it was
+                             computed */
     const int32_t *again; /* [n_again] slots that the prompt recomputes, rising; borrowed */
     int32_t n_again;
     bool reduced; /* its reduced KV, as a whole */
@@ -55,7 +56,8 @@ struct segment_prefill {
     bool kept;                    /* its spans enter the store; else they are for `asker` only */
     bool composed;                /* its scope is in the context */
     rp_job *asker;                /* the job that missed it first; NULL: that has ended */
-    bool in_background;           /* only a background task waits for it: it is computed in that task's steps (background.h) */
+    bool in_background;           /* only a background task waits for it: it is computed in that task's steps
+                                     (background.h) */
     segment_reduction *reduction; /* it computes the segment's reduced KV; NULL: the segment's KV */
     segment_needs needs;
     segment_need *waiters;
@@ -65,13 +67,14 @@ struct segment_prefill {
 
 /* Allocates space for n needs. RP_ERR_MEMORY. */
 int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err);
-/* Adds a need: a cache hit, or a prefill that it joins or creates. look false: neither looked up nor inserted. RP_ERR_MEMORY, RP_ERR_CONTEXT. */
-int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look,
-                      rp_error *err);
+/* Adds a need: a cache hit, or a prefill that it joins or creates. look false: neither looked up nor inserted.
+   RP_ERR_MEMORY, RP_ERR_CONTEXT. */
+int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker,
+                      bool look, rp_error *err);
 /* Adds the views of all needs to a context; all are met. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err);
-/* Does a need that is met have all KV that its own tokens attended to? Layers with a window keep only what tokens after a long module attend
- * to: such tokens cannot be computed again. */
+/* Does a need that is met have all KV that its own tokens attended to? Layers with a window keep only what tokens after
+ * a long module attend to: such tokens cannot be computed again. */
 bool segment_need_is_whole(const segment_need *need);
 /* Releases a need that is met; those after it move. */
 void segment_needs_remove(segment_needs *needs, int32_t index);
@@ -84,8 +87,8 @@ void segment_needs_release(rp_engine *e, segment_needs *needs);
 
 /* Composes the context of a prefill with all of its scope. RP_ERR_MEMORY. */
 int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err);
-/* All tokens are computed: seals the spans, inserts them into the store, hands them to all waiters and frees the prefill. On RP_ERR_MEMORY it
- * still exists. */
+/* All tokens are computed: seals the spans, inserts them into the store, hands them to all waiters and frees the
+ * prefill. On RP_ERR_MEMORY it still exists. */
 int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err);
 /* A read from disk failed in its scope: looks the scope up again. Errors of segment_needs_add. */
 int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err);
@@ -94,8 +97,8 @@ void segment_prefills_forget(rp_engine *e, const rp_job *c);
 /* Passes the error to all waiters and frees the prefill. */
 void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err);
 
-/* Of a step: rows that it may have at most; whether it wants their logits; `row` computes its next token; n_rows more rows, counted in
- * seq.done, were computed, with these logits, or NULL (RP_ERR_MEMORY). */
+/* Of a step: rows that it may have at most; whether it wants their logits; `row` computes its next token; n_rows more
+ * rows, counted in seq.done, were computed, with these logits, or NULL (RP_ERR_MEMORY). */
 int32_t segment_prefill_most_rows(const segment_prefill *prefill);
 bool segment_prefill_wants_logits(const segment_prefill *prefill);
 void segment_prefill_row(segment_prefill *prefill, model_row *row);

@@ -123,7 +123,9 @@ static int list_repetitions(segment_reduction *r, rp_error *err) {
     const pml_segment *s = r->segment;
     const int32_t most = BASE_MIN(SEGMENT_REDUCTION_CHUNK, r->engine->n_ctx - s->pos - s->n_tokens - MOST_ASKING);
     if (most < BASE_MIN(s->n_tokens, LEAST_CHUNK))
-        return base_fail(err, RP_ERR_CONTEXT, "a module of %d tokens at %d leaves no positions for its repetition: raise n_ctx", s->n_tokens, s->pos);
+        return base_fail(err, RP_ERR_CONTEXT,
+                         "a module of %d tokens at %d leaves no positions for its repetition: raise n_ctx", s->n_tokens,
+                         s->pos);
     int rc = RP_OK;
     for (int32_t i = 0; i < s->n_tokens && !rc; i += most) rc = list_chunk(r, i, BASE_MIN(most, s->n_tokens - i), err);
     if (rc || r->most_repeated <= most + MOST_ASKING) return rc;
@@ -137,7 +139,8 @@ static int list_positions(segment_reduction *r, rp_error *err) {
     r->positions = base_alloc((r->tokens.n + 1) * sizeof(*r->positions));
     if (!r->positions) return base_fail_memory(err, r->tokens.n * sizeof(*r->positions), "positions");
     for (int32_t p = 0, i = 0, first = 0; p < r->n_pieces; first = r->pieces[p++].end)
-        for (; i < r->pieces[p].end; i++) r->positions[i] = r->pieces[p].is_own ? s->pos + i : s->pos + s->n_tokens + i - first;
+        for (; i < r->pieces[p].end; i++)
+            r->positions[i] = r->pieces[p].is_own ? s->pos + i : s->pos + s->n_tokens + i - first;
     return RP_OK;
 }
 
@@ -154,7 +157,8 @@ static int list_left_out(segment_reduction *r, rp_error *err) {
     return RP_OK;
 }
 
-int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layout *l, const pml_segment *s, rp_error *err) {
+int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layout *l, const pml_segment *s,
+                          rp_error *err) {
     BASE_ASSERT(s->keep > 0);
     segment_reduction *r = *out = base_calloc(1, sizeof(*r));
     if (!r) return base_fail_memory(err, sizeof(*r), "a module to reduce");
@@ -201,14 +205,16 @@ static int64_t most_reduced_blocks(const kv_pool *pool, rp_kv_format format, int
     const kv_shape *shape = kv_pool_shape(pool);
     BASE_ASSERT(permille > 0 && permille <= REDUCTION_ALL);
     const int64_t kept = ((int64_t)n * permille + 999) / 1000, most = (n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    const int64_t n_cells = (int64_t)shape->n_layers * kv_shape_heads(shape) * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, most);
+    const int64_t n_cells =
+        (int64_t)shape->n_layers * kv_shape_heads(shape) * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, most);
     return kv_reduced_blocks(pool, format, n_cells, (n + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS);
 }
 
 int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
     const rp_kv_format open = segment_open_format(e, s);
     const int32_t most_repeated = MOST_ASKING + BASE_MIN(s->n_tokens, SEGMENT_REDUCTION_CHUNK);
-    int64_t blocks = sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
+    int64_t blocks =
+        sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
     const int32_t most = BASE_MIN(s->keep, REDUCTION_ALL); /* auto: of a candidate, and of the chosen share */
     blocks += most_reduced_blocks(e->pool, open, s->n_tokens, most) * (s->keep == REDUCTION_AUTO ? 2 : 1);
     return blocks + (s->format != open ? most_reduced_blocks(e->pool, s->format, s->n_tokens, most) : 0);
@@ -218,7 +224,8 @@ int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
 
 static int open_scores(segment_reduction *r, rp_error *err) {
     const model_hparams *hp = &r->engine->model->net.hp;
-    int rc = reduction_observer_new(&r->observer, r->engine->model, r->method, r->first_view, (size_t)r->segment->n_spans, err);
+    int rc = reduction_observer_new(&r->observer, r->engine->model, r->method, r->first_view,
+                                    (size_t)r->segment->n_spans, err);
     if (rc || !reduction_method_needs_queries(r->method)) return rc;
     rc = reduction_queries_new(&r->queries, r->engine->model, r->engine->n_ctx, r->method, r->segment->n_tokens, err);
     return rc ? rc : query_record_new(&r->record, hp->n_layers, hp->n_heads * hp->key_dim, err);
@@ -243,7 +250,9 @@ static int32_t end_of_rows(const segment_reduction *r) {
     return r->judges ? r->judged_end : r->pieces[r->piece].end;
 }
 
-int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) { return end_of_rows(r) - seq->done; }
+int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) {
+    return end_of_rows(r) - seq->done;
+}
 
 void segment_reduction_observe(segment_reduction *r, model_row *row) {
     const bool is_own = r->pieces[r->piece].is_own;
@@ -252,7 +261,8 @@ void segment_reduction_observe(segment_reduction *r, model_row *row) {
     if (is_own) row->queries = r->record;
 }
 
-/* The segment's own rows are complete: later rows see it as prompts do, without placeholders, and free none of its blocks. */
+/* The segment's own rows are complete: later rows see it as prompts do, without placeholders, and free none of its
+   blocks. */
 static void end_own(segment_reduction *r, sequence *seq) {
     kv_context *c = &seq->context;
     const pml_hole *holes = pml_segment_holes(r->layout, r->segment);
@@ -290,7 +300,8 @@ static void add_likelihood(segment_reduction *r, int32_t first, int32_t n, const
     const int32_t n_vocab = r->engine->model->net.hp.n_vocab;
     for (int32_t i = 0; i < n; i++) {
         const int32_t next = first + i + 1;
-        if (next >= r->judged && next < r->judged_end) r->nll -= logprobs_token(logits + (size_t)i * (size_t)n_vocab, n_vocab, r->tokens.ids[next]);
+        if (next >= r->judged && next < r->judged_end)
+            r->nll -= logprobs_token(logits + (size_t)i * (size_t)n_vocab, n_vocab, r->tokens.ids[next]);
     }
 }
 
@@ -315,7 +326,8 @@ static int add_candidate(segment_reduction *r, sequence *seq, int32_t permille, 
     for (int32_t i = 0; i < n && !rc; i++) {
         kv_span *span;
         if ((rc = kv_span_reduce(&span, full_spans(r), (size_t)r->segment->n_spans, selection, i, err))) break;
-        sequence_reserve(seq, BASE_MAX(seq->reserved - (int64_t)(kv_span_bytes(span) / kv_pool_block_bytes(r->engine->pool)), 0));
+        sequence_reserve(
+            seq, BASE_MAX(seq->reserved - (int64_t)(kv_span_bytes(span) / kv_pool_block_bytes(r->engine->pool)), 0));
         kv_span_seal(span, &key);
         rc = kv_context_add(&seq->context, span, 0, NULL, err);
         kv_span_unref(span);
@@ -419,7 +431,8 @@ static int encode_reduced(segment_reduction *r, kv_span **span, rp_error *err) {
     return RP_OK;
 }
 
-static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_selection *selection, kv_span **out, int32_t n, rp_error *err) {
+static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_selection *selection, kv_span **out,
+                      int32_t n, rp_error *err) {
     int rc = RP_OK;
     for (int32_t i = 0; i < n && !rc; i++) {
         rc = kv_span_reduce(&out[i], run, (size_t)r->segment->n_spans, selection, i, err);

@@ -8,11 +8,12 @@
  *
  * The reused KV never attended to the new piece. This is therefore never exact, and off unless a request enables it.
  * The first k tokens of the rest are computed at their new positions: they get most of the attention of later tokens
- * (EPIC; Hu et al., 2024). Of the texts that leave the prompt's path near its end, the newest OTHERS are searched for the longest piece that
- * the prompt contains, by hashes of WINDOW tokens of the prompt (Karp and Rabin, 1987).
+ * (EPIC; Hu et al., 2024). Of the texts that leave the prompt's path near its end, the newest OTHERS are searched for
+ * the longest piece that the prompt contains, by hashes of WINDOW tokens of the prompt (Karp and Rabin, 1987).
  *
- * What is computed after shifted KV is kept under a root that names it (moved_kv.h): the next turn, with the same cached text before and after the
- * edit, finds the same run, and hits what follows it. In a scope before the last one (span_tree.h) it is not kept. The engine's thread.
+ * What is computed after shifted KV is kept under a root that names it (moved_kv.h): the next turn, with the same
+ * cached text before and after the edit, finds the same run, and hits what follows it. In a scope before the last one
+ * (span_tree.h) it is not kept. The engine's thread.
  */
 #include "engine/reuse/shifted_reuse.h"
 
@@ -71,7 +72,12 @@ static uint32_t place_of(const new_text *x, uint64_t h) {
 
 static bool new_text_open(new_text *x, const rp_job *c) {
     const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
-    *x = (new_text){.tokens = c->tokens, .positions = c->positions, .begin = c->n_found, .end = end, .n_table = 1, .first_factor = 1};
+    *x = (new_text){.tokens = c->tokens,
+                    .positions = c->positions,
+                    .begin = c->n_found,
+                    .end = end,
+                    .n_table = 1,
+                    .first_factor = 1};
     if (end - x->begin < LEAST_MOVED) return false;
     while (x->n_table < 2 * (uint32_t)(end - x->begin)) x->n_table *= 2;
     if (!(x->table = base_calloc(x->n_table, sizeof(*x->table)))) return false; /* a miss */
@@ -96,7 +102,8 @@ static bool old_text_read(old_text *o, size_t most) {
     if (!(o->tokens = base_alloc(o->path.n_tokens * sizeof(*o->tokens)))) return false; /* a miss */
     for (size_t i = 0; i < o->path.n_steps; i++) {
         int32_t pos;
-        memcpy(o->tokens + o->n, span_step_tokens(&o->path.steps[i], &pos), (size_t)o->path.steps[i].n_tokens * sizeof(*o->tokens));
+        memcpy(o->tokens + o->n, span_step_tokens(&o->path.steps[i], &pos),
+               (size_t)o->path.steps[i].n_tokens * sizeof(*o->tokens));
         o->n += o->path.steps[i].n_tokens;
     }
     BASE_ASSERT((size_t)o->n == o->path.n_tokens);
@@ -108,9 +115,10 @@ typedef struct common_piece {
     int32_t first, from, n;
 } common_piece;
 
-/* The longest common piece from an old token on, whose window has the hash h; of pieces that overlap `last`, none that is part of it. Compared
- * tokens are taken from *work. */
-static common_piece longest_at(const new_text *x, uint64_t h, const old_text *o, int32_t from, const common_piece *last, int64_t *work) {
+/* The longest common piece from an old token on, whose window has the hash h; of pieces that overlap `last`, none that
+ * is part of it. Compared tokens are taken from *work. */
+static common_piece longest_at(const new_text *x, uint64_t h, const old_text *o, int32_t from, const common_piece *last,
+                               int64_t *work) {
     common_piece best = {.from = from};
     uint32_t at = place_of(x, h);
     for (int probe = 0; probe < PROBES && x->table[at]; probe++, at = (at + 1) & (x->n_table - 1)) {
@@ -151,22 +159,24 @@ static bool take_piece(const new_text *x, const old_text *o, const common_piece 
     const int32_t skipped = links - same_before(x, o, p->first, p->from, links), n = p->n - skipped;
     if (n < LEAST_MOVED || n <= best->n || !moves_as_one(&o->path, p->from, p->n)) return false;
     if (x->positions[p->first + p->n - 1] - x->positions[p->first] != p->n - 1) return false;
-    *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped, .path = best->path};
+    *best = (moved_run){
+        .from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped, .path = best->path};
     best->pos = x->positions[best->first];
     best->shift = best->pos - position_in(&o->path, best->from);
     BASE_ASSERT(best->first >= x->begin && best->first + best->n <= x->end && best->from + best->n <= o->n);
     return true;
 }
 
-/* Looks for a longer run than *best in an old text. Returns whether it found one. In text that repeats itself, pieces within a piece are passed by
- * once WORK tokens were compared for each of the old text's. */
+/* Looks for a longer run than *best in an old text. Returns whether it found one. In text that repeats itself, pieces
+ * within a piece are passed by once WORK tokens were compared for each of the old text's. */
 static bool find_in(const new_text *x, const old_text *o, int32_t links, moved_run *best) {
     bool found = false;
     int64_t work = (int64_t)WORK * o->n;
     common_piece last = {0};
     uint64_t h = 0;
     for (int32_t from = 0, next = 0; from + WINDOW <= o->n;) {
-        if (from == next && from > 0) h = add_token(h, o->tokens[from + WINDOW - 1]) - x->first_factor * add_token(0, o->tokens[from - 1]);
+        if (from == next && from > 0)
+            h = add_token(h, o->tokens[from + WINDOW - 1]) - x->first_factor * add_token(0, o->tokens[from - 1]);
         else h = hash_window(o->tokens + from);
         const common_piece p = longest_at(x, h, o, from, &last, &work);
         if (p.n >= LEAST_MOVED && take_piece(x, o, &p, links, best)) found = true;
@@ -209,7 +219,8 @@ static void search(rp_job *c, const new_text *x, moved_run *best) {
     for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps; k++)
         for (uint64_t below = UINT64_MAX; others < OTHERS; others++) {
             old_text o = {0};
-            const bool failed = span_path_other(&c->path, c->path.n_steps - 1 - k, &below, &o.path, NULL) != RP_OK; /* no memory: a miss */
+            const bool failed = span_path_other(&c->path, c->path.n_steps - 1 - k, &below, &o.path, NULL) !=
+                                RP_OK; /* no memory: a miss */
             if (!failed && below > 0 && old_text_read(&o, most) && find_in(x, &o, links, best)) {
                 span_path_release(&best->path);
                 best->path = o.path;
@@ -242,6 +253,6 @@ void shifted_reuse_find(rp_job *c) {
     *run = best;
     if (run->has_key && run->first == c->n_found) moved_kv_follow(c, run->n, job_most_found(c));
     if (moved_kv_settle(c))
-        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n,
-                   c->moved.runs[0].shift);
+        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions",
+                   (unsigned long long)c->request->number, c->moved.n, c->moved.runs[0].shift);
 }

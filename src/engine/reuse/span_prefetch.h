@@ -4,8 +4,8 @@
  *   queue   [j0][j1][j2][j3] | j4 j5 ...      the first PREFETCH_JOBS
  *             |   the spans that a lookup would hit now: referenced, and read if they are on disk
  *
- * Only unreserved memory is taken, half of it at most; the first queued job gets all of it for its admission. The lookup at admission decides, and
- * counts the hits. Engine's thread.
+ * Only unreserved memory is taken, half of it at most; the first queued job gets all of it for its admission. The
+ * lookup at admission decides, and counts the hits. Engine's thread.
  */
 #ifndef ENGINE_SPAN_PREFETCH_H
 #define ENGINE_SPAN_PREFETCH_H

@@ -6,9 +6,10 @@
 
 #include "base/check.h"
 
-/* The rolling hash shifts by one bit a token ("gear"; Xia et al., 2014): bits 12 and 13 depend on the last 14 tokens, bits 16 to 21 on the last 22.
- * These bits choose one line end in 4, and one other token in 64. With one line end in 16, automatic modules of agents' prompts reused
- * 0.88 of the tokens of earlier runs, with one in 4 0.90, with one in 2 0.91 (docs/performance.md). */
+/* The rolling hash shifts by one bit a token ("gear"; Xia et al., 2014): bits 12 and 13 depend on the last 14 tokens,
+ * bits 16 to 21 on the last 22. These bits choose one line end in 4, and one other token in 64. With one line end in
+ * 16, automatic modules of agents' prompts reused 0.88 of the tokens of earlier runs, with one in 4 0.90, with one in 2
+ * 0.91 (docs/performance.md). */
 #define LINE_BITS UINT32_C(0x00003000)
 #define TOKEN_BITS UINT32_C(0x003f0000)
 
@@ -26,7 +27,8 @@ static bool ends_chunk(uint32_t hash, int32_t length, token_class last) {
 }
 
 int32_t token_chunks_cut(const int32_t *tokens, int32_t n, const uint8_t *classes, int32_t *ends) {
-    int32_t n_ends = 0, begin = 0, header = 0; /* header: tokens of a message's header that may still come; 0: none is open */
+    int32_t n_ends = 0, begin = 0,
+            header = 0; /* header: tokens of a message's header that may still come; 0: none is open */
     uint32_t hash = 0;
     for (int32_t i = 0; i < n; i++) {
         const token_class kind = (token_class)classes[tokens[i]];

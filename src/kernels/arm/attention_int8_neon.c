@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_int8_neon.c: attention over int8 KV with SMLAL: int16 of a query or of weights by codes widened to int16,
- * pairs of dimensions (scores) or of slots (values) side by side. Both products of a pair have a lane of their own until
- * all pairs are added. The results are those of attention_int8_generic.c, bit for bit, except for those of exp.
+ * pairs of dimensions (scores) or of slots (values) side by side. Both products of a pair have a lane of their own
+ * until all pairs are added. The results are those of attention_int8_generic.c, bit for bit, except for those of exp.
  *
  * A tile is 4, 2 or 1 queries times 8 slots or dimensions: codes are loaded and widened once for several queries.
  */
@@ -64,7 +64,8 @@ typedef struct score_args {
 } score_args;
 
 static BASE_ALWAYS_INLINE void score_tile(const score_args *a, int64_t first_q, int slot, int n_q) {
-    const pair_args pairs = {a->k + 2 * slot, 2 * KERNEL_SLOTS, a->dim / 2, a->query + first_q * a->q_stride, a->q_stride};
+    const pair_args pairs = {a->k + 2 * slot, 2 * KERNEL_SLOTS, a->dim / 2, a->query + first_q * a->q_stride,
+                             a->q_stride};
     int32x4_t sums[2 * MOST_QUERIES];
     uint16_t halves[TILE];
     multiply_pairs(&pairs, n_q, sums);
@@ -217,13 +218,15 @@ static int64_t exp_int8(float *x, int64_t n, float max) {
     return vaddvq_s64(sums);
 }
 
-static int64_t weights_int8(const float *x, const float *scales, int64_t n, float factor, int16_t *out, kernel_heavy *heavy) {
+static int64_t weights_int8(const float *x, const float *scales, int64_t n, float factor, int16_t *out,
+                            kernel_heavy *heavy) {
     int64_t n_heavy = 0;
     for (int64_t i = 0; i < n; i += 4) {
         const int64_t lanes = BASE_MIN(4, n - i);
         int32_t weights[4];
         int16_t narrow[4];
-        const int32x4_t w = round_positive(vmulq_n_f32(vmulq_f32(load4(x + i, lanes), load4(scales + i, lanes)), factor));
+        const int32x4_t w =
+            round_positive(vmulq_n_f32(vmulq_f32(load4(x + i, lanes), load4(scales + i, lanes)), factor));
         vst1_s16(narrow, vqmovn_s32(w));
         memcpy(out + i, narrow, (size_t)lanes * sizeof *out);
         if (vmaxvq_s32(w) <= WEIGHT_MAX) continue;
@@ -241,7 +244,8 @@ static int64_t weights_int8(const float *x, const float *scales, int64_t n, floa
 
 /* The codes of up to 4 elements; see kernel_int8_code. */
 static BASE_ALWAYS_INLINE int32x4_t codes_of(const float *x, int64_t n, float scale) {
-    const float32x4_t most = vdupq_n_f32(CODE_MAX), code = vminnmq_f32(vdivq_f32(load4(x, n), vdupq_n_f32(scale)), most);
+    const float32x4_t most = vdupq_n_f32(CODE_MAX),
+                      code = vminnmq_f32(vdivq_f32(load4(x, n), vdupq_n_f32(scale)), most);
     return vcvtnq_s32_f32(vmaxnmq_f32(code, vnegq_f32(most)));
 }
 
@@ -259,7 +263,8 @@ static void store_key_int8(const float *x, int64_t dim, void *k, int slot) {
     for (int64_t d = 0; d < dim; d += 4) {
         int32_t codes[4];
         vst1q_s32(codes, codes_of(x + d, BASE_MIN(4, dim - d), scale));
-        for (int64_t i = d; i < dim && i < d + 4; i++) ((int8_t *)k)[(i / 2 * KERNEL_SLOTS + slot) * 2 + i % 2] = (int8_t)codes[i - d];
+        for (int64_t i = d; i < dim && i < d + 4; i++)
+            ((int8_t *)k)[(i / 2 * KERNEL_SLOTS + slot) * 2 + i % 2] = (int8_t)codes[i - d];
     }
 }
 

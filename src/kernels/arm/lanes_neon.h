@@ -36,7 +36,8 @@ typedef uint8x16_t lanes_bytes;
 typedef int32x4_t lanes_ints;
 typedef float32x4_t lanes_floats;
 
-/* ---- floats --------------------------------------------------------------------------------------------------------- */
+/* ---- floats
+   --------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_zero(void) { return vdupq_n_f32(0.0f); }
 
@@ -69,8 +70,12 @@ static BASE_ALWAYS_INLINE void lanes_store(float *p, lanes_floats v) { vst1q_f32
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_multiply(lanes_floats a, lanes_floats b) { return vmulq_f32(a, b); }
 /* acc + a * b, acc - a * b, rounded once. */
-static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) { return vfmaq_f32(acc, a, b); }
-static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) { return vfmsq_f32(acc, a, b); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) {
+    return vfmaq_f32(acc, a, b);
+}
+static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) {
+    return vfmsq_f32(acc, a, b);
+}
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return vnegq_f32(v); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return vcvtq_f32_s32(v); }
 
@@ -90,7 +95,8 @@ static BASE_ALWAYS_INLINE void lanes_store_f16(uint16_t *p, const float *x) {
     vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x))));
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------------- */
+/* ---- bytes
+   ---------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_load(const uint8_t *p) { return vld1q_u8(p); }
 
@@ -100,10 +106,14 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_bits(lanes_bytes v, int shift, int m
 }
 
 /* v << n; the results must be below 256. */
-static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) { return vshlq_u8(v, vdupq_n_s8((int8_t)n)); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) {
+    return vshlq_u8(v, vdupq_n_s8((int8_t)n));
+}
 static BASE_ALWAYS_INLINE lanes_bytes lanes_or(lanes_bytes a, lanes_bytes b) { return vorrq_u8(a, b); }
 /* Every byte plus a number, modulo 256. */
-static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) { return vaddq_u8(v, vdupq_n_u8((uint8_t)number)); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) {
+    return vaddq_u8(v, vdupq_n_u8((uint8_t)number));
+}
 /* A table of sixteen bytes for lanes_look_up, which replaces every byte (below 16) by its entry. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_table(const int8_t values[16]) { return vld1q_u8((const uint8_t *)values); }
 static BASE_ALWAYS_INLINE lanes_bytes lanes_look_up(lanes_bytes table, lanes_bytes v) { return vqtbl1q_u8(table, v); }
@@ -116,7 +126,8 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
     return vandq_u8(vtstq_u8(byte, bit), vdupq_n_u8((uint8_t)value));
 }
 
-/* ---- scales --------------------------------------------------------------------------------------------------------- */
+/* ---- scales
+   --------------------------------------------------------------------------------------------------------- */
 
 /* Converts the f16 in the lower and in the upper half of each lane. */
 static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low, lanes_floats *high) {
@@ -126,7 +137,8 @@ static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low,
 
 /* Bits [shift, shift + n) of every lane, `mask` being 2^n - 1. */
 static BASE_ALWAYS_INLINE lanes_ints lanes_field(lanes_bytes v, int shift, int mask) {
-    return vreinterpretq_s32_u32(vandq_u32(vshlq_u32(vreinterpretq_u32_u8(v), vdupq_n_s32(-shift)), vdupq_n_u32((uint32_t)mask)));
+    return vreinterpretq_s32_u32(
+        vandq_u32(vshlq_u32(vreinterpretq_u32_u8(v), vdupq_n_s32(-shift)), vdupq_n_u32((uint32_t)mask)));
 }
 
 /* low | high << shift. */

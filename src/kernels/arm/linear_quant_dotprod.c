@@ -18,8 +18,9 @@ static BASE_ALWAYS_INLINE int32x4_t half_sum(int32x4_t sum, const lanes_bytes q[
     return vdotq_laneq_s32(sum, vreinterpretq_s8_u8(q[3]), x, 3);
 }
 
-static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
-                                          const uint8_t *x, const uint8_t *c, int64_t x_stride, int k, lanes_ints *sum) {
+static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups,
+                                          const lanes_bytes *const q[2], const uint8_t *x, const uint8_t *c,
+                                          int64_t x_stride, int k, lanes_ints *sum) {
     const int begin = f->n_scales == 2 ? k : 0, end = f->n_scales == 2 ? k + 1 : 2; /* halves of the piece */
     (void)c;
     BASE_UNROLL

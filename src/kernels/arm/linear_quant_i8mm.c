@@ -3,7 +3,8 @@
  * others and adds the 2 x 2 results, exactly:
  *
  *   weights   pair of outputs: 8 inputs of the one, 8 of the other;   x   the same of a pair of rows
- *   result    x0 w0, x0 w1, x1 w0, x1 w1;   two of them (outputs 0 and 1, 2 and 3) are combined to a vector for each row
+ *   result    x0 w0, x0 w1, x1 w0, x1 w1;   two of them (outputs 0 and 1, 2 and 3) are combined to a vector for each
+ *         row
  *
  * A row without a partner is paired with itself, and half of the result is discarded. The integers are those of every
  * other level. */
@@ -14,7 +15,8 @@ static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return 
 
 #include "kernels/lanes/lanes_formats.inc"
 
-/* Each half piece, four dwords of four outputs: inputs 0..7 of outputs 0 and 1, of 2 and 3; inputs 8..15 of 0 and 1, of 2 and 3. */
+/* Each half piece, four dwords of four outputs: inputs 0..7 of outputs 0 and 1, of 2 and 3; inputs 8..15 of 0 and 1, of
+   2 and 3. */
 static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) {
     BASE_UNROLL
     for (int i = 0; i < 8; i += 2) {
@@ -40,8 +42,9 @@ static BASE_ALWAYS_INLINE int32x4_t pair_sum(int32x4_t sum, row_pair x, const la
     return vmmlaq_s32(sum, x.high, vreinterpretq_s8_u8(w[2]));
 }
 
-static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
-                                          const uint8_t *x, const uint8_t *c, int64_t x_stride, int k, lanes_ints *sum) {
+static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups,
+                                          const lanes_bytes *const q[2], const uint8_t *x, const uint8_t *c,
+                                          int64_t x_stride, int k, lanes_ints *sum) {
     const int begin = f->n_scales == 2 ? k : 0, end = f->n_scales == 2 ? k + 1 : 2; /* halves of the piece */
     (void)c;
     BASE_UNROLL

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_neon.c: products of quantized weights without SDOT (lanes_quant.inc has all except the integer sums).
  *
- * SMULL multiplies signed bytes to 16 bits. With |x| <= 127 (kernels.h) two products fit in 16 bits at |w| = 128, and eight up to
+ * SMULL multiplies signed bytes to 16 bits. With |x| <= 127 (kernels.h) two products fit in 16 bits at |w| = 128, and
+ * eight up to
  * |w| = 32: as many dwords as fit are added there, then pairs are added and widened. */
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"
@@ -27,7 +28,8 @@ static BASE_ALWAYS_INLINE int8x16_t broadcast_dword(const uint8_t *p) {
 }
 
 /* The products of dwords [begin, end) with one row. */
-static BASE_ALWAYS_INLINE int32x4_t row_sum(const format_traits *f, const lanes_bytes q[8], const uint8_t *x, int begin, int end) {
+static BASE_ALWAYS_INLINE int32x4_t row_sum(const format_traits *f, const lanes_bytes q[8], const uint8_t *x, int begin,
+                                            int end) {
     const int run = BASE_MIN(end - begin, products_that_fit(f));
     int32x4_t low = vdupq_n_s32(0), high = low; /* lanes 0 and 1, 2 and 3: two sums each */
     BASE_UNROLL
@@ -45,8 +47,9 @@ static BASE_ALWAYS_INLINE int32x4_t row_sum(const format_traits *f, const lanes_
     return vpaddq_s32(low, high);
 }
 
-static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
-                                          const uint8_t *x, const uint8_t *c, int64_t x_stride, int k, lanes_ints *sum) {
+static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups,
+                                          const lanes_bytes *const q[2], const uint8_t *x, const uint8_t *c,
+                                          int64_t x_stride, int k, lanes_ints *sum) {
     const int n = 8 / f->n_scales;
     (void)c;
     BASE_UNROLL

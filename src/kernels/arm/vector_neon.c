@@ -2,8 +2,9 @@
 /* vector_neon.c: the functions of one row: quantization of activations, softmax, norms, activations, sums, rotation.
  * The exact GELU, scale and clamp are those of generic/.
  *
- * Eight elements a step, in two vectors. Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes,
- * element i in lane i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row, add and rope give the bits of generic/.
+ * Eight elements a step, in two vectors. Element-wise results do not depend on n. Sums (softmax, norms) are kept in
+ * double in 8 lanes, element i in lane i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row,
+ * add and rope give the bits of generic/.
  */
 #include "base/check.h"
 #include "kernels/arm/lanes_neon.h"
@@ -48,7 +49,8 @@ static inline float32x4x2_t keep8(float32x4x2_t v, int64_t n) {
     return v;
 }
 
-/* ---- reductions ----------------------------------------------------------------------------------------------------- */
+/* ---- reductions
+   ----------------------------------------------------------------------------------------------------- */
 
 typedef struct sum8 {
     float64x2_t pair[4]; /* lanes 0 and 1, 2 and 3, .. */
@@ -76,7 +78,8 @@ static double sum8_total(const sum8 *s) {
     return vgetq_lane_f64(two, 0) + vgetq_lane_f64(two, 1);
 }
 
-/* ---- quantization of activations ----------------------------------------------------------------------------------------- */
+/* ---- quantization of activations
+   ----------------------------------------------------------------------------------------- */
 
 static float block_max(const float32x4_t v[8]) {
     float32x4_t max = vabsq_f32(v[0]);
@@ -93,7 +96,8 @@ static void quantize_block(const float *x, uint8_t *q, float *d, int32_t sum[2])
     for (int half = 0; half < 2; half++) {
         int16x4_t words[4];
         for (int k = 0; k < 4; k++) words[k] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(v[4 * half + k], inverse)));
-        const int8x8_t low = vqmovn_s16(vcombine_s16(words[0], words[1])), high = vqmovn_s16(vcombine_s16(words[2], words[3]));
+        const int8x8_t low = vqmovn_s16(vcombine_s16(words[0], words[1])),
+                       high = vqmovn_s16(vcombine_s16(words[2], words[3]));
         const int8x16_t bytes = vcombine_s8(low, high);
         sum[half] = vaddlvq_s8(bytes);
         vst1q_u8(q + 16 * half, vreinterpretq_u8_s8(bytes));
@@ -116,13 +120,15 @@ static void quantize_row(const float *x, void *q8, int64_t n) {
     }
 }
 
-/* ---- exponential ---------------------------------------------------------------------------------------------------- */
+/* ---- exponential
+   ---------------------------------------------------------------------------------------------------- */
 
 /* exp(x) for x <= 0; 0 below -87.3, before the result would be subnormal.
  * x = n ln 2 + r with |r| <= ln 2 / 2; the Taylor series of exp(r) up to r^7 is off by less than 6e-9, a tenth of a
  * unit in the last place. ln 2 is split so that n times its first part is exact. */
 static float32x4_t exp_negative(float32x4_t x) {
-    static const float inverse_factorial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    static const float inverse_factorial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
+                                              1.0f / 6, 0.5f, 1.0f, 1.0f};
     const uint32x4_t vanishes = vcltq_f32(x, vdupq_n_f32(-87.3f)); /* a NaN passes through */
     const float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 0x1.715476p+0f));
     float32x4_t r = vfmsq_f32(x, n, vdupq_n_f32(0x1.62e4p-1f));
@@ -156,7 +162,8 @@ static float softmax(float *x, int64_t n) {
     return (float)(1.0 / sum8_total(&sum));
 }
 
-/* ---- norms ---------------------------------------------------------------------------------------------------------- */
+/* ---- norms
+   ---------------------------------------------------------------------------------------------------------- */
 
 static void rms_norm(const float *x, const float *w, float eps, float *y, int64_t n) {
     sum8 sum = sum8_zero();
@@ -192,7 +199,8 @@ static void layer_norm(const float *x, const float *w, const float *b, float eps
     }
 }
 
-/* ---- activations, sums ---------------------------------------------------------------------------------------------- */
+/* ---- activations, sums
+   ---------------------------------------------------------------------------------------------- */
 
 /* a / (1 + exp(-t)). With e = exp(-|t|), which cannot overflow: a / (1 + e) for t >= 0, a * e / (1 + e) below. */
 static float32x4_t times_sigmoid(float32x4_t a, float32x4_t t) {
@@ -210,7 +218,8 @@ static float32x4_t gelu_tanh(float32x4_t a) {
 }
 
 /* One loop for all: inlined with a constant act. */
-static BASE_ALWAYS_INLINE void act_row(float32x4_t (*act)(float32x4_t), const float *a, const float *up, float *y, int64_t n) {
+static BASE_ALWAYS_INLINE void act_row(float32x4_t (*act)(float32x4_t), const float *a, const float *up, float *y,
+                                       int64_t n) {
     for (int64_t i = 0; i < n; i += 8) {
         float32x4x2_t v = load8(a + i, n - i);
         for (int k = 0; k < 2; k++) v.val[k] = act(v.val[k]);
@@ -264,7 +273,7 @@ static void soft_cap(float *x, float cap, int64_t n) {
     }
 }
 
-/* ---- rotation ---------------------------------------------------------------------------------------------------------
+/* ---- rotation ---------------------------------------------------------------------------------------------------
  * Not fused, so that the tail below and generic/ give the same bits. */
 
 /* Four pairs (a, b) by angles that alternate cos and sin. */

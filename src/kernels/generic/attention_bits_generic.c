@@ -45,7 +45,8 @@ static uint8_t *key_byte(const void *k, int bits, int slot, int64_t d, int *shif
     BASE_DCHECK(slot >= 0 && slot < KERNEL_SLOTS);
     uint8_t *rows = (uint8_t *)(uintptr_t)k;
     *shift = (int)(d % 2) * bits + (bits == 2 && slot >= KERNEL_SLOTS / 2 ? 4 : 0);
-    return bits == 4 ? rows + d / 2 * KERNEL_SLOTS + slot : rows + d / 2 * (KERNEL_SLOTS / 2) + slot % (KERNEL_SLOTS / 2);
+    return bits == 4 ? rows + d / 2 * KERNEL_SLOTS + slot
+                     : rows + d / 2 * (KERNEL_SLOTS / 2) + slot % (KERNEL_SLOTS / 2);
 }
 
 static float key_scale(const void *k, int bits, int64_t dim, int64_t d) {
@@ -72,7 +73,8 @@ void kernel_encode_keys(int bits, const float *x, int n, int64_t dim, void *k) {
         const float step = half_to_float(scale);
         for (int j = 0, shift; j < n && step > 0; j++) {
             uint8_t *byte = key_byte(k, bits, j, d, &shift);
-            *byte |= (uint8_t)(round_code((finite(x[j * dim + d]) - half_to_float(h)) / step, most_code(bits)) << shift);
+            *byte |=
+                (uint8_t)(round_code((finite(x[j * dim + d]) - half_to_float(h)) / step, most_code(bits)) << shift);
         }
     }
 }
@@ -153,13 +155,15 @@ void kernel_encode_values(int bits, const float *x, int n, int64_t dim, void *v)
 float kernel_bits_value(const void *v, int bits, int64_t dim, int slot, int64_t d) {
     int shift;
     const uint8_t *byte = value_byte(v, bits, dim, slot, d, &shift);
-    return value_scale(v, bits, dim, slot) * (float)(8 * (*byte >> shift & most_code(bits)) - value_zero(v, bits, dim, slot));
+    return value_scale(v, bits, dim, slot) *
+           (float)(8 * (*byte >> shift & most_code(bits)) - value_zero(v, bits, dim, slot));
 }
 
 float kernel_bits_round_value(const void *v, int bits, int64_t dim, int slot, float x) {
     const float step = value_scale(v, bits, dim, slot);
     const int zero = value_zero(v, bits, dim, slot);
-    return step > 0 ? step * (float)(8 * round_code((finite(x) / step + (float)zero) / 8.0f, most_code(bits)) - zero) : 0.0f;
+    return step > 0 ? step * (float)(8 * round_code((finite(x) / step + (float)zero) / 8.0f, most_code(bits)) - zero)
+                    : 0.0f;
 }
 
 void generic_attention_bits_entries(kernel_table *t) {

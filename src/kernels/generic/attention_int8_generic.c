@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_int8_generic.c: attention over int8 KV in plain C (kernels.h has the layouts).
  *
- * Every rounding is of one element, by the formula here; the sums are exact. Other levels give the same bits, except for those of exp.
+ * Every rounding is of one element, by the formula here; the sums are exact. Other levels give the same bits, except
+ * for those of exp.
  */
 #include <math.h>
 
@@ -35,8 +36,8 @@ static float scale_at(const void *head, int64_t dim, int slot) {
     return half_bf16_to_float(h);
 }
 
-static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales, float *out,
-                        int64_t out_stride, const void *next) {
+static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q,
+                        const float *scales, float *out, int64_t out_stride, const void *next) {
     BASE_DCHECK(dim % 2 == 0 && (n_q <= 1 || (q_stride >= dim && out_stride >= KERNEL_SLOTS)));
     (void)next;
     const int8_t *codes = k;
@@ -46,7 +47,8 @@ static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_
             const int32_t x = query[q * q_stride + d];
             for (int64_t j = 0; j < KERNEL_SLOTS; j++) sums[j] += x * codes[(d / 2 * KERNEL_SLOTS + j) * 2 + d % 2];
         }
-        for (int j = 0; j < KERNEL_SLOTS; j++) out[q * out_stride + j] = (float)sums[j] * scales[q] * scale_at(k, dim, j);
+        for (int j = 0; j < KERNEL_SLOTS; j++)
+            out[q * out_stride + j] = (float)sums[j] * scales[q] * scale_at(k, dim, j);
     }
 }
 
@@ -76,7 +78,8 @@ int kernel_int8_weight_bits(int64_t n) {
     return bits;
 }
 
-static int64_t weights_int8(const float *x, const float *scales, int64_t n, float factor, int16_t *out, kernel_heavy *heavy) {
+static int64_t weights_int8(const float *x, const float *scales, int64_t n, float factor, int16_t *out,
+                            kernel_heavy *heavy) {
     int64_t n_heavy = 0;
     for (int64_t i = 0; i < n; i++) {
         const int32_t weight = round_positive(x[i] * scales[i] * factor);
@@ -86,8 +89,8 @@ static int64_t weights_int8(const float *x, const float *scales, int64_t n, floa
     return n_heavy;
 }
 
-static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc, int64_t acc_stride,
-                        const void *next) {
+static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc,
+                        int64_t acc_stride, const void *next) {
     BASE_DCHECK(dim % 2 == 0 && (n_q <= 1 || (p_stride >= KERNEL_SLOTS && acc_stride >= dim)));
     (void)next;
     const int8_t *codes = v;
@@ -137,8 +140,12 @@ static const int8_t *value_code(const void *v, int64_t dim, int slot, int64_t d)
     return (const int8_t *)v + (slot / 2 * dim + d) * 2 + slot % 2;
 }
 
-float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d) { return scale_at(k, dim, slot) * (float)*key_code(k, slot, d); }
-float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d) { return scale_at(v, dim, slot) * (float)*value_code(v, dim, slot, d); }
+float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d) {
+    return scale_at(k, dim, slot) * (float)*key_code(k, slot, d);
+}
+float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d) {
+    return scale_at(v, dim, slot) * (float)*value_code(v, dim, slot, d);
+}
 
 static void put_scale(void *head, int64_t dim, int slot, float scale) {
     const uint16_t h = (uint16_t)(half_float_bits(scale) >> 16);

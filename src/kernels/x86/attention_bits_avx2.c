@@ -14,7 +14,8 @@ static BASE_ALWAYS_INLINE __m256i codes_of(__m256i bytes, int bits, int shift) {
 }
 
 /* As bits_unpack_pairs. */
-static BASE_ALWAYS_INLINE void unpack_pairs(const uint8_t *from, int bits, int shift, int64_t dim, const uint8_t zero[2], int8_t *to) {
+static BASE_ALWAYS_INLINE void unpack_pairs(const uint8_t *from, int bits, int shift, int64_t dim,
+                                            const uint8_t zero[2], int8_t *to) {
     BASE_DCHECK(shift + 2 * bits <= 8);
     const __m256i even_zero = _mm256_set1_epi8((char)zero[0]), odd_zero = _mm256_set1_epi8((char)zero[1]);
     int64_t d = 0;
@@ -34,7 +35,8 @@ static void unpack_values(const void *v, int bits, int64_t dim, void *out) {
     const int64_t rows = 8 * bits;
     const uint8_t *from = v, *scales = from + rows * dim, *zeros = scales + 2 * KERNEL_SLOTS;
     int8_t *to = out;
-    for (int64_t i = 0; i < rows && bits == 4; i++) unpack_pairs(from + i * dim, 4, 0, dim, zeros + 2 * i, to + 2 * i * dim);
+    for (int64_t i = 0; i < rows && bits == 4; i++)
+        unpack_pairs(from + i * dim, 4, 0, dim, zeros + 2 * i, to + 2 * i * dim);
     for (int64_t i = 0; i < rows && bits == 2; i++) {
         unpack_pairs(from + i * dim, 2, 0, dim, zeros + 2 * i, to + 2 * i * dim);
         unpack_pairs(from + i * dim, 2, 4, dim, zeros + 2 * (i + rows), to + 2 * (i + rows) * dim);
@@ -86,7 +88,8 @@ static float fold_query(const float *q, const int16_t *ints, const kernel_ranges
     if (dim % FOLD_CHAINS != 0) return bits_fold_query(q, ints, ranges, dim, out);
     for (int64_t d = 0; d < dim; d += FOLD_CHAINS) {
         for (int i = 0; i < 4; i++) {
-            const __m256 product = _mm256_mul_ps(_mm256_loadu_ps(q + d + 8 * i), _mm256_loadu_ps(ranges->least + d + 8 * i));
+            const __m256 product =
+                _mm256_mul_ps(_mm256_loadu_ps(q + d + 8 * i), _mm256_loadu_ps(ranges->least + d + 8 * i));
             sums[i] = _mm256_add_ps(sums[i], product);
         }
         for (int i = 0; i < 2; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_int8_avx2.c: attention over int8 KV: scores and values with VPMADDWD (lanes_int8.inc), softmax
- * (lanes_int8_softmax.inc), queries, storing. The results are those of attention_int8_generic.c, bit for bit, except for those of exp. */
+ * (lanes_int8_softmax.inc), queries, storing. The results are those of attention_int8_generic.c, bit for bit, except
+ * for those of exp. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +31,8 @@ static void value_int8(const void *v, int64_t dim, int slot, int32_t weight, int
         const __m128i both = _mm_loadu_si128((const __m128i *)(const void *)(pairs + 2 * d));
         const __m128i codes = _mm_srai_epi16(slot % 2 ? both : _mm_slli_epi16(both, 8), 8);
         __m256i *sums = (__m256i *)(void *)(acc + d);
-        _mm256_storeu_si256(sums, _mm256_add_epi32(_mm256_loadu_si256(sums), _mm256_mullo_epi32(w, _mm256_cvtepi16_epi32(codes))));
+        _mm256_storeu_si256(
+            sums, _mm256_add_epi32(_mm256_loadu_si256(sums), _mm256_mullo_epi32(w, _mm256_cvtepi16_epi32(codes))));
     }
     for (; d < dim; d++) acc[d] += weight * pairs[2 * d + slot % 2];
 }
@@ -50,7 +52,8 @@ static void round_to_int16(const float *x, float factor, int64_t n, int16_t *out
     for (; i + 16 <= n; i += 16) {
         const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), f));
         const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8), f));
-        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
+        const __m256i both =
+            _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
         _mm256_storeu_si256((__m256i *)(void *)(out + i), both);
     }
     for (; i < n; i++) out[i] = (int16_t)lrintf(x[i] * factor);
@@ -59,7 +62,8 @@ static void round_to_int16(const float *x, float factor, int64_t n, int16_t *out
 static BASE_ALWAYS_INLINE float largest_magnitude(const float *x, int64_t n) {
     const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     __m256 most = _mm256_setzero_ps();
-    for (int64_t i = 0; i < n; i += LANES) most = _mm256_max_ps(_mm256_and_ps(avx2_load_first(x + i, BASE_MIN(LANES, n - i)), no_sign), most);
+    for (int64_t i = 0; i < n; i += LANES)
+        most = _mm256_max_ps(_mm256_and_ps(avx2_load_first(x + i, BASE_MIN(LANES, n - i)), no_sign), most);
     return highest_lane(most);
 }
 
@@ -79,13 +83,16 @@ static BASE_ALWAYS_INLINE lanes_floats int8_subtract(lanes_floats a, lanes_float
 static BASE_ALWAYS_INLINE lanes_ints int8_round(lanes_floats v) { return _mm256_cvtps_epi32(v); }
 static BASE_ALWAYS_INLINE lanes_ints int8_add(lanes_ints a, lanes_ints b) { return _mm256_add_epi32(a, b); }
 static BASE_ALWAYS_INLINE lanes_ints int8_positive(lanes_ints v) { return _mm256_max_epi32(v, _mm256_setzero_si256()); }
-static BASE_ALWAYS_INLINE lanes_ints int8_first(lanes_ints v, int64_t n) { return _mm256_and_si256(v, avx2_first_lanes(n)); }
+static BASE_ALWAYS_INLINE lanes_ints int8_first(lanes_ints v, int64_t n) {
+    return _mm256_and_si256(v, avx2_first_lanes(n));
+}
 static BASE_ALWAYS_INLINE lanes_floats int8_to_exponent(lanes_floats v) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 23));
 }
 
 static BASE_ALWAYS_INLINE bool int8_store_words(int16_t *out, lanes_ints low, lanes_ints high) {
-    const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
+    const __m256i both =
+        _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
     const __m256i saturated = _mm256_cmpeq_epi16(both, _mm256_set1_epi16(INT16_MAX));
     _mm256_storeu_si256((__m256i *)(void *)out, both);
     return !_mm256_testz_si256(saturated, saturated);
@@ -97,7 +104,8 @@ static BASE_ALWAYS_INLINE bool int8_store_words(int16_t *out, lanes_ints low, la
 
 /* The codes of up to 8 elements, in 32 bits; see kernel_int8_code. */
 static BASE_ALWAYS_INLINE __m256i codes_of(const float *x, int64_t n, __m256 scale) {
-    const __m256 most = _mm256_set1_ps(CODE_MAX), code = _mm256_min_ps(_mm256_div_ps(avx2_load_first(x, n), scale), most);
+    const __m256 most = _mm256_set1_ps(CODE_MAX),
+                 code = _mm256_min_ps(_mm256_div_ps(avx2_load_first(x, n), scale), most);
     return _mm256_cvtps_epi32(_mm256_max_ps(code, _mm256_sub_ps(_mm256_setzero_ps(), most)));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_int8_avx512.c: scores and values of int8 KV with VPDPWSSD in 512 bits, which adds both products of a pair to
- * a sum, and its softmax. */
+/* attention_int8_avx512.c: scores and values of int8 KV with VPDPWSSD in 512 bits, which adds both products of a pair
+ * to a sum, and its softmax. */
 #include <stdbool.h>
 
 #include "kernels/x86/lanes_avx512.h"
@@ -10,7 +10,9 @@
 
 static BASE_ALWAYS_INLINE lanes_ints int8_zero(void) { return _mm512_set1_epi32(0); }
 
-static BASE_ALWAYS_INLINE lanes_ints int8_codes(const int8_t *p) { return _mm512_cvtepi8_epi16(load_halves((const uint8_t *)p)); }
+static BASE_ALWAYS_INLINE lanes_ints int8_codes(const int8_t *p) {
+    return _mm512_cvtepi8_epi16(load_halves((const uint8_t *)p));
+}
 
 static BASE_ALWAYS_INLINE lanes_ints int8_add_products(lanes_ints sums, lanes_ints x, lanes_ints codes) {
     return _mm512_dpwssd_epi32(sums, x, codes);
@@ -28,7 +30,9 @@ static BASE_ALWAYS_INLINE lanes_floats int8_subtract(lanes_floats a, lanes_float
 static BASE_ALWAYS_INLINE lanes_ints int8_round(lanes_floats v) { return _mm512_cvtps_epi32(v); }
 static BASE_ALWAYS_INLINE lanes_ints int8_add(lanes_ints a, lanes_ints b) { return _mm512_add_epi32(a, b); }
 static BASE_ALWAYS_INLINE lanes_ints int8_positive(lanes_ints v) { return _mm512_max_epi32(v, int8_zero()); }
-static BASE_ALWAYS_INLINE lanes_ints int8_first(lanes_ints v, int64_t n) { return _mm512_mask_blend_epi32(first_lanes(n), int8_zero(), v); }
+static BASE_ALWAYS_INLINE lanes_ints int8_first(lanes_ints v, int64_t n) {
+    return _mm512_mask_blend_epi32(first_lanes(n), int8_zero(), v);
+}
 static BASE_ALWAYS_INLINE lanes_floats int8_to_exponent(lanes_floats v) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), 23));
 }

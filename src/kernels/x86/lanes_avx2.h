@@ -26,7 +26,8 @@ typedef __m256i lanes_bytes;
 typedef __m256i lanes_ints;
 typedef __m256 lanes_floats;
 
-/* ---- floats --------------------------------------------------------------------------------------------------------- */
+/* ---- floats
+   --------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_zero(void) { return _mm256_setzero_ps(); }
 
@@ -40,14 +41,22 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_load_first(const float *p, int64_t 
 static BASE_ALWAYS_INLINE void lanes_store_first(float *p, lanes_floats v, int64_t n) { avx2_store_first(p, v, n); }
 static BASE_ALWAYS_INLINE void lanes_store(float *p, lanes_floats v) { _mm256_storeu_ps(p, v); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_multiply(lanes_floats a, lanes_floats b) { return _mm256_mul_ps(a, b); }
-static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) { return _mm256_fmadd_ps(a, b, acc); }
-static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) { return _mm256_fnmadd_ps(a, b, acc); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) {
+    return _mm256_fmadd_ps(a, b, acc);
+}
+static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) {
+    return _mm256_fnmadd_ps(a, b, acc);
+}
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return _mm256_cvtepi32_ps(v); }
 
-static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) { return _mm256_loadu_ps((const float *)(const void *)p); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) {
+    return _mm256_loadu_ps((const float *)(const void *)p);
+}
 
-static BASE_ALWAYS_INLINE __m128i load_halves(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+static BASE_ALWAYS_INLINE __m128i load_halves(const uint8_t *p) {
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(load_halves(p)); }
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_bf16(const uint8_t *p) {
@@ -59,9 +68,12 @@ static BASE_ALWAYS_INLINE void lanes_store_f16(uint16_t *p, const float *x) {
     _mm_storeu_si128((__m128i *)(void *)p, h);
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------------- */
+/* ---- bytes
+   ---------------------------------------------------------------------------------------------------------- */
 
-static BASE_ALWAYS_INLINE lanes_bytes lanes_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_load(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_bits(lanes_bytes v, int shift, int mask) {
     return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8((char)mask));
@@ -69,13 +81,17 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_bits(lanes_bytes v, int shift, int m
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) { return _mm256_slli_epi16(v, n); }
 static BASE_ALWAYS_INLINE lanes_bytes lanes_or(lanes_bytes a, lanes_bytes b) { return _mm256_or_si256(a, b); }
-static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) { return _mm256_add_epi8(v, _mm256_set1_epi8((char)number)); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) {
+    return _mm256_add_epi8(v, _mm256_set1_epi8((char)number));
+}
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_table(const int8_t values[16]) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
 }
 
-static BASE_ALWAYS_INLINE lanes_bytes lanes_look_up(lanes_bytes table, lanes_bytes v) { return _mm256_shuffle_epi8(table, v); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_look_up(lanes_bytes table, lanes_bytes v) {
+    return _mm256_shuffle_epi8(table, v);
+}
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g, int value) {
     const __m256i lane = _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
@@ -84,7 +100,8 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit), _mm256_set1_epi8((char)value));
 }
 
-/* ---- integers: for lanes_sums ------------------------------------------------------------------------------------------ */
+/* ---- integers: for lanes_sums
+   ------------------------------------------------------------------------------------------ */
 
 /* The dword at p in all lanes. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_broadcast_dword(const uint8_t *p) {
@@ -99,7 +116,8 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_times_sums(int factor, const uint8_t 
     return _mm256_madd_epi16(lanes_broadcast_dword(p), _mm256_set1_epi32((int)(low | high << 16)));
 }
 
-/* ---- scales --------------------------------------------------------------------------------------------------------- */
+/* ---- scales
+   --------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_ints lanes_field(lanes_bytes v, int shift, int mask) {
     return _mm256_and_si256(_mm256_srli_epi32(v, shift), _mm256_set1_epi32(mask));

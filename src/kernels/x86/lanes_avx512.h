@@ -26,7 +26,8 @@ typedef __m512i lanes_bytes;
 typedef __m512i lanes_ints;
 typedef __m512 lanes_floats;
 
-/* ---- floats --------------------------------------------------------------------------------------------------------- */
+/* ---- floats
+   --------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_zero(void) { return _mm512_setzero_ps(); }
 
@@ -39,18 +40,28 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_broadcast(const uint8_t *p) {
 /* A mask of the first n lanes, 0 < n <= 16. Memory of the other lanes is not accessed. */
 static BASE_ALWAYS_INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)(0xffffu >> (LANES - n)); }
 
-static BASE_ALWAYS_INLINE lanes_floats lanes_load_first(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
-static BASE_ALWAYS_INLINE void lanes_store_first(float *p, lanes_floats v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_load_first(const float *p, int64_t n) {
+    return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+static BASE_ALWAYS_INLINE void lanes_store_first(float *p, lanes_floats v, int64_t n) {
+    _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
 static BASE_ALWAYS_INLINE void lanes_store(float *p, lanes_floats v) { _mm512_storeu_ps(p, v); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_multiply(lanes_floats a, lanes_floats b) { return _mm512_mul_ps(a, b); }
-static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) { return _mm512_fmadd_ps(a, b, acc); }
-static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) { return _mm512_fnmadd_ps(a, b, acc); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_fma(lanes_floats a, lanes_floats b, lanes_floats acc) {
+    return _mm512_fmadd_ps(a, b, acc);
+}
+static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b, lanes_floats acc) {
+    return _mm512_fnmadd_ps(a, b, acc);
+}
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return _mm512_cvtepi32_ps(v); }
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) { return _mm512_loadu_ps(p); }
 
-static BASE_ALWAYS_INLINE __m256i load_halves(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+static BASE_ALWAYS_INLINE __m256i load_halves(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(load_halves(p)); }
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_bf16(const uint8_t *p) {
@@ -62,7 +73,8 @@ static BASE_ALWAYS_INLINE void lanes_store_f16(uint16_t *p, const float *x) {
     _mm256_storeu_si256((__m256i *)(void *)p, h);
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------------- */
+/* ---- bytes
+   ---------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 
@@ -70,15 +82,21 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_bits(lanes_bytes v, int shift, int m
     return _mm512_and_si512(_mm512_srli_epi16(v, (unsigned)shift), _mm512_set1_epi8((char)mask));
 }
 
-static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) { return _mm512_slli_epi16(v, (unsigned)n); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) {
+    return _mm512_slli_epi16(v, (unsigned)n);
+}
 static BASE_ALWAYS_INLINE lanes_bytes lanes_or(lanes_bytes a, lanes_bytes b) { return _mm512_or_si512(a, b); }
-static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) { return _mm512_add_epi8(v, _mm512_set1_epi8((char)number)); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) {
+    return _mm512_add_epi8(v, _mm512_set1_epi8((char)number));
+}
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_table(const int8_t values[16]) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)values));
 }
 
-static BASE_ALWAYS_INLINE lanes_bytes lanes_look_up(lanes_bytes table, lanes_bytes v) { return _mm512_shuffle_epi8(table, v); }
+static BASE_ALWAYS_INLINE lanes_bytes lanes_look_up(lanes_bytes table, lanes_bytes v) {
+    return _mm512_shuffle_epi8(table, v);
+}
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g, int value) {
     const __m512i lane = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
@@ -87,7 +105,8 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
     return _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(byte, bit), (char)value);
 }
 
-/* ---- integers: for lanes_vnni.inc (see lanes_avx2.h) ---------------------------------------------------------------------- */
+/* ---- integers: for lanes_vnni.inc (see lanes_avx2.h)
+   ---------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE lanes_bytes lanes_broadcast_dword(const uint8_t *p) {
     int32_t v;
@@ -100,7 +119,8 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_times_sums(int factor, const uint8_t 
     return _mm512_madd_epi16(lanes_broadcast_dword(p), _mm512_set1_epi32((int)(low | high << 16)));
 }
 
-/* ---- scales --------------------------------------------------------------------------------------------------------- */
+/* ---- scales
+   --------------------------------------------------------------------------------------------------------- */
 
 static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low, lanes_floats *high) {
     *low = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));

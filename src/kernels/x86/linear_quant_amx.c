@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear_quant_amx.c: products of quantized weights with AMX, for more than KERNEL_FEW_ROWS rows; fewer are avx512's.
  *
- * A tile has up to 16 rows of 64 bytes. One instruction adds the products of 16 rows of activations (A) and 16 outputs (B) over
- * the 32 or 16 inputs with one scale, exactly, in 32 bits:
+ * A tile has up to 16 rows of 64 bytes. One instruction adds the products of 16 rows of activations (A) and 16 outputs
+ * (B) over the 32 or 16 inputs with one scale, exactly, in 32 bits:
  *
  *     A  16 rows x 32 inputs         straight from the quantized activations
  *     B  8 x (16 outputs x 4 inputs) a piece of a panel, as it is: lane o of vector g has inputs 4g .. 4g+3 of output o
@@ -10,7 +10,8 @@
  *
  * Both factors are signed, so that no format needs a correction. The last tile has the remaining rows alone.
  *
- * The system must have given the process leave to use the tiles (base_cpu_has). Their state is set and released in each call. */
+ * The system must have given the process leave to use the tiles (base_cpu_has). Their state is set and released in each
+ * call. */
 #include "base/check.h"
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/x86.h"
@@ -26,9 +27,11 @@ static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) {
 
 static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
 
-/* The sums were stored by add_tile: q[p]: of the first row, in group p; those of another scale are TILE_ROWS after it. */
-static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2], const uint8_t *x,
-                                          const uint8_t *c, int64_t x_stride, int k, lanes_ints *sum) {
+/* The sums were stored by add_tile: q[p]: of the first row, in group p; those of another scale are TILE_ROWS after
+   it. */
+static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups,
+                                          const lanes_bytes *const q[2], const uint8_t *x, const uint8_t *c,
+                                          int64_t x_stride, int k, lanes_ints *sum) {
     (void)f, (void)x, (void)c, (void)x_stride;
     BASE_UNROLL
     for (int i = 0; i < n_rows * n_groups; i++) sum[i] = q[i % n_groups][TILE_ROWS * k + i / n_groups];
@@ -48,7 +51,8 @@ static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, in
 #define WEIGHTS_0 6
 #define WEIGHTS_1 7
 
-/* gcc 12 does not know what memory the functions of tiles read: what was written through p must be there before the next one. */
+/* gcc 12 does not know what memory the functions of tiles read: what was written through p must be there before the
+   next one. */
 static BASE_ALWAYS_INLINE void finish_writes(const void *p) { __asm__ volatile(""
                                                                                :
                                                                                : "r"(p)
@@ -75,8 +79,8 @@ static void configure_tiles(const format_traits *f, int64_t n_rest) {
 }
 
 /* Exact sums over the inputs of one scale: sums[p]: [rows], x: of the first row; w: of each group. */
-static BASE_ALWAYS_INLINE void add_products(const uint8_t *x, int64_t x_stride, const lanes_bytes *const w[2], lanes_ints *const sums[2],
-                                            bool is_rest) {
+static BASE_ALWAYS_INLINE void add_products(const uint8_t *x, int64_t x_stride, const lanes_bytes *const w[2],
+                                            lanes_ints *const sums[2], bool is_rest) {
     finish_writes(w[0]);
     finish_writes(w[1]);
     _tile_loadd(WEIGHTS_0, w[0], 4 * LANES);
@@ -100,10 +104,11 @@ static BASE_ALWAYS_INLINE void add_products(const uint8_t *x, int64_t x_stride, 
     _tile_stored(SUMS_1, sums[1], 4 * LANES);
 }
 
-/* Adds piece i of the panels, piece `piece` of the inputs, to n_rows rows from `row` of the tile on. n_rows is a constant at each call.
- * acc: [TILE_ROWS][2] */
-static BASE_ALWAYS_INLINE void scale_rows(const format_traits *f, const quant_panel *const p[2], const quant_rows *t, const uint8_t *x, int64_t i,
-                                          int64_t piece, int64_t row, int n_rows, lanes_ints sums[2][2 * TILE_ROWS], lanes_floats *acc) {
+/* Adds piece i of the panels, piece `piece` of the inputs, to n_rows rows from `row` of the tile on. n_rows is a
+ * constant at each call. acc: [TILE_ROWS][2] */
+static BASE_ALWAYS_INLINE void scale_rows(const format_traits *f, const quant_panel *const p[2], const quant_rows *t,
+                                          const uint8_t *x, int64_t i, int64_t piece, int64_t row, int n_rows,
+                                          lanes_ints sums[2][2 * TILE_ROWS], lanes_floats *acc) {
     BASE_DCHECK(row >= 0 && row + n_rows <= TILE_ROWS);
     const lanes_scales *const scales[2] = {&p[0]->scales, &p[1]->scales};
     const lanes_bytes *const of_rows[2] = {sums[0] + row, sums[1] + row};
@@ -111,8 +116,9 @@ static BASE_ALWAYS_INLINE void scale_rows(const format_traits *f, const quant_pa
 }
 
 /* n_rows <= TILE_ROWS: rows from `row` on. is_rest is a constant at each call. */
-static BASE_ALWAYS_INLINE void add_tile(const format_traits *f, const quant_panel *const p[2], const quant_rows *t, int64_t first_piece,
-                                        int64_t n_pieces, int64_t row, int64_t n_rows, bool is_rest, const uint8_t *const next[2]) {
+static BASE_ALWAYS_INLINE void add_tile(const format_traits *f, const quant_panel *const p[2], const quant_rows *t,
+                                        int64_t first_piece, int64_t n_pieces, int64_t row, int64_t n_rows,
+                                        bool is_rest, const uint8_t *const next[2]) {
     BASE_DCHECK(n_rows > 0 && n_rows <= TILE_ROWS && n_pieces <= PANEL_PIECES);
     const int64_t piece_bytes = LANES * f->block_bytes / f->pieces;
     const uint8_t *x = t->x + row * t->x_stride;
@@ -135,18 +141,20 @@ static BASE_ALWAYS_INLINE void add_tile(const format_traits *f, const quant_pane
 }
 
 /* A panel_rows_fn. */
-static BASE_ALWAYS_INLINE void add_tiles(const format_traits *f, const quant_panel *const p[2], const quant_rows *t, int64_t first_piece,
-                                         int64_t n_pieces, int64_t n_rows, const uint8_t *const next[2]) {
+static BASE_ALWAYS_INLINE void add_tiles(const format_traits *f, const quant_panel *const p[2], const quant_rows *t,
+                                         int64_t first_piece, int64_t n_pieces, int64_t n_rows,
+                                         const uint8_t *const next[2]) {
     int64_t row = 0;
-    for (; row + TILE_ROWS <= n_rows; row += TILE_ROWS) add_tile(f, p, t, first_piece, n_pieces, row, TILE_ROWS, false, next);
+    for (; row + TILE_ROWS <= n_rows; row += TILE_ROWS)
+        add_tile(f, p, t, first_piece, n_pieces, row, TILE_ROWS, false, next);
     if (row < n_rows) add_tile(f, p, t, first_piece, n_pieces, row, n_rows - row, true, next);
 }
 
 /* ---- the product ---- */
 
-static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, fill_scales_fn fill_scales, const void *w, int64_t n_in,
-                                      int64_t out_begin, int64_t out_end, const void *x, int64_t x_stride, int64_t n_rows, float *y,
-                                      int64_t y_stride) {
+static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, fill_scales_fn fill_scales,
+                                      const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
+                                      int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) {
     const int64_t row_bytes = n_in / 32 / f->pieces * f->block_bytes;
     BASE_DCHECK(out_begin % LANES == 0);
     BASE_DCHECK(n_rows > KERNEL_FEW_ROWS && x_stride >= kernel_q8_bytes(n_in));
@@ -162,8 +170,11 @@ static BASE_ALWAYS_INLINE void linear(const format_traits *f, unpack_fn unpack, 
 #define X(NAME, name, ...) \
     static void linear_##name(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x, \
                               int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride) { \
-        if (n_rows <= KERNEL_FEW_ROWS) avx512_linear_quant(KERNEL_##NAME)(w, n_in, out_begin, out_end, x, x_stride, n_rows, y, y_stride); \
-        else linear(&format_##name, unpack_##name, fill_scales_##name, w, n_in, out_begin, out_end, x, x_stride, n_rows, y, y_stride); \
+        if (n_rows <= KERNEL_FEW_ROWS) \
+            avx512_linear_quant(KERNEL_##NAME)(w, n_in, out_begin, out_end, x, x_stride, n_rows, y, y_stride); \
+        else \
+            linear(&format_##name, unpack_##name, fill_scales_##name, w, n_in, out_begin, out_end, x, x_stride, \
+                   n_rows, y, y_stride); \
     }
 FORMAT_TYPES(X)
 #undef X

@@ -2,15 +2,17 @@
 /* linear_quant_avx2.c: products of quantized weights with AVX2, eight outputs a vector (lanes_quant.inc has all
  * except the integer sums).
  *
- * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits; |x| <= 127 (kernels.h). As many pairs as fit
- * are added in 16 bits before they are widened. If q has up to 64 values, weights are q - lowest, which is unsigned,
- * and lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at most
- * 2 * 127 * 128 = 32512 in Q8_0 (w = -128 included: |w| is unsigned). */
+ * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits; |x| <= 127 (kernels.h). As
+ * many pairs as fit are added in 16 bits before they are widened. If q has up to 64 values, weights are q - lowest,
+ * which is unsigned, and lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at
+ * most 2 * 127 * 128 = 32512 in Q8_0 (w = -128 included: |w| is unsigned). */
 #include "base/check.h"
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
 
-static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->highest - f->lowest < 64 ? f->lowest : 0; }
+static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) {
+    return f->highest - f->lowest < 64 ? f->lowest : 0;
+}
 
 static BASE_ALWAYS_INLINE bool is_signed(const format_traits *f) { return f->lowest < 0 && lanes_zero_point(f) == 0; }
 
@@ -36,10 +38,12 @@ static BASE_ALWAYS_INLINE __m256i pairs(const format_traits *f, const lanes_byte
 
 /* sum[r * n_groups + p] = the products of dwords [begin, end) of a piece of group p with row r. LANES_KEEP:
  * without it the compiler regroups these sums until all registers are spilled, at half the speed. */
-static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
-                                          const uint8_t *x, int64_t x_stride, int begin, int end, lanes_ints *sum) {
+static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, int n_groups,
+                                          const lanes_bytes *const q[2], const uint8_t *x, int64_t x_stride, int begin,
+                                          int end, lanes_ints *sum) {
     const __m256i ones = _mm256_set1_epi16(1);
-    const int fit = pairs_that_fit(f), step = BASE_MIN(fit, 2); /* fit <= 2: widened with each step, otherwise at the end */
+    const int fit = pairs_that_fit(f),
+              step = BASE_MIN(fit, 2); /* fit <= 2: widened with each step, otherwise at the end */
     BASE_DCHECK((end - begin) % step == 0 && (fit <= 2 || end - begin <= fit));
     BASE_UNROLL
     for (int g = begin; g < end; g += step) {
@@ -64,8 +68,9 @@ static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, in
     for (int i = 0; i < n_rows * n_groups; i++) sum[i] = _mm256_madd_epi16(sum[i], ones);
 }
 
-static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
-                                          const uint8_t *x, const uint8_t *c, int64_t x_stride, int k, lanes_ints *sum) {
+static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, int n_groups,
+                                          const lanes_bytes *const q[2], const uint8_t *x, const uint8_t *c,
+                                          int64_t x_stride, int k, lanes_ints *sum) {
     const int n = 8 / f->n_scales, begin = n * k, step = pairs_that_fit(f) > 2 ? BASE_MIN(n, pairs_that_fit(f)) : n;
     dword_sums(f, n_rows, n_groups, q, x, x_stride, begin, begin + step, sum);
     if (step < n) {

@@ -7,7 +7,9 @@
 static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return f->lowest; }
 
 /* sum plus the four products of unsigned w by signed v in each lane. */
-static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, lanes_bytes v) { return _mm512_dpbusd_epi32(sum, w, v); }
+static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, lanes_bytes v) {
+    return _mm512_dpbusd_epi32(sum, w, v);
+}
 
 #include "kernels/lanes/lanes_formats.inc"
 #include "kernels/x86/lanes_vnni.inc"

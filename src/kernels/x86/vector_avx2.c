@@ -3,7 +3,8 @@
  * The exact GELU, scale and clamp are those of generic/.
  *
  * Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes, element i in lane
- * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row, add and rope give the bits of generic/.
+ * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row, add and rope give the bits of
+ * generic/.
  */
 #include <math.h>
 #include <string.h>
@@ -64,7 +65,8 @@ static void sums8_i32(__m256i a, __m256i b, int32_t sum[2]) {
     _mm_storel_epi64((__m128i *)(void *)sum, _mm_hadd_epi32(s, s));
 }
 
-/* ---- quantization of activations ------------------------------------------------------------------------------------- */
+/* ---- quantization of activations
+   ------------------------------------------------------------------------------------- */
 
 static void quantize_block(const float *x, uint8_t *q, float *d, float *s, float h[2], int16_t c[2]) {
     __m256 v[4];
@@ -110,7 +112,8 @@ static void quantize_row(const float *x, void *q8, int64_t n) {
  * unit in the last place. ln 2 is split so that n times its first part is exact.
  * Adding 1.5 * 2^23 rounds to an integer, and 127 more makes the lowest bits the exponent of 2^n. */
 static __m256 exp_negative(__m256 x) {
-    static const float inverse_factorial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    static const float inverse_factorial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
+                                              1.0f / 6, 0.5f, 1.0f, 1.0f};
     const __m256 in_range = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_NLT_UQ); /* a NaN passes through */
     const __m256 biased = _mm256_fmadd_ps(x, _mm256_set1_ps(0x1.715476p+0f), _mm256_set1_ps(0x1.8p+23f + 127));
     const __m256 n = _mm256_sub_ps(biased, _mm256_set1_ps(0x1.8p+23f + 127));

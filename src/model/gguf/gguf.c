@@ -108,8 +108,9 @@ static size_t cursor_left(const cursor *c) {
 static int cursor_take_bytes(cursor *c, uint64_t n, const uint8_t **out, const char *what) {
     if (n > cursor_left(c))
         return cursor_fail(c, RP_ERR_FORMAT, c->pos,
-                           "%s at byte %zu needs %" PRIu64 " bytes, but the file ends at byte %zu: it is truncated or corrupt", what,
-                           c->pos, n, c->file->bytes);
+                           "%s at byte %zu needs %" PRIu64
+                           " bytes, but the file ends at byte %zu: it is truncated or corrupt",
+                           what, c->pos, n, c->file->bytes);
     *out = c->file->data + c->pos;
     c->pos += (size_t)n;
     return RP_OK;
@@ -154,9 +155,10 @@ static int cursor_take_name(cursor *c, gguf_string *out, const char *part) {
     int rc = take_string(c, out, "a name");
     if (rc) return rc;
     if (out->n == 0 || out->n > GGUF_MAX_NAME)
-        return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu is %" PRIu64 " bytes long, expected 1 to %d", begin,
-                           out->n, GGUF_MAX_NAME);
-    if (memchr(out->bytes, '\0', (size_t)out->n)) return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu has a NUL character", begin);
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu is %" PRIu64 " bytes long, expected 1 to %d",
+                           begin, out->n, GGUF_MAX_NAME);
+    if (memchr(out->bytes, '\0', (size_t)out->n))
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "the name at byte %zu has a NUL character", begin);
     c->part_name = *out;
     return RP_OK;
 }
@@ -169,8 +171,8 @@ static int take_value_type(cursor *c, gguf_value_type *out) {
     int rc = take_u32(c, &type, "a value's type");
     if (rc) return rc;
     if (type >= GGUF_VALUE_TYPE_COUNT)
-        return cursor_fail(c, RP_ERR_FORMAT, begin, "unknown value type %" PRIu32 " at byte %zu, expected 0 to %d", type, begin,
-                           GGUF_VALUE_TYPE_COUNT - 1);
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "unknown value type %" PRIu32 " at byte %zu, expected 0 to %d",
+                           type, begin, GGUF_VALUE_TYPE_COUNT - 1);
     *out = (gguf_value_type)type;
     return RP_OK;
 }
@@ -188,8 +190,9 @@ static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t
     size_t size = value_bytes[type];
     BASE_ASSERT(size > 0); /* neither a string nor an array */
     if (n > cursor_left(c) / size)
-        return cursor_fail(c, RP_ERR_FORMAT, c->pos, "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes",
-                           n, size, c->pos, c->file->bytes);
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos,
+                           "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes", n, size,
+                           c->pos, c->file->bytes);
     int rc = cursor_take_bytes(c, n * size, out, "a value");
     return rc || type != GGUF_BOOL ? rc : check_bools(c, *out, n);
 }
@@ -204,10 +207,12 @@ static int read_array(cursor *c, int depth, gguf_value_type *type, uint64_t *n, 
 
     size_t smallest = *type == GGUF_STRING ? 8 : 12; /* an empty string or array */
     if (*n > cursor_left(c) / smallest)
-        return cursor_fail(c, RP_ERR_FORMAT, begin, "an array of %" PRIu64 " entries at byte %zu does not fit into a file of %zu bytes",
-                           *n, begin, c->file->bytes);
+        return cursor_fail(c, RP_ERR_FORMAT, begin,
+                           "an array of %" PRIu64 " entries at byte %zu does not fit into a file of %zu bytes", *n,
+                           begin, c->file->bytes);
     if (*type == GGUF_ARRAY && depth == MAX_ARRAY_DEPTH)
-        return cursor_fail(c, RP_ERR_FORMAT, begin, "arrays are nested more than %d deep at byte %zu", MAX_ARRAY_DEPTH, begin);
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "arrays are nested more than %d deep at byte %zu", MAX_ARRAY_DEPTH,
+                           begin);
     *data = c->file->data + c->pos;
     for (uint64_t i = 0; i < *n; i++) {
         gguf_string string;
@@ -351,8 +356,8 @@ static int fail_tensor_type(const cursor *c, uint32_t number, size_t offset) {
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", kernel_type_name((kernel_type)t));
     }
     return cursor_fail(c, RP_ERR_UNSUPPORTED, offset,
-                       "tensor type %" PRIu32 " (%s) is not supported: use a model with tensors of the types %s", number,
-                       ggml_type_name(number), list);
+                       "tensor type %" PRIu32 " (%s) is not supported: use a model with tensors of the types %s",
+                       number, ggml_type_name(number), list);
 }
 
 static int read_dims(cursor *c, gguf_tensor *t) {
@@ -361,7 +366,8 @@ static int read_dims(cursor *c, gguf_tensor *t) {
     int rc = take_u32(c, &n_dims, "the number of dimensions");
     if (rc) return rc;
     if (n_dims == 0 || n_dims > GGUF_MAX_DIMS)
-        return cursor_fail(c, RP_ERR_FORMAT, begin, "has %" PRIu32 " dimensions, expected 1 to %d", n_dims, GGUF_MAX_DIMS);
+        return cursor_fail(c, RP_ERR_FORMAT, begin, "has %" PRIu32 " dimensions, expected 1 to %d", n_dims,
+                           GGUF_MAX_DIMS);
     t->n_dims = (int32_t)n_dims;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) t->dims[i] = 1;
     for (uint32_t i = 0; i < n_dims; i++) {
@@ -370,7 +376,8 @@ static int read_dims(cursor *c, gguf_tensor *t) {
         rc = take_u64(c, &dim, "a dimension");
         if (rc) return rc;
         if (dim == 0 || dim > INT64_MAX)
-            return cursor_fail(c, RP_ERR_FORMAT, begin, "dimension %" PRIu32 " is %" PRIu64 ", expected 1 or more", i, dim);
+            return cursor_fail(c, RP_ERR_FORMAT, begin, "dimension %" PRIu32 " is %" PRIu64 ", expected 1 or more", i,
+                               dim);
         t->dims[i] = (int64_t)dim;
     }
     return RP_OK;
@@ -382,7 +389,8 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     BASE_ASSERT(block > 0 && block_bytes > 0); /* kernel_type_known */
     uint64_t n = (uint64_t)t->dims[0];
     if (n % block)
-        return cursor_fail(c, RP_ERR_FORMAT, at, "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
+        return cursor_fail(c, RP_ERR_FORMAT, at,
+                           "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
                            kernel_type_name(t->type));
     uint64_t limit = c->file->room / block_bytes;
     uint64_t blocks = n / block;
@@ -392,7 +400,8 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     }
     if (blocks > limit)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                           "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %" PRIu64 " bytes",
+                           "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
+                           " elements of %s are more than the file's %" PRIu64 " bytes",
                            t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->room);
     t->bytes = blocks * block_bytes;
     BASE_ASSERT(t->bytes > 0 && t->bytes <= c->file->room);
@@ -423,8 +432,8 @@ static int read_alignment(cursor *c, uint64_t *out) {
     if (!gguf_get_u64(c->file, "general.alignment", out))
         return cursor_fail(c, RP_ERR_FORMAT, at, "is not an unsigned integer");
     if (*out < MIN_ALIGNMENT || *out > MAX_ALIGNMENT || (*out & (*out - 1)))
-        return cursor_fail(c, RP_ERR_FORMAT, at, "is %" PRIu64 ", expected a power of two from %d to %" PRIu64, *out, MIN_ALIGNMENT,
-                           (uint64_t)MAX_ALIGNMENT);
+        return cursor_fail(c, RP_ERR_FORMAT, at, "is %" PRIu64 ", expected a power of two from %d to %" PRIu64, *out,
+                           MIN_ALIGNMENT, (uint64_t)MAX_ALIGNMENT);
     return RP_OK;
 }
 
@@ -432,8 +441,8 @@ static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64
     uint64_t at = (uint64_t)((const uint8_t *)t->name.bytes - c->file->data);
     uint64_t room = c->file->room > data_begin ? c->file->room - data_begin : 0;
     if (offset % alignment)
-        return cursor_fail(c, RP_ERR_FORMAT, at, "data offset %" PRIu64 " is not a multiple of the alignment %" PRIu64, offset,
-                           alignment);
+        return cursor_fail(c, RP_ERR_FORMAT, at, "data offset %" PRIu64 " is not a multiple of the alignment %" PRIu64,
+                           offset, alignment);
     if (offset > room || t->bytes > room - offset)
         return cursor_fail(c, RP_ERR_FORMAT, at,
                            "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64
@@ -472,8 +481,8 @@ static int check_overlap(cursor *c, const gguf_tensor **order) {
 static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smallest, const char *what) {
     BASE_ASSERT(c->pos >= sizeof(uint64_t)); /* the count was read */
     if (n > max)
-        return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "the file declares %" PRIu64 " %s, more than the limit of %" PRIu64, n,
-                           what, max);
+        return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8,
+                           "the file declares %" PRIu64 " %s, more than the limit of %" PRIu64, n, what, max);
     if (n > cursor_left(c) / smallest)
         return cursor_fail(c, RP_ERR_FORMAT, c->pos - 8, "%" PRIu64 " %s do not fit into a file of %zu bytes", n, what,
                            c->file->bytes);
@@ -489,21 +498,25 @@ static bool begins_with(const gguf_file *f, size_t at, const char *with) {
 static const char *name_other_format(const gguf_file *f) {
     if (!f->bytes) return "it is empty";
     if (begins_with(f, 8, "{\"")) return "it is safetensors: convert it with llama.cpp's convert_hf_to_gguf.py";
-    if (begins_with(f, 0, "PK\003\004")) return "it is a PyTorch or zip archive: convert it with llama.cpp's convert_hf_to_gguf.py";
-    if (begins_with(f, 0, "version https://git-lfs")) return "it is a Git LFS pointer: download the file itself, as with git lfs pull";
+    if (begins_with(f, 0, "PK\003\004"))
+        return "it is a PyTorch or zip archive: convert it with llama.cpp's convert_hf_to_gguf.py";
+    if (begins_with(f, 0, "version https://git-lfs"))
+        return "it is a Git LFS pointer: download the file itself, as with git lfs pull";
     if (begins_with(f, 0, "<")) return "it is a web page or XML: download the file itself";
     return "it does not begin with 'GGUF'";
 }
 
 static int read_version(cursor *c, gguf_file *f) {
     const uint8_t *magic;
-    if (!begins_with(f, 0, "GGUF")) return cursor_fail(c, RP_ERR_FORMAT, 0, "not a GGUF file: %s", name_other_format(f));
+    if (!begins_with(f, 0, "GGUF"))
+        return cursor_fail(c, RP_ERR_FORMAT, 0, "not a GGUF file: %s", name_other_format(f));
     int rc = cursor_take_bytes(c, 4, &magic, "the magic number");
     if (rc || (rc = take_u32(c, &f->version, "the version"))) return rc;
     if (f->version && !(f->version & 0xffff))
         return cursor_fail(c, RP_ERR_UNSUPPORTED, 4, "a big-endian GGUF file; convert it to little-endian first");
     if (f->version != 2 && f->version != 3)
-        return cursor_fail(c, RP_ERR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported, only 2 and 3", f->version);
+        return cursor_fail(c, RP_ERR_UNSUPPORTED, 4, "GGUF version %" PRIu32 " is not supported, only 2 and 3",
+                           f->version);
     return RP_OK;
 }
 
@@ -640,7 +653,9 @@ gguf_bytes gguf_metadata_raw(const gguf_file *f, size_t i, gguf_value_type *type
 
 bool gguf_has(const gguf_file *f, const char *key) { return find_metadata(f, key) != NULL; }
 
-static bool gguf_is_signed(gguf_value_type t) { return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64; }
+static bool gguf_is_signed(gguf_value_type t) {
+    return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64;
+}
 static bool is_unsigned(gguf_value_type t) { return t == GGUF_U8 || t == GGUF_U16 || t == GGUF_U32 || t == GGUF_U64; }
 
 /* The value of a signed item, sign-extended. */

@@ -53,7 +53,9 @@ typedef struct gguf_string {
     uint64_t n;
 } gguf_string;
 
-static inline bool gguf_string_is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, s.n) == 0; }
+static inline bool gguf_string_is(gguf_string s, const char *text) {
+    return s.n == strlen(text) && memcmp(s.bytes, text, s.n) == 0;
+}
 
 typedef struct gguf_tensor {
     gguf_string name;
@@ -80,8 +82,9 @@ typedef struct gguf_bytes {
 } gguf_bytes;
 int gguf_open_parts(gguf_file **out, const gguf_bytes *parts, size_t n_parts, const char *name, rp_error *err);
 void gguf_close(gguf_file *f);
-/* The size of one file by its header: up to the end of the last tensor, and up to the end of the padding that may follow
- * it. The file may end anywhere after its header. The errors of gguf_open; RP_ERR_FORMAT: also an incomplete header. */
+/* The size of one file by its header: up to the end of the last tensor, and up to the end of the padding that may
+ * follow it. The file may end anywhere after its header. The errors of gguf_open; RP_ERR_FORMAT: also an incomplete
+ * header. */
 int gguf_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err);
 
 /* Hint that these bytes of a tensor's data are not needed soon: their pages of the map may be released

@@ -30,7 +30,8 @@ struct gguf_file {
     char *name;
     const uint8_t *data;
     size_t bytes;
-    uint64_t room;                 /* bytes that the header may claim: `bytes`, or GGUF_MAX_FILE_BYTES while a file is measured */
+    uint64_t room;                 /* bytes that the header may claim: `bytes`, or GGUF_MAX_FILE_BYTES while a file is
+                                      measured */
     uint64_t data_end, padded_end; /* end of the last tensor, and of the padding after it, from the file's start */
     size_t header_bytes;
     uint32_t version;

@@ -107,11 +107,12 @@ static int read_place(const gguf_file *f, place *p, rp_error *err) {
     *p = (place){0, 1, f->n_tensors};
     if (!gguf_has(f, "split.count")) return RP_OK;
     uint64_t count;
-    if (!gguf_get_u64(f, "split.count", &count)) return gguf_open_damaged(f, err, "metadata 'split.count' is not a number");
+    if (!gguf_get_u64(f, "split.count", &count))
+        return gguf_open_damaged(f, err, "metadata 'split.count' is not a number");
     if (count <= 1) return RP_OK;
     if (count > GGUF_MAX_PARTS)
-        return base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "a model in %" PRIu64 " files, more than the limit of %d", count,
-                            GGUF_MAX_PARTS);
+        return base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "a model in %" PRIu64 " files, more than the limit of %d",
+                            count, GGUF_MAX_PARTS);
     p->count = count;
     if (!gguf_get_u64(f, "split.no", &p->no) || p->no >= count)
         return gguf_open_damaged(f, err, "metadata 'split.no' is missing or not below 'split.count'");
@@ -132,7 +133,8 @@ static int open_part(gguf_file **out, const source *s, const gguf_file *f, uint6
     size_t stem = stem_bytes(s->path, &first, suffix);
     if (!stem)
         return base_fail_at(err, RP_ERR_IO, f->name, 0,
-                            "is the first of the %" PRIu64 " files of a model; the others can be found only if its name ends "
+                            "is the first of the %" PRIu64
+                            " files of a model; the others can be found only if its name ends "
                             "in '%s'",
                             count, suffix);
     char *path = path_of_part(s->path, stem, no, count);
@@ -142,7 +144,8 @@ static int open_part(gguf_file **out, const source *s, const gguf_file *f, uint6
     base_free(path);
     if (rc && err) *err = why;
     if (rc != RP_ERR_IO) return rc;
-    return base_fail(err, RP_ERR_IO, "part %" PRIu64 " of %" PRIu64 " of the model is missing: %s", no + 1, count, why.message);
+    return base_fail(err, RP_ERR_IO, "part %" PRIu64 " of %" PRIu64 " of the model is missing: %s", no + 1, count,
+                     why.message);
 }
 
 static int check_part(const gguf_file *part, const place *first, uint64_t no, const char *of, rp_error *err) {
@@ -201,8 +204,9 @@ static int not_the_first(const source *s, const gguf_file *f, const place *p, rp
     char suffix[SUFFIX_BYTES];
     size_t stem = s->path ? stem_bytes(s->path, p, suffix) : 0;
     char *path = stem ? path_of_part(s->path, stem, 0, p->count) : NULL;
-    int rc = base_fail_at(err, RP_ERR_INVALID, f->name, 0, "is part %" PRIu64 " of %" PRIu64 " of a model: open the first%s%s%s",
-                          p->no + 1, p->count, path ? ", '" : "", path ? path : "", path ? "'" : "");
+    int rc = base_fail_at(err, RP_ERR_INVALID, f->name, 0,
+                          "is part %" PRIu64 " of %" PRIu64 " of a model: open the first%s%s%s", p->no + 1, p->count,
+                          path ? ", '" : "", path ? path : "", path ? "'" : "");
     base_free(path);
     return rc;
 }
@@ -216,7 +220,8 @@ static int gguf_open_join(gguf_file *f, const source *s, rp_error *err) {
     if (!f->others) return base_fail_memory(err, first.count * sizeof *f->others, "the files of a model");
     for (uint64_t no = 1; no < first.count; no++) {
         gguf_file **part = &f->others[f->n_others++];
-        if ((rc = open_part(part, s, f, no, first.count, err)) || (rc = check_part(*part, &first, no, f->name, err))) return rc;
+        if ((rc = open_part(part, s, f, no, first.count, err)) || (rc = check_part(*part, &first, no, f->name, err)))
+            return rc;
     }
     BASE_ASSERT(f->n_others == first.count - 1);
     return join_tensors(f, &first, err);

@@ -80,7 +80,9 @@ void gguf_writer_free(gguf_writer *w) {
 /* ---- metadata -------------------------------------------------------------------------------------------------- */
 
 /* The host is little-endian, as the file is (base/cpu.h supports no other). */
-static void gguf_writer_put(gguf_writer *w, const void *bytes, size_t n) { gguf_writer_keep(w, base_buffer_append(&w->metadata, bytes, n)); }
+static void gguf_writer_put(gguf_writer *w, const void *bytes, size_t n) {
+    gguf_writer_keep(w, base_buffer_append(&w->metadata, bytes, n));
+}
 static void put_u32(gguf_writer *w, uint32_t v) { gguf_writer_put(w, &v, sizeof v); }
 static void put_u64(gguf_writer *w, uint64_t v) { gguf_writer_put(w, &v, sizeof v); }
 
@@ -211,7 +213,9 @@ static void sink_emit(sink *s, const void *bytes, size_t n) {
 static void emit_u32(sink *s, uint32_t v) { sink_emit(s, &v, sizeof v); }
 static void emit_u64(sink *s, uint64_t v) { sink_emit(s, &v, sizeof v); }
 
-static uint64_t gguf_writer_aligned(uint64_t n, uint32_t alignment) { return (n + alignment - 1) / alignment * alignment; }
+static uint64_t gguf_writer_aligned(uint64_t n, uint32_t alignment) {
+    return (n + alignment - 1) / alignment * alignment;
+}
 
 static void emit_padding(sink *s, uint32_t alignment) {
     BASE_ASSERT(alignment > 0);

@@ -14,7 +14,9 @@
 
 /* ---- reading the vocabulary ---- */
 
-static bool tokenizer_is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0; }
+static bool tokenizer_is(gguf_string s, const char *text) {
+    return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0;
+}
 
 static int tokenizer_damaged(const gguf_file *f, rp_error *err, const char *key, const char *what) {
     return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' %s", key, what);
@@ -23,7 +25,8 @@ static int tokenizer_damaged(const gguf_file *f, rp_error *err, const char *key,
 static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
     const char *key = "tokenizer.ggml.tokens";
     gguf_array a;
-    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING) return tokenizer_damaged(f, err, key, "is missing or not a list of strings");
+    if (!gguf_get_array(f, key, &a) || a.type != GGUF_STRING)
+        return tokenizer_damaged(f, err, key, "is missing or not a list of strings");
     if (a.n < 1 || a.n > TOKENIZER_MAX_VOCAB) return tokenizer_damaged(f, err, key, "is empty or too long");
     t->n_vocab = (int32_t)a.n;
     size_t n = (size_t)a.n;
@@ -36,7 +39,8 @@ static int read_texts(tokenizer *t, const gguf_file *f, rp_error *err) {
         return base_fail_memory(err, n * 64, "the vocabulary");
     gguf_array_strings(&a, t->texts);
     for (size_t i = 0; i < n; i++)
-        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES) return tokenizer_damaged(f, err, key, "contains a token of more than 64 KiB");
+        if (t->texts[i].n > TOKENIZER_MAX_TOKEN_BYTES)
+            return tokenizer_damaged(f, err, key, "contains a token of more than 64 KiB");
     tokenizer_map_fill(t);
     return RP_OK;
 }
@@ -55,12 +59,15 @@ static int tokenizer_read_attributes(tokenizer *t, const gguf_file *f, rp_error 
         }
     }
     if (!gguf_get_array(f, "tokenizer.ggml.scores", &scores))
-        return t->kind == TOKENIZER_BPE || t->kind == TOKENIZER_WORDPIECE ? RP_OK : tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is missing");
+        return t->kind == TOKENIZER_BPE || t->kind == TOKENIZER_WORDPIECE
+                   ? RP_OK
+                   : tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is missing");
     if (scores.type != GGUF_F32 || scores.n != (uint64_t)t->n_vocab)
         return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "does not have one F32 per token");
     memcpy(t->scores, scores.data, sizeof(float) * (size_t)t->n_vocab);
     for (int32_t i = 0; i < t->n_vocab; i++)
-        if (t->scores[i] != t->scores[i]) return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "contains a score that is not a number");
+        if (t->scores[i] != t->scores[i])
+            return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "contains a score that is not a number");
     return RP_OK;
 }
 
@@ -118,7 +125,8 @@ static size_t bytes_of_token(const tokenizer *t, int32_t id, char *out) {
     }
     bool plain = t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_UNUSED;
     if (plain && t->kind == TOKENIZER_BPE) return bpe_text_to_bytes(s.bytes, (size_t)s.n, out);
-    if (t->kind != TOKENIZER_BPE && (plain || t->types[id] == TOKEN_USER_DEFINED)) return spm_text_to_bytes(s.bytes, (size_t)s.n, out);
+    if (t->kind != TOKENIZER_BPE && (plain || t->types[id] == TOKEN_USER_DEFINED))
+        return spm_text_to_bytes(s.bytes, (size_t)s.n, out);
     if (s.n > 0) memcpy(out, s.bytes, (size_t)s.n);
     return (size_t)s.n;
 }
@@ -158,13 +166,15 @@ static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
         [TOKENIZER_WORDPIECE] = "bert",
     };
     gguf_string model;
-    if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
+    if (!gguf_get_string(f, "tokenizer.ggml.model", &model))
+        return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         if (!tokenizer_is(model, names[i])) continue;
         t->kind = (tokenizer_kind)i;
         return RP_OK;
     }
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5, bert)",
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0,
+                        "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5, bert)",
                         (int)BASE_MIN(model.n, 64), model.bytes);
 }
 
@@ -177,7 +187,8 @@ static int open_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
 
 static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
     int rc;
-    if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = tokenizer_read_attributes(t, f, err))) return rc;
+    if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = tokenizer_read_attributes(t, f, err)))
+        return rc;
     tokenizer_read_ids(t, f);
     infill_open(t, f);
     map_byte_tokens(t);
@@ -235,7 +246,9 @@ const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special,
 }
 
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n) { return tokenizer_map_find(t, text, n); }
-int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n) { return n > 0 ? special_at(t, text, n, true) : -1; }
+int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n) {
+    return n > 0 ? special_at(t, text, n, true) : -1;
+}
 int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 int32_t tokenizer_unk(const tokenizer *t) { return t->unk; }

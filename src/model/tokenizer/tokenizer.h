@@ -50,26 +50,27 @@ typedef struct tokenizer_options {
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out,
                      rp_error *err);
 
-/* Appends the tokens of a text for its embedding, with special tokens around it; second: NULL, or the document of a pair (rp_tokenize_embedding).
- * RP_ERR_LENGTH, RP_ERR_MEMORY, RP_ERR_LIMIT. */
-int tokenizer_encode_embedding(const tokenizer *t, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens,
-                               token_list *out, rp_error *err);
+/* Appends the tokens of a text for its embedding, with special tokens around it; second: NULL, or the document of a
+ * pair (rp_tokenize_embedding). RP_ERR_LENGTH, RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int tokenizer_encode_embedding(const tokenizer *t, const char *text, size_t n, const char *second, size_t n_second,
+                               size_t max_tokens, token_list *out, rp_error *err);
 
 int32_t tokenizer_n_vocab(const tokenizer *t);
 /* The bytes of a token: U+2581 as space, byte tokens as their byte, byte-level characters as bytes.
  * special: control tokens as their name, else as "". Owned by the tokenizer, NUL-terminated; NULL if id is out of
  * range. */
 const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n);
-/* The bytes that a sampled token adds to an answer's text. special (rp_request.special_text): those of a control token that
- * does not end the answer are its name; otherwise as tokenizer_bytes without special. */
+/* The bytes that a sampled token adds to an answer's text. special (rp_request.special_text): those of a control token
+ * that does not end the answer are its name; otherwise as tokenizer_bytes without special. */
 const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n);
 /* The id of a token by its text in the vocabulary ("<|im_end|>"); -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n);
 
 /* Has the vocabulary fill-in-the-middle tokens? */
 bool tokenizer_infills(const tokenizer *t);
-/* Appends the prompt of an infill, for a vocabulary with such tokens, in its order; no beginning-of-text token. The texts are untrusted: no control
- * token is recognised in them. RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out is unchanged. */
+/* Appends the prompt of an infill, for a vocabulary with such tokens, in its order; no beginning-of-text token. The
+ * texts are untrusted: no control token is recognised in them. RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out is
+ * unchanged. */
 int tokenizer_encode_infill(const tokenizer *t, const rp_infill *infill, token_list *out, rp_error *err);
 /* The longest control or user-defined token that the text begins with; -1: none. */
 int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n);

@@ -82,7 +82,8 @@ static bool parse_merge(const tokenizer *t, gguf_string s, char *joined, token_p
 static int read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
     gguf_array a;
     if (!gguf_get_array(f, "tokenizer.ggml.merges", &a) || a.type != GGUF_STRING || a.n > TOKENIZER_MAX_VOCAB)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata 'tokenizer.ggml.merges' is missing or not a list of strings");
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0,
+                            "metadata 'tokenizer.ggml.merges' is missing or not a list of strings");
     gguf_string *lines = base_calloc((size_t)a.n + 1, sizeof(*lines));
     char *joined = base_alloc(TOKENIZER_MAX_TOKEN_BYTES);
     t->merges = base_calloc((size_t)a.n + 1, sizeof(*t->merges));
@@ -95,7 +96,8 @@ static int read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
     t->n_merges = (int32_t)a.n;
     for (int32_t i = 0; i < t->n_merges && !rc; i++)
         if (!parse_merge(t, lines[i], joined, &t->merges[i]))
-            rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "merge %d is not two strings separated by a space", i);
+            rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "merge %d is not two strings separated by a space",
+                              i);
     if (!rc) tokenizer_pairs_fill(t);
 out:
     base_free(lines);
@@ -123,17 +125,20 @@ void bpe_close(tokenizer *t) {
 
 /* ---- a word ---- */
 
-static bool merge_work_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
+static bool merge_work_propose(const merge_work *w, const merge_piece *left, const merge_piece *right,
+                               merge_candidate *c) {
     int32_t rank = left->id >= 0 && right->id >= 0 ? tokenizer_pair_rank(w->t, left->id, right->id) : -1;
     if (rank < 0) return false;
     BASE_DCHECK(rank < w->t->n_merges);
     c->priority = -(double)rank;
     c->id = w->t->merges[rank].merged;
-    if (c->id >= 0 && w->t->types[c->id] == TOKEN_CONTROL) return false; /* merging never yields one (tokenizer_infill.c) */
+    if (c->id >= 0 && w->t->types[c->id] == TOKEN_CONTROL)
+        return false; /* merging never yields one (tokenizer_infill.c) */
     return true;
 }
 
-/* The tokens of a short word that came before in this text: they depend on its bytes alone. Each word has one place, which a later one takes over. */
+/* The tokens of a short word that came before in this text: they depend on its bytes alone. Each word has one place,
+   which a later one takes over. */
 typedef struct known_word {
     char bytes[KNOWN_BYTES]; /* zeros after its end */
     int32_t ids[KNOWN_TOKENS];
@@ -213,7 +218,8 @@ int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, 
     bool plain = !t->pre->nfc || nfc_is_plain(text, n);
     int rc = plain ? RP_OK : nfc_append(&composed, text, n);
     if (!rc && t->pre->ignore_merges && !(e.stand_ins = base_alloc(t->longest + 1))) rc = RP_ERR_MEMORY;
-    if (!rc && n >= KNOWN_TEXT_BYTES && !(e.known = base_calloc((size_t)1 << KNOWN_BITS, sizeof(*e.known)))) rc = RP_ERR_MEMORY;
+    if (!rc && n >= KNOWN_TEXT_BYTES && !(e.known = base_calloc((size_t)1 << KNOWN_BITS, sizeof(*e.known))))
+        rc = RP_ERR_MEMORY;
     if (!rc) rc = pre_cut(t, plain ? text : composed.data, plain ? n : composed.len, encode_word, &e);
     merge_free(&e.work);
     base_free(e.stand_ins);

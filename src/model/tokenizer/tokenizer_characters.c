@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_characters.c: SentencePiece: the characters of a text, and the tokens of one that no piece covers. Both of its models use them: BPE
- * (tokenizer_spm.c) and unigram. */
+/* tokenizer_characters.c: SentencePiece: the characters of a text, and the tokens of one that no piece covers. Both of
+ * its models use them: BPE (tokenizer_spm.c) and unigram. */
 #include "base/check.h"
 #include "model/tokenizer/tokenizer_internal.h"
 

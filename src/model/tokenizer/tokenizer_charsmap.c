@@ -7,7 +7,8 @@
  * The array is a trie as a double array (Aoe 1989, in the compact form of Yata's Darts-clone). A unit, little-endian:
  *
  *   bits 0-7   label: the byte that leads here      bit 8   the node is a key: unit[base] holds its value
- *   bits 10-30 offset, times 256 if bit 9 is set    bit 31  this unit is a value: where its replacement begins (bits 0-30)
+ *   bits 10-30 offset, times 256 if bit 9 is set    bit 31  this unit is a value: where its replacement begins (bits
+ *         0-30)
  *
  *   base(node) = node ^ offset          child(node, byte) = base(node) ^ byte, if its label matches
  *
@@ -86,7 +87,8 @@ static int charsmap_check(const charsmap *m, const gguf_file *f, rp_error *err) 
     int rc = RP_OK;
     if (!state || !path) rc = base_fail_memory(err, m->n_units * sizeof(*path), "a normalization table");
     else if (!is_sound(m, state, path))
-        rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is corrupt: its trie has a cycle or an offset out of range", KEY);
+        rc = base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0,
+                          "metadata '%s' is corrupt: its trie has a cycle or an offset out of range", KEY);
     base_free(state);
     base_free(path);
     return rc;
@@ -100,7 +102,8 @@ int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err) {
     if (!gguf_get_array(f, KEY, &a) || (a.type != GGUF_U8 && a.type != GGUF_I8))
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is not a list of bytes", KEY);
     if (a.n == 0) return RP_OK;
-    if (a.n < 8 || a.n > MAX_BYTES) return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is too short or too long", KEY);
+    if (a.n < 8 || a.n > MAX_BYTES)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' is too short or too long", KEY);
     memcpy(&bytes, a.data, 4);
     const char *texts = (const char *)a.data + 4;
     if (bytes == 0 || bytes % 4 != 0 || bytes > a.n - 4 || (bytes < a.n - 4 && texts[a.n - 5] != '\0'))

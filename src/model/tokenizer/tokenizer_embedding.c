@@ -28,16 +28,20 @@ static int push_special(token_list *l, int32_t id, rp_error *err) {
     return rc ? base_fail(err, rc, "a text has too many tokens") : RP_OK;
 }
 
-int tokenizer_encode_embedding(const tokenizer *t, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens,
-                               token_list *out, rp_error *err) {
+int tokenizer_encode_embedding(const tokenizer *t, const char *text, size_t n, const char *second, size_t n_second,
+                               size_t max_tokens, token_list *out, rp_error *err) {
     const tokenizer_options beginning = {.space_prefix = true};
     const size_t before = out->n;
     int rc;
-    if ((rc = push_special(out, first_token(t), err)) || (rc = tokenizer_encode(t, text, n, beginning, out, err))) return rc;
-    if (second && ((rc = push_special(out, last_token(t), err)) || (rc = push_special(out, between_token(t), err)))) return rc;
+    if ((rc = push_special(out, first_token(t), err)) || (rc = tokenizer_encode(t, text, n, beginning, out, err)))
+        return rc;
+    if (second && ((rc = push_special(out, last_token(t), err)) || (rc = push_special(out, between_token(t), err))))
+        return rc;
     const size_t least = out->n - before + (last_token(t) >= 0); /* with an empty second text */
     if (second && max_tokens > 0 && least > max_tokens)
-        return base_fail(err, RP_ERR_LENGTH, "the query alone has %zu tokens with its special ones, the limit is %zu: shorten it", least, max_tokens);
+        return base_fail(err, RP_ERR_LENGTH,
+                         "the query alone has %zu tokens with its special ones, the limit is %zu: shorten it", least,
+                         max_tokens);
     if (second && (rc = tokenizer_encode(t, second, n_second, beginning, out, err))) return rc;
     const size_t room = max_tokens > 0 ? max_tokens - (last_token(t) >= 0) : SIZE_MAX;
     if (out->n - before > room) out->n = before + room;

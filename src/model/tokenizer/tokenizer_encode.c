@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_encode.c: text to tokens, for every kind of vocabulary: special tokens are found first, and the text between them is encoded by the
- * functions of the vocabulary's kind. */
+/* tokenizer_encode.c: text to tokens, for every kind of vocabulary: special tokens are found first, and the text
+ * between them is encoded by the functions of the vocabulary's kind. */
 #include "base/check.h"
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
-static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err) {
+static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out,
+                        rp_error *err) {
     if (n == 0) return RP_OK;
     if (t->kind == TOKENIZER_WORDPIECE) return wordpiece_encode(t, text, n, out, err);
     return t->kind == TOKENIZER_BPE ? bpe_encode(t, text, n, out, err) : spm_encode(t, text, n, beginning, out, err);
 }
 
 /* The special token at byte `at`; of several, the longest. *range: the first trusted range that does not end before. */
-static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n, size_t at, const tokenizer_options *o, size_t *range) {
+static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n, size_t at, const tokenizer_options *o,
+                                 size_t *range) {
     const int32_t any = special_at(t, text + at, n - at, o->parse_special);
     BASE_DCHECK(at < n && (*range == 0 || o->trusted[*range - 1].end <= at));
     while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
@@ -22,7 +24,8 @@ static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n,
     return token_bytes(t, control).n >= token_bytes(t, any).n ? control : any;
 }
 
-static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
+static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out,
+                        rp_error *err) {
     size_t begin = 0, range = 0;
     bool prefix = o.space_prefix && !o.continues;
     int rc;
@@ -48,10 +51,12 @@ BASE_UNUSED static bool has_control(const tokenizer *t, const token_list *l, siz
     return false;
 }
 
-int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out, rp_error *err) {
+int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out,
+                     rp_error *err) {
     size_t before = out->n;
     int rc = encode_parts(t, text, n, options, out, err);
     if (rc) out->n = before;
-    BASE_DCHECK(options.parse_special || options.n_trusted > 0 || !has_control(t, out, before)); /* invariant 3 of src/model */
+    BASE_DCHECK(options.parse_special || options.n_trusted > 0 ||
+                !has_control(t, out, before)); /* invariant 3 of src/model */
     return rc;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_infill.c: fill-in-the-middle tokens (Bavarian et al., 2022), and the prompt of an infill.
  *
- *   prefix first   [files] PREFIX prefix SUFFIX suffix MIDDLE begun      suffix first   [files] SUFFIX suffix PREFIX prefix [MIDDLE] begun
+ *   prefix first   [files] PREFIX prefix SUFFIX suffix MIDDLE begun      suffix first   [files] SUFFIX suffix PREFIX
+ *         prefix [MIDDLE] begun
  *
- * A file names the tokens by id, or they are known by their text. They become control tokens, whatever type the file gives them: no user's text
- * has one. The texts between them are tokenized one by one, so no token crosses their borders.
+ * A file names the tokens by id, or they are known by their text. They become control tokens, whatever type the file
+ * gives them: no user's text has one. The texts between them are tokenized one by one, so no token crosses their
+ * borders.
  */
 #include <string.h>
 
@@ -13,31 +15,38 @@
 #include "model/tokenizer/tokenizer_internal.h"
 #include "reprise_chat.h"
 
-/* Of the families that write them: Qwen, StarCoder and Granite, SantaCoder, DeepSeek, CodeLlama, Codestral, GLM, Yi; CodeGemma has Qwen's. */
+/* Of the families that write them: Qwen, StarCoder and Granite, SantaCoder, DeepSeek, CodeLlama, Codestral, GLM, Yi;
+   CodeGemma has Qwen's. */
 static const struct {
     const char *key, *older_key; /* GGUF; NULL: none */
     const char *texts[10];       /* NULL ends them */
 } known[TOKENIZER_N_INFILL] = {
     [TOKENIZER_INFILL_PREFIX] = {"tokenizer.ggml.fim_pre_token_id",
                                  "tokenizer.ggml.prefix_token_id",
-                                 {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<\uFF5Cfim\u2581begin\uFF5C>", "\u2581<PRE>", "<PRE>",
-                                  "[PREFIX]", "<|code_prefix|>", "<|fim_begin|>"}},
+                                 {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<\uFF5Cfim\u2581begin\uFF5C>",
+                                  "\u2581<PRE>", "<PRE>", "[PREFIX]", "<|code_prefix|>", "<|fim_begin|>"}},
     [TOKENIZER_INFILL_SUFFIX] = {"tokenizer.ggml.fim_suf_token_id",
                                  "tokenizer.ggml.suffix_token_id",
-                                 {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<\uFF5Cfim\u2581hole\uFF5C>", "\u2581<SUF>", "<SUF>",
-                                  "[SUFFIX]", "<|code_suffix|>", "<|fim_hole|>"}},
+                                 {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<\uFF5Cfim\u2581hole\uFF5C>",
+                                  "\u2581<SUF>", "<SUF>", "[SUFFIX]", "<|code_suffix|>", "<|fim_hole|>"}},
     [TOKENIZER_INFILL_MIDDLE] = {"tokenizer.ggml.fim_mid_token_id",
                                  "tokenizer.ggml.middle_token_id",
-                                 {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<\uFF5Cfim\u2581end\uFF5C>", "\u2581<MID>", "<MID>",
-                                  "[MIDDLE]", "<|code_middle|>", "<|fim_end|>"}},
-    [TOKENIZER_INFILL_PAD] = {"tokenizer.ggml.fim_pad_token_id", NULL, {"<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<PAD>"}},
+                                 {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<\uFF5Cfim\u2581end\uFF5C>",
+                                  "\u2581<MID>", "<MID>", "[MIDDLE]", "<|code_middle|>", "<|fim_end|>"}},
+    [TOKENIZER_INFILL_PAD] = {"tokenizer.ggml.fim_pad_token_id",
+                              NULL,
+                              {"<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<PAD>"}},
     [TOKENIZER_INFILL_REPOSITORY] = {"tokenizer.ggml.fim_rep_token_id",
                                      NULL,
                                      {"<|fim_repo|>", "<|repo_name|>", "<repo_name>", "<reponame>", "<fim-repo>"}},
-    [TOKENIZER_INFILL_FILE] = {"tokenizer.ggml.fim_sep_token_id", NULL, {"<|file_sep|>", "<file_sep>", "<|file_separator|>"}},
+    [TOKENIZER_INFILL_FILE] = {"tokenizer.ggml.fim_sep_token_id",
+                               NULL,
+                               {"<|file_sep|>", "<file_sep>", "<|file_separator|>"}},
 };
 
-static bool infill_text_is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0; }
+static bool infill_text_is(gguf_string s, const char *text) {
+    return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0;
+}
 
 /* The token that the file names; -1: none. */
 static int32_t infill_named(const tokenizer *t, const gguf_file *f, const char *key) {
@@ -49,7 +58,8 @@ static int32_t infill_find(const tokenizer *t, const gguf_file *f, int which) {
     BASE_ASSERT(which >= 0 && which < TOKENIZER_N_INFILL);
     int32_t id = infill_named(t, f, known[which].key);
     if (id < 0) id = infill_named(t, f, known[which].older_key);
-    for (int i = 0; id < 0 && known[which].texts[i]; i++) id = tokenizer_map_find(t, known[which].texts[i], strlen(known[which].texts[i]));
+    for (int i = 0; id < 0 && known[which].texts[i]; i++)
+        id = tokenizer_map_find(t, known[which].texts[i], strlen(known[which].texts[i]));
     return id;
 }
 
@@ -88,7 +98,8 @@ static void infill_mark(infill_writer *w, int which) {
 }
 
 static void infill_add(infill_writer *w, const char *text, size_t n, bool space_prefix) {
-    if (!w->rc && n > 0) w->rc = tokenizer_encode(w->t, text, n, (tokenizer_options){.space_prefix = space_prefix}, w->out, w->err);
+    if (!w->rc && n > 0)
+        w->rc = tokenizer_encode(w->t, text, n, (tokenizer_options){.space_prefix = space_prefix}, w->out, w->err);
 }
 
 static void infill_line(infill_writer *w, const char *text) {
@@ -124,7 +135,8 @@ int tokenizer_encode_infill(const tokenizer *t, const rp_infill *in, token_list 
         infill_add(&w, in->suffix, in->n_suffix, false);
     }
     infill_mark(&w, TOKENIZER_INFILL_PREFIX);
-    infill_add(&w, in->prefix, in->n_prefix, true); /* SentencePiece: words begin with a space, as after the beginning of a text */
+    infill_add(&w, in->prefix, in->n_prefix,
+               true); /* SentencePiece: words begin with a space, as after the beginning of a text */
     if (!t->suffix_first) {
         infill_mark(&w, TOKENIZER_INFILL_SUFFIX);
         infill_add(&w, in->suffix, in->n_suffix, false);

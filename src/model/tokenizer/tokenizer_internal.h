@@ -104,7 +104,8 @@ typedef struct charsmap {
 struct tokenizer {
     tokenizer_kind kind;
     bool space_prefix;                 /* SentencePiece's dummy space */
-    bool merges_spaces;                /* SentencePiece: runs of spaces become one space; spaces at both ends are removed */
+    bool merges_spaces;                /* SentencePiece: runs of spaces become one space; spaces at both ends are
+                                          removed */
     bool strips_right;                 /* white space after a special token belongs to it */
     bool adds_bos, adds_eos, adds_sep; /* eos and sep: to texts for embeddings */
     int32_t n_vocab, bos, eos, eot, unk, pad, sep;
@@ -208,14 +209,16 @@ int bpe_byte_to_text(uint8_t byte, char out[2]);
 
 /* Needs the ids of special tokens, and types. */
 void wordpiece_open(tokenizer *t);
-int wordpiece_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_LIMIT */
+int wordpiece_encode(const tokenizer *t, const char *text, size_t n, token_list *out,
+                     rp_error *err); /* RP_ERR_MEMORY, RP_ERR_LIMIT */
 
 /* RP_ERR_UNSUPPORTED (the message lists the supported pre-tokenizers), RP_ERR_MEMORY. */
 int pre_open(tokenizer *t, const gguf_file *f, rp_error *err);
 void pre_close(tokenizer *t);
 /* Calls `word` for the words of a text, in order; their concatenation is the text. Stops at the first result other than
  * 0 and returns it. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n), void *user);
+int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n),
+            void *user);
 
 /* Appends text in normal form C; invalid UTF-8 is copied unchanged. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int nfc_append(base_buffer *out, const char *text, size_t n);

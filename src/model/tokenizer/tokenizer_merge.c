@@ -27,7 +27,9 @@ static size_t text_slot(const tokenizer *t, const char *text, size_t n) {
     return i;
 }
 
-int32_t tokenizer_map_find(const tokenizer *t, const char *text, size_t n) { return t->by_text.slots[text_slot(t, text, n)]; }
+int32_t tokenizer_map_find(const tokenizer *t, const char *text, size_t n) {
+    return t->by_text.slots[text_slot(t, text, n)];
+}
 
 void tokenizer_map_fill(tokenizer *t) {
     for (int32_t id = 0; id < t->n_vocab; id++) {
@@ -45,7 +47,9 @@ static size_t pair_slot(const tokenizer *t, int32_t left, int32_t right) {
     return i;
 }
 
-int32_t tokenizer_pair_rank(const tokenizer *t, int32_t left, int32_t right) { return t->by_pair.slots[pair_slot(t, left, right)]; }
+int32_t tokenizer_pair_rank(const tokenizer *t, int32_t left, int32_t right) {
+    return t->by_pair.slots[pair_slot(t, left, right)];
+}
 
 void tokenizer_pairs_fill(tokenizer *t) {
     for (int32_t rank = 0; rank < t->n_merges; rank++) {

@@ -49,7 +49,8 @@ static size_t piece_bytes(const char *text, size_t n) {
 static int append_piece(base_buffer *out, const char *text, size_t n) {
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     utf8proc_int32_t points[PIECE_CHARACTERS * DECOMPOSED_MAX];
-    utf8proc_ssize_t count = utf8proc_decompose((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, points, BASE_ARRAY_LEN(points), options);
+    utf8proc_ssize_t count = utf8proc_decompose((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, points,
+                                                BASE_ARRAY_LEN(points), options);
     /* unreachable for validated text */
     if (count < 0 || count > (utf8proc_ssize_t)BASE_ARRAY_LEN(points)) return base_buffer_append(out, text, n);
     count = utf8proc_normalize_utf32(points, count, options);

@@ -28,14 +28,15 @@
 /* tiktoken's cl100k and variants: words of `letters` (contents of a character class) with one character before them,
  * numbers of `digits`. */
 #define CL100K(letters, digits) \
-    "(?i:" SUFFIXES ")|[^\\r\\n\\p{L}\\p{N}]?[" letters "]+|" digits "| ?[^" S letters "\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]+" SPACES
+    "(?i:" SUFFIXES ")|[^\\r\\n\\p{L}\\p{N}]?[" letters "]+|" digits "| ?[^" S letters "\\p{N}]+[\\r\\n]*|" S \
+    "*[\\r\\n]+" SPACES
 
 /* tiktoken's o200k and variants: a capital letter starts a new word; letters that may end a word. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define O200K(ending, digits) \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" ending "|" digits \
-    "| ?[^" S "\\p{L}\\p{N}]+[\\r\\n/]*|" S "*[\\r\\n]+" SPACES
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" ending \
+    "|" digits "| ?[^" S "\\p{L}\\p{N}]+[\\r\\n/]*|" S "*[\\r\\n]+" SPACES
 
 #define PUNCTUATION(more) "[\\p{P}$+<=>^~|" more "]+"
 #define BLOOM " ?[^(" S "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
@@ -47,20 +48,27 @@
     "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{293}\\x{295}-\\x{2af}" \
     "\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}" \
     "\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}" \
-    "\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}" \
-    "\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}" \
-    "\\x{1f5d}\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}" \
-    "\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}" \
-    "\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}" \
+    "\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{" \
+    "1d9a}" \
+    "\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{" \
+    "1f5b}" \
+    "\\x{1f5d}\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{" \
+    "1fcc}" \
+    "\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{" \
+    "2107}" \
+    "\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}" \
+    "\\x{2139}" \
     "\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}" \
-    "\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}\\x{a771}-\\x{a787}" \
-    "\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}" \
+    "\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}\\x{a771}-\\x{" \
+    "a787}" \
+    "\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{" \
+    "ff5a}" \
     "\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}" \
     "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
 #define DEEPSEEK_SIGNS "!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}"
 #define DEEPSEEK_V3 \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" S \
-    "*[\\r\\n]+" SPACES
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| " \
+    "?[\\p{P}\\p{S}]+[\\r\\n]*|" S "*[\\r\\n]+" SPACES
 
 /* ---- the table ---- */
 
@@ -74,7 +82,9 @@ static const pre_tokenizer pre_tokenizers[] = {
         .adds_bos = true,
     },
     {.names = "dbrx smaug-bpe glm4 chatglm-bpe", .patterns = {CL100K("\\p{L}", "\\p{N}{1,3}")}},
-    {.names = "qwen2 stablelm2 deepseek-r1-qwen kormo megrez hunyuan solar-open", .patterns = {CL100K("\\p{L}", "\\p{N}")}, .nfc = true},
+    {.names = "qwen2 stablelm2 deepseek-r1-qwen kormo megrez hunyuan solar-open",
+     .patterns = {CL100K("\\p{L}", "\\p{N}")},
+     .nfc = true},
     {.names = "grok-2", .patterns = {CL100K("\\p{L}", "\\p{N}")}},
     {.names = "qwen35", .patterns = {CL100K("\\p{L}\\p{M}", "\\p{N}")}, .nfc = true},
     {.names = "gpt-4o llama4 kanana2 minimax-m2", .patterns = {O200K("(?i:" SUFFIXES ")?", "\\p{N}{1,3}")}},
@@ -85,7 +95,8 @@ static const pre_tokenizer pre_tokenizers[] = {
     {.names = "bloom poro-chat gpt3-finnish", .patterns = {BLOOM}},
     {.names = "viking", .patterns = {BLOOM, "\\p{N}"}},
     {.names = "deepseek-llm",
-     .patterns = {"[\\r\\n]", S "?[" DEEPSEEK_LETTERS "]+", S "?[" DEEPSEEK_SIGNS "]+", S "+$", DEEPSEEK_CJK, "\\p{N}"}},
+     .patterns = {"[\\r\\n]", S "?[" DEEPSEEK_LETTERS "]+", S "?[" DEEPSEEK_SIGNS "]+", S "+$", DEEPSEEK_CJK,
+                  "\\p{N}"}},
     {.names = "deepseek-coder", .patterns = {"[\\r\\n]", S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"}},
     {.names = "deepseek-v3 hunyuan-dense joyai-llm",
      .patterns = {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", DEEPSEEK_V3}},
@@ -132,11 +143,13 @@ static int find_pre(tokenizer *t, const gguf_file *f, rp_error *err) {
             t->pre = p;
             return RP_OK;
         }
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%.*s", i ? ", " : "", (int)strcspn(p->names, " "), p->names);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%.*s", i ? ", " : "", (int)strcspn(p->names, " "),
+                                 p->names);
         BASE_ASSERT(used < sizeof(list));
     }
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "pre-tokenizer '%.*s' is not supported (supported: %s)",
-                        (int)BASE_MIN(name.n, 64), name.bytes, list);
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0,
+                        "pre-tokenizer '%.*s' is not supported (supported: %s)", (int)BASE_MIN(name.n, 64), name.bytes,
+                        list);
 }
 
 static int tokenizer_pre_compile(tokenizer *t, rp_error *err) {
@@ -178,14 +191,16 @@ typedef struct cutter {
 
 /* Finds the next match of a pattern at or after *at and its borders. If the matcher exceeds its limits, *rc is
  * RP_ERR_LIMIT. */
-static bool find_match(cutter *c, int pattern, const char *text, size_t n, size_t at, size_t *begin, size_t *end, int *rc) {
+static bool find_match(cutter *c, int pattern, const char *text, size_t n, size_t at, size_t *begin, size_t *end,
+                       int *rc) {
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     const pcre2_code *code = c->t->codes[pattern];
-    /* Called for each word: pcre2_match would spend a tenth of a text's time on checks of its arguments. Invalid UTF-8 is none of them:
-     * PCRE2_MATCH_INVALID_UTF. */
+    /* Called for each word: pcre2_match would spend a tenth of a text's time on checks of its arguments. Invalid UTF-8
+     * is none of them: PCRE2_MATCH_INVALID_UTF. */
     int found = c->t->is_jit[pattern] ? pcre2_jit_match(code, subject, n, at, 0, c->match[pattern], c->limits)
                                       : pcre2_match(code, subject, n, at, 0, c->match[pattern], c->limits);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = pcre2_match(code, subject, n, at, PCRE2_NO_JIT, c->match[pattern], c->limits);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(code, subject, n, at, PCRE2_NO_JIT, c->match[pattern], c->limits);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH) *rc = found == PCRE2_ERROR_NOMEMORY ? RP_ERR_MEMORY : RP_ERR_LIMIT;
     if (found <= 0) return false;
     PCRE2_SIZE *borders = pcre2_get_ovector_pointer(c->match[pattern]);
@@ -202,13 +217,16 @@ static int cutter_cut(cutter *c, int pattern, const char *text, size_t n) {
     if (n == 0) return RP_OK;
     if (pattern == c->t->n_codes) return c->word(c->user, text, n);
     while (at < n && find_match(c, pattern, text, n, at, &begin, &end, &rc)) {
-        if ((rc = cutter_cut(c, pattern + 1, text + at, begin - at)) || (rc = cutter_cut(c, pattern + 1, text + begin, end - begin))) return rc;
+        if ((rc = cutter_cut(c, pattern + 1, text + at, begin - at)) ||
+            (rc = cutter_cut(c, pattern + 1, text + begin, end - begin)))
+            return rc;
         at = end;
     }
     return rc ? rc : cutter_cut(c, pattern + 1, text + at, n - at);
 }
 
-int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n), void *user) {
+int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n),
+            void *user) {
     cutter c = {.t = t, .word = word, .user = user};
     int rc = RP_OK;
     c.limits = pcre2_match_context_create(t->pcre_memory);

@@ -11,7 +11,9 @@
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
-static bool text_is(gguf_string s, const char *text) { return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0; }
+static bool text_is(gguf_string s, const char *text) {
+    return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0;
+}
 
 static bool is_special(const tokenizer *t, int32_t id) {
     return t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNKNOWN;
@@ -75,8 +77,21 @@ size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n)
 /* ---- ends ---- */
 
 /* Names of end-of-turn tokens of known models. */
-static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-                                        "</s>", "<|eot|>", "<|eom|>", "<|return|>", "<|call|>", "<|END_OF_TURN_TOKEN|>", "<EOT>", "<|EOT|>",
+static const char *const end_names[] = {"<|im_end|>",
+                                        "<|eot_id|>",
+                                        "<|eom_id|>",
+                                        "<|end|>",
+                                        "<end_of_turn>",
+                                        "<|endoftext|>",
+                                        "<|end_of_text|>",
+                                        "</s>",
+                                        "<|eot|>",
+                                        "<|eom|>",
+                                        "<|return|>",
+                                        "<|call|>",
+                                        "<|END_OF_TURN_TOKEN|>",
+                                        "<EOT>",
+                                        "<|EOT|>",
                                         "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"};
 
 static int32_t find_special(const tokenizer *t, const char *name) {
@@ -88,7 +103,8 @@ static int32_t find_special(const tokenizer *t, const char *name) {
  * plain text (Gemma: 212). A vocabulary with a beginning-of-text token other than "<s>" is of that kind. In all others
  * "</s>" ends a turn (Phi-3 declares it as user-defined, too). */
 static bool is_tag(const tokenizer *t, int32_t id) {
-    return text_is(t->texts[id], "</s>") && t->types[id] == TOKEN_USER_DEFINED && t->bos >= 0 && !text_is(t->texts[t->bos], "<s>");
+    return text_is(t->texts[id], "</s>") && t->types[id] == TOKEN_USER_DEFINED && t->bos >= 0 &&
+           !text_is(t->texts[t->bos], "<s>");
 }
 
 static void mark_ends(tokenizer *t) {

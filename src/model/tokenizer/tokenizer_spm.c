@@ -67,11 +67,13 @@ static int tokenizer_spm_normalise(const tokenizer *t, const char *text, size_t 
 /* The piece with this text, or -1. Merging never yields a control, byte or unknown token. */
 static int32_t tokenizer_spm_find_piece(const tokenizer *t, const char *text, size_t n) {
     int32_t id = tokenizer_map_find(t, text, n);
-    bool piece = id >= 0 && (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNUSED);
+    bool piece =
+        id >= 0 && (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNUSED);
     return piece ? id : -1;
 }
 
-static bool tokenizer_spm_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
+static bool tokenizer_spm_propose(const merge_work *w, const merge_piece *left, const merge_piece *right,
+                                  merge_candidate *c) {
     BASE_DCHECK(left->start + left->n == right->start);
     c->id = tokenizer_spm_find_piece(w->t, w->text + left->start, left->n + right->n);
     if (c->id < 0) return false;
@@ -91,7 +93,8 @@ static int merge_text(merge_work *w, size_t n, token_list *out) {
     for (size_t i = 0; i < w->n_pieces && !rc; i++) {
         const merge_piece *p = &w->pieces[i];
         if (p->n == 0) continue;
-        rc = p->id >= 0 ? token_list_push(out, p->id) : character_add_unknown(w->t, w->text + p->start, p->n, &after_unknown, out);
+        rc = p->id >= 0 ? token_list_push(out, p->id)
+                        : character_add_unknown(w->t, w->text + p->start, p->n, &after_unknown, out);
         after_unknown = after_unknown && p->id < 0;
     }
     return rc;

@@ -89,7 +89,8 @@ int unigram_encode(const tokenizer *t, const char *text, size_t n, token_list *o
     if (!paths) return RP_ERR_MEMORY;
     for (size_t i = 0; i <= n; i++) paths[i].from = UINT32_MAX;
     paths[0].score = 0;
-    for (size_t at = 0; at < n; at += character_bytes(text + at, n - at)) tokenizer_unigram_extend(t, text, n, at, paths);
+    for (size_t at = 0; at < n; at += character_bytes(text + at, n - at))
+        tokenizer_unigram_extend(t, text, n, at, paths);
     turn_around(paths, n);
     int rc = write_path(t, text, n, paths, out);
     base_free(paths);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_wordpiece.c: WordPiece, BERT's tokenizer ("bert" in GGUF; Devlin et al., 2019): a text is normalised and cut into words, and each
- * word into the longest pieces of the vocabulary, from left to right. A word without such pieces is the unknown token.
+/* tokenizer_wordpiece.c: WordPiece, BERT's tokenizer ("bert" in GGUF; Devlin et al., 2019): a text is normalised and
+ * cut into words, and each word into the longest pieces of the vocabulary, from left to right. A word without such
+ * pieces is the unknown token.
  *
  *   normalised  control characters are dropped; without case: letters lower, accents (marks of NFD) dropped
  *   words       between white space; each punctuation character, and each Chinese one, is a word
@@ -35,7 +36,8 @@ typedef struct wordpiece_word {
 
 static bool is_space(utf8proc_int32_t c) {
     utf8proc_category_t k = utf8proc_category(c);
-    return c == ' ' || (c >= '\t' && c <= '\r') || c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP;
+    return c == ' ' || (c >= '\t' && c <= '\r') || c == 0x85 || k == UTF8PROC_CATEGORY_ZS ||
+           k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP;
 }
 
 static bool is_dropped(utf8proc_int32_t c) {
@@ -71,7 +73,8 @@ static bool is_ideograph(utf8proc_int32_t c) {
 
 /* The longest piece at the start of `text`, or -1; *used: its bytes without the mark. */
 static int32_t longest_piece(const tokenizer *t, const char *text, size_t n, size_t mark, size_t *used) {
-    if (mark == 0 && n >= START_BYTES && memcmp(text, START, START_BYTES) == 0) return -1; /* would be the start of a word */
+    if (mark == 0 && n >= START_BYTES && memcmp(text, START, START_BYTES) == 0)
+        return -1; /* would be the start of a word */
     for (; n > mark; n--) {
         const bool cuts = ((unsigned char)text[n] & 0xc0) == 0x80; /* text is followed by a byte: the rest, or a NUL */
         const int32_t id = cuts ? -1 : tokenizer_map_find(t, text, n);
@@ -150,7 +153,8 @@ static int add_character(wordpiece_word *w, utf8proc_int32_t c) {
 
 void wordpiece_open(tokenizer *t) {
     t->adds_bos = true;
-    if (t->unk >= 0) t->types[t->unk] = TOKEN_UNKNOWN; /* files have it as a control token, which a text must not become */
+    if (t->unk >= 0)
+        t->types[t->unk] = TOKEN_UNKNOWN; /* files have it as a control token, which a text must not become */
     for (int32_t i = 0; i < t->n_vocab && !t->has_case; i++) {
         const gguf_string s = t->texts[i];
         if (t->types[i] != TOKEN_NORMAL || s.n == 0 || memchr(s.bytes, '[', (size_t)s.n)) continue; /* "[unused1]" */
@@ -163,7 +167,8 @@ int wordpiece_encode(const tokenizer *t, const char *text, size_t n, token_list 
     int rc = RP_OK;
     for (size_t i = 0; i < n && !rc;) {
         utf8proc_int32_t c;
-        const utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)BASE_MIN(n - i, 4), &c);
+        const utf8proc_ssize_t length =
+            utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)BASE_MIN(n - i, 4), &c);
         if (length > 0) rc = add_character(&w, c);
         i += length > 0 ? (size_t)length : 1; /* invalid bytes are dropped, as U+FFFD is */
     }

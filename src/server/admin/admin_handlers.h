@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin_handlers.h: the handlers of routes for operators, of models and of the page. Quick ones run on I/O threads, all others
- * on workers (server_request.h). */
+/* admin_handlers.h: the handlers of routes for operators, of models and of the page. Quick ones run on I/O threads, all
+ * others on workers (server_request.h). */
 #ifndef SERVER_ADMIN_HANDLERS_H
 #define SERVER_ADMIN_HANDLERS_H
 

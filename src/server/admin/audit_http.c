@@ -46,19 +46,24 @@ static const struct {
     value_fn value;
 } families[] = {
     {"samples_total", "counter", "Audited requests, by schema.", audit_schema_samples},
-    {"agreed_total", "counter", "Audited requests with the same most likely first token as an exact run, by schema.", audit_schema_agreed},
-    {"divergence", "gauge", "Mean KL divergence of the first token from an exact run, in nats, by schema.", audit_schema_divergence},
-    {"divergence_max", "gauge", "Maximum KL divergence of the first token from an exact run, in nats, by schema.", audit_schema_largest},
-    {"distance", "gauge", "Mean RMS difference of the first token's logits from an exact run, by schema.", audit_schema_distance},
-    {"exceeds", "gauge", "1 if the mean divergence of the schema exceeds max_divergence, else 0.", audit_schema_exceeds},
+    {"agreed_total", "counter", "Audited requests with the same most likely first token as an exact run, by schema.",
+     audit_schema_agreed},
+    {"divergence", "gauge", "Mean KL divergence of the first token from an exact run, in nats, by schema.",
+     audit_schema_divergence},
+    {"divergence_max", "gauge", "Maximum KL divergence of the first token from an exact run, in nats, by schema.",
+     audit_schema_largest},
+    {"distance", "gauge", "Mean RMS difference of the first token's logits from an exact run, by schema.",
+     audit_schema_distance},
+    {"exceeds", "gauge", "1 if the mean divergence of the schema exceeds max_divergence, else 0.",
+     audit_schema_exceeds},
     {"raised", "gauge", "1 if the auditor raised the quality of the schema, else 0.", audit_schema_raised},
 };
 
 static int append_family(base_buffer *b, const audit_metrics *engines, size_t n, size_t f) {
     char label[LABEL_BYTES];
     BASE_ASSERT(f < BASE_ARRAY_LEN(families));
-    int rc = base_buffer_printf(b, "# HELP reprise_audit_%s %s\n# TYPE reprise_audit_%s %s\n", families[f].name, families[f].help,
-                                families[f].name, families[f].type);
+    int rc = base_buffer_printf(b, "# HELP reprise_audit_%s %s\n# TYPE reprise_audit_%s %s\n", families[f].name,
+                                families[f].help, families[f].name, families[f].type);
     for (size_t e = 0; e < n; e++) {
         const rp_audit *a = engines[e].audit;
         for (size_t i = 0; a && i < a->n_schemas && !rc; i++)
@@ -82,26 +87,31 @@ static const struct {
     const char *name, *type, *help;
     format_value_fn value;
 } format_families[] = {
-    {"samples_total", "counter", "Requests compared with f16, by KV format: of text, or of a schema's modules.", audit_format_samples},
-    {"agreed_total", "counter", "Requests with the same most likely first token as in f16, by KV format.", audit_format_agreed},
-    {"divergence", "gauge", "Mean KL divergence of the first token from f16, in nats, by KV format.", audit_format_divergence},
-    {"exceeds", "gauge", "1 if the mean divergence of the KV format exceeds max_divergence, else 0.", audit_format_exceeds},
+    {"samples_total", "counter", "Requests compared with f16, by KV format: of text, or of a schema's modules.",
+     audit_format_samples},
+    {"agreed_total", "counter", "Requests with the same most likely first token as in f16, by KV format.",
+     audit_format_agreed},
+    {"divergence", "gauge", "Mean KL divergence of the first token from f16, in nats, by KV format.",
+     audit_format_divergence},
+    {"exceeds", "gauge", "1 if the mean divergence of the KV format exceeds max_divergence, else 0.",
+     audit_format_exceeds},
     {"fallback", "gauge", "1 if the auditor replaced the KV format by f16, else 0.", audit_format_fallback},
 };
 
 static int append_format_family(base_buffer *b, const audit_metrics *engines, size_t n, size_t family) {
     char label[LABEL_BYTES];
     const char *name = format_families[family].name;
-    int rc = base_buffer_printf(b, "# HELP reprise_audit_format_%s %s\n# TYPE reprise_audit_format_%s %s\n", name, format_families[family].help, name,
-                                format_families[family].type);
+    int rc = base_buffer_printf(b, "# HELP reprise_audit_format_%s %s\n# TYPE reprise_audit_format_%s %s\n", name,
+                                format_families[family].help, name, format_families[family].type);
     for (size_t e = 0; e < n; e++) {
         const rp_audit *a = engines[e].audit;
         for (size_t i = 0; a && i < a->n_formats && !rc; i++) {
             const rp_audit_format *f = &a->formats[i];
             const bool of_text = f->schema == RP_AUDIT_TEXT;
             BASE_ASSERT(of_text || f->schema < a->n_schemas);
-            rc = base_buffer_printf(b, "reprise_audit_format_%s{%sformat=\"%s\"%s%s%s} %.6g\n", name, engines[e].label, f->format,
-                                    of_text ? "" : ",schema=\"", of_text ? "" : audit_schema_label_of(&a->schemas[f->schema], label),
+            rc = base_buffer_printf(b, "reprise_audit_format_%s{%sformat=\"%s\"%s%s%s} %.6g\n", name, engines[e].label,
+                                    f->format, of_text ? "" : ",schema=\"",
+                                    of_text ? "" : audit_schema_label_of(&a->schemas[f->schema], label),
                                     of_text ? "" : "\"", format_families[family].value(f));
         }
     }
@@ -109,8 +119,9 @@ static int append_format_family(base_buffer *b, const audit_metrics *engines, si
 }
 
 static int append_requests(base_buffer *b, const audit_metrics *engines, size_t n) {
-    int rc = base_buffer_append_str(b, "# HELP reprise_audit_requests_total Requests sampled for the quality audit, by outcome.\n"
-                                       "# TYPE reprise_audit_requests_total counter\n");
+    int rc = base_buffer_append_str(
+        b, "# HELP reprise_audit_requests_total Requests sampled for the quality audit, by outcome.\n"
+           "# TYPE reprise_audit_requests_total counter\n");
     for (size_t e = 0; e < n && !rc; e++) {
         const audit_metrics *m = &engines[e];
         if (m->audit)
@@ -129,16 +140,18 @@ static bool has_any(const audit_metrics *engines, size_t n, bool formats) {
 
 int audit_append_metrics(base_buffer *b, const audit_metrics *engines, size_t n) {
     int rc = append_requests(b, engines, n);
-    for (size_t f = 0; f < BASE_ARRAY_LEN(families) && has_any(engines, n, false) && !rc; f++) rc = append_family(b, engines, n, f);
-    for (size_t f = 0; f < BASE_ARRAY_LEN(format_families) && has_any(engines, n, true) && !rc; f++) rc = append_format_family(b, engines, n, f);
+    for (size_t f = 0; f < BASE_ARRAY_LEN(families) && has_any(engines, n, false) && !rc; f++)
+        rc = append_family(b, engines, n, f);
+    for (size_t f = 0; f < BASE_ARRAY_LEN(format_families) && has_any(engines, n, true) && !rc; f++)
+        rc = append_format_family(b, engines, n, f);
     return rc;
 }
 
 /* ---- GET /v1/audit ---- */
 
 static json_t *audit_figures_figures(const rp_audit_figures *f) {
-    return json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)f->samples, "agreed", (json_int_t)f->agreed, "mean_kl", f->mean_kl,
-                     "max_kl", f->max_kl, "mean_distance", f->mean_distance);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)f->samples, "agreed", (json_int_t)f->agreed,
+                     "mean_kl", f->mean_kl, "max_kl", f->max_kl, "mean_distance", f->mean_distance);
 }
 
 static json_t *audit_http_text(const char *s) { return base_json_string(s, strlen(s)); }
@@ -155,7 +168,8 @@ static json_t *audit_pairs(const rp_audit *a, size_t schema) {
         const rp_audit_pair *p = &a->pairs[i];
         BASE_ASSERT(p->schema < a->n_schemas);
         if (p->schema == schema)
-            json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", audit_http_text(p->first), audit_http_text(p->second), "figures",
+            json_array_append_new(list, json_pack("{s:[o, o], s:o, s:f}", "modules", audit_http_text(p->first),
+                                                  audit_http_text(p->second), "figures",
                                                   audit_figures_figures(&p->figures), "excess_kl", p->excess_kl));
     }
     return list;
@@ -165,9 +179,10 @@ static json_t *audit_schemas(const rp_audit *a) {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_schemas && list; i++) {
         const rp_audit_schema *s = &a->schemas[i];
-        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o}", "schema", audit_http_text(s->name), "owner", s->owner, "all",
-                                              audit_figures_figures(&s->all), "now", audit_figures_figures(&s->now), "raised_to", s->raised_to, "exceeds", s->exceeds,
-                                              "pairs", audit_pairs(a, i)));
+        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:o, s:s, s:b, s:o}", "schema", audit_http_text(s->name),
+                                              "owner", s->owner, "all", audit_figures_figures(&s->all), "now",
+                                              audit_figures_figures(&s->now), "raised_to", s->raised_to, "exceeds",
+                                              s->exceeds, "pairs", audit_pairs(a, i)));
     }
     return list;
 }
@@ -178,9 +193,10 @@ static json_t *audit_formats(const rp_audit *a) {
         const rp_audit_format *f = &a->formats[i];
         BASE_ASSERT(f->schema == RP_AUDIT_TEXT || f->schema < a->n_schemas);
         const rp_audit_schema *s = f->schema == RP_AUDIT_TEXT ? NULL : &a->schemas[f->schema];
-        json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:o, s:b, s:b}", "format", f->format, "schema", s ? audit_http_text(s->name) : json_null(),
-                                              "owner", s ? s->owner : "", "figures", audit_figures_figures(&f->figures), "exceeds", f->exceeds, "falls_back",
-                                              f->falls_back));
+        json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:o, s:b, s:b}", "format", f->format, "schema",
+                                              s ? audit_http_text(s->name) : json_null(), "owner", s ? s->owner : "",
+                                              "figures", audit_figures_figures(&f->figures), "exceeds", f->exceeds,
+                                              "falls_back", f->falls_back));
     }
     return list;
 }
@@ -194,6 +210,10 @@ void handle_audit(server_request *x) {
         return;
     }
     if (a->n_pairs > 0) qsort(a->pairs, a->n_pairs, sizeof(*a->pairs), compare_pairs);
-    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited", (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting, "schemas", audit_schemas(a), "formats", audit_formats(a)));
+    server_request_reply_json(x, 200,
+                              json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "object", "audit", "sampled",
+                                        (json_int_t)a->sampled, "audited", (json_int_t)a->audited, "dropped",
+                                        (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting, "schemas",
+                                        audit_schemas(a), "formats", audit_formats(a)));
     rp_audit_free(a);
 }

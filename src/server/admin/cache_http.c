@@ -25,12 +25,12 @@ static json_t *cache_entry_tiers(const rp_store_entry *e) {
 }
 
 static json_t *cache_entry(const rp_store_entry *e) {
-    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:i, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:f}", "object", "cache.entry", "key", e->key,
-                     "kind", rp_store_kind_name(e->kind),
-                     "label", base_json_string(e->label, strlen(e->label)), "kv_format",
-                     e->kv_format, "tiers",
-                     cache_entry_tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes", (json_int_t)e->ram_bytes, "uses",
-                     (json_int_t)e->uses, "last_use", (json_int_t)e->last_use, "pinned", e->pinned, "in_use", e->in_use, "expires",
+    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:i, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:f}", "object",
+                     "cache.entry", "key", e->key, "kind", rp_store_kind_name(e->kind), "label",
+                     base_json_string(e->label, strlen(e->label)), "kv_format", e->kv_format, "tiers",
+                     cache_entry_tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes",
+                     (json_int_t)e->ram_bytes, "uses", (json_int_t)e->uses, "last_use", (json_int_t)e->last_use,
+                     "pinned", e->pinned, "in_use", e->in_use, "expires",
                      e->expires > 0 ? json_integer(e->expires) : json_null(), "cost_ms", (double)e->cost_us / 1e3);
 }
 
@@ -44,7 +44,8 @@ static json_t *cache_listing_entries(const rp_store_listing *l) {
 /* ---- selection of entries ---- */
 
 static rp_store_selection selection_of(server_request *x) {
-    rp_store_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : server_request_query(x, "name")};
+    rp_store_selection s = {.key = x->name[0] ? x->name : NULL,
+                            .name = x->name[0] ? NULL : server_request_query(x, "name")};
     if (s.key && strlen(s.key) != sizeof(((rp_store_entry *)NULL)->key) - 1)
         server_fail(&x->problem, SERVER_NOT_FOUND, "key", "'%.70s' is not a key: give 64 hexadecimal digits", s.key);
     return s;
@@ -67,7 +68,8 @@ static void take_kind(server_request *x, rp_store_selection *s) {
     if (!kind) return;
     s->modules = strcmp(kind, "module") == 0;
     s->texts = strcmp(kind, "text") == 0;
-    if (!s->modules && !s->texts) server_fail(&x->problem, SERVER_INVALID, "kind", "'kind' is '%.40s': give module or text", kind);
+    if (!s->modules && !s->texts)
+        server_fail(&x->problem, SERVER_INVALID, "kind", "'kind' is '%.40s': give module or text", kind);
 }
 
 static void take_page(server_request *x, rp_store_page *page) {
@@ -93,7 +95,8 @@ void handle_cache_entries(server_request *x) {
     s.all = true;
     int rc = x->problem.kind ? 0 : rp_store_list(x->model->store, &s, &page, &l, &err);
     if (rc && rc != RP_ERR_NAME) cache_http_fail(x, &err); /* nothing of that name: an empty list */
-    json_t *list = json_pack("{s:s, s:o, s:b}", "object", "list", "data", cache_listing_entries(l), "has_more", l && l->has_more);
+    json_t *list =
+        json_pack("{s:s, s:o, s:b}", "object", "list", "data", cache_listing_entries(l), "has_more", l && l->has_more);
     rp_store_listing_free(l);
     cache_http_reply(x, list);
 }
@@ -116,14 +119,16 @@ static bool is_meant(server_request *x, const rp_store_selection *s) {
     return !x->problem.kind;
 }
 
-static void set_ttl(server_request *x, const rp_store_selection *s, const server_fields *f, rp_store_listing **changed) {
+static void set_ttl(server_request *x, const rp_store_selection *s, const server_fields *f,
+                    rp_store_listing **changed) {
     int32_t ttl = 0; /* null: none */
     rp_error err;
     server_field_int(f, "ttl", 1, MOST_TTL_S, &ttl);
     if (!x->problem.kind && rp_store_set_ttl(x->model->store, s, ttl, changed, &err)) cache_http_fail(x, &err);
 }
 
-static void set_pinned(server_request *x, const rp_store_selection *s, const server_fields *f, rp_store_listing **changed) {
+static void set_pinned(server_request *x, const rp_store_selection *s, const server_fields *f,
+                       rp_store_listing **changed) {
     bool pinned = false;
     rp_error err;
     server_field_bool(f, "pinned", &pinned);
@@ -140,7 +145,8 @@ void handle_cache_change(server_request *x) {
     server_fields f = {root, &x->problem, ""};
     rp_store_listing *changed = NULL;
     if (root && !server_field(&f, "pinned") && !json_object_get(root, "ttl"))
-        server_fail(&x->problem, SERVER_INVALID, NULL, "no change requested: give 'pinned', or 'ttl' in seconds or null");
+        server_fail(&x->problem, SERVER_INVALID, NULL,
+                    "no change requested: give 'pinned', or 'ttl' in seconds or null");
     if (root && server_field(&f, "pinned")) set_pinned(x, &s, &f, &changed);
     if (root && !x->problem.kind && json_object_get(root, "ttl")) {
         rp_store_listing_free(changed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_metrics.c: see engine_metrics.h. Figures of each loaded model are taken at once, while it has a user; then each family is written for
- * all of them. Owns nothing. */
+/* engine_metrics.c: see engine_metrics.h. Figures of each loaded model are taken at once, while it has a user; then
+ * each family is written for all of them. Owns nothing. */
 #include "server/admin/engine_metrics.h"
 
 #include <inttypes.h>
@@ -44,7 +44,8 @@ static const struct {
     {"requests_waiting", "gauge", "Requests waiting in the engine's queue.", AT(waiting)},
     {"store_spans", "gauge", "Spans in the store's RAM tier.", AT(store.spans)},
     {"store_bytes", "gauge", "KV bytes of spans in the store's RAM tier.", AT(store.bytes)},
-    {"store_used_bytes", "gauge", "KV cache in use in RAM: spans of the store and KV of running requests, in bytes.", AT(store.used_bytes)},
+    {"store_used_bytes", "gauge", "KV cache in use in RAM: spans of the store and KV of running requests, in bytes.",
+     AT(store.used_bytes)},
     {"store_budget_bytes", "gauge", "Limit of the KV cache in RAM, in bytes.", AT(store.budget_bytes)},
     {"store_hits_total", "counter", "Store lookups that hit.", AT(store.hits)},
     {"store_misses_total", "counter", "Store lookups that missed.", AT(store.misses)},
@@ -59,26 +60,30 @@ static const struct {
     {"store_disk_writes_total", "counter", "Records written to the disk tier.", AT(store.disk_writes)},
     {"store_disk_write_bytes_total", "counter", "Bytes written to the disk tier.", AT(store.disk_write_bytes)},
     {"store_disk_evictions_total", "counter", "Records evicted from the disk tier.", AT(store.disk_evictions)},
-    {"store_disk_unwritten_total", "counter", "Spans not written to disk: no space, an I/O error, or evicted from RAM before the write.",
+    {"store_disk_unwritten_total", "counter",
+     "Spans not written to disk: no space, an I/O error, or evicted from RAM before the write.",
      AT(store.disk_unwritten)},
-    {"store_disk_skipped_total", "counter", "Spans of text used once not written because the disk tier has no free space.",
-     AT(store.disk_skipped)},
+    {"store_disk_skipped_total", "counter",
+     "Spans of text used once not written because the disk tier has no free space.", AT(store.disk_skipped)},
     {"store_disk_late_total", "counter",
-     "Spans of text whose write did not begin in time on a slow disk: they are written when nothing else is due.", AT(store.disk_late)},
+     "Spans of text whose write did not begin in time on a slow disk: they are written when nothing else is due.",
+     AT(store.disk_late)},
     {"store_disk_waiting_spans", "gauge", "Spans that wait to be written to disk.", AT(store.disk_waiting)},
     {"store_disk_waiting_bytes", "gauge", "KV bytes that wait to be written to disk.", AT(store.disk_waiting_bytes)},
-    {"store_disk_once_bytes", "gauge", "KV bytes of text used once that wait to be written to disk, at the lowest priority.",
-     AT(store.disk_once_bytes)},
+    {"store_disk_once_bytes", "gauge",
+     "KV bytes of text used once that wait to be written to disk, at the lowest priority.", AT(store.disk_once_bytes)},
     {"store_disk_faults_total", "counter", "Disk records that failed to load.", AT(store.disk_faults)},
     {"audit_waiting", "gauge", "Sampled requests that wait for the quality audit.", AT(audit_waiting)},
     {"background_tasks", "gauge", "Background tasks queued or running in the engine.", AT(background)},
     {"scaffolds_known", "gauge", "Module combinations tracked for learned scaffolds.", AT(scaffolds.known)},
     {"scaffolds_prefilled", "gauge", "Module combinations with a prefilled learned scaffold.", AT(scaffolds.prefilled)},
-    {"scaffolds_pending", "gauge", "Module combinations that wait for the prefill of a learned scaffold.", AT(scaffolds.pending)},
+    {"scaffolds_pending", "gauge", "Module combinations that wait for the prefill of a learned scaffold.",
+     AT(scaffolds.pending)},
     {"scaffold_bytes", "gauge", "KV bytes of learned scaffolds.", AT(scaffolds.bytes)},
     {"scaffold_budget_bytes", "gauge", "Limit for the KV of learned scaffolds, in bytes.", AT(scaffolds.budget_bytes)},
     {"scaffold_hits_total", "counter", "Requests that hit a learned scaffold and are exact.", AT(scaffolds.hits)},
-    {"scaffold_misses_total", "counter", "Requests of quality scaffold without a learned scaffold, composed from modules.", AT(scaffolds.misses)},
+    {"scaffold_misses_total", "counter",
+     "Requests of quality scaffold without a learned scaffold, composed from modules.", AT(scaffolds.misses)},
     {"scaffolds_dropped_total", "counter", "Learned scaffolds evicted.", AT(scaffolds.dropped)},
 };
 #undef AT
@@ -115,7 +120,8 @@ static int take_figures(server_model *m, void *user) {
 /* `{model="NAME"}`, or "": the label without its comma. */
 static int append_sample(base_buffer *b, const char *name, const model_figures *f, double value, int digits) {
     const int n = (int)strlen(f->label) - (f->label[0] != '\0');
-    return base_buffer_printf(b, "reprise_%s%s%.*s%s %.*f\n", name, n > 0 ? "{" : "", n, f->label, n > 0 ? "}" : "", digits, value);
+    return base_buffer_printf(b, "reprise_%s%s%.*s%s %.*f\n", name, n > 0 ? "{" : "", n, f->label, n > 0 ? "}" : "",
+                              digits, value);
 }
 
 static int append_help(base_buffer *b, const char *name, const char *type, const char *help) {
@@ -128,7 +134,8 @@ static int append_families(base_buffer *b, const engine_figures *all) {
         rc = append_help(b, families[i].name, families[i].type, families[i].help);
         for (size_t k = 0; k < all->n && !rc; k++) {
             const model_figures *f = &all->models[k];
-            rc = append_sample(b, families[i].name, f, (double)*(const uint64_t *)(const void *)((const char *)f + families[i].at), 0);
+            rc = append_sample(b, families[i].name, f,
+                               (double)*(const uint64_t *)(const void *)((const char *)f + families[i].at), 0);
         }
     }
     return rc;
@@ -137,8 +144,10 @@ static int append_families(base_buffer *b, const engine_figures *all) {
 static int append_lag(base_buffer *b, const engine_figures *all) {
     static const char name[] = "store_disk_lag_seconds";
     int rc = append_help(b, name, "gauge",
-                         "Age of the oldest span that waits to be written to disk, except text used once; limited to about 6 s for text.");
-    for (size_t k = 0; k < all->n && !rc; k++) rc = append_sample(b, name, &all->models[k], (double)all->models[k].store.disk_lag_us / 1e6, 6);
+                         "Age of the oldest span that waits to be written to disk, except text used once; limited to "
+                         "about 6 s for text.");
+    for (size_t k = 0; k < all->n && !rc; k++)
+        rc = append_sample(b, name, &all->models[k], (double)all->models[k].store.disk_lag_us / 1e6, 6);
     return rc;
 }
 
@@ -148,8 +157,8 @@ static int append_degraded(base_buffer *b, const engine_figures *all) {
     for (size_t k = 0; k < all->n && !rc; k++) {
         const rp_store_stats *t = &all->models[k].store;
         bool is = t->disk_state > RP_STORE_WORKS;
-        rc = base_buffer_printf(b, "reprise_store_degraded{%sreason=\"%s\"} %d\n", all->models[k].label, is ? t->disk_trouble : "none",
-                                is ? (int)t->disk_state - RP_STORE_WORKS : 0);
+        rc = base_buffer_printf(b, "reprise_store_degraded{%sreason=\"%s\"} %d\n", all->models[k].label,
+                                is ? t->disk_trouble : "none", is ? (int)t->disk_state - RP_STORE_WORKS : 0);
     }
     return rc;
 }
@@ -172,16 +181,20 @@ static int append_vllm(base_buffer *b, const engine_figures *all) {
     };
     int rc = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(gauges) && !rc; i++) {
-        rc = base_buffer_printf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\n", gauges[i].name, gauges[i].help, gauges[i].name);
+        rc = base_buffer_printf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\n", gauges[i].name, gauges[i].help,
+                                gauges[i].name);
         for (size_t k = 0; k < all->n && !rc; k++)
-            rc = base_buffer_printf(b, "vllm:%s{model_name=\"%s\"} %.*f\n", gauges[i].name, all->models[k].name, gauges[i].digits,
-                                    gauges[i].value(&all->models[k]));
+            rc = base_buffer_printf(b, "vllm:%s{model_name=\"%s\"} %.*f\n", gauges[i].name, all->models[k].name,
+                                    gauges[i].digits, gauges[i].value(&all->models[k]));
     }
-    if (!rc) rc = base_buffer_append_str(b, "# HELP vllm:cache_config_info Size of the KV cache in RAM, in blocks, as labels.\n"
-                                            "# TYPE vllm:cache_config_info gauge\n");
+    if (!rc)
+        rc = base_buffer_append_str(b,
+                                    "# HELP vllm:cache_config_info Size of the KV cache in RAM, in blocks, as labels.\n"
+                                    "# TYPE vllm:cache_config_info gauge\n");
     for (size_t k = 0; k < all->n && !rc; k++)
-        rc = base_buffer_printf(b, "vllm:cache_config_info{block_size=\"%d\",model_name=\"%s\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", RP_NAME_TOKENS,
-                                all->models[k].name, all->models[k].blocks);
+        rc = base_buffer_printf(
+            b, "vllm:cache_config_info{block_size=\"%d\",model_name=\"%s\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n",
+            RP_NAME_TOKENS, all->models[k].name, all->models[k].blocks);
     return rc;
 }
 
@@ -219,7 +232,8 @@ static const struct {
     {"model_loaded", "gauge", "1 if the model is loaded, else 0.", count_loaded, 0},
     {"model_loads_total", "counter", "Loads of the model since the start.", count_loads, 0},
     {"model_unloads_total", "counter", "Unloads of the model, to free its memory for another one.", count_unloads, 0},
-    {"model_load_seconds_total", "counter", "Time spent on loads of the model, unloads of others for it included.", count_seconds, 6},
+    {"model_load_seconds_total", "counter", "Time spent on loads of the model, unloads of others for it included.",
+     count_seconds, 6},
     {"model_requests_waiting", "gauge", "Requests that wait until the model is loaded.", count_waiting, 0},
 };
 
@@ -233,8 +247,8 @@ static int append_models(base_buffer *b, model_pool *p) {
     for (size_t f = 0; f < BASE_ARRAY_LEN(model_families) && !rc; f++) {
         rc = append_help(b, model_families[f].name, model_families[f].type, model_families[f].help);
         for (int32_t i = 0; i < n && !rc; i++)
-            rc = base_buffer_printf(b, "reprise_%s{model=\"%s\"} %.*f\n", model_families[f].name, counts[i].name, model_families[f].digits,
-                                    model_families[f].value(&counts[i]));
+            rc = base_buffer_printf(b, "reprise_%s{model=\"%s\"} %.*f\n", model_families[f].name, counts[i].name,
+                                    model_families[f].digits, model_families[f].value(&counts[i]));
     }
     base_free(counts);
     return rc;

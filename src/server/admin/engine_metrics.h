@@ -5,8 +5,8 @@
 
 #include "server/models/model_pool.h"
 
-/* Appends the families of all models, and those of the engines of loaded ones: with the label `model` if the server has several models. Any
- * thread. Errors of base_buffer_printf. */
+/* Appends the families of all models, and those of the engines of loaded ones: with the label `model` if the server has
+ * several models. Any thread. Errors of base_buffer_printf. */
 int engine_metrics_append(base_buffer *b, model_pool *p) BASE_NODISCARD;
 
 #endif

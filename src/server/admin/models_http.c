@@ -10,13 +10,15 @@
 #include "reprise_adapter.h"
 
 static json_t *model_info_meta(const rp_model_info *info) {
-    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params",
-                     (json_int_t)info->parameters, "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format",
-                     info->chat_format, "fingerprint", info->fingerprint, "n_embd", (int)info->n_embd, "is_encoder", (int)info->is_encoder,
-                     "pooling", info->pooling, "n_scores", (int)info->n_scores);
+    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture,
+                     "n_params", (json_int_t)info->parameters, "n_ctx_train", (int)info->n_ctx_train, "n_vocab",
+                     (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint", info->fingerprint, "n_embd",
+                     (int)info->n_embd, "is_encoder", (int)info->is_encoder, "pooling", info->pooling, "n_scores",
+                     (int)info->n_scores);
 }
 
-/* The description of a model, or of its adapter, under one of its names, in a dialect's form; made under the pool's lock. */
+/* The description of a model, or of its adapter, under one of its names, in a dialect's form; made under the pool's
+   lock. */
 typedef json_t *(*description_form)(const server_model *m, const char *name, bool is_adapter, int64_t created);
 typedef struct description {
     description_form form;
@@ -28,14 +30,16 @@ typedef struct description {
 
 /* parent: as vLLM lists adapters. */
 static json_t *openai_model(const server_model *m, const char *name, bool is_adapter, int64_t since) {
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type", "model", "created",
-                     (json_int_t)since, "created_at", server_json_time(since), "owned_by", "reprise", "display_name", name, "parent",
-                     is_adapter ? m->name : NULL, "loaded", m->state == MODEL_LOADED, "meta", model_info_meta(&m->info));
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type",
+                     "model", "created", (json_int_t)since, "created_at", server_json_time(since), "owned_by",
+                     "reprise", "display_name", name, "parent", is_adapter ? m->name : NULL, "loaded",
+                     m->state == MODEL_LOADED, "meta", model_info_meta(&m->info));
 }
 
 static json_t *gemini_methods(const server_model *m) {
     if (m->info.is_encoder) return json_pack("[s, s]", "embedContent", "batchEmbedContents");
-    return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents");
+    return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent",
+                     "batchEmbedContents");
 }
 
 static json_t *gemini_model(const server_model *m, const char *name, bool is_adapter, int64_t created) {
@@ -58,7 +62,8 @@ static void reply_model(server_request *x, description_form form) {
     model_pool *p = x->server->models;
     server_model *m = model_pool_find(p, x->name);
     if (m) {
-        description d = {form, strcmp(x->name, "default") == 0 ? m->name : x->name, model_pool_adapter(p, x->name) != NULL, x->server->created, NULL};
+        description d = {form, strcmp(x->name, "default") == 0 ? m->name : x->name,
+                         model_pool_adapter(p, x->name) != NULL, x->server->created, NULL};
         model_pool_look(p, m, describe, &d);
         server_request_reply_json(x, 200, d.out);
         return;
@@ -85,8 +90,8 @@ void handle_models(server_request *x) {
     const char *first = json_string_value(json_object_get(json_array_get(list, 0), "id"));
     const char *last = json_string_value(json_object_get(json_array_get(list, json_array_size(list) - 1), "id"));
     server_request_reply_json(x, 200,
-                              json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", first ? first : "",
-                                        "last_id", last ? last : ""));
+                              json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0,
+                                        "first_id", first ? first : "", "last_id", last ? last : ""));
 }
 
 void handle_model(server_request *x) { reply_model(x, openai_model); }
@@ -111,8 +116,9 @@ void handle_llamacpp_adapters(server_request *x) {
     for (int32_t i = 0; list && (a = model_pool_adapter_of(x->server->models, x->model, i)); i++) {
         rp_adapter_info info = {.struct_size = sizeof(info)};
         rp_adapter_describe(a->adapter, &info);
-        json_t *one = json_pack("{s:i, s:s, s:f, s:s, s:i, s:o}", "id", (int)i, "path", a->name, "scale", 0.0, "fingerprint",
-                                info.fingerprint, "rank", (int)info.rank, "alora_invocation_tokens", invocation_of(&info));
+        json_t *one =
+            json_pack("{s:i, s:s, s:f, s:s, s:i, s:o}", "id", (int)i, "path", a->name, "scale", 0.0, "fingerprint",
+                      info.fingerprint, "rank", (int)info.rank, "alora_invocation_tokens", invocation_of(&info));
         if (json_array_append_new(list, one)) json_decref(list), list = NULL;
     }
     server_request_reply_json(x, 200, list);

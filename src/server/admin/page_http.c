@@ -45,7 +45,8 @@ static bool page_http_is_known(const server_request *x) {
 }
 
 void handle_page(server_request *x) {
-    const base_embedded *file = x->server->options.no_page ? NULL : base_embedded_find(server_page, x->name[0] ? x->name : "index.html");
+    const base_embedded *file =
+        x->server->options.no_page ? NULL : base_embedded_find(server_page, x->name[0] ? x->name : "index.html");
     base_buffer bytes = BASE_BUFFER(MAX_PAGE_BYTES);
     bool known = false;
     if (!file) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no file '%.100s'", x->path);

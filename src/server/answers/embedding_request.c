@@ -26,7 +26,8 @@ void embedding_extras(generation *gen, const server_fields *f) {
     const char *pooling = NULL, *reuse = "on";
     rp_error err;
     server_field_text(f, "pooling", &pooling);
-    if (pooling && rp_pooling_parse(pooling, &gen->embedding.pooling, &err)) server_fail(f->problem, SERVER_INVALID, "pooling", "%s", err.message);
+    if (pooling && rp_pooling_parse(pooling, &gen->embedding.pooling, &err))
+        server_fail(f->problem, SERVER_INVALID, "pooling", "%s", err.message);
     server_field_bool(f, "truncate", &gen->embedding.cuts);
     server_field_int(f, "priority", -1000, 1000, &gen->priority);
     server_field_int(f, "deadline_ms", 0, INT32_MAX, &gen->deadline_ms);
@@ -51,13 +52,18 @@ void embedding_rerank(generation *gen, const server_fields *f, const char *docum
     if (!gen->embedding.query || !gen->embedding.query[0])
         server_fail(f->problem, SERVER_INVALID, "query", "'query' is missing or empty: give a text");
     const json_t *list = gen->embedding.documents = server_field_array(f, documents);
-    if (json_array_size(list) == 0) server_fail(f->problem, SERVER_INVALID, documents, "'%s' is missing or empty: give an array of texts", documents);
-    else if (!f->problem->kind) embedding_add_text(gen, gen->embedding.query, "query", f->problem); /* for models without a rank head */
+    if (json_array_size(list) == 0)
+        server_fail(f->problem, SERVER_INVALID, documents, "'%s' is missing or empty: give an array of texts",
+                    documents);
+    else if (!f->problem->kind)
+        embedding_add_text(gen, gen->embedding.query, "query", f->problem); /* for models without a rank head */
     for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
         const char *text = document_text(json_array_get(list, i));
         char name[64];
         snprintf(name, sizeof(name), "%s[%zu]", documents, i);
-        if (!text) server_fail(f->problem, SERVER_INVALID, name, "'%s' must be a string, or an object with a string 'text'", name);
+        if (!text)
+            server_fail(f->problem, SERVER_INVALID, name, "'%s' must be a string, or an object with a string 'text'",
+                        name);
         else embedding_add_text(gen, text, name, f->problem);
     }
 }
@@ -70,7 +76,8 @@ static bool has_rank_head(const server_request *x) { return x->model->info.n_sco
 static int make_pairs(server_request *x) {
     generation *gen = x->gen;
     if (x->model->info.n_scores > 1)
-        return server_fail(&x->problem, SERVER_UNSUPPORTED, "model", "the model's head gives %d scores a pair, not one: use a reranker",
+        return server_fail(&x->problem, SERVER_UNSUPPORTED, "model",
+                           "the model's head gives %d scores a pair, not one: use a reranker",
                            (int)x->model->info.n_scores);
     BASE_ASSERT(gen->n_prompts > 1); /* the query, and its documents */
     gen->embedding.pooling = RP_POOLING_RANK;
@@ -84,8 +91,8 @@ static int tokenize(server_request *x, server_prompt *prompt, size_t most) {
     BASE_ASSERT(!prompt->tokens);
     rp_error err;
     const char *second = prompt->second;
-    if (rp_tokenize_embedding(x->model->model, prompt->text, strlen(prompt->text), second, second ? strlen(second) : 0, most, &prompt->tokens,
-                              &prompt->n_tokens, &err))
+    if (rp_tokenize_embedding(x->model->model, prompt->text, strlen(prompt->text), second, second ? strlen(second) : 0,
+                              most, &prompt->tokens, &prompt->n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     return SERVER_FINE;
 }
@@ -97,17 +104,20 @@ int embedding_prepare(server_request *x) {
     rp_engine_describe(x->model->engine, &e);
     if (gen->embedding.query && has_rank_head(x)) make_pairs(x);
     if (gen->embedding.dimensions > x->model->info.n_embd)
-        server_fail(&x->problem, SERVER_INVALID, "dimensions", "'dimensions' is %d: the model's embeddings have %d values",
-                    (int)gen->embedding.dimensions, (int)x->model->info.n_embd);
+        server_fail(&x->problem, SERVER_INVALID, "dimensions",
+                    "'dimensions' is %d: the model's embeddings have %d values", (int)gen->embedding.dimensions,
+                    (int)x->model->info.n_embd);
     for (size_t i = 0; i < gen->n_prompts && !x->problem.kind; i++) {
         server_prompt *prompt = &gen->prompts[i];
         const bool is_text = prompt->ids == NULL;
         if (is_text) tokenize(x, prompt, gen->embedding.cuts ? (size_t)e.n_ctx : 0);
         else if (gen->embedding.cuts) prompt->n_tokens = BASE_MIN(prompt->n_tokens, (size_t)e.n_ctx);
         if (!x->problem.kind && prompt->n_tokens == 0)
-            server_fail(&x->problem, SERVER_INVALID, "input", "text %zu has no tokens: give one that is not empty", i + 1);
+            server_fail(&x->problem, SERVER_INVALID, "input", "text %zu has no tokens: give one that is not empty",
+                        i + 1);
         if (!x->problem.kind && prompt->n_tokens > (size_t)e.n_ctx)
-            server_fail(&x->problem, SERVER_CONTEXT, "input", "text %zu has %zu tokens, the context has %d: shorten it, or set 'truncate'", i + 1,
+            server_fail(&x->problem, SERVER_CONTEXT, "input",
+                        "text %zu has %zu tokens, the context has %d: shorten it, or set 'truncate'", i + 1,
                         prompt->n_tokens, (int)e.n_ctx);
     }
     return (int)x->problem.kind;
@@ -140,7 +150,8 @@ static json_t *encoded(const rp_result *r, int32_t n, double scale) {
     const size_t length = sodium_base64_encoded_len((size_t)n * 4, sodium_base64_VARIANT_ORIGINAL);
     char *text = base_alloc(length);
     json_t *value = NULL;
-    if (text) value = json_string(sodium_bin2base64(text, length, bytes, (size_t)n * 4, sodium_base64_VARIANT_ORIGINAL));
+    if (text)
+        value = json_string(sodium_bin2base64(text, length, bytes, (size_t)n * 4, sodium_base64_VARIANT_ORIGINAL));
     base_free(text);
     base_free(bytes);
     return value;
@@ -182,10 +193,13 @@ embedding_score *embedding_order(const server_request *x, int32_t *n) {
     for (int32_t i = 0; i < *n; i++) {
         const rp_result *r = x->answers->choices[first + i].result;
         const double head = by_head ? (double)r->embedding[0] : 0;
-        order[i] = (embedding_score){i, by_head ? (raw ? head : 1 / (1 + exp(-head))) : cosine(x->answers->choices[0].result, r)};
+        order[i] = (embedding_score){i, by_head ? (raw ? head : 1 / (1 + exp(-head)))
+                                                : cosine(x->answers->choices[0].result, r)};
     }
     qsort(order, (size_t)*n, sizeof(*order), compare_scores);
     return order;
 }
 
-const char *embedding_scored_by(const server_request *x) { return x->gen->embedding.pooling == RP_POOLING_RANK ? "rank head" : "cosine similarity"; }
+const char *embedding_scored_by(const server_request *x) {
+    return x->gen->embedding.pooling == RP_POOLING_RANK ? "rank head" : "cosine similarity";
+}

@@ -12,7 +12,8 @@
 
 #include "server/answers/generate.h"
 
-/* Jobs of a request at a time. The others follow as these end, so that a request of many texts leaves places in the queue to others. */
+/* Jobs of a request at a time. The others follow as these end, so that a request of many texts leaves places in the
+   queue to others. */
 #define SERVER_EMBEDDING_JOBS 32
 
 /* Fields that Reprise adds to every dialect of embeddings (embedding_extras). */
@@ -36,7 +37,8 @@ int embedding_prepare(server_request *x);
 
 /* ---- renderers: all choices have results ---- */
 
-/* The embedding of a choice, of the first generation.embedding.dimensions values: numbers, or base64 of little-endian f32. NULL: out of memory. */
+/* The embedding of a choice, of the first generation.embedding.dimensions values: numbers, or base64 of little-endian
+   f32. NULL: out of memory. */
 json_t *embedding_values(const server_request *x, const server_choice *c);
 
 typedef struct embedding_score {
@@ -44,7 +46,8 @@ typedef struct embedding_score {
     double score;
 } embedding_score;
 
-/* The documents of a rerank, best first, equal ones in their order: [n], the caller's (base_free). NULL: out of memory. */
+/* The documents of a rerank, best first, equal ones in their order: [n], the caller's (base_free). NULL: out of
+   memory. */
 embedding_score *embedding_order(const server_request *x, int32_t *n);
 /* What the scores are: "rank head" or "cosine similarity". Static. */
 const char *embedding_scored_by(const server_request *x);

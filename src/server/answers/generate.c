@@ -28,8 +28,9 @@
 
 /* ---- callbacks ---- */
 
-/* A stream's frames come at most so often, which looks continuous: a frame costs some 80 us of processor time, and small models make a
- * token in 200. The first text and the end do not wait; nor does anything longer than until the guard looks. */
+/* A stream's frames come at most so often, which looks continuous: a frame costs some 80 us of processor time, and
+ * small models make a token in 200. The first text and the end do not wait; nor does anything longer than until the
+ * guard looks. */
 #define FRAME_EVERY_US 20000
 
 /* There is more of an answer. Locked. */
@@ -50,7 +51,8 @@ static void count_pending(server_choice *c) {
     size_t n = c->text.len + c->tokens.len;
     BASE_ASSERT(n >= c->pending); /* what was counted is still there, until the reader takes it */
     uint64_t all = atomic_fetch_add(&s->pending_bytes, n - c->pending) + (n - c->pending);
-    bool behind = c->text.len >= SERVER_UNREAD_TEXT_BYTES || c->tokens.len >= SERVER_UNREAD_TOKENS_BYTES || (n > 0 && all > s->options.reply_buffer_bytes);
+    bool behind = c->text.len >= SERVER_UNREAD_TEXT_BYTES || c->tokens.len >= SERVER_UNREAD_TOKENS_BYTES ||
+                  (n > 0 && all > s->options.reply_buffer_bytes);
     c->pending = n;
     if (!behind || c->paused || !c->call) return;
     c->paused = true;
@@ -113,8 +115,8 @@ static bool generate_on_token(void *user, const rp_token *token) {
     bool goes_on = !x->gone && (base_buffer_reserve(&c->tokens, sizeof(record) + top_bytes) == 0 || too_slow(x));
     request_memory_leave(visit);
     if (goes_on) {
-        goes_on =
-            base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 && base_buffer_append(&c->tokens, token->top, top_bytes) == 0;
+        goes_on = base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 &&
+                  base_buffer_append(&c->tokens, token->top, top_bytes) == 0;
         count_pending(c);
         generate_report_reader(x);
     }
@@ -127,12 +129,14 @@ static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char
     server_choice *c = user;
     BASE_ASSERT(n >= c->n_stop_finder && end <= n); /* the answer only grows */
     if (!c->stop_finder.answer) tool_finder_init(&c->stop_finder, &c->x->gen->form, TOOL_REASONING_DROPPED, NULL, NULL);
-    if (tool_finder_feed(&c->stop_finder, text + c->n_stop_finder, n - c->n_stop_finder)) return RP_STOP_COUNTS; /* out of memory */
+    if (tool_finder_feed(&c->stop_finder, text + c->n_stop_finder, n - c->n_stop_finder))
+        return RP_STOP_COUNTS; /* out of memory */
     c->n_stop_finder = n;
     return tool_finder_stop(&c->stop_finder, stop, n - end);
 }
 
-static bool generate_on_meaning(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+static bool generate_on_meaning(void *user, const char *opening, const char *text, size_t n,
+                                uint8_t meaning[RP_MEANING_BYTES]) {
     const server_choice *c = user;
     return answer_meaning(&c->x->gen->form, opening, text, n, meaning);
 }
@@ -163,12 +167,14 @@ static void generate_on_done(void *user) {
 
 /* ---- tool calls and reasoning in an answer ---- */
 
-/* In a stream, the finder's output is sent. The tokens of text that it held back are sent with the first text after them. */
+/* In a stream, the finder's output is sent. The tokens of text that it held back are sent with the first text after
+   them. */
 static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     server_choice *c = user;
     server_request *x = c->x;
     if (!x->is_stream) return 0;
-    if (event != TOOL_TEXT && event != TOOL_REASONING) return x->answers->form->call ? x->answers->form->call(x, c, event, item, bytes, n) : 0;
+    if (event != TOOL_TEXT && event != TOOL_REASONING)
+        return x->answers->form->call ? x->answers->form->call(x, c, event, item, bytes, n) : 0;
     server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
     c->piece.tokens = c->piece.tokens_end = NULL;
     BASE_ASSERT(event == TOOL_TEXT || x->answers->form->reasoning); /* splits_reasoning */
@@ -186,7 +192,8 @@ static json_t *text_of_finder(const server_choice *c, bool reasoning) {
 
 json_t *generate_text(const server_choice *c) {
     BASE_ASSERT(generate_is_parsed(c) || c->result);
-    return generate_is_parsed(c) ? text_of_finder(c, false) : base_json_string(c->result->text, strlen(c->result->text));
+    return generate_is_parsed(c) ? text_of_finder(c, false)
+                                 : base_json_string(c->result->text, strlen(c->result->text));
 }
 
 json_t *generate_reasoning(const server_choice *c) { return text_of_finder(c, true); }
@@ -242,7 +249,8 @@ static bool needs_finder(const generation *gen) {
 /* Automatic modules, where the operator allows them: in place of on, as they reuse more. */
 static rp_reuse generate_reuse(const server_request *x) {
     const generation *gen = x->gen;
-    const rp_auto_reuse allowed = x->key->auto_reuse >= 0 ? (rp_auto_reuse)x->key->auto_reuse : x->server->options.auto_reuse;
+    const rp_auto_reuse allowed =
+        x->key->auto_reuse >= 0 ? (rp_auto_reuse)x->key->auto_reuse : x->server->options.auto_reuse;
     if (gen->reuse == RP_REUSE_AUTO) return allowed == RP_AUTO_OFF ? RP_REUSE_ON : RP_REUSE_AUTO;
     const bool names_none = !gen->names_reuse && !gen->modular && gen->reuse == RP_REUSE_ON;
     return names_none && allowed == RP_AUTO_ON ? RP_REUSE_AUTO : (rp_reuse)gen->reuse;
@@ -267,7 +275,8 @@ static rp_request generate_make_request(const server_request *x) {
     q.kv_format = x->key->kv_format;               /* of the documents of its prompt */
     q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
     q.prompt = generate_prompt(a);
-    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : BASE_MAX(x->server->options.default_max_tokens, a->default_tokens);
+    q.max_tokens =
+        a->max_tokens >= 0 ? a->max_tokens : BASE_MAX(x->server->options.default_max_tokens, a->default_tokens);
     q.sampling = a->sampling;
     q.sampling.bias = a->bias;
     q.sampling.n_bias = a->n_bias;
@@ -303,7 +312,8 @@ static rp_request generate_make_request(const server_request *x) {
         q.adapter_scale = x->adapter_scale;
     }
     q.on_text = a->stream ? generate_on_text : NULL;
-    q.turn_tokens = a->stream ? SERVER_TURN_TOKENS : 0; /* its client may not read it: only then is the buffer of the connection full */
+    q.turn_tokens = a->stream ? SERVER_TURN_TOKENS
+                              : 0; /* its client may not read it: only then is the buffer of the connection full */
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
     q.on_meaning = a->n_messages > 0 ? generate_on_meaning : NULL;
@@ -374,13 +384,16 @@ static void set_convention(server_request *x) {
     gen->form.reasoning_open = tool_convention_opens_reasoning(&gen->form.convention, last->text, last->n);
 }
 
-/* ---- jobs of embeddings: they have tokens, so that planning them takes no time, and no callback before their end ---- */
+/* ---- jobs of embeddings: they have tokens, so that planning them takes no time, and no callback before their end
+   ---- */
 
-/* Submits as many as run at a time. A full queue ends the request only if none of its jobs is in it: otherwise the next one that ends tries again.
- * After an error the remaining choices count as done. Locked; worker or the engine's thread. */
+/* Submits as many as run at a time. A full queue ends the request only if none of its jobs is in it: otherwise the next
+ * one that ends tries again. After an error the remaining choices count as done. Locked; worker or the engine's
+ * thread. */
 static void submit_embeddings(server_request *x) {
     BASE_ASSERT(x->answers->n_done <= x->answers->n_submitted);
-    while (!x->gone && x->answers->n_submitted < x->answers->n_choices && x->answers->n_submitted - x->answers->n_done < SERVER_EMBEDDING_JOBS) {
+    while (!x->gone && x->answers->n_submitted < x->answers->n_choices &&
+           x->answers->n_submitted - x->answers->n_done < SERVER_EMBEDDING_JOBS) {
         server_choice *c = &x->answers->choices[x->answers->n_submitted];
         rp_error err;
         const int rc = generate_submit(x, c, &c->call, &err);
@@ -432,8 +445,11 @@ static int make_choices(server_request *x) {
 int generate_check_fields(server_request *x) {
     const char *name = x->gen->unknown[0];
     if (x->problem.kind || !x->server->options.strict) return (int)x->problem.kind;
-    if (x->gen->n_unknown > 0) return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
-    if (x->gen->n_ignored > 0) return server_fail(&x->problem, SERVER_UNSUPPORTED, NULL, "%s: is not supported: leave it out", x->gen->ignored[0]);
+    if (x->gen->n_unknown > 0)
+        return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
+    if (x->gen->n_ignored > 0)
+        return server_fail(&x->problem, SERVER_UNSUPPORTED, NULL, "%s: is not supported: leave it out",
+                           x->gen->ignored[0]);
     return SERVER_FINE;
 }
 
@@ -453,10 +469,16 @@ static int take_lora(server_request *x, const json_t *one) {
     int64_t i = -1;
     if (!base_json_is_whole(id) || !json_is_number(scale) || !isfinite(json_number_value(scale)))
         return server_fail(&x->problem, SERVER_INVALID, "lora", "'lora' must be a list of {\"id\": 0, \"scale\": 1.0}");
-    const server_adapter *a = base_json_int64(id, &i) && i >= 0 && i < SERVER_MAX_ADAPTERS ? model_pool_adapter_of(x->server->models, x->model, (int32_t)i) : NULL;
-    if (!a) return server_fail(&x->problem, SERVER_INVALID, "lora", "'lora': there is no adapter with id %lld: see GET /lora-adapters", (long long)i);
+    const server_adapter *a = base_json_int64(id, &i) && i >= 0 && i < SERVER_MAX_ADAPTERS
+                                  ? model_pool_adapter_of(x->server->models, x->model, (int32_t)i)
+                                  : NULL;
+    if (!a)
+        return server_fail(&x->problem, SERVER_INVALID, "lora",
+                           "'lora': there is no adapter with id %lld: see GET /lora-adapters", (long long)i);
     if (json_number_value(scale) == 0) return SERVER_FINE;
-    if (x->adapter) return server_fail(&x->problem, SERVER_UNSUPPORTED, "lora", "'lora' has several adapters: give one with a scale that is not 0");
+    if (x->adapter)
+        return server_fail(&x->problem, SERVER_UNSUPPORTED, "lora",
+                           "'lora' has several adapters: give one with a scale that is not 0");
     x->adapter = a;
     x->adapter_scale = (float)json_number_value(scale);
     return SERVER_FINE;
@@ -466,7 +488,8 @@ static int take_lora(server_request *x, const json_t *one) {
 static int choose_adapter(server_request *x) {
     x->adapter = !x->gen->lora && x->gen->model ? model_pool_adapter(x->server->models, x->gen->model) : NULL;
     x->adapter_scale = 1;
-    for (size_t i = 0; i < json_array_size(x->gen->lora) && !x->problem.kind; i++) take_lora(x, json_array_get(x->gen->lora, i));
+    for (size_t i = 0; i < json_array_size(x->gen->lora) && !x->problem.kind; i++)
+        take_lora(x, json_array_get(x->gen->lora, i));
     return (int)x->problem.kind;
 }
 
@@ -475,8 +498,9 @@ static int check_ask(server_request *x) {
     if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
     if (!x->server->route && choose_adapter(x)) return (int)x->problem.kind; /* a router's nodes have them */
     if (x->gen->priority > 0 && !(x->key->rights & SERVER_PRIORITY))
-        return server_fail(&x->problem, SERVER_RIGHTS, "priority",
-                           "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
+        return server_fail(
+            &x->problem, SERVER_RIGHTS, "priority",
+            "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
     return SERVER_FINE;
 }
 
@@ -510,13 +534,16 @@ void generate_begin(server_request *x, const server_form *form) {
     x->take = generate_take;
     x->is_stream = x->gen->stream;
     if (x->gen->has_seed) x->answers->seed = x->gen->sampling.seed;
-    else x->answers->seed = (x->relay && x->relay->has_route ? x->relay->route.seed : x->server->seed ^ base_clock_us()) & INT64_MAX;
+    else
+        x->answers->seed =
+            (x->relay && x->relay->has_route ? x->relay->route.seed : x->server->seed ^ base_clock_us()) & INT64_MAX;
     set_convention(x);
     generation_settle_sampling(x->gen, x->model->model);
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(x->gen, x->model->model, &x->problem);
     if (!kind && is_embedding(x)) kind = embedding_prepare(x);
-    if (!kind && x->gen->is_diagnosed && !x->server->route) kind = request_fingerprint_make(x); /* a router's nodes do */
+    if (!kind && x->gen->is_diagnosed && !x->server->route)
+        kind = request_fingerprint_make(x); /* a router's nodes do */
     if (!kind) kind = tools_check(x->gen, &x->problem);
     if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = tools_constrain(x->gen, &x->problem);
@@ -543,7 +570,8 @@ void generate_handle(server_request *x, const server_form *form) {
 /* The library counts from rp_engine_submit; a client's request arrived before. */
 static void count_from_arrival(const server_choice *c) {
     rp_timings *t = &c->result->timings;
-    double waited = (double)(c->x->handled_us - c->x->arrived_us) / 1e3, read = (double)(c->submitted_us - c->x->handled_us) / 1e3;
+    double waited = (double)(c->x->handled_us - c->x->arrived_us) / 1e3,
+           read = (double)(c->submitted_us - c->x->handled_us) / 1e3;
     t->queue_ms += waited;
     t->plan_ms += read;
     t->ttft_ms += waited + read;
@@ -657,7 +685,8 @@ static int generate_report_piece(server_request *x, server_choice *c) {
 /* ---- progress of prompts ---- */
 
 json_t *generate_progress(const server_prompt_progress *p) {
-    return json_pack("{s:i, s:i, s:i, s:I}", "total", (int)p->total, "cache", (int)p->cached, "processed", (int)p->done, "time_ms", (json_int_t)p->ms);
+    return json_pack("{s:i, s:i, s:i, s:I}", "total", (int)p->total, "cache", (int)p->cached, "processed", (int)p->done,
+                     "time_ms", (json_int_t)p->ms);
 }
 
 /* Frames that depend on the time are not part of a stream that another node may continue. */
@@ -665,12 +694,14 @@ static bool reports_progress(const server_request *x) {
     return x->gen->returns_progress && x->answers->form->progress && (!x->relay || !x->relay->has_route);
 }
 
-/* A choice's progress, if it is more than was reported. is_over: its first text is there, so that the whole prompt is done. */
+/* A choice's progress, if it is more than was reported. is_over: its first text is there, so that the whole prompt is
+   done. */
 static bool new_progress(const server_choice *c, bool is_over, server_prompt_progress *out) {
     rp_job_status status = {.struct_size = sizeof(status)};
     if (c->is_prompt_done || !c->call || rp_job_get_status(c->call, &status)) return false;
     if (!is_over && status.state != RP_JOB_PREFILL) return false;
-    *out = (server_prompt_progress){status.prompt_tokens, status.cached_tokens, is_over ? status.prompt_tokens : status.computed_tokens,
+    *out = (server_prompt_progress){status.prompt_tokens, status.cached_tokens,
+                                    is_over ? status.prompt_tokens : status.computed_tokens,
                                     (double)(base_clock_us() - c->submitted_us) / 1e3};
     return is_over || out->done > c->n_progress;
 }
@@ -708,7 +739,8 @@ static int generate_report_choice(server_request *x, server_choice *c) {
     if (!rc) rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
     if (stream_marks_skip(x))
-        return (int)server_fail(&x->problem, SERVER_INTERNAL, NULL, "the continued answer ends before the text that was sent of it") == SERVER_FINE;
+        return (int)server_fail(&x->problem, SERVER_INTERNAL, NULL,
+                                "the continued answer ends before the text that was sent of it") == SERVER_FINE;
     server_choice_collect(c);
     if (waits_for_hint(x, c)) return 0;
     c->ended = true;
@@ -742,7 +774,8 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
 static bool generate_only_continues(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool idle = x->is_idle && x->answers->n_done < x->answers->n_choices && !has_progress(x);
-    for (int32_t i = 0; i < x->answers->n_choices && idle; i++) idle = x->answers->choices[i].text.len == 0 && x->answers->choices[i].tokens.len == 0;
+    for (int32_t i = 0; i < x->answers->n_choices && idle; i++)
+        idle = x->answers->choices[i].text.len == 0 && x->answers->choices[i].tokens.len == 0;
     x->is_idle = false;
     x->reported_us = base_clock_us();
     pthread_mutex_unlock(&x->lock);
@@ -767,7 +800,8 @@ void generate_take(server_request *x) {
     if (!x->stream_began && x->answers->form->open) rc = x->answers->form->open(x);
     if (!x->stream_began) stream_marks_drop_begin(x, before);
     x->stream_began = true;
-    for (int32_t i = 0; i < x->answers->n_choices && !rc && !x->problem.kind; i++) rc = generate_report_choice(x, &x->answers->choices[i]);
+    for (int32_t i = 0; i < x->answers->n_choices && !rc && !x->problem.kind; i++)
+        rc = generate_report_choice(x, &x->answers->choices[i]);
     if (rc) server_fail_memory(&x->problem);
     if (!x->problem.kind && !all_ended(x)) {
         if (stream_marks_append(x, before)) x->gone = true;

@@ -13,13 +13,14 @@
 #include "server/prompt/request_tenant.h"
 #include "structured/tool_finder.h"
 
-/* Limits on unread output of a choice. A job is paused beyond them, or with any unread output while all choices together exceed
- * rp_server_options.reply_buffer_bytes, until the client has read. */
+/* Limits on unread output of a choice. A job is paused beyond them, or with any unread output while all choices
+ * together exceed rp_server_options.reply_buffer_bytes, until the client has read. */
 #define SERVER_UNREAD_TEXT_BYTES ((size_t)2 << 10)
 #define SERVER_UNREAD_TOKENS_BYTES ((size_t)16 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
-/* Whether a client reads is seen only once the kernel's buffers are full, on its side as well: some 100 KiB, thousands of tokens in large frames. A
- * stream gives its place in the batch to requests that wait for one after so many tokens, until its turn comes. */
+/* Whether a client reads is seen only once the kernel's buffers are full, on its side as well: some 100 KiB, thousands
+ * of tokens in large frames. A stream gives its place in the batch to requests that wait for one after so many tokens,
+ * until its turn comes. */
 #define SERVER_TURN_TOKENS 64
 /* A running step may exceed them; beyond these the job is ended. */
 #define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)
@@ -33,7 +34,9 @@ typedef struct server_token {
 } server_token;
 
 /* The most likely tokens after a record, and the next record. */
-static inline const rp_token_logprob *server_token_top(const server_token *t) { return (const rp_token_logprob *)(const void *)(t + 1); }
+static inline const rp_token_logprob *server_token_top(const server_token *t) {
+    return (const rp_token_logprob *)(const void *)(t + 1);
+}
 static inline const server_token *server_token_next(const server_token *t) {
     return (const server_token *)(const void *)(server_token_top(t) + t->n_top);
 }
@@ -77,14 +80,17 @@ typedef struct server_choice {
     base_buffer taken_text, taken_tokens, taken_sampled;
     bool ended, collected;
     server_piece piece; /* input of the finder */
-    tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text (generate_is_parsed) */
-    int32_t n_blocks;   /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not ended */
+    tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text
+                         (generate_is_parsed) */
+    int32_t n_blocks;   /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not
+                           ended */
     bool block_is_open, block_is_reasoning;
     int32_t n_progress;      /* tokens of its prompt that were last reported as done; -1: none yet */
     bool is_prompt_done;     /* nothing more is to be reported of its prompt */
     int32_t n_events;        /* events sent, if the dialect numbers them */
     size_t reported_bytes;   /* bytes of tokens with reported log-probabilities: text may arrive after its token */
-    base_buffer listed;      /* server_token of the whole answer, if the dialect lists them item by item (responses_logprobs.c) */
+    base_buffer listed;      /* server_token of the whole answer, if the dialect lists them item by item
+                                (responses_logprobs.c) */
     token_place next_listed; /* of a stream: after those that were sent */
     size_t n_shown;          /* bytes of the answer's text that were sent, if it is not parsed */
     rp_result *result;       /* or NULL and a problem */
@@ -115,9 +121,12 @@ typedef struct server_form {
     int (*close)(server_request *x, server_choice *c); /* after its last piece: it has its result */
     int (*end)(server_request *x);
     int (*fail)(server_request *x, const server_problem *p); /* within a stream, which ends */
-    int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
-    int (*reasoning)(server_request *x, server_choice *c, const server_piece *piece);             /* NULL: reasoning is part of the text */
-    int (*progress)(server_request *x, server_choice *c, const server_prompt_progress *progress); /* NULL: it has none */
+    int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+                size_t n);
+    int (*reasoning)(server_request *x, server_choice *c,
+                     const server_piece *piece); /* NULL: reasoning is part of the text */
+    int (*progress)(server_request *x, server_choice *c,
+                    const server_prompt_progress *progress); /* NULL: it has none */
 } server_form;
 
 /* With --strict unknown fields of x->gen are a problem. Returns its kind. */

@@ -33,9 +33,10 @@ static json_t *hints_shown(const char *text, size_t n) {
     return base_json_string(text, cut);
 }
 
-static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_mismatch) {
-    json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text", hints_shown(text, n),
-                             "at_mismatch", at_mismatch, "do", advice);
+static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n,
+                     bool at_mismatch) {
+    json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text",
+                             hints_shown(text, n), "at_mismatch", at_mismatch, "do", advice);
     json_array_append_new(array, hint);
 }
 
@@ -66,17 +67,21 @@ static divergent find_mismatch(const generation *a, const rp_mismatch *d) {
     size_t i = find_message(a, d->message);
     const char *where = i < SIZE_MAX && found.text[0] ? strstr(a->messages[i].text, found.text) : NULL;
     if (where) {
-        size_t begin = (size_t)(where - a->messages[i].text), at = begin + before, n = BASE_MIN(a->messages[i].n, at + SHOWN_BYTES);
+        size_t begin = (size_t)(where - a->messages[i].text), at = begin + before,
+               n = BASE_MIN(a->messages[i].n, at + SHOWN_BYTES);
         found.message = i;
-        found.is_there = hints_find_piece(a->messages[i].text, n, begin > SHOWN_BYTES ? begin - SHOWN_BYTES : 0, at, begin + strlen(found.text), &found.piece);
-    } else found.is_there = hints_find_piece(found.text, strlen(found.text), 0, before, strlen(found.text), &found.piece);
+        found.is_there = hints_find_piece(a->messages[i].text, n, begin > SHOWN_BYTES ? begin - SHOWN_BYTES : 0, at,
+                                          begin + strlen(found.text), &found.piece);
+    } else
+        found.is_there = hints_find_piece(found.text, strlen(found.text), 0, before, strlen(found.text), &found.piece);
     return found;
 }
 
 static bool is_same_piece(const divergent *d, size_t message, const char *text, const volatile_piece *piece) {
     size_t own = d->piece.end - d->piece.begin;
     if (!d->is_there) return false;
-    if (d->message < SIZE_MAX) return d->message == message && d->piece.end > piece->begin && d->piece.begin < piece->end;
+    if (d->message < SIZE_MAX)
+        return d->message == message && d->piece.end > piece->begin && d->piece.begin < piece->end;
     return memcmp(d->text + d->piece.begin, text + piece->begin, BASE_MIN(own, piece->end - piece->begin)) == 0;
 }
 
@@ -93,7 +98,8 @@ static void hints_examine_message(const generation *a, size_t i, json_t *array, 
     char name[24];
     volatile_piece piece;
     hints_name_message(a, i, name, sizeof(name));
-    for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece); from = piece.end) {
+    for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece);
+         from = piece.end) {
         bool is_it = is_same_piece(at, i, m->text, &piece);
         if (!agent_noise_has(a, m->text + piece.begin, piece.end - piece.begin))
             add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it);
@@ -104,7 +110,8 @@ static void hints_examine_message(const generation *a, size_t i, json_t *array, 
 /* System messages and the first user message. Later messages change from turn to turn anyway. */
 static bool is_early(const generation *a, size_t i) {
     if (i + 1 == a->n_messages) return false;
-    return a->messages[i].role == RP_ROLE_SYSTEM || (a->messages[i].role == RP_ROLE_USER && (i == 0 || a->messages[i - 1].role == RP_ROLE_SYSTEM));
+    return a->messages[i].role == RP_ROLE_SYSTEM ||
+           (a->messages[i].role == RP_ROLE_USER && (i == 0 || a->messages[i - 1].role == RP_ROLE_SYSTEM));
 }
 
 json_t *hints_of(const server_request *x) {
@@ -118,6 +125,7 @@ json_t *hints_of(const server_request *x) {
         if (is_early(x->gen, i)) hints_examine_message(x->gen, i, array, &at);
     if (array && at.is_there)
         add_hint(array, at.piece.kind, r->mismatch.message[0] ? r->mismatch.message : r->mismatch.module,
-                 (at.message < SIZE_MAX ? x->gen->messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true);
+                 (at.message < SIZE_MAX ? x->gen->messages[at.message].text : at.text) + at.piece.begin,
+                 at.piece.end - at.piece.begin, true);
     return array;
 }

@@ -17,7 +17,8 @@
 #include "server/prompt/agent_noise.h"
 #include "server/prompt/chat_rendering.h"
 
-/* Tokens of an answer that are reasoning: a token counts where its text begins. Tokens without text count with the text after them. */
+/* Tokens of an answer that are reasoning: a token counts where its text begins. Tokens without text count with the text
+   after them. */
 static int32_t count_reasoning(const server_choice *c) {
     const tool_finder *f = &c->finder;
     int32_t n = 0;
@@ -33,9 +34,11 @@ static int32_t count_reasoning(const server_choice *c) {
     return n;
 }
 
-/* Does a computed token with this reason add KV to the cache? Others are computed again for the request alone, or may not be cached. */
+/* Does a computed token with this reason add KV to the cache? Others are computed again for the request alone, or may
+   not be cached. */
 static bool is_written(const char *reason) {
-    static const char *const misses[] = {"new", "evicted", "scope", "adapter", "memory", "window", "checkpoint", "logprobs"};
+    static const char *const misses[] = {"new", "evicted", "scope", "adapter",
+                                         "memory", "window", "checkpoint", "logprobs"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(misses); i++)
         if (strcmp(reason, misses[i]) == 0) return true;
     return false;
@@ -106,10 +109,12 @@ void report_count(server_request *x, const server_choice *c) {
 static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
 static json_t *plan_item_fields(const rp_plan_item *item) {
-    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", base_json_string(item->module, strlen(item->module)), "reused",
-                     item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
-                     "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key,
-                     "kept", report_rounded((double)item->kept), "kept_by", item->kept_by, "full_reason", item->full_reason);
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module",
+                     base_json_string(item->module, strlen(item->module)), "reused",
+                     item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason,
+                     "exact", item->exact, "tokens", (int)item->n_tokens, "position", (int)item->position, "shift",
+                     (int)item->shift, "key", item->key, "kept", report_rounded((double)item->kept), "kept_by",
+                     item->kept_by, "full_reason", item->full_reason);
 }
 
 /* NULL: out of memory. */
@@ -117,7 +122,8 @@ static json_t *plan_item_kept_shares(const rp_result *r, const rp_plan_item *ite
     BASE_ASSERT(item->first_kept_share + item->n_kept_shares <= r->n_kept_shares);
     json_t *list = json_array();
     for (int32_t i = 0; i < item->n_kept_shares && list; i++)
-        if (json_array_append_new(list, json_real(report_rounded((double)r->kept_shares[item->first_kept_share + i])))) {
+        if (json_array_append_new(list,
+                                  json_real(report_rounded((double)r->kept_shares[item->first_kept_share + i])))) {
             json_decref(list);
             return NULL;
         }
@@ -144,28 +150,33 @@ static json_t *result_parts(const rp_result *r) {
 }
 
 static json_t *report_timings(const rp_timings *t) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", report_rounded(t->queue_ms), "module_prefill", report_rounded(t->module_prefill_ms), "plan",
-                     report_rounded(t->plan_ms), "prompt_prefill", report_rounded(t->prompt_prefill_ms), "first_token", report_rounded(t->ttft_ms), "decode",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", report_rounded(t->queue_ms), "module_prefill",
+                     report_rounded(t->module_prefill_ms), "plan", report_rounded(t->plan_ms), "prompt_prefill",
+                     report_rounded(t->prompt_prefill_ms), "first_token", report_rounded(t->ttft_ms), "decode",
                      report_rounded(t->decode_ms), "saved", report_rounded(t->saved_ms));
 }
 
 static json_t *report_mismatch(const rp_mismatch *d) {
     if (d->token < 0) return json_null();
-    return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module", base_json_string(d->module, strlen(d->module)),
-                     "message", d->message, "before", base_json_string(d->before, strlen(d->before)), "prompt",
-                     base_json_string(d->prompt, strlen(d->prompt)), "cached", base_json_string(d->cached, strlen(d->cached)));
+    return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module",
+                     base_json_string(d->module, strlen(d->module)), "message", d->message, "before",
+                     base_json_string(d->before, strlen(d->before)), "prompt",
+                     base_json_string(d->prompt, strlen(d->prompt)), "cached",
+                     base_json_string(d->cached, strlen(d->cached)));
 }
 
 static json_t *quality_report_quality(const rp_quality_report *q) {
     char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "asked", rp_quality_text(q->asked, asked), "used", rp_quality_text(q->used, used), "reason",
-                     q->reason, "recomputed_tokens", (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "focus_token",
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "asked", rp_quality_text(q->asked, asked), "used",
+                     rp_quality_text(q->used, used), "reason", q->reason, "recomputed_tokens",
+                     (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "focus_token",
                      (json_int_t)q->focus_token, "ms", report_rounded(q->ms));
 }
 
 static json_t *report_reduction(const rp_kv_reduction *k) {
-    return json_pack("{s:s, s:f, s:I, s:I, s:f, s:s}", "method", k->method, "share", k->share, "bytes_before", (json_int_t)k->bytes_before, "bytes",
-                     (json_int_t)k->bytes, "ms", report_rounded(k->ms), "reason", k->reason);
+    return json_pack("{s:s, s:f, s:I, s:I, s:f, s:s}", "method", k->method, "share", k->share, "bytes_before",
+                     (json_int_t)k->bytes_before, "bytes", (json_int_t)k->bytes, "ms", report_rounded(k->ms), "reason",
+                     k->reason);
 }
 
 static int add_warning(json_t *list, const char *format, const char *what) {
@@ -180,7 +191,8 @@ static int report_add_unknown(const server_request *x, json_t *list) {
     if (x->gen->n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more unknown fields: ignored");
     for (size_t i = 0; i < BASE_MIN(x->gen->n_ignored, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
         rc = add_warning(list, "%s: ignored", x->gen->ignored[i]);
-    if (x->gen->n_ignored > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more things that are not supported: ignored");
+    if (x->gen->n_ignored > SERVER_MAX_UNKNOWN && !rc)
+        rc = add_warning(list, "%s", "more things that are not supported: ignored");
     return rc;
 }
 
@@ -208,11 +220,16 @@ static json_t *report_warnings(const server_request *x, const rp_result *r) {
 json_t *report_reprise(const server_request *x) {
     const rp_result *r = x->answers->n_choices > 0 ? x->answers->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "adapter",
-                     x->adapter ? x->adapter->name : NULL, "adapter_from", (int)r->adapter_from, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
-                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "inexact_tokens", (int)r->inexact_tokens, "dropped_messages", (int)r->dropped_messages + (int)chat_rendering_dropped(x->gen), "context_shifts", (int)r->context_shifts, "split_parts", (int)x->gen->n_split, "quality", quality_report_quality(&r->quality), "kv_reduction",
-                     report_reduction(&r->kv_reduction), "kept_step", (int)r->kept_step, "parts", result_parts(r), "mismatch",
-                     report_mismatch(&r->mismatch), "hints", hints_of(x), "agent_noise", agent_noise_report(x->gen), "ms", report_timings(&r->timings), "seed", (json_int_t)x->answers->seed, "warnings", report_warnings(x, r));
+    return json_pack(
+        "{s:s, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}",
+        "request", x->id, "adapter", x->adapter ? x->adapter->name : NULL, "adapter_from", (int)r->adapter_from,
+        "prompt_tokens", (int)r->prompt_tokens, "cached_tokens", (int)r->cached_tokens, "fresh_tokens",
+        (int)r->fresh_tokens, "inexact_tokens", (int)r->inexact_tokens, "dropped_messages",
+        (int)r->dropped_messages + (int)chat_rendering_dropped(x->gen), "context_shifts", (int)r->context_shifts,
+        "split_parts", (int)x->gen->n_split, "quality", quality_report_quality(&r->quality), "kv_reduction",
+        report_reduction(&r->kv_reduction), "kept_step", (int)r->kept_step, "parts", result_parts(r), "mismatch",
+        report_mismatch(&r->mismatch), "hints", hints_of(x), "agent_noise", agent_noise_report(x->gen), "ms",
+        report_timings(&r->timings), "seed", (json_int_t)x->answers->seed, "warnings", report_warnings(x, r));
 }
 
 /* ---- the reports of the last answers ---- */
@@ -228,10 +245,12 @@ const char *report_dialect(const server_request *x) {
 /* The entry of the request in GET /v1/requests. */
 static json_t *report_summary(const server_request *x, int64_t now) {
     server_usage u = report_usage(x);
-    double first_ms = x->answers->n_choices > 0 && x->answers->choices[0].result ? x->answers->choices[0].result->timings.ttft_ms : 0;
-    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect", report_dialect(x), "route",
-                     x->route->path, "prompt_tokens", (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "answer_tokens",
-                     (json_int_t)u.answer, "first_token_ms", report_rounded(first_ms));
+    double first_ms =
+        x->answers->n_choices > 0 && x->answers->choices[0].result ? x->answers->choices[0].result->timings.ttft_ms : 0;
+    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect",
+                     report_dialect(x), "route", x->route->path, "prompt_tokens", (json_int_t)u.prompt, "cached_tokens",
+                     (json_int_t)u.cached, "answer_tokens", (json_int_t)u.answer, "first_token_ms",
+                     report_rounded(first_ms));
 }
 
 static char *report_text_of(json_t *object) {

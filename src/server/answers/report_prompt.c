@@ -10,7 +10,9 @@
 #include "base/memory.h"
 #include "server/prompt/generation.h"
 
-_Static_assert(REPORT_MAX_CHUNK_BYTES == REPORT_FIRST_CHUNK_BYTES << 2 * ((REPORT_MAX_CHUNKS - 1) / REPORT_CHUNKS_OF_A_SIZE), "the last chunk's size");
+_Static_assert(REPORT_MAX_CHUNK_BYTES == REPORT_FIRST_CHUNK_BYTES
+                                             << 2 * ((REPORT_MAX_CHUNKS - 1) / REPORT_CHUNKS_OF_A_SIZE),
+               "the last chunk's size");
 
 #define MESSAGE_DIGITS 16
 #define CHUNK_DIGITS 8
@@ -87,8 +89,8 @@ static json_t *describe_message(const rp_message *m) {
     size_t cut = BASE_MIN(m->n, (size_t)BEGINS_BYTES);
     while (cut < m->n && cut > 0 && ((unsigned char)m->text[cut] & 0xc0) == 0x80) cut--; /* whole characters */
     hash_text("reprise report message 1", m->text, m->n, hash, MESSAGE_DIGITS);
-    return json_pack("{s:s, s:I, s:s, s:o}", "role", rp_role_name(m->role), "bytes", (json_int_t)m->n, "hash", hash, "begins",
-                     base_json_string(m->text, cut));
+    return json_pack("{s:s, s:I, s:s, s:o}", "role", rp_role_name(m->role), "bytes", (json_int_t)m->n, "hash", hash,
+                     "begins", base_json_string(m->text, cut));
 }
 
 json_t *report_prompt(const server_request *x) {
@@ -103,6 +105,7 @@ json_t *report_prompt(const server_request *x) {
     end_chunk(&c);
     for (size_t i = 0; i < BASE_MIN(a->n_messages, (size_t)REPORT_MAX_MESSAGES) && messages; i++)
         if (json_array_append_new(messages, describe_message(&a->messages[i]))) break;
-    return json_pack("{s:I, s:I, s:o, s:i, s:i, s:s}", "bytes", (json_int_t)c.total, "n_messages", (json_int_t)a->n_messages, "messages",
-                     messages, "first_chunk_bytes", REPORT_FIRST_CHUNK_BYTES, "chunks_of_a_size", REPORT_CHUNKS_OF_A_SIZE, "chunks", c.digits);
+    return json_pack("{s:I, s:I, s:o, s:i, s:i, s:s}", "bytes", (json_int_t)c.total, "n_messages",
+                     (json_int_t)a->n_messages, "messages", messages, "first_chunk_bytes", REPORT_FIRST_CHUNK_BYTES,
+                     "chunks_of_a_size", REPORT_CHUNKS_OF_A_SIZE, "chunks", c.digits);
 }

@@ -70,7 +70,9 @@ void report_ring_put(report_ring *r, const char *id, const char *tenant, const c
     base_free(old.id);
 }
 
-static bool kept_report_is_of(const kept_report *k, const char *tenant) { return k->id && strcmp(k->tenant, tenant ? tenant : "") == 0; }
+static bool kept_report_is_of(const kept_report *k, const char *tenant) {
+    return k->id && strcmp(k->tenant, tenant ? tenant : "") == 0;
+}
 
 int report_ring_get(report_ring *r, const char *id, const char *tenant, base_buffer *out) {
     int rc = RP_ERR_NAME;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_fingerprint.c: see request_fingerprint.h. A fingerprint is one allocation, which the generation owns; in the registry it has the same
- * bytes. */
+/* request_fingerprint.c: see request_fingerprint.h. A fingerprint is one allocation, which the generation owns; in the
+ * registry it has the same bytes. */
 #include "server/answers/request_fingerprint.h"
 
 #include <string.h>
@@ -164,10 +164,14 @@ int request_fingerprint_make(server_request *x) {
     return rc ? server_fail_memory(&x->problem) : SERVER_FINE;
 }
 
-static size_t fingerprint_bytes(const struct request_fingerprint *f) { return sizeof(*f) + f->n_messages * sizeof(f->messages[0]); }
+static size_t fingerprint_bytes(const struct request_fingerprint *f) {
+    return sizeof(*f) + f->n_messages * sizeof(f->messages[0]);
+}
 
 /* The model is known once the request has one: an adapter is another model. */
-static void set_model(const server_request *x) { x->gen->fingerprint->fields[FINGERPRINT_MODEL] = hash_of_text(server_request_model(x)); }
+static void set_model(const server_request *x) {
+    x->gen->fingerprint->fields[FINGERPRINT_MODEL] = hash_of_text(server_request_model(x));
+}
 
 void request_fingerprint_keep(const server_request *x, const char *id, int64_t n_own) {
     struct request_fingerprint *f = x->gen->fingerprint;
@@ -200,10 +204,12 @@ static int64_t tokens_after(const struct request_fingerprint *f, size_t n_common
     return all > 0 ? (int64_t)((double)n_tokens * (double)(all - common) / (double)all + 0.5) : n_tokens;
 }
 
-static fingerprint_difference find_difference(const struct request_fingerprint *own, const struct request_fingerprint *earlier, size_t n_common) {
+static fingerprint_difference find_difference(const struct request_fingerprint *own,
+                                              const struct request_fingerprint *earlier, size_t n_common) {
     BASE_ASSERT(n_common <= own->n_messages && n_common <= earlier->n_messages);
     for (int d = FINGERPRINT_SAME + 1; d < N_FIELDS; d++) {
-        const bool is_other = d == FINGERPRINT_MESSAGES ? n_common < earlier->n_messages : own->fields[d] != earlier->fields[d];
+        const bool is_other =
+            d == FINGERPRINT_MESSAGES ? n_common < earlier->n_messages : own->fields[d] != earlier->fields[d];
         if (is_other) return (fingerprint_difference)d;
     }
     return FINGERPRINT_SAME;
@@ -219,7 +225,8 @@ fingerprint_comparison request_fingerprint_compare(const server_request *x, cons
         BASE_ASSERT(bytes.len == fingerprint_bytes(earlier));
         const size_t n_common = count_common(own, earlier);
         found.difference = find_difference(own, earlier, n_common);
-        const bool is_after = found.difference >= FINGERPRINT_MESSAGES || found.difference == FINGERPRINT_SAME; /* templates write the effort first */
+        const bool is_after = found.difference >= FINGERPRINT_MESSAGES ||
+                              found.difference == FINGERPRINT_SAME; /* templates write the effort first */
         found.n_compared = earlier->n_tokens;
         found.n_missed = is_after ? tokens_after(earlier, n_common, earlier->n_tokens) : earlier->n_tokens;
         found.n_missed_of_own = is_after ? tokens_after(own, n_common, n_own) : n_own;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_fingerprint.h: hashes of a request's prompt, kept by the id of its answer, so that a later request can be compared with it: where does
- * the prompt that the cache could have reused begin to differ? No text is kept.
+/* request_fingerprint.h: hashes of a request's prompt, kept by the id of its answer, so that a later request can be
+ * compared with it: where does the prompt that the cache could have reused begin to differ? No text is kept.
  *
- *   [model] [system messages] [tools] [reasoning effort] [message 0] [message 1] ... [last message, and the rest] [others]
+ *   [model] [system messages] [tools] [reasoning effort] [message 0] [message 1] ... [last message, and the rest]
+ *   [others]
  *
- * What no prompt here depends on is left out: the form of the answer, which is a grammar; verbosity, service tier, names of caches.
- * Kept in a registry of their own (response_registry.h) in memory, within its limits by tenant and in total: the oldest are removed first. Worker
- * threads; keep and compare: also I/O threads.
+ * What no prompt here depends on is left out: the form of the answer, which is a grammar; verbosity, service tier,
+ * names of caches. Kept in a registry of their own (response_registry.h) in memory, within its limits by tenant and in
+ * total: the oldest are removed first. Worker threads; keep and compare: also I/O threads.
  */
 #ifndef SERVER_REQUEST_FINGERPRINT_H
 #define SERVER_REQUEST_FINGERPRINT_H

@@ -88,7 +88,8 @@ static void response_registry_make_space(response_registry *s, const char *tenan
     while ((own = response_registry_share_of(s, tenant)).n > 0 &&
            (own.n >= SERVER_MAX_TENANT_RESPONSES || own.bytes + n > SERVER_MAX_TENANT_RESPONSES_BYTES))
         response_registry_take_out(s, own.oldest);
-    while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES)) response_registry_take_out(s, find_victim(s));
+    while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES))
+        response_registry_take_out(s, find_victim(s));
     BASE_ASSERT(s->n < SERVER_MAX_RESPONSES && s->bytes + n <= SERVER_MAX_RESPONSES_BYTES); /* invariant 6 */
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* response_registry.h: the last answers of /v1/responses and /v1/interactions, each with its whole conversation, for
- * the request after it and GET (kept_answers.h). In memory only. Over a tenant's limit, its oldest responses are removed; over the total
- * limit, those of the tenant that has most. Any thread; its lock is below all others.
+ * the request after it and GET (kept_answers.h). In memory only. Over a tenant's limit, its oldest responses are
+ * removed; over the total limit, those of the tenant that has most. Any thread; its lock is below all others.
  */
 #ifndef SERVER_RESPONSE_REGISTRY_H
 #define SERVER_RESPONSE_REGISTRY_H

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream_marks.h: marks in the stream of a routed request, by which its router can have another node continue it, and the continuation: what the
- * client has is rendered once more, so that the dialect's state is what it was, and dropped (docs/cluster-protocol.md).
+/* stream_marks.h: marks in the stream of a routed request, by which its router can have another node continue it, and
+ * the continuation: what the client has is rendered once more, so that the dialect's state is what it was, and dropped
+ * (docs/cluster-protocol.md).
  *
- *   on_token --> choice.sampled --taken with the text before it--> relay.unmarked --after a batch of frames--> ": r TEXT_BYTES FRAMES TOKEN ..."
+ *   on_token --> choice.sampled --taken with the text before it--> relay.unmarked --after a batch of frames--> ": r
+ *   TEXT_BYTES FRAMES TOKEN ..."
  *
  *   a continuation:  text  |-- first text_bytes: rendered, dropped --|-- rendered and sent -->
  *
- * A frame depends on the text before it alone, not on how that was cut (tool_finder.h), so a dialect that has rendered text_bytes bytes is in the
- * state of the node that was lost. One number depends on the cuts: that of frames (sequence_number of /v1/responses): the mark has it. The last
- * frames of a stream have no mark.
+ * A frame depends on the text before it alone, not on how that was cut (tool_finder.h), so a dialect that has rendered
+ * text_bytes bytes is in the state of the node that was lost. One number depends on the cuts: that of frames
+ * (sequence_number of /v1/responses): the mark has it. The last frames of a stream have no mark.
  */
 #ifndef SERVER_STREAM_MARKS_H
 #define SERVER_STREAM_MARKS_H
 
 #include "server/answers/generate.h"
 
-/* Worker, the choices are made: decides whether the stream has marks. A server_problem_kind: the answer cannot be continued. */
+/* Worker, the choices are made: decides whether the stream has marks. A server_problem_kind: the answer cannot be
+   continued. */
 int stream_marks_begin(server_request *x);
 /* The tokens that were sampled before: into the engine's request. */
 void stream_marks_resume(const server_request *x, rp_request *q);

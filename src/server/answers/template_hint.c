@@ -24,7 +24,9 @@ bool template_hint_is_due(const server_request *x) {
     const rp_template *t = rp_model_template(x->model->model);
     bool is_answered = false;
     size_t n = 0;
-    if (!gen->rendered || gen->continues_last || d->token < 0 || BASE_MAX(gen->rendered->n, x->body_bytes) > SERVER_MAX_CHECKED_BYTES) return false;
+    if (!gen->rendered || gen->continues_last || d->token < 0 ||
+        BASE_MAX(gen->rendered->n, x->body_bytes) > SERVER_MAX_CHECKED_BYTES)
+        return false;
     for (size_t i = 0; i < gen->n_messages && n <= SERVER_MAX_CHECKED_BYTES; n += gen->messages[i++].n)
         is_answered |= i + 1 < gen->n_messages && gen->messages[i].role == RP_ROLE_ASSISTANT;
     if (n > SERVER_MAX_CHECKED_BYTES) return false;
@@ -64,9 +66,11 @@ static json_t *hint_text(const char *text, size_t most) {
 
 static json_t *hint_of(const server_request *x, const rp_template_change *c, const rp_mismatch *d) {
     const size_t most = c->by_time ? c->end - c->byte : SIZE_MAX;
-    const char *now = (c->by_time ? c->before : c->after) + (c->byte - c->from), *cached = d->cached + (c->by_time ? 0 : common_bytes(d));
-    return json_pack("{s:s, s:s, s:o, s:o, s:i, s:b, s:s}", "what", "template", "message", d->message[0] ? d->message : d->module, "text",
-                     hint_text(now, most), "cached", hint_text(cached, SIZE_MAX), "line", (int)(c->line_after > 0 ? c->line_after : c->line_before),
+    const char *now = (c->by_time ? c->before : c->after) + (c->byte - c->from),
+               *cached = d->cached + (c->by_time ? 0 : common_bytes(d));
+    return json_pack("{s:s, s:s, s:o, s:o, s:i, s:b, s:s}", "what", "template", "message",
+                     d->message[0] ? d->message : d->module, "text", hint_text(now, most), "cached",
+                     hint_text(cached, SIZE_MAX), "line", (int)(c->line_after > 0 ? c->line_after : c->line_before),
                      "at_mismatch", 1, "do", rp_template_advice(rp_model_template(x->model->model), c));
 }
 
@@ -80,7 +84,8 @@ void template_hint_find(server_request *x) {
     if (!template_hint_is_due(x)) return;
     rp_template_input *in = chat_rendering_input(x);
     const rp_model *m = x->model->model;
-    if (in && !rp_template_check_input(rp_model_template(m), m, in, &options, &report, NULL) && report->n_bytes <= x->gen->rendered->n)
+    if (in && !rp_template_check_input(rp_model_template(m), m, in, &options, &report, NULL) &&
+        report->n_bytes <= x->gen->rendered->n)
         for (size_t i = 0; i < report->n_changes && !x->gen->template_hint; i++)
             if (is_reason(x, &report->changes[i], d, x->gen->rendered->n - report->n_bytes))
                 x->gen->template_hint = hint_of(x, &report->changes[i], d);

@@ -21,13 +21,15 @@ json_t *server_json_parse(const char *bytes, size_t n, server_problem *p) {
         server_fail_memory(p);
         return NULL;
     }
-    if (!root && (root = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &at))) {
+    if (!root && (root = json_loadb(n > 0 ? bytes : "", n,
+                                    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &at))) {
         json_decref(root); /* it is only read for the reason */
         server_fail_memory(p);
         return NULL;
     }
     if (!root) {
-        server_fail(p, SERVER_INVALID, NULL, "the body is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
+        server_fail(p, SERVER_INVALID, NULL, "the body is not valid JSON: line %d, column %d: %s", at.line, at.column,
+                    at.text);
         return NULL;
     }
     if (json_is_object(root)) return root;
@@ -64,7 +66,8 @@ static void out_of_range(const server_fields *f, const char *name, double min, d
     BASE_ASSERT(min <= max);
     char full[2 * MAX_NAME_BYTES];
     snprintf(full, sizeof(full), "%.*s%.*s", MAX_NAME_BYTES, f->prefix, MAX_NAME_BYTES - 1, name);
-    server_fail(f->problem, SERVER_INVALID, full, "'%s' is out of range: give a number from %.10g to %.10g", full, min, max);
+    server_fail(f->problem, SERVER_INVALID, full, "'%s' is out of range: give a number from %.10g to %.10g", full, min,
+                max);
 }
 
 void server_field_text(const server_fields *f, const char *name, const char **out) {
@@ -107,7 +110,8 @@ void server_field_real(const server_fields *f, const char *name, double min, dou
     else *out = (float)v;
 }
 
-/* Digits with a sign, modulo 2^64: numbers without a sign, and of any size, are seeds elsewhere. With an exponent: 0. */
+/* Digits with a sign, modulo 2^64: numbers without a sign, and of any size, are seeds elsewhere. With an exponent:
+   0. */
 static uint64_t whole_modulo(const char *text) {
     uint64_t v = 0;
     const bool negative = text && *text == '-';

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fields.h: reading the fields of a JSON object. What is absent or null leaves the value as it is; what is of another type or out of its
- * range is a problem that names the field. After a problem every function does nothing.
+/* fields.h: reading the fields of a JSON object. What is absent or null leaves the value as it is; what is of another
+ * type or out of its range is a problem that names the field. After a problem every function does nothing.
  */
 #ifndef SERVER_FIELDS_H
 #define SERVER_FIELDS_H

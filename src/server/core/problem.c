@@ -57,16 +57,18 @@ static void keep_characters(char *s) {
     s[used] = '\0';
 }
 
-/* If the thread's budget has refused an allocation, the problem of that: its kind, and its message in `text`, of RP_ERROR_MESSAGE_BYTES. Else
- * SERVER_FINE. */
+/* If the thread's budget has refused an allocation, the problem of that: its kind, and its message in `text`, of
+ * RP_ERROR_MESSAGE_BYTES. Else SERVER_FINE. */
 static server_problem_kind memory_problem(char *text) {
     const base_budget *refused = base_budget_refusal();
     if (!refused) return SERVER_FINE;
     const uint64_t limit = base_budget_limit(refused) >> 20;
     const bool is_all = base_budget_is_root(refused), is_own = refused == base_budget_current();
-    const char *format = is_all   ? "all requests together need more than %" PRIu64 " MiB of memory (--request-ram): retry later"
-                         : is_own ? "the request needs more than %" PRIu64 " MiB of memory: send less in one request, or raise --request-ram"
-                                  : "the requests of this tenant need more than %" PRIu64 " MiB of memory (--request-ram): retry later";
+    const char *format =
+        is_all   ? "all requests together need more than %" PRIu64 " MiB of memory (--request-ram): retry later"
+        : is_own ? "the request needs more than %" PRIu64
+                   " MiB of memory: send less in one request, or raise --request-ram"
+                 : "the requests of this tenant need more than %" PRIu64 " MiB of memory (--request-ram): retry later";
     snprintf(text, RP_ERROR_MESSAGE_BYTES, format, limit); /* one of three formats with one number each */
     return is_all ? SERVER_BUSY : is_own ? SERVER_TOO_LARGE
                                          : SERVER_QUOTA;
@@ -77,9 +79,10 @@ int server_fail(server_problem *p, server_problem_kind kind, const char *field, 
     char text[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
     if (p->kind != SERVER_FINE) return (int)p->kind;
-    const bool may_be_memory = kind == SERVER_INTERNAL || kind == SERVER_INVALID || kind == SERVER_UNSUPPORTED || kind == SERVER_TOO_LARGE ||
-                               kind == SERVER_BUSY;
-    const server_problem_kind memory = may_be_memory ? memory_problem(text) : SERVER_FINE; /* then it is the cause of what failed */
+    const bool may_be_memory = kind == SERVER_INTERNAL || kind == SERVER_INVALID || kind == SERVER_UNSUPPORTED ||
+                               kind == SERVER_TOO_LARGE || kind == SERVER_BUSY;
+    const server_problem_kind memory =
+        may_be_memory ? memory_problem(text) : SERVER_FINE; /* then it is the cause of what failed */
     if (memory) {
         kind = memory;
         field = NULL;
@@ -158,34 +161,42 @@ json_t *server_problem_openai(const server_problem *p) {
     BASE_ASSERT(p->kind != SERVER_FINE);
     const problem_words *w = &words[p->kind];
     json_t *field = p->field[0] ? json_string(p->field) : json_null();
-    static const char overflow[] = "This model's maximum context length is " NUMBER " tokens. However, your messages resulted in " NUMBER " tokens. "
+    static const char overflow[] = "This model's maximum context length is " NUMBER
+                                   " tokens. However, your messages resulted in " NUMBER " tokens. "
                                    "Please reduce the length of the messages.";
     json_t *message = message_of(p, overflow, p->context_tokens, p->prompt_tokens);
-    return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", message, "type", w->type, "param", field, "code", w->code);
+    return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", message, "type", w->type, "param", field, "code",
+                     w->code);
 }
 
 json_t *server_problem_anthropic(const server_problem *p) {
     BASE_ASSERT(p->kind != SERVER_FINE);
-    json_t *message = message_of(p, "prompt is too long: " NUMBER " tokens > " NUMBER " maximum", p->prompt_tokens, p->context_tokens);
-    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", words[p->kind].anthropic, "message", message);
+    json_t *message = message_of(p, "prompt is too long: " NUMBER " tokens > " NUMBER " maximum", p->prompt_tokens,
+                                 p->context_tokens);
+    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", words[p->kind].anthropic, "message",
+                     message);
 }
 
 json_t *server_problem_gemini(const server_problem *p) {
     BASE_ASSERT(p->kind != SERVER_FINE);
     const problem_words *w = &words[p->kind];
-    json_t *message = message_of(p, "The input token count (" NUMBER ") exceeds the maximum number of tokens allowed (" NUMBER ").", p->prompt_tokens,
-                                 p->context_tokens);
+    json_t *message =
+        message_of(p, "The input token count (" NUMBER ") exceeds the maximum number of tokens allowed (" NUMBER ").",
+                   p->prompt_tokens, p->context_tokens);
     return json_pack("{s:{s:i, s:o, s:s}}", "error", "code", w->status, "message", message, "status", w->gemini);
 }
 
 json_t *server_problem_llamacpp(const server_problem *p) {
     BASE_ASSERT(p->kind != SERVER_FINE);
     const problem_words *w = &words[p->kind];
-    if (!is_overflow(p)) return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "type", w->type);
-    json_t *message = message_of(p, "request (" NUMBER " tokens) exceeds the available context size (" NUMBER " tokens), try increasing it",
-                                 p->prompt_tokens, p->context_tokens);
-    return json_pack("{s:{s:i, s:o, s:s, s:I, s:I}}", "error", "code", w->status, "message", message, "type", "exceed_context_size_error",
-                     "n_prompt_tokens", (json_int_t)p->prompt_tokens, "n_ctx", (json_int_t)p->context_tokens);
+    if (!is_overflow(p))
+        return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "type", w->type);
+    json_t *message = message_of(
+        p, "request (" NUMBER " tokens) exceeds the available context size (" NUMBER " tokens), try increasing it",
+        p->prompt_tokens, p->context_tokens);
+    return json_pack("{s:{s:i, s:o, s:s, s:I, s:I}}", "error", "code", w->status, "message", message, "type",
+                     "exceed_context_size_error", "n_prompt_tokens", (json_int_t)p->prompt_tokens, "n_ctx",
+                     (json_int_t)p->context_tokens);
 }
 
 json_t *server_problem_ollama(const server_problem *p) { return json_pack("{s:s}", "error", p->message); }

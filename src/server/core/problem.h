@@ -65,8 +65,8 @@ server_problem_kind server_problem_of_status(int status);
 /* "context_length_exceeded"; static. */
 const char *server_problem_name(server_problem_kind kind);
 
-/* An error in each dialect's form; NULL: no memory. A prompt that is too long is refused in the words of each vendor: agents search for them to
- * start their compaction (docs/decisions/0041-compatibility-with-agents.md). */
+/* An error in each dialect's form; NULL: no memory. A prompt that is too long is refused in the words of each vendor:
+ * agents search for them to start their compaction (docs/decisions/0041-compatibility-with-agents.md). */
 json_t *server_problem_openai(const server_problem *p);
 json_t *server_problem_anthropic(const server_problem *p);
 json_t *server_problem_gemini(const server_problem *p);

@@ -20,7 +20,8 @@
 
 #define MAX_MARKS 4 /* cache_control, the official limit */
 
-/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? *is_long: set if it is kept for an hour. */
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? *is_long: set if it is kept for an
+   hour. */
 static bool is_marked(generation *gen, const json_t *block, const char *name, bool *is_long, server_problem *p) {
     static const generation_ttl ttls[] = {{"5m", 300}, {"1h", 3600}, {NULL, 0}};
     char prefix[96];
@@ -42,7 +43,8 @@ static bool is_marked(generation *gen, const json_t *block, const char *name, bo
 /* How many blocks of a content, or tools of a list, ask to be cached. */
 static int count_marks(generation *gen, const json_t *list, const char *name, bool *is_long, server_problem *p) {
     int n = 0;
-    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(gen, json_array_get(list, i), name, is_long, p);
+    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++)
+        n += is_marked(gen, json_array_get(list, i), name, is_long, p);
     return n;
 }
 
@@ -86,7 +88,8 @@ static bool ends_with_text(const generation *gen) {
     return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
 }
 
-/* {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, or {"type": "adaptive"} or "between_tools": as the model likes it. */
+/* {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, or {"type": "adaptive"} or "between_tools": as the
+   model likes it. */
 static void parse_thinking(generation *gen, const server_fields *f) {
     const json_t *thinking = server_field_object(f, "thinking");
     server_fields g = {thinking, f->problem, "thinking."};
@@ -97,10 +100,12 @@ static void parse_thinking(generation *gen, const server_fields *f) {
     if (strcmp(type, "enabled") == 0) generation_set_thinking(gen, true);
     else if (strcmp(type, "disabled") == 0) generation_set_thinking(gen, false);
     else if (strcmp(type, "adaptive") != 0 && strcmp(type, "between_tools") != 0)
-        server_fail(f->problem, SERVER_INVALID, "thinking", "thinking.type: is '%.40s': give enabled, disabled, adaptive or between_tools", type);
+        server_fail(f->problem, SERVER_INVALID, "thinking",
+                    "thinking.type: is '%.40s': give enabled, disabled, adaptive or between_tools", type);
 }
 
-/* {"effort": "low", "format": {"type": "json_schema", "schema": {...}}}; the format was the field output_format of a beta. */
+/* {"effort": "low", "format": {"type": "json_schema", "schema": {...}}}; the format was the field output_format of a
+   beta. */
 static void parse_output(generation *gen, const server_fields *f) {
     const char *effort = NULL;
     server_fields g = {server_field_object(f, "output_config"), f->problem, "output_config."};
@@ -142,7 +147,8 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     const json_t *system = server_field(f, "system"), *messages = server_field_array(f, "messages");
     server_field_text(f, "model", &gen->model);
     if (!gen->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
-    if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give at least one");
+    if (json_array_size(messages) == 0)
+        server_fail(f->problem, SERVER_INVALID, "messages", "messages: give at least one");
     bool is_long = false;
     int marks = count_marks(gen, server_field(f, "tools"), "tools", &is_long, f->problem);
     gen->marked[SERVER_MARK_ANY].has_tools = marks > 0;
@@ -156,7 +162,8 @@ static void parse_conversation(generation *gen, const server_fields *f) {
         mark_messages(gen, is_long);
     }
     if (marks > MAX_MARKS)
-        server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
+        server_fail(f->problem, SERVER_INVALID, "cache_control",
+                    "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
     parse_thinking(gen, f);
     parse_output(gen, f);
     anthropic_parse_tools(gen, f);
@@ -176,7 +183,9 @@ static void parse_diagnostics(generation *gen, const server_fields *f) {
 int anthropic_parse_count(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     parse_conversation(gen, &f);
-    generation_known(gen, &f, "model messages system tools tool_choice thinking output_format mcp_servers cache_control output_config context_management");
+    generation_known(gen, &f,
+                     "model messages system tools tool_choice thinking output_format mcp_servers cache_control "
+                     "output_config context_management");
     return (int)p->kind;
 }
 
@@ -193,8 +202,11 @@ int anthropic_parse(generation *gen, server_problem *p) {
     gen->has_seed = server_field_seed(&f, "seed", &gen->sampling.seed);
     parse_diagnostics(gen, &f);
     generation_extras(gen, &f);
-    generation_known(gen, &f, SERVER_EXTRA_FIELDS "model messages diagnostics system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
-                                                  "cache_control metadata service_tier output_config context_management container inference_geo");
+    generation_known(gen, &f,
+                     SERVER_EXTRA_FIELDS
+                     "model messages diagnostics system max_tokens temperature top_p stream stop_sequences seed "
+                     "thinking tools tool_choice output_format mcp_servers "
+                     "cache_control metadata service_tier output_config context_management container inference_geo");
     return (int)p->kind;
 }
 
@@ -207,11 +219,12 @@ static int64_t count_created(const server_request *x, server_usage u, server_mar
 }
 
 static json_t *usage_of(const server_request *x, server_usage u) {
-    const int64_t created = count_created(x, u, SERVER_MARK_ANY), kept = BASE_MIN(count_created(x, u, SERVER_MARK_LONG), created);
+    const int64_t created = count_created(x, u, SERVER_MARK_ANY),
+                  kept = BASE_MIN(count_created(x, u, SERVER_MARK_LONG), created);
     return json_pack("{s:I, s:I, s:{s:I, s:I}, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created),
-                     "cache_creation_input_tokens", (json_int_t)created, "cache_creation", "ephemeral_5m_input_tokens", (json_int_t)(created - kept),
-                     "ephemeral_1h_input_tokens", (json_int_t)kept, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens",
-                     (json_int_t)u.answer);
+                     "cache_creation_input_tokens", (json_int_t)created, "cache_creation", "ephemeral_5m_input_tokens",
+                     (json_int_t)(created - kept), "ephemeral_1h_input_tokens", (json_int_t)kept,
+                     "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
 }
 
 static json_t *anthropic_usage(const server_request *x) { return usage_of(x, report_usage(x)); }
@@ -233,11 +246,20 @@ static const char *server_choice_reason(const server_choice *c) {
 
 #define MESSAGE_ID_BYTES (SERVER_ID_BYTES + 8)
 
-static void message_id(const server_request *x, char id[MESSAGE_ID_BYTES]) { snprintf(id, MESSAGE_ID_BYTES, "msg_%s", x->id); }
+static void message_id(const server_request *x, char id[MESSAGE_ID_BYTES]) {
+    snprintf(id, MESSAGE_ID_BYTES, "msg_%s", x->id);
+}
 
-/* Where the prompt begins to differ from that of the message before it, whatever was cached. null: nowhere, or that was not asked. */
+/* Where the prompt begins to differ from that of the message before it, whatever was cached. null: nowhere, or that was
+   not asked. */
 static json_t *anthropic_diagnostics(const server_request *x, int64_t n_prompt) {
-    static const char *const names[] = {[FINGERPRINT_MODEL] = "model_changed", [FINGERPRINT_SYSTEM] = "system_changed", [FINGERPRINT_TOOLS] = "tools_changed", [FINGERPRINT_MESSAGES] = "messages_changed", [FINGERPRINT_EFFORT] = "unavailable", [FINGERPRINT_OTHERS] = "unavailable", [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
+    static const char *const names[] = {[FINGERPRINT_MODEL] = "model_changed",
+                                        [FINGERPRINT_SYSTEM] = "system_changed",
+                                        [FINGERPRINT_TOOLS] = "tools_changed",
+                                        [FINGERPRINT_MESSAGES] = "messages_changed",
+                                        [FINGERPRINT_EFFORT] = "unavailable",
+                                        [FINGERPRINT_OTHERS] = "unavailable",
+                                        [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
     if (!x->gen->compared_id) return json_null();
     const fingerprint_comparison found = request_fingerprint_compare(x, x->gen->compared_id, n_prompt);
     BASE_ASSERT((size_t)found.difference < BASE_ARRAY_LEN(names));
@@ -245,16 +267,18 @@ static json_t *anthropic_diagnostics(const server_request *x, int64_t n_prompt) 
     if (!name) return json_null(); /* the same */
     json_t *reason = json_pack("{s:s}", "type", name);
     const bool is_known = found.difference != FINGERPRINT_UNKNOWN && strcmp(name, "unavailable") != 0;
-    if (reason && is_known) json_object_set_new(reason, "cache_missed_input_tokens", json_integer((json_int_t)found.n_missed));
+    if (reason && is_known)
+        json_object_set_new(reason, "cache_missed_input_tokens", json_integer((json_int_t)found.n_missed));
     return json_pack("{s:o}", "cache_miss_reason", reason);
 }
 
-static json_t *anthropic_message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used, int64_t n_prompt) {
+static json_t *anthropic_message(const server_request *x, json_t *content, const char *stop_reason, const char *stop,
+                                 json_t *used, int64_t n_prompt) {
     char id[MESSAGE_ID_BYTES];
     message_id(x, id);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o, s:o}", "id", id, "type", "message", "role", "assistant", "model",
-                     server_request_model(x), "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used, "diagnostics",
-                     anthropic_diagnostics(x, n_prompt));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o, s:o}", "id", id, "type", "message", "role",
+                     "assistant", "model", server_request_model(x), "content", content, "stop_reason", stop_reason,
+                     "stop_sequence", stop, "usage", used, "diagnostics", anthropic_diagnostics(x, n_prompt));
 }
 
 /* For the request after it. */
@@ -267,7 +291,8 @@ static void keep_fingerprint(const server_request *x) {
 static json_t *anthropic_whole(server_request *x) {
     BASE_ASSERT(x->answers->n_choices == 1);
     const server_choice *c = &x->answers->choices[0];
-    json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x), report_usage(x).prompt);
+    json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop,
+                                    anthropic_usage(x), report_usage(x).prompt);
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     keep_fingerprint(x);
     return all;
@@ -278,8 +303,10 @@ static int anthropic_open_stream(server_request *x) {
     rp_job_status status = {.struct_size = sizeof(status)};
     rp_job_get_status(x->answers->choices[0].call, &status);
     json_t *message = anthropic_message(x, json_array(), NULL, NULL, usage_now(x), status.prompt_tokens);
-    int rc = server_request_frame(x, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message));
-    if (!rc && !generate_is_parsed(&x->answers->choices[0])) rc = anthropic_begin_text(x, &x->answers->choices[0]); /* else it may begin with another block */
+    int rc =
+        server_request_frame(x, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message));
+    if (!rc && !generate_is_parsed(&x->answers->choices[0]))
+        rc = anthropic_begin_text(x, &x->answers->choices[0]); /* else it may begin with another block */
     return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
@@ -289,22 +316,27 @@ static int anthropic_report_piece(server_request *x, server_choice *c, const ser
     if (rc) return rc;
     BASE_ASSERT(c->block_is_open && !c->block_is_reasoning && c->n_blocks > 0);
     return server_request_frame(x, "content_block_delta",
-                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                          "text_delta", "text", base_json_string(piece->text, piece->n)));
+                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index",
+                                          (int)c->n_blocks - 1, "delta", "type", "text_delta", "text",
+                                          base_json_string(piece->text, piece->n)));
 }
 
 static int anthropic_close_choice(server_request *x, server_choice *c) {
     int rc = anthropic_end_block(x, c);
     keep_fingerprint(x);
     json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", server_choice_reason(c), "stop_sequence", c->result->stop);
-    json_t *all =
-        json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", anthropic_usage(x), "reprise", report_reprise(x));
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage",
+                            anthropic_usage(x), "reprise", report_reprise(x));
     return rc || server_request_frame(x, "message_delta", all);
 }
 
-static int anthropic_end_stream(server_request *x) { return server_request_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop")); }
+static int anthropic_end_stream(server_request *x) {
+    return server_request_frame(x, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+}
 
-static int anthropic_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
+static int anthropic_fail_stream(server_request *x, const server_problem *p) {
+    return server_request_frame(x, "error", server_problem_anthropic(p));
+}
 
 static const server_form form = {
     .parse = anthropic_parse,

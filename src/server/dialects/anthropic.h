@@ -5,8 +5,8 @@
 
 #include "server/answers/generate.h"
 
-/* Adds the messages of a content: texts, tool calls and results, each as its own message; reasoning belongs to its message. name: of the content, in
- * problems. */
+/* Adds the messages of a content: texts, tool calls and results, each as its own message; reasoning belongs to its
+ * message. name: of the content, in problems. */
 void anthropic_add_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p);
 /* tools, tool_choice. */
 void anthropic_parse_tools(generation *gen, const server_fields *f);
@@ -17,6 +17,7 @@ json_t *anthropic_content(const server_request *x, const server_choice *c);
 int anthropic_begin_text(server_request *x, server_choice *c);
 int anthropic_end_block(server_request *x, server_choice *c); /* no effect without an open block */
 int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece);
-int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
+int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+                        size_t n);
 
 #endif

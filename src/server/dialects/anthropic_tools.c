@@ -50,18 +50,23 @@ static void add_result(generation *gen, const json_t *block, const char *prefix,
     generation_add_result(gen, id, is_error, name, p);
 }
 
-/* {"type": "thinking", "thinking": ..., "signature": ...}: of the last message. Signatures are not checked: the text is the client's anyway. */
+/* {"type": "thinking", "thinking": ..., "signature": ...}: of the last message. Signatures are not checked: the text is
+   the client's anyway. */
 static void add_thinking(generation *gen, const json_t *block, const char *prefix, server_problem *p) {
     const char *text = NULL;
     server_field_text(&(server_fields){block, p, prefix}, "thinking", &text);
     generation_add_reasoning(gen, text, p);
 }
 
-static bool is_thinking(const json_t *block) { return is_block(block, "thinking") || is_block(block, "redacted_thinking"); }
+static bool is_thinking(const json_t *block) {
+    return is_block(block, "thinking") || is_block(block, "redacted_thinking");
+}
 
 /* The blocks of one type. */
 static void anthropic_tools_each(generation *gen, const json_t *content, const char *type, const char *name,
-                                 void (*add)(generation *gen, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
+                                 void (*add)(generation *gen, const json_t *block, const char *prefix,
+                                             server_problem *p),
+                                 server_problem *p) {
     for (size_t i = 0; i < json_array_size(content) && !p->kind; i++) {
         char prefix[96];
         snprintf(prefix, sizeof(prefix), "%.64s.%zu.", name, i);
@@ -79,7 +84,8 @@ void anthropic_add_content(generation *gen, rp_role role, const json_t *content,
         return;
     }
     for (size_t i = 0; i < n; i++)
-        if (!is_block(json_array_get(content, i), other) && !(role == RP_ROLE_ASSISTANT && is_thinking(json_array_get(content, i))))
+        if (!is_block(json_array_get(content, i), other) &&
+            !(role == RP_ROLE_ASSISTANT && is_thinking(json_array_get(content, i))))
             json_array_append(texts, json_array_get(content, i));
     if (role == RP_ROLE_USER) anthropic_tools_each(gen, content, other, name, add_result, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
@@ -102,7 +108,8 @@ static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size
     server_fields f = {tool, p, prefix};
     if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "tools.%zu: is not an object", i);
     server_field_text(&f, "type", &type);
-    if (!p->kind && strcmp(type, "custom") != 0) { /* a tool of Anthropic's servers, or one whose schema only its models know */
+    if (!p->kind &&
+        strcmp(type, "custom") != 0) { /* a tool of Anthropic's servers, or one whose schema only its models know */
         generation_ignore(gen, p, "tools.%zu of type '%.40s'", i, type);
         return;
     }
@@ -110,7 +117,8 @@ static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size
     server_field_text(&f, "description", &t.description);
     server_field_bool(&f, "strict", &t.strict);
     t.schema = server_field_object(&f, "input_schema");
-    if (!p->kind && (!t.name || !t.schema)) server_fail(p, SERVER_INVALID, "tools", "%sname and input_schema: give both", prefix);
+    if (!p->kind && (!t.name || !t.schema))
+        server_fail(p, SERVER_INVALID, "tools", "%sname and input_schema: give both", prefix);
     t.place = generation_keep(gen, place, p);
     generation_add_tool(gen, &t, p);
 }
@@ -124,15 +132,19 @@ static void anthropic_tools_parse_choice(generation *gen, const server_fields *f
     server_field_text(&g, "name", &name);
     server_field_bool(&g, "disable_parallel_tool_use", &gen->form.one_call);
     if (strcmp(type, "none") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
-    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
+    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name))
+        gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     else if (strcmp(type, "auto") != 0)
-        server_fail(f->problem, SERVER_INVALID, "tool_choice", "tool_choice.type: is '%.40s': give auto, any, none, or tool and a name", type);
-    if (strcmp(type, "tool") == 0 && !f->problem->kind) generation_allow_tools(gen, &name, 1, "tool_choice.name", f->problem);
+        server_fail(f->problem, SERVER_INVALID, "tool_choice",
+                    "tool_choice.type: is '%.40s': give auto, any, none, or tool and a name", type);
+    if (strcmp(type, "tool") == 0 && !f->problem->kind)
+        generation_allow_tools(gen, &name, 1, "tool_choice.name", f->problem);
 }
 
 void anthropic_parse_tools(generation *gen, const server_fields *f) {
     const json_t *tools = server_field_array(f, "tools");
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) anthropic_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++)
+        anthropic_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
     anthropic_tools_parse_choice(gen, f);
 }
 
@@ -155,7 +167,8 @@ static void sign_reasoning(const tool_item *item, char out[SIGNATURE_BYTES]) {
 static json_t *thinking_block(const tool_item *item) {
     char signature[SIGNATURE_BYTES];
     sign_reasoning(item, signature);
-    return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", base_json_string(item->text.data, item->text.len), "signature", signature);
+    return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                     base_json_string(item->text.data, item->text.len), "signature", signature);
 }
 
 static json_t *job_block(const server_request *x, const server_choice *c, const tool_item *item, json_t *input) {
@@ -184,7 +197,8 @@ static int begin_block(server_request *x, server_choice *c, json_t *block) {
     BASE_ASSERT(!c->block_is_open && !c->block_is_reasoning);
     c->block_is_open = true;
     return server_request_frame(x, "content_block_start",
-                                json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", (int)c->n_blocks++, "content_block", block));
+                                json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", (int)c->n_blocks++,
+                                          "content_block", block));
 }
 
 int anthropic_begin_text(server_request *x, server_choice *c) { return begin_block(x, c, text_block(json_string(""))); }
@@ -197,8 +211,9 @@ static int sign_block(server_request *x, const server_choice *c) {
     BASE_ASSERT(item != NULL); /* the block is of the last one */
     sign_reasoning(item, signature);
     return server_request_frame(x, "content_block_delta",
-                                json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                          "signature_delta", "signature", signature));
+                                json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_delta", "index",
+                                          (int)c->n_blocks - 1, "delta", "type", "signature_delta", "signature",
+                                          signature));
 }
 
 int anthropic_end_block(server_request *x, server_choice *c) {
@@ -207,21 +222,25 @@ int anthropic_end_block(server_request *x, server_choice *c) {
     int rc = c->block_is_reasoning ? sign_block(x, c) : 0;
     c->block_is_open = c->block_is_reasoning = false;
     if (rc) return rc;
-    return server_request_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
+    return server_request_frame(x, "content_block_stop",
+                                json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
 }
 
 int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     int rc = c->block_is_open && !c->block_is_reasoning ? anthropic_end_block(x, c) : 0;
-    if (!rc && !c->block_is_open) rc = begin_block(x, c, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
+    if (!rc && !c->block_is_open)
+        rc = begin_block(x, c, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
     c->block_is_reasoning = true;
     if (rc) return rc;
     BASE_ASSERT(c->block_is_open && c->n_blocks > 0);
     return server_request_frame(x, "content_block_delta",
-                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                          "thinking_delta", "thinking", base_json_string(piece->text, piece->n)));
+                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index",
+                                          (int)c->n_blocks - 1, "delta", "type", "thinking_delta", "thinking",
+                                          base_json_string(piece->text, piece->n)));
 }
 
-int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+                        size_t n) {
     if (event == TOOL_END) return anthropic_end_block(x, c);
     if (event == TOOL_BEGIN) {
         int rc = anthropic_end_block(x, c);
@@ -229,6 +248,7 @@ int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, c
     }
     BASE_ASSERT(event == TOOL_ARGUMENTS && c->block_is_open && !c->block_is_reasoning);
     return server_request_frame(x, "content_block_delta",
-                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                          "input_json_delta", "partial_json", base_json_string(bytes, n)));
+                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index",
+                                          (int)c->n_blocks - 1, "delta", "type", "input_json_delta", "partial_json",
+                                          base_json_string(bytes, n)));
 }

@@ -54,7 +54,9 @@ static bool read_time(const char *text, int64_t *ms) {
     struct tm t = {0};
     int used = 0, hours, minutes, end = 0;
     double fraction = 0;
-    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min, &t.tm_sec, &used) != 6) return false;
+    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min, &t.tm_sec,
+               &used) != 6)
+        return false;
     t.tm_year -= 1900;
     t.tm_mon -= 1;
     text += used;
@@ -65,7 +67,9 @@ static bool read_time(const char *text, int64_t *ms) {
     }
     *ms = (int64_t)timegm(&t) * 1000 + (int64_t)(fraction * 1000);
     if (strcmp(text, "Z") == 0 || strcmp(text, "z") == 0) return true;
-    if ((*text != '+' && *text != '-') || sscanf(text + 1, "%2d:%2d%n", &hours, &minutes, &end) != 2 || text[1 + end] != '\0') return false;
+    if ((*text != '+' && *text != '-') || sscanf(text + 1, "%2d:%2d%n", &hours, &minutes, &end) != 2 ||
+        text[1 + end] != '\0')
+        return false;
     *ms += (int64_t)(hours * 60 + minutes) * (*text == '+' ? -60000 : 60000);
     return true;
 }
@@ -85,13 +89,16 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
     int64_t ms = default_ms, at;
     server_field_text(f, "ttl", &ttl);
     server_field_text(f, "expireTime", &time);
-    if (ttl && time) server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' and 'expireTime' exclude each other: give one");
+    if (ttl && time)
+        server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' and 'expireTime' exclude each other: give one");
     else if (!ttl && !time && default_ms == 0)
         server_fail(f->problem, SERVER_INVALID, "ttl", "give 'ttl' or 'expireTime': no other field can be changed");
     else if (ttl && !cached_contents_http_read_ttl(ttl, &ms))
-        server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' is '%.40s': give seconds as in \"300s\", up to %lld", ttl, MAX_TTL_S);
+        server_fail(f->problem, SERVER_INVALID, "ttl", "'ttl' is '%.40s': give seconds as in \"300s\", up to %lld", ttl,
+                    MAX_TTL_S);
     else if (time && (!read_time(time, &at) || at <= now || at > now + MAX_TTL_S * 1000))
-        server_fail(f->problem, SERVER_INVALID, "expireTime", "'expireTime' is '%.40s': give a future time, as 2030-01-31T00:00:00Z", time);
+        server_fail(f->problem, SERVER_INVALID, "expireTime",
+                    "'expireTime' is '%.40s': give a future time, as 2030-01-31T00:00:00Z", time);
     else if (time) ms = at - now;
     return now + ms;
 }
@@ -107,12 +114,13 @@ static json_t *cached_contents_http_resource(const registry_content *c) {
     snprintf(name, sizeof(name), PREFIX "%s", c->id);
     snprintf(model, sizeof(model), "models/%s", c->model);
     return json_pack("{s:s, s:s, s:s*, s:s, s:s, s:s, s:{s:I}}", "name", name, "model", model, "displayName",
-                     c->display_name[0] ? c->display_name : NULL, "createTime", created, "updateTime", updated, "expireTime", expires,
-                     "usageMetadata", "totalTokenCount", (json_int_t)c->n_tokens);
+                     c->display_name[0] ? c->display_name : NULL, "createTime", created, "updateTime", updated,
+                     "expireTime", expires, "usageMetadata", "totalTokenCount", (json_int_t)c->n_tokens);
 }
 
 static void reply_unknown(server_request *x, const char *id) {
-    server_fail(&x->problem, SERVER_NOT_FOUND, "name", "unknown cached content '" PREFIX "%.60s': expired, or never created", id);
+    server_fail(&x->problem, SERVER_NOT_FOUND, "name",
+                "unknown cached content '" PREFIX "%.60s': expired, or never created", id);
     server_request_reply_problem(x);
 }
 
@@ -133,8 +141,10 @@ int gemini_parse_content(generation *gen, server_problem *p) {
     gemini_parse_conversation(gen, &f);
     gen->model = model && strncmp(model, "models/", 7) == 0 ? model + 7 : model;
     gen->max_tokens = 1;
-    generation_known(gen, &f, "model contents systemInstruction system_instruction tools toolConfig tool_config ttl expireTime displayName name "
-                              "kmsKeyName");
+    generation_known(gen, &f,
+                     "model contents systemInstruction system_instruction tools toolConfig tool_config ttl expireTime "
+                     "displayName name "
+                     "kmsKeyName");
     return (int)p->kind;
 }
 
@@ -155,13 +165,17 @@ static json_t *created(server_request *x) {
     server_fields f = {x->gen->root, &x->problem, ""};
     int64_t now = now_ms();
     const char *display = "";
-    registry_content c = {.created = now, .updated = now, .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000), .n_tokens = report_usage(x).prompt};
+    registry_content c = {.created = now,
+                          .updated = now,
+                          .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000),
+                          .n_tokens = report_usage(x).prompt};
     server_field_text(&f, "displayName", &display);
     relay_stored_id(x, c.id);
     snprintf(c.display_name, sizeof(c.display_name), "%s", display);
     snprintf(c.model, sizeof(c.model), "%s", x->model->name);
     char *text = kept_text(x);
-    int rc = text ? content_registry_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
+    int rc =
+        text ? content_registry_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
     base_free(text);
     return rc ? NULL : report_unknown(x, cached_contents_http_resource(&c));
 }
@@ -176,11 +190,12 @@ static void check_creation(server_request *x) {
     server_field_text(&f, "displayName", &display);
     for (const char *s = display; *s; s++) characters += ((unsigned char)*s & 0xc0) != 0x80;
     if (characters > MAX_DISPLAY_CHARACTERS)
-        server_fail(&x->problem, SERVER_INVALID, "displayName", "'displayName' has %zu characters: give at most %d", characters,
-                    MAX_DISPLAY_CHARACTERS);
+        server_fail(&x->problem, SERVER_INVALID, "displayName", "'displayName' has %zu characters: give at most %d",
+                    characters, MAX_DISPLAY_CHARACTERS);
     read_expiry(&f, now_ms(), DEFAULT_TTL_S * 1000);
     if (!x->problem.kind && !content_registry_has_capacity(x->server->contents, x->key->tenant, x->body.len, now_ms()))
-        server_fail(&x->problem, SERVER_QUOTA, NULL, "too many cached contents: delete some, or wait until they expire (limit: %d per tenant)",
+        server_fail(&x->problem, SERVER_QUOTA, NULL,
+                    "too many cached contents: delete some, or wait until they expire (limit: %d per tenant)",
                     SERVER_MAX_TENANT_CONTENTS);
 }
 
@@ -197,7 +212,8 @@ void handle_contents_create(server_request *x) {
 
 void handle_contents_get(server_request *x) {
     registry_content c;
-    if (content_registry_get(x->server->contents, x->key->tenant, x->name, now_ms(), &c, NULL)) reply_unknown(x, x->name);
+    if (content_registry_get(x->server->contents, x->key->tenant, x->name, now_ms(), &c, NULL))
+        reply_unknown(x, x->name);
     else server_request_reply_json(x, 200, cached_contents_http_resource(&c));
 }
 
@@ -208,12 +224,14 @@ void handle_contents_patch(server_request *x) {
     int64_t now = now_ms(), expires = read_expiry(&(server_fields){root, &x->problem, ""}, now, 0);
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
-    else if (content_registry_extend(x->server->contents, x->key->tenant, x->name, now, expires, &c)) reply_unknown(x, x->name);
+    else if (content_registry_extend(x->server->contents, x->key->tenant, x->name, now, expires, &c))
+        reply_unknown(x, x->name);
     else server_request_reply_json(x, 200, cached_contents_http_resource(&c));
 }
 
 void handle_contents_delete(server_request *x) {
-    if (content_registry_remove(x->server->contents, x->key->tenant, x->name, now_ms())) server_request_reply_json(x, 200, json_object());
+    if (content_registry_remove(x->server->contents, x->key->tenant, x->name, now_ms()))
+        server_request_reply_json(x, 200, json_object());
     else reply_unknown(x, x->name);
 }
 
@@ -223,7 +241,9 @@ static uint64_t query_number(server_request *x, const char *name, uint64_t most,
     char *end = NULL;
     if (!text || !*text) return otherwise;
     unsigned long long n = strtoull(text, &end, 10);
-    if (*end || *text == '-' || n > most) server_fail(&x->problem, SERVER_INVALID, name, "'%s' is '%.40s': give a number up to %" PRIu64, name, text, most);
+    if (*end || *text == '-' || n > most)
+        server_fail(&x->problem, SERVER_INVALID, name, "'%s' is '%.40s': give a number up to %" PRIu64, name, text,
+                    most);
     return n;
 }
 
@@ -240,7 +260,8 @@ static json_t *page_of(const registry_content *list, size_t n, bool more) {
 }
 
 void handle_contents_list(server_request *x) {
-    uint64_t size = query_number(x, "pageSize", INT32_MAX, DEFAULT_PAGE), after = query_number(x, "pageToken", UINT64_MAX, 0);
+    uint64_t size = query_number(x, "pageSize", INT32_MAX, DEFAULT_PAGE),
+             after = query_number(x, "pageToken", UINT64_MAX, 0);
     size_t n = size == 0 ? DEFAULT_PAGE : BASE_MIN((size_t)size, (size_t)MAX_PAGE);
     bool more = false;
     registry_content *list = x->problem.kind ? NULL : base_calloc(n, sizeof(*list));
@@ -280,12 +301,14 @@ int gemini_add_content(server_request *x, json_t *root) {
     }
     for (size_t i = 0; i < BASE_ARRAY_LEN(excluded); i++)
         if (server_field(&f, excluded[i]))
-            server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs in the cached content: leave it out of the request", excluded[i]);
+            server_fail(&x->problem, SERVER_INVALID, excluded[i],
+                        "'%s' belongs in the cached content: leave it out of the request", excluded[i]);
     const char *id = strncmp(name, PREFIX, sizeof(PREFIX) - 1) == 0 ? name + sizeof(PREFIX) - 1 : name;
     int rc = x->problem.kind ? 0 : content_registry_get(x->server->contents, x->key->tenant, id, now_ms(), &c, &json);
     json_t *kept = !rc && !x->problem.kind ? base_json_read(json.data, json.len, 0) : NULL;
     if (rc == RP_ERR_NAME)
-        server_fail(&x->problem, SERVER_NOT_FOUND, "cachedContent", "unknown cached content '%.60s': expired, or never created", name);
+        server_fail(&x->problem, SERVER_NOT_FOUND, "cachedContent",
+                    "unknown cached content '%.60s': expired, or never created", name);
     else if (!kept) server_fail_memory(&x->problem);
     else put_in_front(root, kept);
     base_buffer_free(&json);

@@ -61,7 +61,9 @@ static void drop_expired(content_registry *s, int64_t now) {
     BASE_ASSERT(s->n > 0 || s->bytes == 0);
 }
 
-static bool registry_item_is_of(const registry_item *item, const char *tenant) { return strcmp(item->tenant, tenant ? tenant : "") == 0; }
+static bool registry_item_is_of(const registry_item *item, const char *tenant) {
+    return strcmp(item->tenant, tenant ? tenant : "") == 0;
+}
 
 static registry_item *content_registry_find(content_registry *s, const char *tenant, const char *id, int64_t now) {
     drop_expired(s, now);
@@ -75,7 +77,8 @@ static bool has_room(content_registry *s, const char *tenant, size_t bytes, int6
     drop_expired(s, now);
     for (size_t i = 0; i < s->n; i++)
         if (registry_item_is_of(&s->items[i], tenant)) own++, own_bytes += s->items[i].n;
-    return own < SERVER_MAX_TENANT_CONTENTS && own_bytes + bytes <= SERVER_MAX_TENANT_CONTENTS_BYTES && s->n < SERVER_MAX_CONTENTS && s->bytes + bytes <= SERVER_MAX_CONTENTS_BYTES;
+    return own < SERVER_MAX_TENANT_CONTENTS && own_bytes + bytes <= SERVER_MAX_TENANT_CONTENTS_BYTES &&
+           s->n < SERVER_MAX_CONTENTS && s->bytes + bytes <= SERVER_MAX_CONTENTS_BYTES;
 }
 
 static int content_registry_add(content_registry *s, const registry_item *item, int64_t now) {
@@ -99,7 +102,8 @@ bool content_registry_has_capacity(content_registry *s, const char *tenant, size
     return has;
 }
 
-int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n, int64_t now) {
+int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n,
+                         int64_t now) {
     registry_item item = {*content, base_strdup(tenant ? tenant : ""), base_strndup(json, n), n};
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.json) {
@@ -112,7 +116,8 @@ int content_registry_put(content_registry *s, const char *tenant, registry_conte
     return rc;
 }
 
-int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out, base_buffer *json) {
+int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out,
+                         base_buffer *json) {
     int rc = RP_ERR_NAME;
     pthread_mutex_lock(&s->lock);
     const registry_item *item = content_registry_find(s, tenant, id, now);
@@ -124,7 +129,8 @@ int content_registry_get(content_registry *s, const char *tenant, const char *id
     return rc;
 }
 
-int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires, registry_content *out) {
+int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires,
+                            registry_content *out) {
     pthread_mutex_lock(&s->lock);
     registry_item *item = content_registry_find(s, tenant, id, now);
     if (item) {
@@ -147,7 +153,8 @@ bool content_registry_remove(content_registry *s, const char *tenant, const char
     return item != NULL;
 }
 
-size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now, registry_content *out, size_t n, bool *more) {
+size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now,
+                             registry_content *out, size_t n, bool *more) {
     size_t found = 0;
     *more = false;
     pthread_mutex_lock(&s->lock);

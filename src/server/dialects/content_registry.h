@@ -37,15 +37,19 @@ void content_registry_free(content_registry *s);
 /* Is there capacity for one more entry of the tenant, of `bytes` bytes? tenant may be NULL, here and below. */
 bool content_registry_has_capacity(content_registry *s, const char *tenant, size_t bytes, int64_t now);
 /* Keeps copies; sets content->number. RP_ERR_LIMIT, RP_ERR_MEMORY. */
-int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n, int64_t now);
+int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n,
+                         int64_t now);
 /* The tenant's content of that id, unless it has expired. json may be NULL; else its text is appended. RP_ERR_NAME,
  * RP_ERR_MEMORY. */
-int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out, base_buffer *json);
+int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out,
+                         base_buffer *json);
 /* Changes when it expires. *out: what it is then. RP_ERR_NAME. */
-int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires, registry_content *out);
+int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires,
+                            registry_content *out);
 bool content_registry_remove(content_registry *s, const char *tenant, const char *id, int64_t now);
 /* Up to n of the tenant's entries with numbers above `after`, in order of creation. *more: more follow. Returns the
  * number. */
-size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now, registry_content *out, size_t n, bool *more);
+size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now,
+                             registry_content *out, size_t n, bool *more);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dialect_handlers.h: the handlers of the routes of every API. Quick ones run on I/O threads, all others on workers (server_request.h). */
+/* dialect_handlers.h: the handlers of the routes of every API. Quick ones run on I/O threads, all others on workers
+   (server_request.h). */
 #ifndef SERVER_DIALECT_HANDLERS_H
 #define SERVER_DIALECT_HANDLERS_H
 

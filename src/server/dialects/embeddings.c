@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embeddings.c: embeddings in the dialects of OpenAI (/v1/embeddings), llama.cpp (/embedding) and Gemini (embedContent, batchEmbedContents), and
- * reranking as Jina and Cohere have it (/v1/rerank). Owns nothing. */
+/* embeddings.c: embeddings in the dialects of OpenAI (/v1/embeddings), llama.cpp (/embedding) and Gemini (embedContent,
+ * batchEmbedContents), and reranking as Jina and Cohere have it (/v1/rerank). Owns nothing. */
 #include "server/dialects/embeddings.h"
 
 #include <stdio.h>
@@ -22,8 +22,8 @@ static json_t *with_report(const server_request *x, json_t *reply) {
 
 static json_t *usage_of_texts(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u.prompt, "total_tokens", (json_int_t)u.prompt, "prompt_tokens_details",
-                     "cached_tokens", (json_int_t)u.cached);
+    return json_pack("{s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u.prompt, "total_tokens", (json_int_t)u.prompt,
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)u.cached);
 }
 
 /* ---- OpenAI ---- */
@@ -47,11 +47,12 @@ int openai_parse_embeddings(generation *gen, server_problem *p) {
 static json_t *openai_embeddings_whole(server_request *x) {
     json_t *data = json_array();
     for (int32_t i = 0; i < x->answers->n_choices && data; i++) {
-        json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding", embedding_values(x, &x->answers->choices[i]));
+        json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding",
+                                embedding_values(x, &x->answers->choices[i]));
         if (json_array_append_new(data, one)) return json_decref(data), NULL;
     }
-    return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", server_request_model(x), "usage",
-                                    usage_of_texts(x)));
+    return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model",
+                                    server_request_model(x), "usage", usage_of_texts(x)));
 }
 
 static const server_form openai_form = {.parse = openai_parse_embeddings, .whole = openai_embeddings_whole};
@@ -71,7 +72,8 @@ int llamacpp_parse_embedding(generation *gen, server_problem *p) {
     server_field_int(&f, "embd_normalize", -1, INT32_MAX, &norm);
     gen->embedding.raw = norm == -1;
     if (norm != -1 && norm != NORM_EUCLIDEAN)
-        server_fail(p, SERVER_UNSUPPORTED, "embd_normalize", "'embd_normalize' is %d: give 2 (length 1) or -1 (none)", (int)norm);
+        server_fail(p, SERVER_UNSUPPORTED, "embd_normalize", "'embd_normalize' is %d: give 2 (length 1) or -1 (none)",
+                    (int)norm);
     embedding_extras(gen, &f);
     generation_known(gen, &f, EMBEDDING_EXTRA_FIELDS "content input embd_normalize model id_slot cache_prompt");
     return (int)p->kind;
@@ -81,7 +83,8 @@ int llamacpp_parse_embedding(generation *gen, server_problem *p) {
 static json_t *llamacpp_embedding_whole(server_request *x) {
     json_t *all = json_array();
     for (int32_t i = 0; i < x->answers->n_choices && all; i++) {
-        json_t *one = json_pack("{s:i, s:[o]}", "index", (int)i, "embedding", embedding_values(x, &x->answers->choices[i]));
+        json_t *one =
+            json_pack("{s:i, s:[o]}", "index", (int)i, "embedding", embedding_values(x, &x->answers->choices[i]));
         if (json_array_append_new(all, one)) return json_decref(all), NULL;
     }
     return all;
@@ -101,10 +104,12 @@ static void add_gemini_content(generation *gen, const json_t *request, const cha
     if (json_array_size(parts) == 0) server_fail(p, SERVER_INVALID, name, "'%s' needs an array 'parts' of texts", name);
     for (size_t i = 0; i < json_array_size(parts) && !p->kind && !rc; i++) {
         const char *part = json_string_value(json_object_get(json_array_get(parts, i), "text"));
-        if (!part) server_fail(p, SERVER_INVALID, name, "'%s.parts[%zu]' has no 'text': only texts have embeddings", name, i);
+        if (!part)
+            server_fail(p, SERVER_INVALID, name, "'%s.parts[%zu]' has no 'text': only texts have embeddings", name, i);
         else rc = base_buffer_append_str(&text, part);
     }
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, name, "'%s' has more than %zu bytes", name, SERVER_MAX_JOINED_BYTES);
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, name, "'%s' has more than %zu bytes", name, SERVER_MAX_JOINED_BYTES);
     else if (rc) server_fail_memory(p);
     const char *joined = p->kind || text.len == 0 ? "" : generation_keep(gen, text.data, p);
     base_buffer_free(&text);
@@ -116,7 +121,8 @@ static void parse_gemini_dimensions(generation *gen, const json_t *request, cons
     int32_t dimensions = 0;
     server_field_int(&f, "outputDimensionality", 1, INT32_MAX, &dimensions);
     if (gen->n_prompts > 1 && dimensions != gen->embedding.dimensions)
-        server_fail(p, SERVER_UNSUPPORTED, "requests", "the requests have different values of 'outputDimensionality': give them the same");
+        server_fail(p, SERVER_UNSUPPORTED, "requests",
+                    "the requests have different values of 'outputDimensionality': give them the same");
     gen->embedding.dimensions = dimensions;
 }
 
@@ -137,7 +143,8 @@ int gemini_parse_embed_batch(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     embedding_begin(gen);
     const json_t *requests = server_field_array(&f, "requests");
-    if (json_array_size(requests) == 0) server_fail(p, SERVER_INVALID, "requests", "'requests' is missing or empty: give an array");
+    if (json_array_size(requests) == 0)
+        server_fail(p, SERVER_INVALID, "requests", "'requests' is missing or empty: give an array");
     for (size_t i = 0; i < json_array_size(requests) && !p->kind; i++) {
         const json_t *one = json_array_get(requests, i);
         char name[48], prefix[48];
@@ -160,7 +167,8 @@ static json_t *gemini_embed_whole(server_request *x) {
 static json_t *gemini_embed_batch_whole(server_request *x) {
     json_t *list = json_array();
     for (int32_t i = 0; i < x->answers->n_choices && list; i++)
-        if (json_array_append_new(list, json_pack("{s:o}", "values", embedding_values(x, &x->answers->choices[i])))) return json_decref(list), NULL;
+        if (json_array_append_new(list, json_pack("{s:o}", "values", embedding_values(x, &x->answers->choices[i]))))
+            return json_decref(list), NULL;
     return with_report(x, json_pack("{s:o}", "embeddings", list));
 }
 
@@ -180,7 +188,8 @@ int rerank_parse(generation *gen, server_problem *p) {
     server_field_bool(&f, "raw_scores", &gen->embedding.raw_scores);
     gen->embedding.cuts = true; /* as Jina and Cohere do */
     embedding_extras(gen, &f);
-    if (gen->embedding.pooling == RP_POOLING_RANK) gen->embedding.pooling = RP_POOLING_MODEL; /* embedding_prepare chooses it */
+    if (gen->embedding.pooling == RP_POOLING_RANK)
+        gen->embedding.pooling = RP_POOLING_MODEL; /* embedding_prepare chooses it */
     generation_known(gen, &f, EMBEDDING_EXTRA_FIELDS "model query documents top_n return_documents raw_scores user");
     return (int)p->kind;
 }
@@ -190,7 +199,8 @@ static json_t *rerank_result(const server_request *x, const embedding_score *sco
     BASE_ASSERT(document); /* the index of a score is that of its document */
     json_t *one = json_pack("{s:i, s:f}", "index", (int)score->index, "relevance_score", score->score);
     if (!one || !x->gen->embedding.returns_documents) return one;
-    json_t *shown = json_is_object(document) ? json_incref((json_t *)(uintptr_t)document) : json_pack("{s:O}", "text", document);
+    json_t *shown =
+        json_is_object(document) ? json_incref((json_t *)(uintptr_t)document) : json_pack("{s:O}", "text", document);
     if (json_object_set_new(one, "document", shown)) return json_decref(one), NULL;
     return one;
 }
@@ -209,9 +219,11 @@ static json_t *rerank_results(const server_request *x) {
 }
 
 static json_t *rerank_whole(server_request *x) {
-    json_t *all = with_report(x, json_pack("{s:s, s:s, s:s, s:o, s:o}", "id", x->id, "object", "list", "model", server_request_model(x), "results",
-                                           rerank_results(x), "usage", usage_of_texts(x)));
-    if (all && json_object_set_new(json_object_get(all, "reprise"), "scored_by", json_string(embedding_scored_by(x)))) return json_decref(all), NULL;
+    json_t *all =
+        with_report(x, json_pack("{s:s, s:s, s:s, s:o, s:o}", "id", x->id, "object", "list", "model",
+                                 server_request_model(x), "results", rerank_results(x), "usage", usage_of_texts(x)));
+    if (all && json_object_set_new(json_object_get(all, "reprise"), "scored_by", json_string(embedding_scored_by(x))))
+        return json_decref(all), NULL;
     return all;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embeddings.h: parsers and forms of embeddings and reranking. The parsers are pure, for the routes and for fuzz/fuzz_requests.c. */
+/* embeddings.h: parsers and forms of embeddings and reranking. The parsers are pure, for the routes and for
+   fuzz/fuzz_requests.c. */
 #ifndef SERVER_EMBEDDINGS_H
 #define SERVER_EMBEDDINGS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemini.c: generateContent, streamGenerateContent, countTokens, embedContent and batchEmbedContents of a model: POST /v1beta/models/NAME:VERB. */
+/* gemini.c: generateContent, streamGenerateContent, countTokens, embedContent and batchEmbedContents of a model: POST
+   /v1beta/models/NAME:VERB. */
 #include <string.h>
 #include <strings.h>
 
@@ -17,7 +18,8 @@
 
 /* ---- fields ---- */
 
-/* {"thinkingConfig": {"includeThoughts": true, "thinkingBudget": 1024, "thinkingLevel": "low"}}; a budget of -1 is the model's own. */
+/* {"thinkingConfig": {"includeThoughts": true, "thinkingBudget": 1024, "thinkingLevel": "low"}}; a budget of -1 is the
+   model's own. */
 static void parse_thinking(generation *gen, const server_fields *f) {
     const json_t *config = server_field_object(f, "thinkingConfig");
     server_fields g = {config, f->problem, "generationConfig.thinkingConfig."};
@@ -29,7 +31,8 @@ static void parse_thinking(generation *gen, const server_fields *f) {
     server_field_int(&g, "thinkingBudget", -1, INT32_MAX, &gen->thinking_tokens);
     if (gen->thinking_tokens >= 0) generation_set_thinking(gen, gen->thinking_tokens > 0);
     server_field_text(&g, "thinkingLevel", &level);
-    if (level && strcasecmp(level, "THINKING_LEVEL_UNSPECIFIED") != 0 && !f->problem->kind) generation_set_effort(gen, level, "thinkingLevel", f->problem);
+    if (level && strcasecmp(level, "THINKING_LEVEL_UNSPECIFIED") != 0 && !f->problem->kind)
+        generation_set_effort(gen, level, "thinkingLevel", f->problem);
     generation_known(gen, &g, "includeThoughts thinkingBudget thinkingLevel");
 }
 
@@ -59,8 +62,11 @@ static void gemini_parse_config(generation *gen, const server_fields *f) {
     gemini_parse_format(gen, &g);
     parse_thinking(gen, &g);
     parse_logprobs(gen, &g);
-    generation_known(gen, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
-                              "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig responseLogprobs logprobs");
+    generation_known(gen, &g,
+                     "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed "
+                     "stopSequences responseMimeType "
+                     "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig "
+                     "responseLogprobs logprobs");
 }
 
 int gemini_parse(generation *gen, server_problem *p) {
@@ -73,8 +79,10 @@ int gemini_parse(generation *gen, server_problem *p) {
     gemini_parse_config(gen, &f);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);
-    generation_known(gen, &f, SERVER_EXTRA_FIELDS "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
-                                                  "cachedContent safetySettings labels model");
+    generation_known(gen, &f,
+                     SERVER_EXTRA_FIELDS
+                     "contents systemInstruction system_instruction generationConfig tools toolConfig tool_config "
+                     "cachedContent safetySettings labels model");
     return (int)p->kind;
 }
 
@@ -88,7 +96,8 @@ static json_t *server_choice_candidate(const server_choice *c, json_t *parts, co
 }
 
 static json_t *logprob_of(const server_request *x, int32_t token, float logprob) {
-    return json_pack("{s:o, s:i, s:f}", "token", openai_token_text(x, token), "tokenId", (int)token, "logProbability", openai_logprob(logprob));
+    return json_pack("{s:o, s:i, s:f}", "token", openai_token_text(x, token), "tokenId", (int)token, "logProbability",
+                     openai_logprob(logprob));
 }
 
 /* Lists of tokens in a candidate: of an answer, or of a piece of a stream. */
@@ -97,7 +106,8 @@ typedef struct gemini_logprobs {
     double sum;
 } gemini_logprobs;
 
-static void add_logprob(gemini_logprobs *l, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+static void add_logprob(gemini_logprobs *l, const server_request *x, int32_t token, float logprob,
+                        const rp_token_logprob *top, int32_t n_top) {
     BASE_ASSERT(n_top >= 0 && (n_top == 0 || top));
     json_t *list = json_array();
     for (int32_t i = 0; i < n_top; i++) json_array_append_new(list, logprob_of(x, top[i].token, top[i].logprob));
@@ -114,29 +124,37 @@ static json_t *with_logprobs(const server_choice *c, json_t *candidate, const se
     if (x->gen->n_logprobs < 0 || !candidate) return candidate;
     gemini_logprobs l = {json_array(), json_array(), 0};
     for (int32_t i = 0; !piece && i < r->n_tokens; i++)
-        add_logprob(&l, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen->n_logprobs));
-    for (const server_token *t = piece ? piece->tokens : NULL; piece && t != piece->tokens_end; t = server_token_next(t))
+        add_logprob(&l, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top,
+                    BASE_MIN(r->n_top, x->gen->n_logprobs));
+    for (const server_token *t = piece ? piece->tokens : NULL; piece && t != piece->tokens_end;
+         t = server_token_next(t))
         add_logprob(&l, x, t->id, t->logprob, server_token_top(t), t->n_top);
     const size_t n = json_array_size(l.chosen);
     if (!piece && n > 0) json_object_set_new(candidate, "avgLogprobs", json_real(l.sum / (double)n));
-    json_object_set_new(candidate, "logprobsResult", json_pack("{s:o, s:o}", "topCandidates", l.top, "chosenCandidates", l.chosen));
+    json_object_set_new(candidate, "logprobsResult",
+                        json_pack("{s:o, s:o}", "topCandidates", l.top, "chosenCandidates", l.chosen));
     return candidate;
 }
 
-static const char *finish_of(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS"; }
+static const char *finish_of(const server_choice *c) {
+    return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS";
+}
 
 static json_t *gemini_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    json_t *all = json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
-                            "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+    json_t *all = json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount",
+                            (json_int_t)u.cached, "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning),
+                            "totalTokenCount", (json_int_t)(u.prompt + u.answer));
     if (all && u.cached > 0)
-        json_object_set_new(all, "cacheTokensDetails", json_pack("[{s:s, s:I}]", "modality", "TEXT", "tokenCount", (json_int_t)u.cached));
+        json_object_set_new(all, "cacheTokensDetails",
+                            json_pack("[{s:s, s:I}]", "modality", "TEXT", "tokenCount", (json_int_t)u.cached));
     if (all && u.reasoning > 0) json_object_set_new(all, "thoughtsTokenCount", json_integer((json_int_t)u.reasoning));
     return all;
 }
 
 static json_t *gemini_response(const server_request *x, json_t *candidates) {
-    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", server_request_model(x), "responseId", x->id);
+    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", server_request_model(x), "responseId",
+                     x->id);
 }
 
 static json_t *gemini_whole(server_request *x) {
@@ -153,16 +171,21 @@ static json_t *gemini_whole(server_request *x) {
 
 static int gemini_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *parts = json_pack("[{s:o}]", "text", base_json_string(piece->text, piece->n));
-    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
+    return server_request_frame(
+        x, NULL,
+        gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
 }
 
 static int gemini_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *parts = json_pack("[{s:o, s:b}]", "text", base_json_string(piece->text, piece->n), "thought", 1);
-    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
+    return server_request_frame(
+        x, NULL,
+        gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
 }
 
 /* A tool call is sent when it is complete: its arguments are one JSON object. */
-static int gemini_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+static int gemini_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item,
+                              const char *bytes, size_t n) {
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
@@ -172,12 +195,15 @@ static int gemini_report_call(server_request *x, server_choice *c, tool_event ev
 }
 
 static int gemini_close_choice(server_request *x, server_choice *c) {
-    json_t *all = gemini_response(x, json_pack("[o]", server_choice_candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
+    json_t *all = gemini_response(
+        x, json_pack("[o]", server_choice_candidate(c, json_pack("[{s:s}]", "text", ""), finish_of(c))));
     if (all) json_object_set_new(all, "usageMetadata", gemini_usage(x));
     return server_request_frame(x, NULL, all);
 }
 
-static int gemini_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
+static int gemini_fail_stream(server_request *x, const server_problem *p) {
+    return server_request_frame(x, NULL, server_problem_gemini(p));
+}
 
 static const server_form form = {
     .parse = gemini_parse,
@@ -199,7 +225,9 @@ static void gemini_count_tokens(server_request *x) {
 
 static void check_stream(server_request *x) {
     const char *alt = server_request_query(x, "alt");
-    if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are server-sent events: request them with alt=sse");
+    if (!alt || strcmp(alt, "sse") != 0)
+        server_fail(&x->problem, SERVER_UNSUPPORTED, "alt",
+                    "streams are server-sent events: request them with alt=sse");
 }
 
 static void gemini_embed(server_request *x, const server_form *embed) {
@@ -222,10 +250,12 @@ void handle_gemini(server_request *x) {
         gemini_embed(x, &gemini_embed_batch_form);
         return;
     }
-    bool streams = verb && strcmp(verb, "streamGenerateContent") == 0, counts = verb && strcmp(verb, "countTokens") == 0;
+    bool streams = verb && strcmp(verb, "streamGenerateContent") == 0,
+         counts = verb && strcmp(verb, "countTokens") == 0;
     if (!streams && !counts && !(verb && strcmp(verb, "generateContent") == 0))
         server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
-                    "give generateContent, streamGenerateContent, countTokens, embedContent or batchEmbedContents after the model name");
+                    "give generateContent, streamGenerateContent, countTokens, embedContent or batchEmbedContents "
+                    "after the model name");
     if (streams) check_stream(x);
     json_t *root = x->problem.kind ? NULL : server_request_json(x);
     if (root && !gemini_add_content(x, root)) generation_parse(x->gen, root, gemini_parse, &x->problem);

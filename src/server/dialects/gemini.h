@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemini.h: parts of Gemini's dialect: tools and forms of answers, which its Interactions share (gemini_tools.c); conversations, which are sent or
- * kept (gemini_conversation.c, cached_contents_http.c). */
+/* gemini.h: parts of Gemini's dialect: tools and forms of answers, which its Interactions share (gemini_tools.c);
+ * conversations, which are sent or kept (gemini_conversation.c, cached_contents_http.c). */
 #ifndef SERVER_GEMINI_H
 #define SERVER_GEMINI_H
 
@@ -13,7 +13,8 @@ void gemini_parse_tools(generation *gen, const server_fields *f);
 /* responseMimeType, responseSchema, responseJsonSchema. */
 void gemini_parse_format(generation *gen, const server_fields *config);
 /* The MIME type of the answer, in that field, and its schema (NULL: none), at that place. */
-void gemini_set_format(generation *gen, const char *type, const char *field, const json_t *schema, const char *place, server_problem *p);
+void gemini_set_format(generation *gen, const char *type, const char *field, const json_t *schema, const char *place,
+                       server_problem *p);
 /* A list of names: excludes all other tools; empty or NULL: none. */
 void gemini_allow_tools(generation *gen, const json_t *allowed, const char *field, server_problem *p);
 /* An object as JSON text, kept; `otherwise` for anything else. */

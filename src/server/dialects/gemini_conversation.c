@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemini_conversation.c: a conversation in Gemini's dialect: systemInstruction, contents and tools, of a request (gemini.c) or of one that is kept
- * (cached_contents_http.c). */
+/* gemini_conversation.c: a conversation in Gemini's dialect: systemInstruction, contents and tools, of a request
+ * (gemini.c) or of one that is kept (cached_contents_http.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,8 @@
 /* A content's parts as one message: {"parts": [{"text": ...}]}. */
 static void parse_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
     const json_t *parts = json_object_get(content, "parts");
-    if (!json_is_object(content) || !json_is_array(parts)) server_fail(p, SERVER_INVALID, name, "'%s' needs an array 'parts'", name);
+    if (!json_is_object(content) || !json_is_array(parts))
+        server_fail(p, SERVER_INVALID, name, "'%s' needs an array 'parts'", name);
     else gemini_add_parts(gen, role, parts, name, p);
 }
 
@@ -29,11 +30,13 @@ static void parse_contents(generation *gen, const server_fields *f) {
 }
 
 #define PART_FIELDS \
-    SERVER_PART_FIELDS "functionCall function_call functionResponse function_response thought thoughtSignature thought_signature partMetadata "
+    SERVER_PART_FIELDS "functionCall function_call functionResponse function_response thought thoughtSignature " \
+                       "thought_signature partMetadata "
 #define CALL_FIELDS "id name args partialArgs willContinue"
 #define RESPONSE_FIELDS "id name response willContinue scheduling"
 #define FUNCTION_FIELDS \
-    "name description behavior parameters parametersJsonSchema parameters_json_schema response responseJsonSchema response_json_schema"
+    "name description behavior parameters parametersJsonSchema parameters_json_schema response responseJsonSchema " \
+    "response_json_schema"
 #define CALLING_FIELDS "mode allowedFunctionNames allowed_function_names"
 
 /* Both spellings, as the parser takes both. Signatures of thoughts come from other models' answers. */
@@ -64,7 +67,8 @@ void gemini_parse_conversation(generation *gen, const server_fields *f) {
     if (!system) system = server_field_object(f, "system_instruction");
     if (system) parse_content(gen, RP_ROLE_SYSTEM, system, "systemInstruction", f->problem);
     parse_contents(gen, f);
-    if (gen->n_messages == 0) server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give at least one");
+    if (gen->n_messages == 0)
+        server_fail(f->problem, SERVER_INVALID, "contents", "'contents' is missing: give at least one");
     gemini_parse_tools(gen, f);
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
 }

@@ -58,9 +58,10 @@ static void add_thoughts(generation *gen, const json_t *parts, server_problem *p
     }
 }
 
-/* Whether one of the 64 parts before part i is the same call or response: its id, and all else. gemini-cli 0.61 repeats responses each time that it
- * resumes a session; every copy would change the prompt before what is new. */
-static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key, const char *snake, const json_t *value) {
+/* Whether one of the 64 parts before part i is the same call or response: its id, and all else. gemini-cli 0.61 repeats
+ * responses each time that it resumes a session; every copy would change the prompt before what is new. */
+static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key, const char *snake,
+                                  const json_t *value) {
     const char *id = json_string_value(json_object_get(value, "id"));
     for (size_t j = i > 64 ? i - 64 : 0; id && j < i; j++) {
         const json_t *other = gemini_tools_either(json_array_get(parts, j), key, snake);
@@ -72,8 +73,8 @@ static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key
 
 typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
 
-static void gemini_tools_each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
-                              server_problem *p) {
+static void gemini_tools_each(generation *gen, const json_t *parts, const char *key, const char *snake,
+                              const char *name, add_part add, server_problem *p) {
     for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
         char prefix[96];
         const json_t *value = gemini_tools_either(json_array_get(parts, i), key, snake);
@@ -85,17 +86,21 @@ static void gemini_tools_each(generation *gen, const json_t *parts, const char *
 }
 
 static bool gemini_tools_is_text(const json_t *part) {
-    return !gemini_tools_either(part, "functionCall", "function_call") && !gemini_tools_either(part, "functionResponse", "function_response");
+    return !gemini_tools_either(part, "functionCall", "function_call") &&
+           !gemini_tools_either(part, "functionResponse", "function_response");
 }
 
 /* Parts of another kind than text, in place of it. */
 static void gemini_tools_check_parts(const json_t *parts, const char *name, server_problem *p) {
-    static const char *const kinds[] = {"inlineData", "inline_data", "fileData", "file_data", "executableCode", "executable_code",
-                                        "codeExecutionResult", "code_execution_result", "toolCall", "tool_call", "toolResponse", "tool_response"};
+    static const char *const kinds[] = {
+        "inlineData", "inline_data", "fileData", "file_data", "executableCode", "executable_code",
+        "codeExecutionResult", "code_execution_result", "toolCall", "tool_call", "toolResponse", "tool_response"};
     for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(kinds) && !p->kind; k++)
-            if (json_object_get(json_array_get(parts, i), kinds[k]) && !json_object_get(json_array_get(parts, i), "text"))
-                server_fail(p, SERVER_INVALID, name, "'%.60s.parts[%zu].%s': this model accepts text only", name, i, kinds[k]);
+            if (json_object_get(json_array_get(parts, i), kinds[k]) &&
+                !json_object_get(json_array_get(parts, i), "text"))
+                server_fail(p, SERVER_INVALID, name, "'%.60s.parts[%zu].%s': this model accepts text only", name, i,
+                            kinds[k]);
 }
 
 void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p) {
@@ -106,10 +111,13 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
     if (!texts) server_fail_memory(p);
     for (size_t i = 0; i < json_array_size(parts); i++) {
         json_t *part = json_array_get(parts, i);
-        if (gemini_tools_is_text(part) && !(role == RP_ROLE_ASSISTANT && is_thought(part))) json_array_append(texts, part);
+        if (gemini_tools_is_text(part) && !(role == RP_ROLE_ASSISTANT && is_thought(part)))
+            json_array_append(texts, part);
     }
-    if (role == RP_ROLE_USER) gemini_tools_each(gen, parts, "functionResponse", "function_response", name, add_response, p);
-    if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before) generation_message(gen, role, texts, types, name, p);
+    if (role == RP_ROLE_USER)
+        gemini_tools_each(gen, parts, "functionResponse", "function_response", name, add_response, p);
+    if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
+        generation_message(gen, role, texts, types, name, p);
     if (role == RP_ROLE_ASSISTANT) {
         add_thoughts(gen, parts, p);
         gemini_tools_each(gen, parts, "functionCall", "function_call", name, gemini_tools_add_call, p);
@@ -141,7 +149,8 @@ static void gemini_tools_parse_tool(generation *gen, const json_t *tool, size_t 
     const char *name;
     json_object_foreach((json_t *)tool, name, value) {
         if (value != functions && !json_is_null(value))
-            server_fail(p, SERVER_UNSUPPORTED, "tools", "'tools[%zu].%.40s' is not supported: this server supports functions only", i, name);
+            server_fail(p, SERVER_UNSUPPORTED, "tools",
+                        "'tools[%zu].%.40s' is not supported: this server supports functions only", i, name);
     }
     for (size_t k = 0; k < json_array_size(functions) && !p->kind; k++) {
         char prefix[80];
@@ -153,7 +162,8 @@ static void gemini_tools_parse_tool(generation *gen, const json_t *tool, size_t 
 void gemini_allow_tools(generation *gen, const json_t *allowed, const char *field, server_problem *p) {
     const char *names[SERVER_MAX_TOOLS];
     size_t n = json_array_size(allowed);
-    if (n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, field, "'%s' has more than %d names", field, SERVER_MAX_TOOLS);
+    if (n > SERVER_MAX_TOOLS)
+        server_fail(p, SERVER_INVALID, field, "'%s' has more than %d names", field, SERVER_MAX_TOOLS);
     for (size_t i = 0; i < n && !p->kind; i++) {
         BASE_ASSERT(i < BASE_ARRAY_LEN(names));
         names[i] = json_string_value(json_array_get(allowed, i));
@@ -166,24 +176,31 @@ void gemini_allow_tools(generation *gen, const json_t *allowed, const char *fiel
 static void gemini_tools_parse_config(generation *gen, const json_t *config, server_problem *p) {
     const json_t *calling = gemini_tools_either(config, "functionCallingConfig", "function_calling_config");
     const char *mode = json_string_value(json_object_get(calling, "mode"));
-    if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0) gen->form.tool_choice = TOOL_CHOICE_AUTO;
+    if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0)
+        gen->form.tool_choice = TOOL_CHOICE_AUTO;
     else if (strcmp(mode, "ANY") == 0) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     else if (strcmp(mode, "NONE") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
-    else server_fail(p, SERVER_INVALID, "toolConfig", "'toolConfig.functionCallingConfig.mode' is '%.40s': give AUTO, ANY or NONE", mode);
+    else
+        server_fail(p, SERVER_INVALID, "toolConfig",
+                    "'toolConfig.functionCallingConfig.mode' is '%.40s': give AUTO, ANY or NONE", mode);
     gemini_allow_tools(gen, gemini_tools_either(calling, "allowedFunctionNames", "allowed_function_names"),
                        "toolConfig.functionCallingConfig.allowedFunctionNames", p);
 }
 
 void gemini_parse_tools(generation *gen, const server_fields *f) {
-    const json_t *tools = server_field_array(f, "tools"), *config = gemini_tools_either(f->object, "toolConfig", "tool_config");
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) gemini_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
-    if (config && !json_is_object(config) && !json_is_null(config)) server_field_wrong(f, "toolConfig", config, "an object");
+    const json_t *tools = server_field_array(f, "tools"),
+                 *config = gemini_tools_either(f->object, "toolConfig", "tool_config");
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++)
+        gemini_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
+    if (config && !json_is_object(config) && !json_is_null(config))
+        server_field_wrong(f, "toolConfig", config, "an object");
     else if (config) gemini_tools_parse_config(gen, config, f->problem);
 }
 
 /* ---- forms ---- */
 
-void gemini_set_format(generation *gen, const char *type, const char *field, const json_t *schema, const char *place, server_problem *p) {
+void gemini_set_format(generation *gen, const char *type, const char *field, const json_t *schema, const char *place,
+                       server_problem *p) {
     bool json = strcmp(type, "application/json") == 0;
     if (!json && strcmp(type, "text/plain") != 0)
         server_fail(p, SERVER_UNSUPPORTED, field, "'%s' is '%.40s': give text/plain or application/json", field, type);

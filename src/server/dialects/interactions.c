@@ -38,7 +38,8 @@ static bool is_asked(const server_request *x, const char *name) {
 void handle_interaction_get(server_request *x) {
     const char *last = server_request_query(x, "last_event_id");
     if (last && last[0])
-        server_fail(&x->problem, SERVER_UNSUPPORTED, "last_event_id", "'last_event_id' is not supported: leave it out, the stream has all steps");
+        server_fail(&x->problem, SERVER_UNSUPPORTED, "last_event_id",
+                    "'last_event_id' is not supported: leave it out, the stream has all steps");
     json_t *object = x->problem.kind ? NULL : kept_answers_get(x, &interactions_kind, is_asked(x, "include_input"));
     if (object && is_asked(x, "stream") && interactions_replay(x, object)) server_fail_memory(&x->problem);
     if (x->problem.kind) server_request_reply_problem(x);
@@ -59,7 +60,8 @@ void handle_interaction_delete(server_request *x) {
 void handle_interaction_cancel(server_request *x) {
     json_t *object = kept_answers_get(x, &interactions_kind, false);
     if (object)
-        server_fail(&x->problem, SERVER_INVALID, NULL, "interaction '%.80s' has ended: close the connection to cancel one that runs", x->name);
+        server_fail(&x->problem, SERVER_INVALID, NULL,
+                    "interaction '%.80s' has ended: close the connection to cancel one that runs", x->name);
     json_decref(object);
     server_request_reply_problem(x);
 }

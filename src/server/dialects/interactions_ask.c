@@ -52,13 +52,15 @@ static void add_content(step_writer *w, const char *type, json_t *content) {
 
 static void add_element(step_writer *w, const char *type, json_t *element) {
     if (json_is_string(element)) add_content(w, type, json_pack("{s:s, s:O}", "type", "text", "text", element));
-    else if (!json_is_object(element) || is_step(json_string_value(json_object_get(element, "type")))) add_step(w, element);
+    else if (!json_is_object(element) || is_step(json_string_value(json_object_get(element, "type"))))
+        add_step(w, element);
     else add_content(w, type, json_incref(element));
 }
 
 static void add_elements(step_writer *w, const char *type, json_t *elements) {
     if (!json_is_array(elements)) add_element(w, type, elements);
-    for (size_t i = 0; i < json_array_size(elements) && !w->failed; i++) add_element(w, type, json_array_get(elements, i));
+    for (size_t i = 0; i < json_array_size(elements) && !w->failed; i++)
+        add_element(w, type, json_array_get(elements, i));
 }
 
 /* {"role": "user" | "model", "content": ...}; a role that is neither stays for the parser to refuse. */
@@ -99,7 +101,8 @@ static void interactions_add_result(generation *gen, const server_fields *f) {
     server_field_bool(f, "is_error", &is_error);
     snprintf(name, sizeof(name), "%.40sresult", f->prefix);
     if (!f->problem->kind && !id) server_fail(f->problem, SERVER_INVALID, "input", "'%scall_id' is missing", f->prefix);
-    if (json_is_object(result)) generation_text_message(gen, RP_ROLE_TOOL, gemini_object_text(gen, result, "{}", f->problem), f->problem);
+    if (json_is_object(result))
+        generation_text_message(gen, RP_ROLE_TOOL, gemini_object_text(gen, result, "{}", f->problem), f->problem);
     else generation_message(gen, RP_ROLE_TOOL, result, text_types, name, f->problem);
     snprintf(name, sizeof(name), "%.40scall_id", f->prefix);
     generation_add_result(gen, id, is_error, name, f->problem);
@@ -110,7 +113,8 @@ static void interactions_add_call(generation *gen, const server_fields *f) {
     server_field_text(f, "id", &id);
     server_field_text(f, "name", &name);
     const json_t *arguments = server_field_object(f, "arguments");
-    if (!f->problem->kind && (!id || !name)) server_fail(f->problem, SERVER_INVALID, "input", "'%sid' and '%sname': give both", f->prefix, f->prefix);
+    if (!f->problem->kind && (!id || !name))
+        server_fail(f->problem, SERVER_INVALID, "input", "'%sid' and '%sname': give both", f->prefix, f->prefix);
     const char *text = gemini_object_text(gen, arguments, "{}", f->problem);
     if (!f->problem->kind) item_history_add_call(gen, id, name, text, f->problem);
 }
@@ -127,9 +131,11 @@ static void interactions_add_step(generation *gen, item_history *h, const json_t
     char prefix[48];
     snprintf(prefix, sizeof(prefix), "input[%zu].", i);
     server_fields f = {step, p, prefix};
-    if (!json_is_object(step)) server_fail(p, SERVER_INVALID, "input", "'input[%zu]' is neither a content nor a step", i);
+    if (!json_is_object(step))
+        server_fail(p, SERVER_INVALID, "input", "'input[%zu]' is neither a content nor a step", i);
     server_field_text(&f, "type", &type);
-    if (!p->kind && !type) server_fail(p, SERVER_INVALID, "input", "'%stype' is missing: give user_input, model_output or text", prefix);
+    if (!p->kind && !type)
+        server_fail(p, SERVER_INVALID, "input", "'%stype' is missing: give user_input, model_output or text", prefix);
     if (p->kind) return;
     if (strcmp(type, "thought") == 0) {
         item_history_hold(h, step);
@@ -139,7 +145,9 @@ static void interactions_add_step(generation *gen, item_history *h, const json_t
     else if (strcmp(type, "model_output") == 0) interactions_add_message(gen, &f, RP_ROLE_ASSISTANT);
     else if (strcmp(type, "function_call") == 0) interactions_add_call(gen, &f);
     else if (strcmp(type, "function_result") == 0) interactions_add_result(gen, &f);
-    else generation_ignore(gen, p, "input[%zu] of type '%.40s'", i, type); /* about tools that only Google's servers run */
+    else
+        generation_ignore(gen, p, "input[%zu] of type '%.40s'", i,
+                          type); /* about tools that only Google's servers run */
     item_history_attach(gen, h, p);
 }
 
@@ -153,7 +161,8 @@ static void interactions_parse_input(generation *gen, const server_fields *f) {
     generation_hold(gen, steps, f->problem);
     for (size_t i = 0; i < json_array_size(steps) && !f->problem->kind; i++)
         interactions_add_step(gen, &history, json_array_get(steps, i), i, f->problem);
-    if (gen->n_messages == before) server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string, contents or steps");
+    if (gen->n_messages == before)
+        server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string, contents or steps");
 }
 
 /* ---- configuration ---- */
@@ -174,7 +183,8 @@ static void interactions_parse_choice(generation *gen, const server_fields *conf
     if (!json_is_string(choice) && !json_is_object(allowed))
         server_field_wrong(config, "tool_choice", choice, "a mode or {\"allowed_tools\": {...}}");
     if (mode) interactions_set_mode(gen, mode, config->problem);
-    gemini_allow_tools(gen, json_object_get(allowed, "tools"), "generation_config.tool_choice.allowed_tools.tools", config->problem);
+    gemini_allow_tools(gen, json_object_get(allowed, "tools"), "generation_config.tool_choice.allowed_tools.tools",
+                       config->problem);
 }
 
 static void interactions_parse_config(generation *gen, const server_fields *f) {
@@ -192,7 +202,9 @@ static void interactions_parse_config(generation *gen, const server_fields *f) {
     server_field_text(&g, "thinking_summaries", &summaries);
     gen->hides_reasoning |= strcmp(summaries, "none") == 0;
     interactions_parse_choice(gen, &g);
-    generation_known(gen, &g, "temperature top_p max_output_tokens seed stop_sequences thinking_level thinking_summaries tool_choice");
+    generation_known(
+        gen, &g,
+        "temperature top_p max_output_tokens seed stop_sequences thinking_level thinking_summaries tool_choice");
 }
 
 /* A format by its type, not a schema, whose type is another one. */
@@ -204,14 +216,16 @@ static bool is_format(const json_t *format) {
     return false;
 }
 
-/* {"type": "text", "mime_type", "schema"}, or a list with it; or, as older clients have it, the schema, with response_mime_type. */
+/* {"type": "text", "mime_type", "schema"}, or a list with it; or, as older clients have it, the schema, with
+   response_mime_type. */
 static void interactions_parse_format(generation *gen, const server_fields *f) {
     const json_t *format = server_field(f, "response_format"), *schema = NULL;
     const char *mime = NULL, *field = "response_mime_type", *place = "response_format";
     server_field_text(f, "response_mime_type", &mime);
     if (json_is_array(format)) {
         if (json_array_size(format) > 1)
-            server_fail(f->problem, SERVER_UNSUPPORTED, place, "'response_format' has several formats: give the one of type text");
+            server_fail(f->problem, SERVER_UNSUPPORTED, place,
+                        "'response_format' has several formats: give the one of type text");
         format = json_array_get(format, 0);
     }
     if (format && !json_is_object(format)) server_field_wrong(f, place, format, "an object");
@@ -219,7 +233,8 @@ static void interactions_parse_format(generation *gen, const server_fields *f) {
         server_fields g = {format, f->problem, "response_format."};
         const char *type = json_string_value(json_object_get(format, "type"));
         if (strcmp(type, "text") != 0)
-            server_fail(f->problem, SERVER_UNSUPPORTED, place, "'response_format.type' is '%s': this server's models answer with text", type);
+            server_fail(f->problem, SERVER_UNSUPPORTED, place,
+                        "'response_format.type' is '%s': this server's models answer with text", type);
         server_field_text(&g, "mime_type", &mime);
         schema = server_field_object(&g, "schema");
         field = "response_format.mime_type", place = "response_format.schema";
@@ -252,12 +267,14 @@ static const server_known_fields inside[] = {
 };
 
 #define FIELDS \
-    "model input system_instruction tools generation_config response_format response_mime_type response_modalities stream store background " \
-    "previous_interaction_id continuation_token cached_content environment agent agent_config webhook_config labels safety_settings service_tier"
+    "model input system_instruction tools generation_config response_format response_mime_type response_modalities " \
+    "stream store background " \
+    "previous_interaction_id continuation_token cached_content environment agent agent_config webhook_config labels " \
+    "safety_settings service_tier"
 
 int interactions_parse(generation *gen, server_problem *p) {
-    static const char *const unknown[] = {"agent", "agent_config", "environment", "background", "webhook_config", "continuation_token",
-                                          "cached_content", NULL};
+    static const char *const unknown[] = {"agent", "agent_config", "environment", "background",
+                                          "webhook_config", "continuation_token", "cached_content", NULL};
     server_fields f = {gen->root, p, ""};
     bool store = true;
     const char *previous = NULL;

@@ -24,7 +24,8 @@ static json_t *interactions_step(const server_choice *c, size_t i) {
     char id[TOOL_CALL_ID_BYTES];
     if (arguments) {
         tool_call_id(id, "call_", c->x->id, c->index, item->number);
-        return json_pack("{s:s, s:s, s:s, s:o}", "type", "function_call", "id", id, "name", item->tool->name, "arguments", arguments);
+        return json_pack("{s:s, s:s, s:s, s:o}", "type", "function_call", "id", id, "name", item->tool->name,
+                         "arguments", arguments);
     }
     json_t *content = text_content(responses_is_call(c, i) ? tool_item_source(item) : responses_text(c, i));
     if (responses_is_reasoning(c, i)) return json_pack("{s:s, s:o}", "type", "thought", "summary", content);
@@ -40,15 +41,18 @@ static json_t *interactions_output(const server_choice *c) {
 
 /* ---- the object ---- */
 
-static json_t *by_modality(int64_t tokens) { return json_pack("[{s:s, s:I}]", "modality", "text", "tokens", (json_int_t)tokens); }
+static json_t *by_modality(int64_t tokens) {
+    return json_pack("[{s:s, s:I}]", "modality", "text", "tokens", (json_int_t)tokens);
+}
 
 static json_t *interactions_usage(const server_request *x) {
     const server_usage u = report_usage(x);
     const int64_t output = u.answer - u.reasoning;
-    return json_pack("{s:I, s:o, s:I, s:o, s:I, s:o, s:I, s:I, s:I}", "total_input_tokens", (json_int_t)u.prompt, "input_tokens_by_modality",
-                     by_modality(u.prompt), "total_cached_tokens", (json_int_t)u.cached, "cached_tokens_by_modality", by_modality(u.cached),
-                     "total_output_tokens", (json_int_t)output, "output_tokens_by_modality", by_modality(output),
-                     "total_tool_use_tokens", (json_int_t)0, "total_thought_tokens", (json_int_t)u.reasoning, "total_tokens",
+    return json_pack("{s:I, s:o, s:I, s:o, s:I, s:o, s:I, s:I, s:I}", "total_input_tokens", (json_int_t)u.prompt,
+                     "input_tokens_by_modality", by_modality(u.prompt), "total_cached_tokens", (json_int_t)u.cached,
+                     "cached_tokens_by_modality", by_modality(u.cached), "total_output_tokens", (json_int_t)output,
+                     "output_tokens_by_modality", by_modality(output), "total_tool_use_tokens", (json_int_t)0,
+                     "total_thought_tokens", (json_int_t)u.reasoning, "total_tokens",
                      (json_int_t)(u.prompt + u.answer));
 }
 
@@ -61,8 +65,8 @@ const char *interactions_status(const server_choice *c) {
 
 /* Fields of the request that the object repeats. Nonzero: no memory. */
 static int add_given(const server_request *x, json_t *object) {
-    static const char *const names[] = {"previous_interaction_id", "system_instruction", "tools", "generation_config", "response_format",
-                                        "response_mime_type", "labels", "service_tier"};
+    static const char *const names[] = {"previous_interaction_id", "system_instruction", "tools", "generation_config",
+                                        "response_format", "response_mime_type", "labels", "service_tier"};
     int rc = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && !rc; i++) {
         json_t *value = json_object_get(x->gen->root, names[i]);
@@ -76,10 +80,12 @@ json_t *interactions_object(const server_request *x, const char *status, bool wi
     const int64_t created = server_request_created(x);
     char id[KEPT_ANSWERS_ID_BYTES];
     kept_answers_id(x, &interactions_kind, id);
-    json_t *all = json_pack("{s:s, s:s, s:s, s:s}", "id", id, "object", "interaction", "model", server_request_model(x), "status", status);
+    json_t *all = json_pack("{s:s, s:s, s:s, s:s}", "id", id, "object", "interaction", "model", server_request_model(x),
+                            "status", status);
     int rc = all ? 0 : -1;
     if (!rc && is_over) rc = json_object_set_new(all, "created", server_json_time(created));
-    if (!rc && is_over) rc = json_object_set_new(all, "updated", server_json_time(x->relay ? created : (int64_t)time(NULL)));
+    if (!rc && is_over)
+        rc = json_object_set_new(all, "updated", server_json_time(x->relay ? created : (int64_t)time(NULL)));
     if (!rc && with_steps) rc = json_object_set_new(all, "steps", interactions_output(&x->answers->choices[0]));
     if (!rc && with_steps) rc = add_given(x, all);
     if (!rc && has_usage) rc = json_object_set_new(all, "usage", interactions_usage(x));
@@ -89,4 +95,6 @@ json_t *interactions_object(const server_request *x, const char *status, bool wi
     return NULL;
 }
 
-void interactions_keep(const server_request *x, const json_t *object) { kept_answers_put(x, &interactions_kind, object); }
+void interactions_keep(const server_request *x, const json_t *object) {
+    kept_answers_put(x, &interactions_kind, object);
+}

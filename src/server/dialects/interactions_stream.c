@@ -35,7 +35,9 @@ static int step_delta(server_request *x, size_t i, json_t *delta) {
     return interactions_event(x, "step.delta", json_pack("{s:I, s:o}", "index", (json_int_t)i, "delta", delta));
 }
 
-static int step_stop(server_request *x, size_t i) { return interactions_event(x, "step.stop", json_pack("{s:I}", "index", (json_int_t)i)); }
+static int step_stop(server_request *x, size_t i) {
+    return interactions_event(x, "step.stop", json_pack("{s:I}", "index", (json_int_t)i));
+}
 
 /* Takes the text over. */
 static json_t *delta_of(bool is_thought, json_t *text) {
@@ -43,7 +45,9 @@ static json_t *delta_of(bool is_thought, json_t *text) {
     return json_pack("{s:s, s:{s:s, s:o}}", "type", "thought_summary", "content", "type", "text", "text", text);
 }
 
-static json_t *arguments_delta(json_t *text) { return json_pack("{s:s, s:o}", "type", "arguments_delta", "arguments", text); }
+static json_t *arguments_delta(json_t *text) {
+    return json_pack("{s:s, s:o}", "type", "arguments_delta", "arguments", text);
+}
 
 /* ---- an answer ---- */
 
@@ -73,25 +77,36 @@ static int begin_step(server_request *x, server_choice *c, json_t *step) {
 /* A delta of the item that the finder is at; the one before it ends. */
 static int text_delta(server_request *x, server_choice *c, bool is_thought, const server_piece *piece) {
     int rc = c->block_is_open && (size_t)c->n_blocks < c->finder.n_items ? end_step(x, c) : 0;
-    if (!rc && !c->block_is_open) rc = begin_step(x, c, json_pack("{s:s}", "type", is_thought ? "thought" : "model_output"));
-    return rc ? rc : step_delta(x, (size_t)c->n_blocks - 1, delta_of(is_thought, base_json_string(piece->text, piece->n)));
+    if (!rc && !c->block_is_open)
+        rc = begin_step(x, c, json_pack("{s:s}", "type", is_thought ? "thought" : "model_output"));
+    return rc ? rc
+              : step_delta(x, (size_t)c->n_blocks - 1, delta_of(is_thought, base_json_string(piece->text, piece->n)));
 }
 
-int interactions_report_piece(server_request *x, server_choice *c, const server_piece *piece) { return text_delta(x, c, false, piece); }
+int interactions_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
+    return text_delta(x, c, false, piece);
+}
 
-int interactions_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) { return text_delta(x, c, true, piece); }
+int interactions_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
+    return text_delta(x, c, true, piece);
+}
 
-int interactions_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+int interactions_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item,
+                             const char *bytes, size_t n) {
     char id[TOOL_CALL_ID_BYTES];
     if (event == TOOL_END) return end_step(x, c);
     if (event != TOOL_BEGIN) return step_delta(x, (size_t)c->n_blocks - 1, arguments_delta(base_json_string(bytes, n)));
     int rc = end_step(x, c);
     tool_call_id(id, "call_", x->id, c->index, item->number);
-    return rc ? rc : begin_step(x, c, json_pack("{s:s, s:s, s:s, s:{}}", "type", "function_call", "id", id, "name", item->tool->name, "arguments"));
+    return rc ? rc
+              : begin_step(x, c,
+                           json_pack("{s:s, s:s, s:s, s:{}}", "type", "function_call", "id", id, "name",
+                                     item->tool->name, "arguments"));
 }
 
 int interactions_close(server_request *x, server_choice *c) {
-    int rc = c->n_blocks == 0 ? begin_step(x, c, json_pack("{s:s}", "type", "model_output")) : 0; /* an empty answer is a step, too */
+    int rc = c->n_blocks == 0 ? begin_step(x, c, json_pack("{s:s}", "type", "model_output"))
+                              : 0; /* an empty answer is a step, too */
     return rc ? rc : end_step(x, c);
 }
 
@@ -143,7 +158,8 @@ int interactions_replay(server_request *x, const json_t *object) {
     const json_t *steps = json_object_get(object, "steps");
     json_t *bare = json_copy((json_t *)object), *begun = json_object();
     static const char *const names[] = {"id", "object", "model"};
-    for (size_t i = 0; i < BASE_ARRAY_LEN(names) && begun; i++) json_object_set(begun, names[i], json_object_get(object, names[i]));
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names) && begun; i++)
+        json_object_set(begun, names[i], json_object_get(object, names[i]));
     if (begun) json_object_set_new(begun, "status", json_string("in_progress"));
     if (bare) json_object_del(bare, "steps");
     int rc = interactions_event(x, "interaction.created", json_pack("{s:o}", "interaction", begun));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item_history.h: a conversation that is a list of items (Responses) or steps (Interactions), one for each text, reasoning, call and result, as
- * messages: for their parsers. Owns nothing. */
+/* item_history.h: a conversation that is a list of items (Responses) or steps (Interactions), one for each text,
+ * reasoning, call and result, as messages: for their parsers. Owns nothing. */
 #ifndef SERVER_ITEM_HISTORY_H
 #define SERVER_ITEM_HISTORY_H
 

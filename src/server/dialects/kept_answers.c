@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kept_answers.c: see kept_answers.h. An entry is {"answer": the object, "items": the conversation with the answer, without instructions,
- * "first": the number of items that came from the answer before it}. */
+/* kept_answers.c: see kept_answers.h. An entry is {"answer": the object, "items": the conversation with the answer,
+ * without instructions, "first": the number of items that came from the answer before it}. */
 #include "server/dialects/kept_answers.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ void kept_answers_put(const server_request *x, const kept_kind *k, const json_t 
     BASE_ASSERT(strncmp(id, k->prefix, strlen(k->prefix)) == 0); /* kept_answers_find looks for no other */
     json_t *items = k->items(json_object_get(x->gen->root, "input"));
     if (items) json_array_extend(items, json_object_get(object, k->output));
-    json_t *kept = json_pack("{s:O, s:o, s:I}", "answer", object, "items", items, "first", (json_int_t)x->gen->n_earlier);
+    json_t *kept =
+        json_pack("{s:O, s:o, s:I}", "answer", object, "items", items, "first", (json_int_t)x->gen->n_earlier);
     char *text = kept ? base_json_text(kept, JSON_COMPACT) : NULL;
     json_t *read = text ? base_json_read(text, strlen(text), 0) : NULL; /* it is one level deeper than the request */
     if (read) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
@@ -41,13 +42,15 @@ static json_t *kept_answers_find(server_request *x, const kept_kind *k, const ch
     json_t *kept = NULL;
     const bool is_one = strncmp(id, k->prefix, strlen(k->prefix)) == 0;
     if (!is_one || response_registry_get(x->server->responses, id, x->key->tenant, &text))
-        server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown or expired %s '%.80s': give the whole conversation", k->word, id);
+        server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown or expired %s '%.80s': give the whole conversation",
+                    k->word, id);
     else if (!(kept = base_json_read(text.data, text.len, 0))) server_fail_memory(&x->problem);
     base_buffer_free(&text);
     return kept;
 }
 
-/* Puts the conversation up to the answer that a request names before its own input. Returns the number of items in it. May set a problem. */
+/* Puts the conversation up to the answer that a request names before its own input. Returns the number of items in it.
+   May set a problem. */
 static size_t kept_answers_advance(server_request *x, const kept_kind *k, json_t *root) {
     const json_t *previous = json_object_get(root, k->previous);
     if (!json_is_string(previous)) return 0;
@@ -55,10 +58,12 @@ static size_t kept_answers_advance(server_request *x, const kept_kind *k, json_t
         x->server->answers->pin(x, json_string_value(previous), k->previous);
         return 0;
     }
-    json_t *kept = kept_answers_find(x, k, json_string_value(previous), k->previous), *added = k->items(json_object_get(root, "input"));
+    json_t *kept = kept_answers_find(x, k, json_string_value(previous), k->previous),
+           *added = k->items(json_object_get(root, "input"));
     json_t *items = kept ? json_incref(json_object_get(kept, "items")) : NULL;
     const size_t n = json_array_size(items);
-    if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items))) server_fail_memory(&x->problem);
+    if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items)))
+        server_fail_memory(&x->problem);
     json_decref(items);
     json_decref(added);
     json_decref(kept);

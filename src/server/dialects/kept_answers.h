@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kept_answers.h: the stored answers of Responses and of Interactions, in one registry (response_registry.h): each is an object, and its
- * conversation as a list of items, which the next request may continue. The prefix of an id says which API an answer is of. Workers; put: also
- * I/O threads.
+/* kept_answers.h: the stored answers of Responses and of Interactions, in one registry (response_registry.h): each is
+ * an object, and its conversation as a list of items, which the next request may continue. The prefix of an id says
+ * which API an answer is of. Workers; put: also I/O threads.
  */
 #ifndef SERVER_KEPT_ANSWERS_H
 #define SERVER_KEPT_ANSWERS_H
@@ -26,7 +26,8 @@ void kept_answers_id(const server_request *x, const kept_kind *k, char id[KEPT_A
 void kept_answers_put(const server_request *x, const kept_kind *k, const json_t *object);
 /* Begins the answer of a request, whose input continues the stored conversation that it names. form: of its dialect. */
 void kept_answers_begin(server_request *x, const kept_kind *k, const server_form *form);
-/* The object of the answer that the path names; with_input: with the items of its request in the field `input`. NULL: a problem. */
+/* The object of the answer that the path names; with_input: with the items of its request in the field `input`. NULL: a
+   problem. */
 json_t *kept_answers_get(server_request *x, const kept_kind *k, bool with_input);
 /* Removes it. Returns a server_problem_kind. */
 int kept_answers_remove(server_request *x, const kept_kind *k);

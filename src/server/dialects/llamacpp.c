@@ -23,13 +23,16 @@ static void parse_length(generation *gen, const server_fields *f, const char *na
 }
 
 #define COMPLETION_FIELDS \
-    SERVER_EXTRA_FIELDS "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias " \
-                        "json_schema n_cmpl cache_prompt n_cache_reuse model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
+    SERVER_EXTRA_FIELDS "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty " \
+                        "seed n_probs stop logit_bias " \
+                        "json_schema n_cmpl cache_prompt n_cache_reuse model id_slot n_keep min_keep return_tokens " \
+                        "timings_per_token return_progress post_sampling_probs response_fields "
 
 /* Tokens that are computed again after an edit: some quality for little time (docs/scheduling.md). */
 #define RECOMPUTED_AFTER_EDIT 32
 
-/* llama.cpp's n_cache_reuse is the size of the smallest run that it moves; here any is moved that is worth it. 0: none. */
+/* llama.cpp's n_cache_reuse is the size of the smallest run that it moves; here any is moved that is worth it. 0:
+   none. */
 void llamacpp_parse_cache(generation *gen, const server_fields *f) {
     int32_t n = 0;
     server_field_bool(f, "return_progress", &gen->returns_progress);
@@ -83,11 +86,14 @@ static void parse_extra(generation *gen, const server_fields *f) {
     const json_t *files = server_field_array(f, "input_extra");
     for (size_t i = 0; i < json_array_size(files) && !f->problem->kind; i++) {
         const json_t *one = json_array_get(files, i);
-        if (!json_is_string(json_object_get(one, "text")) || (json_object_get(one, "filename") && !json_is_string(json_object_get(one, "filename"))))
-            server_fail(f->problem, SERVER_INVALID, "input_extra", "'input_extra[%zu]' must be {\"filename\": \"...\", \"text\": \"...\"}", i);
+        if (!json_is_string(json_object_get(one, "text")) ||
+            (json_object_get(one, "filename") && !json_is_string(json_object_get(one, "filename"))))
+            server_fail(f->problem, SERVER_INVALID, "input_extra",
+                        "'input_extra[%zu]' must be {\"filename\": \"...\", \"text\": \"...\"}", i);
     }
     if (json_array_size(files) > SERVER_MAX_INFILL_FILES)
-        server_fail(f->problem, SERVER_INVALID, "input_extra", "'input_extra' has %zu entries: give at most %d", json_array_size(files), SERVER_MAX_INFILL_FILES);
+        server_fail(f->problem, SERVER_INVALID, "input_extra", "'input_extra' has %zu entries: give at most %d",
+                    json_array_size(files), SERVER_MAX_INFILL_FILES);
     gen->infill.files = files;
 }
 
@@ -99,7 +105,8 @@ int llamacpp_parse_infill(generation *gen, server_problem *p) {
     server_field_text(&f, "input_suffix", &gen->infill.suffix);
     server_field_text(&f, "prompt", &gen->infill.begun);
     if (!prefix || !gen->infill.suffix)
-        server_fail(p, SERVER_INVALID, prefix ? "input_suffix" : "input_prefix", "'%s' is missing: give a string", prefix ? "input_suffix" : "input_prefix");
+        server_fail(p, SERVER_INVALID, prefix ? "input_suffix" : "input_prefix", "'%s' is missing: give a string",
+                    prefix ? "input_suffix" : "input_prefix");
     parse_extra(gen, &f);
     generation_prompts(gen, &f, "input_prefix", false);
     gen->infill.wanted = true;
@@ -117,10 +124,12 @@ static double llamacpp_per(double a, double b) { return b > 0 ? a / b : 0; }
 /* prompt_ms is llama.cpp's: the time to first token without the waiting. */
 static json_t *result_timings(const rp_result *r) {
     double prompt_ms = r->timings.ttft_ms - r->timings.queue_ms, decode_ms = r->timings.decode_ms;
-    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)r->cached_tokens, "prompt_n", (int)r->fresh_tokens,
-                     "prompt_ms", prompt_ms, "prompt_per_token_ms", llamacpp_per(prompt_ms, r->fresh_tokens), "prompt_per_second",
-                     llamacpp_per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms", decode_ms,
-                     "predicted_per_token_ms", llamacpp_per(decode_ms, r->n_tokens), "predicted_per_second", llamacpp_per(1e3 * r->n_tokens, decode_ms));
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", (int)r->cached_tokens, "prompt_n",
+                     (int)r->fresh_tokens, "prompt_ms", prompt_ms, "prompt_per_token_ms",
+                     llamacpp_per(prompt_ms, r->fresh_tokens), "prompt_per_second",
+                     llamacpp_per(1e3 * r->fresh_tokens, prompt_ms), "predicted_n", (int)r->n_tokens, "predicted_ms",
+                     decode_ms, "predicted_per_token_ms", llamacpp_per(decode_ms, r->n_tokens), "predicted_per_second",
+                     llamacpp_per(1e3 * r->n_tokens, decode_ms));
 }
 
 static json_t *llamacpp_probability(const server_request *x, int32_t token, float logprob) {
@@ -147,11 +156,13 @@ static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, 
     const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word"
                                                                                     : "eos";
     json_t *word = json_string(r->stop ? r->stop : "");
-    json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
-                            "id_slot", 0, "stop", 1, "model", server_request_model(x), "tokens_predicted", (int)r->n_tokens,
-                            "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
-                            0, "stop_type", type, "stopping_word", word, "timings", result_timings(r), "reprise", report_reprise(x));
-    if (all && x->gen->n_logprobs > 0) json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));
+    json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index,
+                            "content", content, "id_slot", 0, "stop", 1, "model", server_request_model(x),
+                            "tokens_predicted", (int)r->n_tokens, "tokens_evaluated", (int)r->prompt_tokens,
+                            "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated", 0, "stop_type", type,
+                            "stopping_word", word, "timings", result_timings(r), "reprise", report_reprise(x));
+    if (all && x->gen->n_logprobs > 0)
+        json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));
     return all;
 }
 
@@ -164,7 +175,8 @@ static json_t *llamacpp_tokens(const rp_result *r) {
 
 static json_t *whole_of(const server_request *x, const server_choice *c) {
     json_t *all = llamacpp_end_of(x, c, base_json_string(c->result->text, strlen(c->result->text)));
-    if (all && json_object_set_new(all, "tokens", x->gen->returns_tokens ? llamacpp_tokens(c->result) : json_array())) return json_decref(all), NULL;
+    if (all && json_object_set_new(all, "tokens", x->gen->returns_tokens ? llamacpp_tokens(c->result) : json_array()))
+        return json_decref(all), NULL;
     return all;
 }
 
@@ -180,26 +192,34 @@ static json_t *llamacpp_whole(server_request *x) {
 static int llamacpp_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     if (piece->n == 0) return 0;
     return server_request_frame(x, NULL,
-                                json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", base_json_string(piece->text, piece->n),
-                                          "stop", 0, "id_slot", 0));
+                                json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content",
+                                          base_json_string(piece->text, piece->n), "stop", 0, "id_slot", 0));
 }
 
 static int llamacpp_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
     BASE_ASSERT(x->gen->returns_progress);
     return server_request_frame(x, NULL,
-                                json_pack("{s:i, s:s, s:[], s:b, s:i, s:o}", "index", (int)c->index, "content", "", "tokens", "stop", 0, "id_slot", 0,
-                                          "prompt_progress", generate_progress(progress)));
+                                json_pack("{s:i, s:s, s:[], s:b, s:i, s:o}", "index", (int)c->index, "content", "",
+                                          "tokens", "stop", 0, "id_slot", 0, "prompt_progress",
+                                          generate_progress(progress)));
 }
 
-static int llamacpp_close_choice(server_request *x, server_choice *c) { return server_request_frame(x, NULL, llamacpp_end_of(x, c, json_string(""))); }
+static int llamacpp_close_choice(server_request *x, server_choice *c) {
+    return server_request_frame(x, NULL, llamacpp_end_of(x, c, json_string("")));
+}
 
-static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
+static int llamacpp_fail_stream(server_request *x, const server_problem *p) {
+    return server_request_frame(x, NULL, server_problem_llamacpp(p));
+}
 
 #define LLAMACPP_FORM(parser) \
-    { .parse = (parser), .whole = llamacpp_whole, .piece = llamacpp_report_piece, .close = llamacpp_close_choice, .fail = llamacpp_fail_stream, \
-      .progress = llamacpp_report_progress }
+    { \
+        .parse = (parser), .whole = llamacpp_whole, .piece = llamacpp_report_piece, .close = llamacpp_close_choice, \
+        .fail = llamacpp_fail_stream, .progress = llamacpp_report_progress \
+    }
 
-static const server_form form = LLAMACPP_FORM(llamacpp_parse_completion), infill_form = LLAMACPP_FORM(llamacpp_parse_infill);
+static const server_form form = LLAMACPP_FORM(llamacpp_parse_completion),
+                         infill_form = LLAMACPP_FORM(llamacpp_parse_infill);
 
 void handle_llamacpp_infill(server_request *x) { generate_handle(x, &infill_form); }
 

@@ -104,14 +104,16 @@ void handle_llamacpp_tokenize(server_request *x) {
 static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, base_buffer *out) {
     size_t n = json_array_size(tokens);
     if (n > MAX_DETOKENIZE)
-        server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' has %zu entries: give at most %zu", n, MAX_DETOKENIZE);
+        server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' has %zu entries: give at most %zu", n,
+                    MAX_DETOKENIZE);
     for (size_t i = 0; i < n && !x->problem.kind; i++) {
         const json_t *one = json_array_get(tokens, i);
         int64_t id = -1;
         const bool is_id = base_json_int64(one, &id);
         int32_t token = (int32_t)id;
         if (!is_id || id < 0 || id >= x->model->info.n_vocab)
-            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i, (int)x->model->info.n_vocab - 1);
+            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i,
+                        (int)x->model->info.n_vocab - 1);
         else if (prompt_tokens_text(x->model->model, &token, 1, out)) server_fail_memory(&x->problem);
     }
 }
@@ -138,7 +140,8 @@ static json_t *llamacpp_tools_render(server_request *x) {
     rp_error err;
     json_t *prompt = NULL;
     if (x->gen->rendered) prompt = base_json_string(x->gen->rendered->bytes, x->gen->rendered->n);
-    else if (rp_tokenize_messages(x->model->model, x->gen->messages, x->gen->n_messages, x->gen->continues_last, &tokens, &n, &err))
+    else if (rp_tokenize_messages(x->model->model, x->gen->messages, x->gen->n_messages, x->gen->continues_last,
+                                  &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
     else if (prompt_tokens_text(x->model->model, tokens, n, &text)) server_fail_memory(&x->problem);
     else prompt = base_json_string(text.data, text.len);
@@ -164,7 +167,8 @@ void handle_llamacpp_template(server_request *x) {
 
 /* ---- the server ---- */
 
-/* What /completion samples with, where a request does not say: llama.cpp's defaults, or the advice of the model's file. */
+/* What /completion samples with, where a request does not say: llama.cpp's defaults, or the advice of the model's
+   file. */
 static json_t *llamacpp_props_sampling(const rp_model *model) {
     generation gen;
     server_problem problem = {0};
@@ -172,8 +176,9 @@ static json_t *llamacpp_props_sampling(const rp_model *model) {
     if (empty && !generation_parse(&gen, empty, llamacpp_parse_completion, &problem)) {
         generation_settle_sampling(&gen, model);
         const rp_sampling *s = &gen.sampling;
-        all = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i}", "temperature", (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p,
-                        "min_p", (double)s->min_p, "repeat_penalty", (double)s->repeat_penalty, "repeat_last_n", (int)s->repeat_last);
+        all = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i}", "temperature", (double)s->temperature, "top_k", (int)s->top_k,
+                        "top_p", (double)s->top_p, "min_p", (double)s->min_p, "repeat_penalty",
+                        (double)s->repeat_penalty, "repeat_last_n", (int)s->repeat_last);
     }
     if (empty) generation_free(&gen);
     json_decref(empty);
@@ -186,11 +191,12 @@ void handle_llamacpp_props(server_request *x) {
     rp_engine_describe(m->engine, &e);
     server_request_reply_json(
         x, 200,
-        json_pack("{s:{s:i, s:o*}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
-                  (int)e.n_ctx, "params", llamacpp_props_sampling(m->model), "total_slots", (int)e.max_sequences, "model_alias", m->name, "chat_format", m->info.chat_format,
-                  "fingerprint", m->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train", (int)m->info.n_ctx_train,
-                  "threads", (int)e.n_threads, "max_sequences", (int)e.max_sequences, "max_queue", (int)e.max_queue, "running",
-                  (int)e.running, "waiting", (int)e.waiting));
+        json_pack("{s:{s:i, s:o*}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}",
+                  "default_generation_settings", "n_ctx", (int)e.n_ctx, "params", llamacpp_props_sampling(m->model),
+                  "total_slots", (int)e.max_sequences, "model_alias", m->name, "chat_format", m->info.chat_format,
+                  "fingerprint", m->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train",
+                  (int)m->info.n_ctx_train, "threads", (int)e.n_threads, "max_sequences", (int)e.max_sequences,
+                  "max_queue", (int)e.max_queue, "running", (int)e.running, "waiting", (int)e.waiting));
 }
 
 typedef struct slot_list {
@@ -203,17 +209,19 @@ static void add_slots(server_request *x, void *user) {
     static const char *const states[] = {"waiting", "prefill", "decode", "done"};
     slot_list *slots = user;
     pthread_mutex_lock(&x->lock);
-    for (int32_t i = 0; x->model == slots->model && i < x->answers->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
+    for (int32_t i = 0;
+         x->model == slots->model && i < x->answers->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
         rp_job_status status = {.state = RP_JOB_DONE};
         if (x->answers->choices[i].call) rp_job_get_status(x->answers->choices[i].call, &status);
         if (status.state == RP_JOB_DONE) continue;
         BASE_ASSERT((size_t)status.state < BASE_ARRAY_LEN(states));
-        json_array_append_new(slots->list,
-                              json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
-                                        (json_int_t)rp_job_number(x->answers->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
-                                        states[status.state], "queue_position", (int)status.queue_position, "prompt_tokens",
-                                        (int)status.prompt_tokens, "cached_tokens", (int)status.cached_tokens, "computed_tokens", (int)status.computed_tokens, "n_decoded",
-                                        (int)status.answer_tokens));
+        json_array_append_new(
+            slots->list,
+            json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list),
+                      "id_task", (json_int_t)rp_job_number(x->answers->choices[i].call), "n_ctx", slots->n_ctx,
+                      "is_processing", 1, "state", states[status.state], "queue_position", (int)status.queue_position,
+                      "prompt_tokens", (int)status.prompt_tokens, "cached_tokens", (int)status.cached_tokens,
+                      "computed_tokens", (int)status.computed_tokens, "n_decoded", (int)status.answer_tokens));
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -228,6 +236,7 @@ void handle_llamacpp_slots(server_request *x) {
 
 void handle_llamacpp_slot_change(server_request *x) {
     server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL,
-                "slots are not saved or restored by requests: every prompt is cached, and with --store it is still cached after a restart");
+                "slots are not saved or restored by requests: every prompt is cached, and with --store it is still "
+                "cached after a restart");
     server_request_reply_problem(x);
 }

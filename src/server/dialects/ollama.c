@@ -42,8 +42,11 @@ static void parse_options(generation *gen, const server_fields *f) {
     server_field_real(&o, "frequency_penalty", -100, 100, &s->frequency_penalty);
     gen->has_seed = server_field_seed(&o, "seed", &s->seed);
     generation_stops(gen, &o, "stop");
-    generation_known(gen, &o, "num_predict temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n presence_penalty frequency_penalty "
-                              "seed stop num_ctx num_batch num_gpu main_gpu num_thread num_keep use_mmap use_mlock numa low_vram f16_kv vocab_only");
+    generation_known(gen, &o,
+                     "num_predict temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n "
+                     "presence_penalty frequency_penalty "
+                     "seed stop num_ctx num_batch num_gpu main_gpu num_thread num_keep use_mmap use_mlock numa "
+                     "low_vram f16_kv vocab_only");
 }
 
 /* "json", or a schema. */
@@ -60,7 +63,8 @@ static void parse_format(generation *gen, const server_fields *f) {
 /* Nothing is unloaded, so a duration has no effect. */
 static void check_keep_alive(const server_fields *f) {
     const json_t *keep = server_field(f, "keep_alive");
-    if (keep && !json_is_string(keep) && !json_is_number(keep)) server_field_wrong(f, "keep_alive", keep, "a duration as \"5m\", or seconds");
+    if (keep && !json_is_string(keep) && !json_is_number(keep))
+        server_field_wrong(f, "keep_alive", keep, "a duration as \"5m\", or seconds");
 }
 
 /* `think`: a bool or an effort. */
@@ -90,7 +94,8 @@ static void parse_common(generation *gen, const server_fields *f) {
     gen->stream = true;
     gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(f, "model", &gen->model);
-    if (!gen->model || !gen->model[0]) server_fail(f->problem, SERVER_INVALID, "model", "'model' is missing: give a name of GET /api/tags");
+    if (!gen->model || !gen->model[0])
+        server_fail(f->problem, SERVER_INVALID, "model", "'model' is missing: give a name of GET /api/tags");
     server_field_bool(f, "stream", &gen->stream);
     parse_options(gen, f);
     parse_format(gen, f);
@@ -136,11 +141,13 @@ static void parse_call(generation *gen, const json_t *call, const char *prefix, 
     server_fields g = {function, p, inside};
     server_field_text(&f, "id", &id);
     server_field_text(&g, "name", &name);
-    const json_t *arguments = server_field(&g, "arguments"); /* or, from clients that speak to OpenAI as well, its text */
+    const json_t *arguments =
+        server_field(&g, "arguments"); /* or, from clients that speak to OpenAI as well, its text */
     if (arguments && !json_is_string(arguments)) arguments = server_field_object(&g, "arguments");
     if (!p->kind && !name) server_fail(p, SERVER_INVALID, "messages", "'%sname' is missing", inside);
     if (p->kind) return;
-    char *text = json_is_object(arguments) ? base_json_text(arguments, 0) : NULL; /* as models write it: a space after ':' and ',' */
+    char *text = json_is_object(arguments) ? base_json_text(arguments, 0)
+                                           : NULL; /* as models write it: a space after ':' and ',' */
     const char *kept = text ? generation_keep(gen, text, p) : json_string_value(arguments);
     base_free(text);
     if (!kept || !kept[0]) kept = "{}";
@@ -169,7 +176,8 @@ static void parse_message(generation *gen, const json_t *message, size_t i, serv
     server_field_text(&f, "thinking", &thinking);
     refuse_images(&f);
     if (!rp_role_parse(name, &role))
-        server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix, name);
+        server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix,
+                    name);
     if (p->kind) return;
     generation_text_message(gen, role, content, p);
     if (role == RP_ROLE_ASSISTANT) generation_add_reasoning(gen, thinking, p);
@@ -189,7 +197,8 @@ int ollama_parse_chat(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     parse_common(gen, &f);
     const json_t *messages = server_field_array(&f, "messages");
-    for (size_t i = 0; i < json_array_size(messages) && !p->kind; i++) parse_message(gen, json_array_get(messages, i), i, p);
+    for (size_t i = 0; i < json_array_size(messages) && !p->kind; i++)
+        parse_message(gen, json_array_get(messages, i), i, p);
     openai_parse_tool_list(gen, server_field_array(&f, "tools"), "tools", OPENAI_NESTED, p);
     generation_known(gen, &f, COMMON_FIELDS "messages tools");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
@@ -206,7 +215,8 @@ typedef struct ollama_answer {
 } ollama_answer;
 
 static json_t *message_of(ollama_answer a) {
-    return json_pack("{s:s, s:o, s:o*, s:o*}", "role", "assistant", "content", a.content, "thinking", a.thinking, "tool_calls", a.calls);
+    return json_pack("{s:s, s:o, s:o*, s:o*}", "role", "assistant", "content", a.content, "thinking", a.thinking,
+                     "tool_calls", a.calls);
 }
 
 /* {"model": ..., "created_at": ..., "message": {...} or "response": "...", "done": ...} */
@@ -216,8 +226,9 @@ static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     bool chat = is_chat(x);
     const char *name = x->gen->model ? x->gen->model : server_request_model(x); /* as Ollama does: the client's words */
     json_t *answer = chat ? message_of(a) : a.content;
-    return json_pack("{s:s, s:s, s:o, s:o*, s:b, s:o*}", "model", name, "created_at", now, chat ? "message" : "response", answer, "thinking",
-                     chat ? NULL : a.thinking, "done", done, "logprobs", a.logprobs);
+    return json_pack("{s:s, s:s, s:o, s:o*, s:b, s:o*}", "model", name, "created_at", now,
+                     chat ? "message" : "response", answer, "thinking", chat ? NULL : a.thinking, "done", done,
+                     "logprobs", a.logprobs);
 }
 
 static json_int_t nanoseconds(double ms) { return ms > 0 ? (json_int_t)(ms * 1e6) : 0; }
@@ -225,11 +236,12 @@ static json_int_t nanoseconds(double ms) { return ms > 0 ? (json_int_t)(ms * 1e6
 /* The model is loaded before the server is ready: load_duration is 0. */
 static json_t *counts_of(const rp_result *r) {
     const rp_timings *t = &r->timings;
-    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:I, s:i, s:I}", "done_reason", report_finish(r) == SERVER_FINISH_STOP ? "stop" : "length",
-                     "total_duration", nanoseconds(t->ttft_ms + t->decode_ms), "load_duration", (json_int_t)0, "prompt_eval_count",
+    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:I, s:i, s:I}", "done_reason",
+                     report_finish(r) == SERVER_FINISH_STOP ? "stop" : "length", "total_duration",
+                     nanoseconds(t->ttft_ms + t->decode_ms), "load_duration", (json_int_t)0, "prompt_eval_count",
                      (int)r->prompt_tokens, "prompt_eval_cached_count", (int)r->cached_tokens, "prompt_eval_duration",
-                     nanoseconds(t->ttft_ms - t->queue_ms), "eval_count", (int)r->n_tokens,
-                     "eval_duration", nanoseconds(t->decode_ms));
+                     nanoseconds(t->ttft_ms - t->queue_ms), "eval_count", (int)r->n_tokens, "eval_duration",
+                     nanoseconds(t->decode_ms));
 }
 
 /* The last object of an answer. */
@@ -250,7 +262,8 @@ static json_t *call_of(const server_request *x, const server_choice *c, const to
     json_t *arguments = tool_item_arguments(item);
     if (!arguments) return NULL;
     tool_call_id(id, "call_", x->id, c->index, item->number);
-    return json_pack("{s:s, s:{s:i, s:s, s:o}}", "id", id, "function", "index", (int)item->number, "name", item->tool->name, "arguments", arguments);
+    return json_pack("{s:s, s:{s:i, s:s, s:o}}", "id", id, "function", "index", (int)item->number, "name",
+                     item->tool->name, "arguments", arguments);
 }
 
 /* NULL: none. */
@@ -280,25 +293,29 @@ static json_t *piece_logprobs(const server_request *x, const server_piece *piece
 
 static int ollama_piece(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    const ollama_answer answer = {.content = base_json_string(piece->text, piece->n), .logprobs = piece_logprobs(x, piece)};
+    const ollama_answer answer = {.content = base_json_string(piece->text, piece->n),
+                                  .logprobs = piece_logprobs(x, piece)};
     return server_request_line(x, object_of(x, answer, false));
 }
 
 static int ollama_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    const ollama_answer answer = {json_string(""), base_json_string(piece->text, piece->n), NULL, piece_logprobs(x, piece)};
+    const ollama_answer answer = {json_string(""), base_json_string(piece->text, piece->n), NULL,
+                                  piece_logprobs(x, piece)};
     return server_request_line(x, object_of(x, answer, false));
 }
 
 /* A call is sent when it is complete; one that the limit has cut is text. */
-static int ollama_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+static int ollama_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes,
+                       size_t n) {
     (void)bytes;
     (void)n;
     if (event != TOOL_END) return 0;
     BASE_ASSERT(item->tool);
     json_t *call = call_of(x, c, item);
     if (!call) return server_request_line(x, object_of(x, (ollama_answer){.content = tool_item_source(item)}, false));
-    return server_request_line(x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call), NULL}, false));
+    return server_request_line(
+        x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call), NULL}, false));
 }
 
 static int ollama_close(server_request *x, server_choice *c) {
@@ -306,7 +323,9 @@ static int ollama_close(server_request *x, server_choice *c) {
     return server_request_line(x, last_object(x, c, (ollama_answer){.content = json_string("")}));
 }
 
-static int ollama_fail(server_request *x, const server_problem *p) { return server_request_line(x, server_problem_ollama(p)); }
+static int ollama_fail(server_request *x, const server_problem *p) {
+    return server_request_line(x, server_problem_ollama(p));
+}
 
 static const server_form chat_form = {
     .parse = ollama_parse_chat,
@@ -335,7 +354,8 @@ static bool only_loads(const server_request *x) {
 
 static void reply_loaded(server_request *x) {
     const json_t *keep = json_object_get(x->gen->root, "keep_alive");
-    bool unloads = json_is_number(keep) ? json_number_value(keep) == 0 : json_is_string(keep) && strcmp(json_string_value(keep), "0") == 0;
+    bool unloads = json_is_number(keep) ? json_number_value(keep) == 0
+                                        : json_is_string(keep) && strcmp(json_string_value(keep), "0") == 0;
     json_t *all = object_of(x, (ollama_answer){.content = json_string("")}, true);
     if (all) json_object_set_new(all, "done_reason", json_string(unloads ? "unload" : "load"));
     server_request_reply_json(x, 200, all);

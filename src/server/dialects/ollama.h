@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ollama.h: shared by the files of Ollama's API.
  *
- * Streams are lines of JSON and the default. Arguments of tool calls are objects. The last object of an answer has "done": true, the counts, the
- * times in nanoseconds, and the report of Reprise.
+ * Streams are lines of JSON and the default. Arguments of tool calls are objects. The last object of an answer has
+ * "done": true, the counts, the times in nanoseconds, and the report of Reprise.
  */
 #ifndef SERVER_OLLAMA_H
 #define SERVER_OLLAMA_H
@@ -27,7 +27,8 @@ json_t *ollama_model_name(const char *name);
 
 /* The token ids that a later request gives as `context`: the prompt and its answer. NULL: out of memory. */
 json_t *ollama_context(const server_request *x, const server_choice *c);
-/* Makes x->gen's prompt continue the request's `context`, if it has one: the ids, the end of the answer in them, the messages. */
+/* Makes x->gen's prompt continue the request's `context`, if it has one: the ids, the end of the answer in them, the
+   messages. */
 int ollama_continue(server_request *x);
 
 #endif

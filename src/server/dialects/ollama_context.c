@@ -4,7 +4,8 @@
  *   answer 1: context = prompt 1, answer 1
  *   prompt 2 = context, the end of an answer, the new messages, the generation prompt
  *
- * The template writes the end of an answer between messages. It is what follows the answer of a short conversation that goes on.
+ * The template writes the end of an answer between messages. It is what follows the answer of a short conversation that
+ * goes on.
  */
 #include <string.h>
 
@@ -33,7 +34,9 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n) {
 static int tokenize_prompt(const server_request *x, id_list *out) {
     const generation *gen = x->gen;
     const rp_model *m = x->model->model;
-    if (gen->n_prompts > 0) return rp_tokenize(m, gen->prompts[0].text, strlen(gen->prompts[0].text), false, true, &out->ids, &out->n, NULL);
+    if (gen->n_prompts > 0)
+        return rp_tokenize(m, gen->prompts[0].text, strlen(gen->prompts[0].text), false, true, &out->ids, &out->n,
+                           NULL);
     if (gen->rendered) return rp_tokenize_rendered(m, gen->rendered, &out->ids, &out->n, NULL);
     return rp_tokenize_messages(m, gen->messages, gen->n_messages, gen->continues_last, &out->ids, &out->n, NULL);
 }
@@ -43,8 +46,11 @@ json_t *ollama_context(const server_request *x, const server_choice *c) {
     bool continued = gen->n_prompts > 0 && gen->prompts[0].tokens;
     json_t *list = json_array();
     id_list prompt = {NULL, 0};
-    int failed = continued ? append_ids(list, gen->prompts[0].tokens, gen->prompts[0].n_tokens) : tokenize_prompt(x, &prompt);
-    if (!failed) failed = append_ids(list, prompt.ids, prompt.n) || append_ids(list, c->result->tokens, (size_t)c->result->n_tokens);
+    int failed =
+        continued ? append_ids(list, gen->prompts[0].tokens, gen->prompts[0].n_tokens) : tokenize_prompt(x, &prompt);
+    if (!failed)
+        failed =
+            append_ids(list, prompt.ids, prompt.n) || append_ids(list, c->result->tokens, (size_t)c->result->n_tokens);
     rp_free(prompt.ids);
     if (!failed) return list;
     json_decref(list);
@@ -53,8 +59,8 @@ json_t *ollama_context(const server_request *x, const server_choice *c) {
 
 /* ---- prompts ---- */
 
-/* The tokens that follow an answer before and in the new messages: those of "question, answer, messages" after those of "question, answer", if
- * the former begin with the latter; else those of the messages alone. */
+/* The tokens that follow an answer before and in the new messages: those of "question, answer, messages" after those of
+ * "question, answer", if the former begin with the latter; else those of the messages alone. */
 static int tail_of(const server_request *x, id_list *out, size_t *from, rp_error *err) {
     const generation *gen = x->gen;
     const rp_model *m = x->model->model;
@@ -95,7 +101,8 @@ static int check_ids(server_request *x, const json_t *context) {
     return (int)x->problem.kind;
 }
 
-/* Makes the prompt of the two lists, and drops the messages. An answer that ended by itself has its end token, which is not repeated. */
+/* Makes the prompt of the two lists, and drops the messages. An answer that ended by itself has its end token, which is
+   not repeated. */
 static int join(server_request *x, const json_t *context, const id_list *tail, size_t from) {
     generation *gen = x->gen;
     size_t n = json_array_size(context);
@@ -122,7 +129,8 @@ int ollama_continue(server_request *x) {
     id_list tail = {NULL, 0};
     size_t from = 0;
     rp_error err;
-    if (x->problem.kind || json_array_size(context) == 0 || x->gen->n_messages == 0 || check_ids(x, context)) return (int)x->problem.kind;
+    if (x->problem.kind || json_array_size(context) == 0 || x->gen->n_messages == 0 || check_ids(x, context))
+        return (int)x->problem.kind;
     int rc = tail_of(x, &tail, &from, &err);
     if (rc == RP_ERR_MEMORY) server_fail_memory(&x->problem);
     else if (rc) server_fail_library(&x->problem, &err);

@@ -37,7 +37,9 @@ int ollama_parse_embeddings(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-static const char *embed_model(const server_request *x) { return x->gen->model ? x->gen->model : server_request_model(x); }
+static const char *embed_model(const server_request *x) {
+    return x->gen->model ? x->gen->model : server_request_model(x);
+}
 
 static json_t *ollama_embed_whole(server_request *x) {
     json_t *all = json_array();
@@ -46,13 +48,15 @@ static json_t *ollama_embed_whole(server_request *x) {
         if (json_array_append_new(all, embedding_values(x, &x->answers->choices[i]))) return json_decref(all), NULL;
         ms = BASE_MAX(ms, x->answers->choices[i].result->timings.ttft_ms);
     }
-    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "model", embed_model(x), "embeddings", all, "total_duration", (json_int_t)(ms * 1e6),
-                     "load_duration", (json_int_t)0, "prompt_eval_count", (json_int_t)report_usage(x).prompt, "reprise", report_reprise(x));
+    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "model", embed_model(x), "embeddings", all, "total_duration",
+                     (json_int_t)(ms * 1e6), "load_duration", (json_int_t)0, "prompt_eval_count",
+                     (json_int_t)report_usage(x).prompt, "reprise", report_reprise(x));
 }
 
 static json_t *ollama_embeddings_whole(server_request *x) {
     BASE_ASSERT(x->answers->n_choices == 1);
-    return json_pack("{s:o, s:o}", "embedding", embedding_values(x, &x->answers->choices[0]), "reprise", report_reprise(x));
+    return json_pack("{s:o, s:o}", "embedding", embedding_values(x, &x->answers->choices[0]), "reprise",
+                     report_reprise(x));
 }
 
 static const server_form embed_form = {.parse = ollama_parse_embed, .whole = ollama_embed_whole};

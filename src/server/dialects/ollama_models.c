@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ollama_models.c: the routes of Ollama that do not generate: models, version, and those that change models, which this server refuses. Owns
- * nothing. Runs on workers; the version on I/O threads. */
+/* ollama_models.c: the routes of Ollama that do not generate: models, version, and those that change models, which this
+ * server refuses. Owns nothing. Runs on workers; the version on I/O threads. */
 #define _POSIX_C_SOURCE 200809L /* gmtime_r, clock_gettime */
 
 #include <string.h>
@@ -32,7 +32,9 @@ void ollama_write_time(const server_request *x, char text[OLLAMA_TIME_BYTES]) {
     write_time(now.tv_sec, now.tv_nsec, text);
 }
 
-json_t *ollama_model_name(const char *name) { return strchr(name, ':') ? json_string(name) : json_sprintf("%s:latest", name); }
+json_t *ollama_model_name(const char *name) {
+    return strchr(name, ':') ? json_string(name) : json_sprintf("%s:latest", name);
+}
 
 /* ---- a model ---- */
 
@@ -64,16 +66,18 @@ static json_t *parameter_size(uint64_t n) {
 }
 
 static json_t *details_of(const rp_model_info *i) {
-    return json_pack("{s:s, s:s, s:s, s:[s], s:o, s:s}", "parent_model", "", "format", "gguf", "family", i->architecture, "families", i->architecture,
-                     "parameter_size", parameter_size(i->parameters), "quantization_level", i->weights);
+    return json_pack("{s:s, s:s, s:s, s:[s], s:o, s:s}", "parent_model", "", "format", "gguf", "family",
+                     i->architecture, "families", i->architecture, "parameter_size", parameter_size(i->parameters),
+                     "quantization_level", i->weights);
 }
 
 static json_t *model_of(const server_model *m, const char *name, int64_t created) {
     char digest[DIGEST_BYTES], since[OLLAMA_TIME_BYTES];
     write_digest(&m->info, digest);
     write_time(created, 0, since);
-    return json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", ollama_model_name(name), "model", ollama_model_name(name), "modified_at", since,
-                     "size", (json_int_t)m->info.weight_bytes, "digest", digest, "details", details_of(&m->info));
+    return json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", ollama_model_name(name), "model",
+                     ollama_model_name(name), "modified_at", since, "size", (json_int_t)m->info.weight_bytes, "digest",
+                     digest, "details", details_of(&m->info));
 }
 
 static json_t *running_model_of(const server_model *m, const char *name, int64_t created) {
@@ -107,7 +111,8 @@ static void add_model(server_model *m, void *user) {
 static void reply_models(server_request *x, bool running) {
     server_model *m;
     model_list l = {.created = x->server->created, .running = running, .models = json_array()};
-    for (int32_t i = 0; l.models && (l.name = model_pool_name(x->server->models, i, &m)); i++) model_pool_look(x->server->models, m, add_model, &l);
+    for (int32_t i = 0; l.models && (l.name = model_pool_name(x->server->models, i, &m)); i++)
+        model_pool_look(x->server->models, m, add_model, &l);
     if (l.models && !l.failed) server_request_reply_json(x, 200, json_pack("{s:o}", "models", l.models));
     else {
         json_decref(l.models);
@@ -135,13 +140,14 @@ static int set_number(json_t *object, const char *architecture, const char *key,
 /* The keys of the model's file that clients read, under the names that they have in it. */
 static json_t *keys_of(const rp_model_info *i) {
     const char *a = i->architecture;
-    json_t *all = json_pack("{s:s, s:o, s:I}", "general.architecture", a, "general.name", base_json_string(i->name, strlen(i->name)),
-                            "general.parameter_count",
-                            (json_int_t)i->parameters);
-    if (all && !set_number(all, a, "context_length", i->n_ctx_train) && !set_number(all, a, "block_count", i->n_layers) &&
-        !set_number(all, a, "embedding_length", i->n_embd) && !set_number(all, a, "feed_forward_length", i->n_ff) &&
-        !set_number(all, a, "attention.head_count", i->n_heads) && !set_number(all, a, "attention.head_count_kv", i->n_kv_heads) &&
-        !set_number(all, a, "vocab_size", i->n_vocab))
+    json_t *all =
+        json_pack("{s:s, s:o, s:I}", "general.architecture", a, "general.name",
+                  base_json_string(i->name, strlen(i->name)), "general.parameter_count", (json_int_t)i->parameters);
+    if (all && !set_number(all, a, "context_length", i->n_ctx_train) &&
+        !set_number(all, a, "block_count", i->n_layers) && !set_number(all, a, "embedding_length", i->n_embd) &&
+        !set_number(all, a, "feed_forward_length", i->n_ff) &&
+        !set_number(all, a, "attention.head_count", i->n_heads) &&
+        !set_number(all, a, "attention.head_count_kv", i->n_kv_heads) && !set_number(all, a, "vocab_size", i->n_vocab))
         return all;
     json_decref(all);
     return NULL;
@@ -158,9 +164,9 @@ static void show_model(server_model *m, void *user) {
     const rp_model_info *i = &m->info;
     char since[OLLAMA_TIME_BYTES];
     write_time(shown->created, 0, since);
-    shown->out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s], s:s}", "modelfile", "", "parameters", "", "template", i->chat_format, "license",
-                           "",
-                           "details", details_of(i), "model_info", keys_of(i), "capabilities", "completion", "tools", "modified_at", since);
+    shown->out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s], s:s}", "modelfile", "", "parameters", "",
+                           "template", i->chat_format, "license", "", "details", details_of(i), "model_info",
+                           keys_of(i), "capabilities", "completion", "tools", "modified_at", since);
 }
 
 /* The name in the field `model`, or `name`, as older clients have it; owned by *root. NULL: a problem is set. */
@@ -171,7 +177,8 @@ static const char *asked_model(server_request *x, json_t **root) {
     if (!*root) return NULL;
     server_field_text(&f, "name", &name);
     server_field_text(&f, "model", &name);
-    if (!name || !name[0]) server_fail(&x->problem, SERVER_INVALID, "model", "'model' is missing: give a name of GET /api/tags");
+    if (!name || !name[0])
+        server_fail(&x->problem, SERVER_INVALID, "model", "'model' is missing: give a name of GET /api/tags");
     return x->problem.kind ? NULL : name;
 }
 
@@ -202,7 +209,7 @@ void handle_ollama_pull(server_request *x) {
 }
 
 void handle_ollama_change(server_request *x) {
-    server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL, "%s is not supported: this server serves the model file that it was started with",
-                x->route->path);
+    server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL,
+                "%s is not supported: this server serves the model file that it was started with", x->route->path);
     server_request_reply_problem(x);
 }

@@ -23,7 +23,8 @@ typedef enum openai_nesting { OPENAI_NESTED,
 /* The name of a tool as the model sees it: "clock.sleep" in the namespace "clock"; group: NULL if there is none. */
 const char *openai_tool_name(generation *gen, const char *group, const char *name, server_problem *p);
 /* Adds the tools of an array: functions, custom tools, and those of namespaces. list: its name in problems: "tools". */
-void openai_parse_tool_list(generation *gen, const json_t *tools, const char *list, openai_nesting nesting, server_problem *p);
+void openai_parse_tool_list(generation *gen, const json_t *tools, const char *list, openai_nesting nesting,
+                            server_problem *p);
 /* The input of a custom tool as arguments of a function, and back: the latter NULL if out of memory. */
 const char *openai_freeform_arguments(generation *gen, const char *input, server_problem *p);
 json_t *openai_freeform_input(const tool_item *item);
@@ -38,14 +39,16 @@ void openai_parse_calls(generation *gen, const server_fields *message);
 /* The message of an answer: content, tool_calls, reasoning_content. */
 json_t *openai_message(const server_request *x, const server_choice *c);
 /* The delta of a stream for an event of a tool call. */
-json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
-                          size_t n);
+json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item,
+                          const char *bytes, size_t n);
 
 /* The common fields (openai_parse_common), and ignored ones: their effect is the default, or does not concern a
  * model. */
 #define OPENAI_COMMON_FIELDS \
-    "model stream stream_options n max_tokens prompt_logprobs temperature top_p presence_penalty frequency_penalty seed stop logit_bias " \
-    "prompt_cache_key prompt_cache_retention prompt_cache_options user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
+    "model stream stream_options n max_tokens prompt_logprobs temperature top_p presence_penalty frequency_penalty " \
+    "seed stop logit_bias " \
+    "prompt_cache_key prompt_cache_retention prompt_cache_options user metadata store service_tier " \
+    "safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that chat and text completions share. */
 void openai_parse_common(generation *gen, const server_fields *f);
 /* prompt_cache_key, prompt_cache_retention, prompt_cache_options. known: all fields inside the last. */
@@ -59,8 +62,9 @@ bool openai_parse_role(const char *name, rp_role *role);
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
 
-/* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens", "cache_write_tokens"},
- * "completion_tokens_details": {"reasoning_tokens"}, "prompt_cache_hit_tokens", "prompt_cache_miss_tokens"}; the last two are DeepSeek's. */
+/* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens",
+ * "cache_write_tokens"}, "completion_tokens_details": {"reasoning_tokens"}, "prompt_cache_hit_tokens",
+ * "prompt_cache_miss_tokens"}; the last two are DeepSeek's. */
 json_t *openai_usage(const server_request *x);
 /* "stop", "length" or "tool_calls" */
 const char *openai_finish(const server_choice *c);
@@ -78,8 +82,8 @@ double openai_logprob(float logprob);
 json_t *openai_result_logprobs(const server_request *x, const rp_result *r);
 json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece);
 
-/* vLLM's prompt_logprobs: null for the first token, else {"ID": {"logprob", "rank", "decoded_token"}, ...} of the most likely tokens and of
- * the token itself. NULL: out of memory. */
+/* vLLM's prompt_logprobs: null for the first token, else {"ID": {"logprob", "rank", "decoded_token"}, ...} of the most
+ * likely tokens and of the token itself. NULL: out of memory. */
 json_t *openai_prompt_logprobs(const server_request *x, const rp_result *r);
 
 /* The bytes of a token, as text; and as numbers. */

@@ -41,7 +41,8 @@ static void parse_calls_and_results(generation *gen, rp_role role, const server_
 /* An answer that refuses has `refusal` in place of its content. */
 static const json_t *openai_chat_content(const json_t *message, rp_role role) {
     const json_t *content = json_object_get(message, "content"), *refusal = json_object_get(message, "refusal");
-    return role == RP_ROLE_ASSISTANT && json_is_string(refusal) && (!content || json_is_null(content)) ? refusal : content;
+    return role == RP_ROLE_ASSISTANT && json_is_string(refusal) && (!content || json_is_null(content)) ? refusal
+                                                                                                       : content;
 }
 
 static void openai_chat_parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
@@ -53,7 +54,8 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
     snprintf(content, sizeof(content), "%scontent", prefix);
     if (!json_is_object(message)) {
-        server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is not an object: give {\"role\": \"user\", \"content\": \"...\"}", i);
+        server_fail(p, SERVER_INVALID, "messages",
+                    "'messages[%zu]' is not an object: give {\"role\": \"user\", \"content\": \"...\"}", i);
         return;
     }
     server_fields f = {message, p, prefix};
@@ -61,7 +63,8 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     openai_refuse(&f, unknown);
     if (p->kind) return;
     if (!openai_parse_role(name, &role)) {
-        server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
+        server_fail(p, SERVER_INVALID, "messages",
+                    "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
                     name ? "unknown: " : "missing", name ? name : "");
         return;
     }
@@ -83,15 +86,17 @@ static void parse_logprobs(generation *gen, const server_fields *f) {
     int32_t top = 0;
     server_field_bool(f, "logprobs", &wanted);
     server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
-    if (top > 0 && !wanted) server_fail(f->problem, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (top > 0 && !wanted)
+        server_fail(f->problem, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (wanted) gen->n_logprobs = top;
 }
 
 /* The fields in use, and fields accepted and ignored: those that the official clients send along or back, and agents'
  * marks for other servers' caches and reasoning. */
 static const server_known_fields inside[] = {
-    {"messages[]", "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
-                   "reasoning_details thinking cache_control id parsed"},
+    {"messages[]",
+     "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
+     "reasoning_details thinking cache_control id parsed"},
     {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id prompt_cache_breakpoint"},
     {"messages[].content[].source", SERVER_SOURCE_FIELDS},
     {"messages[].content[].prompt_cache_breakpoint", OPENAI_BREAKPOINT_FIELDS},
@@ -124,12 +129,16 @@ int openai_parse_chat(generation *gen, server_problem *p) {
     openai_parse_json_schema(gen, &f);
     llamacpp_parse_cache(gen, &f);
     openai_refuse(&f, unknown);
-    generation_known(gen, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
-                                                   "parallel_tool_calls response_format json_schema return_progress n_cache_reuse functions function_call audio modalities verbosity");
+    generation_known(gen, &f,
+                     OPENAI_COMMON_FIELDS
+                     "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
+                     "parallel_tool_calls response_format json_schema return_progress n_cache_reuse functions "
+                     "function_call audio modalities verbosity");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     BASE_ASSERT(p->kind || gen->n_messages > 0); /* each of them was added, or refused */
     if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
-        server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a final message of the assistant");
+        server_fail(p, SERVER_INVALID, "continue_final_message",
+                    "'continue_final_message' needs a final message of the assistant");
     return (int)p->kind;
 }
 
@@ -142,25 +151,29 @@ static json_t *logprobs_object(json_t *list) { return json_pack("{s:o, s:n}", "c
 
 static json_t *openai_chat_choice_of(const server_request *x, const server_choice *c) {
     json_t *logprobs = x->gen->n_logprobs >= 0 ? logprobs_object(openai_result_logprobs(x, c->result)) : json_null();
-    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs", logprobs, "finish_reason",
-                     openai_finish(c));
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs",
+                     logprobs, "finish_reason", openai_finish(c));
 }
 
 static json_t *openai_chat_head(const server_request *x, const char *object, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "chatcmpl-%s", x->id);
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)server_request_created(x), "model",
-                     server_request_model(x), "system_fingerprint", "reprise", "choices", choices);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created",
+                     (json_int_t)server_request_created(x), "model", server_request_model(x), "system_fingerprint",
+                     "reprise", "choices", choices);
 }
 
 static json_t *openai_chat_whole(server_request *x) {
     json_t *choices = json_array();
     for (int32_t i = 0; i < x->answers->n_choices && choices; i++)
-        if (json_array_append_new(choices, openai_chat_choice_of(x, &x->answers->choices[i]))) return json_decref(choices), NULL;
+        if (json_array_append_new(choices, openai_chat_choice_of(x, &x->answers->choices[i])))
+            return json_decref(choices), NULL;
     json_t *all = openai_chat_head(x, "chat.completion", choices);
-    if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
+    if (all &&
+        (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
         return json_decref(all), NULL;
-    if (all && x->gen->n_prompt_logprobs >= 0 && json_object_set_new(all, "prompt_logprobs", openai_prompt_logprobs(x, x->answers->choices[0].result)))
+    if (all && x->gen->n_prompt_logprobs >= 0 &&
+        json_object_set_new(all, "prompt_logprobs", openai_prompt_logprobs(x, x->answers->choices[0].result)))
         return json_decref(all), NULL;
     return all;
 }
@@ -168,9 +181,10 @@ static json_t *openai_chat_whole(server_request *x) {
 /* ---- streams ---- */
 
 /* A chunk of one choice. finish: NULL before the end. Takes ownership of delta and logprobs. */
-static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *delta, json_t *logprobs, const char *finish) {
-    json_t *choice =
-        json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs, "finish_reason", finish);
+static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *delta, json_t *logprobs,
+                             const char *finish) {
+    json_t *choice = json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs,
+                               "finish_reason", finish);
     json_t *all = openai_chat_head(x, "chat.completion.chunk", choice);
     if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());
     return server_request_frame(x, NULL, all);
@@ -179,21 +193,25 @@ static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *
 static int openai_chat_open_stream(server_request *x) {
     int rc = 0;
     for (int32_t i = 0; i < x->answers->n_choices && !rc; i++)
-        rc = openai_chat_chunk(x, &x->answers->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
+        rc = openai_chat_chunk(x, &x->answers->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""),
+                               json_null(), NULL);
     return rc;
 }
 
 static int openai_chat_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *logprobs = x->gen->n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
-    return openai_chat_chunk(x, c, json_pack("{s:o}", "content", base_json_string(piece->text, piece->n)), logprobs, NULL);
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "content", base_json_string(piece->text, piece->n)), logprobs,
+                             NULL);
 }
 
 static int openai_chat_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *logprobs = x->gen->n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
-    return openai_chat_chunk(x, c, json_pack("{s:o}", "reasoning_content", base_json_string(piece->text, piece->n)), logprobs, NULL);
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "reasoning_content", base_json_string(piece->text, piece->n)),
+                             logprobs, NULL);
 }
 
-static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
+static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item,
+                                   const char *bytes, size_t n) {
     /* that of a custom tool comes at its end, as a whole */
     if ((event == TOOL_END) != item->tool->is_freeform) return 0;
     return openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
@@ -201,14 +219,17 @@ static int openai_chat_report_call(server_request *x, server_choice *c, tool_eve
 
 static int openai_chat_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
     BASE_ASSERT(x->gen->returns_progress);
-    json_t *all = openai_chat_head(x, "chat.completion.chunk",
-                                   json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)c->index, "delta", "logprobs", "finish_reason"));
+    json_t *all = openai_chat_head(
+        x, "chat.completion.chunk",
+        json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)c->index, "delta", "logprobs", "finish_reason"));
     if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());
     if (all) json_object_set_new(all, "prompt_progress", generate_progress(progress));
     return server_request_frame(x, NULL, all);
 }
 
-static int openai_chat_close_choice(server_request *x, server_choice *c) { return openai_chat_chunk(x, c, json_object(), json_null(), openai_finish(c)); }
+static int openai_chat_close_choice(server_request *x, server_choice *c) {
+    return openai_chat_chunk(x, c, json_object(), json_null(), openai_finish(c));
+}
 
 /* The usage, where it is asked for, comes in a chunk of its own without choices. */
 static int openai_chat_end_stream(server_request *x) {

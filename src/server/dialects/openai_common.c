@@ -15,7 +15,8 @@ static void check_mode(const server_fields *f, bool can_be_implicit) {
     const char *mode = "explicit";
     server_field_text(f, "mode", &mode);
     if (f->problem->kind || strcmp(mode, "explicit") == 0 || (can_be_implicit && strcmp(mode, "implicit") == 0)) return;
-    server_fail(f->problem, SERVER_INVALID, "mode", "'%smode' is '%.40s': give %sexplicit", f->prefix, mode, can_be_implicit ? "implicit or " : "");
+    server_fail(f->problem, SERVER_INVALID, "mode", "'%smode' is '%.40s': give %sexplicit", f->prefix, mode,
+                can_be_implicit ? "implicit or " : "");
 }
 
 bool openai_parse_role(const char *name, rp_role *role) {
@@ -34,7 +35,8 @@ void openai_parse_cache(generation *gen, const server_fields *f, const char *kno
     generation_retain(gen, f, "prompt_cache_retention", retentions);
     if (options && server_field(f, "prompt_cache_retention"))
         server_fail(f->problem, SERVER_INVALID, "prompt_cache_retention",
-                    "'prompt_cache_retention' cannot be combined with 'prompt_cache_options': give prompt_cache_options.ttl alone");
+                    "'prompt_cache_retention' cannot be combined with 'prompt_cache_options': give "
+                    "prompt_cache_options.ttl alone");
     if (!options) return;
     generation_known(gen, &of_options, known);
     check_mode(&of_options, true);
@@ -75,7 +77,8 @@ void openai_parse_common(generation *gen, const server_fields *f) {
     openai_parse_cache(gen, f, OPENAI_CACHE_FIELDS);
     server_field_int(f, "prompt_logprobs", 0, RP_MAX_LOGPROBS, &gen->n_prompt_logprobs);
     if (gen->n_prompt_logprobs >= 0 && gen->stream)
-        server_fail(f->problem, SERVER_UNSUPPORTED, "prompt_logprobs", "'prompt_logprobs' is not available in a stream: leave 'stream' out");
+        server_fail(f->problem, SERVER_UNSUPPORTED, "prompt_logprobs",
+                    "'prompt_logprobs' is not available in a stream: leave 'stream' out");
     generation_extras(gen, f);
 }
 
@@ -94,10 +97,11 @@ void openai_refuse(const server_fields *f, const char *const *names) {
 
 json_t *openai_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:I, s:I, s:{s:I, s:I}, s:{s:I}, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "completion_tokens",
-                     (json_int_t)u.answer, "total_tokens", (json_int_t)(u.prompt + u.answer), "prompt_tokens_details", "cached_tokens",
-                     (json_int_t)u.cached, "cache_write_tokens", (json_int_t)u.written, "completion_tokens_details", "reasoning_tokens",
-                     (json_int_t)u.reasoning, "prompt_cache_hit_tokens", (json_int_t)u.cached, "prompt_cache_miss_tokens",
+    return json_pack("{s:I, s:I, s:I, s:{s:I, s:I}, s:{s:I}, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt,
+                     "completion_tokens", (json_int_t)u.answer, "total_tokens", (json_int_t)(u.prompt + u.answer),
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)u.cached, "cache_write_tokens",
+                     (json_int_t)u.written, "completion_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning,
+                     "prompt_cache_hit_tokens", (json_int_t)u.cached, "prompt_cache_miss_tokens",
                      (json_int_t)(u.prompt - u.cached));
 }
 
@@ -108,7 +112,9 @@ const char *openai_finish(const server_choice *c) {
 
 int openai_done(server_request *x) { return server_request_done(x, NULL); }
 
-int openai_fail(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_openai(p)); }
+int openai_fail(server_request *x, const server_problem *p) {
+    return server_request_frame(x, NULL, server_problem_openai(p));
+}
 
 json_t *openai_token_text(const server_request *x, int32_t token) {
     size_t n = 0;

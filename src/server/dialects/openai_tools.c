@@ -24,7 +24,8 @@ static tool_spec named_tool(generation *gen, const server_fields *f, const char 
     tool_spec tool = {.group = group};
     server_field_text(f, "name", &tool.own_name);
     server_field_text(f, "description", &tool.description);
-    if (!f->problem->kind && !tool.own_name) server_fail(f->problem, SERVER_INVALID, "tools", "'%sname' is missing", f->prefix);
+    if (!f->problem->kind && !tool.own_name)
+        server_fail(f->problem, SERVER_INVALID, "tools", "'%sname' is missing", f->prefix);
     tool.name = openai_tool_name(gen, group, tool.own_name, f->problem);
     return tool;
 }
@@ -39,8 +40,8 @@ static void openai_tools_add_function(generation *gen, const server_fields *f, c
     generation_add_tool(gen, &tool, f->problem);
 }
 
-/* {"type": "custom", "name": ..., "format": {"type": "text"} | {"type": "grammar", "syntax": ..., "definition": ...}}; nested: format has a
- * "grammar" of its own. */
+/* {"type": "custom", "name": ..., "format": {"type": "text"} | {"type": "grammar", "syntax": ..., "definition": ...}};
+ * nested: format has a "grammar" of its own. */
 static void add_custom(generation *gen, const server_fields *f, const char *group) {
     const json_t *format = server_field_object(f, "format"), *grammar = json_object_get(format, "grammar");
     tool_spec tool = named_tool(gen, f, group);
@@ -48,8 +49,8 @@ static void add_custom(generation *gen, const server_fields *f, const char *grou
     generation_add_freeform(gen, &tool, grammar ? grammar : format, f->problem);
 }
 
-static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting, const char *group,
-                           server_problem *p);
+static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting,
+                           const char *group, server_problem *p);
 
 /* {"type": "namespace", "name": ..., "tools": [...]}: its tools, one by one. */
 static void add_namespace(generation *gen, const server_fields *f, openai_nesting nesting) {
@@ -64,19 +65,22 @@ static void add_namespace(generation *gen, const server_fields *f, openai_nestin
 }
 
 /* Tools that only a vendor's servers can run are left out: the model does not see them, so no answer calls them. */
-static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting, const char *group,
-                           server_problem *p) {
+static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting,
+                           const char *group, server_problem *p) {
     char prefix[96], inside[128];
     const char *type = NULL;
     snprintf(prefix, sizeof(prefix), "%.60s[%zu].", list, i);
     server_fields f = {tool, p, prefix};
-    if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "'%.60s[%zu]' is not an object: give {\"type\": \"function\", ...}", list, i);
+    if (!json_is_object(tool))
+        server_fail(p, SERVER_INVALID, "tools", "'%.60s[%zu]' is not an object: give {\"type\": \"function\", ...}",
+                    list, i);
     server_field_text(&f, "type", &type);
     if (!p->kind && !type) server_fail(p, SERVER_INVALID, "tools", "'%stype' is missing: give function", prefix);
     if (p->kind) return;
     bool is_function = strcmp(type, "function") == 0;
     if (strcmp(type, "namespace") == 0 && !group) add_namespace(gen, &f, nesting);
-    else if (!is_function && strcmp(type, "custom") != 0) generation_ignore(gen, p, "%.60s[%zu] of type '%.40s'", list, i, type);
+    else if (!is_function && strcmp(type, "custom") != 0)
+        generation_ignore(gen, p, "%.60s[%zu] of type '%.40s'", list, i, type);
     else {
         const json_t *object = nesting == OPENAI_FLAT ? tool : server_field_object(&f, type);
         if (nesting == OPENAI_NESTED) snprintf(inside, sizeof(inside), "%s%.20s.", prefix, type);
@@ -87,17 +91,21 @@ static void parse_one_tool(generation *gen, const json_t *tool, const char *list
     }
 }
 
-void openai_parse_tool_list(generation *gen, const json_t *tools, const char *list, openai_nesting nesting, server_problem *p) {
-    for (size_t i = 0; i < json_array_size(tools) && !p->kind; i++) parse_one_tool(gen, json_array_get(tools, i), list, i, nesting, NULL, p);
+void openai_parse_tool_list(generation *gen, const json_t *tools, const char *list, openai_nesting nesting,
+                            server_problem *p) {
+    for (size_t i = 0; i < json_array_size(tools) && !p->kind; i++)
+        parse_one_tool(gen, json_array_get(tools, i), list, i, nesting, NULL, p);
 }
 
 /* ---- choice ---- */
 
-/* The name in {"type": "function", "function": {"name": ...}} or {"type": "function", "name": ...}, likewise of type custom; or NULL. */
+/* The name in {"type": "function", "function": {"name": ...}} or {"type": "function", "name": ...}, likewise of type
+   custom; or NULL. */
 static const char *name_in(generation *gen, const json_t *choice, openai_nesting nesting, server_problem *p) {
     const char *type = json_string_value(json_object_get(choice, "type"));
     const json_t *object = nesting == OPENAI_NESTED ? json_object_get(choice, type ? type : "function") : choice;
-    return openai_tool_name(gen, json_string_value(json_object_get(object, "namespace")), json_string_value(json_object_get(object, "name")), p);
+    return openai_tool_name(gen, json_string_value(json_object_get(object, "namespace")),
+                            json_string_value(json_object_get(object, "name")), p);
 }
 
 static bool is_callable(const char *type) { return strcmp(type, "function") == 0 || strcmp(type, "custom") == 0; }
@@ -106,7 +114,8 @@ static void choose_mode(generation *gen, const char *mode, server_problem *p) {
     if (strcmp(mode, "none") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
     else if (strcmp(mode, "required") == 0) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     else if (strcmp(mode, "auto") != 0)
-        server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' is '%.40s': give none, auto, required or a function", mode);
+        server_fail(p, SERVER_INVALID, "tool_choice",
+                    "'tool_choice' is '%.40s': give none, auto, required or a function", mode);
 }
 
 /* {"mode": "auto" | "required", "tools": [...]} */
@@ -114,7 +123,8 @@ static void choose_allowed(generation *gen, const json_t *allowed, openai_nestin
     const json_t *list = json_object_get(allowed, "tools");
     const char *names[SERVER_MAX_TOOLS], *mode = json_string_value(json_object_get(allowed, "mode"));
     size_t n = json_array_size(list);
-    if (n == 0 || n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a list of tools");
+    if (n == 0 || n > SERVER_MAX_TOOLS)
+        server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a list of tools");
     size_t n_names = 0;
     for (size_t i = 0; i < n && !p->kind; i++) {
         const char *type = json_string_value(json_object_get(json_array_get(list, i), "type"));
@@ -133,11 +143,13 @@ static void openai_tools_parse_choice(generation *gen, const server_fields *f, o
     server_problem *p = f->problem;
     if (!choice) return;
     if (json_is_string(choice)) choose_mode(gen, json_string_value(choice), p);
-    else if (!type) server_field_wrong(f, "tool_choice", choice, "none, auto, required or {\"type\": \"function\", ...}");
+    else if (!type)
+        server_field_wrong(f, "tool_choice", choice, "none, auto, required or {\"type\": \"function\", ...}");
     else if (strcmp(type, "allowed_tools") == 0)
         choose_allowed(gen, nesting == OPENAI_NESTED ? json_object_get(choice, "allowed_tools") : choice, nesting, p);
     else if (!is_callable(type))
-        server_fail(p, SERVER_UNSUPPORTED, "tool_choice", "'tool_choice' is of type '%.40s': give function or custom", type);
+        server_fail(p, SERVER_UNSUPPORTED, "tool_choice", "'tool_choice' is of type '%.40s': give function or custom",
+                    type);
     else {
         const char *name = name_in(gen, choice, nesting, p);
         if (!name) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a function name");
@@ -186,7 +198,8 @@ void openai_parse_format(generation *gen, const server_fields *f, const char *na
         if (has_schema && !gen->form.schema)
             server_fail(p, SERVER_INVALID, name, "'%sschema' is missing", nesting == OPENAI_NESTED ? inside : prefix);
     } else if (strcmp(type, "text") != 0)
-        server_fail(p, SERVER_UNSUPPORTED, name, "'%stype' is '%.40s': give text, json_object or json_schema", prefix, type);
+        server_fail(p, SERVER_UNSUPPORTED, name, "'%stype' is '%.40s': give text, json_object or json_schema", prefix,
+                    type);
 }
 
 void openai_parse_json_schema(generation *gen, const server_fields *f) { set_schema(gen, f, "json_schema"); }
@@ -213,7 +226,8 @@ static void parse_call(generation *gen, const json_t *call, const char *prefix, 
     server_field_text(&f, "type", &type);
     bool is_custom = strcmp(type, "custom") == 0;
     const json_t *function = server_field_object(&f, is_custom ? "custom" : "function");
-    if (!p->kind && !(function && is_callable(type))) server_fail(p, SERVER_INVALID, "messages", "'%.80s' needs a function", prefix);
+    if (!p->kind && !(function && is_callable(type)))
+        server_fail(p, SERVER_INVALID, "messages", "'%.80s' needs a function", prefix);
     server_fields g = {function, p, inside};
     if (p->kind) return;
     server_field_text(&g, "name", &name);
@@ -247,16 +261,17 @@ static json_t *call_of(const server_request *x, const server_choice *c, const to
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "call_", x->id, c->index, item->number);
     if (item->tool->is_freeform)
-        return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "custom", "custom", "name", item->tool->name, "input",
-                         openai_freeform_input(item));
-    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", item->tool->name, "arguments",
-                     base_json_string(item->text.data, item->text.len));
+        return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "custom", "custom", "name", item->tool->name,
+                         "input", openai_freeform_input(item));
+    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", item->tool->name,
+                     "arguments", base_json_string(item->text.data, item->text.len));
 }
 
 json_t *openai_message(const server_request *x, const server_choice *c) {
     json_t *calls = json_array(), *text = generate_text(c);
     for (size_t i = 0; i < c->finder.n_items && calls; i++)
-        if (c->finder.items[i].tool && json_array_append_new(calls, call_of(x, c, &c->finder.items[i]))) return json_decref(calls), NULL;
+        if (c->finder.items[i].tool && json_array_append_new(calls, call_of(x, c, &c->finder.items[i])))
+            return json_decref(calls), NULL;
     bool any = json_array_size(calls) > 0;
     if (any && json_string_length(text) == 0) {
         json_decref(text);
@@ -271,16 +286,16 @@ json_t *openai_message(const server_request *x, const server_choice *c) {
     return message;
 }
 
-json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
-                          size_t n) {
+json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item,
+                          const char *bytes, size_t n) {
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "call_", x->id, c->index, item->number);
     if (item->tool->is_freeform) /* the input is decoded when it is complete */
-        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:o}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "custom",
-                         "custom", "name", item->tool->name,
-                         "input", openai_freeform_input(item));
+        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:o}}]}", "tool_calls", "index", (int)item->number, "id", id,
+                         "type", "custom", "custom", "name", item->tool->name, "input", openai_freeform_input(item));
     if (event == TOOL_BEGIN)
-        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "function",
-                         "function", "name", item->tool->name, "arguments", "");
-    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)item->number, "function", "arguments", base_json_string(bytes, n));
+        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)item->number, "id", id,
+                         "type", "function", "function", "name", item->tool->name, "arguments", "");
+    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)item->number, "function", "arguments",
+                     base_json_string(bytes, n));
 }

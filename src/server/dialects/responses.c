@@ -7,7 +7,9 @@
 
 static json_t *responses_whole(server_request *x) {
     BASE_ASSERT(x->answers->n_choices == 1);
-    json_t *all = responses_logprobs_add_result(&x->answers->choices[0]) ? NULL : responses_object(x, responses_status(&x->answers->choices[0]));
+    json_t *all = responses_logprobs_add_result(&x->answers->choices[0])
+                      ? NULL
+                      : responses_object(x, responses_status(&x->answers->choices[0]));
     if (all) responses_keep(x, all);
     return all;
 }
@@ -36,5 +38,7 @@ void handle_response_get(server_request *x) {
 
 void handle_response_delete(server_request *x) {
     if (kept_answers_remove(x, &responses_kind)) server_request_reply_problem(x);
-    else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
+    else
+        server_request_reply_json(x, 200,
+                                  json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* responses_logprobs.c: log-probabilities in /v1/responses: each output_text has those of its own tokens. A token belongs to the item in which
- * its text begins; one without text, to the text after it. Tokens of reasoning and of calls are in no list.
+/* responses_logprobs.c: log-probabilities in /v1/responses: each output_text has those of its own tokens. A token
+ * belongs to the item in which its text begins; one without text, to the text after it. Tokens of reasoning and of
+ * calls are in no list.
  *
  * I/O thread for a stream, else the worker that has the request. */
 #include <string.h>
@@ -13,7 +14,8 @@
 
 int responses_logprobs_add(server_choice *c, const server_piece *piece) {
     if (c->x->gen->n_logprobs < 0 || piece->tokens == piece->tokens_end) return 0;
-    return base_buffer_append(&c->listed, piece->tokens, (size_t)((const char *)piece->tokens_end - (const char *)piece->tokens));
+    return base_buffer_append(&c->listed, piece->tokens,
+                              (size_t)((const char *)piece->tokens_end - (const char *)piece->tokens));
 }
 
 int responses_logprobs_add_result(server_choice *c) {
@@ -24,7 +26,8 @@ int responses_logprobs_add_result(server_choice *c) {
         const server_token record = {r->tokens[i], r->logprobs[i], BASE_MIN(r->n_top, c->x->gen->n_logprobs)};
         rc = base_buffer_append(&c->listed, &record, sizeof(record));
         if (!rc && record.n_top > 0)
-            rc = base_buffer_append(&c->listed, r->top_logprobs + (size_t)i * (size_t)r->n_top, (size_t)record.n_top * sizeof(*r->top_logprobs));
+            rc = base_buffer_append(&c->listed, r->top_logprobs + (size_t)i * (size_t)r->n_top,
+                                    (size_t)record.n_top * sizeof(*r->top_logprobs));
     }
     return rc;
 }
@@ -41,7 +44,8 @@ json_t *responses_logprobs_list(const server_choice *c, token_place *place, size
     server_piece piece = {0};
     if (x->gen->n_logprobs < 0) return json_array();
     while (place->record < c->listed.len) {
-        const server_token *t = (const server_token *)(const void *)(c->listed.data + place->record), *next = server_token_next(t);
+        const server_token *t = (const server_token *)(const void *)(c->listed.data + place->record),
+                           *next = server_token_next(t);
         if (place->at >= end) break;
         if (place->at >= begin) {
             if (!piece.tokens) piece.tokens = t;

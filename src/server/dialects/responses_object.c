@@ -19,7 +19,9 @@ size_t responses_count_items(const server_choice *c) { return BASE_MAX(c->finder
 
 bool responses_is_call(const server_choice *c, size_t i) { return i < c->finder.n_items && c->finder.items[i].tool; }
 
-bool responses_is_reasoning(const server_choice *c, size_t i) { return i < c->finder.n_items && c->finder.items[i].is_reasoning; }
+bool responses_is_reasoning(const server_choice *c, size_t i) {
+    return i < c->finder.n_items && c->finder.items[i].is_reasoning;
+}
 
 void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]) {
     const char *kind = responses_is_call(c, i) ? "fc" : responses_is_reasoning(c, i) ? "rs"
@@ -35,7 +37,8 @@ json_t *responses_text(const server_choice *c, size_t i) {
 
 json_t *responses_logprobs(const server_choice *c, size_t i) {
     token_place place = {0};
-    if (i < c->finder.n_items) return responses_logprobs_list(c, &place, c->finder.items[i].begin, c->finder.items[i].end);
+    if (i < c->finder.n_items)
+        return responses_logprobs_list(c, &place, c->finder.items[i].begin, c->finder.items[i].end);
     return responses_logprobs_list(c, &place, 0, c->result ? strlen(c->result->text) : c->n_shown);
 }
 
@@ -60,17 +63,19 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
     if (!responses_is_call(c, i)) {
         json_t *content = is_whole ? json_pack("[o]", responses_part(c, i, true)) : json_array();
         if (responses_is_reasoning(c, i))
-            return json_pack("{s:s, s:s, s:s, s:[], s:o, s:n}", "id", id, "type", "reasoning", "status", status, "summary", "content", content,
-                             "encrypted_content");
-        return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant", "content", content);
+            return json_pack("{s:s, s:s, s:s, s:[], s:o, s:n}", "id", id, "type", "reasoning", "status", status,
+                             "summary", "content", content, "encrypted_content");
+        return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role",
+                         "assistant", "content", content);
     }
     const tool_item *item = &c->finder.items[i];
     tool_call_id(call_id, "call_", x->id, c->index, item->number);
     const char *name = item->tool->own_name ? item->tool->own_name : item->tool->name;
     json_t *text = !is_whole ? json_string("") : item->tool->is_freeform ? openai_freeform_input(item)
                                                                          : responses_text(c, i);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:o}", "id", id, "type", item->tool->is_freeform ? "custom_tool_call" : "function_call",
-                     "status", status, "call_id", call_id, "name", name, "namespace", item->tool->group,
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:o}", "id", id, "type",
+                     item->tool->is_freeform ? "custom_tool_call" : "function_call", "status", status, "call_id",
+                     call_id, "name", name, "namespace", item->tool->group,
                      item->tool->is_freeform ? "input" : "arguments", text);
 }
 
@@ -93,14 +98,14 @@ void responses_keep(const server_request *x, const json_t *object) {
 
 static json_t *responses_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:{s:I, s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
-                     (json_int_t)u.cached, "cache_write_tokens", (json_int_t)u.written, "output_tokens", (json_int_t)u.answer,
-                     "output_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning, "total_tokens",
-                     (json_int_t)(u.prompt + u.answer));
+    return json_pack("{s:I, s:{s:I, s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u.prompt,
+                     "input_tokens_details", "cached_tokens", (json_int_t)u.cached, "cache_write_tokens",
+                     (json_int_t)u.written, "output_tokens", (json_int_t)u.answer, "output_tokens_details",
+                     "reasoning_tokens", (json_int_t)u.reasoning, "total_tokens", (json_int_t)(u.prompt + u.answer));
 }
 
-/* A prompt that was found as far as the compared one goes is a hit, whatever else differs. One that does not differ, and was not found, was
- * evicted. */
+/* A prompt that was found as far as the compared one goes is a hit, whatever else differs. One that does not differ,
+ * and was not found, was evicted. */
 static json_t *responses_diagnostics(const server_request *x) {
     static const char *const reasons[FINGERPRINT_UNKNOWN + 1] = {[FINGERPRINT_MODEL] = "model_changed",
                                                                  [FINGERPRINT_SYSTEM] = "input_changed",
@@ -114,8 +119,8 @@ static json_t *responses_diagnostics(const server_request *x) {
     if (found.difference == FINGERPRINT_UNKNOWN) return json_pack("{s:s}", "type", "comparison_response_not_found");
     if (is_hit) return json_pack("{s:s}", "type", "cache_hit");
     if (!reasons[found.difference]) return json_pack("{s:s}", "type", "unavailable");
-    return json_pack("{s:s, s:s, s:I}", "type", "cache_miss", "reason", reasons[found.difference], "cache_missed_tokens",
-                     (json_int_t)found.n_missed_of_own);
+    return json_pack("{s:s, s:s, s:I}", "type", "cache_miss", "reason", reasons[found.difference],
+                     "cache_missed_tokens", (json_int_t)found.n_missed_of_own);
 }
 
 const char *responses_status(const server_choice *c) {
@@ -143,26 +148,32 @@ static json_t *responses_number(float value) { return json_real(round((double)va
 json_t *responses_object(const server_request *x, const char *status) {
     const server_choice *c = &x->answers->choices[0];
     char id[KEPT_ANSWERS_ID_BYTES];
-    bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0, is_cut = strcmp(status, "incomplete") == 0;
+    bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0,
+         is_cut = strcmp(status, "incomplete") == 0;
     kept_answers_id(x, &responses_kind, id);
-    json_t *all = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
-                            (json_int_t)server_request_created(x), "status", status, "error", "incomplete_details",
-                            is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x), "output",
-                            is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
-    json_t *temperature = responses_number(x->gen->sampling.temperature), *top_p = responses_number(x->gen->sampling.top_p);
-    json_t *more = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "top_logprobs",
-                             BASE_MAX((int)x->gen->n_logprobs, 0), "instructions", responses_given(x, "instructions", json_null()),
-                             "max_output_tokens", responses_given(x, "max_output_tokens", json_null()), "previous_response_id",
-                             responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
-                             responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()),
-                             "temperature", responses_given(x, "temperature", temperature), "top_p", responses_given(x, "top_p", top_p),
-                             "tools", responses_given(x, "tools", json_array()), "tool_choice",
-                             responses_given(x, "tool_choice", json_string("auto")), "text",
-                             responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
-                             responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen->reasoning_effort, "summary",
-                             "truncation", x->gen->truncates ? "auto" : "disabled");
-    if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
-    if (all && is_over && x->gen->compared_id) json_object_set_new(all, "prompt_cache_diagnostics", responses_diagnostics(x));
+    json_t *all = json_pack(
+        "{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
+        (json_int_t)server_request_created(x), "status", status, "error", "incomplete_details",
+        is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x),
+        "output", is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
+    json_t *temperature = responses_number(x->gen->sampling.temperature),
+           *top_p = responses_number(x->gen->sampling.top_p);
+    json_t *more = json_pack(
+        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "top_logprobs",
+        BASE_MAX((int)x->gen->n_logprobs, 0), "instructions", responses_given(x, "instructions", json_null()),
+        "max_output_tokens", responses_given(x, "max_output_tokens", json_null()), "previous_response_id",
+        responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
+        responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()),
+        "temperature", responses_given(x, "temperature", temperature), "top_p", responses_given(x, "top_p", top_p),
+        "tools", responses_given(x, "tools", json_array()), "tool_choice",
+        responses_given(x, "tool_choice", json_string("auto")), "text",
+        responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
+        responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen->reasoning_effort, "summary",
+        "truncation", x->gen->truncates ? "auto" : "disabled");
+    if (all && more && json_object_update(all, more) == 0 && is_over)
+        json_object_set_new(all, "reprise", report_reprise(x));
+    if (all && is_over && x->gen->compared_id)
+        json_object_set_new(all, "prompt_cache_diagnostics", responses_diagnostics(x));
     json_decref(more);
     return all;
 }

@@ -2,11 +2,11 @@
 /* responses_stream.c: the events of a stream of /v1/responses, each with its number.
  *
  *   created, in_progress
- *   a message: output_item.added, content_part.added, output_text.delta ..., output_text.done, content_part.done, output_item.done
- *   reasoning: output_item.added, content_part.added, reasoning_text.delta ..., reasoning_text.done, content_part.done, output_item.done
- *   a call: output_item.added, function_call_arguments.delta ..., function_call_arguments.done, output_item.done
- *   a call of a custom tool: output_item.added, custom_tool_call_input.delta, custom_tool_call_input.done, output_item.done
- *   completed or incomplete; or failed
+ *   a message: output_item.added, content_part.added, output_text.delta ..., output_text.done, content_part.done,
+ *   output_item.done reasoning: output_item.added, content_part.added, reasoning_text.delta ..., reasoning_text.done,
+ *   content_part.done, output_item.done a call: output_item.added, function_call_arguments.delta ...,
+ *   function_call_arguments.done, output_item.done a call of a custom tool: output_item.added,
+ *   custom_tool_call_input.delta, custom_tool_call_input.done, output_item.done completed or incomplete; or failed
  *
  * I/O thread.
  */
@@ -30,7 +30,8 @@ static int responses_stream_event(server_request *x, const char *type, json_t *o
 }
 
 /* One of the item that the stream is at: with its id and index, and one field more (taken over). */
-static json_t *item_fields(const server_request *x, const server_choice *c, bool has_part, const char *name, json_t *value) {
+static json_t *item_fields(const server_request *x, const server_choice *c, bool has_part, const char *name,
+                           json_t *value) {
     char id[RESPONSES_ID_BYTES];
     BASE_ASSERT(c->n_blocks > 0);
     responses_item_id(x, c, (size_t)c->n_blocks - 1, id);
@@ -39,7 +40,8 @@ static json_t *item_fields(const server_request *x, const server_choice *c, bool
     return all;
 }
 
-static int item_event(server_request *x, const server_choice *c, const char *type, bool has_part, const char *name, json_t *value) {
+static int item_event(server_request *x, const server_choice *c, const char *type, bool has_part, const char *name,
+                      json_t *value) {
     return responses_stream_event(x, type, item_fields(x, c, has_part, name, value));
 }
 
@@ -47,7 +49,8 @@ static int item_event(server_request *x, const server_choice *c, const char *typ
 static int text_event(server_request *x, const server_choice *c, bool is_delta, json_t *text, json_t *logprobs) {
     const bool is_reasoning = responses_is_reasoning(c, (size_t)c->n_blocks - 1);
     char type[40];
-    snprintf(type, sizeof(type), "response.%s.%s", is_reasoning ? "reasoning_text" : "output_text", is_delta ? "delta" : "done");
+    snprintf(type, sizeof(type), "response.%s.%s", is_reasoning ? "reasoning_text" : "output_text",
+             is_delta ? "delta" : "done");
     json_t *all = item_fields(x, c, true, is_delta ? "delta" : "text", text);
     if (all && !is_reasoning) json_object_set(all, "logprobs", logprobs);
     json_decref(logprobs);
@@ -55,7 +58,8 @@ static int text_event(server_request *x, const server_choice *c, bool is_delta, 
 }
 
 static json_t *responses_stream_item_at(const server_request *x, const server_choice *c, bool is_whole) {
-    return json_pack("{s:i, s:o}", "output_index", (int)c->n_blocks - 1, "item", responses_item(x, c, (size_t)c->n_blocks - 1, is_whole));
+    return json_pack("{s:i, s:o}", "output_index", (int)c->n_blocks - 1, "item",
+                     responses_item(x, c, (size_t)c->n_blocks - 1, is_whole));
 }
 
 static int begin_item(server_request *x, server_choice *c) {
@@ -69,13 +73,16 @@ static int begin_item(server_request *x, server_choice *c) {
 /* Of a message or reasoning. */
 static int begin_message(server_request *x, server_choice *c) {
     int rc = begin_item(x, c);
-    return rc ? rc : item_event(x, c, "response.content_part.added", true, "part", responses_part(c, (size_t)c->n_blocks - 1, false));
+    return rc ? rc
+              : item_event(x, c, "response.content_part.added", true, "part",
+                           responses_part(c, (size_t)c->n_blocks - 1, false));
 }
 
 /* The input of a custom tool is decoded when it is complete: one delta. */
 static int end_input(server_request *x, const server_choice *c, const tool_item *item) {
     int rc = item_event(x, c, "response.custom_tool_call_input.delta", false, "delta", openai_freeform_input(item));
-    return rc ? rc : item_event(x, c, "response.custom_tool_call_input.done", false, "input", openai_freeform_input(item));
+    return rc ? rc
+              : item_event(x, c, "response.custom_tool_call_input.done", false, "input", openai_freeform_input(item));
 }
 
 static int end_item(server_request *x, server_choice *c) {
@@ -85,7 +92,8 @@ static int end_item(server_request *x, server_choice *c) {
     BASE_ASSERT(c->n_blocks > 0);
     c->block_is_open = false;
     if (responses_is_call(c, i) && c->finder.items[i].tool->is_freeform) rc = end_input(x, c, &c->finder.items[i]);
-    else if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
+    else if (responses_is_call(c, i))
+        rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
     else {
         rc = text_event(x, c, false, responses_text(c, i), responses_logprobs(c, i));
         if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(c, i, true));
@@ -95,8 +103,11 @@ static int end_item(server_request *x, server_choice *c) {
 
 int responses_open(server_request *x) {
     BASE_ASSERT(x->answers->n_choices == 1 && x->answers->choices[0].n_events == 0);
-    int rc = responses_stream_event(x, "response.created", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
-    return rc ? rc : responses_stream_event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
+    int rc = responses_stream_event(x, "response.created",
+                                    json_pack("{s:o}", "response", responses_object(x, "in_progress")));
+    return rc ? rc
+              : responses_stream_event(x, "response.in_progress",
+                                       json_pack("{s:o}", "response", responses_object(x, "in_progress")));
 }
 
 /* Those of the piece that was just added to the item. */
@@ -118,7 +129,8 @@ int responses_tell_piece(server_request *x, server_choice *c, const server_piece
     return rc ? rc : text_event(x, c, true, base_json_string(piece->text, piece->n), delta_logprobs(c, piece));
 }
 
-int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes, size_t n) {
+int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes,
+                        size_t n) {
     if (what == TOOL_END) return end_item(x, c);
     if (what == TOOL_BEGIN) {
         int rc = end_item(x, c);

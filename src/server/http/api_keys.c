@@ -40,9 +40,10 @@ int rp_server_hash_key(const char *key, char hash[RP_SERVER_HASH_DIGITS + 1], rp
     bool printable = true;
     for (size_t i = 0; i < n; i++) printable &= key[i] > ' ' && key[i] <= '~';
     if (n < RP_SERVER_MIN_KEY_BYTES || n > RP_SERVER_MAX_KEY_BYTES || !printable)
-        return base_fail(err, RP_ERR_INVALID,
-                         "a key is %d to %d printable characters without white space: make one with 'openssl rand -hex 24'",
-                         RP_SERVER_MIN_KEY_BYTES, RP_SERVER_MAX_KEY_BYTES);
+        return base_fail(
+            err, RP_ERR_INVALID,
+            "a key is %d to %d printable characters without white space: make one with 'openssl rand -hex 24'",
+            RP_SERVER_MIN_KEY_BYTES, RP_SERVER_MAX_KEY_BYTES);
     hash_secret(key, &hashed);
     base_key_hex(&hashed, hash, RP_SERVER_HASH_DIGITS);
     return RP_OK;
@@ -50,7 +51,9 @@ int rp_server_hash_key(const char *key, char hash[RP_SERVER_HASH_DIGITS + 1], rp
 
 /* ---- the file ---- */
 
-static bool parse_hash(const char *text, base_key *out) { return strlen(text) == 2 * BASE_KEY_BYTES && base_key_parse(out, text); }
+static bool parse_hash(const char *text, base_key *out) {
+    return strlen(text) == 2 * BASE_KEY_BYTES && base_key_parse(out, text);
+}
 
 static bool parse_rights(char *text, unsigned *out) {
     static const struct {
@@ -119,11 +122,15 @@ static const char *parse_word(server_key *k, char *word) {
     if (!value) return "give NAME=VALUE after the hash";
     *value++ = '\0';
     if (strcmp(word, "rights") == 0)
-        return parse_rights(value, &k->rights) ? NULL : "rights are request, schemas, share, operate and priority, separated by commas";
-    if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
+        return parse_rights(value, &k->rights)
+                   ? NULL
+                   : "rights are request, schemas, share, operate and priority, separated by commas";
+    if (strcmp(word, "running") == 0)
+        return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
-    if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is one of" RP_KV_FORMAT_NAMES;
+    if (strcmp(word, "kv") == 0)
+        return parse_kv_format(value, &k->kv_format) ? NULL : "kv is one of" RP_KV_FORMAT_NAMES;
     if (strcmp(word, "reuse") == 0) return parse_reuse(value, &k->reuse) ? NULL : "reuse is on or modular";
     if (strcmp(word, "auto") == 0) return parse_auto(value, &k->auto_reuse) ? NULL : "auto is off, ask or on";
     if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk, kv, reuse or auto";
@@ -179,7 +186,8 @@ static int compare_tenants(const void *a, const void *b) {
 }
 
 /* Calls a function for the keys of each tenant, in the order of the file. */
-static int api_keys_visit_tenants(api_keys *keys, int (*visit)(server_key *const *of_tenant, size_t n, void *user), void *user, rp_error *err) {
+static int api_keys_visit_tenants(api_keys *keys, int (*visit)(server_key *const *of_tenant, size_t n, void *user),
+                                  void *user, rp_error *err) {
     int rc = RP_OK;
     BASE_ASSERT(keys->n > 0); /* a file without keys is refused */
     server_key **sorted = base_alloc(keys->n * sizeof(*sorted));

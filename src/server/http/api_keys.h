@@ -4,12 +4,13 @@
  *   HASH [tenant=NAME] [rights=request,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
  *        [kv=FORMAT] [reuse=on|modular] [auto=off|ask|on]
  *
- * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share cached text, modules and schemas.
- * A key without it has a tenant of its own, "key:" and 32 digits derived from HASH: stable across restarts, and different for each key.
- * rights: default request. running: maximum concurrent requests of the key. ram, disk: quotas of the tenant; kv: KV format of its modules, if they
- * name none. The last of the tenant's lines counts. reuse: of the key's requests that name none; else the server's.
- * auto: whether its requests may have automatic modules, and have them unless they say otherwise; else the server's.
- * '#' begins a comment line. Immutable except the counts; any thread.
+ * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share cached text,
+ * modules and schemas. A key without it has a tenant of its own, "key:" and 32 digits derived from HASH: stable across
+ * restarts, and different for each key. rights: default request. running: maximum concurrent requests of the key. ram,
+ * disk: quotas of the tenant; kv: KV format of its modules, if they name none. The last of the tenant's lines counts.
+ * reuse: of the key's requests that name none; else the server's. auto: whether its requests may have automatic
+ * modules, and have them unless they say otherwise; else the server's. '#' begins a comment line. Immutable except the
+ * counts; any thread.
  */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H

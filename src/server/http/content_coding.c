@@ -31,14 +31,17 @@ typedef struct coding_name {
     content_coding coding;
 } coding_name;
 
-static const coding_name names[] = {{"gzip", CONTENT_GZIP}, {"deflate", CONTENT_DEFLATE}, {"zstd", CONTENT_ZSTD}, {"x-gzip", CONTENT_GZIP}};
+static const coding_name names[] = {
+    {"gzip", CONTENT_GZIP}, {"deflate", CONTENT_DEFLATE}, {"zstd", CONTENT_ZSTD}, {"x-gzip", CONTENT_GZIP}};
 
 const char *content_coding_name(content_coding coding) {
     BASE_ASSERT((size_t)coding < BASE_ARRAY_LEN(names) && names[coding].coding == coding);
     return names[coding].name;
 }
 
-static bool is_name(const char *at, size_t n, const char *name) { return n == strlen(name) && strncasecmp(at, name, n) == 0; }
+static bool is_name(const char *at, size_t n, const char *name) {
+    return n == strlen(name) && strncasecmp(at, name, n) == 0;
+}
 
 static bool codings_add(content_codings *codings, const char *at, size_t n) {
     if (n == 0 || is_name(at, n, "identity")) return true;
@@ -79,7 +82,8 @@ typedef struct decoding {
 } decoding;
 
 static int malformed(const decoding *d, const char *why) {
-    return base_fail(d->err, RP_ERR_FORMAT, "the body is not valid %s: %s", content_coding_name(d->coding), why ? why : "malformed data");
+    return base_fail(d->err, RP_ERR_FORMAT, "the body is not valid %s: %s", content_coding_name(d->coding),
+                     why ? why : "malformed data");
 }
 
 static int cut(const decoding *d) { return malformed(d, "it ends before its end"); }
@@ -97,8 +101,8 @@ static void zlib_free(void *user, void *p) {
     base_free(p);
 }
 
-/* A zlib stream: its method is 8, and its first two bytes are a multiple of 31. In a raw one that begins so, the padding of a
- * stored block is not 0. */
+/* A zlib stream: its method is 8, and its first two bytes are a multiple of 31. In a raw one that begins so, the
+ * padding of a stored block is not 0. */
 static bool has_zlib_header(const decoding *d) {
     return d->n >= 2 && (d->bytes[0] & 0x0f) == 8 && ((unsigned)d->bytes[0] << 8 | d->bytes[1]) % 31 == 0;
 }
@@ -153,7 +157,8 @@ static void *zstd_alloc(void *user, size_t bytes) {
 static int zstd_fail(const decoding *d, size_t result) {
     const ZSTD_ErrorCode code = ZSTD_getErrorCode(result);
     if (code == ZSTD_error_memory_allocation) return no_decoder(d);
-    return malformed(d, code == ZSTD_error_frameParameter_windowTooLarge ? "its window is larger than 8 MiB" : ZSTD_getErrorName(result));
+    return malformed(d, code == ZSTD_error_frameParameter_windowTooLarge ? "its window is larger than 8 MiB"
+                                                                         : ZSTD_getErrorName(result));
 }
 
 static int decode_zstd(const decoding *d) {

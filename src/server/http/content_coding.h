@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* content_coding.h: content codings of bodies (RFC 9110, 8.4): gzip, deflate, zstd.
  *
- * deflate is a zlib stream (RFC 1950); a raw one (RFC 1951), which some clients send by that name, is detected. Several members of gzip or
- * frames of zstd are one body; other bytes after the end are an error. A zstd frame may need a window of 8 MiB, as RFC 9659 has it.
+ * deflate is a zlib stream (RFC 1950); a raw one (RFC 1951), which some clients send by that name, is detected. Several
+ * members of gzip or frames of zstd are one body; other bytes after the end are an error. A zstd frame may need a
+ * window of 8 MiB, as RFC 9659 has it.
  *
- * The decoders' memory is base/memory.h's: 48 KiB for gzip and deflate, a window and 200 KiB for zstd, 64 KiB of decoded bytes. Pure; any thread.
+ * The decoders' memory is base/memory.h's: 48 KiB for gzip and deflate, a window and 200 KiB for zstd, 64 KiB of
+ * decoded bytes. Pure; any thread.
  */
 #ifndef SERVER_CONTENT_CODING_H
 #define SERVER_CONTENT_CODING_H
@@ -33,7 +35,8 @@ const char *content_coding_name(content_coding coding);
 /* Takes decoded bytes. Not 0: decoding ends with that code. */
 typedef int (*content_sink)(void *user, const void *bytes, size_t n);
 
-/* Decodes n bytes, piece by piece. RP_ERR_FORMAT: they are malformed, or cut; RP_ERR_MEMORY; a code of the sink, which has set no error. */
+/* Decodes n bytes, piece by piece. RP_ERR_FORMAT: they are malformed, or cut; RP_ERR_MEMORY; a code of the sink, which
+   has set no error. */
 int content_decode(content_coding coding, const void *bytes, size_t n, content_sink sink, void *user, rp_error *err);
 
 #endif

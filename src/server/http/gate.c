@@ -130,7 +130,8 @@ static void inner_end(gate_link *l) {
     l->inner_ended = true;
 }
 
-/* Bytes that the kernel has for the client: it takes more only when a third of its buffer is free, so that they tell sooner whether one reads. */
+/* Bytes that the kernel has for the client: it takes more only when a third of its buffer is free, so that they tell
+   sooner whether one reads. */
 static int link_unread(const gate_link *l) {
     int n = 0;
     return ioctl(l->client.fd, SIOCOUTQ, &n) == 0 ? n : 0;
@@ -165,7 +166,9 @@ static bool link_refuse(gate_link *l, http_verdict verdict, const char *why) {
     base_buffer_clear(&l->in);
     l->in_at = 0;
     int rc = l->stream.state == HTTP_HEAD
-                 ? base_buffer_printf(&l->in, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" HTTP_REFUSED ": %d %s\r\n\r\n",
+                 ? base_buffer_printf(&l->in,
+                                      "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" HTTP_REFUSED
+                                      ": %d %s\r\n\r\n",
                                       verdict == HTTP_TOO_LARGE ? 431 : 400, why)
                  : base_buffer_append_str(&l->in, "no size\r\n");
     l->in_good = l->in.len;
@@ -177,7 +180,8 @@ static bool link_judge(gate_link *l) {
     while (!l->refused && l->in_good == 0 && l->in_at < l->in.len) {
         const char *why;
         size_t used, dropped;
-        http_verdict verdict = http_stream_next(&l->stream, l->in.data + l->in_at, l->in.len - l->in_at, &used, &dropped, &why);
+        http_verdict verdict =
+            http_stream_next(&l->stream, l->in.data + l->in_at, l->in.len - l->in_at, &used, &dropped, &why);
         if (verdict == HTTP_WAIT) return true;
         if (verdict != HTTP_PASS) return link_refuse(l, verdict, why);
         BASE_ASSERT(used > 0 && dropped <= used && used <= l->in.len - l->in_at); /* so that this ends */
@@ -196,7 +200,9 @@ static void link_forward(server_gate *g, gate_link *l) {
         l->in_good -= l->in_at - before;
         blocked = l->in_good > 0;
     }
-    if (!alive) l->refused = true, l->in_good = 0, l->in_at = l->in.len; /* the daemon has closed it: its last reply is already on the way */
+    if (!alive)
+        l->refused = true, l->in_good = 0,
+        l->in_at = l->in.len; /* the daemon has closed it: its last reply is already on the way */
     if (l->in_at > 0) {
         memmove(l->in.data, l->in.data + l->in_at, l->in.len - l->in_at);
         base_buffer_truncate(&l->in, l->in.len - l->in_at);
@@ -207,11 +213,14 @@ static void link_forward(server_gate *g, gate_link *l) {
     server_gate_end_change(g, &l->client, (l->client_ended ? 0 : blocked ? (uint32_t)EPOLLRDHUP
                                                                          : (uint32_t)EPOLLIN) |
                                               (l->out.len > 0 ? (uint32_t)EPOLLOUT : 0));
-    server_gate_end_change(g, &l->inner, (l->out.len > 0 || l->daemon_done ? 0 : (uint32_t)EPOLLIN) | (blocked ? (uint32_t)EPOLLOUT : 0));
+    server_gate_end_change(
+        g, &l->inner, (l->out.len > 0 || l->daemon_done ? 0 : (uint32_t)EPOLLIN) | (blocked ? (uint32_t)EPOLLOUT : 0));
 }
 
 static void client_read(server_gate *g, gate_link *l) {
-    BASE_ASSERT(l->in.len < GATE_BYTES); /* nothing is read while bytes wait for the daemon: recv of 0 bytes would be the client's end */
+    BASE_ASSERT(
+        l->in.len <
+        GATE_BYTES); /* nothing is read while bytes wait for the daemon: recv of 0 bytes would be the client's end */
     ssize_t n = recv(l->client.fd, g->scratch, GATE_BYTES - l->in.len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0) {
@@ -273,7 +282,8 @@ static void inner_read(server_gate *g, gate_link *l) {
     if (!l->dead) link_forward(g, l);
 }
 
-/* The daemon has closed, and the client has not read what came before: it gets that, and the rest, as long as it reads. */
+/* The daemon has closed, and the client has not read what came before: it gets that, and the rest, as long as it
+   reads. */
 static void inner_wait(server_gate *g, gate_link *l) {
     BASE_ASSERT(!l->inner.is_unwatched && !l->dead);
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, l->inner.fd, NULL);
@@ -319,7 +329,10 @@ static bool link_open(server_gate *g, int fd, const struct sockaddr_storage *fro
     }
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     if (from->ss_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    *l = (gate_link){.client = {l, fd, 0, false}, .inner = {l, pair[0], 0, false}, .in = BASE_BUFFER(GATE_BYTES), .out = BASE_BUFFER(GATE_BYTES)};
+    *l = (gate_link){.client = {l, fd, 0, false},
+                     .inner = {l, pair[0], 0, false},
+                     .in = BASE_BUFFER(GATE_BYTES),
+                     .out = BASE_BUFFER(GATE_BYTES)};
     BASE_LIST_PREPEND(&g->links, l, links);
     g->n_links++;
     /* The daemon closes its end whether it takes it or not; then we see that. */
@@ -378,7 +391,8 @@ static void gate_round(server_gate *g) {
     if (g->n_lingering > 0) server_gate_examine_deadlines(g);
     links_bury(g);
     BASE_ASSERT((g->links.first != NULL) == (g->n_links > 0));
-    if (g->paused && n == 0) g->paused = g->n_links >= g->max_connections; /* descriptors: TICK_MS later is soon enough */
+    if (g->paused && n == 0)
+        g->paused = g->n_links >= g->max_connections; /* descriptors: TICK_MS later is soon enough */
     if (g->daemon) server_gate_end_change(g, &g->listener, g->paused ? 0 : EPOLLIN);
 }
 
@@ -410,9 +424,15 @@ int gate_new(server_gate **out, int listen_fd, struct MHD_Daemon *daemon, int ma
         MHD_stop_daemon(daemon);
         return base_fail_memory(err, sizeof(*g), "a listening socket");
     }
-    *g = (server_gate){.epoll = epoll_create1(EPOLL_CLOEXEC), .listener = {NULL, listen_fd, 0, false}, .daemon_end = {NULL, info ? info->epoll_fd : -1, 0, false}, .wake = {NULL, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0, false}, .daemon = daemon, .is_of = daemon, .max_connections = max_connections};
-    if (g->epoll >= 0 && g->wake.fd >= 0 && end_watch(g, &g->listener, EPOLLIN) && end_watch(g, &g->daemon_end, EPOLLIN) &&
-        end_watch(g, &g->wake, EPOLLIN)) {
+    *g = (server_gate){.epoll = epoll_create1(EPOLL_CLOEXEC),
+                       .listener = {NULL, listen_fd, 0, false},
+                       .daemon_end = {NULL, info ? info->epoll_fd : -1, 0, false},
+                       .wake = {NULL, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0, false},
+                       .daemon = daemon,
+                       .is_of = daemon,
+                       .max_connections = max_connections};
+    if (g->epoll >= 0 && g->wake.fd >= 0 && end_watch(g, &g->listener, EPOLLIN) &&
+        end_watch(g, &g->daemon_end, EPOLLIN) && end_watch(g, &g->wake, EPOLLIN)) {
         *out = g; /* the first request may come, and be resumed, before this function returns */
         g->has_thread = pthread_create(&g->thread, NULL, gate_main, g) == 0;
     }

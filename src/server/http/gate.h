@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gate.h: the thread of a listening socket. It accepts connections, forwards bytes that http_stream.h accepts, and runs libmicrohttpd's loop.
+/* gate.h: the thread of a listening socket. It accepts connections, forwards bytes that http_stream.h accepts, and runs
+ * libmicrohttpd's loop.
  *
  *   client ==TCP or Unix==> gate --bytes that http_stream_next accepts--> socketpair ==> libmicrohttpd --> http_io.c
  *          <==============       <------------- unchanged -------------             <==
  *
- * libmicrohttpd parses heads leniently and modifies them while it reads, so ambiguous requests must be detected before it. Both run in one
- * thread: a request costs a few system calls and no thread switch (docs/decisions/0021-http-gate.md).
+ * libmicrohttpd parses heads leniently and modifies them while it reads, so ambiguous requests must be detected before
+ * it. Both run in one thread: a request costs a few system calls and no thread switch
+ * (docs/decisions/0021-http-gate.md).
  *
- * A refused head is replaced by a request of our own with the field HTTP_REFUSED ("400 reason"): its reply is sent in order, counted and
- * logged, and no later byte of the client is read. A malformed chunked body becomes a chunk that libmicrohttpd refuses. If one side ends or
- * is full, the gate ends or pauses the other: deadlines, watchdog.h and slow clients behave as without a gate. Between the two sides are at
- * most GATE_BYTES in each direction, besides the kernel's buffers of the pair.
+ * A refused head is replaced by a request of our own with the field HTTP_REFUSED ("400 reason"): its reply is sent in
+ * order, counted and logged, and no later byte of the client is read. A malformed chunked body becomes a chunk that
+ * libmicrohttpd refuses. If one side ends or is full, the gate ends or pauses the other: deadlines, watchdog.h and slow
+ * clients behave as without a gate. Between the two sides are at most GATE_BYTES in each direction, besides the
+ * kernel's buffers of the pair.
  */
 #ifndef SERVER_GATE_H
 #define SERVER_GATE_H

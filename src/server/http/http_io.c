@@ -25,12 +25,14 @@
 
 /* ---- connections ---- */
 
-static void http_io_connection(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code) {
+static void http_io_connection(void *cls, struct MHD_Connection *connection, void **context,
+                               enum MHD_ConnectionNotificationCode code) {
     rp_server *s = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         const union MHD_ConnectionInfo *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-        *context = info ? watchdog_add(s->watchdog, info->connect_fd, from ? from->client_addr : NULL, (uint64_t)s->options.head_timeout_ms * 1000)
+        *context = info ? watchdog_add(s->watchdog, info->connect_fd, from ? from->client_addr : NULL,
+                                       (uint64_t)s->options.head_timeout_ms * 1000)
                         : NULL;
         if (*context && ((server_peer *)*context)->refused) atomic_fetch_add(&s->counts.refused, 1);
         atomic_fetch_add(&s->counts.connections, 1);
@@ -43,13 +45,16 @@ static void http_io_connection(void *cls, struct MHD_Connection *connection, voi
 
 /* ---- replies ---- */
 
-static void add_header(struct MHD_Response *r, const char *name, const char *value) { (void)MHD_add_response_header(r, name, value); }
+static void add_header(struct MHD_Response *r, const char *name, const char *value) {
+    (void)MHD_add_response_header(r, name, value);
+}
 
 static void add_cors(const rp_server *s, struct MHD_Response *r) {
     if (!s->cors_origin) return;
     add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
     add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
-    add_header(r, "Access-Control-Allow-Headers", "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
+    add_header(r, "Access-Control-Allow-Headers",
+               "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
     add_header(r, "Access-Control-Expose-Headers", "x-request-id, x-reprise-node, retry-after");
 }
 
@@ -59,13 +64,16 @@ static void add_page_headers(const server_request *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
     add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     add_header(r, "Content-Security-Policy",
-               "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'");
+               "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+               "require-trusted-types-for 'script'");
     add_header(r, "X-Content-Type-Options", "nosniff");
     add_header(r, "Referrer-Policy", "no-referrer");
 }
 
 /* RFC 9110, 9.3.7: "OPTIONS *" asks what the server can do, whatever its resources are. */
-static bool asks_options(const server_request *x) { return strcmp(x->method, "OPTIONS") == 0 && strcmp(x->path, "*") == 0; }
+static bool asks_options(const server_request *x) {
+    return strcmp(x->method, "OPTIONS") == 0 && strcmp(x->path, "*") == 0;
+}
 
 static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
@@ -80,14 +88,16 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     if (x->page_tag[0]) add_page_headers(x, r);
     else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (x->problem.kind == SERVER_METHOD) add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
-    if (asks_options(x) && !x->problem.kind) add_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if (asks_options(x) && !x->problem.kind)
+        add_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     if (request_content_is_refused(x)) add_header(r, MHD_HTTP_HEADER_ACCEPT_ENCODING, REQUEST_CONTENT_CODINGS);
     if (x->problem.kind == SERVER_KEY) add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (x->problem.retry_after_ms > 0) {
         snprintf(seconds, sizeof(seconds), "%" PRIu32, (x->problem.retry_after_ms + 999) / 1000);
         add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
     }
-    if (server_get_state(x->server) >= SERVER_STATE_DRAINING || x->peer->refused) add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (server_get_state(x->server) >= SERVER_STATE_DRAINING || x->peer->refused)
+        add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     add_cors(x->server, r);
 }
 
@@ -149,7 +159,8 @@ static enum MHD_Result queue_stream(server_request *x) {
     BASE_ASSERT(x->is_stream && x->take && !x->stream_ended);
     x->status = 200;
     atomic_fetch_add(&x->server->counts.streams, 1);
-    return http_io_queue(x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
+    return http_io_queue(x, 200,
+                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
 }
 
 /* ---- heads ---- */
@@ -160,7 +171,8 @@ static const char *secret_of(server_request *x) {
     const char *value = server_request_header(x, MHD_HTTP_HEADER_AUTHORIZATION);
     if (value && strncasecmp(value, bearer, sizeof(bearer) - 1) != 0) return NULL;
     if (value) return value + strspn(value + sizeof(bearer) - 1, " ") + sizeof(bearer) - 1; /* RFC 9110, 11.4 */
-    if ((value = server_request_header(x, "x-api-key")) || (value = server_request_header(x, "x-goog-api-key"))) return value;
+    if ((value = server_request_header(x, "x-api-key")) || (value = server_request_header(x, "x-goog-api-key")))
+        return value;
     return x->route && x->route->problem == server_problem_gemini ? server_request_query(x, "key") : NULL;
 }
 
@@ -170,7 +182,8 @@ static bool computes(const server_route *r) { return r->right == SERVER_REQUEST 
 static void check_state(server_request *x) {
     server_state state = server_get_state(x->server);
     bool loading = state == SERVER_STATE_LOADING;
-    bool is_of_router = strcmp(x->route->path, SERVER_SPAN_STREAM) == 0 || strcmp(x->route->path, SERVER_ROUTED_REQUESTS) == 0;
+    bool is_of_router =
+        strcmp(x->route->path, SERVER_SPAN_STREAM) == 0 || strcmp(x->route->path, SERVER_ROUTED_REQUESTS) == 0;
     if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
     if (state == SERVER_STATE_DRAINING && is_of_router) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
@@ -182,9 +195,11 @@ static void check_key(server_request *x) {
     BASE_ASSERT(!x->key); /* counted once, and until end_exchange */
     server_key *key = api_keys_find(x->server->keys, secret_of(x));
     if (!key) server_fail(&x->problem, SERVER_KEY, NULL, "no valid API key: send 'Authorization: Bearer KEY'");
-    else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
+    else if (!(key->rights & x->route->right))
+        server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
     else if (!api_keys_begin(key)) {
-        server_fail(&x->problem, SERVER_QUOTA, NULL, "this API key has %d running requests, its limit", key->max_running);
+        server_fail(&x->problem, SERVER_QUOTA, NULL, "this API key has %d running requests, its limit",
+                    key->max_running);
         x->problem.retry_after_ms = SERVER_BUSY_RETRY_MS;
     } else x->key = key;
 }
@@ -196,9 +211,11 @@ static void http_io_check_size(server_request *x) {
         server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
 }
 
-/* Paths of OpenAI's and of Gemini's API may be the same (/v1/models): what Gemini's clients send beside them, nobody else does. */
+/* Paths of OpenAI's and of Gemini's API may be the same (/v1/models): what Gemini's clients send beside them, nobody
+   else does. */
 static bool is_gemini_client(const server_request *x) {
-    return server_request_header(x, "x-goog-api-key") || server_request_header(x, "x-goog-api-client") || server_request_query(x, "key");
+    return server_request_header(x, "x-goog-api-key") || server_request_header(x, "x-goog-api-client") ||
+           server_request_query(x, "key");
 }
 
 static void find_route(server_request *x, const char *url) {
@@ -210,7 +227,9 @@ static void find_route(server_request *x, const char *url) {
 }
 
 /* A page of the origin that may ask wants to know whether it may. */
-static bool is_preflight(const server_request *x) { return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0; }
+static bool is_preflight(const server_request *x) {
+    return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0;
+}
 /* Is it answered without a route? */
 static bool wants_nothing(const server_request *x) { return !x->problem.kind && (is_preflight(x) || asks_options(x)); }
 
@@ -238,7 +257,8 @@ static void judge_head(server_request *x, const char *method, const char *url) {
     if (x->route && !x->relay) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
         if (x->peer->refused) {
-            server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections, from this address or in total: close some, or retry later");
+            server_fail(&x->problem, SERVER_BUSY, NULL,
+                        "too many connections, from this address or in total: close some, or retry later");
             x->problem.retry_after_ms = SERVER_BUSY_RETRY_MS;
         }
         check_state(x);
@@ -260,7 +280,8 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     x->body_bytes += n;
     relay_add(x, bytes, n);
     if (x->body_bytes > 2 * most) return MHD_NO;
-    if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
+    if (x->body_bytes > most)
+        server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
     if (request_memory_add_body(x, n) && base_buffer_append(&x->body, bytes, n)) {
         server_fail_memory(&x->problem);
@@ -340,8 +361,8 @@ static void take_traceparent(server_request *x) {
 }
 
 /* The head is there. */
-static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *connection, const char *url, const char *method,
-                                      void **request) {
+static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *connection, const char *url,
+                                      const char *method, void **request) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     server_peer *peer = info ? info->socket_context : NULL;
     server_request *x = peer ? server_request_new(s, connection, peer) : NULL;
@@ -355,13 +376,15 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
 }
 
-static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
-                                      const char *upload_data, size_t *upload_data_size, void **request) {
+static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                                      const char *version, const char *upload_data, size_t *upload_data_size,
+                                      void **request) {
     server_request *x = *request;
     (void)version;
     if (!x) return begin_exchange(cls, connection, url, method, request);
     const request_memory_visit visit = request_memory_enter(x);
-    enum MHD_Result result = *upload_data_size == 0 ? http_io_advance(x) : http_io_take_body(x, upload_data, *upload_data_size);
+    enum MHD_Result result =
+        *upload_data_size == 0 ? http_io_advance(x) : http_io_take_body(x, upload_data, *upload_data_size);
     request_memory_leave(visit);
     *upload_data_size = 0;
     return result;
@@ -377,12 +400,14 @@ static server_problem_kind problem_of(server_request *x) {
 static void log_exchange(server_request *x, server_problem_kind problem) {
     rp_server *s = x->server;
     if (!s->options.on_log) return;
-    json_t *line = json_pack("{s:s, s:o, s:o, s:i, s:f, s:I, s:I, s:b}", "request", x->id, "method",
-                             base_json_string(x->method, strlen(x->method)), "path", base_json_string(x->path, strlen(x->path)), "status",
-                             x->status, "ms", (double)(base_clock_us() - x->start_us) / 1e3, "in", (json_int_t)x->body_bytes, "out",
-                             (json_int_t)x->sent_bytes, "stream", x->is_stream);
+    json_t *line =
+        json_pack("{s:s, s:o, s:o, s:i, s:f, s:I, s:I, s:b}", "request", x->id, "method",
+                  base_json_string(x->method, strlen(x->method)), "path", base_json_string(x->path, strlen(x->path)),
+                  "status", x->status, "ms", (double)(base_clock_us() - x->start_us) / 1e3, "in",
+                  (json_int_t)x->body_bytes, "out", (json_int_t)x->sent_bytes, "stream", x->is_stream);
     if (line && problem) json_object_set_new(line, "error", json_string(x->problem.message));
-    if (line && x->key && x->key->tenant) json_object_set_new(line, "tenant", base_json_string(x->key->tenant, strlen(x->key->tenant)));
+    if (line && x->key && x->key->tenant)
+        json_object_set_new(line, "tenant", base_json_string(x->key->tenant, strlen(x->key->tenant)));
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     pthread_mutex_lock(&s->log_lock);
     if (text) s->options.on_log(s->options.user, text);
@@ -414,7 +439,8 @@ static void report_exchange(server_request *x, server_problem_kind problem) {
 /* It is counted and logged before a worker can have freed it. */
 static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTerminationCode code) {
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
-    atomic_fetch_add(&s->counts.by_status[BASE_MIN((unsigned)x->status / 100, SERVER_N_STATUS_CLASSES - 1u)], 1); /* a node's may be no status */
+    atomic_fetch_add(&s->counts.by_status[BASE_MIN((unsigned)x->status / 100, SERVER_N_STATUS_CLASSES - 1u)],
+                     1); /* a node's may be no status */
     server_problem_kind problem = problem_of(x);
     if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
     log_exchange(x, problem);
@@ -431,7 +457,8 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     else server_request_free(x);
 }
 
-static void http_io_completed(void *cls, struct MHD_Connection *connection, void **request, enum MHD_RequestTerminationCode code) {
+static void http_io_completed(void *cls, struct MHD_Connection *connection, void **request,
+                              enum MHD_RequestTerminationCode code) {
     rp_server *s = cls;
     server_request *x = *request;
     (void)connection;
@@ -439,7 +466,8 @@ static void http_io_completed(void *cls, struct MHD_Connection *connection, void
     *request = NULL;
     watchdog_forget(s->watchdog, x->peer);
     watchdog_set_busy(s->watchdog, x->peer, false);
-    watchdog_set_deadline(s->watchdog, x->peer, ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
+    watchdog_set_deadline(s->watchdog, x->peer,
+                          ((uint64_t)s->options.idle_timeout_ms + (uint64_t)s->options.head_timeout_ms) * 1000);
     pthread_mutex_lock(&x->lock);
     x->gone = true;
     s->answers->cancel(x);

@@ -24,7 +24,9 @@ static bool http_stream_is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 /* tchar of RFC 9110, 5.6.2. */
 static bool is_token(char c) { return http_stream_is_digit(c) || is_alpha(c) || (c && strchr("!#$%&'*+-.^_`|~", c)); }
-static bool http_stream_is_text(const text *t, const char *wanted) { return t->n == strlen(wanted) && strncasecmp(t->at, wanted, t->n) == 0; }
+static bool http_stream_is_text(const text *t, const char *wanted) {
+    return t->n == strlen(wanted) && strncasecmp(t->at, wanted, t->n) == 0;
+}
 
 /* ---- lines ---- */
 
@@ -75,13 +77,27 @@ static void head_put(head *h, const char *bytes, size_t n) {
 }
 
 /* Fields that say one thing: of two, one reader takes the first and another the last. */
-static const char *const once[] = {"host", "content-length", "transfer-encoding", "content-type", "authorization", "x-api-key", "x-goog-api-key", "origin",
-                                   "expect", "sec-fetch-site", "x-reprise-cluster", "x-reprise-route", "x-reprise-resume", "content-encoding", "referer"};
+static const char *const once[] = {"host",
+                                   "content-length",
+                                   "transfer-encoding",
+                                   "content-type",
+                                   "authorization",
+                                   "x-api-key",
+                                   "x-goog-api-key",
+                                   "origin",
+                                   "expect",
+                                   "sec-fetch-site",
+                                   "x-reprise-cluster",
+                                   "x-reprise-route",
+                                   "x-reprise-resume",
+                                   "content-encoding",
+                                   "referer"};
 enum { HOST,
        LENGTH,
        CODING,
        NO_FIELD = BASE_ARRAY_LEN(once) };
-static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields", "it has two Transfer-Encoding fields"};
+static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields",
+                                       "it has two Transfer-Encoding fields"};
 
 /* Which of `once` the field is. */
 static size_t find_once(const text *name) {
@@ -101,7 +117,8 @@ static text canonical_value(const head *h, size_t i, text value) {
 
 static const char *take_field(head *h, const text *name, const text *value) {
     const size_t i = find_once(name);
-    if (i < NO_FIELD && h->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
+    if (i < NO_FIELD && h->seen >> i & 1)
+        return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
     if (http_stream_is_text(name, HTTP_REFUSED)) return "it has a reserved header field";
     if (http_stream_is_text(name, "cookie")) return NULL;
     if (i < NO_FIELD) h->seen |= 1u << i;
@@ -119,7 +136,8 @@ static const char *check_field(head *h, const text *line) {
     size_t n = 0, end = line->n;
     if (line->at[0] == ' ' || line->at[0] == '\t') return "a header field is folded over two lines";
     while (n < line->n && is_token(line->at[n])) n++;
-    if (n == 0 || n == line->n || line->at[n] != ':') return "a header field is not NAME: VALUE without white space before the colon";
+    if (n == 0 || n == line->n || line->at[n] != ':')
+        return "a header field is not NAME: VALUE without white space before the colon";
     for (size_t i = n + 1; i < line->n; i++) {
         unsigned char c = (unsigned char)line->at[i];
         if ((c < ' ' && c != '\t') || c == 0x7f) return "a header field contains a control character";
@@ -157,7 +175,8 @@ static const char *take_authority(head *h, text *target) {
     if (scheme == 0) return "the request target is neither a path nor an http address";
     while (n < target->n && !strchr("/?", target->at[n])) n++;
     h->n_authority = n - scheme;
-    if (h->n_authority == 0 || memchr(target->at, '@', n)) return "the address in the request target has no host, or names a user";
+    if (h->n_authority == 0 || memchr(target->at, '@', n))
+        return "the address in the request target has no host, or names a user";
     if (h->n_authority > HTTP_MAX_AUTHORITY) return "the host in the request target is too long";
     memcpy(h->authority, target->at + scheme, h->n_authority);
     h->is_absolute = true;
@@ -179,7 +198,9 @@ static const char *take_target(head *h, const text *method, text target, const t
     const bool asks_options = http_stream_is_text(method, "OPTIONS");
     const char *why = NULL;
     if (memchr(target.at, '#', target.n)) return "the request target contains a fragment";
-    if (target.at[0] != '/' && !(asks_options && target.n == 1 && target.at[0] == '*') && (why = take_authority(h, &target))) return why;
+    if (target.at[0] != '/' && !(asks_options && target.n == 1 && target.at[0] == '*') &&
+        (why = take_authority(h, &target)))
+        return why;
     h->n_arguments = count_arguments(&target);
     head_put(h, method->at, method->n);
     head_put(h, " ", 1);
@@ -196,10 +217,12 @@ static const char *take_target(head *h, const text *method, text target, const t
 static const char *check_request_line(head *h, const text *line) {
     size_t method = 0, target;
     while (method < line->n && is_token(line->at[method])) method++;
-    if (method == 0 || method > MAX_METHOD || method == line->n || line->at[method] != ' ') return "the request line does not begin with a method and a space";
+    if (method == 0 || method > MAX_METHOD || method == line->n || line->at[method] != ' ')
+        return "the request line does not begin with a method and a space";
     size_t at = target = method + 1;
     while (at < line->n && line->at[at] > ' ' && line->at[at] < 0x7f) at++;
-    if (at == target || at == line->n || line->at[at] != ' ') return "the request target is not one word of visible ASCII characters";
+    if (at == target || at == line->n || line->at[at] != ' ')
+        return "the request target is not one word of visible ASCII characters";
     text version = {line->at + at + 1, line->n - at - 1};
     if (version.n != 8 || memcmp(version.at, "HTTP/1.", 7) != 0 || !(version.at[7] == '0' || version.at[7] == '1'))
         return "its version is not HTTP/1.1 or HTTP/1.0";
@@ -210,7 +233,8 @@ static const char *check_request_line(head *h, const text *line) {
 static const char *http_stream_take_length(http_stream *s, const text *value) {
     s->left = 0;
     for (size_t i = 0; i < value->n; i++) {
-        if (!http_stream_is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS) return "Content-Length is not a number of bytes";
+        if (!http_stream_is_digit(value->at[i]) || value->n > MAX_LENGTH_DIGITS)
+            return "Content-Length is not a number of bytes";
         s->left = s->left * 10 + (uint64_t)(value->at[i] - '0');
     }
     if (value->n == 0) return "Content-Length is not a number of bytes";
@@ -224,7 +248,8 @@ static const char *take_framing(http_stream *s, const head *h) {
     bool has_length = h->seen >> LENGTH & 1, has_coding = h->seen >> CODING & 1;
     if (h->minor == 1 && !(h->seen >> HOST & 1)) return "it has no Host field";
     if (has_length && has_coding) return "it has both Content-Length and Transfer-Encoding";
-    if (has_coding && (h->minor == 0 || !http_stream_is_text(&h->coding, "chunked"))) return "the Transfer-Encoding is not chunked (of HTTP/1.1)";
+    if (has_coding && (h->minor == 0 || !http_stream_is_text(&h->coding, "chunked")))
+        return "the Transfer-Encoding is not chunked (of HTTP/1.1)";
     s->state = has_coding ? HTTP_SIZE : HTTP_HEAD;
     return has_length ? http_stream_take_length(s, &h->length) : NULL;
 }
@@ -233,7 +258,8 @@ static const char *take_framing(http_stream *s, const head *h) {
 static const char *end_head(head *h, const char *room) {
     static const char name[] = "Host:";
     if (h->is_absolute && !(h->seen >> HOST & 1)) {
-        if ((size_t)(room - h->to) < sizeof(name) - 1 + h->n_authority + 4) return "it has an address without a path, and no Host field";
+        if ((size_t)(room - h->to) < sizeof(name) - 1 + h->n_authority + 4)
+            return "it has an address without a path, and no Host field";
         head_put(h, name, sizeof(name) - 1);
         head_put(h, h->authority, h->n_authority);
         head_put(h, "\r\n", 2);
@@ -256,7 +282,8 @@ static http_verdict next_head(http_stream *s, char *bytes, size_t n, size_t *use
     if ((*why = check_request_line(&h, &line)) || (*why = http_stream_check_fields(&h, rest))) return HTTP_REFUSE;
     if (h.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
     if (h.n_arguments > HTTP_MAX_ARGUMENTS) return *why = "the query has more than 128 parameters", HTTP_TOO_LARGE;
-    if ((*why = end_head(&h, bytes + end)) || (*why = take_framing(s, &h))) return HTTP_REFUSE; /* this order: a refused head has no body */
+    if ((*why = end_head(&h, bytes + end)) || (*why = take_framing(s, &h)))
+        return HTTP_REFUSE; /* this order: a refused head has no body */
     s->scanned = 0;
     *dropped = end - (size_t)(h.to - bytes);
     memmove(bytes + *dropped, bytes, end - *dropped);
@@ -299,8 +326,11 @@ static http_verdict next_data_end(http_stream *s, const char *bytes, size_t n, s
     return *used = 2, HTTP_PASS;
 }
 
-static http_verdict next_trailer(http_stream *s, char *bytes, size_t n, size_t *used, size_t *dropped, const char **why) {
-    size_t end = n > 1 && bytes[0] == '\r' && bytes[1] == '\n' ? 2 : block_end(s, bytes, BASE_MIN(n, HTTP_MAX_TRAILER), false, why);
+static http_verdict next_trailer(http_stream *s, char *bytes, size_t n, size_t *used, size_t *dropped,
+                                 const char **why) {
+    size_t end = n > 1 && bytes[0] == '\r' && bytes[1] == '\n'
+                     ? 2
+                     : block_end(s, bytes, BASE_MIN(n, HTTP_MAX_TRAILER), false, why);
     if (*why) return HTTP_REFUSE;
     if (end == 0) return n < HTTP_MAX_TRAILER ? HTTP_WAIT : (*why = "the trailer has more than 8 KiB", HTTP_REFUSE);
     head h = {.to = bytes};

@@ -24,10 +24,13 @@
 #include "server/http/server_internal.h"
 
 #define BACKLOG 1024
-#define FIRST_INHERITED 3             /* the first that LISTEN_FDS counts */
-#define HEAD_BYTES ((size_t)64 << 10) /* libmicrohttpd's memory per connection: a head, and its receive and send buffers */
-#define CLUSTER_STALL_S 900u          /* a router takes nothing of a stream while its client has 256 KiB to read: it watches its clients itself */
-#define FULL_CONNECTIONS 64           /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
+#define FIRST_INHERITED 3 /* the first that LISTEN_FDS counts */
+#define HEAD_BYTES \
+    ((size_t)64 << 10) /* libmicrohttpd's memory per connection: a head, and its receive and send buffers */
+#define CLUSTER_STALL_S \
+    900u /* a router takes nothing of a stream while its client has 256 KiB to read: it watches its clients itself */
+#define FULL_CONNECTIONS \
+    64 /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
 
 static server_listener *next_listener(server_listeners *l, rp_error *err) {
     BASE_ASSERT(l->n >= 0 && l->n <= SERVER_MAX_LISTENERS);
@@ -43,8 +46,10 @@ static server_listener *next_listener(server_listeners *l, rp_error *err) {
 /* ---- TCP ---- */
 
 static bool is_loopback(const struct sockaddr *a) {
-    if (a->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
-    if (a->sa_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
+    if (a->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
     return a->sa_family == AF_UNIX;
 }
 
@@ -59,8 +64,10 @@ static void server_listeners_describe(server_listeners *l, server_listener *x) {
     if (a.ss_family == AF_UNIX) {
         x->is_unix = true;
         snprintf(x->address, sizeof(x->address), "unix:%.108s", ((struct sockaddr_un *)&a)->sun_path);
-    } else if (getnameinfo((struct sockaddr *)&a, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        snprintf(x->address, sizeof(x->address), a.ss_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host, port);
+    } else if (getnameinfo((struct sockaddr *)&a, n, host, sizeof(host), port, sizeof(port),
+                           NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+        snprintf(x->address, sizeof(x->address), a.ss_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host,
+                 port);
 }
 
 static int bind_tcp(const struct addrinfo *a) {
@@ -111,7 +118,8 @@ static int open_unix(server_listeners *l, const char *path, rp_error *err) {
     if (!path[0] || strlen(path) >= sizeof(a.sun_path))
         return base_fail(err, RP_ERR_INVALID, "the path of a Unix socket has 1 to %zu bytes", sizeof(a.sun_path) - 1);
     memcpy(a.sun_path, path, strlen(path));
-    if (!remove_stale(&a)) return base_fail(err, RP_ERR_IO, "cannot listen on '%s': it is in use, or not a socket", path);
+    if (!remove_stale(&a))
+        return base_fail(err, RP_ERR_IO, "cannot listen on '%s': it is in use, or not a socket", path);
     x->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (x->fd < 0 || bind(x->fd, (struct sockaddr *)&a, sizeof(a)) || listen(x->fd, BACKLOG)) {
         base_fail_errno(err, "cannot listen on", path);
@@ -214,8 +222,8 @@ static size_t listeners_unescape(void *cls, struct MHD_Connection *connection, c
     return n;
 }
 
-int listeners_start(server_listeners *l, rp_server *server, const server_http_callbacks *callbacks, const rp_server_options *o,
-                    rp_error *err) {
+int listeners_start(server_listeners *l, rp_server *server, const server_http_callbacks *callbacks,
+                    const rp_server_options *o, rp_error *err) {
     unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     int connections = o->max_connections + FULL_CONNECTIONS;
     const unsigned idle_s = (unsigned)((o->idle_timeout_ms + 999) / 1000);
@@ -223,11 +231,12 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
         server_listener *x = &l->items[i];
         BASE_ASSERT(x->fd >= 0 && !x->gate);
         struct MHD_Daemon *daemon = MHD_start_daemon(
-            flags, 0, NULL, NULL, callbacks->access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log, NULL,
-            MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, callbacks->completed, server,
-            MHD_OPTION_NOTIFY_CONNECTION, callbacks->connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
-            MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
-            x->is_cluster ? BASE_MAX(CLUSTER_STALL_S, idle_s) : idle_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+            flags, 0, NULL, NULL, callbacks->access, server, MHD_OPTION_EXTERNAL_LOGGER, (MHD_LogCallback)ignore_log,
+            NULL, MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED,
+            callbacks->completed, server, MHD_OPTION_NOTIFY_CONNECTION, callbacks->connection, server,
+            MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES, MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections,
+            MHD_OPTION_CONNECTION_TIMEOUT, x->is_cluster ? BASE_MAX(CLUSTER_STALL_S, idle_s) : idle_s,
+            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
             x->is_cluster ? MHD_OPTION_URI_LOG_CALLBACK : MHD_OPTION_END, callbacks->target, server, MHD_OPTION_END);
         if (!daemon) return base_fail(err, RP_ERR_IO, "cannot serve on %s", x->address);
         int rc = gate_new(&x->gate, x->fd, daemon, connections, err);

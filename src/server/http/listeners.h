@@ -26,19 +26,21 @@ typedef struct server_listeners {
     bool beyond_loopback; /* another machine can connect; the cluster's listener does not count */
 } server_listeners;
 
-/* Opens the sockets, that of the cluster last; those that are not inherited do not listen yet. RP_ERR_INVALID, RP_ERR_IO, RP_ERR_LIMIT. */
+/* Opens the sockets, that of the cluster last; those that are not inherited do not listen yet. RP_ERR_INVALID,
+   RP_ERR_IO, RP_ERR_LIMIT. */
 int listeners_open(server_listeners *l, const rp_server_options *options, rp_error *err);
 /* Callbacks of each connection and request; their first argument is the server. */
 typedef struct server_http_callbacks {
     MHD_AccessHandlerCallback access;
     MHD_RequestCompletedCallback completed;
     MHD_NotifyConnectionCallback connection;
-    void *(*target)(void *cls, const char *target, struct MHD_Connection *connection); /* of requests to the cluster's listener, before access */
+    void *(*target)(void *cls, const char *target,
+                    struct MHD_Connection *connection); /* of requests to the cluster's listener, before access */
 } server_http_callbacks;
 
 /* Starts the gates. RP_ERR_IO, RP_ERR_MEMORY. */
-int listeners_start(server_listeners *l, rp_server *server, const server_http_callbacks *callbacks, const rp_server_options *options,
-                    rp_error *err);
+int listeners_start(server_listeners *l, rp_server *server, const server_http_callbacks *callbacks,
+                    const rp_server_options *options, rp_error *err);
 /* The listener of a connection that has not ended, or NULL. Any thread. */
 const server_listener *listeners_of(const server_listeners *l, struct MHD_Connection *connection);
 /* Its gate. */

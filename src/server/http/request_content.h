@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_content.h: bodies with Content-Encoding. They are kept as they come, and a worker decodes them: at most SERVER_WORKERS decoders have
- * memory, and no I/O thread computes. Encoded and decoded bytes count as bodies (request_memory.h), each of them against max_body_bytes. */
+/* request_content.h: bodies with Content-Encoding. They are kept as they come, and a worker decodes them: at most
+ * SERVER_WORKERS decoders have memory, and no I/O thread computes. Encoded and decoded bytes count as bodies
+ * (request_memory.h), each of them against max_body_bytes. */
 #ifndef SERVER_REQUEST_CONTENT_H
 #define SERVER_REQUEST_CONTENT_H
 

@@ -16,7 +16,8 @@
 #define TRIMMED_FROM ((uint64_t)4 << 20) /* bytes that requests had: fewer are not worth it */
 #define QUIET_US 1000000
 #define MOST_US 10000000 /* under load, which has no quiet second */
-#define URGENT_SHARE 2   /* of all requests' memory: what is freed is in pieces, and new requests find some of them only */
+#define URGENT_SHARE \
+    2 /* of all requests' memory: what is freed is in pieces, and new requests find some of them only */
 
 static struct {
     _Atomic uint64_t bytes;             /* that requests had at most, since memory was trimmed */
@@ -24,7 +25,9 @@ static struct {
     _Atomic uint64_t first_us, last_us; /* the end of the first and of the last of them */
 } freed;
 
-static void set_allocator(void) { json_set_alloc_funcs(base_alloc, base_free); /* plain malloc's blocks: a host program may free() them */ }
+static void set_allocator(void) {
+    json_set_alloc_funcs(base_alloc, base_free); /* plain malloc's blocks: a host program may free() them */
+}
 
 void request_memory_init(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -81,9 +84,14 @@ void request_memory_leave(request_memory_visit v) {
 void request_memory_trim(void) {
     const uint64_t now = base_clock_us(), bytes = atomic_load(&freed.bytes);
     const bool is_quiet = now >= atomic_load(&freed.last_us) + QUIET_US;
-    if (bytes < TRIMMED_FROM || !(is_quiet || bytes >= atomic_load(&freed.most) || now >= atomic_load(&freed.first_us) + MOST_US)) return;
+    if (bytes < TRIMMED_FROM ||
+        !(is_quiet || bytes >= atomic_load(&freed.most) || now >= atomic_load(&freed.first_us) + MOST_US))
+        return;
     atomic_store(&freed.first_us, now);
-    atomic_store(&freed.bytes, is_quiet ? 0 : TRIMMED_FROM); /* more may be freed after a request's end: trimmed again in the next quiet second */
+    atomic_store(
+        &freed.bytes,
+        is_quiet ? 0
+                 : TRIMMED_FROM); /* more may be freed after a request's end: trimmed again in the next quiet second */
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif

@@ -34,11 +34,14 @@ static bool request_origin_copy_name(char out[SERVER_HOST_BYTES], const char *na
 static int names_add(server_names *names, const char *name, size_t n, rp_error *err) {
     char lower[SERVER_HOST_BYTES];
     BASE_ASSERT(names->n >= 0 && names->n <= (int)BASE_ARRAY_LEN(names->names));
-    if (!request_origin_copy_name(lower, name, n)) return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
+    if (!request_origin_copy_name(lower, name, n))
+        return base_fail(err, RP_ERR_INVALID, "a host name has 1 to %d bytes", SERVER_HOST_BYTES - 1);
     if (lower[strcspn(lower, "/@ \t\r\n")] || (lower[0] != '[' && strchr(lower, ':')))
-        return base_fail(err, RP_ERR_INVALID, "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
+        return base_fail(err, RP_ERR_INVALID,
+                         "'%.100s' is not a host name: give the name alone, without http:// and without a port", lower);
     if (names_have(names, lower)) return RP_OK;
-    if (names->n == (int)BASE_ARRAY_LEN(names->names)) return base_fail(err, RP_ERR_LIMIT, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
+    if (names->n == (int)BASE_ARRAY_LEN(names->names))
+        return base_fail(err, RP_ERR_LIMIT, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
     if (!(names->names[names->n] = base_strdup(lower))) return base_fail_memory(err, n, "a host name");
     names->n++;
     return RP_OK;
@@ -81,10 +84,12 @@ int server_names_init(server_names *names, const rp_server_options *o, const ser
     int rc = RP_OK;
     if (o->n_host_names < 0 || o->n_host_names > SERVER_MAX_HOST_NAMES)
         return base_fail(err, RP_ERR_INVALID, "a server has at most %d host names", SERVER_MAX_HOST_NAMES);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(loopback) && !rc; i++) rc = names_add(names, loopback[i], strlen(loopback[i]), err);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(loopback) && !rc; i++)
+        rc = names_add(names, loopback[i], strlen(loopback[i]), err);
     for (int i = 0; i < l->n && !rc; i++) rc = names_add_listener(names, &l->items[i], err);
     if (o->host && !rc) rc = names_add_bound(names, o->host, err);
-    for (int32_t i = 0; i < o->n_host_names && !rc; i++) rc = names_add(names, o->host_names[i], strlen(o->host_names[i]), err);
+    for (int32_t i = 0; i < o->n_host_names && !rc; i++)
+        rc = names_add(names, o->host_names[i], strlen(o->host_names[i]), err);
     return rc;
 }
 
@@ -133,14 +138,16 @@ static bool is_unix_client(const server_request *x) {
 
 void request_check_host(server_request *x) {
     const char *host = server_request_header(x, MHD_HTTP_HEADER_HOST);
-    if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host)) return; /* HTTP/1.0 may have none; browsers send one */
+    if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host))
+        return; /* HTTP/1.0 may have none; browsers send one */
     server_fail(&x->problem, SERVER_HOST, NULL, "unknown host name '%.100s': if it is correct, add it to the server's "
                                                 "host_names (reprise serve --host-name %.*s)",
                 host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
 }
 
 void request_check_origin(server_request *x) {
-    const char *origin = server_request_header(x, MHD_HTTP_HEADER_ORIGIN), *site = server_request_header(x, "Sec-Fetch-Site");
+    const char *origin = server_request_header(x, MHD_HTTP_HEADER_ORIGIN),
+               *site = server_request_header(x, "Sec-Fetch-Site");
     bool own = origin ? server_origin_is_own(origin, server_request_header(x, MHD_HTTP_HEADER_HOST))
                       : !site || strcmp(site, "none") == 0 || strcmp(site, "same-origin") == 0;
     if (x->route->right == SERVER_OPEN || own || cors_allows(x->server, origin)) return;
@@ -149,13 +156,16 @@ void request_check_origin(server_request *x) {
                                                       "them, set the server's cors_origin (reprise serve --cors "
                                                       "%.100s)",
                     origin, strcmp(origin, "null") == 0 ? "'*'" : origin);
-    else server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of other sites are not allowed (Sec-Fetch-Site: %.20s)", site);
+    else
+        server_fail(&x->problem, SERVER_ORIGIN, NULL,
+                    "web pages of other sites are not allowed (Sec-Fetch-Site: %.20s)", site);
 }
 
 /* Is it this media type, with or without parameters? */
 static bool request_origin_is_type(const char *type, const char *wanted) {
     size_t n = strlen(wanted);
-    return type && strncasecmp(type, wanted, n) == 0 && (type[n + strspn(type + n, " \t")] == ';' || type[n + strspn(type + n, " \t")] == '\0');
+    return type && strncasecmp(type, wanted, n) == 0 &&
+           (type[n + strspn(type + n, " \t")] == ';' || type[n + strspn(type + n, " \t")] == '\0');
 }
 
 bool request_is_document(const server_request *x) {
@@ -191,7 +201,9 @@ static enum MHD_Result find_sign(void *cls, enum MHD_ValueKind kind, const char 
     if (!name || !value) return MHD_YES;
     if (strcasecmp(name, MHD_HTTP_HEADER_ORIGIN) == 0 || begins_with(name, "Sec-")) s->found = true;
     if (strcasecmp(name, MHD_HTTP_HEADER_REFERER) == 0 && !is_own_page(value, s->host)) s->found = true;
-    if (strcasecmp(name, MHD_HTTP_HEADER_USER_AGENT) == 0 && (begins_with(value, "Mozilla/") || begins_with(value, "Opera/"))) s->found = true;
+    if (strcasecmp(name, MHD_HTTP_HEADER_USER_AGENT) == 0 &&
+        (begins_with(value, "Mozilla/") || begins_with(value, "Opera/")))
+        s->found = true;
     return s->found ? MHD_NO : MHD_YES;
 }
 
@@ -202,9 +214,13 @@ static bool is_from_page(const server_request *x) {
 }
 
 /* Without a type, or with that of `curl -d`: a client that sends nothing else than JSON, or a form of a page. */
-static bool has_default_type(const char *type) { return !type || !type[0] || request_origin_is_type(type, "application/x-www-form-urlencoded"); }
+static bool has_default_type(const char *type) {
+    return !type || !type[0] || request_origin_is_type(type, "application/x-www-form-urlencoded");
+}
 
-static bool takes_json(const server_route *r) { return strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0; }
+static bool takes_json(const server_route *r) {
+    return strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0;
+}
 
 const char *request_media(const server_request *x) {
     const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
@@ -216,10 +232,15 @@ void request_check_media(server_request *x) {
     const server_route *r = x->route;
     const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
     bool posts = takes_json(r), puts = strcmp(r->method, "PUT") == 0, takes_xml = puts || posts_documents(r);
-    if ((!posts && !puts) || (puts && !type) || (posts && request_origin_is_type(type, "application/json")) || (takes_xml && request_is_document(x))) return;
+    if ((!posts && !puts) || (puts && !type) || (posts && request_origin_is_type(type, "application/json")) ||
+        (takes_xml && request_is_document(x)))
+        return;
     if (posts && has_default_type(type) && !is_from_page(x)) return;
-    server_fail(&x->problem, SERVER_MEDIA, "Content-Type", "add the header 'Content-Type: %s'%s (with curl: -H "
-                                                           "'Content-Type: %s'): the body was sent %s%.80s%s",
-                puts ? "application/xml" : "application/json", posts && takes_xml ? ", or application/xml for a PML document" : "",
-                puts ? "application/xml" : "application/json", type ? "as '" : "without a type", type ? type : "", type ? "'" : "");
+    server_fail(&x->problem, SERVER_MEDIA, "Content-Type",
+                "add the header 'Content-Type: %s'%s (with curl: -H "
+                "'Content-Type: %s'): the body was sent %s%.80s%s",
+                puts ? "application/xml" : "application/json",
+                posts && takes_xml ? ", or application/xml for a PML document" : "",
+                puts ? "application/xml" : "application/json", type ? "as '" : "without a type", type ? type : "",
+                type ? "'" : "");
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request_origin.h: refuses requests that a foreign web page makes a user's browser send, before they have any effect:
  *
- *   Host          must be a name of this server (server_names_accept): otherwise a page has bound its own name to our address (DNS rebinding)
+ *   Host          must be a name of this server (server_names_accept): otherwise a page has bound its own name to our
+ *         address (DNS rebinding)
  *   Origin        must be this server's own page or --cors; without Origin, browsers send Sec-Fetch-Site
- *   Content-Type  must be application/json for JSON bodies: a form or a text/plain fetch is sent without a preflight request. None, or the
+ *   Content-Type  must be application/json for JSON bodies: a form or a text/plain fetch is sent without a preflight
+ *   request. None, or the
  *                 default of `curl -d`, is JSON unless a header shows that a browser sent the request
  *
- * docs/decisions/0020-host-and-origin.md has the reasons. Names are immutable after the first request; any thread may read them.
+ * docs/decisions/0020-host-and-origin.md has the reasons. Names are immutable after the first request; any thread may
+ * read them.
  */
 #ifndef SERVER_REQUEST_ORIGIN_H
 #define SERVER_REQUEST_ORIGIN_H
@@ -29,7 +32,8 @@ typedef struct server_names {
 
 /* Collects the loopback names, the bound addresses, and the options' host and host_names. RP_ERR_INVALID,
  * RP_ERR_MEMORY. */
-int server_names_init(server_names *names, const rp_server_options *options, const server_listeners *listeners, rp_error *err);
+int server_names_init(server_names *names, const rp_server_options *options, const server_listeners *listeners,
+                      rp_error *err);
 void server_names_free(server_names *names);
 /* host: "localhost:8080". Any port is accepted; case is ignored. */
 bool server_names_accept(const server_names *names, const char *host);
@@ -43,7 +47,8 @@ void request_check_host(struct server_request *x);
 void request_check_origin(struct server_request *x);
 void request_check_media(struct server_request *x);
 
-/* After these checks, of a request with a route: the type of its body, application/json where it may have none; NULL: none. */
+/* After these checks, of a request with a route: the type of its body, application/json where it may have none; NULL:
+   none. */
 const char *request_media(const struct server_request *x);
 /* Is its body a PML document? Else it is JSON. */
 bool request_is_document(const struct server_request *x);

@@ -24,7 +24,8 @@ void relay_free(server_request *x) {
 
 cluster_refusal relay_refusal(const server_request *x) {
     const server_problem *p = &x->problem;
-    if (p->kind == SERVER_LOADING) return server_get_state(x->server) == SERVER_STATE_LOADING ? CLUSTER_NO_REFUSAL : CLUSTER_DRAINING;
+    if (p->kind == SERVER_LOADING)
+        return server_get_state(x->server) == SERVER_STATE_LOADING ? CLUSTER_NO_REFUSAL : CLUSTER_DRAINING;
     if (p->kind != SERVER_CONFLICT) return CLUSTER_NO_REFUSAL;
     if (strcmp(p->field, CLUSTER_ROUTE_HEADER) == 0) return CLUSTER_OTHER_PROCESS;
     return strcmp(p->field, CLUSTER_SIGNATURE_HEADER) == 0 ? CLUSTER_REPLAYED : CLUSTER_NO_REFUSAL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_relay.h: what a router said about a request that it sent to this node, and what was sent of the answer. A request without one came from a
- * client. Filled in by the layer that reads the cluster's headers (node/cluster_port.h).
+/* request_relay.h: what a router said about a request that it sent to this node, and what was sent of the answer. A
+ * request without one came from a client. Filled in by the layer that reads the cluster's headers
+ * (node/cluster_port.h).
  */
 #ifndef SERVER_REQUEST_RELAY_H
 #define SERVER_REQUEST_RELAY_H
@@ -28,7 +29,8 @@ typedef struct server_relay {
 /* Bytes of the body, stored or not. */
 void relay_add(server_request *x, const void *bytes, size_t n);
 void relay_free(server_request *x);
-/* Why this node, which is well, refuses a router's request: from its problem. CLUSTER_NO_REFUSAL: another problem, or none. */
+/* Why this node, which is well, refuses a router's request: from its problem. CLUSTER_NO_REFUSAL: another problem, or
+   none. */
 cluster_refusal relay_refusal(const server_request *x);
 
 /* The id of something that this server stores for a request: "TAG_ID" on a node with a name, else the request's id. */

@@ -16,7 +16,8 @@ static bool routing_matches(const char *pattern, const char *path, char *name, s
     size_t before = (size_t)(hole - pattern), after = strlen(hole + 2);
     if (strncmp(pattern, path, before) != 0 || strlen(path) < before + after) return false;
     size_t n = strlen(path) - before - after;
-    if (strcmp(path + before + n, hole + 2) != 0 || n == 0 || n >= name_bytes || memchr(path + before, '/', n)) return false;
+    if (strcmp(path + before + n, hole + 2) != 0 || n == 0 || n >= name_bytes || memchr(path + before, '/', n))
+        return false;
     memcpy(name, path + before, n);
     name[n] = '\0';
     return true;

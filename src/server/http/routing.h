@@ -35,15 +35,16 @@ typedef struct server_route {
     const char *path;   /* "/v1/schemas/{}/layout": {} is one segment, server_request.name */
     unsigned right;     /* one of server_right */
     server_model_place model;
-    bool is_quick;                               /* handled by the I/O thread at once, also while the server loads or drains */
+    bool is_quick;                               /* handled by the I/O thread at once, also while the server loads or
+                                                    drains */
     json_t *(*problem)(const server_problem *p); /* the dialect of its errors */
     void (*handle)(struct server_request *x);
 } server_route;
 
 #define SERVER_SPAN_STREAM "/v1/cluster/stream"       /* also opened while the server drains */
 #define SERVER_ROUTED_REQUESTS "/v1/cluster/requests" /* likewise */
-/* The version in the paths of Gemini's routes. Its clients say another one, or none, by their age and settings: each path is served under all of
- * them. */
+/* The version in the paths of Gemini's routes. Its clients say another one, or none, by their age and settings: each
+ * path is served under all of them. */
 #define SERVER_GEMINI_VERSION "/v1beta"
 #define SERVER_ALLOW_BYTES 64
 

@@ -46,7 +46,8 @@ typedef struct server_counts {
 
     _Atomic uint64_t ram_tokens, disk_tokens; /* prompt tokens with KV from the RAM tier, from the disk tier */
 
-    _Atomic uint64_t rejections[SERVER_N_PROBLEMS];                                                  /* requests that ended with a problem */
+    /* requests that ended with a problem */
+    _Atomic uint64_t rejections[SERVER_N_PROBLEMS];
     server_histogram queue, module_prefill, plan, prompt_prefill, first_token, between_tokens, step; /* times */
 } server_counts;
 

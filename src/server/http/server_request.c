@@ -108,7 +108,8 @@ void server_request_resume(server_request *x) {
     rp_server *s = x->server;
     if (!x->suspended) return;
     x->suspended = false;
-    server_gate *gate = listeners_gate(&s->listeners, x->connection); /* the connection may be gone once it is resumed */
+    server_gate *gate =
+        listeners_gate(&s->listeners, x->connection); /* the connection may be gone once it is resumed */
     MHD_resume_connection(x->connection);
     if (gate) gate_wake(gate);
     pthread_mutex_lock(&s->lock);
@@ -135,7 +136,8 @@ void server_request_abandon(server_request *x) {
 
 void server_request_ask_worker(server_request *x) {
     pthread_mutex_lock(&x->lock);
-    BASE_ASSERT(x->stage == SERVER_STREAMING && !x->held && x->server->answers->assist); /* its place in the queue is free */
+    BASE_ASSERT(x->stage == SERVER_STREAMING && !x->held &&
+                x->server->answers->assist); /* its place in the queue is free */
     x->held = true;
     work_queue_put(x->server->work, &x->work);
     pthread_mutex_unlock(&x->lock);
@@ -196,7 +198,8 @@ static bool set_reply(server_request *x, json_t *object) {
 }
 
 void server_request_reply_json(server_request *x, int status, json_t *object) {
-    static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
+    static const char no_memory[] =
+        "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
     bool failed = !set_reply(x, object);
     if (failed) { /* its error must not fail, too: outside the request's budget */
         server_fail_memory(&x->problem);
@@ -204,7 +207,8 @@ void server_request_reply_json(server_request *x, int status, json_t *object) {
         base_budget *budget = base_budget_enter(NULL);
         base_buffer_free(&x->reply);
         x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
-        if (!set_reply(x, x->say(&x->problem)) && base_buffer_append_str(&x->reply, no_memory)) base_buffer_clear(&x->reply);
+        if (!set_reply(x, x->say(&x->problem)) && base_buffer_append_str(&x->reply, no_memory))
+            base_buffer_clear(&x->reply);
         base_budget_enter(budget);
     }
     reply_is_there(x, status);
@@ -228,7 +232,8 @@ static void take_piece(server_request *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x), void *from) {
+void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x),
+                                 void *from) {
     BASE_ASSERT(!x->taken && !x->is_stream);
     x->content_type = content_type;
     x->taken = from;
@@ -262,7 +267,9 @@ void server_request_reply_problem(server_request *x) {
 
 static int append_frame(server_request *x, const char *event, const json_t *object) {
     base_buffer *b = &x->reply;
-    if (event && (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n"))) return 1;
+    if (event &&
+        (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n")))
+        return 1;
     if (base_buffer_append_str(b, "data: ") || server_request_append_json(b, object)) return 1;
     return base_buffer_append_str(b, "\n\n") != 0;
 }
@@ -280,7 +287,8 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
 int server_request_done(server_request *x, const char *event) {
     BASE_ASSERT(!x->is_lines && !x->is_bytes);
     if (x->relay) x->relay->frames++;
-    return base_buffer_printf(&x->reply, "%s%s%sdata: [DONE]\n\n", event ? "event: " : "", event ? event : "", event ? "\n" : "") != 0;
+    return base_buffer_printf(&x->reply, "%s%s%sdata: [DONE]\n\n", event ? "event: " : "", event ? event : "",
+                              event ? "\n" : "") != 0;
 }
 
 int server_request_line(server_request *x, json_t *object) {

@@ -6,9 +6,11 @@
  *   HANDLING    worker       parse, look up, submit                          --> REPLYING, or RUNNING
  *   RUNNING     -            jobs run; the engine's thread appends text to the choices
  *                              a stream: with the first text ------------------> STREAMING
- *                              else: when all jobs have ended, QUEUED again ---> FINISHING (worker: results to a reply) --> REPLYING
+ *                              else: when all jobs have ended, QUEUED again ---> FINISHING (worker: results to a reply)
+ *                              --> REPLYING
  *   REPLYING    I/O thread   a complete reply is sent
- *   STREAMING   I/O thread   frames are rendered from the choices' text; the connection is suspended while there is none. While it is
+ *   STREAMING   I/O thread   frames are rendered from the choices' text; the connection is suspended while there is
+ *         none. While it is
  *                            `held`, a worker works for it, on what the I/O thread leaves alone
  *   CLOSED      worker       the connection has released the request: its jobs are freed, then the request
  *
@@ -57,33 +59,45 @@ typedef struct server_progress {
 
 struct server_request;
 
-/* Operations of the part that answers: an engine's jobs (generation/generate.c), or nodes (route/route_answers.c). Those after the first do
- * nothing for a request without an answer. */
+/* Operations of the part that answers: an engine's jobs (generation/generate.c), or nodes (route/route_answers.c).
+ * Those after the first do nothing for a request without an answer. */
 typedef struct server_answer_ops {
-    int (*begin)(struct server_request *x); /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE:
-                                               the answers are under way, and the request is no longer the worker's; else a problem's
-                                               kind */
+    int (*begin)(struct server_request
+                     *x); /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE:
+                                               the answers are under way, and the request is no longer the worker's;
+                                               else a problem's kind */
 
-    void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
+    void (*finish)(
+        struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
 
-    void (*assist)(struct server_request *x); /* worker, while the request streams: what the stream needs before it goes on
+    void (*assist)(
+        struct server_request *x); /* worker, while the request streams: what the stream needs before it goes on
                                                  (server_request_ask_worker). NULL: it never asks */
 
-    void (*look)(struct server_request *x, uint64_t keep_alive_us);          /* the watchdog's thread: resumes or keeps alive a stream */
-    void (*cancel)(struct server_request *x);                                /* any thread, locked: cancels the jobs */
-    void (*free)(struct server_request *x);                                  /* frees the choices, jobs first */
-    int (*pin)(struct server_request *x, const char *id, const char *field); /* worker: what the request names with this id, in that field (or
-                                                 NULL), is on another server, which alone gets the request. A problem's kind. NULL: all is here */
+    void (*look)(struct server_request *x,
+                 uint64_t keep_alive_us);     /* the watchdog's thread: resumes or keeps alive a stream */
+    void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
+    void (*free)(struct server_request *x);   /* frees the choices, jobs first */
+    int (*pin)(struct server_request *x, const char *id,
+               const char *field); /* worker: what the request names with this id, in that field (or
+                                                 NULL), is on another server, which alone gets the request. A problem's
+                                                 kind. NULL: all is here */
 } server_answer_ops;
 
 /* What http/ asks of the layers above it; server.c has the table. */
 typedef struct server_layers {
-    int (*open)(struct server_request *x);        /* I/O thread: makes the parts of a new request that they own. RP_ERR_MEMORY */
-    void (*close)(struct server_request *x);      /* frees them, jobs first */
-    bool (*head)(struct server_request *x);       /* I/O thread: its head is there: is it a router's, and signed? false: no memory */
-    void (*body)(struct server_request *x);       /* I/O thread: its body is complete: is the signature right? */
-    void (*changed)(rp_server *s);                /* any thread: tells routers that the state or the uploaded schemas have changed */
-    int (*metrics)(base_buffer *b, rp_server *s); /* worker: appends the metrics of models and nodes. Not 0: no memory */
+    int (*open)(
+        struct server_request *x);           /* I/O thread: makes the parts of a new request that they own.
+                                                RP_ERR_MEMORY */
+    void (*close)(struct server_request *x); /* frees them, jobs first */
+    bool (*head)(
+        struct server_request *x);          /* I/O thread: its head is there: is it a router's, and signed? false: no
+                                               memory */
+    void (*body)(struct server_request *x); /* I/O thread: its body is complete: is the signature right? */
+    void (*changed)(rp_server *s);          /* any thread: tells routers that the state or the uploaded schemas have
+                                               changed */
+    int (*metrics)(base_buffer *b,
+                   rp_server *s); /* worker: appends the metrics of models and nodes. Not 0: no memory */
 } server_layers;
 
 typedef struct server_request {
@@ -126,16 +140,20 @@ typedef struct server_request {
     } answer; /* of a finished answer, for on_request */
 
     bool has_parted;                      /* it is no user of its model any more (model_pool_part) */
-    struct server_model *model;           /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
+    struct server_model *model;           /* that its route needs, from before the handler on
+                                                             (model_pool.h); NULL: the
+                                             route needs none */
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;
     struct server_request *next_waiting; /* of those that wait for the model */
     struct server_model *turn;           /* of which its worker has a turn (model_pool.h); NULL: none */
-    json_t *root;                        /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
+    json_t *root;                        /* the body, if it was parsed for the model's name (server_request_json); NULL:
+                                            not yet */
     struct generation *gen;              /* what it asks for (prompt/generation.h); owned by request_work.c */
     struct server_answers *answers;      /* its jobs and what they have written (answers/generate.h); likewise */
 
-    struct server_relay *relay;   /* of a request on the cluster's port (request_relay.h); NULL: it came on another one */
+    struct server_relay *relay;   /* of a request on the cluster's port (request_relay.h); NULL: it came on another
+                                     one */
     struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
@@ -184,8 +202,8 @@ void server_request_wake(server_request *x);
 /* Cancels the request's jobs and ends its stream. Any thread, not locked. */
 void server_request_abandon(server_request *x);
 
-/* I/O thread, STREAMING: a worker runs the answer's `assist`, unless the client has left, and wakes the stream. Meanwhile x->held is true, and the
- * stream does not use what `assist` sets. */
+/* I/O thread, STREAMING: a worker runs the answer's `assist`, unless the client has left, and wakes the stream.
+ * Meanwhile x->held is true, and the stream does not use what `assist` sets. */
 void server_request_ask_worker(server_request *x);
 /* Locks: does a worker hold the request? */
 bool server_request_is_held(server_request *x);
@@ -206,14 +224,17 @@ json_t *server_request_json(server_request *x);
 void server_request_reply_json(server_request *x, int status, json_t *object);
 /* Takes over the content of the buffer. content_type: static. */
 void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text);
-/* Replies with bytes that `take` makes, a piece whenever the client has read the one before: memory for a piece, however long the reply is. take
- * appends to x->reply, and sets x->stream_ended with the last piece; other than 0: no memory, and the reply is cut, or a problem if nothing was sent
- * yet. `from` is x->taken meanwhile, freed with base_free after it. */
-void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x), void *from);
+/* Replies with bytes that `take` makes, a piece whenever the client has read the one before: memory for a piece,
+ * however long the reply is. take appends to x->reply, and sets x->stream_ended with the last piece; other than 0: no
+ * memory, and the reply is cut, or a problem if nothing was sent yet. `from` is x->taken meanwhile, freed with
+ * base_free after it. */
+void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x),
+                                 void *from);
 /* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
-/* When the request was made, in seconds since 1970, as its objects give it; of a routed request: what the router said. */
+/* When the request was made, in seconds since 1970, as its objects give it; of a routed request: what the router
+   said. */
 int64_t server_request_created(const server_request *x);
 
 /* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over.
@@ -221,7 +242,8 @@ int64_t server_request_created(const server_request *x);
 int server_request_frame(server_request *x, const char *event, json_t *object);
 /* Appends a line of JSON to a stream of lines. */
 int server_request_line(server_request *x, json_t *object);
-/* Appends the frame of server-sent events that ends a stream of OpenAI's, and of Gemini's Interactions. event: as above. */
+/* Appends the frame of server-sent events that ends a stream of OpenAI's, and of Gemini's Interactions. event: as
+   above. */
 int server_request_done(server_request *x, const char *event);
 
 /* Appends a value to a buffer as replies have it. An error: no memory. */

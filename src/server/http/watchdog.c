@@ -133,7 +133,8 @@ void watchdog_free(watchdog *g) {
 static uint64_t watchdog_deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
 
 static void set_address(server_peer *p, const struct sockaddr *from) {
-    if (from && from->sa_family == AF_INET6) memcpy(p->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(p->address));
+    if (from && from->sa_family == AF_INET6)
+        memcpy(p->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(p->address));
     if (!from || from->sa_family != AF_INET) return;
     p->address[10] = p->address[11] = 0xff;
     memcpy(p->address + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
@@ -144,7 +145,8 @@ static int32_t limit_of(const watchdog *g, const server_peer *p) {
     static const unsigned char none[16] = {0}, v4[12] = {[10] = 0xff, [11] = 0xff}, v6[16] = {[15] = 1};
     if (memcmp(p->address, none, sizeof(none)) == 0) return INT32_MAX;
     if (g->limits.per_address > 0) return g->limits.per_address;
-    bool is_loopback = (memcmp(p->address, v4, sizeof(v4)) == 0 && p->address[12] == 127) || memcmp(p->address, v6, sizeof(v6)) == 0;
+    bool is_loopback =
+        (memcmp(p->address, v4, sizeof(v4)) == 0 && p->address[12] == 127) || memcmp(p->address, v6, sizeof(v6)) == 0;
     return is_loopback ? INT32_MAX : BASE_MAX(g->limits.max / 4, 1);
 }
 

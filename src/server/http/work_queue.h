@@ -22,7 +22,8 @@ void work_queue_free(work_queue *q);
 void work_queue_put(work_queue *q, server_work *work); /* any thread */
 /* Is the calling thread a queue's? For assertions of what must not run on an I/O thread. */
 bool work_queue_is_worker(void);
-/* Since when no thread has taken work, while there is some: all of them are busy, or hang. base_clock_us now: none waits. Any thread. */
+/* Since when no thread has taken work, while there is some: all of them are busy, or hang. base_clock_us now: none
+   waits. Any thread. */
 uint64_t work_queue_taken_us(work_queue *q);
 
 #endif

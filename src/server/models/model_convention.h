@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_convention.h: the convention of a model (tool_conventions.h), and whether its marks are control tokens. Any thread. */
+/* model_convention.h: the convention of a model (tool_conventions.h), and whether its marks are control tokens. Any
+   thread. */
 #ifndef SERVER_MODEL_CONVENTION_H
 #define SERVER_MODEL_CONVENTION_H
 

@@ -39,7 +39,9 @@ struct model_pool {
 
 /* ---- names ---- */
 
-static bool is_name(const char *own, const char *name, size_t n) { return strlen(own) == n && memcmp(own, name, n) == 0; }
+static bool is_name(const char *own, const char *name, size_t n) {
+    return strlen(own) == n && memcmp(own, name, n) == 0;
+}
 
 static server_adapter *find_adapter(model_pool *p, const char *name, size_t n) {
     for (int32_t i = 0; i < p->n_adapters; i++)
@@ -109,7 +111,8 @@ static int add_alias(model_pool *p, const char *text, rp_error *err) {
     size_t n = equals ? (size_t)(equals - text) : strlen(text);
     server_model *m = equals ? model_pool_find(p, equals + 1) : &p->models[0];
     if (n == 0 || n >= SERVER_MODEL_NAME_BYTES)
-        return base_fail(err, RP_ERR_INVALID, "'%.80s' is no name of a model: give 1 to %d bytes", text, SERVER_MODEL_NAME_BYTES - 1);
+        return base_fail(err, RP_ERR_INVALID, "'%.80s' is no name of a model: give 1 to %d bytes", text,
+                         SERVER_MODEL_NAME_BYTES - 1);
     if (!m) return base_fail(err, RP_ERR_INVALID, "alias '%.80s': there is no model '%.80s'", text, equals + 1);
     if (find_exact(p, text, n) && !is_name("default", text, n))
         return base_fail(err, RP_ERR_INVALID, "alias '%.80s': the name is in use: give another one", text);
@@ -125,7 +128,8 @@ static int add_alias(model_pool *p, const char *text, rp_error *err) {
 static int add_aliases(model_pool *p, rp_error *err) {
     const rp_server_options *o = &p->server->options;
     int rc = RP_OK;
-    if (o->n_aliases > 0 && !(p->aliases = base_calloc((size_t)o->n_aliases, sizeof(*p->aliases)))) return base_fail_memory(err, 64, "names");
+    if (o->n_aliases > 0 && !(p->aliases = base_calloc((size_t)o->n_aliases, sizeof(*p->aliases))))
+        return base_fail_memory(err, 64, "names");
     for (int32_t i = 0; i < o->n_aliases && !rc; i++) rc = add_alias(p, p->server->aliases[i], err);
     return rc;
 }
@@ -151,7 +155,8 @@ static int add_adapter(model_pool *p, const char *text, rp_error *err) {
     const server_model *m = at ? model_pool_find(p, model) : &p->models[0];
     if (!m) return base_fail(err, RP_ERR_INVALID, "adapter '%.80s': there is no model '%.80s'", a->name, model);
     if (!is_plain(a->name) || find_exact(p, a->name, n))
-        return base_fail(err, RP_ERR_INVALID, "adapter '%.80s': the name is in use, or has control characters: give another one", a->name);
+        return base_fail(err, RP_ERR_INVALID,
+                         "adapter '%.80s': the name is in use, or has control characters: give another one", a->name);
     a->path = equals + 1;
     a->model = (int32_t)(m - p->models);
     p->n_adapters++;
@@ -170,7 +175,8 @@ static int add_adapters(model_pool *p, rp_error *err) {
 static int set_name(model_pool *p, int32_t i, const char *name, rp_error *err) {
     BASE_ASSERT(i >= 0 && i < p->n && !p->models[i].name[0]);
     if (!name || !name[0] || strlen(name) >= SERVER_MODEL_NAME_BYTES || !is_plain(name))
-        return base_fail(err, RP_ERR_INVALID, "'%.80s' is no name of a model: give 1 to %d bytes without = \" \\ and control characters",
+        return base_fail(err, RP_ERR_INVALID,
+                         "'%.80s' is no name of a model: give 1 to %d bytes without = \" \\ and control characters",
                          name ? name : "", SERVER_MODEL_NAME_BYTES - 1);
     if (model_pool_find(p, name) && strcmp(name, "default") != 0)
         return base_fail(err, RP_ERR_INVALID, "two models have the name '%.80s': give each its own", name);
@@ -182,10 +188,13 @@ static int set_name(model_pool *p, int32_t i, const char *name, rp_error *err) {
 
 /* Offsets of the texts that belong to the model: the pool has copies, which outlive it. Other texts are static. */
 #define TEXT(field) offsetof(rp_model_info, field)
-static const size_t info_texts[] = {TEXT(name), TEXT(architecture), TEXT(weights), TEXT(chat_format), TEXT(fingerprint), TEXT(chat_template)};
+static const size_t info_texts[] = {TEXT(name), TEXT(architecture), TEXT(weights),
+                                    TEXT(chat_format), TEXT(fingerprint), TEXT(chat_template)};
 #undef TEXT
 
-static const char **info_text(rp_model_info *info, size_t i) { return (const char **)(void *)((char *)info + info_texts[i]); }
+static const char **info_text(rp_model_info *info, size_t i) {
+    return (const char **)(void *)((char *)info + info_texts[i]);
+}
 
 static void info_free(rp_model_info *info) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(info_texts); i++) base_free((void *)(uintptr_t)*info_text(info, i));
@@ -218,7 +227,8 @@ static void close_adapters(model_pool *p, const server_model *m) {
 static int open_adapters(model_pool *p, const server_model *m, rp_error *err) {
     server_adapter *a;
     int rc = RP_OK;
-    for (int32_t i = 0; !rc && (a = model_pool_adapter_of(p, m, i)); i++) rc = rp_adapter_open(&a->adapter, m->model, a->path, err);
+    for (int32_t i = 0; !rc && (a = model_pool_adapter_of(p, m, i)); i++)
+        rc = rp_adapter_open(&a->adapter, m->model, a->path, err);
     return rc;
 }
 
@@ -246,7 +256,8 @@ static int prepare(model_pool *p, server_model *m, rp_model_info *info, rp_error
 }
 
 static int load(model_pool *p, server_model *m, rp_model_info *info, rp_error *err) {
-    int rc = p->source.load ? p->source.load(p->source.user, (int32_t)(m - p->models), &m->model, &m->engine, err) : RP_OK;
+    int rc =
+        p->source.load ? p->source.load(p->source.user, (int32_t)(m - p->models), &m->model, &m->engine, err) : RP_OK;
     if (!rc && (rc = prepare(p, m, info, err))) {
         info_free(info);
         unload(p, m);
@@ -260,7 +271,8 @@ static server_model *find_victim(model_pool *p) {
     for (int32_t i = 0; i < p->n; i++) {
         server_model *m = &p->models[i];
         if (m->state != MODEL_LOADED) continue;
-        bool better = best && ((m->n_users == 0) != (best->n_users == 0) ? m->n_users == 0 : m->used_us < best->used_us);
+        bool better =
+            best && ((m->n_users == 0) != (best->n_users == 0) ? m->n_users == 0 : m->used_us < best->used_us);
         if (!best || better) best = m;
     }
     return best;
@@ -286,9 +298,12 @@ static void make_leave(model_pool *p, server_model *m) {
 /* A model that cannot be loaded is a fault of the server, whatever is wrong with its files: their names and the reason
  * are the operator's (log). */
 static void fail_load(server_request *x, const server_model *m, const rp_error *failure) {
-    if (failure->code == RP_ERR_MEMORY || failure->code == RP_ERR_BUDGET || failure->code == RP_ERR_BUSY || failure->code == RP_ERR_CANCELLED)
+    if (failure->code == RP_ERR_MEMORY || failure->code == RP_ERR_BUDGET || failure->code == RP_ERR_BUSY ||
+        failure->code == RP_ERR_CANCELLED)
         server_fail_library(&x->problem, failure);
-    else server_fail(&x->problem, SERVER_INTERNAL, "model", "model '%.80s' cannot be loaded: the server's log has the reason", m->name);
+    else
+        server_fail(&x->problem, SERVER_INTERNAL, "model",
+                    "model '%.80s' cannot be loaded: the server's log has the reason", m->name);
 }
 
 /* Under the lock: the requests that wait for a model are queued, as its users or with a problem. */
@@ -365,8 +380,8 @@ static void *loader_run(void *user) {
 
 /* ---- users ---- */
 
-/* The value of a JSON body's field `model`, or of `name`, which older clients of Ollama send. A body of XML has none: then it is in the query. NULL:
- * none, or a problem. */
+/* The value of a JSON body's field `model`, or of `name`, which older clients of Ollama send. A body of XML has none:
+ * then it is in the query. NULL: none, or a problem. */
 static const char *name_in_body(server_request *x) {
     if (request_is_document(x)) return server_request_query(x, "model");
     if (!x->root) x->root = server_json_parse(x->body.data, x->body.len, &x->problem);
@@ -548,7 +563,8 @@ static int open_schemas(model_pool *p, server_model *m, rp_error *err) {
     int rc = schema_registry_new(&m->registry, err);
     if (rc || !dir) return rc;
     int n = snprintf(path, sizeof(path), "%s%s%s", dir, p->n > 1 ? "/" : "", p->n > 1 ? m->name : "");
-    if (n < 0 || (size_t)n >= sizeof(path)) return base_fail(err, RP_ERR_INVALID, "the path of the schema folder is too long: '%.80s'", dir);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return base_fail(err, RP_ERR_INVALID, "the path of the schema folder is too long: '%.80s'", dir);
     if ((rc = base_io_mkdirs(dir, err))) return rc;
     return schema_folder_new(&m->folder, path, err);
 }
@@ -569,7 +585,8 @@ static int pool_make(model_pool **out, rp_server *server, int32_t n, rp_error *e
 
 static int name_by_file(model_pool *p, rp_error *err) {
     const char *name = p->models[0].info.name;
-    int rc = set_name(p, 0, name[0] && is_plain(name) && strlen(name) < SERVER_MODEL_NAME_BYTES ? name : "reprise", err);
+    int rc =
+        set_name(p, 0, name[0] && is_plain(name) && strlen(name) < SERVER_MODEL_NAME_BYTES ? name : "reprise", err);
     return rc ? rc : add_aliases(p, err);
 }
 
@@ -609,7 +626,8 @@ int model_pool_new(model_pool **out, rp_server *server, const rp_server_models *
     int rc = base_sized_read(&own, sizeof(own), models, "rp_server_models", err);
     if (rc) return rc;
     if (own.n < 1 || own.n > RP_SERVER_MAX_MODELS || !own.names || !own.load || !own.unload)
-        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: give 1 to %d names, load and unload", RP_SERVER_MAX_MODELS);
+        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: give 1 to %d names, load and unload",
+                         RP_SERVER_MAX_MODELS);
     if (!(rc = pool_make(out, server, own.n, err))) rc = pool_fill(*out, &own, err);
     if (!rc) return rc;
     model_pool_free(*out);

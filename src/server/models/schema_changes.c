@@ -21,12 +21,14 @@ int schema_change_parse(rp_server *server, const server_model *m, const schema_e
 
 /* Locked. Gives the change its time. false: it is done, or too late. */
 static bool is_news(const server_model *m, schema_entry *e, server_problem *problem) {
-    const uint64_t known = schema_registry_changed(m->registry, e->tenant, e->name), now = (uint64_t)base_clock_wall_ns();
+    const uint64_t known = schema_registry_changed(m->registry, e->tenant, e->name),
+                   now = (uint64_t)base_clock_wall_ns();
     if (e->changed == 0) {
         e->changed = BASE_MAX(now, known + 1); /* also after a change by a clock that is ahead */
         return true;
     }
-    if (e->changed < known) server_fail(problem, SERVER_CONFLICT, NULL, "a later change of schema '%.80s' is known", e->name);
+    if (e->changed < known)
+        server_fail(problem, SERVER_CONFLICT, NULL, "a later change of schema '%.80s' is known", e->name);
     return e->changed > known;
 }
 
@@ -36,7 +38,8 @@ static bool is_news(const server_model *m, schema_entry *e, server_problem *prob
 static void take_back(rp_server *server, server_model *m, const schema_entry *e, const schema_entry *old) {
     rp_error err;
     schema_registry_remove(m->registry, e->tenant, e->name, old->n > 0 ? 0 : old->changed, true);
-    const bool is_kept = old->n > 0 && !schema_change_parse(server, m, old, &err) && !schema_registry_put(m->registry, old);
+    const bool is_kept =
+        old->n > 0 && !schema_change_parse(server, m, old, &err) && !schema_registry_put(m->registry, old);
     if (!is_kept) (void)rp_schema_unload(m->engine, e->tenant, e->name, &err);
 }
 
@@ -45,7 +48,8 @@ static int keep(server_model *m, const schema_entry *e, server_problem *problem)
     rp_error err;
     if (schema_registry_put(m->registry, e)) return server_fail_memory(problem);
     if (!m->folder || !schema_folder_put(m->folder, e, &err)) return SERVER_FINE;
-    return server_fail(problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", e->name, err.message);
+    return server_fail(problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s",
+                       e->name, err.message);
 }
 
 /* Locked. */
@@ -56,9 +60,11 @@ static int put(rp_server *server, server_model *m, const schema_entry *e, server
     if (schema_registry_check(m->registry, e->tenant, e->name, e->n, &err)) return server_fail_library(problem, &err);
     int rc = schema_registry_get(m->registry, e->tenant, e->name, &text);
     if (rc && rc != RP_ERR_NAME) return server_fail_memory(problem);
-    const schema_entry old = {e->tenant, e->name, text.data, text.len, schema_registry_changed(m->registry, e->tenant, e->name)};
+    const schema_entry old = {e->tenant, e->name, text.data, text.len,
+                              schema_registry_changed(m->registry, e->tenant, e->name)};
     rc = schema_change_parse(server, m, e, &err);
-    if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
+    if (rc == RP_ERR_NAME || rc == RP_ERR_IO)
+        err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
     if (rc) server_fail_library(problem, &err);
     else if (keep(m, e, problem)) take_back(server, m, e, &old);
     base_buffer_free(&text);
@@ -80,7 +86,8 @@ int schema_change_put(rp_server *server, server_model *m, schema_entry *e, serve
 static int take_out(server_model *m, const schema_entry *e, bool given, server_problem *problem) {
     BASE_ASSERT(e->changed > 0); /* likewise */
     rp_error err, missing;
-    if (m->folder && schema_folder_remove(m->folder, e->tenant, e->name, &err)) return server_fail_library(problem, &err);
+    if (m->folder && schema_folder_remove(m->folder, e->tenant, e->name, &err))
+        return server_fail_library(problem, &err);
     const int unknown = rp_schema_unload(m->engine, e->tenant, e->name, &missing);
     const bool was_there = schema_registry_remove(m->registry, e->tenant, e->name, e->changed, !unknown || given);
     return unknown && !was_there ? server_fail_library(problem, &missing) : SERVER_FINE;

@@ -74,7 +74,9 @@ static int path_of(const schema_folder *f, const char *tenant, const char *name,
 }
 
 /* Others are not ours: files that are being written, and what people put there. */
-static bool is_ours(const char *file) { return strspn(file, "0123456789abcdef") == DIGITS && strcmp(file + DIGITS, SUFFIX) == 0; }
+static bool is_ours(const char *file) {
+    return strspn(file, "0123456789abcdef") == DIGITS && strcmp(file + DIGITS, SUFFIX) == 0;
+}
 
 /* ---- writing ---- */
 
@@ -88,9 +90,10 @@ static int write_file(const char *path, const json_t *object, rp_error *err) {
 int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *err) {
     char *path = NULL;
     BASE_ASSERT(e->text); /* not a removal */
-    if (e->n > MAX_FILE_BYTES / 8) return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be saved", e->name);
-    json_t *object = json_pack("{s:s, s:s, s:I, s:s%}", "tenant", e->tenant ? e->tenant : "", "name", e->name, "changed", (json_int_t)e->changed,
-                               "pml", e->text, e->n);
+    if (e->n > MAX_FILE_BYTES / 8)
+        return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be saved", e->name);
+    json_t *object = json_pack("{s:s, s:s, s:I, s:s%}", "tenant", e->tenant ? e->tenant : "", "name", e->name,
+                               "changed", (json_int_t)e->changed, "pml", e->text, e->n);
     int rc = object ? path_of(f, e->tenant, e->name, &path, err) : base_fail_memory(err, e->n, "a schema");
     if (!rc) rc = write_file(path, object, err);
     json_decref(object);
@@ -121,7 +124,8 @@ static int visit_parse(const visit *v, const char *path, const base_buffer *byte
     schema_entry e = {0};
     json_int_t changed = 1;
     int rc = RP_OK;
-    const int bad = json_unpack(object, "{s:s, s:s, s?I, s:s%}", "tenant", &e.tenant, "name", &e.name, "changed", &changed, "pml", &e.text, &e.n);
+    const int bad = json_unpack(object, "{s:s, s:s, s?I, s:s%}", "tenant", &e.tenant, "name", &e.name, "changed",
+                                &changed, "pml", &e.text, &e.n);
     if (!bad && changed > 0) {
         e.changed = (uint64_t)changed;
         if (!e.tenant[0]) e.tenant = NULL;

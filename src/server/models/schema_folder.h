@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_folder.h: the schemas uploaded by HTTP, as files in the folder of --schema-dir, so that they outlive the process.
+/* schema_folder.h: the schemas uploaded by HTTP, as files in the folder of --schema-dir, so that they outlive the
+ * process.
  *
- *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "changed": 1790000000000000000, "pml": "<schema ..."}
- *                                        the digits are a hash of tenant and name; changed: as in schema_entry; missing: 1
+ *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "changed": 1790000000000000000, "pml":
+ *         "<schema ..."}
+ *                                        the digits are a hash of tenant and name; changed: as in schema_entry;
+ *                                        missing: 1
  *
  * Files are written atomically, and are accessible to their owner alone; links, and files of other users, are not read.
  * Tenants and names are never part of a path. Any thread; the caller serializes access to one schema.

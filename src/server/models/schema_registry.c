@@ -63,11 +63,14 @@ void schema_registry_free(schema_registry *s) {
 /* NULL: it is not there. */
 static registry_item *list_find(const registry_list *l, const char *tenant, const char *name) {
     for (size_t i = 0; i < l->n; i++)
-        if (strcmp(l->items[i].tenant, tenant ? tenant : "") == 0 && strcmp(l->items[i].name, name) == 0) return &l->items[i];
+        if (strcmp(l->items[i].tenant, tenant ? tenant : "") == 0 && strcmp(l->items[i].name, name) == 0)
+            return &l->items[i];
     return NULL;
 }
 
-static int list_reserve(registry_list *l) { return base_grow((void **)&l->items, &l->cap, l->n + 1, SERVER_MAX_REGISTRY + 1, sizeof(*l->items)); }
+static int list_reserve(registry_list *l) {
+    return base_grow((void **)&l->items, &l->cap, l->n + 1, SERVER_MAX_REGISTRY + 1, sizeof(*l->items));
+}
 
 static void list_remove(registry_list *l, registry_item *item) {
     BASE_ASSERT(item >= l->items && item < l->items + l->n);
@@ -76,7 +79,8 @@ static void list_remove(registry_list *l, registry_item *item) {
 }
 
 static uint64_t digest_of(const registry_item *item) {
-    const uint64_t names[] = {base_table_hash(item->tenant, strlen(item->tenant)), base_table_hash(item->name, strlen(item->name))};
+    const uint64_t names[] = {base_table_hash(item->tenant, strlen(item->tenant)),
+                              base_table_hash(item->name, strlen(item->name))};
     return base_mix64(names[0] + base_mix64(names[1] + base_mix64(item->changed)));
 }
 
@@ -109,7 +113,8 @@ static void remember(schema_registry *s, registry_item *removal) {
 /* What is full if a text of n bytes came; NULL: nothing. */
 static const char *what_is_full(schema_registry *s, const char *tenant, const char *name, size_t bytes) {
     const registry_item *old = list_find(&s->there, tenant, name);
-    size_t own = 1, own_bytes = bytes, all = s->there.n + (old == NULL), all_bytes = s->bytes + bytes - (old ? old->n : 0);
+    size_t own = 1, own_bytes = bytes, all = s->there.n + (old == NULL),
+           all_bytes = s->bytes + bytes - (old ? old->n : 0);
     for (size_t i = 0; i < s->there.n; i++) {
         const registry_item *item = &s->there.items[i];
         if (item != old && strcmp(item->tenant, tenant) == 0) own++, own_bytes += item->n;
@@ -125,9 +130,11 @@ int schema_registry_check(schema_registry *s, const char *tenant, const char *na
     const char *what = what_is_full(s, tenant ? tenant : "", name, n);
     pthread_mutex_unlock(&s->lock);
     if (!what) return RP_OK;
-    return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' was not loaded: it exceeds %s (%d schemas, %zu MiB per "
-                                        "tenant; %d, %zu MiB in total): delete others first",
-                     name, what, SERVER_MAX_TENANT_REGISTRY, SERVER_MAX_TENANT_REGISTRY_BYTES >> 20, SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
+    return base_fail(err, RP_ERR_LIMIT,
+                     "schema '%.80s' was not loaded: it exceeds %s (%d schemas, %zu MiB per "
+                     "tenant; %d, %zu MiB in total): delete others first",
+                     name, what, SERVER_MAX_TENANT_REGISTRY, SERVER_MAX_TENANT_REGISTRY_BYTES >> 20,
+                     SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
 }
 
 /* Locked. */
@@ -148,7 +155,8 @@ static int registry_add(schema_registry *s, const registry_item *item) {
 
 int schema_registry_put(schema_registry *s, const schema_entry *e) {
     BASE_ASSERT(e->text); /* not a removal */
-    registry_item item = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), base_strndup(e->text, e->n), e->n, e->changed};
+    registry_item item = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), base_strndup(e->text, e->n),
+                          e->n, e->changed};
     int rc = RP_ERR_MEMORY;
     if (item.tenant && item.name && item.text) {
         pthread_mutex_lock(&s->lock);
@@ -197,7 +205,8 @@ uint64_t schema_registry_digest(schema_registry *s) { return atomic_load(&s->dig
 static void visit_list(const registry_list *l, void (*visit)(void *user, const schema_entry *e), void *user) {
     for (size_t i = 0; i < l->n; i++) {
         const registry_item *item = &l->items[i];
-        visit(user, &(schema_entry){item->tenant[0] ? item->tenant : NULL, item->name, item->text, item->n, item->changed});
+        visit(user,
+              &(schema_entry){item->tenant[0] ? item->tenant : NULL, item->name, item->text, item->n, item->changed});
     }
 }
 
@@ -213,7 +222,8 @@ json_t *schema_registry_names(schema_registry *s, const char *tenant) {
     int failed = names == NULL;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->there.n && !failed; i++)
-        if (strcmp(s->there.items[i].tenant, tenant ? tenant : "") == 0) failed = json_array_append_new(names, json_string(s->there.items[i].name));
+        if (strcmp(s->there.items[i].tenant, tenant ? tenant : "") == 0)
+            failed = json_array_append_new(names, json_string(s->there.items[i].name));
     pthread_mutex_unlock(&s->lock);
     if (!failed) return names;
     json_decref(names);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schemas_restore.c: uploaded schemas of a model that is being loaded: from files of an earlier process, or from an earlier load (server_internal.h).
- * Owns nothing. The thread that loads. */
+/* schemas_restore.c: uploaded schemas of a model that is being loaded: from files of an earlier process, or from an
+ * earlier load (server_internal.h). Owns nothing. The thread that loads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,8 @@ static void on_found(void *user, const schema_entry *e) {
     rp_error err;
     int rc = schema_change_parse(r->server, r->model, e, &err);
     if (!rc && (rc = schema_registry_put(r->model->registry, e)))
-        base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
+        base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY,
+                  SERVER_MAX_REGISTRY_BYTES >> 20);
     if (rc) log_line(r->server, e->name, &err);
 }
 

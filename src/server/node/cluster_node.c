@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_node.c: see cluster_node.h. `lock` guards the list of streams; it comes before the locks of readers and of requests. */
+/* cluster_node.c: see cluster_node.h. `lock` guards the list of streams; it comes before the locks of readers and of
+   requests. */
 #define _GNU_SOURCE /* eventfd */
 #include "server/node/cluster_node.h"
 
@@ -71,7 +72,9 @@ static void node_take_wake(cluster_node *n) {
 
 static void node_take_load(cluster_node *n) {
     BASE_ASSERT(n->engine && n->registry); /* cluster_node_ready */
-    cluster_load load = {.engine.struct_size = sizeof(load.engine), .draining = server_is_draining(n->server), .sent_us = base_clock_us()};
+    cluster_load load = {.engine.struct_size = sizeof(load.engine),
+                         .draining = server_is_draining(n->server),
+                         .sent_us = base_clock_us()};
     load.schemas = schema_registry_digest(n->registry);
     if (rp_engine_get_load(n->engine, &load.engine) == RP_OK) cluster_journal_set_load(n->journal, &load);
 }
@@ -128,9 +131,11 @@ static int take_name(cluster_node *n, const char *name, rp_error *err) {
     const char *address = l->items[l->n - 1].address; /* the cluster's is the last one */
     if (!name) name = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
     if (strlen(name) == 0 || strlen(name) >= sizeof(n->hello.node))
-        return base_fail(err, RP_ERR_INVALID, "cluster_name has %zu bytes: give 1 to %zu", strlen(name), sizeof(n->hello.node) - 1);
+        return base_fail(err, RP_ERR_INVALID, "cluster_name has %zu bytes: give 1 to %zu", strlen(name),
+                         sizeof(n->hello.node) - 1);
     for (const char *c = name; *c; c++)
-        if (*c <= ' ' || *c > '~') return base_fail(err, RP_ERR_INVALID, "cluster_name: give visible ASCII characters without white space");
+        if (*c <= ' ' || *c > '~')
+            return base_fail(err, RP_ERR_INVALID, "cluster_name: give visible ASCII characters without white space");
     snprintf(n->hello.node, sizeof(n->hello.node), "%s", name);
     cluster_node_tag(n->tag, name);
     return RP_OK;
@@ -144,10 +149,12 @@ int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_f
     n->wake = -1;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->nonces_lock, NULL);
-    if (!(n->nonces = cluster_nonces_new())) return base_fail_memory(err, CLUSTER_KNOWN_NONCES * CLUSTER_NONCE_BYTES, "a node");
+    if (!(n->nonces = cluster_nonces_new()))
+        return base_fail_memory(err, CLUSTER_KNOWN_NONCES * CLUSTER_NONCE_BYTES, "a node");
     n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (n->wake < 0) return base_fail_errno(err, "cannot make", "eventfd");
-    if (!secret_file) return base_fail(err, RP_ERR_INVALID, "cluster_listen needs cluster_secret: the file of the cluster's secret");
+    if (!secret_file)
+        return base_fail(err, RP_ERR_INVALID, "cluster_listen needs cluster_secret: the file of the cluster's secret");
     int rc = cluster_secret_read(n->secret, secret_file, err);
     if (rc || (rc = take_name(n, name, err))) return rc;
     do randombytes_buf(&n->hello.epoch, sizeof(n->hello.epoch));
@@ -165,7 +172,8 @@ int cluster_node_ready(cluster_node *n, const server_model *m, rp_error *err) {
     rp_engine_store_stats(m->engine, &t);
     snprintf(h->identity, sizeof(h->identity), "%s", rp_engine_identity(m->engine));
     snprintf(h->model, sizeof(h->model), "%.*s", (int)sizeof(h->model) - 1, info.name);
-    snprintf(h->kv_format, sizeof(h->kv_format), "%.*s", (int)sizeof(h->kv_format) - 1, rp_kv_format_name((int32_t)e.kv_format));
+    snprintf(h->kv_format, sizeof(h->kv_format), "%.*s", (int)sizeof(h->kv_format) - 1,
+             rp_kv_format_name((int32_t)e.kv_format));
     snprintf(h->weights, sizeof(h->weights), "%.*s", (int)sizeof(h->weights) - 1, info.weights);
     h->n_ctx = e.n_ctx;
     h->max_sequences = e.max_sequences;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_node.h: this server as a node of a cluster (docs/cluster.md): its secret, epoch and name, the journal of what its engine holds, and the
- * span streams that read it.
+/* cluster_node.h: this server as a node of a cluster (docs/cluster.md): its secret, epoch and name, the journal of what
+ * its engine holds, and the span streams that read it.
  *
  *   engine's thread --on_spans--> journal --------------+
- *                        '--wakes (an eventfd)--> node's thread --resumes--> a stream's connection --I/O thread: cluster_journal_read--> router
+ *                        '--wakes (an eventfd)--> node's thread --resumes--> a stream's connection --I/O thread:
+ *                        cluster_journal_read--> router
  *                             every 100 ms: load -------^
  *
- * The engine's thread never waits for a reader: the eventfd is written at most once until the node's thread has seen it. The node's thread sleeps
- * while no stream is open. A stream renders no more than CLUSTER_STREAM_BYTES that its reader has not taken, and one that takes nothing for
- * CLUSTER_STREAM_STALL_US is cut: its router comes back, and gets a snapshot.
+ * The engine's thread never waits for a reader: the eventfd is written at most once until the node's thread has seen
+ * it. The node's thread sleeps while no stream is open. A stream renders no more than CLUSTER_STREAM_BYTES that its
+ * reader has not taken, and one that takes nothing for CLUSTER_STREAM_STALL_US is cut: its router comes back, and gets
+ * a snapshot.
  */
 #ifndef SERVER_CLUSTER_NODE_H
 #define SERVER_CLUSTER_NODE_H
@@ -24,8 +26,8 @@
 
 typedef struct cluster_node cluster_node;
 
-/* Reads the secret. name NULL: the address of the cluster's listener. RP_ERR_INVALID (no secret; a name that is too long), RP_ERR_IO,
- * RP_ERR_MEMORY. */
+/* Reads the secret. name NULL: the address of the cluster's listener. RP_ERR_INVALID (no secret; a name that is too
+ * long), RP_ERR_IO, RP_ERR_MEMORY. */
 int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_file, const char *name, rp_error *err);
 /* The model is loaded: streams say so. Starts the thread. RP_ERR_IO (no thread). */
 int cluster_node_ready(cluster_node *n, const struct server_model *m, rp_error *err);
@@ -42,7 +44,8 @@ bool cluster_node_take_nonce(cluster_node *n, const uint8_t nonce[CLUSTER_NONCE_
 const char *cluster_node_tag_of(const cluster_node *n);
 /* An rp_on_spans; user: the node. */
 void cluster_node_on_spans(void *node, const rp_span_change *changes, size_t n);
-/* The server begins to drain, or ends that, or its uploaded schemas have changed: streams get a load at once. Any thread. */
+/* The server begins to drain, or ends that, or its uploaded schemas have changed: streams get a load at once. Any
+   thread. */
 void cluster_node_changed(cluster_node *n);
 /* Streams that are open. */
 int32_t cluster_node_streams(cluster_node *n);

@@ -16,19 +16,24 @@
 
 static void refuse_signature(server_request *x) {
     x->problem = (server_problem){0}; /* nothing else is told to who lacks the secret */
-    server_fail(&x->problem, SERVER_KEY, NULL, "no valid signature of the cluster: sign requests to this port (" CLUSTER_SIGNATURE_HEADER ")");
+    server_fail(&x->problem, SERVER_KEY, NULL,
+                "no valid signature of the cluster: sign requests to this port (" CLUSTER_SIGNATURE_HEADER ")");
 }
 
 static void read_route(server_request *x) {
     server_relay *r = x->relay;
-    const char *route = server_request_header(x, CLUSTER_ROUTE_HEADER), *resume = server_request_header(x, CLUSTER_RESUME_HEADER);
+    const char *route = server_request_header(x, CLUSTER_ROUTE_HEADER),
+               *resume = server_request_header(x, CLUSTER_RESUME_HEADER);
     if (route && !cluster_route_read(&r->route, route))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "malformed " CLUSTER_ROUTE_HEADER);
-    if (resume && !route) server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, CLUSTER_RESUME_HEADER " needs " CLUSTER_ROUTE_HEADER);
+    if (resume && !route)
+        server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER,
+                    CLUSTER_RESUME_HEADER " needs " CLUSTER_ROUTE_HEADER);
     if (resume && !cluster_resume_read(&r->resume, resume))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "malformed " CLUSTER_RESUME_HEADER);
     if (route && !x->problem.kind && r->route.epoch != cluster_node_epoch(x->server->cluster))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, "%s", cluster_refusal_message(CLUSTER_OTHER_PROCESS));
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, "%s",
+                    cluster_refusal_message(CLUSTER_OTHER_PROCESS));
     if (!route || x->problem.kind) return;
     r->has_route = true;
     r->resumes = resume != NULL;
@@ -41,8 +46,9 @@ bool cluster_port_begin(server_request *x) {
     if (x->server->route) return true; /* it passes none of its clients' on */
     if (!l || !l->is_cluster) {
         if (server_request_header(x, CLUSTER_ROUTE_HEADER) || server_request_header(x, CLUSTER_RESUME_HEADER))
-            server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "%s and %s are a router's: this is not the cluster's port",
-                        CLUSTER_ROUTE_HEADER, CLUSTER_RESUME_HEADER);
+            server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER,
+                        "%s and %s are a router's: this is not the cluster's port", CLUSTER_ROUTE_HEADER,
+                        CLUSTER_RESUME_HEADER);
         return true;
     }
     BASE_ASSERT(!x->relay && x->server->cluster);
@@ -68,7 +74,8 @@ static void take_tokens(server_request *x) {
     const size_t n = (size_t)r->resume.n_tokens, bytes = n * sizeof(int32_t);
     if (!r->resumes || x->problem.kind) return;
     if (x->body.len < bytes) {
-        server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "the body has %zu bytes: too few for %zu tokens", x->body.len, n);
+        server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER,
+                    "the body has %zu bytes: too few for %zu tokens", x->body.len, n);
         return;
     }
     BASE_ASSERT(!r->tokens);
@@ -85,13 +92,15 @@ void cluster_port_end(server_request *x) {
     uint8_t tag[CLUSTER_BODY_TAG_BYTES];
     if (!x->relay) return;
     cluster_body_final(&x->relay->body, tag);
-    const cluster_signed said = {x->method, x->peer->target ? x->peer->target : "", server_request_header(x, CLUSTER_ROUTE_HEADER),
+    const cluster_signed said = {x->method, x->peer->target ? x->peer->target : "",
+                                 server_request_header(x, CLUSTER_ROUTE_HEADER),
                                  server_request_header(x, CLUSTER_RESUME_HEADER), tag};
     const char *signature = server_request_header(x, CLUSTER_SIGNATURE_HEADER);
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     if (!cluster_signature_check(signature, cluster_node_secret(x->server->cluster), &said)) refuse_signature(x);
     else if (!cluster_signature_parse(signature, nonce) || !cluster_node_take_nonce(x->server->cluster, nonce))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, "%s", cluster_refusal_message(CLUSTER_REPLAYED));
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, "%s",
+                    cluster_refusal_message(CLUSTER_REPLAYED));
     else take_tokens(x);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_port.h: requests of routers, on the cluster's port (docs/cluster-protocol.md): their signature, and what their headers say.
+/* cluster_port.h: requests of routers, on the cluster's port (docs/cluster-protocol.md): their signature, and what
+ * their headers say.
  *
  *   head   signature well-formed? route: epoch, id       else 401, 400, 409
  *   body   its hash, piece by piece

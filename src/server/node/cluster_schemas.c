@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_schemas.c: uploaded schemas of a node, for its routers: /v1/cluster/schemas..., on the cluster's port alone. Who has the cluster's secret
- * needs no key: the router has checked its client's, or passes on what another one had checked. tenant=: whose schema it is; without it: the
- * operator's, which all tenants share. Owns nothing. Workers. */
+/* cluster_schemas.c: uploaded schemas of a node, for its routers: /v1/cluster/schemas..., on the cluster's port alone.
+ * Who has the cluster's secret needs no key: the router has checked its client's, or passes on what another one had
+ * checked. tenant=: whose schema it is; without it: the operator's, which all tenants share. Owns nothing. Workers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,18 +15,21 @@
 
 /* Any reply: of a router. */
 static bool is_of_router(server_request *x) {
-    if (!x->relay) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "a router's schemas are for the cluster's port (--cluster-listen)");
+    if (!x->relay)
+        server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
+                    "a router's schemas are for the cluster's port (--cluster-listen)");
     return x->problem.kind == SERVER_FINE;
 }
 
 /* ---- changes ---- */
 
-/* The request becomes one of the tenant. Only for this process: a recording of it would undo a later change otherwise. at: when the change was made.
- * false: the reply is made, and the request may be freed. */
+/* The request becomes one of the tenant. Only for this process: a recording of it would undo a later change otherwise.
+ * at: when the change was made. false: the reply is made, and the request may be freed. */
 static bool act_for_tenant(server_request *x, uint64_t *at) {
     const char *tenant = server_request_query(x, "tenant");
     if (is_of_router(x) && !x->relay->has_route)
-        server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "a change of schemas needs " CLUSTER_ROUTE_HEADER);
+        server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER,
+                    "a change of schemas needs " CLUSTER_ROUTE_HEADER);
     *at = cluster_http_number(x, "at", 10);
     if (*at > INT64_MAX) server_fail(&x->problem, SERVER_INVALID, "at", "'at' is no time: give nanoseconds since 1970");
     if (x->relay) {
@@ -54,7 +57,8 @@ void handle_cluster_schema_delete(server_request *x) {
 
 /* ---- what there is ---- */
 
-/* The object, which it takes over, and a line with the tag of its bytes: a router stores what a node replies, so that the reply is signed. */
+/* The object, which it takes over, and a line with the tag of its bytes: a router stores what a node replies, so that
+   the reply is signed. */
 static void reply_tagged(server_request *x, json_t *object) {
     base_buffer text = BASE_BUFFER(2 * SERVER_MAX_REGISTRY_BYTES);
     uint8_t nonce[CLUSTER_NONCE_BYTES];
@@ -79,8 +83,8 @@ static void reply_tagged(server_request *x, json_t *object) {
 }
 
 static void add_entry(void *user, const schema_entry *e) {
-    json_array_append_new(user, json_pack("{s:s*, s:s, s:I, s:b}", "tenant", e->tenant, "name", e->name, "changed", (json_int_t)e->changed, "removed",
-                                          e->text == NULL));
+    json_array_append_new(user, json_pack("{s:s*, s:s, s:I, s:b}", "tenant", e->tenant, "name", e->name, "changed",
+                                          (json_int_t)e->changed, "removed", e->text == NULL));
 }
 
 void handle_cluster_schema_list(server_request *x) {
@@ -89,7 +93,8 @@ void handle_cluster_schema_list(server_request *x) {
         return;
     }
     schema_registry *registry = x->model->registry;
-    const uint64_t digest = schema_registry_digest(registry); /* before: a change in between leads to another exchange */
+    const uint64_t digest =
+        schema_registry_digest(registry); /* before: a change in between leads to another exchange */
     json_t *all = json_array();
     if (all) schema_registry_visit(registry, add_entry, all);
     reply_tagged(x, json_pack("{s:s, s:I, s:o}", "object", "list", "digest", (json_int_t)digest, "data", all));

@@ -6,9 +6,10 @@
  *   changed  those whose tiers differ from what was taken, in the order in which they began to
  *   cursor   after a restart: the next block of `order`; all before it have been taken since
  *
- * There is no queue that could overflow: a block that changes twice before it is taken is taken once, in its last state, and one that came and
- * went is not taken at all. What is taken is in an order in which no block comes before its parent: where both are new, the parent has changed
- * first. The engine's thread waits at most for a copy of KV_BLOCKS_PIECE blocks. Thread-safe, with one thread that takes.
+ * There is no queue that could overflow: a block that changes twice before it is taken is taken once, in its last
+ * state, and one that came and went is not taken at all. What is taken is in an order in which no block comes before
+ * its parent: where both are new, the parent has changed first. The engine's thread waits at most for a copy of
+ * KV_BLOCKS_PIECE blocks. Thread-safe, with one thread that takes.
  */
 #ifndef SERVER_KV_BLOCKS_H
 #define SERVER_KV_BLOCKS_H
@@ -30,8 +31,8 @@ typedef struct kv_block_change {
 /* RP_ERR_MEMORY. */
 int kv_blocks_new(kv_blocks **out, rp_error *err);
 void kv_blocks_free(kv_blocks *b);
-/* An rp_on_blocks; user: the blocks. A block for which there is no memory, or that exceeds KV_BLOCKS_MAX, is left out until it changes again, as if
- * it was not held. */
+/* An rp_on_blocks; user: the blocks. A block for which there is no memory, or that exceeds KV_BLOCKS_MAX, is left out
+ * until it changes again, as if it was not held. */
 void kv_blocks_change(void *blocks, const rp_block_change *changes, size_t n);
 /* Takes up to `most` changed blocks, at most KV_BLOCKS_PIECE; returns their number. */
 size_t kv_blocks_take(kv_blocks *b, kv_block_change *out, size_t most);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_event_batch.c: see kv_event_batch.h. MessagePack: only what these events need; the shortest form, but for the number of events. */
+/* kv_event_batch.c: see kv_event_batch.h. MessagePack: only what these events need; the shortest form, but for the
+   number of events. */
 #include "server/node/kv_event_batch.h"
 #include "reprise_cluster.h"
 

@@ -113,7 +113,8 @@ static void *events_main(void *arg) {
 static int set_name(char out[KV_EVENTS_NAME_BYTES], const char *what, const char *name, rp_error *err) {
     const size_t n = strlen(name);
     if (n == 0 || n >= KV_EVENTS_NAME_BYTES || strchr(name, '@'))
-        return base_fail(err, RP_ERR_INVALID, "%s '%.64s': KV events need 1 to %d bytes without '@'", what, name, KV_EVENTS_NAME_BYTES - 1);
+        return base_fail(err, RP_ERR_INVALID, "%s '%.64s': KV events need 1 to %d bytes without '@'", what, name,
+                         KV_EVENTS_NAME_BYTES - 1);
     memcpy(out, name, n + 1);
     return RP_OK;
 }
@@ -177,5 +178,6 @@ void kv_events_free(kv_events *e) {
 }
 
 kv_events_counts kv_events_count(kv_events *e) {
-    return (kv_events_counts){kv_blocks_count(e->blocks), kv_blocks_left_out(e->blocks), atomic_load(&e->number), atomic_load(&e->restarts)};
+    return (kv_events_counts){kv_blocks_count(e->blocks), kv_blocks_left_out(e->blocks), atomic_load(&e->number),
+                              atomic_load(&e->restarts)};
 }

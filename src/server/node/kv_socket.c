@@ -24,7 +24,9 @@ struct kv_socket {
     void *context, *socket;
 };
 
-static void set_option(kv_socket *s, int option, int value) { (void)zmq_setsockopt(s->socket, option, &value, sizeof(value)); }
+static void set_option(kv_socket *s, int option, int value) {
+    (void)zmq_setsockopt(s->socket, option, &value, sizeof(value));
+}
 
 static void set_options(kv_socket *s) {
     const int64_t largest = MAX_SUBSCRIPTION_BYTES;
@@ -72,8 +74,8 @@ bool kv_socket_wait(kv_socket *s, int fd, int timeout_ms) {
 bool kv_socket_send(kv_socket *s, const char *topic, uint64_t number, const void *payload, size_t n) {
     uint8_t sequence[8];
     for (int i = 0; i < 8; i++) sequence[i] = (uint8_t)(number >> 8 * (7 - i));
-    return zmq_send(s->socket, topic, strlen(topic), ZMQ_SNDMORE) >= 0 && zmq_send(s->socket, sequence, sizeof(sequence), ZMQ_SNDMORE) >= 0 &&
-           zmq_send(s->socket, payload, n, 0) >= 0;
+    return zmq_send(s->socket, topic, strlen(topic), ZMQ_SNDMORE) >= 0 &&
+           zmq_send(s->socket, sequence, sizeof(sequence), ZMQ_SNDMORE) >= 0 && zmq_send(s->socket, payload, n, 0) >= 0;
 }
 
 #else
@@ -81,7 +83,9 @@ bool kv_socket_send(kv_socket *s, const char *topic, uint64_t number, const void
 int kv_socket_open(kv_socket **out, const char *endpoint, rp_error *err) {
     *out = NULL;
     const int rc = check_endpoint(endpoint, err);
-    return rc ? rc : base_fail(err, RP_ERR_UNSUPPORTED, "kv_events: this build was made without libzmq: install libzmq3-dev and build again");
+    return rc ? rc
+              : base_fail(err, RP_ERR_UNSUPPORTED,
+                          "kv_events: this build was made without libzmq: install libzmq3-dev and build again");
 }
 
 void kv_socket_close(kv_socket *s) { (void)s; }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node_handlers.h: the handlers of the routes for routers. Quick ones run on I/O threads, all others on workers (server_request.h). */
+/* node_handlers.h: the handlers of the routes for routers. Quick ones run on I/O threads, all others on workers
+   (server_request.h). */
 #ifndef SERVER_NODE_HANDLERS_H
 #define SERVER_NODE_HANDLERS_H
 

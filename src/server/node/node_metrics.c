@@ -25,7 +25,8 @@ static int append_kv_events(base_buffer *b, rp_server *s) {
         {"kv_events_blocks", "gauge", "Blocks of text that KV events say are held.", c.blocks},
         {"kv_events_left_out_total", "counter", "Blocks that KV events leave out: too many, or no memory.", c.left_out},
         {"kv_events_messages_total", "counter", "Messages with KV events.", c.messages},
-        {"kv_events_restarts_total", "counter", "Times that everything was published, for new subscribers.", c.restarts},
+        {"kv_events_restarts_total", "counter", "Times that everything was published, for new subscribers.",
+         c.restarts},
     };
     return metrics_append(b, list, BASE_ARRAY_LEN(list));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_noise.c: see agent_noise.h. A message is cut into blocks, the parts that the client sent, before they are read as lines. */
+/* agent_noise.c: see agent_noise.h. A message is cut into blocks, the parts that the client sent, before they are read
+   as lines. */
 #include "server/prompt/agent_noise.h"
 
 #include <stdio.h>
@@ -23,7 +24,8 @@ typedef enum noise_shape {
     NOISE_LINE,    /* a line that begins with `begin` */
     NOISE_EQUAL,   /* a line that is `begin` */
     NOISE_TAGGED,  /* lines from one that begins with `begin`, the next one with `next`, to one that is `end` */
-    NOISE_SECTION, /* lines from one that begins with `begin`, the next one with `next`, to the empty line after a line that is `end`,
+    NOISE_SECTION, /* lines from one that begins with `begin`, the next one with `next`, to the empty line after a line
+                      that is `end`,
         or to the end */
 } noise_shape;
 
@@ -39,23 +41,31 @@ typedef struct noise_rule {
 /* Of system messages. Captured: claude-code 2.1.332 and older (2.0), opencode 1, openclaw,
     Open WebUI 0.6; tests/server/test_agent_noise.py has each. */
 static const noise_rule system_rules[] = {
-    {"claude-code: billing header", NOISE_LINE, .is_dropped = true, .begins_block = true, .begin = "x-anthropic-billing-header:"},
-    {"claude-code: identity", NOISE_EQUAL, .begins_block = true, .begin = "You are Claude Code, Anthropic's official CLI for Claude."},
+    {"claude-code: billing header", NOISE_LINE, .is_dropped = true, .begins_block = true,
+     .begin = "x-anthropic-billing-header:"},
+    {"claude-code: identity", NOISE_EQUAL, .begins_block = true,
+     .begin = "You are Claude Code, Anthropic's official CLI for Claude."},
     {"claude-code: identity", NOISE_EQUAL, .begins_block = true,
      .begin = "You are Claude Code, Anthropic's official CLI for Claude, running within the Claude Agent SDK."},
-    {"claude-code: identity", NOISE_EQUAL, .begins_block = true, .begin = "You are a Claude agent, built on Anthropic's Claude Agent SDK."},
-    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:",
-     .begin = " - Primary working directory: "},
-    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Is a git repository: "},
-    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Platform: "},
-    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Shell: "},
-    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - OS Version: "},
-    {"claude-code: git status", NOISE_SECTION, .begin = "gitStatus: This is the git status at the start of the conversation.",
-     .end = "Recent commits:"},
+    {"claude-code: identity", NOISE_EQUAL, .begins_block = true,
+     .begin = "You are a Claude agent, built on Anthropic's Claude Agent SDK."},
+    {"claude-code: environment", NOISE_LINE,
+     .within = "You have been invoked in the following environment:", .begin = " - Primary working directory: "},
+    {"claude-code: environment", NOISE_LINE,
+     .within = "You have been invoked in the following environment:", .begin = " - Is a git repository: "},
+    {"claude-code: environment", NOISE_LINE,
+     .within = "You have been invoked in the following environment:", .begin = " - Platform: "},
+    {"claude-code: environment", NOISE_LINE,
+     .within = "You have been invoked in the following environment:", .begin = " - Shell: "},
+    {"claude-code: environment", NOISE_LINE,
+     .within = "You have been invoked in the following environment:", .begin = " - OS Version: "},
+    {"claude-code: git status", NOISE_SECTION,
+     .begin = "gitStatus: This is the git status at the start of the conversation.", .end = "Recent commits:"},
     {"claude-code: date", NOISE_LINE, .begin = "Today's date is "},
-    {"claude-code: environment", NOISE_TAGGED, .begin = "Here is useful information about the environment you are running in:", .next = "<env>",
-     .end = "</env>"},
-    {"opencode: environment", NOISE_TAGGED, .begin = "Here is some useful information about the environment you are running in:", .next = "<env>",
+    {"claude-code: environment", NOISE_TAGGED,
+     .begin = "Here is useful information about the environment you are running in:", .next = "<env>", .end = "</env>"},
+    {"opencode: environment", NOISE_TAGGED,
+     .begin = "Here is some useful information about the environment you are running in:", .next = "<env>",
      .end = "</env>"},
     {"opencode: environment", NOISE_TAGGED, .begin = "<env>", .next = "Working directory: ", .end = "</env>"},
     {"opencode: date", NOISE_LINE, .begin = "Today's date: "},
@@ -65,9 +75,10 @@ static const noise_rule system_rules[] = {
     {"open-webui: memories", NOISE_SECTION, .begin = "User Context:", .next = "1. ["},
 };
 
-/* A system message of Claude Code's after the first user message: it moves to the end of the system messages, where it is constant text. */
-static const noise_rule system_message = {"claude-code: system message",
-                                          .begin = "# Environment\nYou have been invoked in the following environment:"};
+/* A system message of Claude Code's after the first user message: it moves to the end of the system messages, where it
+   is constant text. */
+static const noise_rule system_message = {
+    "claude-code: system message", .begin = "# Environment\nYou have been invoked in the following environment:"};
 
 /* With RP_AGENT_NOISE_ALL: lines of any client's. They stay in the system message. */
 static const noise_rule any_line = {"volatile line", NOISE_LINE, .begin = ""};
@@ -82,7 +93,8 @@ typedef struct noise_block {
 static const noise_block blocks[] = {
     {.name = "claude-code: git status",
      .end = "</system-reminder>",
-     .begin = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# gitStatus\n"},
+     .begin =
+         "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# gitStatus\n"},
     {.begin = "<system-reminder>\nThis is the Qwen Code. We are setting up the context for our chat.\n",
      .end = "</system-reminder>",
      .line_name = "qwen-code: date",
@@ -91,7 +103,10 @@ static const noise_block blocks[] = {
     {.name = "codex: environment", .begin = "<environment_context>\n", .end = "</environment_context>"},
     {.begin = "# AGENTS.md instructions for ", .end = "</INSTRUCTIONS>"},
     {.begin = "<user_instructions>\n", .end = "</user_instructions>"},
-    {.begin = "<session_context>\nThis is the Gemini CLI.", .end = "</session_context>", .line_name = "gemini-cli: date", .line = "Today's date is "},
+    {.begin = "<session_context>\nThis is the Gemini CLI.",
+     .end = "</session_context>",
+     .line_name = "gemini-cli: date",
+     .line = "Today's date is "},
     {.begin = "This is the Gemini CLI. We are setting up the context for our chat.\n",
      .end = "",
      .line_name = "gemini-cli: date",
@@ -135,7 +150,8 @@ static bool next_is(const char *s, size_t n, const char *next) {
     return begins_with(s, n, next);
 }
 
-/* Bytes of the lines up to one that is `end`, which is the last; then, of a section, up to an empty line. 0: there is none. */
+/* Bytes of the lines up to one that is `end`, which is the last; then, of a section, up to an empty line. 0: there is
+   none. */
 static size_t lines_to_end(const noise_rule *r, const char *s, size_t n) {
     BASE_ASSERT(r->shape == NOISE_SECTION || (r->shape == NOISE_TAGGED && r->end));
     const size_t most = BASE_MIN(n, (size_t)MAX_PIECE_BYTES);
@@ -177,7 +193,8 @@ typedef struct noise_pieces {
     size_t n, most; /* most: what the request's limit leaves */
 } noise_pieces;
 
-static bool add_piece(noise_pieces *l, const char *text, size_t begin, size_t n, size_t limit, const noise_rule *rule, const char *name) {
+static bool add_piece(noise_pieces *l, const char *text, size_t begin, size_t n, size_t limit, const noise_rule *rule,
+                      const char *name) {
     BASE_ASSERT(l->n <= l->most && l->most <= SERVER_MAX_NOISE && begin + n <= limit);
     BASE_ASSERT(l->n == 0 || begin >= l->items[l->n - 1].end); /* pieces are in the order of the text */
     if (l->n == l->most) return false;
@@ -190,24 +207,28 @@ typedef struct noise_scan {
     noise_pieces *found;
     const char *text;
     bool takes_lines; /* volatile lines, with RP_AGENT_NOISE_ALL */
-    uint32_t missed;  /* rules whose end was looked for in vain: not again in this message, so that the pass stays linear */
+    uint32_t missed;  /* rules whose end was looked for in vain: not again in this message, so that the pass stays
+                        linear */
 } noise_scan;
 
-/* Reads a line at `at` of the block [begin, end), or more lines that are a piece. heading: the `within` of the lines here. Returns their bytes. */
+/* Reads a line at `at` of the block [begin, end), or more lines that are a piece. heading: the `within` of the lines
+   here. Returns their bytes. */
 static size_t scan_line(noise_scan *s, size_t at, size_t begin, size_t end, const char *heading) {
     const char *line = s->text + at;
     for (size_t i = 0; i < BASE_ARRAY_LEN(system_rules); i++) {
         const noise_rule *r = &system_rules[i];
-        if ((r->begins_block && at != begin) || (r->within && strcmp(r->within, heading) != 0) || (s->missed >> i & 1)) continue;
+        if ((r->begins_block && at != begin) || (r->within && strcmp(r->within, heading) != 0) || (s->missed >> i & 1))
+            continue;
         const size_t n = noise_match(r, line, end - at);
         if (n > 0 && add_piece(s->found, s->text, at, n, end, r, r->name)) return n;
-        if (n == 0 && r->shape >= NOISE_TAGGED && begins_with(line, end - at, r->begin) && next_is(line, end - at, r->next))
+        if (n == 0 && r->shape >= NOISE_TAGGED && begins_with(line, end - at, r->begin) &&
+            next_is(line, end - at, r->next))
             s->missed |= UINT32_C(1) << i;
     }
     const size_t n = line_bytes(line, end - at);
     volatile_piece piece;
-    if (s->takes_lines && n <= MAX_LINE_BYTES && volatile_find(line, n, 0, &piece)) add_piece(s->found, s->text, at, n, end, &any_line,
-                                                                                              any_line.name);
+    if (s->takes_lines && n <= MAX_LINE_BYTES && volatile_find(line, n, 0, &piece))
+        add_piece(s->found, s->text, at, n, end, &any_line, any_line.name);
     return n;
 }
 
@@ -258,7 +279,8 @@ static int take_text(generation *gen, size_t m, base_buffer *out, server_problem
 /* Where a byte of the message is once the pieces are cut out. */
 static size_t place_after_cut(const noise_pieces *l, size_t at) {
     size_t cut = 0;
-    for (size_t i = 0; i < l->n && l->items[i].begin < at; i++) cut += BASE_MIN(at, l->items[i].end) - l->items[i].begin;
+    for (size_t i = 0; i < l->n && l->items[i].begin < at; i++)
+        cut += BASE_MIN(at, l->items[i].end) - l->items[i].begin;
     BASE_ASSERT(cut <= at);
     return at - cut;
 }
@@ -277,7 +299,8 @@ static int cut_pieces(generation *gen, size_t m, const noise_pieces *l, server_p
     size_t at = 0;
     int rc = 0;
     if (l->n == 0) return SERVER_FINE;
-    for (size_t i = 0; i < l->n && !rc; at = l->items[i++].end) rc = base_buffer_append(&out, old.text + at, l->items[i].begin - at);
+    for (size_t i = 0; i < l->n && !rc; at = l->items[i++].end)
+        rc = base_buffer_append(&out, old.text + at, l->items[i].begin - at);
     BASE_ASSERT(rc || at <= old.n);
     if (!rc) rc = base_buffer_append(&out, old.text + at, old.n - at);
     if (rc) server_fail_memory(p);
@@ -297,8 +320,10 @@ static int insert_lines(generation *gen, size_t m, size_t at, const base_buffer 
     const rp_message old = gen->messages[m];
     BASE_ASSERT(at <= old.n);
     const char *before = at > 0 && old.text[at - 1] != '\n' ? "\n" : "", *after = at < old.n ? "\n\n" : "";
-    if (base_buffer_append(&out, old.text, at) || base_buffer_append_str(&out, before) || base_buffer_append(&out, lines->data, lines->len) ||
-        base_buffer_append_str(&out, after) || base_buffer_append(&out, old.text + at, old.n - at)) server_fail_memory(p);
+    if (base_buffer_append(&out, old.text, at) || base_buffer_append_str(&out, before) ||
+        base_buffer_append(&out, lines->data, lines->len) || base_buffer_append_str(&out, after) ||
+        base_buffer_append(&out, old.text + at, old.n - at))
+        server_fail_memory(p);
     else take_text(gen, m, &out, p);
     base_buffer_free(&out);
     const size_t moved = gen->messages[m].n - old.n;
@@ -372,7 +397,9 @@ static bool leaves_nothing(const rp_message *m, const noise_pieces *l) {
 static int settle_system(noise_moves *a, size_t m) {
     generation *gen = a->gen;
     noise_pieces found = {.most = SERVER_MAX_NOISE - gen->n_noise};
-    noise_scan scan = {.found = &found, .text = gen->messages[m].text, .takes_lines = a->mode == RP_AGENT_NOISE_ALL && m == 0 && !gen->modular};
+    noise_scan scan = {.found = &found,
+                       .text = gen->messages[m].text,
+                       .takes_lines = a->mode == RP_AGENT_NOISE_ALL && m == 0 && !gen->modular};
     size_t part = parts_of(gen, m);
     for (size_t at = 0, end; at < gen->messages[m].n; at = end) {
         end = block_end(gen, m, &part, at);
@@ -396,7 +423,8 @@ static const noise_block *block_kind(const char *s, size_t n) {
     trim(&s, &n);
     for (size_t i = 0; i < BASE_ARRAY_LEN(blocks); i++) {
         const size_t len = strlen(blocks[i].end);
-        if (begins_with(s, n, blocks[i].begin) && n >= len && memcmp(s + n - len, blocks[i].end, len) == 0) return &blocks[i];
+        if (begins_with(s, n, blocks[i].begin) && n >= len && memcmp(s + n - len, blocks[i].end, len) == 0)
+            return &blocks[i];
     }
     return NULL;
 }
@@ -464,8 +492,10 @@ static const char *date_of_context(const rp_message *m, size_t *n) {
 
 static bool is_date_reminder(const char *s, size_t n, const char *date, size_t n_date) {
     const size_t head = strlen(date_reminder), tail = strlen(date_reminder_end);
-    return n <= head + n_date + MAX_LINE_BYTES && begins_with(s, n, date_reminder) && n > head + n_date && memcmp(s + head, date, n_date) == 0 &&
-           begins_with(s + head + n_date, n - head - n_date, date_reminder_rest) && memcmp(s + n - tail, date_reminder_end, tail) == 0;
+    return n <= head + n_date + MAX_LINE_BYTES && begins_with(s, n, date_reminder) && n > head + n_date &&
+           memcmp(s + head, date, n_date) == 0 &&
+           begins_with(s + head + n_date, n - head - n_date, date_reminder_rest) &&
+           memcmp(s + n - tail, date_reminder_end, tail) == 0;
 }
 
 /* Leaves out the parts of user messages that say what the first one, u, says. */
@@ -478,7 +508,9 @@ static int drop_date_reminders(noise_moves *a, size_t u) {
         const server_part part = gen->parts[i++];
         const char *text = gen->messages[part.message].text;
         noise_pieces found = {.most = 1};
-        if (gen->messages[part.message].role != RP_ROLE_USER || !is_date_reminder(text + part.begin, part.end - part.begin, date, n_date)) continue;
+        if (gen->messages[part.message].role != RP_ROLE_USER ||
+            !is_date_reminder(text + part.begin, part.end - part.begin, date, n_date))
+            continue;
         add_piece(&found, text, part.begin, part.end - part.begin, gen->messages[part.message].n, NULL, DATE_RULE);
         note_piece(gen, DATE_RULE, part.message, text + part.begin, part.end - part.begin, true);
         cut_pieces(gen, part.message, &found, a->p);
@@ -537,7 +569,8 @@ static int join_systems(generation *gen, size_t m, server_problem *p) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     const rp_message a = gen->messages[m], b = gen->messages[m + 1];
     const char *between = a.n > 0 ? "\n\n" : "";
-    if (base_buffer_append(&out, a.text, a.n) || base_buffer_append_str(&out, between) || base_buffer_append(&out, b.text, b.n))
+    if (base_buffer_append(&out, a.text, a.n) || base_buffer_append_str(&out, between) ||
+        base_buffer_append(&out, b.text, b.n))
         server_fail_memory(p);
     else take_text(gen, m, &out, p);
     base_buffer_free(&out);
@@ -573,16 +606,23 @@ static int settle_conversation(noise_moves *a, bool template_tools) {
     for (size_t m = 0; m < BASE_MIN(a->n_systems, (size_t)MAX_SYSTEMS) && !a->p->kind; m++) settle_system(a, m);
     opening.pieces.most = SERVER_MAX_NOISE - gen->n_noise;
     if (a->p->kind) return (int)a->p->kind;
-    if (has_user && !gen->truncates) read_opening(gen, a->n_systems, &opening); /* truncation drops messages of the user's */
-    const bool to_user = has_user && !gen->truncates && (opening.is_agents || (template_tools && answer_form_may_call(&gen->form)));
+    if (has_user && !gen->truncates)
+        read_opening(gen, a->n_systems, &opening); /* truncation drops messages of the user's */
+    const bool to_user =
+        has_user && !gen->truncates && (opening.is_agents || (template_tools && answer_form_may_call(&gen->form)));
     if (append_to_system(gen, 0, &a->lines, a->p)) return (int)a->p->kind;
     if (to_user) return settle_user(a, a->n_systems, &opening);
     return a->n_systems > 0 ? append_to_system(gen, a->n_systems - 1, &a->facts, a->p) : SERVER_FINE;
 }
 
 int agent_noise_settle(generation *gen, rp_agent_noise mode, bool template_tools, server_problem *p) {
-    noise_moves a = {.gen = gen, .mode = mode, .facts = BASE_BUFFER(SERVER_MAX_JOINED_BYTES), .lines = BASE_BUFFER(SERVER_MAX_JOINED_BYTES), .p = p};
-    if (mode == RP_AGENT_NOISE_KEEP || gen->noise_settled || gen->has_markup || gen->n_messages == 0 || p->kind) return (int)p->kind;
+    noise_moves a = {.gen = gen,
+                     .mode = mode,
+                     .facts = BASE_BUFFER(SERVER_MAX_JOINED_BYTES),
+                     .lines = BASE_BUFFER(SERVER_MAX_JOINED_BYTES),
+                     .p = p};
+    if (mode == RP_AGENT_NOISE_KEEP || gen->noise_settled || gen->has_markup || gen->n_messages == 0 || p->kind)
+        return (int)p->kind;
     gen->noise_settled = true;
     settle_conversation(&a, template_tools);
     base_buffer_free(&a.facts);
@@ -597,9 +637,9 @@ json_t *agent_noise_report(const generation *gen) {
     for (size_t i = 0; i < gen->n_noise && list; i++) {
         const generation_noise *one = &gen->noise[i];
         json_t *message = json_sprintf("%s %d", rp_role_name(one->role), one->number);
-        if (json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:s}", "rule", one->rule, "message", message, "bytes", (json_int_t)one->n,
-                                                  "action",
-                                                  one->dropped ? "left out" : "moved"))) {
+        if (json_array_append_new(list,
+                                  json_pack("{s:s, s:o, s:I, s:s}", "rule", one->rule, "message", message, "bytes",
+                                            (json_int_t)one->n, "action", one->dropped ? "left out" : "moved"))) {
             json_decref(list);
             return NULL;
         }

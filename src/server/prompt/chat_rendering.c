@@ -48,7 +48,8 @@ static void report_names_of_model(server_request *x) {
     const char *name;
     json_t *item;
     json_object_foreach((json_t *)x->gen->template_kwargs, name, item) {
-        if (chat_input_is_of_model(name)) generation_ignore(x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", name);
+        if (chat_input_is_of_model(name))
+            generation_ignore(x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", name);
     }
 }
 
@@ -65,7 +66,8 @@ static int merge_messages(generation *gen, server_problem *p) {
     chat_merged m;
     const size_t cap = gen->n_messages;
     int rc = chat_merge(&m, gen->messages, gen->n_messages, MAX_MERGED_BYTES);
-    const char *text = rc || !m.text.data ? "" : generation_own(gen, base_buffer_take(&m.text), p); /* which the messages point into */
+    const char *text =
+        rc || !m.text.data ? "" : generation_own(gen, base_buffer_take(&m.text), p); /* which the messages point into */
     if (rc || !text) server_fail_memory(p);
     else {
         for (size_t i = 0; i < gen->n_parts; i++) {
@@ -75,7 +77,8 @@ static int merge_messages(generation *gen, server_problem *p) {
             part->end += m.offset[part->message];
             part->message = m.to[part->message];
         }
-        chat_merged_move(&m, gen->calls, gen->n_calls, gen->results, gen->n_results, gen->reasonings, gen->n_reasonings);
+        chat_merged_move(&m, gen->calls, gen->n_calls, gen->results, gen->n_results, gen->reasonings,
+                         gen->n_reasonings);
         for (int k = 0; k < SERVER_N_MARKS; k++)
             if (gen->marked[k].n_messages > 0) gen->marked[k].n_messages = m.to[gen->marked[k].n_messages - 1] + 1;
         BASE_ASSERT(m.n_messages > 0 && m.n_messages <= cap);
@@ -103,7 +106,8 @@ static bool rendering_goes_on(void *user) {
     pthread_mutex_lock(&x->lock);
     const bool gone = x->gone;
     pthread_mutex_unlock(&x->lock);
-    return !gone && (x->gen->deadline_ms <= 0 || base_clock_us() - x->arrived_us < (uint64_t)x->gen->deadline_ms * 1000);
+    return !gone &&
+           (x->gen->deadline_ms <= 0 || base_clock_us() - x->arrived_us < (uint64_t)x->gen->deadline_ms * 1000);
 }
 
 /* A template that takes too many steps or too much memory is the fault of the model's file, not of the client. */
@@ -114,11 +118,13 @@ static int rendering_fail(server_request *x, int rc, const rp_error *err) {
         const bool gone = x->gone;
         pthread_mutex_unlock(&x->lock);
         if (gone) return server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
-        return server_fail(&x->problem, SERVER_DEADLINE, "deadline_ms", "the deadline of %d ms passed while the chat template was rendered",
+        return server_fail(&x->problem, SERVER_DEADLINE, "deadline_ms",
+                           "the deadline of %d ms passed while the chat template was rendered",
                            (int)x->gen->deadline_ms);
     }
     if (rc == RP_ERR_LIMIT && err->where[0])
-        return server_fail(&x->problem, SERVER_INTERNAL, NULL, "%s: the model needs another chat template, or a shorter conversation", err->message);
+        return server_fail(&x->problem, SERVER_INTERNAL, NULL,
+                           "%s: the model needs another chat template, or a shorter conversation", err->message);
     return server_fail_library(&x->problem, err);
 }
 
@@ -133,7 +139,8 @@ static int render(server_request *x, chat_style style, size_t first, rp_template
     gen->rendered_first = first;
     uint32_t *sources = base_realloc(gen->rendered_sources, BASE_MAX(gen->n_messages, 1) * sizeof(*sources));
     if (sources) gen->rendered_sources = sources;
-    if (!sources || chat_input_values(&in, &values, sources, err)) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
+    if (!sources || chat_input_values(&in, &values, sources, err))
+        return server_fail_memory(&x->problem), RP_ERR_MEMORY;
     rp_template_options options = rp_template_options_defaults();
     options.steps_left = &gen->steps_left;
     options.on_look = rendering_goes_on;
@@ -203,7 +210,8 @@ static void leave_out_last(generation *gen) {
 /* The tokens of a rendering. */
 typedef struct rendering_size {
     size_t n_tokens;
-    size_t *ends;            /* [n_messages] up to the end of each message; of one that is no turn: of the turn before it */
+    size_t *ends;            /* [n_messages] up to the end of each message; of one that is no turn: of the turn before
+                                it */
     rp_rendered_turn *turns; /* [n_messages] */
     size_t *of, *turn_ends;  /* [n_messages] the message and the tokens of each turn */
 } rendering_size;
@@ -239,8 +247,9 @@ static int rendering_count(server_request *x, rendering_size *s) {
     return SERVER_FINE;
 }
 
-/* Renders the conversation without its oldest turns, if it is too long. They are chosen by the sizes of all turns: one more rendering is enough,
- * unless the template writes the rest in another way than before. Without a later message of the user, the engine refuses the prompt. */
+/* Renders the conversation without its oldest turns, if it is too long. They are chosen by the sizes of all turns: one
+ * more rendering is enough, unless the template writes the rest in another way than before. Without a later message of
+ * the user, the engine refuses the prompt. */
 static int truncate_oldest(server_request *x, chat_style style) {
     const generation *gen = x->gen;
     rp_engine_info info = {.struct_size = sizeof(info)};
@@ -252,7 +261,8 @@ static int truncate_oldest(server_request *x, chat_style style) {
     while (!kind && !(kind = rendering_count(x, &size))) {
         const int64_t excess = chat_excess((int64_t)size.n_tokens, info.n_ctx, answer);
         const size_t first = BASE_MAX(gen->rendered_first, n_leading);
-        const size_t kept = excess > 0 ? chat_first_kept(gen->messages, gen->n_messages, size.ends, first, excess, info.n_ctx) : 0;
+        const size_t kept =
+            excess > 0 ? chat_first_kept(gen->messages, gen->n_messages, size.ends, first, excess, info.n_ctx) : 0;
         rp_error err;
         if (kept == 0) break;
         BASE_ASSERT(kept > gen->rendered_first); /* so that this ends */
@@ -275,7 +285,8 @@ int chat_rendering_make(server_request *x) {
     x->gen->steps_left = RP_TEMPLATE_MAX_STEPS;
     int rc = render(x, style, 0, &why, &err);
     first = err;
-    while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &merged, why)) rc = render(x, style, 0, &why, &err);
+    while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &merged, why))
+        rc = render(x, style, 0, &why, &err);
     if (!rc && x->gen->continues_last && x->gen->n_messages > 1 && runs_to_last(x->gen) == 0) {
         leave_out_last(x->gen);
         rc = render(x, style, 0, NULL, &err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* client_session.c: see client_session.h.
  *
- * Headers go before fields, and the row that comes first counts: Dynamo's names are set by proxies that have looked at an agent's own ones. */
+ * Headers go before fields, and the row that comes first counts: Dynamo's names are set by proxies that have looked at
+ * an agent's own ones. */
 #include "server/prompt/client_session.h"
 
 #include <stdio.h>
@@ -11,7 +12,8 @@
 #include "base/hash.h"
 #include "server/prompt/generation.h"
 
-/* What an agent sends. child: names its subagent; then the session is that one, and its parent the header's, or the session itself. */
+/* What an agent sends. child: names its subagent; then the session is that one, and its parent the header's, or the
+   session itself. */
 typedef struct session_headers {
     const char *session, *child, *parent; /* NULL: none */
 } session_headers;
@@ -19,7 +21,8 @@ typedef struct session_headers {
 #define FINAL_HEADER "x-dynamo-session-final"
 
 static const session_headers known[] = {
-    {"x-dynamo-session-id", NULL, "x-dynamo-parent-session-id"},                             /* NVIDIA Dynamo, normalised */
+    /* NVIDIA Dynamo, normalised */
+    {"x-dynamo-session-id", NULL, "x-dynamo-parent-session-id"},
     {"x-claude-code-session-id", "x-claude-code-agent-id", "x-claude-code-parent-agent-id"}, /* Claude Code */
     {"thread-id", NULL, "x-codex-parent-thread-id"},                                         /* Codex */
     {"session_id", NULL, "x-codex-parent-thread-id"},                                        /* Codex, older */
@@ -61,7 +64,9 @@ static bool session_read_headers(server_request *x) {
     return false;
 }
 
-static const char *text_in(const json_t *object, const char *name) { return json_string_value(json_object_get(object, name)); }
+static const char *text_in(const json_t *object, const char *name) {
+    return json_string_value(json_object_get(object, name));
+}
 
 /* Claude Code names its session at the end of metadata.user_id; other user ids name people. */
 static const char *session_in_user(const json_t *metadata) {
@@ -73,8 +78,9 @@ static const char *session_in_user(const json_t *metadata) {
 static void session_read_fields(server_request *x) {
     const json_t *root = x->gen->root, *metadata = json_object_get(root, "metadata");
     const json_t *client = json_object_get(root, "client_metadata");
-    const char *const names[] = {text_in(root, "session_id"), text_in(metadata, "session_id"), session_in_user(metadata),
-                                 text_in(client, "thread_id"), text_in(root, "conversation_id"), text_in(root, "prompt_cache_key")};
+    const char *const names[] = {text_in(root, "session_id"), text_in(metadata, "session_id"),
+                                 session_in_user(metadata), text_in(client, "thread_id"),
+                                 text_in(root, "conversation_id"), text_in(root, "prompt_cache_key")};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && !x->gen->session[0]; i++) session_name(x->gen->session, names[i]);
     session_name(x->gen->parent_session, text_in(metadata, "parent_session_id"));
 }
@@ -91,7 +97,8 @@ bool client_session_each_header(bool (*fn)(void *user, const char *name), void *
             const char *name = k == 0 ? known[i].session : k == 1 ? known[i].child
                                                                   : known[i].parent;
             bool again = !name;
-            for (size_t j = 0; j < i && !again; j++) again = known[j].parent && k == 2 && strcmp(known[j].parent, name) == 0;
+            for (size_t j = 0; j < i && !again; j++)
+                again = known[j].parent && k == 2 && strcmp(known[j].parent, name) == 0;
             if (!again && !fn(user, name)) return false;
         }
     return fn(user, FINAL_HEADER);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client_session.h: the session that a client's headers or fields name: a conversation, or an agent's run, and the one it works for. The names
- * are foreign text: a hash of each is kept, of those of up to RP_MAX_SESSION_BYTES; longer ones name nothing. Worker. */
+/* client_session.h: the session that a client's headers or fields name: a conversation, or an agent's run, and the one
+ * it works for. The names are foreign text: a hash of each is kept, of those of up to RP_MAX_SESSION_BYTES; longer ones
+ * name nothing. Worker. */
 #ifndef SERVER_CLIENT_SESSION_H
 #define SERVER_CLIENT_SESSION_H
 

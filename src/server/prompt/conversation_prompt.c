@@ -24,7 +24,8 @@
 
 /* ---- Documents ---- */
 
-/* The last text of a message is the question, which must attend to the documents before it. A part of type document is one. */
+/* The last text of a message is the question, which must attend to the documents before it. A part of type document is
+   one. */
 static bool may_be_document(const generation *gen, size_t i) {
     const server_part *part = &gen->parts[i];
     BASE_ASSERT(i < gen->n_parts && part->message < gen->n_messages);
@@ -73,8 +74,10 @@ static void conversation_append_module(conversation *c, const server_part *part,
     }
 }
 
-/* Appends a message, which has the parts [part, end). Errors of parts are kept by the prompt, and reported when it is submitted. */
-static void conversation_append_message(conversation *c, const rp_message *m, const server_part *part, const server_part *end) {
+/* Appends a message, which has the parts [part, end). Errors of parts are kept by the prompt, and reported when it is
+   submitted. */
+static void conversation_append_message(conversation *c, const rp_message *m, const server_part *part,
+                                        const server_part *end) {
     size_t at = 0;
     rp_builder_begin_message(c->prompt, m->role);
     for (; part < end && !c->x->problem.kind; part++) {
@@ -107,8 +110,10 @@ static int conversation_schema(const generation *gen, const char **out, server_p
         const server_part *part = &gen->parts[i];
         if (part->kind != SERVER_PART_MODULE) continue;
         if (*out && strcmp(*out, part->schema) != 0)
-            return server_fail(p, SERVER_INVALID, "messages",
-                               "the messages use modules of the schemas '%.80s' and '%.80s': a conversation can use one schema", *out, part->schema);
+            return server_fail(
+                p, SERVER_INVALID, "messages",
+                "the messages use modules of the schemas '%.80s' and '%.80s': a conversation can use one schema", *out,
+                part->schema);
         *out = part->schema;
     }
     return SERVER_FINE;
@@ -135,9 +140,12 @@ static void add_document(conversation *c, rendered_documents *l, size_t begin, s
     const char *bytes = c->x->gen->rendered->bytes;
     BASE_ASSERT(begin <= end && end <= c->x->gen->rendered->n);
     for (size_t i = 0; i < l->n; i++) /* a second equal document is text */
-        if (l->items[i].end - l->items[i].begin == end - begin && memcmp(bytes + l->items[i].begin, bytes + begin, end - begin) == 0) return;
+        if (l->items[i].end - l->items[i].begin == end - begin &&
+            memcmp(bytes + l->items[i].begin, bytes + begin, end - begin) == 0)
+            return;
     if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->model->model, bytes + begin, end - begin)) return;
-    if (base_grow((void **)&l->items, &l->cap, l->n + 1, RP_MAX_DOCUMENTS, sizeof(*l->items))) server_fail_memory(&c->x->problem);
+    if (base_grow((void **)&l->items, &l->cap, l->n + 1, RP_MAX_DOCUMENTS, sizeof(*l->items)))
+        server_fail_memory(&c->x->problem);
     else l->items[l->n++] = (rendered_document){begin, end};
 }
 
@@ -148,7 +156,9 @@ static void find_part(conversation *c, const server_part *part, rendered_documen
     size_t begin = 0;
     for (size_t i = 0; i < text->n_runs && source > 0; begin = text->runs[i++].end) {
         const rp_template_run *run = &text->runs[i];
-        if (run->origin != source || run->offset == SIZE_MAX || part->begin < run->offset || part->end > run->offset + (run->end - begin)) continue;
+        if (run->origin != source || run->offset == SIZE_MAX || part->begin < run->offset ||
+            part->end > run->offset + (run->end - begin))
+            continue;
         add_document(c, l, begin + (part->begin - run->offset), begin + (part->end - run->offset));
         return;
     }
@@ -158,7 +168,8 @@ static void find_part(conversation *c, const server_part *part, rendered_documen
 static void find_definitions(conversation *c, rendered_documents *l) {
     const rp_template_text *text = c->x->gen->rendered;
     size_t begin = 0;
-    for (size_t i = 0; i < text->n_runs && answer_form_may_call(&c->x->gen->form) && !c->x->problem.kind; begin = text->runs[i++].end)
+    for (size_t i = 0; i < text->n_runs && answer_form_may_call(&c->x->gen->form) && !c->x->problem.kind;
+         begin = text->runs[i++].end)
         if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, l, begin, text->runs[i].end);
 }
 
@@ -170,7 +181,10 @@ static size_t leading_bos(const conversation *c) {
     if (rp_tokenize(c->x->model->model, "", 0, false, true, &tokens, &n_tokens, NULL) || n_tokens == 0) return 0;
     const char *bos = rp_token_bytes(c->x->model->model, tokens[0], true, &n);
     rp_free(tokens);
-    return n > 0 && text->n_runs > 0 && text->runs[0].end >= n && text->runs[0].origin == RP_TEMPLATE_TRUSTED && memcmp(text->bytes, bos, n) == 0 ? n : 0;
+    return n > 0 && text->n_runs > 0 && text->runs[0].end >= n && text->runs[0].origin == RP_TEMPLATE_TRUSTED &&
+                   memcmp(text->bytes, bos, n) == 0
+               ? n
+               : 0;
 }
 
 /* The rendered text, with its documents as modules. */
@@ -185,7 +199,8 @@ static int build_rendered(conversation *c) {
     for (size_t i = 0; i < l.n && !c->x->problem.kind; i++) {
         if (l.items[i].begin < at) continue;
         rp_builder_append_rendered(c->prompt, gen->rendered, at, l.items[i].begin);
-        rp_builder_append_document(c->prompt, gen->rendered->bytes + l.items[i].begin, l.items[i].end - l.items[i].begin);
+        rp_builder_append_document(c->prompt, gen->rendered->bytes + l.items[i].begin,
+                                   l.items[i].end - l.items[i].begin);
         at = l.items[i].end;
         c->n_modules++;
     }
@@ -200,9 +215,11 @@ static int conversation_build(server_request *x) {
     generation *gen = x->gen;
     conversation c = {.x = x};
     const char *schema;
-    if (!gen->has_markup && !(gen->modular && x->model->info.movable && (gen->n_parts > 0 || gen->rendered))) return SERVER_FINE;
+    if (!gen->has_markup && !(gen->modular && x->model->info.movable && (gen->n_parts > 0 || gen->rendered)))
+        return SERVER_FINE;
     if (gen->has_markup && gen->modular)
-        return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema from the parts: leave it out if messages use modules");
+        return server_fail(&x->problem, SERVER_INVALID, "reuse",
+                           "'reuse' modular makes a schema from the parts: leave it out if messages use modules");
     if (conversation_schema(gen, &schema, &x->problem)) return (int)x->problem.kind;
     if (rp_builder_new(&c.prompt, schema, NULL)) return server_fail_memory(&x->problem);
     if (gen->rendered) build_rendered(&c);
@@ -221,11 +238,16 @@ static void choose_reuse(server_request *x) {
 
 int conversation_prompt_build(server_request *x) {
     generation *gen = x->gen;
-    if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
+    if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0)
+        return (int)x->problem.kind; /* by an earlier call, to count tokens */
     choose_reuse(x);
-    if (agent_noise_settle(gen, x->server->options.agent_noise, chat_rendering_has_tools(x), &x->problem)) return (int)x->problem.kind;
-    if (gen->modular && x->server->split && !gen->has_markup && document_split_apply(x->server->split, gen, &x->problem)) return (int)x->problem.kind;
-    if (!chat_rendering_has_tools(x) && tools_write(gen, x->model->info.chat_format, &x->problem)) return (int)x->problem.kind;
+    if (agent_noise_settle(gen, x->server->options.agent_noise, chat_rendering_has_tools(x), &x->problem))
+        return (int)x->problem.kind;
+    if (gen->modular && x->server->split && !gen->has_markup &&
+        document_split_apply(x->server->split, gen, &x->problem))
+        return (int)x->problem.kind;
+    if (!chat_rendering_has_tools(x) && tools_write(gen, x->model->info.chat_format, &x->problem))
+        return (int)x->problem.kind;
     if (chat_rendering_applies(x) && chat_rendering_make(x)) return (int)x->problem.kind;
     return conversation_build(x);
 }
@@ -249,7 +271,9 @@ int conversation_prompt_count(server_request *x, size_t *n_tokens) {
     *n_tokens = 0;
     if (conversation_prompt_build(x)) return (int)x->problem.kind;
     if (x->gen->built) return conversation_count_built(x, n_tokens);
-    if (x->gen->rendered ? rp_tokenize_rendered(x->model->model, x->gen->rendered, &tokens, n_tokens, &err) : rp_tokenize_messages(x->model->model, x->gen->messages, x->gen->n_messages, x->gen->continues_last, &tokens, n_tokens, &err))
+    if (x->gen->rendered ? rp_tokenize_rendered(x->model->model, x->gen->rendered, &tokens, n_tokens, &err)
+                         : rp_tokenize_messages(x->model->model, x->gen->messages, x->gen->n_messages,
+                                                x->gen->continues_last, &tokens, n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;
@@ -301,7 +325,8 @@ size_t conversation_prompt_count_marked(const server_request *x, server_mark mar
     size_t n = 0;
     int rc = RP_ERR_INVALID;
     if (gen->rendered) rc = count_beginning(x, rendered_marked(gen, marked), &tokens, &n);
-    else if (marked.n_messages > 0) rc = rp_tokenize_messages(x->model->model, gen->messages, marked.n_messages, true, &tokens, &n, NULL);
+    else if (marked.n_messages > 0)
+        rc = rp_tokenize_messages(x->model->model, gen->messages, marked.n_messages, true, &tokens, &n, NULL);
     rp_free(tokens);
     return rc ? 0 : n;
 }

@@ -28,19 +28,23 @@ int document_split_new(document_split **out, const char *pattern, rp_error *err)
     uint32_t matches_empty = 0;
     *out = NULL;
     if (strlen(pattern) > DOCUMENT_SPLIT_MAX_BYTES)
-        return base_fail(err, RP_ERR_INVALID, "split_documents: the expression has more than %d bytes", DOCUMENT_SPLIT_MAX_BYTES);
+        return base_fail(err, RP_ERR_INVALID, "split_documents: the expression has more than %d bytes",
+                         DOCUMENT_SPLIT_MAX_BYTES);
     document_split *d = base_calloc(1, sizeof(*d));
     if (!d) return base_fail_memory(err, sizeof(*d), "a regular expression");
     d->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_MULTILINE, &code, &at, NULL);
     if (!d->code) {
         document_split_free(d);
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof(why));
-        return base_fail(err, RP_ERR_INVALID, "split_documents: byte %zu of '%.120s': %s", (size_t)at + 1, pattern, why);
+        return base_fail(err, RP_ERR_INVALID, "split_documents: byte %zu of '%.120s': %s", (size_t)at + 1, pattern,
+                         why);
     }
     pcre2_pattern_info(d->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
     if (matches_empty) {
         document_split_free(d);
-        return base_fail(err, RP_ERR_INVALID, "split_documents: '%.120s' matches the empty text: give an expression of a separator", pattern);
+        return base_fail(err, RP_ERR_INVALID,
+                         "split_documents: '%.120s' matches the empty text: give an expression of a separator",
+                         pattern);
     }
     *out = d;
     return RP_OK;
@@ -64,15 +68,19 @@ typedef struct splitter {
 } splitter;
 
 static void splitter_add(splitter *s, const server_part *part) {
-    int rc = base_grow((void **)&s->parts, &s->cap, s->n + 1, SERVER_MAX_PARTS + RP_MAX_DOCUMENTS + 1, sizeof(*s->parts));
+    int rc =
+        base_grow((void **)&s->parts, &s->cap, s->n + 1, SERVER_MAX_PARTS + RP_MAX_DOCUMENTS + 1, sizeof(*s->parts));
     if (rc) server_fail_memory(s->p); /* the limit is that of the client's parts and RP_MAX_DOCUMENTS */
     else s->parts[s->n++] = *part;
 }
 
-/* The first match in [at, n); an empty one (by \K) ends the search. options: PCRE2_NO_UTF_CHECK from the second search on. */
-static bool splitter_find(splitter *s, const char *text, size_t n, size_t at, uint32_t options, size_t *begin, size_t *end) {
+/* The first match in [at, n); an empty one (by \K) ends the search. options: PCRE2_NO_UTF_CHECK from the second search
+   on. */
+static bool splitter_find(splitter *s, const char *text, size_t n, size_t at, uint32_t options, size_t *begin,
+                          size_t *end) {
     BASE_ASSERT(at <= n);
-    pcre2_set_match_limit(s->limits, (uint32_t)BASE_MIN((uint64_t)STEPS + STEPS_PER_BYTE * (uint64_t)(n - at), (uint64_t)UINT32_MAX));
+    pcre2_set_match_limit(
+        s->limits, (uint32_t)BASE_MIN((uint64_t)STEPS + STEPS_PER_BYTE * (uint64_t)(n - at), (uint64_t)UINT32_MAX));
     int found = pcre2_match(s->d->code, (PCRE2_SPTR)text, n, at, options, s->match, s->limits);
     const PCRE2_SIZE *borders = pcre2_get_ovector_pointer(s->match);
     if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT || found == PCRE2_ERROR_HEAPLIMIT)
@@ -87,7 +95,8 @@ static void splitter_split(splitter *s, const server_part *part, bool is_given) 
     BASE_ASSERT(part->begin <= part->end && part->end <= s->gen->messages[part->message].n);
     const char *text = s->gen->messages[part->message].text;
     size_t at = part->begin, begin, end, before = s->n;
-    while (!s->p->kind && s->n < RP_MAX_DOCUMENTS && splitter_find(s, text, part->end, at, at > part->begin ? PCRE2_NO_UTF_CHECK : 0, &begin, &end)) {
+    while (!s->p->kind && s->n < RP_MAX_DOCUMENTS &&
+           splitter_find(s, text, part->end, at, at > part->begin ? PCRE2_NO_UTF_CHECK : 0, &begin, &end)) {
         server_part piece = *part;
         piece.begin = at;
         piece.end = begin;
@@ -113,7 +122,8 @@ static void splitter_run(splitter *s) {
     for (size_t i = 0; i < gen->n_messages && !s->p->kind; i++) {
         const bool splits = gen->messages[i].role != RP_ROLE_ASSISTANT;
         if (splits && (k == gen->n_parts || gen->parts[k].message != i))
-            splitter_split(s, &(server_part){.kind = SERVER_PART_TEXT, .message = i, .end = splitter_end(gen, i)}, false);
+            splitter_split(s, &(server_part){.kind = SERVER_PART_TEXT, .message = i, .end = splitter_end(gen, i)},
+                           false);
         for (; k < gen->n_parts && gen->parts[k].message == i && !s->p->kind; k++) {
             if (splits && gen->parts[k].kind == SERVER_PART_TEXT) splitter_split(s, &gen->parts[k], true);
             else splitter_add(s, &gen->parts[k]);
@@ -123,7 +133,11 @@ static void splitter_run(splitter *s) {
 }
 
 int document_split_apply(const document_split *d, generation *gen, server_problem *p) {
-    splitter s = {.d = d, .gen = gen, .p = p, .match = pcre2_match_data_create(1, NULL), .limits = pcre2_match_context_create(NULL)};
+    splitter s = {.d = d,
+                  .gen = gen,
+                  .p = p,
+                  .match = pcre2_match_data_create(1, NULL),
+                  .limits = pcre2_match_context_create(NULL)};
     if (!s.match || !s.limits) server_fail_memory(p);
     else splitter_run(&s);
     if (!p->kind && gen->n_split > 0) {

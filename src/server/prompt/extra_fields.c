@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extra_fields.c: the fields that every dialect has besides its own: Reprise's, llama.cpp's, and vLLM's (guided.h). Uses the record and its parsers
- * (generation.h). Owns no state. Any thread. */
+/* extra_fields.c: the fields that every dialect has besides its own: Reprise's, llama.cpp's, and vLLM's (guided.h).
+ * Uses the record and its parsers (generation.h). Owns no state. Any thread. */
 #include <string.h>
 
 #include "server/prompt/generation.h"
@@ -41,14 +41,16 @@ static void parse_quality(generation *gen, const server_fields *f) {
     const char *text = NULL;
     rp_error err;
     server_field_text(f, "quality", &text);
-    if (text && rp_quality_parse(text, &gen->quality, &err)) server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
+    if (text && rp_quality_parse(text, &gen->quality, &err))
+        server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
 }
 
 #define MODULAR (RP_REUSE_AUTO + 1)
 #define READ (RP_REUSE_AUTO + 2)
 
 void generation_extras(generation *gen, const server_fields *f) {
-    static const char *const reuses[] = {"on", "off", "exact", "auto", "modular", "read"}; /* in the order of rp_reuse, and two more */
+    static const char *const reuses[] = {"on", "off", "exact",
+                                         "auto", "modular", "read"}; /* in the order of rp_reuse, and two more */
     const char *reuse = reuses[0], *truncation = "disabled";
     rp_sampling *s = &gen->sampling;
     generation_top_k(gen, f, "top_k");
@@ -68,7 +70,8 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_text(f, "truncation", &truncation);
     gen->truncates = strcmp(truncation, "auto") == 0;
     if (!gen->truncates && strcmp(truncation, "disabled") != 0)
-        server_fail(f->problem, SERVER_INVALID, "truncation", "'truncation' is '%.40s': give auto or disabled", truncation);
+        server_fail(f->problem, SERVER_INVALID, "truncation", "'truncation' is '%.40s': give auto or disabled",
+                    truncation);
     server_field_bool(f, "context_shift", &gen->context_shift);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     gen->lora = server_field_array(f, "lora");
@@ -79,9 +82,12 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_text(f, "reuse", &reuse);
     const int32_t n = (int32_t)BASE_ARRAY_LEN(reuses);
     for (gen->reuse = 0; gen->reuse < n && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
-    if (gen->reuse == n) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact, auto, modular or read", reuse);
+    if (gen->reuse == n)
+        server_fail(f->problem, SERVER_INVALID, "reuse",
+                    "'reuse' is '%.40s': give on, off, exact, auto, modular or read", reuse);
     gen->names_reuse = server_field(f, "reuse") != NULL;
     gen->modular = gen->reuse == MODULAR;
     gen->adds_nothing = gen->reuse == READ;
-    if (gen->modular || gen->adds_nothing) gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
+    if (gen->modular || gen->adds_nothing)
+        gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
 }

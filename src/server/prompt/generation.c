@@ -36,7 +36,8 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
                         .thinking_tokens = -1};
     sampling_open(&gen->sampling);
     int kind = parse(gen, p);
-    if (!kind && gen->embedding.pooling == RP_POOLING_OFF && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
+    if (!kind && gen->embedding.pooling == RP_POOLING_OFF &&
+        (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
                            BASE_MAX(gen->n_prompts, 1) * (size_t)gen->n, SERVER_MAX_CHOICES);
     return kind;
@@ -70,7 +71,8 @@ void generation_free(generation *gen) {
 
 const char *generation_own(generation *gen, char *text, server_problem *p) {
     int rc =
-        text ? base_grow((void **)&gen->owned, &gen->cap_owned, gen->n_owned + 1, RP_MAX_MESSAGES, sizeof(*gen->owned)) : RP_ERR_MEMORY;
+        text ? base_grow((void **)&gen->owned, &gen->cap_owned, gen->n_owned + 1, RP_MAX_MESSAGES, sizeof(*gen->owned))
+             : RP_ERR_MEMORY;
     if (rc) {
         base_free(text);
         server_fail_memory(p);
@@ -81,14 +83,18 @@ const char *generation_own(generation *gen, char *text, server_problem *p) {
 
 /* The query of a rerank is one more. */
 static size_t most_prompts(const generation *gen) {
-    return gen->embedding.pooling == RP_POOLING_OFF ? SERVER_MAX_CHOICES : SERVER_MAX_EMBEDDINGS + (gen->embedding.query != NULL);
+    return gen->embedding.pooling == RP_POOLING_OFF ? SERVER_MAX_CHOICES
+                                                    : SERVER_MAX_EMBEDDINGS + (gen->embedding.query != NULL);
 }
 
 void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
     const bool embeds = gen->embedding.pooling != RP_POOLING_OFF;
-    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, most_prompts(gen), sizeof(*gen->prompts));
-    if (rc == RP_ERR_LIMIT && embeds) server_fail(p, SERVER_INVALID, "input", "more than %d texts: give fewer", SERVER_MAX_EMBEDDINGS);
-    else if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: give fewer", SERVER_MAX_CHOICES);
+    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, most_prompts(gen),
+                       sizeof(*gen->prompts));
+    if (rc == RP_ERR_LIMIT && embeds)
+        server_fail(p, SERVER_INVALID, "input", "more than %d texts: give fewer", SERVER_MAX_EMBEDDINGS);
+    else if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: give fewer", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
     else gen->prompts[gen->n_prompts++] = (server_prompt){.text = text, .ids = ids};
 }
@@ -103,7 +109,8 @@ static void add_ids(generation *gen, const server_fields *f, const char *name, c
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *one = json_array_get(list, i);
         if (!is_id(one) && !(mixed && json_is_string(one)))
-            server_fail(f->problem, SERVER_INVALID, name, "'%s' has an invalid token id at entry %zu: give whole numbers%s", name, i,
+            server_fail(f->problem, SERVER_INVALID, name,
+                        "'%s' has an invalid token id at entry %zu: give whole numbers%s", name, i,
                         mixed ? " and strings" : "");
     }
     if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
@@ -121,7 +128,9 @@ static void add_prompts(generation *gen, const server_fields *f, const char *nam
         const json_t *one = json_array_get(list, i);
         if (json_is_string(one)) generation_add_prompt(gen, json_string_value(one), NULL, f->problem);
         else if (json_is_array(one)) add_ids(gen, f, name, one, mixed);
-        else server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' must be a string or an array of token ids", name, i);
+        else
+            server_fail(f->problem, SERVER_INVALID, name, "'%s[%zu]' must be a string or an array of token ids", name,
+                        i);
     }
 }
 
@@ -130,14 +139,17 @@ void generation_prompts(generation *gen, const server_fields *f, const char *nam
     if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
     else if (json_is_string(all)) generation_add_prompt(gen, json_string_value(all), NULL, f->problem);
     else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
-    else if (json_array_size(all) == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
+    else if (json_array_size(all) == 0)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
     else if (has_number(all)) add_ids(gen, f, name, all, mixed);
     else add_prompts(gen, f, name, all, mixed);
 }
 
 static void generation_add_message(generation *gen, rp_role role, const char *text, size_t n, server_problem *p) {
-    int rc = base_grow((void **)&gen->messages, &gen->cap_messages, gen->n_messages + 1, RP_MAX_MESSAGES, sizeof(*gen->messages));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d messages: give fewer", RP_MAX_MESSAGES);
+    int rc = base_grow((void **)&gen->messages, &gen->cap_messages, gen->n_messages + 1, RP_MAX_MESSAGES,
+                       sizeof(*gen->messages));
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, "messages", "more than %d messages: give fewer", RP_MAX_MESSAGES);
     else if (rc) server_fail_memory(p);
     else gen->messages[gen->n_messages++] = (rp_message){role, text, n};
 }
@@ -153,7 +165,8 @@ static bool generation_is_listed(const char *type, const char *const *types) {
 void generation_add_part(generation *gen, const server_part *part, server_problem *p) {
     BASE_ASSERT(part->begin <= part->end && part->message <= gen->n_messages); /* its message is there, or next */
     int rc = base_grow((void **)&gen->parts, &gen->cap_parts, gen->n_parts + 1, SERVER_MAX_PARTS, sizeof(*gen->parts));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, "messages", "more than %d parts: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
     else gen->parts[gen->n_parts++] = *part;
     if (part->kind == SERVER_PART_PML || part->kind == SERVER_PART_MODULE) gen->has_markup = true;
@@ -165,7 +178,8 @@ static server_part part_at(const generation *gen, const base_buffer *joined, ser
 }
 
 /* field: "text", or "refusal" of a part in which an assistant refuses: it is what the assistant said. */
-static void append_text(generation *gen, base_buffer *joined, const server_fields *f, const char *field, const char *name) {
+static void append_text(generation *gen, base_buffer *joined, const server_fields *f, const char *field,
+                        const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_TEXT);
     const char *text = NULL;
     server_field_text(f, field, &text);
@@ -181,7 +195,8 @@ static void append_text(generation *gen, base_buffer *joined, const server_field
 static void append_line(base_buffer *joined, const server_fields *f, const char *field) {
     const char *text = NULL;
     server_field_text(f, field, &text);
-    if (text && !f->problem->kind && (base_buffer_append_str(joined, text) || base_buffer_append_str(joined, "\n"))) server_fail_memory(f->problem);
+    if (text && !f->problem->kind && (base_buffer_append_str(joined, text) || base_buffer_append_str(joined, "\n")))
+        server_fail_memory(f->problem);
 }
 
 /* A text, or an array of {"type": "text", "text": ...}, which follow each other in lines. */
@@ -193,10 +208,12 @@ static void append_texts(base_buffer *joined, const server_fields *f, const char
         const json_t *one = json_is_array(content) ? json_array_get(content, i) : content;
         const json_t *text = json_is_string(one) ? one : json_object_get(one, "text");
         if (!json_is_string(text))
-            server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a '%s' that is not text: give {\"type\": \"text\", "
-                                                              "\"text\": ...}",
+            server_fail(f->problem, SERVER_UNSUPPORTED, name,
+                        "'%s' has a document with a '%s' that is not text: give {\"type\": \"text\", "
+                        "\"text\": ...}",
                         name, field);
-        else if (base_buffer_append_str(joined, json_string_value(text)) || base_buffer_append_str(joined, i + 1 < n ? "\n" : "\n\n"))
+        else if (base_buffer_append_str(joined, json_string_value(text)) ||
+                 base_buffer_append_str(joined, i + 1 < n ? "\n" : "\n\n"))
             server_fail_memory(f->problem);
     }
 }
@@ -207,7 +224,8 @@ static void check_citations(generation *gen, const server_fields *f, const char 
         generation_ignore(gen, f->problem, "'citations' of a part of %.80s", name);
 }
 
-/* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...}; or a source {"type": "content", "content": ...} */
+/* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...}; or a source {"type":
+   "content", "content": ...} */
 static void append_document(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_DOCUMENT);
     const char *type = "";
@@ -215,10 +233,12 @@ static void append_document(generation *gen, base_buffer *joined, const server_f
     server_field_text(&source, "type", &type);
     append_line(joined, f, "title");
     append_line(joined, f, "context");
-    if (strcmp(type, "text") == 0 || strcmp(type, "content") == 0) append_texts(joined, &source, type[0] == 't' ? "data" : "content", name);
+    if (strcmp(type, "text") == 0 || strcmp(type, "content") == 0)
+        append_texts(joined, &source, type[0] == 't' ? "data" : "content", name);
     else
-        server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a source that is not text: give "
-                                                          "{\"type\": \"text\", \"data\": ...} or {\"type\": \"content\", \"content\": ...}",
+        server_fail(f->problem, SERVER_UNSUPPORTED, name,
+                    "'%s' has a document with a source that is not text: give "
+                    "{\"type\": \"text\", \"data\": ...} or {\"type\": \"content\", \"content\": ...}",
                     name);
     check_citations(gen, f, name);
     part.end = joined->len;
@@ -239,67 +259,96 @@ static void append_search_result(generation *gen, base_buffer *joined, const ser
 static void append_pml(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_PML);
     server_field_text(f, "text", &part.pml);
-    if (!part.pml) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type pml without 'text': give <prompt ...>", name);
+    if (!part.pml)
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type pml without 'text': give <prompt ...>",
+                    name);
     if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
-static void generation_append_module(generation *gen, const base_buffer *joined, const server_fields *f, const char *name) {
+static void generation_append_module(generation *gen, const base_buffer *joined, const server_fields *f,
+                                     const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_MODULE);
     server_field_text(f, "schema", &part.schema);
     server_field_text(f, "name", &part.name);
     part.args = server_field_object(f, "args");
     if (!part.schema || !part.name)
-        server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type module without '%s'", name, part.schema ? "name" : "schema");
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part of type module without '%s'", name,
+                    part.schema ? "name" : "schema");
     if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
 /* Parts of earlier answers that no text is lost with: reasoning, and what tools of another server did. */
 static bool generation_is_harmless(const char *type) {
-    static const char *const types[] = {"thinking", "redacted_thinking", "reasoning", "reasoning_text", "server_tool_use", "web_search_tool_result",
-                                        "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
-                                        "text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result",
-                                        "tool_reference", "container_upload", "compaction", "browser_state", "tool_addition", "tool_removal",
-                                        "mcp_tool_listing", "fallback", NULL};
+    static const char *const types[] = {"thinking",
+                                        "redacted_thinking",
+                                        "reasoning",
+                                        "reasoning_text",
+                                        "server_tool_use",
+                                        "web_search_tool_result",
+                                        "web_fetch_tool_result",
+                                        "code_execution_tool_result",
+                                        "bash_code_execution_tool_result",
+                                        "text_editor_code_execution_tool_result",
+                                        "tool_search_tool_result",
+                                        "mcp_tool_use",
+                                        "mcp_tool_result",
+                                        "tool_reference",
+                                        "container_upload",
+                                        "compaction",
+                                        "browser_state",
+                                        "tool_addition",
+                                        "tool_removal",
+                                        "mcp_tool_listing",
+                                        "fallback",
+                                        NULL};
     return generation_is_listed(type, types);
 }
 
-static void append_part(generation *gen, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
-                        server_problem *p) {
+static void append_part(generation *gen, base_buffer *joined, const json_t *part, const char *const *types,
+                        const char *name, server_problem *p) {
     char prefix[NAME_BYTES];
     const char *type = types[0];
     if (!json_is_object(part)) {
-        server_fail(p, SERVER_INVALID, name, "'%s' has a part that is not an object: give {\"type\": \"%s\", ...}", name, types[0]);
+        server_fail(p, SERVER_INVALID, name, "'%s' has a part that is not an object: give {\"type\": \"%s\", ...}",
+                    name, types[0]);
         return;
     }
     snprintf(prefix, sizeof(prefix), "%.80s.", name);
     server_fields f = {part, p, prefix};
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (generation_is_listed(type, types)) append_text(gen, joined, &f, strcmp(type, "refusal") == 0 ? type : "text", name);
+    if (generation_is_listed(type, types))
+        append_text(gen, joined, &f, strcmp(type, "refusal") == 0 ? type : "text", name);
     else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
     else if (strcmp(type, "module") == 0) generation_append_module(gen, joined, &f, name);
     else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
     else if (strcmp(type, "search_result") == 0) append_search_result(gen, joined, &f, name);
     else if (generation_is_harmless(type)) generation_ignore(gen, p, "a part of type '%.40s' in %.80s", type, name);
-    else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model accepts text only", name, type);
+    else
+        server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model accepts text only", name,
+                    type);
 }
 
-static void join_parts(generation *gen, rp_role role, const json_t *parts, const char *const *types, const char *name, server_problem *p) {
+static void join_parts(generation *gen, rp_role role, const json_t *parts, const char *const *types, const char *name,
+                       server_problem *p) {
     base_buffer joined = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     size_t n = json_array_size(parts);
-    if (n > SERVER_MAX_PARTS) server_fail(p, SERVER_INVALID, name, "'%s' has %zu parts: give at most %d", name, n, SERVER_MAX_PARTS);
+    if (n > SERVER_MAX_PARTS)
+        server_fail(p, SERVER_INVALID, name, "'%s' has %zu parts: give at most %d", name, n, SERVER_MAX_PARTS);
     for (size_t i = 0; i < n && !p->kind; i++) append_part(gen, &joined, json_array_get(parts, i), types, name, p);
     size_t bytes = joined.len;
-    const char *text = p->kind ? NULL : generation_own(gen, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
+    const char *text =
+        p->kind ? NULL : generation_own(gen, joined.data ? base_buffer_take(&joined) : base_strdup(""), p);
     if (text) generation_add_message(gen, role, text, bytes, p);
     base_buffer_free(&joined);
 }
 
-void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
-                        server_problem *p) {
+void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types,
+                        const char *name, server_problem *p) {
     if (p->kind) return;
     if (!content || json_is_null(content)) generation_add_message(gen, role, "", 0, p);
-    else if (json_is_string(content)) generation_add_message(gen, role, json_string_value(content), json_string_length(content), p);
+    else if (json_is_string(content))
+        generation_add_message(gen, role, json_string_value(content), json_string_length(content), p);
     else if (json_is_array(content)) join_parts(gen, role, content, types, name, p);
     else server_field_wrong(&(server_fields){content, p, ""}, name, content, "a string or an array of parts");
 }
@@ -330,22 +379,24 @@ static tool_spec *generation_find_tool(const generation *gen, const char *name) 
 void generation_add_tool(generation *gen, const tool_spec *tool, server_problem *p) {
     if (p->kind) return;
     if (!is_tool_name(tool->name)) {
-        server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name has up to %d letters, digits and _-.:", tool->name,
-                    SERVER_MAX_TOOL_NAME);
+        server_fail(p, SERVER_INVALID, "tools",
+                    "tool '%.40s': a name has up to %d letters, digits and _-.:", tool->name, SERVER_MAX_TOOL_NAME);
         return;
     }
     if (generation_find_tool(gen, tool->name)) {
         server_fail(p, SERVER_INVALID, "tools", "duplicate tool '%.80s': give each name once", tool->name);
         return;
     }
-    int rc = base_grow((void **)&gen->form.tools, &gen->cap_tools, gen->form.n_tools + 1, SERVER_MAX_TOOLS, sizeof(*gen->form.tools));
+    int rc = base_grow((void **)&gen->form.tools, &gen->cap_tools, gen->form.n_tools + 1, SERVER_MAX_TOOLS,
+                       sizeof(*gen->form.tools));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "more than %d tools: give fewer", SERVER_MAX_TOOLS);
     else if (rc) server_fail_memory(p);
     else gen->form.tools[gen->form.n_tools++] = *tool;
 }
 
 /* The description and the grammar, if there is one: the model sees it, no mask enforces it. */
-static const char *describe_freeform(generation *gen, const char *description, const json_t *format, server_problem *p) {
+static const char *describe_freeform(generation *gen, const char *description, const json_t *format,
+                                     server_problem *p) {
     const char *syntax = json_string_value(json_object_get(format, "syntax"));
     const char *grammar = json_string_value(json_object_get(format, "definition"));
     base_buffer text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
@@ -368,8 +419,8 @@ void generation_hold(generation *gen, json_t *value, server_problem *p) {
 void generation_add_freeform(generation *gen, const tool_spec *tool, const json_t *format, server_problem *p) {
     tool_spec t = *tool;
     if (p->kind) return;
-    json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", SERVER_FREEFORM_INPUT, "type", "string", "required",
-                               SERVER_FREEFORM_INPUT, "additionalProperties", 0);
+    json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", SERVER_FREEFORM_INPUT,
+                               "type", "string", "required", SERVER_FREEFORM_INPUT, "additionalProperties", 0);
     generation_hold(gen, schema, p);
     t.schema = schema;
     t.is_freeform = true;
@@ -390,7 +441,8 @@ void generation_add_call(generation *gen, const char *id, const char *name, cons
     if (p->kind) return;
     BASE_ASSERT(gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT);
     int rc = base_grow((void **)&gen->calls, &gen->cap_calls, gen->n_calls + 1, SERVER_MAX_CALLS, sizeof(*gen->calls));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d tool calls: give fewer", SERVER_MAX_CALLS);
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, "messages", "more than %d tool calls: give fewer", SERVER_MAX_CALLS);
     else if (rc) server_fail_memory(p);
     else gen->calls[gen->n_calls++] = (chat_call){gen->n_messages - 1, id, name, arguments};
 }
@@ -408,7 +460,8 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
         return;
     }
     BASE_ASSERT(gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_TOOL);
-    if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES, sizeof(*gen->results)))
+    if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES,
+                  sizeof(*gen->results)))
         server_fail_memory(p); /* there are no more of them than messages */
     else gen->results[gen->n_results++] = (chat_result){gen->n_messages - 1, id, is_error};
 }
@@ -418,8 +471,10 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
 void generation_add_reasoning(generation *gen, const char *text, server_problem *p) {
     if (p->kind || !text || !text[0] || gen->n_messages == 0) return;
     BASE_ASSERT(gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT);
-    int rc = base_grow((void **)&gen->reasonings, &gen->cap_reasonings, gen->n_reasonings + 1, SERVER_MAX_PARTS, sizeof(*gen->reasonings));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts with reasoning: give fewer", SERVER_MAX_PARTS);
+    int rc = base_grow((void **)&gen->reasonings, &gen->cap_reasonings, gen->n_reasonings + 1, SERVER_MAX_PARTS,
+                       sizeof(*gen->reasonings));
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, "messages", "more than %d parts with reasoning: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
     else gen->reasonings[gen->n_reasonings++] = (chat_reasoning){gen->n_messages - 1, text};
 }
@@ -436,7 +491,8 @@ void generation_set_effort(generation *gen, const char *effort, const char *fiel
             if (i == 0) generation_set_thinking(gen, false);
             return;
         }
-    server_fail(p, SERVER_INVALID, field, "'%s' is '%.40s': give none, minimal, low, medium, high, xhigh or max", field, effort);
+    server_fail(p, SERVER_INVALID, field, "'%s' is '%.40s': give none, minimal, low, medium, high, xhigh or max", field,
+                effort);
 }
 
 /* ---- unknown fields ---- */
@@ -502,7 +558,8 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
         add_stop(gen, f, name, stop);
         return;
     }
-    for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(gen, f, name, json_array_get(stop, i));
+    for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++)
+        add_stop(gen, f, name, json_array_get(stop, i));
 }
 
 void generation_top_k(generation *gen, const server_fields *f, const char *name) {
@@ -521,12 +578,14 @@ void generation_settle_sampling(generation *gen, const rp_model *model) {
     if (s->repeat_last == GENERATION_OPEN_INT) s->repeat_last = otherwise->repeat_last;
 }
 
-static void generation_add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {
+static void generation_add_bias(generation *gen, const server_fields *f, const char *name, double token,
+                                const json_t *weight) {
     bool never = json_is_false(weight);
     double bias = never ? (double)-INFINITY : json_number_value(weight);
     if (!(token >= 0 && token <= INT32_MAX && token == floor(token)) || !(json_is_number(weight) || never) ||
         (!never && fabs(bias) > 1000)) {
-        server_fail(f->problem, SERVER_INVALID, name, "'%s' has an entry that is not a token id with a number from -1000 to 1000", name);
+        server_fail(f->problem, SERVER_INVALID, name,
+                    "'%s' has an entry that is not a token id with a number from -1000 to 1000", name);
         return;
     }
     BASE_ASSERT(gen->bias && gen->n_bias < SERVER_MAX_BIAS);
@@ -545,9 +604,11 @@ void generation_bias(generation *gen, const server_fields *f, const char *name) 
     BASE_ASSERT(!gen->bias && gen->n_bias == 0); /* a request has one field of it */
     if (!bias) return;
     size_t n = json_is_object(bias) ? json_object_size(bias) : json_array_size(bias);
-    if (!json_is_object(bias) && !json_is_array(bias)) server_field_wrong(f, name, bias, "an object of token ids and numbers");
+    if (!json_is_object(bias) && !json_is_array(bias))
+        server_field_wrong(f, name, bias, "an object of token ids and numbers");
     else if (n > SERVER_MAX_BIAS)
-        server_fail(f->problem, SERVER_INVALID, name, "'%s' has %zu entries: give at most %d", name, n, SERVER_MAX_BIAS);
+        server_fail(f->problem, SERVER_INVALID, name, "'%s' has %zu entries: give at most %d", name, n,
+                    SERVER_MAX_BIAS);
     else if (n > 0 && !(gen->bias = base_calloc(n, sizeof(*gen->bias)))) server_fail_memory(f->problem);
     if (f->problem->kind || n == 0) return;
     if (json_is_object(bias)) {
@@ -558,7 +619,8 @@ void generation_bias(generation *gen, const server_fields *f, const char *name) 
     }
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *pair = json_array_get(bias, i), *token = json_array_get(pair, 0);
-        generation_add_bias(gen, f, name, json_is_number(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
+        generation_add_bias(gen, f, name, json_is_number(token) ? json_number_value(token) : -1,
+                            json_array_get(pair, 1));
     }
 }
 

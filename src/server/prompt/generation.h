@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generation.h: the parameters of a request in any dialect: a prompt in one of its forms, sampling, and the requested output.
+/* generation.h: the parameters of a request in any dialect: a prompt in one of its forms, sampling, and the requested
+ * output.
  *
- * A parser (generation_parse) fills it in from a JSON object, and knows neither model nor engine. Strings are borrowed from that object, to
- * which the generation holds a reference, or from `owned`. One thread at a time.
+ * A parser (generation_parse) fills it in from a JSON object, and knows neither model nor engine. Strings are borrowed
+ * from that object, to which the generation holds a reference, or from `owned`. One thread at a time.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
@@ -14,8 +15,9 @@
 #include "structured/chat_input.h"
 #include "reprise_chat.h"
 
-/* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an agent writes whole files, and
- * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
+/* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an
+ * agent writes whole files, and takes a truncated answer for a failure. Not the rest of the context, which would be
+ * reserved. */
 #define SERVER_UNLIMITED_TOKENS 16384
 
 #define SERVER_MAX_CHOICES 128     /* answers to one request, of all prompts together */
@@ -40,13 +42,16 @@ typedef struct server_prompt {
 
 /* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
-    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
-    "kv_keep kv_method kept_shares truncation context_shift cache_salt lora grammar grammar_trigger enable_thinking reasoning_effort " \
+    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse " \
+    "quality " \
+    "kv_keep kv_method kept_shares truncation context_shift cache_salt lora grammar grammar_trigger enable_thinking " \
+    "reasoning_effort " \
     "chat_template_kwargs include_reasoning stop_in_reasoning " SERVER_GUIDED_FIELDS
 
 /* vLLM's (guided.h). */
 #define SERVER_GUIDED_FIELDS \
-    "guided_json guided_regex guided_choice guided_grammar guided_whitespace_pattern guided_decoding_backend structured_outputs "
+    "guided_json guided_regex guided_choice guided_grammar guided_whitespace_pattern guided_decoding_backend " \
+    "structured_outputs "
 
 #define SERVER_SESSION_NAME 33 /* 32 hexadecimal digits */
 
@@ -141,15 +146,21 @@ typedef struct generation {
     generation_marked marked[SERVER_N_MARKS]; /* what cache_control marks (Anthropic) */
     server_part *parts;                       /* by message, then by place */
     size_t n_parts, cap_parts;
-    int32_t n_split;                  /* of them: between separators (document_split.h) */
-    bool has_markup;                  /* some parts are PML or modules */
-    uint64_t steps_left;              /* of the model's template, for all renderings of the request */
-    rp_template_text *rendered;       /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in
+    int32_t n_split;            /* of them: between separators (document_split.h) */
+    bool has_markup;            /* some parts are PML or modules */
+    uint64_t steps_left;        /* of the model's template, for all renderings of the request */
+    rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL:
+                                               they have the
+                                  built-in
                                          format. Owned */
-    chat_style rendered_style;        /* of `rendered` */
-    size_t rendered_first;            /* the first message in it, besides leading system messages */
-    json_t *template_hint;            /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
-    uint32_t *rendered_sources;       /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */
+    chat_style rendered_style;  /* of `rendered` */
+    size_t rendered_first;      /* the first message in it, besides leading system messages */
+    json_t *
+        template_hint; /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A
+                          reference */
+    uint32_t *
+        rendered_sources;             /* [n_messages] the numbers that its origins have for their contents; 0: left out
+                                         (truncation). Owned */
     rp_rendered_turn *rendered_turns; /* [n_rendered_turns] its messages; owned */
     size_t n_rendered_turns;
     server_prompt *prompts; /* of completions: each gets n answers */
@@ -158,7 +169,9 @@ typedef struct generation {
     rp_builder *built;        /* built from parts; owned */
     const char *built_schema; /* the name of its schema; NULL: its modules are its documents */
 
-    answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server before the prompt is made */
+    answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server
+                         before the
+                 prompt is made */
     size_t cap_tools;
     chat_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
@@ -168,7 +181,8 @@ typedef struct generation {
     server_guided guided;
     server_infill infill;
 
-    bool special_text; /* the model's marks are control tokens: rp_request.special_text; set with the form's convention */
+    bool special_text; /* the model's marks are control tokens: rp_request.special_text; set with the form's
+                         convention */
 
     /* Reasoning, for the template. */
     const char *reasoning_effort;  /* NULL: not given */
@@ -189,19 +203,22 @@ typedef struct generation {
 
     size_t n_earlier; /* items of the input that come from the answer before it (kept_answers.h) */
 
-    const char *cache_salt;                                                 /* NULL: none */
-    bool is_diagnosed;                                                      /* its fingerprint is kept for later requests (request_fingerprint.h) */
-    const char *compared_id;                                                /* the answer whose request it is compared with; NULL: none */
-    struct request_fingerprint *fingerprint;                                /* NULL: not made; owned */
-    char session[SERVER_SESSION_NAME], parent_session[SERVER_SESSION_NAME]; /* hashes of their names (client_session.h); "": none */
+    const char *cache_salt;                  /* NULL: none */
+    bool is_diagnosed;                       /* its fingerprint is kept for later requests (request_fingerprint.h) */
+    const char *compared_id;                 /* the answer whose request it is compared with; NULL: none */
+    struct request_fingerprint *fingerprint; /* NULL: not made; owned */
+    char session[SERVER_SESSION_NAME],
+        parent_session[SERVER_SESSION_NAME]; /* hashes of their names (client_session.h); "": none */
     bool ends_session;
     bool adds_nothing;      /* reuse: read */
-    int32_t retention_s;    /* the longest time for which the request asks to keep its prompt in the cache; 0: none (generation_retain) */
+    int32_t retention_s;    /* the longest time for which the request asks to keep its prompt in the cache; 0: none
+                               (generation_retain) */
     const json_t *lora;     /* an array of {"id", "scale"} (llama.cpp); NULL: none */
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
     int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
     int32_t n;              /* answers to each prompt */
-    rp_sampling sampling;   /* without bias; what the request leaves open is GENERATION_OPEN_* until generation_settle_sampling */
+    rp_sampling sampling;   /* without bias; what the request leaves open is GENERATION_OPEN_* until
+                              generation_settle_sampling */
     rp_sampling otherwise;  /* the dialect's defaults for that, where the model's file has no advice */
     rp_logit_bias *bias;
     int32_t n_bias;
@@ -216,7 +233,8 @@ typedef struct generation {
     const char *kv_keep, *kv_method;
     int32_t n_kept_shares;
     bool ignore_eos, truncates, context_shift;
-    bool names_reuse, names_shifted, modular; /* the request has the field `reuse`, `shifted_reuse`; documents are modules */
+    bool names_reuse, names_shifted,
+        modular; /* the request has the field `reuse`, `shifted_reuse`; documents are modules */
     bool stream, include_usage, echo;
     bool returns_tokens;     /* the answer's token ids, beside its text (llama.cpp) */
     bool returns_progress;   /* a stream also reports how much of the prompt is computed (llama.cpp) */
@@ -232,12 +250,14 @@ void generation_free(generation *gen);
 
 /* ---- For parsers ---- */
 
-/* Adds a message with a content that is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the part types that are
- * text, terminated by NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type": "module", "schema", "name", "args"} and
- * {"type": "document", "source": {"type": "text", "data"} or {"type": "content", "content"}} and {"type": "search_result", "source", "title",
- * "content"}; of type refusal the text is in "refusal". name: of the field in error messages. NULL content: "". */
-void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
-                        server_problem *p);
+/* Adds a message with a content that is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the
+ * part types that are text, terminated by NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type":
+ * "module", "schema", "name", "args"} and
+ * {"type": "document", "source": {"type": "text", "data"} or {"type": "content", "content"}} and {"type":
+ * "search_result", "source", "title", "content"}; of type refusal the text is in "refusal". name: of the field in error
+ * messages. NULL content: "". */
+void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types,
+                        const char *name, server_problem *p);
 /* Adds a part; its message may be added later. */
 void generation_add_part(generation *gen, const server_part *part, server_problem *p);
 /* Adds a message with a borrowed text. */
@@ -254,9 +274,11 @@ const char *generation_keep(generation *gen, const char *text, server_problem *p
 void generation_hold(generation *gen, json_t *value, server_problem *p);
 /* Adds a tool with schema and place. Refuses invalid and duplicate names. */
 void generation_add_tool(generation *gen, const tool_spec *tool, server_problem *p);
-/* Adds a tool with a text as input, whose description may be followed by its grammar. The name and the description are borrowed. */
+/* Adds a tool with a text as input, whose description may be followed by its grammar. The name and the description are
+   borrowed. */
 void generation_add_freeform(generation *gen, const tool_spec *tool, const json_t *format, server_problem *p);
-/* Names a thing of the request that is left out without harm: a warning, or with --strict a problem, as long as the request is parsed. */
+/* Names a thing of the request that is left out without harm: a warning, or with --strict a problem, as long as the
+   request is parsed. */
 void generation_ignore(generation *gen, server_problem *p, const char *fmt, ...) BASE_PRINTF(3, 4);
 /* Adds a call to the last message, of the assistant. */
 void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p);
@@ -272,8 +294,8 @@ void generation_set_effort(generation *gen, const char *effort, const char *fiel
 void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p);
 /* "schema" and "parts", if present: a prompt built from parts (prompt_parts.c). */
 void generation_parts(generation *gen, const server_fields *f);
-/* Collects the fields of an object that are not in `known`, a list separated by spaces: fields that the parser reads, and fields of the dialect
- * that are ignored on purpose. */
+/* Collects the fields of an object that are not in `known`, a list separated by spaces: fields that the parser reads,
+ * and fields of the dialect that are ignored on purpose. */
 void generation_known(generation *gen, const server_fields *f, const char *known);
 /* A string or an array of strings. */
 void generation_stops(generation *gen, const server_fields *f, const char *name);
@@ -290,11 +312,13 @@ typedef struct generation_ttl {
     const char *name; /* "5m" */
     int32_t seconds;  /* 0: as long as without it */
 } generation_ttl;
-/* A field that asks to keep the prompt in the cache: one of the names in a list that ends with NULL. Of several, the longest time counts. */
+/* A field that asks to keep the prompt in the cache: one of the names in a list that ends with NULL. Of several, the
+   longest time counts. */
 void generation_retain(generation *gen, const server_fields *f, const char *name, const generation_ttl *ttls);
-/* Fields that Reprise adds to every dialect (extra_fields.c): top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority,
- * deadline_ms, n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar,
- * grammar_trigger, enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, stop_in_reasoning, and SERVER_GUIDED_FIELDS. */
+/* Fields that Reprise adds to every dialect (extra_fields.c): top_k, min_p, typical_p, repeat_penalty, repeat_last_n,
+ * ignore_eos, priority, deadline_ms, n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares,
+ * truncation, context_shift, cache_salt, lora, grammar, grammar_trigger, enable_thinking, reasoning_effort,
+ * chat_template_kwargs, include_reasoning, stop_in_reasoning, and SERVER_GUIDED_FIELDS. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif

@@ -11,7 +11,8 @@
 /* One form was found. */
 static void guided_take(generation *gen, const server_fields *f, const char *full) {
     if (gen->guided.field)
-        server_fail(f->problem, SERVER_INVALID, full, "'%s' and '%s' exclude each other: give one of them", gen->guided.field, full);
+        server_fail(f->problem, SERVER_INVALID, full, "'%s' and '%s' exclude each other: give one of them",
+                    gen->guided.field, full);
     else gen->guided.field = full;
 }
 
@@ -28,13 +29,15 @@ static void guided_parse_json(generation *gen, const server_fields *f, const cha
         value = gen->guided.owned = base_json_read(text, n, BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
         if (!value) value = gen->guided.owned = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
         if (!value)
-            server_fail(f->problem, SERVER_INVALID, full, "'%s' is not valid JSON: line %d, column %d: %s", full, at.line, at.column, at.text);
+            server_fail(f->problem, SERVER_INVALID, full, "'%s' is not valid JSON: line %d, column %d: %s", full,
+                        at.line, at.column, at.text);
     }
     if (value && !json_is_object(value)) server_field_wrong(f, name, value, "a JSON schema");
     gen->guided.schema = value;
 }
 
-static void guided_parse_text(generation *gen, const server_fields *f, const char *name, const char *full, const char **out) {
+static void guided_parse_text(generation *gen, const server_fields *f, const char *name, const char *full,
+                              const char **out) {
     const char *text = NULL;
     server_field_text(f, name, &text);
     if (!text) return;
@@ -53,7 +56,8 @@ static void guided_parse_choices(generation *gen, const server_fields *f, const 
         bytes += json_string_length(json_array_get(list, i));
     }
     if (!texts || bytes > SERVER_MAX_CHOICE_BYTES)
-        server_fail(f->problem, SERVER_INVALID, full, "'%s' must be 1 to %d strings, none of them empty, of at most %zu bytes together", full,
+        server_fail(f->problem, SERVER_INVALID, full,
+                    "'%s' must be 1 to %d strings, none of them empty, of at most %zu bytes together", full,
                     JSON_GRAMMAR_NAMES, SERVER_MAX_CHOICE_BYTES);
     gen->form.choices = list;
 }
@@ -72,10 +76,12 @@ static void guided_parse_structured(generation *gen, const server_fields *f) {
     gen->guided.json_object = any;
     server_field_text(&in, "whitespace_pattern", &gen->form.whitespace);
     if (server_field(&in, "structural_tag"))
-        server_fail(f->problem, SERVER_UNSUPPORTED, "structured_outputs.structural_tag",
-                    "'structured_outputs.structural_tag' is not supported: give json, regex, choice, grammar or json_object");
+        server_fail(
+            f->problem, SERVER_UNSUPPORTED, "structured_outputs.structural_tag",
+            "'structured_outputs.structural_tag' is not supported: give json, regex, choice, grammar or json_object");
     generation_known(gen, &in,
-                     "json regex choice grammar json_object whitespace_pattern structural_tag disable_fallback disable_any_whitespace "
+                     "json regex choice grammar json_object whitespace_pattern structural_tag disable_fallback "
+                     "disable_any_whitespace "
                      "disable_additional_properties");
 }
 

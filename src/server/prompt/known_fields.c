@@ -8,7 +8,8 @@
 #define PATH_BYTES 80 /* of a path as it is reported: "messages[2].content[0]." */
 
 /* One step of a path: a field, or, with "[]", each element of the array in it. */
-static void known_fields_walk(generation *gen, const json_t *value, const char *rest, const char *done, const char *known, server_problem *p) {
+static void known_fields_walk(generation *gen, const json_t *value, const char *rest, const char *done,
+                              const char *known, server_problem *p) {
     char here[PATH_BYTES];
     size_t n = strcspn(rest, ".["), more = n;
     if (!json_is_object(value) || p->kind) return;

@@ -5,7 +5,8 @@
 
 #include "server/core/fields.h"
 
-/* Sets the arguments of the module that was imported last. args: an object of strings and numbers, or NULL. prefix: of their names in problems. */
+/* Sets the arguments of the module that was imported last. args: an object of strings and numbers, or NULL. prefix: of
+   their names in problems. */
 void prompt_parts_add_arguments(rp_builder *prompt, const json_t *args, const char *prefix, server_problem *p);
 
 #endif

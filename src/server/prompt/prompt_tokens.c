@@ -26,7 +26,8 @@ typedef struct token_buffer {
 
 static int token_buffer_append(token_buffer *b, const int32_t *ids, size_t n, server_problem *p) {
     if (base_grow((void **)&b->ids, &b->cap, b->n + n, SERVER_MAX_PROMPT_TOKENS, sizeof(*b->ids)))
-        return server_fail(p, SERVER_INVALID, "prompt", "'prompt' is too long: give at most %zu tokens", SERVER_MAX_PROMPT_TOKENS);
+        return server_fail(p, SERVER_INVALID, "prompt", "'prompt' is too long: give at most %zu tokens",
+                           SERVER_MAX_PROMPT_TOKENS);
     memcpy(b->ids + b->n, ids, n * sizeof(*ids));
     b->n += n;
     return SERVER_FINE;
@@ -36,7 +37,8 @@ static int append_string(token_buffer *b, const rp_model *m, const json_t *text,
     int32_t *ids = NULL;
     size_t n = 0;
     rp_error err;
-    if (rp_tokenize(m, json_string_value(text), json_string_length(text), false, first, &ids, &n, &err)) return server_fail_library(p, &err);
+    if (rp_tokenize(m, json_string_value(text), json_string_length(text), false, first, &ids, &n, &err))
+        return server_fail_library(p, &err);
     int kind = n > 0 ? token_buffer_append(b, ids, n, p) : SERVER_FINE;
     rp_free(ids);
     return kind;
@@ -79,7 +81,8 @@ static rp_infill_file *infill_files(const server_infill *infill, server_problem 
     rp_infill_file *files = base_calloc(n + 1, sizeof(*files));
     if (!files) server_fail_memory(p);
     for (size_t i = 0; i < n && files; i++) {
-        const json_t *one = json_array_get(infill->files, i), *name = json_object_get(one, "filename"), *text = json_object_get(one, "text");
+        const json_t *one = json_array_get(infill->files, i), *name = json_object_get(one, "filename"),
+                     *text = json_object_get(one, "text");
         files[i] = (rp_infill_file){.name = json_is_string(name) ? json_string_value(name) : NULL,
                                     .text = json_string_value(text),
                                     .n_bytes = json_string_length(text)};
@@ -91,7 +94,9 @@ static int infill_fill(const generation *gen, server_prompt *prompt, const rp_mo
     const server_infill *infill = &gen->infill;
     BASE_ASSERT(infill->wanted && infill->suffix && !prompt->tokens);
     rp_error err;
-    if (prompt->ids) return server_fail(p, SERVER_UNSUPPORTED, "prompt", "an infill needs a prompt that is a text: 'prompt' has token ids");
+    if (prompt->ids)
+        return server_fail(p, SERVER_UNSUPPORTED, "prompt",
+                           "an infill needs a prompt that is a text: 'prompt' has token ids");
     rp_infill_file *files = infill_files(infill, p);
     rp_infill in = {.struct_size = (uint32_t)sizeof(in), .prefix = prompt->text, .n_prefix = strlen(prompt->text)};
     in.suffix = infill->suffix, in.n_suffix = infill->n_suffix;

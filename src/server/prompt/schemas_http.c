@@ -35,18 +35,19 @@ const char *schemas_http_tenant(server_request *x) {
 static json_t *schemas_http_text(const char *s) { return base_json_string(s, strlen(s)); }
 
 static json_t *inspect_node(const rp_inspect_node *n) {
-    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:s, s:b, s:o}", "kind", n->kind, "name", schemas_http_text(n->name), "path", schemas_http_text(n->path),
-                     "depth", (int)n->depth, "tokens", (int)n->n_tokens, "position", (int)n->position, "key", n->key, "kv_format",
-                     n->kv_format, "cached", n->cached,
-                     "preview", schemas_http_text(n->preview));
+    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:s, s:b, s:o}", "kind", n->kind, "name",
+                     schemas_http_text(n->name), "path", schemas_http_text(n->path), "depth", (int)n->depth, "tokens",
+                     (int)n->n_tokens, "position", (int)n->position, "key", n->key, "kv_format", n->kv_format, "cached",
+                     n->cached, "preview", schemas_http_text(n->preview));
 }
 
 static json_t *layout_of(const rp_inspection *i) {
     json_t *nodes = json_array();
     for (int32_t k = 0; k < i->n_nodes && nodes; k++)
         if (json_array_append_new(nodes, inspect_node(&i->nodes[k]))) break;
-    return json_pack("{s:s, s:o, s:s, s:s, s:i, s:o}", "object", "schema.layout", "schema", schemas_http_text(i->schema), "layout", i->layout, "scope",
-                     i->scope, "positions", (int)i->schema_positions, "nodes", nodes);
+    return json_pack("{s:s, s:o, s:s, s:s, s:i, s:o}", "object", "schema.layout", "schema",
+                     schemas_http_text(i->schema), "layout", i->layout, "scope", i->scope, "positions",
+                     (int)i->schema_positions, "nodes", nodes);
 }
 
 void handle_schema_layout(server_request *x) {
@@ -67,7 +68,10 @@ void handle_schema_layout(server_request *x) {
 void handle_schema_list(server_request *x) {
     const char *tenant = schemas_http_tenant(x);
     if (x->problem.kind) server_request_reply_problem(x);
-    else server_request_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_registry_names(x->model->registry, tenant)));
+    else
+        server_request_reply_json(
+            x, 200,
+            json_pack("{s:s, s:o}", "object", "list", "data", schema_registry_names(x->model->registry, tenant)));
 }
 
 void handle_schema_get(server_request *x) {
@@ -79,7 +83,8 @@ void handle_schema_get(server_request *x) {
         return;
     }
     base_buffer_free(&pml);
-    if (rc == RP_ERR_NAME) server_fail(&x->problem, SERVER_NOT_FOUND, "name", "this tenant has no schema '%.80s' sent over HTTP", x->name);
+    if (rc == RP_ERR_NAME)
+        server_fail(&x->problem, SERVER_NOT_FOUND, "name", "this tenant has no schema '%.80s' sent over HTTP", x->name);
     else server_fail_memory(&x->problem);
     server_request_reply_problem(x);
 }
@@ -87,7 +92,9 @@ void handle_schema_get(server_request *x) {
 void schemas_http_delete(server_request *x, const char *tenant, uint64_t changed) {
     schema_entry e = {.tenant = tenant, .name = x->name, .changed = changed};
     if (x->problem.kind || schema_change_remove(x->server, x->model, &e, &x->problem)) server_request_reply_problem(x);
-    else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
+    else
+        server_request_reply_json(
+            x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
 }
 
 void handle_schema_delete(server_request *x) { schemas_http_delete(x, schemas_http_tenant(x), 0); }
@@ -96,8 +103,8 @@ void handle_schema_delete(server_request *x) { schemas_http_delete(x, schemas_ht
 
 static json_t *schemas_http_done(const server_request *x) {
     const server_progress *p = &x->progress;
-    return json_pack("{s:s, s:s, s:I, s:I}", "object", "schema", "name", x->name, "computed_tokens", (json_int_t)p->done, "missing_tokens",
-                     (json_int_t)p->total);
+    return json_pack("{s:s, s:s, s:I, s:I}", "object", "schema", "name", x->name, "computed_tokens",
+                     (json_int_t)p->done, "missing_tokens", (json_int_t)p->total);
 }
 
 static void schemas_http_on_progress(void *user, uint64_t n, uint64_t total) {
@@ -137,11 +144,14 @@ static void take_progress(server_request *x) {
     pthread_mutex_unlock(&x->lock);
     int rc = 0;
     if (p.total > 0 && p.done != p.reported)
-        rc = server_request_frame(x, "progress", json_pack("{s:I, s:I}", "done", (json_int_t)p.done, "total", (json_int_t)p.total));
+        rc = server_request_frame(x, "progress",
+                                  json_pack("{s:I, s:I}", "done", (json_int_t)p.done, "total", (json_int_t)p.total));
     pthread_mutex_lock(&x->lock);
     x->progress.reported = p.done;
     pthread_mutex_unlock(&x->lock);
-    if (p.over && !rc) rc = x->problem.kind ? server_request_frame(x, "error", x->say(&x->problem)) : server_request_frame(x, "done", schemas_http_done(x));
+    if (p.over && !rc)
+        rc = x->problem.kind ? server_request_frame(x, "error", x->say(&x->problem))
+                             : server_request_frame(x, "done", schemas_http_done(x));
     x->stream_ended = p.over;
     if (rc) x->gone = true;
 }
@@ -174,7 +184,8 @@ bool schemas_http_prefills(server_request *x) {
 void schemas_http_put(server_request *x, const char *tenant, uint64_t changed) {
     rp_server *s = x->server;
     schema_entry e = {tenant, x->name, x->body.data, x->body.len, changed};
-    const bool prefills = schemas_http_prefills(x), may = !x->problem.kind && (!prefills || schemas_http_begin_prefill(x));
+    const bool prefills = schemas_http_prefills(x),
+               may = !x->problem.kind && (!prefills || schemas_http_begin_prefill(x));
     if (may) schema_change_put(s, x->model, &e, &x->problem);
     if (x->problem.kind || !prefills || !server_request_wants_events(x)) {
         if (!x->problem.kind && prefills) schemas_http_prefill(x, tenant);

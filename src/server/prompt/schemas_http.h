@@ -6,8 +6,8 @@
 
 #include "server/http/server_request.h"
 
-/* The tenant of the requested schemas: the caller's, or with ?shared=true none: shared schemas are usable by every tenant. Sets a problem if
- * the caller may not change shared schemas or see their texts. */
+/* The tenant of the requested schemas: the caller's, or with ?shared=true none: shared schemas are usable by every
+ * tenant. Sets a problem if the caller may not change shared schemas or see their texts. */
 const char *schemas_http_tenant(server_request *x);
 /* Handle a PUT and a DELETE for the tenant, whose change was made at that time (schema_entry); 0: it is made now. */
 void schemas_http_put(server_request *x, const char *tenant, uint64_t changed);

@@ -18,7 +18,8 @@
 
 /* An error of a buffer. */
 static void tools_check_text(const base_buffer *b, int rc, server_problem *p) {
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "tools and messages have more than %zu bytes: give less", b->limit);
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, "tools", "tools and messages have more than %zu bytes: give less", b->limit);
     else if (rc) server_fail_memory(p);
 }
 
@@ -51,10 +52,12 @@ typedef struct message_list {
     size_t n, n_marked[SERVER_N_MARKS];
 } message_list;
 
-static void put_result(const generation *gen, message_list *l, const chat_result *result, base_buffer *b, server_problem *p) {
+static void put_result(const generation *gen, message_list *l, const chat_result *result, base_buffer *b,
+                       server_problem *p) {
     BASE_ASSERT(result->message < gen->n_messages);
     size_t at = 0;
-    if (!p->kind) tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
+    if (!p->kind)
+        tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
     l->moves[result->message] = (message_move){l->n, at};
 }
 
@@ -69,7 +72,8 @@ static void add_built(generation *gen, message_list *l, rp_role role, base_buffe
     base_buffer_clear(b);
 }
 
-/* Text that was moved to the message's end (agent_noise.h) stays after the stable text, which includes the definitions. */
+/* Text that was moved to the message's end (agent_noise.h) stays after the stable text, which includes the
+   definitions. */
 static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
     const char *moved = NULL;
     BASE_ASSERT(b->len == 0 && l->n == 0);
@@ -111,7 +115,8 @@ static int tools_compare(const void *a, const void *b) {
 }
 
 /* Consecutive results, in the order of their calls: the model sees no ids. */
-static void add_results(generation *gen, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b, server_problem *p) {
+static void add_results(generation *gen, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b,
+                        server_problem *p) {
     BASE_ASSERT(n > 0 && first + n <= gen->n_results);
     ordered_result *list = p->kind ? NULL : base_calloc(n, sizeof(*list));
     if (!list) {
@@ -181,7 +186,8 @@ static void move_parts(generation *gen, const message_list *l, size_t n) {
         part->begin += move.offset;
         part->end += move.offset;
     }
-    for (size_t i = 0; i < gen->n_reasonings; i++) gen->reasonings[i].message = l->moves[gen->reasonings[i].message].message;
+    for (size_t i = 0; i < gen->n_reasonings; i++)
+        gen->reasonings[i].message = l->moves[gen->reasonings[i].message].message;
     for (size_t i = 0; i < gen->n_parts; i++) gen->parts[i].order = i;
     if (gen->n_parts > 0) qsort(gen->parts, gen->n_parts, sizeof(*gen->parts), by_place);
 }
@@ -219,21 +225,25 @@ int tools_check(generation *gen, server_problem *p) {
     guided_settle(gen, p);
     if (p->kind) return (int)p->kind;
     if (gen->form.tool_choice == TOOL_CHOICE_REQUIRED && !has_tool(gen))
-        return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
+        return server_fail(p, SERVER_INVALID, "tool_choice",
+                           "a tool call is required, but there are no tools: give 'tools'");
     if (answer_form_may_call(&gen->form) && !has_tool(gen)) gen->form.tool_choice = TOOL_CHOICE_NONE;
     if ((answer_form_may_call(&gen->form) || gen->form.wants_json || answer_form_is_text(&gen->form)) && gen->grammar)
-        return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
+        return server_fail(p, SERVER_INVALID, "grammar",
+                           "'grammar' cannot be combined with tools or an answer format: leave it out");
     return SERVER_FINE;
 }
 
 int tools_write(generation *gen, const char *chat_format, server_problem *p) {
-    if (!p->kind && (answer_form_may_call(&gen->form) || gen->n_calls > 0 || gen->n_results > 0)) rewrite_messages(gen, chat_format, p);
+    if (!p->kind && (answer_form_may_call(&gen->form) || gen->n_calls > 0 || gen->n_results > 0))
+        rewrite_messages(gen, chat_format, p);
     return (int)p->kind;
 }
 
 bool tools_loosen(generation *gen, server_problem *p) {
     bool any = false;
-    for (size_t i = 0; i < gen->form.n_tools; i++) any |= gen->form.tools[i].schema && !gen->form.tools[i].strict && !gen->form.tools[i].barred;
+    for (size_t i = 0; i < gen->form.n_tools; i++)
+        any |= gen->form.tools[i].schema && !gen->form.tools[i].strict && !gen->form.tools[i].barred;
     if (p->kind || gen->form.loose_tools || !any || !gen->grammar || !answer_form_may_call(&gen->form)) return false;
     gen->form.loose_tools = true;
     generation_ignore(gen, p, "the schemas of tools that are not strict (their grammar is too large)");
@@ -248,7 +258,8 @@ int tools_constrain(generation *gen, server_problem *p) {
     gen->grammar = generation_own(gen, g.text, p);
     gen->grammar_trigger = g.trigger;
     g.text = NULL;
-    for (size_t i = 0; i < json_array_size(g.dropped); i++) generation_ignore(gen, p, "%s", json_string_value(json_array_get(g.dropped, i)));
+    for (size_t i = 0; i < json_array_size(g.dropped); i++)
+        generation_ignore(gen, p, "%s", json_string_value(json_array_get(g.dropped, i)));
     tool_grammar_free(&g);
     return (int)p->kind;
 }

@@ -17,7 +17,9 @@
 static bool volatile_text_is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_hex(char c) { return base_hex_digit(c) >= 0; }
 static bool volatile_text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-static bool volatile_text_is_word(char c) { return volatile_text_is_digit(c) || volatile_text_is_letter(c) || c == '_'; }
+static bool volatile_text_is_word(char c) {
+    return volatile_text_is_digit(c) || volatile_text_is_letter(c) || c == '_';
+}
 
 /* d: a digit, h: a hexadecimal one; all else itself. */
 static size_t volatile_text_pattern(const char *s, size_t n, const char *p) {
@@ -46,7 +48,8 @@ static size_t clock_time(const char *s, size_t n) {
     size_t used = volatile_text_pattern(s, n, "dd:dd:dd");
     if (used == 0) used = volatile_text_pattern(s, n, "dd:dd");
     if (used == 0) return 0;
-    if (used + 1 < n && s[used] == '.' && volatile_text_is_digit(s[used + 1])) used += 1 + volatile_text_count(s + used + 1, n - used - 1, volatile_text_is_digit);
+    if (used + 1 < n && s[used] == '.' && volatile_text_is_digit(s[used + 1]))
+        used += 1 + volatile_text_count(s + used + 1, n - used - 1, volatile_text_is_digit);
     if (used < n && s[used] == 'Z') return used + 1;
     return used + volatile_text_pattern(s + used, n - used, used < n && s[used] == '-' ? "-dd:dd" : "+dd:dd");
 }
@@ -67,7 +70,8 @@ static size_t named_date(const char *s, size_t n) {
     if (!month_first && ((used = volatile_text_count(s, n, volatile_text_is_digit)) == 0 || used > 2)) return 0;
     if (used == n || s[used] != ' ') return 0;
     used++;
-    days = month_first ? volatile_text_count(s + used, n - used, volatile_text_is_digit) : volatile_text_month(s + used, n - used);
+    days = month_first ? volatile_text_count(s + used, n - used, volatile_text_is_digit)
+                       : volatile_text_month(s + used, n - used);
     if (days == 0 || (month_first && days > 2)) return 0;
     used += days;
     if (used < n && s[used] == ',') used++;
@@ -90,7 +94,9 @@ static size_t volatile_text_date(const char *s, size_t n) {
     return named_date(s, n);
 }
 
-static size_t time_of_day(const char *s, size_t n) { return volatile_text_pattern(s, n, "dd:dd:dd") > 0 ? clock_time(s, n) : 0; }
+static size_t time_of_day(const char *s, size_t n) {
+    return volatile_text_pattern(s, n, "dd:dd:dd") > 0 ? clock_time(s, n) : 0;
+}
 
 static size_t volatile_text_timestamp(const char *s, size_t n) {
     if (n == 0 || s[0] != '1') return 0;
@@ -100,7 +106,9 @@ static size_t volatile_text_timestamp(const char *s, size_t n) {
 
 /* ---- ids ---- */
 
-static size_t volatile_text_uuid(const char *s, size_t n) { return whole_pattern(s, n, "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh"); }
+static size_t volatile_text_uuid(const char *s, size_t n) {
+    return whole_pattern(s, n, "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh");
+}
 
 static size_t long_hex(const char *s, size_t n) {
     size_t used = volatile_text_count(s, n, is_hex), digits = 0;
@@ -121,8 +129,8 @@ static bool has_part(const char *name, size_t n, const char *part) {
 
 /* At the beginning of a line: all of it. */
 static size_t volatile_text_header(const char *s, size_t n) {
-    static const char *const parts[] = {"billing", "request-id", "request_id", "trace", "user-agent", "session-id", "session_id",
-                                        "correlation", "timestamp"};
+    static const char *const parts[] = {"billing", "request-id", "request_id", "trace", "user-agent",
+                                        "session-id", "session_id", "correlation", "timestamp"};
     size_t name = volatile_text_count(s, n, is_header_name);
     if (name == 0 || name > MAX_HEADER_NAME || name == n || s[name] != ':') return 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(parts); i++)
@@ -137,7 +145,8 @@ static size_t volatile_text_counter(const char *s, size_t n) {
     static const char *const words[] = {"request", "turn", "iteration", "attempt", "call", "session"};
     size_t letters = volatile_text_count(s, n, volatile_text_is_letter), at = letters;
     bool known = false;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(words); i++) known |= letters == strlen(words[i]) && strncasecmp(s, words[i], letters) == 0;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(words); i++)
+        known |= letters == strlen(words[i]) && strncasecmp(s, words[i], letters) == 0;
     if (!known) return 0;
     while (at < n && s[at] == ' ') at++;
     if (at == n || !strchr("#:=", s[at])) return 0;
@@ -152,7 +161,14 @@ static size_t volatile_text_counter(const char *s, size_t n) {
 static const struct {
     volatile_kind kind;
     size_t (*match)(const char *s, size_t n);
-} matchers[] = {{VOLATILE_DATE, volatile_text_date}, {VOLATILE_TIME, time_of_day}, {VOLATILE_UUID, volatile_text_uuid}, {VOLATILE_HEX, long_hex}, {VOLATILE_TIMESTAMP, volatile_text_timestamp}, {VOLATILE_COUNTER, volatile_text_counter}};
+} matchers[] = {
+    {VOLATILE_DATE, volatile_text_date},
+    {VOLATILE_TIME, time_of_day},
+    {VOLATILE_UUID, volatile_text_uuid},
+    {VOLATILE_HEX, long_hex},
+    {VOLATILE_TIMESTAMP, volatile_text_timestamp},
+    {VOLATILE_COUNTER, volatile_text_counter},
+};
 
 static bool match(const char *text, size_t n, size_t at, volatile_piece *out) {
     bool begins_line = at == 0 || text[at - 1] == '\n';

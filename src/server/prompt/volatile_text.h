@@ -9,7 +9,7 @@
 
 /* X(NAME, word) */
 #define VOLATILE_KINDS(X) \
-    X(DATE, "date")           /* 2026-11-22, with or without a time after it; 22/11/2026; November 22, 2026; 22 Nov 2026 */ \
+    X(DATE, "date")           /* 2026-11-22, with or without a time; 22/11/2026; November 22, 2026; 22 Nov 2026 */ \
     X(TIME, "time")           /* 10:04:59 */ \
     X(TIMESTAMP, "timestamp") /* seconds or milliseconds since 1970 */ \
     X(UUID, "uuid") \

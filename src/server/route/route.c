@@ -19,7 +19,8 @@
 
 void rp_router_options_init(rp_router_options *options, uint32_t struct_size) {
     const cluster_router_options o = cluster_router_defaults();
-    rp_router_options own = {.max_queue = o.max_queue, .index_bytes = o.index_bytes, .node_timeout_ms = (double)o.node_timeout_us / 1e3};
+    rp_router_options own = {
+        .max_queue = o.max_queue, .index_bytes = o.index_bytes, .node_timeout_ms = (double)o.node_timeout_us / 1e3};
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
@@ -41,20 +42,22 @@ static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
     if (o->policy) rc = find_name("policy", o->policy, rp_cluster_policy_name, &policy, err);
     if (!rc && o->admission) rc = find_name("admission", o->admission, rp_cluster_admission_name, &admission, err);
     if (rc) return rc;
-    if (!(o->ttft_goal_ms >= 0) || !(o->itl_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID,
-                                                                            "a goal is negative: give milliseconds, or 0 for none");
+    if (!(o->ttft_goal_ms >= 0) || !(o->itl_goal_ms >= 0))
+        return base_fail(err, RP_ERR_INVALID, "a goal is negative: give milliseconds, or 0 for none");
     if (o->max_queue < 1 || o->max_queue > CLUSTER_MAX_REQUESTS)
         return base_fail(err, RP_ERR_INVALID, "max_queue is %d: give 1 to %d", o->max_queue, CLUSTER_MAX_REQUESTS);
-    if (o->node_timeout_ms != 0 && !(o->node_timeout_ms >= LEAST_NODE_TIMEOUT_MS && o->node_timeout_ms <= MOST_NODE_TIMEOUT_MS))
-        return base_fail(err, RP_ERR_INVALID, "node_timeout_ms is %g: give %d to %d, or 0 for none", o->node_timeout_ms, LEAST_NODE_TIMEOUT_MS,
-                         MOST_NODE_TIMEOUT_MS);
+    if (o->node_timeout_ms != 0 &&
+        !(o->node_timeout_ms >= LEAST_NODE_TIMEOUT_MS && o->node_timeout_ms <= MOST_NODE_TIMEOUT_MS))
+        return base_fail(err, RP_ERR_INVALID, "node_timeout_ms is %g: give %d to %d, or 0 for none", o->node_timeout_ms,
+                         LEAST_NODE_TIMEOUT_MS, MOST_NODE_TIMEOUT_MS);
     t->options = cluster_router_defaults();
     t->options.policy = (cluster_policy)policy;
     t->options.admission = (cluster_admission)admission;
     t->options.ttft_goal_ms = o->ttft_goal_ms;
     t->options.itl_goal_ms = o->itl_goal_ms;
     if (o->index_bytes < LEAST_INDEX_BYTES)
-        return base_fail(err, RP_ERR_INVALID, "index_bytes is %llu: give %d at least", (unsigned long long)o->index_bytes, LEAST_INDEX_BYTES);
+        return base_fail(err, RP_ERR_INVALID, "index_bytes is %llu: give %d at least",
+                         (unsigned long long)o->index_bytes, LEAST_INDEX_BYTES);
     t->options.max_queue = o->max_queue;
     t->options.index_bytes = o->index_bytes;
     t->options.node_timeout_us = (uint64_t)(o->node_timeout_ms * 1e3);
@@ -62,21 +65,25 @@ static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
 }
 
 static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
-    if (o->n_nodes < 0 || o->n_nodes > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_nodes is %d: give 0 to %d", o->n_nodes, MAX_LISTED);
-    if (o->n_nodes == 0 && !o->nodes_file && !o->nodes_dns) return base_fail(err, RP_ERR_INVALID,
-                                                                             "a router needs nodes: give some, a file, or a DNS name");
-    if (o->n_nodes > 0 && !(t->listed = base_calloc((size_t)o->n_nodes, sizeof(*t->listed)))) return base_fail_memory(err, 64, "a router");
+    if (o->n_nodes < 0 || o->n_nodes > MAX_LISTED)
+        return base_fail(err, RP_ERR_INVALID, "n_nodes is %d: give 0 to %d", o->n_nodes, MAX_LISTED);
+    if (o->n_nodes == 0 && !o->nodes_file && !o->nodes_dns)
+        return base_fail(err, RP_ERR_INVALID, "a router needs nodes: give some, a file, or a DNS name");
+    if (o->n_nodes > 0 && !(t->listed = base_calloc((size_t)o->n_nodes, sizeof(*t->listed))))
+        return base_fail_memory(err, 64, "a router");
     const int rc = route_nodes_check(o->nodes, o->n_nodes, err);
     if (rc) return rc;
     for (int32_t i = 0; i < o->n_nodes; i++) {
         if (!(t->listed[i] = base_strdup(o->nodes[i]))) return base_fail_memory(err, 64, "a router");
         t->n_listed++;
     }
-    if (o->n_schemas < 0 || o->n_schemas > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_schemas is %d: give 0 to %d", o->n_schemas,
-                                                                        MAX_LISTED);
-    if (o->n_schemas > 0 && !(t->schemas = base_calloc((size_t)o->n_schemas, sizeof(*t->schemas)))) return base_fail_memory(err, 64, "a router");
+    if (o->n_schemas < 0 || o->n_schemas > MAX_LISTED)
+        return base_fail(err, RP_ERR_INVALID, "n_schemas is %d: give 0 to %d", o->n_schemas, MAX_LISTED);
+    if (o->n_schemas > 0 && !(t->schemas = base_calloc((size_t)o->n_schemas, sizeof(*t->schemas))))
+        return base_fail_memory(err, 64, "a router");
     for (; t->n_schemas < o->n_schemas; t->n_schemas++)
-        if (!(t->schemas[t->n_schemas] = base_strdup(o->schemas[t->n_schemas]))) return base_fail_memory(err, 64, "a router");
+        if (!(t->schemas[t->n_schemas] = base_strdup(o->schemas[t->n_schemas])))
+            return base_fail_memory(err, 64, "a router");
     if (o->nodes_dns && route_nodes_check_dns(o->nodes_dns, err)) return RP_ERR_INVALID;
     if (o->nodes_dns && !(t->nodes_dns = base_strdup(o->nodes_dns))) return base_fail_memory(err, 64, "a router");
     if (o->nodes_file && !(t->nodes_file = base_strdup(o->nodes_file))) return base_fail_memory(err, 64, "a router");
@@ -103,7 +110,9 @@ int route_new(route **out, rp_server *server, const rp_router_options *options, 
         base_free(t);
         return base_fail_memory(err, sizeof(*t), "a router");
     }
-    if ((rc = read_policy(t, &o, err)) || (rc = copy_nodes(t, &o, err)) || (rc = cluster_secret_read(t->secret, o.secret_file, err))) route_free(t);
+    if ((rc = read_policy(t, &o, err)) || (rc = copy_nodes(t, &o, err)) ||
+        (rc = cluster_secret_read(t->secret, o.secret_file, err)))
+        route_free(t);
     else *out = t;
     return rc;
 }
@@ -132,7 +141,8 @@ int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_
     const char *name = t->server->model_name[0] ? t->server->model_name : NULL;
     rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name};
     if (t->server->models)
-        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router was called before: make a new server, after an error, too");
+        return base_fail(err, RP_ERR_INVALID,
+                         "rp_server_ready_router was called before: make a new server, after an error, too");
     models.load = route_planner_load;
     models.unload = route_planner_unload;
     models.user = t;

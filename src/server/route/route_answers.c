@@ -88,7 +88,8 @@ static uint64_t session_of(const server_request *x) {
 /* A stream of one answer has marks, if a node can continue it from its tokens alone. */
 static bool may_continue(const server_request *x) {
     const generation *g = x->gen;
-    return g->stream && x->answers->n_choices == 1 && g->embedding.pooling == RP_POOLING_OFF && !g->context_shift && !(g->kv_keep && g->kv_keep[0]);
+    return g->stream && x->answers->n_choices == 1 && g->embedding.pooling == RP_POOLING_OFF && !g->context_shift &&
+           !(g->kv_keep && g->kv_keep[0]);
 }
 
 /* Sets names of the first prompt and tokens of all prompts. A request that cannot be planned is sent to a node by load
@@ -229,7 +230,8 @@ static int keep_alive(server_request *x) {
 static void fail_stream(server_request *x, const server_problem *problem, bool within) {
     x->problem = *problem;
     if (within && !x->is_bytes && base_buffer_append_str(&x->reply, x->is_lines ? "\n" : "\n\n")) x->gone = true;
-    if (x->is_bytes || !x->answers->form->fail || x->answers->form->fail(x, problem)) x->gone = true; /* the stream is cut */
+    if (x->is_bytes || !x->answers->form->fail || x->answers->form->fail(x, problem))
+        x->gone = true; /* the stream is cut */
 }
 
 /* The stream's next bytes: swaps the buffers of the client and the network thread. */
@@ -280,7 +282,9 @@ static void describe_outcome(server_problem *p, cluster_outcome outcome, uint64_
     case CLUSTER_REFUSED_ITL:
         server_fail(p, SERVER_OVERLOADED, NULL, "no node can add an answer within the ITL goal: retry later");
         break;
-    case CLUSTER_REFUSED_QUEUE: server_fail(p, SERVER_OVERLOADED, NULL, "too many requests wait for a node: retry later"); break;
+    case CLUSTER_REFUSED_QUEUE:
+        server_fail(p, SERVER_OVERLOADED, NULL, "too many requests wait for a node: retry later");
+        break;
     case CLUSTER_REFUSED_BUSY: server_fail(p, SERVER_OVERLOADED, NULL, "all nodes are busy: retry later"); break;
     case CLUSTER_NO_NODE:
         server_fail(p, SERVER_BUSY, NULL, "no node that can serve this request is reachable: retry later");
@@ -293,14 +297,17 @@ static void describe_outcome(server_problem *p, cluster_outcome outcome, uint64_
         return;
     case CLUSTER_CANCELLED: server_fail(p, SERVER_CANCELLED, NULL, "the client disconnected"); return;
     }
-    p->retry_after_ms = (uint32_t)BASE_MIN(retry_after_ms > 0 ? retry_after_ms : (uint64_t)REFUSED_RETRY_MS, (uint64_t)UINT32_MAX);
+    p->retry_after_ms =
+        (uint32_t)BASE_MIN(retry_after_ms > 0 ? retry_after_ms : (uint64_t)REFUSED_RETRY_MS, (uint64_t)UINT32_MAX);
 }
 
 /* A node's error for a stream that has begun: its message, in any dialect. */
 static void describe_refusal(server_problem *p, const route_request *rr) {
-    json_t *root = json_loadb(rr->held.data ? rr->held.data : "", rr->held.len, 0, NULL), *error = json_object_get(root, "error");
+    json_t *root = json_loadb(rr->held.data ? rr->held.data : "", rr->held.len, 0, NULL),
+           *error = json_object_get(root, "error");
     const char *message = json_string_value(json_is_string(error) ? error : json_object_get(error, "message"));
-    server_fail(p, server_problem_of_status(rr->status), NULL, "%.600s", message ? message : "the node refused the request");
+    server_fail(p, server_problem_of_status(rr->status), NULL, "%.600s",
+                message ? message : "the node refused the request");
     json_decref(root);
 }
 
@@ -337,7 +344,8 @@ void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_af
     describe_outcome(&problem, outcome, retry_after_ms);
     rr->is_ended = true;
     pthread_mutex_lock(&x->lock);
-    const bool streams = x->stage == SERVER_STREAMING || (outcome == CLUSTER_SERVED && !is_whole && x->stage == SERVER_RUNNING);
+    const bool streams =
+        x->stage == SERVER_STREAMING || (outcome == CLUSTER_SERVED && !is_whole && x->stage == SERVER_RUNNING);
     if (streams && outcome == CLUSTER_ANSWERED) describe_refusal(&problem, rr);
     else if (streams && is_whole) server_fail(&problem, SERVER_NODE, NULL, "the node replied without a stream");
     if (streams) end_stream(rr, &problem);

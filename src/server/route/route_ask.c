@@ -94,8 +94,8 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
     const route_part body = {q->body ? q->body : "", q->n_body};
     for (const struct curl_slist *h = q->headers; h; h = h->next)
         if (!(a->headers = route_add_line(a->headers, h->data))) return RP_ERR_MEMORY;
-    if (!q->headers && (!(a->headers = route_add_line(NULL, "Content-Type: application/xml")) || !(a->headers = route_add_line(a->headers,
-                                                                                                                               "Expect:"))))
+    if (!q->headers && (!(a->headers = route_add_line(NULL, "Content-Type: application/xml")) ||
+                        !(a->headers = route_add_line(a->headers, "Expect:"))))
         return RP_ERR_MEMORY;
     randombytes_buf(a->reply->nonce, sizeof(a->reply->nonce));
     if (write_route(t, line, a->reply, q->x)) return RP_ERR_NAME;
@@ -153,7 +153,8 @@ static void take_reply(asking *a, CURLcode result) {
         return;
     }
     if (result == CURLE_OK) snprintf(r->error, sizeof(r->error), "status %ld", status);
-    else if (!r->error[0] || strcmp(r->error, NO_REPLY) == 0) snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
+    else if (!r->error[0] || strcmp(r->error, NO_REPLY) == 0)
+        snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
 }
 
 /* Ends transfers to nodes that are dead. Returns their number. */

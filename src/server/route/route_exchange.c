@@ -46,13 +46,16 @@ static int write_target(base_buffer *b, const schema_entry *e, bool changes, boo
     if (!rc && e->tenant) rc = base_buffer_append_str(b, "?tenant=");
     if (!rc && e->tenant) rc = route_append_encoded(b, e->tenant, "");
     if (rc || !changes) return rc;
-    return base_buffer_printf(b, "%sat=%" PRIu64 "&prefill=%s", e->tenant ? "&" : "?", e->changed, prefills ? "true" : "false");
+    return base_buffer_printf(b, "%sat=%" PRIu64 "&prefill=%s", e->tenant ? "&" : "?", e->changed,
+                              prefills ? "true" : "false");
 }
 
-void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms, route_reply *replies, int32_t n) {
+void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms,
+                        route_reply *replies, int32_t n) {
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
     const bool is_written = write_target(&target, e, true, prefills) == 0;
-    const route_question q = {e->text ? "PUT" : "DELETE", target.data, NULL, e->text, e->n, x, timeout_ms, true, prefills};
+    const route_question q = {
+        e->text ? "PUT" : "DELETE", target.data, NULL, e->text, e->n, x, timeout_ms, true, prefills};
     for (int32_t i = 0; i < n && !is_written; i++) replies[i].status = 0;
     if (is_written) route_ask(t, &q, replies, n);
     base_buffer_free(&target);
@@ -81,14 +84,16 @@ static void known_free(known_list *l) {
 }
 
 static void known_add(known_list *l, known_schema one) {
-    l->failed |= !one.tenant || !one.name || base_grow((void **)&l->items, &l->cap, l->n + 1, MOST_KNOWN, sizeof(*l->items)) != 0;
+    l->failed |= !one.tenant || !one.name ||
+                 base_grow((void **)&l->items, &l->cap, l->n + 1, MOST_KNOWN, sizeof(*l->items)) != 0;
     if (!l->failed) l->items[l->n++] = one;
 }
 
 static void add_ours(void *user, const schema_entry *e) {
     known_list *l = user;
     if (l->failed) return;
-    const known_schema one = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), e->changed, e->text == NULL};
+    const known_schema one = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), e->changed,
+                              e->text == NULL};
     known_add(l, one);
     if (!l->failed) return;
     base_free((char *)one.tenant);
@@ -103,7 +108,8 @@ static void add_theirs(known_list *l, json_t *object) {
         known_schema one = {.tenant = ""};
         json_int_t changed = 0;
         int removed = 0;
-        const int bad = json_unpack(item, "{s?s, s:s, s:I, s:b}", "tenant", &one.tenant, "name", &one.name, "changed", &changed, "removed", &removed);
+        const int bad = json_unpack(item, "{s?s, s:s, s:I, s:b}", "tenant", &one.tenant, "name", &one.name, "changed",
+                                    &changed, "removed", &removed);
         l->failed |= bad || changed <= 0;
         if (l->failed) return;
         one.changed = (uint64_t)changed;
@@ -180,7 +186,8 @@ static int take_pulled(server_model *m, void *user) {
 
 /* Gets a schema that the node has in a later state. */
 static void pull(exchange *x, const known_schema *one) {
-    pulled p = {.t = x->t, .e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed}};
+    pulled p = {.t = x->t,
+                .e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed}};
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
     json_int_t changed = (json_int_t)one->changed;
     json_t *object = NULL;
@@ -191,7 +198,8 @@ static void pull(exchange *x, const known_schema *one) {
     }
     if (one->is_removed || p.e.text) model_pool_visit(x->t->server->models, take_pulled, &p);
     if (p.is_done && p.e.text && p.problem.kind) warn(x, one->name, p.problem.message);
-    x->is_partial |= p.is_done ? p.problem.kind == SERVER_INTERNAL : one->is_removed || p.e.text || x->reply->status == 200;
+    x->is_partial |=
+        p.is_done ? p.problem.kind == SERVER_INTERNAL : one->is_removed || p.e.text || x->reply->status == 200;
     json_decref(object);
     base_buffer_free(&target);
 }
@@ -256,7 +264,8 @@ static void note_end(route *t, int32_t node, const exchange *x) {
     n->is_exchanged = true;
     n->n_caught = x->missed;
     if (!x->is_partial)
-        route_schemas_settle(n, (uint64_t)json_integer_value(json_object_get(x->list, "digest")), x->ours_digest, x->n_taken > 0);
+        route_schemas_settle(n, (uint64_t)json_integer_value(json_object_get(x->list, "digest")), x->ours_digest,
+                             x->n_taken > 0);
 }
 
 void route_schemas_exchange(route *t, int32_t node) {

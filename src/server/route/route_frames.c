@@ -62,7 +62,8 @@ static const char *read_mark_number(const char *at, const char *end, uint64_t *v
 /* Reads a mark and appends its tokens; on failure f->tokens may have some of them. */
 static int read_mark(route_frames *f, const char *at, const char *end, uint64_t *text_bytes, uint64_t *n_frames) {
     uint64_t id;
-    if (!(at = read_mark_number(at, end, text_bytes)) || !(at = read_mark_number(at, end, n_frames))) return RP_ERR_FORMAT;
+    if (!(at = read_mark_number(at, end, text_bytes)) || !(at = read_mark_number(at, end, n_frames)))
+        return RP_ERR_FORMAT;
     while (at < end) {
         if (!(at = read_mark_number(at, end, &id)) || id > INT32_MAX) return RP_ERR_FORMAT;
         const int32_t token = (int32_t)id;

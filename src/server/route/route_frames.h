@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_frames.h: a node's stream, passed on up to its last mark (docs/cluster-protocol.md).
  *
- *   data: ...\n\n data: ...\n\n : r 12 2 801 44\n\n data: ...          frames | mark | frames that are not passed on yet
+ *   data: ...\n\n data: ...\n\n : r 12 2 801 44\n\n data: ...          frames | mark | frames that are not passed on
+ *         yet
  *   ----------- passed on ----- -- taken out ---- -- pending --
  *
  * The passed-on frames are always those that the last mark counts, also after an error, so that another node can

@@ -41,8 +41,8 @@ void handle_route_health(server_request *x) {
 /* ---- one node ---- */
 
 static const char *static_type(const char *type) {
-    static const char *const types[] = {"application/json", "text/event-stream", "application/xml", "application/octet-stream",
-                                        "text/plain; charset=utf-8"};
+    static const char *const types[] = {"application/json", "text/event-stream", "application/xml",
+                                        "application/octet-stream", "text/plain; charset=utf-8"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++)
         if (strncmp(type, types[i], strcspn(types[i], ";")) == 0) return types[i];
     return "text/plain; charset=utf-8";
@@ -71,7 +71,8 @@ static void pass_to(server_request *x, int32_t node) {
     struct curl_slist *headers = route_headers_of(x, &failed);
     route_reply *reply = target && !failed ? route_replies_new(x->server->route, node, &n) : NULL;
     if (n == 1) {
-        const route_question q = {x->method, target, headers, x->body.data, x->body.len, x, ASK_MS, true, strcmp(x->method, "GET") != 0};
+        const route_question q = {
+            x->method, target, headers, x->body.data, x->body.len, x, ASK_MS, true, strcmp(x->method, "GET") != 0};
         route_ask(x->server->route, &q, reply, 1);
         pass_reply(x, reply);
     } else {
@@ -102,7 +103,9 @@ static int32_t asked_node(server_request *x) {
     if (node >= 0) return node;
     list_names(x->server->route, names, sizeof(names));
     if (name) server_fail(&x->problem, SERVER_NOT_FOUND, "node", "unknown node '%.60s': the nodes are %s", name, names);
-    else server_fail(&x->problem, SERVER_INVALID, "node", "a router has no store of its own: choose a node with ?node=NAME: %s", names);
+    else
+        server_fail(&x->problem, SERVER_INVALID, "node",
+                    "a router has no store of its own: choose a node with ?node=NAME: %s", names);
     return -1;
 }
 
@@ -138,7 +141,8 @@ void handle_route_contents(server_request *x) {
     route_end_ask(t);
     for (int32_t i = 0; i < n; i++) {
         json_t *one = json_loadb(replies[i].body.data ? replies[i].body.data : "", replies[i].body.len, 0, NULL);
-        if (replies[i].status != 200) server_fail(&x->problem, SERVER_NODE, NULL, "node '%s': %s", replies[i].name, replies[i].error);
+        if (replies[i].status != 200)
+            server_fail(&x->problem, SERVER_NODE, NULL, "node '%s': %s", replies[i].name, replies[i].error);
         else json_array_extend(all, json_object_get(one, "cachedContents"));
         json_decref(one);
     }
@@ -170,7 +174,8 @@ static json_t *node_report(server_request *x, const char *name) {
     if (n == 1 && !rc) {
         const route_question q = {"GET", path.data, headers, NULL, 0, x, ASK_MS, true, false};
         route_ask(x->server->route, &q, reply, 1);
-        if (reply->status == 200) report = json_loadb(reply->body.data ? reply->body.data : "", reply->body.len, 0, NULL);
+        if (reply->status == 200)
+            report = json_loadb(reply->body.data ? reply->body.data : "", reply->body.len, 0, NULL);
     }
     route_replies_free(reply, n);
     curl_slist_free_all(headers);
@@ -183,14 +188,16 @@ static json_t *node_report(server_request *x, const char *name) {
 void handle_route_explain(server_request *x) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_REPORT_BYTES);
     json_t *report = NULL;
-    if (report_ring_get(x->server->reports, x->name, x->key->tenant, &text) == 0) report = json_loadb(text.data, text.len, 0, NULL);
+    if (report_ring_get(x->server->reports, x->name, x->key->tenant, &text) == 0)
+        report = json_loadb(text.data, text.len, 0, NULL);
     base_buffer_free(&text);
     if (report) {
         json_object_set_new(report, "node_report", node_report(x, json_string_value(json_object_get(report, "node"))));
         server_request_reply_json(x, 200, report);
         return;
     }
-    server_fail(&x->problem, SERVER_NOT_FOUND, "id", "unknown request '%.40s': only the last %d answers are kept", x->name, SERVER_MAX_REPORTS);
+    server_fail(&x->problem, SERVER_NOT_FOUND, "id", "unknown request '%.40s': only the last %d answers are kept",
+                x->name, SERVER_MAX_REPORTS);
     server_request_reply_problem(x);
 }
 
@@ -201,32 +208,32 @@ static const char *const stream_names[] = {"closed", "opening", "live"};
 
 static json_t *describe_stream(const cluster_node_status *s) {
     const cluster_view_counts *c = s->counts;
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", stream_names[s->stream], "frames",
-                     (json_int_t)c->frames, "bytes",
-                     (json_int_t)c->bytes, "changes", (json_int_t)c->changes, "snapshots", (json_int_t)c->snapshots, "gaps", (json_int_t)c->gaps,
-                     "wrong_digests", (json_int_t)c->wrong_digests, "other_epochs", (json_int_t)c->other_epochs, "cuts", (json_int_t)c->cuts,
-                     "forged", (json_int_t)c->forged, "ignored", (json_int_t)c->ignored);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", stream_names[s->stream],
+                     "frames", (json_int_t)c->frames, "bytes", (json_int_t)c->bytes, "changes", (json_int_t)c->changes,
+                     "snapshots", (json_int_t)c->snapshots, "gaps", (json_int_t)c->gaps, "wrong_digests",
+                     (json_int_t)c->wrong_digests, "other_epochs", (json_int_t)c->other_epochs, "cuts",
+                     (json_int_t)c->cuts, "forged", (json_int_t)c->forged, "ignored", (json_int_t)c->ignored);
 }
 
 static json_t *describe_load(const rp_engine_load *l) {
-    return json_pack("{s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:I}", "running", (int)l->running, "waiting", (int)l->waiting, "decoding", (int)l->decoding,
-                     "queued_tokens", (json_int_t)l->queued_tokens, "context_tokens", (json_int_t)l->context_tokens, "drain_ms",
-                     (double)l->drain_us / 1e3,
-                     "gap_p95_ms", (double)l->gap_p95_us / 1e3, "free_bytes", (json_int_t)l->free_bytes);
+    return json_pack("{s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:I}", "running", (int)l->running, "waiting", (int)l->waiting,
+                     "decoding", (int)l->decoding, "queued_tokens", (json_int_t)l->queued_tokens, "context_tokens",
+                     (json_int_t)l->context_tokens, "drain_ms", (double)l->drain_us / 1e3, "gap_p95_ms",
+                     (double)l->gap_p95_us / 1e3, "free_bytes", (json_int_t)l->free_bytes);
 }
 
 /* Under the router's lock. */
 static json_t *describe_node(const route_node *n, const cluster_node_status *s) {
     char epoch[20];
     snprintf(epoch, sizeof(epoch), "%016" PRIx64, s->hello->epoch);
-    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, s:o}", "name", n->name,
-                     "url", n->url,
-                     "cluster_name", s->hello->node, "health", health_names[s->health], "draining", s->draining, "drained", n->is_drained,
-                     "waits_for_schemas", n->is_held, "identity", s->hello->identity, "other_identity", s->other_identity, "epoch", epoch, "model",
-                     s->hello->model, "n_ctx", (int)s->hello->n_ctx, "max_running", (int)s->hello->max_sequences, "sent", (int)s->sent, "sent_tokens",
-                     (json_int_t)s->sent_tokens, "names", (json_int_t)s->names, "placed", (json_int_t)s->placed, "failed", (json_int_t)s->failed,
-                     "load",
-                     describe_load(&s->load->engine), "stream", describe_stream(s));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, s:o}", "name",
+        n->name, "url", n->url, "cluster_name", s->hello->node, "health", health_names[s->health], "draining",
+        s->draining, "drained", n->is_drained, "waits_for_schemas", n->is_held, "identity", s->hello->identity,
+        "other_identity", s->other_identity, "epoch", epoch, "model", s->hello->model, "n_ctx", (int)s->hello->n_ctx,
+        "max_running", (int)s->hello->max_sequences, "sent", (int)s->sent, "sent_tokens", (json_int_t)s->sent_tokens,
+        "names", (json_int_t)s->names, "placed", (json_int_t)s->placed, "failed", (json_int_t)s->failed, "load",
+        describe_load(&s->load->engine), "stream", describe_stream(s));
 }
 
 void handle_route_cluster(server_request *x) {
@@ -235,13 +242,14 @@ void handle_route_cluster(server_request *x) {
     json_t *nodes = json_array();
     pthread_mutex_lock(&t->lock);
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++)
-        if (t->nodes[i] && cluster_router_node(t->router, i, &s)) json_array_append_new(nodes, describe_node(t->nodes[i], &s));
+        if (t->nodes[i] && cluster_router_node(t->router, i, &s))
+            json_array_append_new(nodes, describe_node(t->nodes[i], &s));
     const cluster_router_counts c = cluster_router_counted(t->router);
     json_t *identity = json_string(cluster_router_identity(t->router)), *planned = json_string(t->planned_identity);
     pthread_mutex_unlock(&t->lock);
-    json_t *all = json_pack("{s:s, s:o, s:o, s:i, s:i, s:I, s:I, s:o}", "object", "cluster", "identity", identity, "planned_identity",
-                            planned, "queued", (int)c.queued, "sent",
-                            (int)c.sent, "names", (json_int_t)c.names, "index_bytes", (json_int_t)c.index_bytes, "nodes", nodes);
+    json_t *all = json_pack("{s:s, s:o, s:o, s:i, s:i, s:I, s:I, s:o}", "object", "cluster", "identity", identity,
+                            "planned_identity", planned, "queued", (int)c.queued, "sent", (int)c.sent, "names",
+                            (json_int_t)c.names, "index_bytes", (json_int_t)c.index_bytes, "nodes", nodes);
     server_request_reply_json(x, 200, all);
 }
 
@@ -265,7 +273,8 @@ static void drain_node(server_request *x, bool drains) {
         server_request_reply_problem(x);
         return;
     }
-    json_t *all = json_pack("{s:s, s:s, s:b, s:i}", "object", "cluster.node", "name", s.name, "drained", drains, "sent", (int)s.sent);
+    json_t *all = json_pack("{s:s, s:s, s:b, s:i}", "object", "cluster.node", "name", s.name, "drained", drains, "sent",
+                            (int)s.sent);
     server_request_reply_json(x, 200, all);
 }
 

@@ -2,10 +2,12 @@
 /* route_internal.h: the internals of a router, for the files of this folder.
  *
  *   network thread   curl's transfers: span streams, requests, liveness queries; cluster_router_tick
- *                                                                        route_network.c, route_transfer.c, route_life.c
+ *                                                                        route_network.c, route_transfer.c,
+ *                                                                        route_life.c
  *   nodes' thread    the list of nodes: file, DNS                                           route_nodes.c
  *   planner's thread engines for plans, schemas for nodes                                   route_planner.c
- *   workers          submit and free requests; ask nodes directly (schemas, reports)        route_answers.c, route_ask.c, route_http.c
+ *   workers          submit and free requests; ask nodes directly (schemas, reports)        route_answers.c,
+ *         route_ask.c, route_http.c
  *   I/O threads      take from the buffers of requests                                      route_answers.c
  *   any thread       marks, names; settings and signatures of requests to nodes             route_state.c, route_sign.c
  *
@@ -239,8 +241,9 @@ typedef struct route_part {
     const void *bytes;
     size_t n;
 } route_part;
-struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *to, const char *resume,
-                              const route_part *body, int n_parts, const uint8_t *nonce);
+struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target,
+                              const char *to, const char *resume, const route_part *body, int n_parts,
+                              const uint8_t *nonce);
 /* Each appends one header. Returns NULL without memory; list is freed then. */
 struct curl_slist *route_add_line(struct curl_slist *list, const char *line);
 struct curl_slist *route_add_header(struct curl_slist *list, const char *name, const char *value);
@@ -338,7 +341,8 @@ void route_schemas_settle(route_node *n, uint64_t theirs, uint64_t ours, bool ha
 /* Digest of the router's schemas (schema_registry.h). */
 uint64_t route_schemas_digest(route *t);
 /* Sends a change to nodes. x: its client's disconnection cancels it; NULL: nothing does. */
-void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms, route_reply *replies, int32_t n);
+void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms,
+                        route_reply *replies, int32_t n);
 /* Exchanges schemas: router and node get those that they lack. The planner's thread. */
 void route_schemas_exchange(route *t, int32_t node);
 

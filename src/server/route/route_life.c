@@ -69,7 +69,8 @@ static int life_prepare(route_life *life, const route_node *n) {
     if (!life->headers || !(life->handle.easy = curl_easy_init())) return RP_ERR_MEMORY;
     CURL *easy = life->handle.easy;
     route_curl_settings(easy, url);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)BASE_MAX(life->t->options.node_timeout_us / 2000, (uint64_t)LEAST_TIMEOUT_MS));
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
+                     (long)BASE_MAX(life->t->options.node_timeout_us / 2000, (uint64_t)LEAST_TIMEOUT_MS));
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, life->headers);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_life);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, life);
@@ -105,12 +106,15 @@ void route_life_begin(route_life *life) {
     BASE_ASSERT(!life->handle.easy && t->nodes[life->node]->life == life);
     life->asked_us = base_clock_us();
     cluster_router_each_sent(t->router, life->node, spare_paused, t);
-    if (life_prepare(life, t->nodes[life->node]) || curl_multi_add_handle(t->poll.multi, life->handle.easy) != CURLM_OK) life_end(life);
+    if (life_prepare(life, t->nodes[life->node]) || curl_multi_add_handle(t->poll.multi, life->handle.easy) != CURLM_OK)
+        life_end(life);
 }
 
 /* ---- the reply ---- */
 
-static int compare_lines(const void *a, const void *b) { return strcmp(((const life_line *)a)->id, ((const life_line *)b)->id); }
+static int compare_lines(const void *a, const void *b) {
+    return strcmp(((const life_line *)a)->id, ((const life_line *)b)->id);
+}
 
 /* Reads "ID MILLISECONDS" from [text, end). false: malformed. */
 static bool read_line(life_line *out, const char *text, const char *end) {
@@ -151,7 +155,8 @@ static void hear_request(void *user, cluster_request *r) {
     life_line wanted = {.quiet_ms = 0};
     snprintf(wanted.id, sizeof(wanted.id), "%s", rr->x->id);
     const life_line *found = l->n > 0 ? bsearch(&wanted, l->lines, l->n, sizeof(wanted), compare_lines) : NULL;
-    if (found && found->quiet_ms < l->asked_us / 1000) cluster_router_heard(l->t->router, r, l->asked_us - found->quiet_ms * 1000, true);
+    if (found && found->quiet_ms < l->asked_us / 1000)
+        cluster_router_heard(l->t->router, r, l->asked_us - found->quiet_ms * 1000, true);
     else if (l->knows_nothing) cluster_router_heard(l->t->router, r, l->asked_us, false);
 }
 

@@ -23,22 +23,27 @@ static const struct {
     {"node_running", "gauge", "Requests that a node runs, as it reported last.", AT(running)},
     {"node_waiting", "gauge", "Requests that wait in a node, as it reported last.", AT(waiting)},
     {"node_queued_tokens", "gauge", "Prompt tokens queued on a node, as it reported last.", AT(queued_tokens)},
-    {"node_drain_seconds", "gauge", "Predicted time until a node has computed its queued prompt tokens.", AT(drain_seconds)},
+    {"node_drain_seconds", "gauge", "Predicted time until a node has computed its queued prompt tokens.",
+     AT(drain_seconds)},
     {"node_sent", "gauge", "Requests of this router on a node.", AT(sent)},
     {"node_names", "gauge", "Names of KV of a node in the index of this router.", AT(names)},
     {"node_placed_total", "counter", "Requests that this router sent to a node.", AT(placed)},
     {"node_failed_total", "counter", "Requests that a node failed to answer.", AT(failed)},
-    {"node_silent_total", "counter", "Requests that moved or ended because a node gave no sign of life of them for --node-timeout.", AT(silent)},
+    {"node_silent_total", "counter",
+     "Requests that moved or ended because a node gave no sign of life of them for --node-timeout.", AT(silent)},
     {"node_stream_frames_total", "counter", "Frames of a node's span stream.", AT(frames)},
     {"node_stream_bytes_total", "counter", "Bytes of a node's span stream.", AT(bytes)},
     {"node_stream_changes_total", "counter", "Changes of names in a node's span stream.", AT(changes)},
     {"node_stream_snapshots_total", "counter", "Snapshots in a node's span stream.", AT(snapshots)},
     {"node_stream_gaps_total", "counter", "Gaps in a node's span stream: missing changes.", AT(gaps)},
-    {"node_stream_wrong_digests_total", "counter", "Digests of a node that differed from this router's.", AT(wrong_digests)},
+    {"node_stream_wrong_digests_total", "counter", "Digests of a node that differed from this router's.",
+     AT(wrong_digests)},
     {"node_stream_other_epochs_total", "counter", "Restarts of a node, detected by its span stream.", AT(other_epochs)},
     {"node_stream_cuts_total", "counter", "Ends of a node's span stream.", AT(cuts)},
-    {"node_names_ignored_total", "counter", "Ignored names: beyond a node's KV budgets or its share of the index (--index-ram).", AT(ignored)},
-    {"node_stream_forged_total", "counter", "Frames of a node's span stream that were not signed with the cluster's secret.", AT(forged)},
+    {"node_names_ignored_total", "counter",
+     "Ignored names: beyond a node's KV budgets or its share of the index (--index-ram).", AT(ignored)},
+    {"node_stream_forged_total", "counter",
+     "Frames of a node's span stream that were not signed with the cluster's secret.", AT(forged)},
 };
 #undef AT
 
@@ -92,16 +97,20 @@ static int append_counts(base_buffer *b, route *t, const cluster_router_counts *
         double value;
     } list[] = {
         {"route_submitted_total", "counter", "Requests submitted to the router.", (double)c->submitted},
-        {"route_retries_total", "counter", "Requests that were sent to another node after a failure, before their first byte.", (double)c->retries},
+        {"route_retries_total", "counter",
+         "Requests that were sent to another node after a failure, before their first byte.", (double)c->retries},
         {"route_continuations_total", "counter", "Streams that another node continued.", (double)c->continuations},
-        {"route_unplanned_total", "counter", "Requests without a plan, placed by load alone.", (double)atomic_load(&t->unplanned)},
+        {"route_unplanned_total", "counter", "Requests without a plan, placed by load alone.",
+         (double)atomic_load(&t->unplanned)},
         {"route_queued", "gauge", "Requests that wait for a node.", c->queued},
         {"route_sent", "gauge", "Requests on nodes.", c->sent},
         {"route_names", "gauge", "Names of KV in the index.", (double)c->names},
         {"route_index_bytes", "gauge", "Memory of the index, in bytes.", (double)c->index_bytes},
         {"route_nodes_well", "gauge", "Healthy nodes that get requests.", route_n_well(t)},
-        {"route_prompt_tokens_total", "counter", "Prompt tokens of requests that were sent to a node.", (double)c->prompt_tokens},
-        {"route_held_tokens_total", "counter", "Prompt tokens whose KV the chosen node held, by the index of this router.", (double)c->held_tokens},
+        {"route_prompt_tokens_total", "counter", "Prompt tokens of requests that were sent to a node.",
+         (double)c->prompt_tokens},
+        {"route_held_tokens_total", "counter",
+         "Prompt tokens whose KV the chosen node held, by the index of this router.", (double)c->held_tokens},
     };
     int rc = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(list) && !rc; i++) {
@@ -110,8 +119,8 @@ static int append_counts(base_buffer *b, route *t, const cluster_router_counts *
     }
     if (!rc) rc = append_head(b, "route_requests_total", "counter", "Requests that have ended, by outcome.");
     for (int i = 0; i < CLUSTER_N_OUTCOMES && !rc; i++)
-        rc = base_buffer_printf(b, "reprise_route_requests_total{outcome=\"%s\"} %" PRIu64 "\n", cluster_outcome_name((cluster_outcome)i),
-                                c->outcomes[i]);
+        rc = base_buffer_printf(b, "reprise_route_requests_total{outcome=\"%s\"} %" PRIu64 "\n",
+                                cluster_outcome_name((cluster_outcome)i), c->outcomes[i]);
     return rc;
 }
 
@@ -128,5 +137,7 @@ int route_metrics_append(base_buffer *b, route *t) {
     int rc = nodes ? append_nodes(b, nodes, n) : RP_ERR_MEMORY;
     base_free(nodes);
     if (!rc) rc = append_counts(b, t, &c);
-    return rc ? rc : histogram_append(b, "route_wait", "Time from the arrival of a request until it is sent to a node.", &t->wait);
+    return rc ? rc
+              : histogram_append(b, "route_wait", "Time from the arrival of a request until it is sent to a node.",
+                                 &t->wait);
 }

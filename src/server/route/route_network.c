@@ -113,7 +113,8 @@ static void env_close_stream(void *user, int32_t node) {
     route_mark(t, &s->handle);
 }
 
-static void env_open_stream(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after) {
+static void env_open_stream(void *user, int32_t node, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch,
+                            uint64_t after) {
     route *t = user;
     route_node *n = t->nodes[node];
     if (!n) return;
@@ -195,7 +196,8 @@ static void network_process_marked(route *t) {
 
 /* Carries out commands for a request, which may be freed afterwards. Under lock. */
 static void network_take_command(route *t, route_request *rr, unsigned commands) {
-    const bool begins = (commands & ROUTE_SUBMIT) && !rr->is_submitted, ends = (commands & ROUTE_CANCEL) && !rr->is_ended;
+    const bool begins = (commands & ROUTE_SUBMIT) && !rr->is_submitted,
+               ends = (commands & ROUTE_CANCEL) && !rr->is_ended;
     const bool was_submitted = rr->is_submitted;
     rr->is_submitted |= begins;
     if (begins && ends) route_deliver(rr, CLUSTER_CANCELLED, 0);
@@ -226,8 +228,9 @@ static void network_look(route *t) {
         n += is_there && s.health == CLUSTER_WELL && !s.draining;
         if (is_there && s.counts->ignored > 0 && !t->nodes[i]->logged_ignored) {
             t->nodes[i]->logged_ignored = true;
-            base_log(BASE_LOG_WARN, "route: node '%s' reports more names than its KV budgets or its share of --index-ram allow: "
-                                    "the rest is ignored",
+            base_log(BASE_LOG_WARN,
+                     "route: node '%s' reports more names than its KV budgets or its share of --index-ram allow: "
+                     "the rest is ignored",
                      t->nodes[i]->name);
         }
         if (!is_there || !t->nodes[i]->must_cut) continue;
@@ -297,7 +300,8 @@ static void *network_run(void *user) {
 }
 
 int route_network_start(route *t, rp_error *err) {
-    const cluster_env env = {t, env_now, env_random, env_open_stream, env_close_stream, env_send, env_cancel, env_ask, env_end};
+    const cluster_env env = {t, env_now, env_random, env_open_stream, env_close_stream,
+                             env_send, env_cancel, env_ask, env_end};
     if (curl_global_init(CURL_GLOBAL_DEFAULT)) return base_fail(err, RP_ERR_MEMORY, "libcurl cannot be initialized");
     int rc = route_poll_open(&t->poll, err);
     if (rc) return rc;

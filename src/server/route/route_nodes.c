@@ -43,20 +43,23 @@ typedef struct node_sources {
 /* Parses "NAME=URL", or "URL", whose name is host and port. */
 static int parse_node(listed_node *out, const char *text, size_t n, rp_error *err) {
     char line[ROUTE_URL_BYTES + CLUSTER_NODE_NAME_BYTES];
-    if (n >= sizeof(line)) return base_fail(err, RP_ERR_INVALID, "node '%.40s...' has more than %zu bytes", text, sizeof(line) - 1);
+    if (n >= sizeof(line))
+        return base_fail(err, RP_ERR_INVALID, "node '%.40s...' has more than %zu bytes", text, sizeof(line) - 1);
     memcpy(line, text, n);
     line[n] = '\0';
     char *scheme = strstr(line, "://"), *equals = strchr(line, '=');
     const char *url = equals && (!scheme || equals < scheme) ? equals + 1 : line;
     const char *host = scheme ? scheme + 3 : NULL;
-    if (!host || !*host || (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) || strpbrk(url, " \t\"\\?#"))
+    if (!host || !*host || (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) ||
+        strpbrk(url, " \t\"\\?#"))
         return base_fail(err, RP_ERR_INVALID, "node '%.80s': give http://HOST:PORT, or NAME=http://HOST:PORT", line);
     size_t length = strlen(url);
     while (length > 0 && url[length - 1] == '/') length--;
     const size_t named = url != line ? (size_t)(equals - line) : strcspn(host, "/");
     const char *name = url != line ? line : host;
     if (named == 0 || named >= sizeof(out->name) || length >= sizeof(out->url) || strpbrk(name, "\"\\\n"))
-        return base_fail(err, RP_ERR_INVALID, "node '%.80s': give it a name of 1 to %d bytes", line, CLUSTER_NODE_NAME_BYTES - 1);
+        return base_fail(err, RP_ERR_INVALID, "node '%.80s': give it a name of 1 to %d bytes", line,
+                         CLUSTER_NODE_NAME_BYTES - 1);
     snprintf(out->name, sizeof(out->name), "%.*s", (int)named, name);
     snprintf(out->url, sizeof(out->url), "%.*s", (int)length, url);
     return RP_OK;
@@ -68,8 +71,12 @@ static int check_twice(const node_list *list, const listed_node *one, rp_error *
         const listed_node *other = &list->items[i];
         const bool same_name = strcmp(other->name, one->name) == 0, same_url = strcmp(other->url, one->url) == 0;
         if (same_name && same_url) return base_fail(err, RP_ERR_INVALID, "node '%s' is listed twice", one->name);
-        if (same_name) return base_fail(err, RP_ERR_INVALID, "two nodes are named '%s': %.80s and %.80s", one->name, other->url, one->url);
-        if (same_url) return base_fail(err, RP_ERR_INVALID, "%.100s has two names: '%s' and '%s'", one->url, other->name, one->name);
+        if (same_name)
+            return base_fail(err, RP_ERR_INVALID, "two nodes are named '%s': %.80s and %.80s", one->name, other->url,
+                             one->url);
+        if (same_url)
+            return base_fail(err, RP_ERR_INVALID, "%.100s has two names: '%s' and '%s'", one->url, other->name,
+                             one->name);
     }
     return RP_OK;
 }
@@ -102,7 +109,9 @@ int route_nodes_check(const char *const *texts, int32_t n, rp_error *err) {
 
 int route_nodes_check_dns(const char *text, rp_error *err) {
     const char *colon = strrchr(text, ':');
-    if (colon && colon != text && colon - text < DNS_NAME_BYTES && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1)) return RP_OK;
+    if (colon && colon != text && colon - text < DNS_NAME_BYTES && colon[1] &&
+        strspn(colon + 1, "0123456789") == strlen(colon + 1))
+        return RP_OK;
     return base_fail(err, RP_ERR_INVALID, "DNS name of nodes '%.80s': give NAME:PORT", text);
 }
 
@@ -119,7 +128,9 @@ static int parse_lines(node_list *list, const char *text, int *number, rp_error 
 }
 
 static void log_file(const route *t, int number, size_t n_kept, const rp_error *err) {
-    if (number > 0) base_log(BASE_LOG_ERROR, "route: %s line %d: %s (%zu nodes of it are kept)", t->nodes_file, number, err->message, n_kept);
+    if (number > 0)
+        base_log(BASE_LOG_ERROR, "route: %s line %d: %s (%zu nodes of it are kept)", t->nodes_file, number,
+                 err->message, n_kept);
     else base_log(BASE_LOG_ERROR, "route: %s (%zu nodes of it are kept)", err->message, n_kept);
 }
 
@@ -143,7 +154,8 @@ static void read_nodes_file(route *t, node_sources *s, bool forced) {
 
 static int add_address(node_list *list, const struct addrinfo *a, rp_error *err) {
     char host[64], port[16], url[ROUTE_URL_BYTES];
-    if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV)) return RP_OK;
+    if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV))
+        return RP_OK;
     const bool is_v6 = a->ai_family == AF_INET6;
     const int n = snprintf(url, sizeof(url), "http://%s%s%s:%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
     return add_node(list, url, (size_t)n, err);
@@ -248,13 +260,15 @@ static void *nodes_run(void *user) {
     rp_error err;
     bool forced = true;
     for (int32_t i = 0; i < t->n_listed; i++)
-        if (add_node(&s.fixed, t->listed[i], strlen(t->listed[i]), &err)) base_log(BASE_LOG_ERROR, "route: %s", err.message);
+        if (add_node(&s.fixed, t->listed[i], strlen(t->listed[i]), &err))
+            base_log(BASE_LOG_ERROR, "route: %s", err.message);
     while (!atomic_load(&t->stops)) {
         nodes_turn(t, &s, forced);
         const struct timespec until = base_clock_after(LOOK_EVERY_MS);
         int rc = 0;
         pthread_mutex_lock(&t->wake_lock);
-        while (!atomic_load(&t->stops) && !t->must_reload && rc == 0) rc = pthread_cond_timedwait(&t->nodes_wake, &t->wake_lock, &until);
+        while (!atomic_load(&t->stops) && !t->must_reload && rc == 0)
+            rc = pthread_cond_timedwait(&t->nodes_wake, &t->wake_lock, &until);
         forced = t->must_reload;
         t->must_reload = false;
         pthread_mutex_unlock(&t->wake_lock);

@@ -33,7 +33,8 @@ static int32_t node_of_tag(route *t, const char *tag) {
 
 int route_pin(server_request *x, const char *id, const char *field) {
     char tag[CLUSTER_NODE_TAG_BYTES];
-    if (!tag_of(id, tag)) return server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown id '%.80s': it has no tag of a node", id);
+    if (!tag_of(id, tag))
+        return server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown id '%.80s': it has no tag of a node", id);
     x->only_node = node_of_tag(x->server->route, tag);
     if (x->only_node >= 0) return SERVER_FINE;
     return server_fail(&x->problem, SERVER_NOT_FOUND, field, "'%.80s': the node that stores it is not listed", id);

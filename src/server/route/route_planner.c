@@ -80,7 +80,8 @@ static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *
     const uint64_t epoch = s->hello->epoch, theirs = s->load->schemas;
     if (s->stream != CLUSTER_VIEW_LIVE || s->health != CLUSTER_WELL || epoch == 0) return false;
     route_schemas_see(n, epoch);
-    const bool is_settled = theirs == n->synced_theirs && ours == n->synced_ours && base_clock_us() < n->synced_until_us;
+    const bool is_settled =
+        theirs == n->synced_theirs && ours == n->synced_ours && base_clock_us() < n->synced_until_us;
     const bool is_synced = s->load->sent_us != 0 && (theirs == ours || is_settled);
     if (theirs != n->synced_theirs) n->synced_until_us = 0;
     const bool lacks = n->n_missed != n->n_caught, holds = lacks || (!n->is_exchanged && !is_synced && ours != 0);
@@ -98,8 +99,9 @@ static void look_at_format(route_node *n, const cluster_hello *hello) {
     if (hello->epoch == 0 || hello->epoch == n->format_epoch) return;
     if (cluster_kv_format_find(hello->kv_format, &format)) return;
     n->format_epoch = hello->epoch;
-    base_log(BASE_LOG_ERROR, "route: node '%s' has the KV format '%s', which this router does not know: its requests are "
-                             "placed by load alone, without plans: run the same release on nodes and routers",
+    base_log(BASE_LOG_ERROR,
+             "route: node '%s' has the KV format '%s', which this router does not know: its requests are "
+             "placed by load alone, without plans: run the same release on nodes and routers",
              n->name, hello->kv_format);
 }
 
@@ -171,7 +173,8 @@ static void planner_exchange(route *t) {
 /* Waits for work. replaces_us: earliest time of a new engine. Returns whether the work is a new engine. */
 static bool planner_wait(route *t, uint64_t replaces_us) {
     for (;;) {
-        const bool replaces = strcmp(t->wanted_identity, t->identity) != 0 || t->must_replace, may = base_clock_us() >= replaces_us;
+        const bool replaces = strcmp(t->wanted_identity, t->identity) != 0 || t->must_replace,
+                   may = base_clock_us() >= replaces_us;
         if (atomic_load(&t->stops) || t->must_sync || (replaces && may)) return replaces && may;
         const struct timespec until = base_clock_after(replaces ? AGAIN_MS : 60000);
         pthread_cond_timedwait(&t->planner_wake, &t->wake_lock, &until);

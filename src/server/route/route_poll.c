@@ -42,9 +42,11 @@ static int on_timer(CURLM *multi, long timeout_ms, void *user) {
 int route_poll_open(route_poll *p, rp_error *err) {
     struct epoll_event e = {.events = EPOLLIN};
     BASE_ASSERT(!p->multi); /* closed */
-    *p = (route_poll){.epoll = epoll_create1(EPOLL_CLOEXEC), .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .due_us = UINT64_MAX};
+    *p = (route_poll){
+        .epoll = epoll_create1(EPOLL_CLOEXEC), .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .due_us = UINT64_MAX};
     e.data.fd = p->wake;
-    if (p->epoll < 0 || p->wake < 0 || epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &e)) base_fail_errno(err, "cannot make", "epoll");
+    if (p->epoll < 0 || p->wake < 0 || epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &e))
+        base_fail_errno(err, "cannot make", "epoll");
     else if (!(p->multi = curl_multi_init())) base_fail(err, RP_ERR_MEMORY, "libcurl cannot be initialized");
     if (!p->multi) {
         if (p->epoll >= 0) close(p->epoll);
@@ -86,7 +88,8 @@ static void take_event(route_poll *p, const struct epoll_event *e) {
     if (e->events & (EPOLLIN | EPOLLHUP)) what |= CURL_CSELECT_IN;
     if (e->events & EPOLLOUT) what |= CURL_CSELECT_OUT;
     if (e->events & EPOLLERR) what |= CURL_CSELECT_ERR;
-    curl_multi_socket_action(p->multi, e->data.fd, what, &running); /* curl ignores sockets that it has closed meanwhile */
+    curl_multi_socket_action(p->multi, e->data.fd, what,
+                             &running); /* curl ignores sockets that it has closed meanwhile */
 }
 
 void route_poll_wait(route_poll *p, int most_ms) {

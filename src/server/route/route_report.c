@@ -23,7 +23,9 @@ static double since_arrival_ms(const route_request *rr, uint64_t us) {
 }
 
 /* When the client got the first byte; of a reply without a stream, now. */
-static double first_byte_ms(const route_request *rr) { return since_arrival_ms(rr, rr->first_us ? rr->first_us : base_clock_us()); }
+static double first_byte_ms(const route_request *rr) {
+    return since_arrival_ms(rr, rr->first_us ? rr->first_us : base_clock_us());
+}
 
 /* ---- candidates: as text, because a request has as many as there are nodes ---- */
 
@@ -65,8 +67,9 @@ static int add_candidate(base_buffer *b, const route_request *rr, const cluster_
     char text[CANDIDATE_BYTES];
     size_t n = (size_t)snprintf(text, sizeof(text), "{\"node\":\"");
     n += write_name(text + n, route_node_name(rr->t, c->node));
-    n += (size_t)snprintf(text + n, sizeof(text) - n, "\",\"excluded\":%s%s%s,\"held_tokens\":%d,\"disk_tokens\":%d", c->excluded ? "\"" : "",
-                          c->excluded ? c->excluded : "null", c->excluded ? "\"" : "", (int)c->held_tokens, (int)c->disk_tokens);
+    n += (size_t)snprintf(text + n, sizeof(text) - n, "\",\"excluded\":%s%s%s,\"held_tokens\":%d,\"disk_tokens\":%d",
+                          c->excluded ? "\"" : "", c->excluded ? c->excluded : "null", c->excluded ? "\"" : "",
+                          (int)c->held_tokens, (int)c->disk_tokens);
     for (size_t i = 0; i < BASE_ARRAY_LEN(values); i++) {
         n += (size_t)snprintf(text + n, sizeof(text) - n, ",\"%s\":", names[i]);
         n += write_ms(text + n, values[i]);
@@ -93,7 +96,8 @@ static json_t *attempts_of(const route_request *rr) {
     json_t *list = json_array();
     for (int i = 0; i < BASE_MIN(rr->n_attempts, ROUTE_ATTEMPTS) && list; i++) {
         const route_attempt *a = &rr->attempts[i];
-        if (json_array_append_new(list, json_pack("{s:s, s:b, s:s?}", "node", a->node, "continues", a->continues, "failure", a->failure)))
+        if (json_array_append_new(
+                list, json_pack("{s:s, s:b, s:s?}", "node", a->node, "continues", a->continues, "failure", a->failure)))
             return json_decref(list), NULL;
     }
     return list;
@@ -102,19 +106,21 @@ static json_t *attempts_of(const route_request *rr) {
 static json_t *report_of(const route_request *rr, cluster_outcome outcome, int64_t now) {
     const server_request *x = rr->x;
     const cluster_request *r = &rr->r;
-    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:{s:f, s:f, s:f}}", "request", x->id, "time",
-                     (json_int_t)now, "dialect", report_dialect(x), "route", x->route->path, "outcome", cluster_outcome_name(outcome), "node",
-                     rr->node_name, "attempts", attempts_of(rr), "continuations", rr->n_continuations, "names", (int)r->n_items, "prompt_tokens",
-                     (int)r->prompt_tokens, "held_tokens", (int)r->held_tokens, "answer_tokens", (int)r->answer_tokens, "predicted_ttft_ms",
-                     rounded(r->predicted_ttft_ms), "ms", "sent", since_arrival_ms(rr, r->sent_us), "first_byte", first_byte_ms(rr),
-                     "total", since_arrival_ms(rr, base_clock_us()));
+    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:{s:f, s:f, s:f}}", "request",
+                     x->id, "time", (json_int_t)now, "dialect", report_dialect(x), "route", x->route->path, "outcome",
+                     cluster_outcome_name(outcome), "node", rr->node_name, "attempts", attempts_of(rr), "continuations",
+                     rr->n_continuations, "names", (int)r->n_items, "prompt_tokens", (int)r->prompt_tokens,
+                     "held_tokens", (int)r->held_tokens, "answer_tokens", (int)r->answer_tokens, "predicted_ttft_ms",
+                     rounded(r->predicted_ttft_ms), "ms", "sent", since_arrival_ms(rr, r->sent_us), "first_byte",
+                     first_byte_ms(rr), "total", since_arrival_ms(rr, base_clock_us()));
 }
 
 static json_t *line_of(const route_request *rr, int64_t now) {
     const server_request *x = rr->x;
-    return json_pack("{s:s, s:I, s:s, s:s, s:i, s:i, s:i, s:f, s:s}", "id", x->id, "time", (json_int_t)now, "dialect", report_dialect(x), "route",
-                     x->route->path, "prompt_tokens", (int)rr->r.prompt_tokens, "cached_tokens", (int)rr->r.held_tokens, "answer_tokens",
-                     (int)rr->r.answer_tokens, "first_token_ms", first_byte_ms(rr), "node", rr->node_name);
+    return json_pack("{s:s, s:I, s:s, s:s, s:i, s:i, s:i, s:f, s:s}", "id", x->id, "time", (json_int_t)now, "dialect",
+                     report_dialect(x), "route", x->route->path, "prompt_tokens", (int)rr->r.prompt_tokens,
+                     "cached_tokens", (int)rr->r.held_tokens, "answer_tokens", (int)rr->r.answer_tokens,
+                     "first_token_ms", first_byte_ms(rr), "node", rr->node_name);
 }
 
 static int add_text(base_buffer *b, json_t *object) {

@@ -17,7 +17,9 @@
 /* ---- to all nodes ---- */
 
 /* Is the change complete on the node? A refusal is final: it would be repeated. */
-static bool is_settled(const route_reply *r) { return r->status == 200 || (r->status >= 400 && r->status < 500 && r->status != 401); }
+static bool is_settled(const route_reply *r) {
+    return r->status == 200 || (r->status >= 400 && r->status < 500 && r->status != 401);
+}
 
 /* 409: the node has a later change. */
 static bool is_taken(const route_reply *r) { return r->status == 200 || r->status == 409; }
@@ -25,7 +27,8 @@ static bool is_taken(const route_reply *r) { return r->status == 200 || r->statu
 static bool is_gone(const route_reply *r) { return is_taken(r) || r->status == 404; }
 
 /* Lists nodes that failed, each with its reason. Returns their number. */
-static int list_failed(const route_reply *replies, int32_t n, bool (*is_fine)(const route_reply *r), char *out, size_t bytes) {
+static int list_failed(const route_reply *replies, int32_t n, bool (*is_fine)(const route_reply *r), char *out,
+                       size_t bytes) {
     int failed = 0;
     out[0] = '\0';
     for (int32_t i = 0; i < n; i++) {
@@ -99,7 +102,8 @@ static void prefill(server_request *x, const schema_entry *e) {
 
 static void reply_schema(server_request *x, const char *object, json_t *names) {
     if (!x->problem.kind) {
-        server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:o}", "object", object, "name", x->name, "nodes", names));
+        server_request_reply_json(x, 200,
+                                  json_pack("{s:s, s:s, s:o}", "object", object, "name", x->name, "nodes", names));
         return;
     }
     json_decref(names);

@@ -37,8 +37,9 @@ struct curl_slist *route_add_header(struct curl_slist *list, const char *name, c
     return is_written ? list : NULL;
 }
 
-struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *to, const char *resume,
-                              const route_part *body, int n_parts, const uint8_t *nonce) {
+struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target,
+                              const char *to, const char *resume, const route_part *body, int n_parts,
+                              const uint8_t *nonce) {
     uint8_t tag[CLUSTER_BODY_TAG_BYTES], own[CLUSTER_NONCE_BYTES];
     char mac[CLUSTER_SIGNATURE_BYTES];
     cluster_body b;

@@ -59,14 +59,16 @@ static bool add_session_header(void *user, const char *name) {
 /* Headers that a node uses, without a client's x-reprise-... ones. A key in the query (Gemini) becomes a header,
  * because requests of the router may have another query. */
 struct curl_slist *route_headers_of(server_request *x, bool *failed) {
-    static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version",
-                                        "anthropic-beta",
-                                        "traceparent", "tracestate", "User-Agent"};
+    static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept",
+                                        "Content-Type", "anthropic-version", "anthropic-beta", "traceparent",
+                                        "tracestate", "User-Agent"};
     struct curl_slist *list = route_add_line(NULL, "Expect:"); /* removes curl's own header */
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && list; i++) {
-        const char *value = strcmp(names[i], "Content-Type") == 0 ? request_media(x) : server_request_header(x, names[i]);
+        const char *value =
+            strcmp(names[i], "Content-Type") == 0 ? request_media(x) : server_request_header(x, names[i]);
         if (value && value[0]) list = route_add_header(list, names[i], value);
-        else if (strcmp(names[i], "x-goog-api-key") == 0 && x->route->problem == server_problem_gemini && (value = server_request_query(x, "key")))
+        else if (strcmp(names[i], "x-goog-api-key") == 0 && x->route->problem == server_problem_gemini &&
+                 (value = server_request_query(x, "key")))
             list = route_add_header(list, names[i], value);
         else if (strcmp(names[i], "Accept") == 0) list = route_add_line(list, "Accept:"); /* likewise */
     }

@@ -84,13 +84,17 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
         tr->status = atoi(line + 9);
         transfer_heard(tr, true);
     } else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
-    else if (is_header(line, n, "Retry-After", value, sizeof(value))) tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
-    else if (is_header(line, n, CLUSTER_REFUSAL_HEADER, value, sizeof(value))) tr->refusal = cluster_refusal_read(value);
+    else if (is_header(line, n, "Retry-After", value, sizeof(value)))
+        tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
+    else if (is_header(line, n, CLUSTER_REFUSAL_HEADER, value, sizeof(value)))
+        tr->refusal = cluster_refusal_read(value);
     else if (is_header(line, n, CLUSTER_MARKS_HEADER, value, sizeof(value))) tr->has_marks = strcmp(value, "1") == 0;
     return n;
 }
 
-static bool is_stream_type(const char *type) { return strncmp(type, "text/event-stream", 17) == 0 || strncmp(type, "application/x-ndjson", 20) == 0; }
+static bool is_stream_type(const char *type) {
+    return strncmp(type, "text/event-stream", 17) == 0 || strncmp(type, "application/x-ndjson", 20) == 0;
+}
 
 /* ---- the reply's body ---- */
 
@@ -130,7 +134,8 @@ static const char *frames_failure(int rc) {
 static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
     route_request *rr = tr->rr;
     const bool is_fine = tr->status == 200;
-    if (is_fine && !tr->relays && rr->wants_stream && is_stream_type(tr->content_type)) transfer_begin_relay(tr, tr->has_marks);
+    if (is_fine && !tr->relays && rr->wants_stream && is_stream_type(tr->content_type))
+        transfer_begin_relay(tr, tr->has_marks);
     if (is_fine && !tr->relays && tr->held.len + n > ROUTE_HELD_BYTES) {
         transfer_begin_relay(tr, false);
         base_buffer held = tr->held;
@@ -154,8 +159,9 @@ static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
 static bool client_is_slow(route_request *rr) {
     server_request *x = rr->x;
     pthread_mutex_lock(&x->lock);
-    const bool slow = rr->out.len >= ROUTE_UNREAD_BYTES ||
-                      (rr->out.len > 0 && atomic_load(&x->server->pending_bytes) > x->server->options.reply_buffer_bytes);
+    const bool slow =
+        rr->out.len >= ROUTE_UNREAD_BYTES ||
+        (rr->out.len > 0 && atomic_load(&x->server->pending_bytes) > x->server->options.reply_buffer_bytes);
     rr->is_paused = slow;
     pthread_mutex_unlock(&x->lock);
     if (slow) atomic_fetch_add(&x->server->counts.pauses, 1);
@@ -247,14 +253,16 @@ static int add_headers(route_transfer *tr, const cluster_node_status *node) {
     route_request *rr = tr->rr;
     char line[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
     bool failed = false;
-    cluster_route to = {.epoch = node->hello->epoch, .seed = rr->x->answers->seed, .created = rr->created, .marks = rr->r.continues};
+    cluster_route to = {
+        .epoch = node->hello->epoch, .seed = rr->x->answers->seed, .created = rr->created, .marks = rr->r.continues};
     snprintf(to.id, sizeof(to.id), "%s", rr->x->id);
     if (rr->r.deadline_us) to.left_ms = milliseconds_left(rr->r.deadline_us);
     cluster_route_write(line, &to);
     if (rr->r.began && add_tokens(tr, resume)) return RP_ERR_MEMORY;
     struct curl_slist *list = copy_list(rr->headers, &failed);
     if (failed) return RP_ERR_MEMORY;
-    tr->headers = route_sign(tr->t, list, rr->x->method, rr->target, line, rr->r.began ? resume : NULL, tr->body, 2, NULL);
+    tr->headers =
+        route_sign(tr->t, list, rr->x->method, rr->target, line, rr->r.began ? resume : NULL, tr->body, 2, NULL);
     return tr->headers ? RP_OK : RP_ERR_MEMORY;
 }
 
@@ -313,7 +321,8 @@ void route_transfer_start(route_request *rr) {
     note_attempt(rr, route_node_name(t, rr->r.node));
     if (rr->n_attempts == 1) histogram_add_us(&t->wait, base_clock_us() - rr->x->arrived_us);
     if (tr) {
-        *tr = (route_transfer){.t = t, .rr = rr, .bytes = BASE_BUFFER(SERVER_REPLY_BYTES), .held = BASE_BUFFER(SERVER_REPLY_BYTES)};
+        *tr = (route_transfer){
+            .t = t, .rr = rr, .bytes = BASE_BUFFER(SERVER_REPLY_BYTES), .held = BASE_BUFFER(SERVER_REPLY_BYTES)};
         rr->transfer = tr;
         if (!transfer_prepare(tr, n) && curl_multi_add_handle(t->poll.multi, tr->handle.easy) == CURLM_OK) return;
         tr->rr = NULL;
@@ -375,8 +384,8 @@ static void transfer_succeed(route_transfer *tr) {
 }
 
 static bool was_unreachable(CURLcode result) {
-    return result == CURLE_COULDNT_CONNECT || result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_SSL_CONNECT_ERROR ||
-           result == CURLE_PEER_FAILED_VERIFICATION;
+    return result == CURLE_COULDNT_CONNECT || result == CURLE_COULDNT_RESOLVE_HOST ||
+           result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION;
 }
 
 static bool is_connect_timeout(const route_transfer *tr, CURLcode result) {
@@ -389,13 +398,16 @@ void route_transfer_done(route_transfer *tr, CURLcode result) {
     if (!tr->rr) return;
     const int status = tr->status;
     if (tr->broken) transfer_fail(tr, CLUSTER_NODE_CUT, tr->broken);
-    else if (was_unreachable(result) || is_connect_timeout(tr, result)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "unreachable");
+    else if (was_unreachable(result) || is_connect_timeout(tr, result))
+        transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "unreachable");
     else if (result != CURLE_OK) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
     else if (status >= 200 && status < 300) transfer_succeed(tr);
     else if (status == 503 && tr->refusal == CLUSTER_DRAINING) transfer_fail(tr, CLUSTER_NODE_DRAINS, "draining");
     else if (status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
-    else if (status == 409 && tr->refusal == CLUSTER_OTHER_PROCESS) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
-    else if (status == 409 && tr->refusal == CLUSTER_REPLAYED) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost"); /* curl sent it again */
+    else if (status == 409 && tr->refusal == CLUSTER_OTHER_PROCESS)
+        transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
+    else if (status == 409 && tr->refusal == CLUSTER_REPLAYED)
+        transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost"); /* curl sent it again */
     else if (status == 500 || status == 502) transfer_fail(tr, CLUSTER_NODE_ERROR, "error");
     else {
         keep_reply(tr);

@@ -91,10 +91,25 @@ static name_kind kind_of_name(const char *name, int folder, base_key *key) {
 
 /* Is it one of the names in a store's folder? An empty file system has lost+found. */
 static bool is_root_name(const char *name) {
-    static const char *const names[] = {MARKER, MARKER RECORD_TEMPORARY, "lock", "index.db", "index.db-wal", "index.db-shm",
-                                        "index.db-journal", "index.db.bad", "index.db.bad-wal", "index.db.bad-shm", "pins",
-                                        "pins" RECORD_TEMPORARY, "audit", "audit" RECORD_TEMPORARY, FINGERPRINTS_NAME,
-                                        FINGERPRINTS_NAME RECORD_TEMPORARY, "bad", DISK_WEIGHTS, "lost+found"};
+    static const char *const names[] = {MARKER,
+                                        MARKER RECORD_TEMPORARY,
+                                        "lock",
+                                        "index.db",
+                                        "index.db-wal",
+                                        "index.db-shm",
+                                        "index.db-journal",
+                                        "index.db.bad",
+                                        "index.db.bad-wal",
+                                        "index.db.bad-shm",
+                                        "pins",
+                                        "pins" RECORD_TEMPORARY,
+                                        "audit",
+                                        "audit" RECORD_TEMPORARY,
+                                        FINGERPRINTS_NAME,
+                                        FINGERPRINTS_NAME RECORD_TEMPORARY,
+                                        "bad",
+                                        DISK_WEIGHTS,
+                                        "lost+found"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return disk_folder_digit(name[0]) >= 0 && !name[1];
@@ -164,14 +179,16 @@ static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
     if (end == text + strlen(MARKER_FORMAT) || format < 1) return RP_OK;
     *is_marked = true;
     if (format <= STORE_FORMAT) return RP_OK;
-    base_fail_at(err, RP_ERR_IO, path, 0, "the store has format %ld, but this version supports formats up to %d: use a newer version",
-                 format, STORE_FORMAT);
+    base_fail_at(err, RP_ERR_IO, path, 0,
+                 "the store has format %ld, but this version supports formats up to %d: use a newer version", format,
+                 STORE_FORMAT);
     errno = ENOTSUP;
     return RP_ERR_IO;
 }
 
 static void note_foreign(folder_look *l, const char *folder, const char *name) {
-    if (!l->foreign[0]) snprintf(l->foreign, sizeof(l->foreign), "%s%s%.*s", folder, folder[0] ? "/" : "", NAME_MAX, name);
+    if (!l->foreign[0])
+        snprintf(l->foreign, sizeof(l->foreign), "%s%s%.*s", folder, folder[0] ? "/" : "", NAME_MAX, name);
 }
 
 /* Examines a subfolder of a possible store without a marker. */
@@ -245,7 +262,8 @@ static int write_marker(const disk_folder *f, rp_error *err) {
     time_t now = time(NULL);
     BASE_ASSERT(!f->read_only && f->lock >= 0);
     if (gmtime_r(&now, &tm)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    int n = snprintf(text, sizeof(text), MARKER_FORMAT "%d\nversion %s\ncreated %s\n", STORE_FORMAT, rp_version(), created);
+    int n =
+        snprintf(text, sizeof(text), MARKER_FORMAT "%d\nversion %s\ncreated %s\n", STORE_FORMAT, rp_version(), created);
     snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
     int rc = base_io_write_whole(path, text, (size_t)n, err);
     snprintf(path, sizeof(path), "%s", f->dir);
@@ -308,7 +326,8 @@ static int fail_lock(const disk_folder *f, rp_error *err) {
     long owner = read_owner(f->lock);
     char who[48] = "another process";
     if (owner > 0) snprintf(who, sizeof(who), "process %ld", owner);
-    return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0, "the store is in use by %s: end it, use another folder, or open the store read-only", who);
+    return base_fail_at(err, RP_ERR_CONFLICT, f->dir, 0,
+                        "the store is in use by %s: end it, use another folder, or open the store read-only", who);
 }
 
 /* Locks the folder itself: its lock can be removed only with the store. Some file systems lock only files (NFS):
@@ -317,7 +336,8 @@ static int take_folder(disk_folder *f, rp_error *err) {
     BASE_ASSERT(f->lock < 0 && !f->read_only);
     f->lock = open(f->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (f->lock < 0) return base_fail_errno(err, "cannot lock the store", f->dir);
-    bool is_locked = try_lock(f->lock), is_unknown = errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
+    bool is_locked = try_lock(f->lock),
+         is_unknown = errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
     return is_locked || is_unknown ? RP_OK : fail_lock(f, err);
 }
 
@@ -344,9 +364,11 @@ static int disk_folder_take_file(disk_folder *f, rp_error *err) {
         close(f->lock_file);
         f->lock_file = -1;
     }
-    if (f->lock_file < 0) return base_fail_at(err, RP_ERR_IO, f->dir, 0, "cannot lock the store: its file 'lock' keeps being replaced");
+    if (f->lock_file < 0)
+        return base_fail_at(err, RP_ERR_IO, f->dir, 0, "cannot lock the store: its file 'lock' keeps being replaced");
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-    if (fchmod(f->lock_file, S_IRUSR | S_IWUSR) != 0 || ftruncate(f->lock_file, 0) != 0 || pwrite(f->lock_file, text, (size_t)n, 0) != n)
+    if (fchmod(f->lock_file, S_IRUSR | S_IWUSR) != 0 || ftruncate(f->lock_file, 0) != 0 ||
+        pwrite(f->lock_file, text, (size_t)n, 0) != n)
         base_log(BASE_LOG_WARN, "store: %s/lock does not name its owner", f->dir); /* the lock is held nevertheless */
     return RP_OK;
 }
@@ -354,14 +376,16 @@ static int disk_folder_take_file(disk_folder *f, rp_error *err) {
 static void warn_of_rights(const disk_folder *f) {
     struct stat st;
     if (fstat(f->lock, &st) == 0 && (st.st_mode & FOLDER_RIGHTS))
-        base_log(BASE_LOG_WARN, "store: %s is accessible to other users (mode %o): run chmod 700 on it", f->dir, (unsigned)(st.st_mode & 0777));
+        base_log(BASE_LOG_WARN, "store: %s is accessible to other users (mode %o): run chmod 700 on it", f->dir,
+                 (unsigned)(st.st_mode & 0777));
 }
 
 /* A mistake of the operator, like a foreign folder, and no failure that may pass. */
 static int disk_folder_refuse_file(const disk_folder *f, rp_error *err) {
     struct stat st;
     if (stat(f->dir, &st) != 0 || S_ISDIR(st.st_mode)) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "this is a file, but the store is a folder: give an empty or a new folder");
+    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0,
+                        "this is a file, but the store is a folder: give an empty or a new folder");
 }
 
 static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
@@ -369,7 +393,8 @@ static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
     if (rc && errno == ENAMETOOLONG)
         return base_fail(err, RP_ERR_INVALID, "the path of the store is longer than %zu bytes", sizeof(f->dir) - 1);
     if (rc || (rc = disk_folder_refuse_file(f, err)) || f->read_only) return rc;
-    if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = disk_folder_claim(f, err))) rc = disk_folder_take_file(f, err);
+    if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = disk_folder_claim(f, err)))
+        rc = disk_folder_take_file(f, err);
     if (!rc) warn_of_rights(f);
     return rc;
 }
@@ -498,13 +523,16 @@ static int add_file(file_list *list, const base_key *key, uint64_t bytes, rp_err
 }
 
 static void meet_foreign(file_list *list, const char *path, uint64_t bytes) {
-    if (list->n_foreign++ == 0) base_log(BASE_LOG_WARN, "store: %s is not part of the store: ignored, as are further ones", path);
+    if (list->n_foreign++ == 0)
+        base_log(BASE_LOG_WARN, "store: %s is not part of the store: ignored, as are further ones", path);
     if (list->fn) list->fn(list->user, DISK_FILE_FOREIGN, path, bytes);
 }
 
 static void meet_leftover(const disk_folder *f, file_list *list, const char *path, uint64_t bytes) {
-    BASE_ASSERT(strlen(path) > strlen(RECORD_TEMPORARY) && strcmp(path + strlen(path) - strlen(RECORD_TEMPORARY), RECORD_TEMPORARY) == 0);
-    bool is_gone = !f->read_only && base_io_unlink(path, NULL) == RP_OK; /* invariant 6: a name of the store's own patterns */
+    BASE_ASSERT(strlen(path) > strlen(RECORD_TEMPORARY) &&
+                strcmp(path + strlen(path) - strlen(RECORD_TEMPORARY), RECORD_TEMPORARY) == 0);
+    bool is_gone =
+        !f->read_only && base_io_unlink(path, NULL) == RP_OK; /* invariant 6: a name of the store's own patterns */
     if (!f->read_only && !is_gone) base_log(BASE_LOG_WARN, "store: %s cannot be removed", path);
     if ((f->read_only || is_gone) && list->fn) list->fn(list->user, DISK_FILE_LEFTOVER, path, bytes);
 }
@@ -556,7 +584,9 @@ static void scan_others(const disk_folder *f, file_list *list) {
         const char *dir = i == 0 ? f->dir : folder;
         if (base_io_open_folder(&d, dir, NULL)) continue;
         for (const struct dirent *e; (e = readdir(d));) {
-            if (is_dots(e->d_name) || (i == 0 ? is_root_name(e->d_name) : kind_of_name(e->d_name, DISK_FOLDERS, &key) == NAME_RECORD)) continue;
+            if (is_dots(e->d_name) ||
+                (i == 0 ? is_root_name(e->d_name) : kind_of_name(e->d_name, DISK_FOLDERS, &key) == NAME_RECORD))
+                continue;
             snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
             meet_foreign(list, path, disk_bytes(path));
         }
@@ -579,7 +609,8 @@ int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_fil
         scan_others(f, &list);
     }
     if (list.n > 0) qsort(list.files, list.n, sizeof(*list.files), compare_files);
-    for (size_t i = 1; i < list.n; i++) BASE_ASSERT(compare_files(&list.files[i - 1], &list.files[i]) < 0); /* a key has one file */
+    for (size_t i = 1; i < list.n; i++)
+        BASE_ASSERT(compare_files(&list.files[i - 1], &list.files[i]) < 0); /* a key has one file */
     *out = list.files;
     *n = list.n;
     return rc;

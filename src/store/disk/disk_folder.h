@@ -80,7 +80,8 @@ typedef void (*disk_file_fn)(void *user, disk_file_kind kind, const char *path, 
  * removed unless the folder is read-only, and with foreign files, which are not touched; the first of these is
  * logged. RP_ERR_IO, RP_ERR_MEMORY. */
 int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err);
-/* Calls fn (may be NULL) with each file of the quarantine, a damaged index included; removes: deletes them. RP_ERR_IO. */
+/* Calls fn (may be NULL) with each file of the quarantine, a damaged index included; removes: deletes them.
+   RP_ERR_IO. */
 int disk_folder_each_bad(const disk_folder *f, bool goes, disk_file_fn fn, void *user, rp_error *err);
 /* Bytes on disk of folders, marker, lock, pins and audit, without the quarantine. */
 uint64_t disk_folder_overhead(const disk_folder *f);

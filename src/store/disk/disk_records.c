@@ -28,7 +28,8 @@ int disk_records_enter(record_index *index, const record_cipher *cipher, const r
     return record_index_put(index, &r, err);
 }
 
-static void comparison_report(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes, record_fault fault, const rp_error *err) {
+static void comparison_report(const comparison *c, disk_oddity_kind kind, const char *path, uint64_t bytes,
+                              record_fault fault, const rp_error *err) {
     disk_oddity o = {.kind = kind, .path = path, .bytes = bytes, .fault = fault, .message = fault ? err->message : ""};
     if (c->r->on_odd) c->r->on_odd(c->r->user, &o);
 }
@@ -55,11 +56,14 @@ static int note_gone(comparison *c, const base_key *key, rp_error *err) {
 }
 
 /* Can nobody use it? A record that another key, program or machine may be able to read stays. */
-static bool is_broken(record_fault f) { return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY; }
+static bool is_broken(record_fault f) {
+    return f == RECORD_FAULT_TRUNCATED || f == RECORD_FAULT_DAMAGED || f == RECORD_FAULT_KEY;
+}
 
-static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path, record_fault fault,
-                     const rp_error *why, rp_error *err) {
-    base_log(BASE_LOG_WARN, "store: %s is %s: %s", path, c->r->folder->read_only ? "broken" : "set aside", record_fault_name(fault));
+static int set_aside(comparison *c, const disk_file *file, const record_row *known, const char *path,
+                     record_fault fault, const rp_error *why, rp_error *err) {
+    base_log(BASE_LOG_WARN, "store: %s is %s: %s", path, c->r->folder->read_only ? "broken" : "set aside",
+             record_fault_name(fault));
     comparison_report(c, DISK_BROKEN, path, file->bytes, fault, why);
     if (!c->r->folder->read_only) disk_folder_set_aside(c->r->folder, &file->key);
     return known ? drop_row(c, &file->key, err) : RP_OK;
@@ -138,7 +142,9 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
 }
 
 /* Of an encrypted record, only the file has the text. */
-static bool lacks_text(const record *r) { return r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind != RECORD_REDUCED || r->label[0] == '\0'); }
+static bool lacks_text(const record *r) {
+    return r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind != RECORD_REDUCED || r->label[0] == '\0');
+}
 
 /* Rows and files both come by ascending key. */
 static int match_row(void *user, const record_row *row, rp_error *err) {
@@ -147,10 +153,12 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
     /* It was entered again under the cursor. */
     if (c->next > 0 && base_key_equal(&c->files[c->next - 1].key, &row->record.key)) return RP_OK;
     BASE_ASSERT(c->next <= c->n_files);
-    while (!rc && c->next < c->n_files && memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
+    while (!rc && c->next < c->n_files &&
+           memcmp(c->files[c->next].key.bytes, row->record.key.bytes, sizeof(base_key)) < 0)
         rc = comparison_take_over(c, &c->files[c->next++], NULL, err);
     if (rc) return rc;
-    if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
+    if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key))
+        return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
     if (c->r->compares || c->r->cipher || lacks_text(&row->record)) return comparison_take_over(c, file, row, err);
     record_row known = *row;
@@ -159,7 +167,8 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
 }
 
 static void meet_other(void *user, disk_file_kind kind, const char *path, uint64_t bytes) {
-    comparison_report(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE, NULL);
+    comparison_report(user, kind == DISK_FILE_FOREIGN ? DISK_FOREIGN : DISK_LEFTOVER, path, bytes, RECORD_FAULT_NONE,
+                      NULL);
 }
 
 int disk_records_each(disk_records *r, rp_error *err) {

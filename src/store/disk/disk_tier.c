@@ -196,7 +196,8 @@ static void disk_tier_read_on(disk_tier *d, job *j) {
         base_fail(&j->err, RP_ERR_FORMAT, "a record does not match the index");
     }
     if (!j->fault) j->fault = record_read_layer(j->reader, j->next_layer, j->span, &j->err);
-    BASE_ASSERT(j->fault || j->next_layer == kv_span_layers_ready(j->span)); /* a layer is ready when it was read and checked */
+    BASE_ASSERT(j->fault ||
+                j->next_layer == kv_span_layers_ready(j->span)); /* a layer is ready when it was read and checked */
     if (!j->fault) kv_span_set_ready(j->span, ++j->next_layer);
 }
 
@@ -208,7 +209,9 @@ static bool is_late(disk_tier *d) {
 /* Is begin_by of this write over? */
 static bool is_overdue(disk_tier *d, const job *j) { return !atomic_load(&d->ends) && base_clock_us() > j->begin_by; }
 
-static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk tier was ready"); }
+static int fail_late(rp_error *err) {
+    return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk tier was ready");
+}
 
 /* Locked. */
 static void disk_tier_finish(disk_tier *d, job *j) {
@@ -306,7 +309,8 @@ static int stage_record(disk_tier *d, job *j) {
     disk_folder_record(&d->folder, &j->key, path);
     int rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
     if (!rc)
-        rc = record_stage(&j->temporary, path, d->format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
+        rc = record_stage(&j->temporary, path, d->format, &j->row->record, j->span, d->options.cipher, &rests,
+                          &j->bytes, &j->err);
     j->row->bytes = j->bytes;
     return rc;
 }
@@ -431,7 +435,8 @@ static void sync_removals(disk_tier *d, job *j) {
 
 static void write_audit(disk_tier *d, const job *j) {
     rp_error err;
-    if (disk_folder_write_audit(&d->folder, j->audit, j->bytes, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+    if (disk_folder_write_audit(&d->folder, j->audit, j->bytes, &err))
+        base_log(BASE_LOG_WARN, "store: %s", err.message);
 }
 
 /* Executes a change: the job becomes an event, or is freed. */
@@ -503,7 +508,8 @@ static void *writer_main(void *arg) {
 /* ---- recovery ---- */
 
 static int disk_tier_report_records(disk_tier *d, const tier_terms *terms, rp_error *err) {
-    disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = terms->fn, .user = terms->user};
+    disk_records r = {
+        .folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = terms->fn, .user = terms->user};
     int rc = disk_records_each(&r, err);
     if (r.index_rc) base_log(BASE_LOG_WARN, "store: %s", r.index_err.message);
     int cause = errno;
@@ -516,7 +522,8 @@ static int disk_tier_report_records(disk_tier *d, const tier_terms *terms, rp_er
 
 static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE, BAD_BYTES); }
 
-/* Bytes besides the records, as the writer measured them, and those that are set aside. Locked, or before the threads start. */
+/* Bytes besides the records, as the writer measured them, and those that are set aside. Locked, or before the threads
+   start. */
 static uint64_t overhead_bytes(const disk_tier *d) { return d->overhead + bad_bytes(d->budget_bytes) + MARGIN_BYTES; }
 
 /* Size of a record of one block in each layer: with less than that, hardly any record would be written. */
@@ -535,9 +542,10 @@ static uint64_t least_budget(const disk_tier *d) {
 static int disk_tier_check_budget(const disk_tier *d, rp_error *err) {
     if (d->budget_bytes > overhead_bytes(d)) return RP_OK;
     const uint64_t least = least_budget(d);
-    return base_fail_at(err, RP_ERR_INVALID, d->options.dir, 0,
-                        "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",
-                        (unsigned long long)d->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
+    return base_fail_at(
+        err, RP_ERR_INVALID, d->options.dir, 0,
+        "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",
+        (unsigned long long)d->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
 }
 
 /* ---- opening and closing ---- */
@@ -551,8 +559,10 @@ static int open_threads(disk_tier *d, rp_error *err) {
 
 static int disk_tier_open_parts(disk_tier *d, const tier_terms *terms, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
-        !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_reported = pthread_cond_init(&d->reported, NULL) == 0))
+    if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) ||
+        !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
+        !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) ||
+        !(d->has_reported = pthread_cond_init(&d->reported, NULL) == 0))
         return base_fail_memory(err, sizeof(*d), "a lock");
     int rc = disk_folder_open(&d->folder, d->options.dir, d->read_only, err);
     if (!rc && d->read_only) rc = disk_folder_check_foreign(&d->folder, err);
@@ -683,7 +693,8 @@ static int disk_tier_keep_audit(store_tier *t, char *bytes, size_t n) {
 }
 
 static bool disk_tier_next(store_tier *t, tier_event *out) {
-    static const tier_event_kind kinds[] = {[JOB_READ] = TIER_READ, [JOB_WRITE] = TIER_WRITTEN, [JOB_SYNC] = TIER_SYNCED};
+    static const tier_event_kind kinds[] = {
+        [JOB_READ] = TIER_READ, [JOB_WRITE] = TIER_WRITTEN, [JOB_SYNC] = TIER_SYNCED};
     disk_tier *d = (disk_tier *)t;
     pthread_mutex_lock(&d->lock);
     job *j = queue_pop(&d->events);

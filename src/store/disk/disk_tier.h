@@ -7,7 +7,8 @@
  *   DIR/pins                 keys of pinned records: for a rebuilt index
  *   DIR/audit                results of the auditor (engine/background/audit.h): a few bytes, opaque to the tier
  *   DIR/a/ab3f...{64}.rps    records (record.h); "a": the key's first digit
- *   DIR/bad/                 quarantined records (unreadable): DISK_TIER_BAD of them, and a sixteenth of the budget, at most
+ *   DIR/bad/                 quarantined records (unreadable): DISK_TIER_BAD of them, and a sixteenth of the budget, at
+ *         most
  *
  * Its threads: readers, each of which reads a layer at a time (tier.h has the order), and a writer for all else.
  *

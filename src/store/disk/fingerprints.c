@@ -54,7 +54,8 @@ bool fingerprints_find(const char *dir, const record_cipher *cipher, const base_
     return false;
 }
 
-int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_key *files, const base_key *digest, rp_error *err) {
+int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_key *files, const base_key *digest,
+                      rp_error *err) {
     uint8_t bytes[MOST_BYTES], *first = entry_at(bytes, 0);
     char path[DISK_PATH_BYTES];
     base_key mac;

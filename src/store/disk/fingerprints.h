@@ -27,6 +27,7 @@
 bool fingerprints_find(const char *dir, const record_cipher *cipher, const base_key *files, base_key *digest);
 /* Adds a digest, and removes the oldest beyond FINGERPRINTS_MOST. Only for the process that holds the store's lock.
  * RP_ERR_IO. */
-int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_key *files, const base_key *digest, rp_error *err);
+int fingerprints_keep(const char *dir, const record_cipher *cipher, const base_key *files, const base_key *digest,
+                      rp_error *err);
 
 #endif

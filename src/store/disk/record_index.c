@@ -57,15 +57,20 @@ struct record_index {
 };
 
 static const char tables[] =
-    "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY NOT NULL, fingerprint BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL,"
-    " at INTEGER NOT NULL, first_slot INTEGER NOT NULL, pos INTEGER NOT NULL, slots INTEGER NOT NULL, readable_from INTEGER NOT NULL,"
-    " format INTEGER NOT NULL, kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, cost_us INTEGER NOT NULL,"
-    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY NOT NULL, fingerprint BLOB NOT NULL, parent BLOB NOT "
+    "NULL, kind INTEGER NOT NULL,"
+    " at INTEGER NOT NULL, first_slot INTEGER NOT NULL, pos INTEGER NOT NULL, slots INTEGER NOT NULL, readable_from "
+    "INTEGER NOT NULL,"
+    " format INTEGER NOT NULL, kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, "
+    "cost_us INTEGER NOT NULL,"
+    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned "
+    "INTEGER NOT NULL,"
     " head_slots BLOB NOT NULL, end_pos INTEGER NOT NULL, parts INTEGER NOT NULL);"
     "PRAGMA application_id = " APPLICATION_ID_TEXT "; PRAGMA user_version = " INDEX_VERSION_TEXT ";";
 
 #define COLUMNS \
-    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, " \
+    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, " \
+    "cost_us, tenant, uses, " \
     "last_use, expires, pinned, head_slots, end_pos, parts"
 
 /* In the order of COLUMNS. */
@@ -119,7 +124,9 @@ static int record_index_fail(const record_index *ix, const char *what, rp_error 
 
 static int record_index_execute(record_index *ix, const char *sql, rp_error *err) {
     BASE_ASSERT(ix->db);
-    return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK ? RP_OK : record_index_fail(ix, "the index of records cannot be used", err);
+    return sqlite3_exec(ix->db, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? RP_OK
+               : record_index_fail(ix, "the index of records cannot be used", err);
 }
 
 /* ---- opening ---- */
@@ -148,7 +155,9 @@ static int fail_broken(const record_index *ix, const char *what, rp_error *err) 
 /* The first value of the first row. */
 static int ask_number(const record_index *ix, const char *sql, int64_t *out, rp_error *err) {
     sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW ? RP_OK : fail_open(ix, err);
+    int rc = sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW
+                 ? RP_OK
+                 : fail_open(ix, err);
     if (!rc) *out = sqlite3_column_int64(s, 0);
     int cause = errno;
     sqlite3_finalize(s);
@@ -161,7 +170,8 @@ static int ask_number(const record_index *ix, const char *sql, int64_t *out, rp_
 static int check_pages(const record_index *ix, rp_error *err) {
     static const char code_at[] = "error code=";
     sqlite3_stmt *s = NULL;
-    const bool runs = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW;
+    const bool runs =
+        sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW;
     int rc = runs ? RP_OK : fail_open(ix, err);
     const char *text = rc ? NULL : (const char *)sqlite3_column_text(s, 0);
     int cause = errno;
@@ -169,7 +179,8 @@ static int check_pages(const record_index *ix, rp_error *err) {
         const char *at = strstr(text, code_at);
         long code = at ? strtol(at + strlen(code_at), NULL, 10) & 0xff : SQLITE_CORRUPT;
         rc = fail_broken(ix, "damaged", err);
-        if (code != SQLITE_CORRUPT && code != SQLITE_NOTADB) rc = base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records cannot be read");
+        if (code != SQLITE_CORRUPT && code != SQLITE_NOTADB)
+            rc = base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records cannot be read");
         cause = EIO;
     }
     sqlite3_finalize(s);
@@ -189,7 +200,8 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
     *is_marked = application == APPLICATION_ID;
     if (application != 0 && !*is_marked) return fail_broken(ix, "a database of another program", err);
     if (version > INDEX_VERSION) {
-        base_fail_at(err, RP_ERR_IO, ix->path, 0, "the index of records has version %lld, but this version supports up to %d: use a newer version",
+        base_fail_at(err, RP_ERR_IO, ix->path, 0,
+                     "the index of records has version %lld, but this version supports up to %d: use a newer version",
                      (long long)version, INDEX_VERSION);
         errno = ENOTSUP;
         return RP_ERR_IO;
@@ -204,7 +216,8 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
 
 static int record_index_prepare(record_index *ix, rp_error *err) {
     BASE_ASSERT(ix->db && !ix->put && !ix->remove && !ix->note);
-    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    static const char put[] =
+        "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
     static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
     bool ok = sqlite3_prepare_v3(ix->db, put, -1, SQLITE_PREPARE_PERSISTENT, &ix->put, NULL) == SQLITE_OK &&
@@ -220,7 +233,8 @@ static int check_side_files(const char *path, rp_error *err) {
     char name[MAX_PATH_BYTES];
     int rc = RP_OK;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends) && !rc; i++)
-        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name)) rc = base_io_make_private(name, err);
+        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name))
+            rc = base_io_make_private(name, err);
     return rc;
 }
 
@@ -246,7 +260,8 @@ static int open_database(record_index *ix, rp_error *err) {
     BASE_ASSERT(!ix->db && !ix->in_transaction);
     int rc = make_private(ix, err);
     if (rc) return rc;
-    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) !=
+        SQLITE_OK)
         return fail_open(ix, err);
     sqlite3_busy_timeout(ix->db, BUSY_MS);
     if ((rc = check_database(ix, &ix->is_new, &is_marked, err))) return rc;
@@ -254,8 +269,9 @@ static int open_database(record_index *ix, rp_error *err) {
         errno = EACCES;
         return base_fail_errno(err, "cannot write the index of records", ix->path);
     }
-    static const char pragmas[] = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
-                                  "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;";
+    static const char pragmas[] =
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
+        "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;";
     if (sqlite3_exec(ix->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
         return fail_open(ix, err);
     shorten_log(ix);
@@ -286,7 +302,8 @@ static int set_pin(record_index *ix, const base_key *key, bool pinned, rp_error 
     bool is_there;
     size_t at = find_pin(ix, key, &is_there);
     if (is_there == pinned) return RP_OK;
-    if (pinned && base_grow((void **)&ix->pins, &ix->cap_pins, ix->n_pins + 1, SIZE_MAX / sizeof(*ix->pins), sizeof(*ix->pins)))
+    if (pinned &&
+        base_grow((void **)&ix->pins, &ix->cap_pins, ix->n_pins + 1, SIZE_MAX / sizeof(*ix->pins), sizeof(*ix->pins)))
         return base_fail_memory(err, (ix->n_pins + 1) * sizeof(*ix->pins), "the pins of a store");
     if (pinned) {
         memmove(&ix->pins[at + 1], &ix->pins[at], (ix->n_pins++ - at) * sizeof(*ix->pins));
@@ -304,7 +321,8 @@ static int set_pin(record_index *ix, const base_key *key, bool pinned, rp_error 
 static bool pins_path(const record_index *ix, char *out) {
     BASE_ASSERT(ix->path); /* it is named before it is opened */
     const char *slash = strrchr(ix->path, '/');
-    return snprintf(out, MAX_PATH_BYTES, "%.*spins", slash ? (int)(slash - ix->path) + 1 : 0, ix->path) < MAX_PATH_BYTES;
+    return snprintf(out, MAX_PATH_BYTES, "%.*spins", slash ? (int)(slash - ix->path) + 1 : 0, ix->path) <
+           MAX_PATH_BYTES;
 }
 
 static void pins_digest(const char *text, size_t n, char *out) {
@@ -351,7 +369,8 @@ static int read_pins(record_index *ix, bool *found, rp_error *err) {
     if (!pins_path(ix, path)) return RP_OK;
     int rc = base_file_read(path, MAX_PINS_BYTES, &text, err);
     if (rc) return errno == ENOENT || rc == RP_ERR_LIMIT ? RP_OK : rc;
-    bool ok = text.len >= head + last && memcmp(text.data, PINS_HEAD, head) == 0 && (text.len - head - last) % line == 0;
+    bool ok =
+        text.len >= head + last && memcmp(text.data, PINS_HEAD, head) == 0 && (text.len - head - last) % line == 0;
     if (ok) pins_digest(text.data, text.len - last, hex);
     if (ok) snprintf(hash, sizeof(hash), "hash %s\n", hex);
     ok = ok && memcmp(text.data + text.len - last, hash, last) == 0;
@@ -373,7 +392,8 @@ static int load_pins(record_index *ix, rp_error *err) {
     int step = SQLITE_DONE, rc = RP_OK;
     base_key key;
     ix->n_pins = 0;
-    if (sqlite3_prepare_v2(ix->db, "SELECT key FROM records WHERE pinned != 0 ORDER BY key", -1, &s, NULL) != SQLITE_OK) return fail_open(ix, err);
+    if (sqlite3_prepare_v2(ix->db, "SELECT key FROM records WHERE pinned != 0 ORDER BY key", -1, &s, NULL) != SQLITE_OK)
+        return fail_open(ix, err);
     while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW)
         if (get_key(s, 0, &key)) rc = set_pin(ix, &key, true, err);
     if (!rc && step != SQLITE_DONE) rc = fail_open(ix, err);
@@ -388,7 +408,8 @@ static void compare_pins(record_index *ix) {
     char path[MAX_PATH_BYTES];
     base_buffer is = {0}, should = BASE_BUFFER(MAX_PINS_BYTES);
     bool has_file = pins_path(ix, path) && base_file_read(path, MAX_PINS_BYTES, &is, NULL) == RP_OK;
-    bool same = has_file && pins_text(ix, &should) == RP_OK && is.len == should.len && memcmp(is.data, should.data, is.len) == 0;
+    bool same = has_file && pins_text(ix, &should) == RP_OK && is.len == should.len &&
+                memcmp(is.data, should.data, is.len) == 0;
     ix->pins_changed = !same && (has_file || ix->n_pins > 0);
     ix->pins_added = false;
     base_buffer_free(&is);
@@ -401,15 +422,19 @@ static void salvage_uses(record_index *ix, bool with_pins) {
     sqlite3 *db = NULL;
     sqlite3_stmt *s = NULL;
     base_io_sizes sizes;
-    if (snprintf(path, sizeof(path), "%s" RECORD_INDEX_BAD, ix->path) >= (int)sizeof(path) || base_io_stat(path, &sizes, NULL) ||
-        check_side_files(path, NULL))
+    if (snprintf(path, sizeof(path), "%s" RECORD_INDEX_BAD, ix->path) >= (int)sizeof(path) ||
+        base_io_stat(path, &sizes, NULL) || check_side_files(path, NULL))
         return;
-    bool ok = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
-              sqlite3_prepare_v2(db, "SELECT key, uses, last_use, expires, pinned FROM records", -1, &s, NULL) == SQLITE_OK;
+    bool ok =
+        sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) ==
+            SQLITE_OK &&
+        sqlite3_prepare_v2(db, "SELECT key, uses, last_use, expires, pinned FROM records", -1, &s, NULL) == SQLITE_OK;
     while (ok && sqlite3_step(s) == SQLITE_ROW) {
-        salvaged_use u = {.use = {(uint64_t)sqlite3_column_int64(s, 1), get_time(s, 2), get_time(s, 3), sqlite3_column_int(s, 4) != 0}};
+        salvaged_use u = {.use = {(uint64_t)sqlite3_column_int64(s, 1), get_time(s, 2), get_time(s, 3),
+                                  sqlite3_column_int(s, 4) != 0}};
         if (!get_key(s, 0, &u.key)) continue;
-        ok = base_grow((void **)&ix->salvaged, &ix->cap_salvaged, ix->n_salvaged + 1, SIZE_MAX / sizeof(u), sizeof(u)) == RP_OK;
+        ok = base_grow((void **)&ix->salvaged, &ix->cap_salvaged, ix->n_salvaged + 1, SIZE_MAX / sizeof(u),
+                       sizeof(u)) == RP_OK;
         if (ok) ix->salvaged[ix->n_salvaged++] = u;
         if (ok && with_pins && u.use.pinned) ok = set_pin(ix, &u.key, true, NULL) == RP_OK;
     }
@@ -419,7 +444,9 @@ static void salvage_uses(record_index *ix, bool with_pins) {
 }
 
 void record_index_recall(const record_index *ix, const base_key *key, record_use *out) {
-    const salvaged_use *u = ix->n_salvaged > 0 ? bsearch(key, ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged), record_index_compare_keys) : NULL;
+    const salvaged_use *u = ix->n_salvaged > 0 ? bsearch(key, ix->salvaged, ix->n_salvaged, sizeof(*ix->salvaged),
+                                                         record_index_compare_keys)
+                                               : NULL;
     bool is_pinned;
     *out = u ? u->use : (record_use){0};
     find_pin(ix, key, &is_pinned);
@@ -500,7 +527,9 @@ int record_index_open(record_index **out, const char *path, rp_error *err) {
         rc = record_index_read_file(path, &why) ? RP_ERR_IO : record_index_open_all(ix, &why);
     }
     if (rc == RP_ERR_FORMAT) {
-        base_log(BASE_LOG_WARN, "store: %s: keeping it as index.db" RECORD_INDEX_BAD " and rebuilding it from the records", why.message);
+        base_log(BASE_LOG_WARN,
+                 "store: %s: keeping it as index.db" RECORD_INDEX_BAD " and rebuilding it from the records",
+                 why.message);
         record_index_reset(ix);
         set_aside_database(path);
         rc = record_index_open_all(ix, &why);
@@ -570,9 +599,11 @@ int record_index_commit_durably(record_index *ix, rp_error *err) {
     if (rc) return rc;
     BASE_ASSERT(!ix->in_transaction);
     sqlite3_busy_timeout(ix->db, 0);
-    int carried = sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs both files */
+    int carried =
+        sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL); /* syncs both files */
     sqlite3_busy_timeout(ix->db, BUSY_MS);
-    if (carried != SQLITE_OK && carried != SQLITE_BUSY) rc = record_index_fail(ix, "the index of records cannot be synced", err);
+    if (carried != SQLITE_OK && carried != SQLITE_BUSY)
+        rc = record_index_fail(ix, "the index of records cannot be synced", err);
     return rc;
 }
 
@@ -590,13 +621,16 @@ static int record_index_run(record_index *ix, sqlite3_stmt *s, rp_error *err) {
     return done == SQLITE_DONE ? RP_OK : record_index_fail(ix, "the index of records cannot be written", err);
 }
 
-static void bind_key(sqlite3_stmt *s, int i, const base_key *key) { sqlite3_bind_blob(s, i + 1, key->bytes, sizeof(key->bytes), SQLITE_STATIC); }
+static void bind_key(sqlite3_stmt *s, int i, const base_key *key) {
+    sqlite3_bind_blob(s, i + 1, key->bytes, sizeof(key->bytes), SQLITE_STATIC);
+}
 static void bind_int(sqlite3_stmt *s, int i, int64_t v) { sqlite3_bind_int64(s, i + 1, v); }
 
 int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     const record *r = &row->record;
     sqlite3_stmt *s = ix->put;
-    BASE_ASSERT(row->n_layers > 0 && r->kind < RECORD_KIND_COUNT && r->label && (r->form.slots != NULL) == (r->kind == RECORD_REDUCED));
+    BASE_ASSERT(row->n_layers > 0 && r->kind < RECORD_KIND_COUNT && r->label &&
+                (r->form.slots != NULL) == (r->kind == RECORD_REDUCED));
     int rc = record_index_begin(ix, err);
     if (!rc) rc = set_pin(ix, &r->key, row->use.pinned, err);
     if (rc) return rc;
@@ -611,7 +645,8 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     bind_int(s, READABLE_FROM, r->form.readable_from);
     bind_int(s, FORMAT, kv_format_number(r->form.format));
     sqlite3_bind_blob(s, KEPT + 1, r->form.kept, row->n_layers, SQLITE_STATIC);
-    sqlite3_bind_blob(s, TOKENS + 1, r->n_tokens ? (const void *)r->tokens : "", r->n_tokens * (int)sizeof(*r->tokens), SQLITE_STATIC);
+    sqlite3_bind_blob(s, TOKENS + 1, r->n_tokens ? (const void *)r->tokens : "", r->n_tokens * (int)sizeof(*r->tokens),
+                      SQLITE_STATIC);
     sqlite3_bind_text(s, LABEL + 1, r->label, -1, SQLITE_STATIC);
     bind_int(s, BYTES, (int64_t)row->bytes);
     bind_int(s, COST, (int64_t)r->cost_us);
@@ -683,8 +718,9 @@ static bool get_reduced(sqlite3_stmt *s, record_row *row) {
     if (row->record.kind != RECORD_REDUCED) return n_bytes == 0 && row->record.at <= KV_SPAN_TOKENS;
     f->slots = sqlite3_column_blob(s, HEAD_SLOTS);
     f->n_kv_heads = n_bytes / of_head;
-    return n_bytes > 0 && n_bytes % of_head == 0 && n_bytes / (int)sizeof(*f->slots) <= KV_REDUCED_MAX_HEADS && row->record.n_tokens == 0 &&
-           get_int(s, END_POS, 1, INT32_MAX, &f->end) && get_int(s, PARTS, 1, KV_REDUCED_MAX_PARTS, &f->n_parts) && row->record.at < f->n_parts;
+    return n_bytes > 0 && n_bytes % of_head == 0 && n_bytes / (int)sizeof(*f->slots) <= KV_REDUCED_MAX_HEADS &&
+           row->record.n_tokens == 0 && get_int(s, END_POS, 1, INT32_MAX, &f->end) &&
+           get_int(s, PARTS, 1, KV_REDUCED_MAX_PARTS, &f->n_parts) && row->record.at < f->n_parts;
 }
 
 static bool get_row(sqlite3_stmt *s, record_row *row) {
@@ -695,13 +731,14 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
                         .use.last_use = get_time(s, LAST_USE),
                         .use.expires = get_time(s, EXPIRES),
                         .use.pinned = sqlite3_column_int(s, PINNED) != 0};
-    bool ok = get_key(s, KEY, &r->key) && get_key(s, FINGERPRINT, &row->fingerprint) && get_key(s, PARENT, &r->parent) &&
-              get_int(s, KIND, 0, RECORD_KIND_COUNT - 1, &kind) && get_int(s, AT, 0, KV_REDUCED_MAX_PARTS, &r->at) &&
+    bool ok = get_key(s, KEY, &r->key) && get_key(s, FINGERPRINT, &row->fingerprint) &&
+              get_key(s, PARENT, &r->parent) && get_int(s, KIND, 0, RECORD_KIND_COUNT - 1, &kind) &&
+              get_int(s, AT, 0, KV_REDUCED_MAX_PARTS, &r->at) &&
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&
               get_int(s, POS, 0, INT32_MAX - KV_SPAN_TOKENS, &r->form.first_pos) &&
               get_int(s, SLOTS, 0, KV_SPAN_TOKENS, &r->form.n_tokens) &&
-              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, INT32_MAX, &format) &&
-              kv_format_of_number((uint32_t)format, &r->form.format);
+              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) &&
+              get_int(s, FORMAT, 0, INT32_MAX, &format) && kv_format_of_number((uint32_t)format, &r->form.format);
     r->kind = (record_kind)kind;
     r->n_tokens = n_token_bytes / (int32_t)sizeof(*r->tokens);
     r->tokens = sqlite3_column_blob(s, TOKENS);
@@ -720,7 +757,8 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
     const char *removed = NULL; /* a removed format that rows have */
     uint64_t n_removed = 0;
     int rc = RP_OK, step = SQLITE_DONE;
-    if (sqlite3_prepare_v2(ix->db, all, -1, &s, NULL) != SQLITE_OK) return record_index_fail(ix, "the index of records cannot be read", err);
+    if (sqlite3_prepare_v2(ix->db, all, -1, &s, NULL) != SQLITE_OK)
+        return record_index_fail(ix, "the index of records cannot be read", err);
     if (fingerprint) bind_key(s, 0, fingerprint);
     while (!rc && (step = sqlite3_step(s)) == SQLITE_ROW) {
         record_row row;
@@ -730,8 +768,8 @@ int record_index_each(record_index *ix, const base_key *fingerprint, record_row_
         else base_log(BASE_LOG_WARN, "store: %s: ignoring a malformed row", ix->path);
     }
     if (n_removed > 0)
-        base_log(BASE_LOG_WARN, "store: %s: %llu records have a KV format that was removed (%s), and are misses", ix->path,
-                 (unsigned long long)n_removed, removed);
+        base_log(BASE_LOG_WARN, "store: %s: %llu records have a KV format that was removed (%s), and are misses",
+                 ix->path, (unsigned long long)n_removed, removed);
     if (!rc && step != SQLITE_DONE) rc = record_index_fail(ix, "the index of records cannot be read", err);
     sqlite3_finalize(s);
     return rc;
@@ -743,7 +781,8 @@ uint64_t record_index_bytes_at(const char *path) {
     base_io_sizes sizes;
     uint64_t bytes = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++)
-        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name) && base_io_stat(name, &sizes, NULL) == RP_OK)
+        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name) &&
+            base_io_stat(name, &sizes, NULL) == RP_OK)
             bytes += sizes.disk_bytes;
     return bytes;
 }
@@ -756,25 +795,31 @@ uint64_t record_index_bytes(const record_index *ix) { return record_index_bytes_
 static bool make_uri(const char *path, char *out, size_t n) {
     size_t used = (size_t)snprintf(out, n, "file:");
     for (; *path && used + 4 < n; path++)
-        used += (size_t)snprintf(out + used, n - used, strchr("%?#", *path) ? "%%%02X" : "%c", (unsigned)(unsigned char)*path);
+        used += (size_t)snprintf(out + used, n - used, strchr("%?#", *path) ? "%%%02X" : "%c",
+                                 (unsigned)(unsigned char)*path);
     return !*path && snprintf(out + used, n - used, "?immutable=1") < (int)(n - used);
 }
 
 /* Does a query succeed? */
 static bool record_index_answers(record_index *ix) {
-    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT key FROM records LIMIT 1", NULL, NULL, NULL) == SQLITE_OK;
+    return sqlite3_exec(ix->db, "PRAGMA query_only = 1; SELECT key FROM records LIMIT 1", NULL, NULL, NULL) ==
+           SQLITE_OK;
 }
 
 static bool open_to_read(record_index *ix) {
     char uri[3 * MAX_PATH_BYTES];
     if (check_side_files(ix->path, NULL) == RP_OK &&
-        sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
+        sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) ==
+            SQLITE_OK) {
         sqlite3_busy_timeout(ix->db, BUSY_MS);
         if (record_index_answers(ix)) return true;
     }
-    close_database(ix); /* a read-only place without writers, or a log that is not ours: open it as it is, without its log */
+    close_database(
+        ix); /* a read-only place without writers, or a log that is not ours: open it as it is, without its log */
     return make_uri(ix->path, uri, sizeof(uri)) &&
-           sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
+           sqlite3_open_v2(uri, &ix->db,
+                           SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW,
+                           NULL) == SQLITE_OK &&
            record_index_answers(ix);
 }
 
@@ -784,7 +829,9 @@ record_index_look record_index_look_at(const char *path) {
     record_index_look is = RECORD_INDEX_NONE;
     bool is_new, is_marked;
     if (make_uri(path, uri, sizeof(uri)) &&
-        sqlite3_open_v2(uri, &ix.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
+        sqlite3_open_v2(uri, &ix.db,
+                        SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW,
+                        NULL) == SQLITE_OK) {
         int rc = check_database(&ix, &is_new, &is_marked, NULL), code = sqlite3_errcode(ix.db) & 0xff;
         if (!rc) is = is_new ? RECORD_INDEX_EMPTY : RECORD_INDEX_OURS;
         else if (code != SQLITE_NOTADB && code != SQLITE_CORRUPT) is = RECORD_INDEX_OTHER;
@@ -823,7 +870,8 @@ static int change_row(record_index *ix, const char *sql, const base_key *key, in
     sqlite3_stmt *s = NULL;
     int rc = record_index_begin(ix, err);
     if (rc) return rc;
-    if (sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) != SQLITE_OK) return record_index_fail(ix, "the index of records cannot be written", err);
+    if (sqlite3_prepare_v2(ix->db, sql, -1, &s, NULL) != SQLITE_OK)
+        return record_index_fail(ix, "the index of records cannot be written", err);
     bind_key(s, 0, key);
     if (sqlite3_bind_parameter_count(s) > 1) bind_int(s, 1, v);
     rc = record_index_run(ix, s, err);
@@ -843,7 +891,9 @@ int record_index_set_expiry(record_index *ix, const base_key *key, int64_t expir
 int record_index_begin_rebuild(record_index *ix, rp_error *err) {
     int rc = record_index_execute(ix, "DROP TABLE IF EXISTS temp.old", err);
     if (!rc) rc = record_index_begin(ix, err);
-    return rc ? rc : record_index_execute(ix, "CREATE TEMP TABLE old AS SELECT * FROM main.records; DELETE FROM main.records", err);
+    return rc ? rc
+              : record_index_execute(
+                    ix, "CREATE TEMP TABLE old AS SELECT * FROM main.records; DELETE FROM main.records", err);
 }
 
 int record_index_keep(record_index *ix, const base_key *key, rp_error *err) {
@@ -851,8 +901,9 @@ int record_index_keep(record_index *ix, const base_key *key, rp_error *err) {
 }
 
 int record_index_end_rebuild(record_index *ix, rp_error *err) {
-    static const char carry[] = "UPDATE main.records SET uses = o.uses, last_use = o.last_use, expires = o.expires, pinned = o.pinned"
-                                " FROM temp.old AS o WHERE o.key = main.records.key; DROP TABLE temp.old";
+    static const char carry[] =
+        "UPDATE main.records SET uses = o.uses, last_use = o.last_use, expires = o.expires, pinned = o.pinned"
+        " FROM temp.old AS o WHERE o.key = main.records.key; DROP TABLE temp.old";
     return record_index_execute(ix, carry, err);
 }
 

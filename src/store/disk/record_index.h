@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record_index.h: queries about records without opening them: an SQLite database beside the records.
  *
- *   records   key | fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens | label, bytes,
+ *   records   key | fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens | label,
+ *         bytes,
  *             cost_us, tenant, uses, last_use, expires, pinned | of reduced spans: head_slots, end_pos, parts
  *
  * The files are authoritative: opening a store detects rows without a file and files without a row (disk_tier.h),

@@ -77,7 +77,8 @@ int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
         return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0,
                             "the disk is full: free space first (rp_store_gc and rp_store_remove work on a full disk)");
     if (!a->folder.read_only) return RP_OK;
-    return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "the store is open read-only: open it for writing to change it");
+    return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0,
+                        "the store is open read-only: open it for writing to change it");
 }
 
 /* ---- scanning ---- */
@@ -99,8 +100,9 @@ static bool says_encrypted(const char *path) {
     base_io_sizes sizes;
     size_t n = 0;
     if (base_io_open(&file, path, NULL)) return false;
-    bool ok = base_io_stat_file(&file, &sizes, NULL) == RP_OK && base_io_read(&file, 0, header, sizeof(header), &n, NULL) == RP_OK &&
-              n == sizeof(header) && record_get_public(&p, header, sizes.bytes, path, NULL) == RECORD_FAULT_NONE;
+    bool ok = base_io_stat_file(&file, &sizes, NULL) == RP_OK &&
+              base_io_read(&file, 0, header, sizeof(header), &n, NULL) == RP_OK && n == sizeof(header) &&
+              record_get_public(&p, header, sizes.bytes, path, NULL) == RECORD_FAULT_NONE;
     base_io_close(&file);
     return ok && (p.flags & RECORD_ENCRYPTED);
 }
@@ -129,8 +131,8 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
 }
 
 /* folder: the store's own, or a read-only view of it. compares: rows with the headers of their records. */
-static int store_admin_examine(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user,
-                               rp_error *err) {
+static int store_admin_examine(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn,
+                               disk_oddity_fn on_odd, void *user, rp_error *err) {
     BASE_ASSERT(folder->read_only || folder->lock >= 0); /* invariant 5 */
     look l = {.a = a, .fn = fn, .on_odd = on_odd, .user = user, .now = (int64_t)time(NULL)};
     disk_records r = {
@@ -171,7 +173,8 @@ int store_keys_add(store_keys *k, const base_key *key, uint64_t bytes, rp_error 
 
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    BASE_ASSERT(!a->folder.read_only && a->folder.lock >= 0); /* invariant 5: it holds its lock, and files change first */
+    BASE_ASSERT(!a->folder.read_only &&
+                a->folder.lock >= 0); /* invariant 5: it holds its lock, and files change first */
     disk_folder_record(&a->folder, key, path);
     int rc = base_io_unlink(path, err);
     a->unsynced |= 1u << disk_folder_of(key);
@@ -197,7 +200,8 @@ int store_admin_commit(store_admin *a, rp_error *err) {
     a->has_changed = false;
     int rc = disk_folder_sync_removals(&a->folder, &a->unsynced, err);
     if (!a->index) return rc;
-    int cause = errno, committed = any ? record_index_commit_durably(a->index, rc ? NULL : err) : record_index_commit(a->index, rc ? NULL : err);
+    int cause = errno, committed = any ? record_index_commit_durably(a->index, rc ? NULL : err)
+                                       : record_index_commit(a->index, rc ? NULL : err);
     if (rc) errno = cause;
     return rc ? rc : committed;
 }
@@ -254,14 +258,17 @@ static void count_bad(void *user, disk_file_kind kind, const char *path, uint64_
     store_admin_add(&s->bad, &s->bad_bytes, true, bytes);
 }
 
-static uint64_t index_bytes(const store_admin *a) { return a->folder.read_only || !a->index ? a->index_bytes : record_index_bytes(a->index); }
+static uint64_t index_bytes(const store_admin *a) {
+    return a->folder.read_only || !a->index ? a->index_bytes : record_index_bytes(a->index);
+}
 
 int store_admin_stats(store_admin *a, rp_store_usage *out, rp_error *err) {
     *out = (rp_store_usage){.owner = a->folder.read_only ? disk_folder_owner(&a->folder) : 0};
     int rc = store_admin_peek(a, count_item, count_oddity, out, err);
     disk_folder_each_bad(&a->folder, false, count_bad, out, NULL);
     out->index_bytes = index_bytes(a);
-    out->total_bytes += out->record_bytes + out->leftover_bytes + out->bad_bytes + out->index_bytes + disk_folder_overhead(&a->folder);
+    out->total_bytes +=
+        out->record_bytes + out->leftover_bytes + out->bad_bytes + out->index_bytes + disk_folder_overhead(&a->folder);
     return rc;
 }
 
@@ -329,10 +336,12 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_st
     }
     if (!rc) rc = store_admin_examine(a, &a->folder, true, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
-    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);               /* files quarantined by this scan */
+    /* files quarantined by this scan */
+    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);
     int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* removals are kept */
     if (!rc) rc = committed;
-    if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO && base_io_is_full(errno))
+    if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO &&
+        base_io_is_full(errno))
         rc = RP_OK; /* its size stays the same */
     out->index_bytes = index_bytes(a);
     base_free(c.expired.files);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_admin.h: inspection, verification and cleaning of a store's folder without a model. Implements the folder functions of
- * reprise_store.h, which documents each; store_bundle.h exports and imports modules.
+/* store_admin.h: inspection, verification and cleaning of a store's folder without a model. Implements the folder
+ * functions of reprise_store.h, which documents each; store_bundle.h exports and imports modules.
  *
  * Every scan compares files and index (disk_records.h). Files change first, then the index, which is committed once
  * at the end: work that a killed process has left undone is detected by the next scan.
@@ -44,15 +44,16 @@ int store_admin_peek(store_admin *a, store_item_fn fn, disk_oddity_fn on_odd, vo
 /* Removes, pins or unpins a record. Durable after store_admin_commit. RP_ERR_IO. */
 int store_admin_remove(store_admin *a, const base_key *key, rp_error *err);
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err);
-int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires, rp_error *err); /* seconds since 1970; 0: never */
+int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires,
+                           rp_error *err); /* seconds since 1970; 0: never */
 int store_admin_commit(store_admin *a, rp_error *err);
 /* The same after removals. *index_unwritten: the disk is full and the index keeps the rows of removed records; the
  * next opening that can write repairs it. */
 int store_admin_commit_removals(store_admin *a, bool *index_unwritten, rp_error *err);
 
 int store_admin_stats(store_admin *a, rp_store_usage *out, rp_error *err);
-int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user, rp_store_verification *out,
-                       rp_error *err);
+int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user,
+                       rp_store_verification *out, rp_error *err);
 int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
 int store_admin_rebuild(store_admin *a, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
 

@@ -54,7 +54,9 @@ static record_place export_place_of(const bundle_export *x, size_t i, char path[
     return (record_place){.path = path};
 }
 
-static int fail_fault(record_fault fault, const rp_error *err) { return fault == RECORD_FAULT_NONE ? RP_OK : err->code; }
+static int fail_fault(record_fault fault, const rp_error *err) {
+    return fault == RECORD_FAULT_NONE ? RP_OK : err->code;
+}
 
 /* The size of each as a plain record. */
 static int export_measure(bundle_export *x, rp_error *err) {
@@ -108,7 +110,8 @@ static int export_publish(bundle_export *x, const char *to, rp_error *err) {
     size_t n = strlen(path) + 64;
     x->temporary = base_alloc(n);
     if (!x->temporary) return base_fail_memory(err, n, "a bundle's name");
-    snprintf(x->temporary, n, "%s.%ld-%llx" RECORD_TEMPORARY, path, (long)getpid(), (unsigned long long)base_clock_us());
+    snprintf(x->temporary, n, "%s.%ld-%llx" RECORD_TEMPORARY, path, (long)getpid(),
+             (unsigned long long)base_clock_us());
     rc = write_bundle(x, err);
     bool is_there = x->file.path;
     base_io_close(&x->file);
@@ -126,8 +129,8 @@ static int fail_name(const bundle_export *x, const char *name, rp_error *err) {
                         name);
 }
 
-int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out,
-                        rp_error *err) {
+int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user,
+                        rp_store_transfer *out, rp_error *err) {
     bundle_export x = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_store_transfer){0};
     if (!record_bundle_may_name(name)) return fail_name(&x, name, err);
@@ -215,7 +218,8 @@ static int put_right(void *user, const store_item *item, rp_error *err) {
     return RP_OK;
 }
 
-int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err) {
+int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_progress, void *user,
+                        rp_store_transfer *out, rp_error *err) {
     char path[DISK_PATH_BYTES];
     bundle_import m = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_store_transfer){0};

@@ -29,8 +29,10 @@ typedef struct verification {
     uint64_t total_bytes;
 } verification;
 
-static void verification_find(verification *v, rp_store_flaw flaw, const char *path, record_fault fault, const char *message) {
-    rp_store_finding f = {.flaw = flaw, .path = path, .reason = fault ? record_fault_name(fault) : "", .message = message};
+static void verification_find(verification *v, rp_store_flaw flaw, const char *path, record_fault fault,
+                              const char *message) {
+    rp_store_finding f = {
+        .flaw = flaw, .path = path, .reason = fault ? record_fault_name(fault) : "", .message = message};
     v->out->flaws[flaw]++;
     if (v->on_finding) v->on_finding(v->user, &f);
 }
@@ -41,7 +43,8 @@ static int store_verify_expect(void *user, const store_item *item, rp_error *err
     if (base_grow((void **)&v->items, &v->cap, v->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*v->items)))
         return base_fail_memory(err, (v->n + 1) * sizeof(*v->items), "the records of a store");
     expected *e = &v->items[v->n++];
-    *e = (expected){.key = row->record.key, .bytes = row->bytes, .is_known = v->a->index && !item->fault && row->n_layers > 0};
+    *e = (expected){
+        .key = row->record.key, .bytes = row->bytes, .is_known = v->a->index && !item->fault && row->n_layers > 0};
     if (e->is_known) e->row = disk_records_digest(&row->record, &row->fingerprint, row->n_layers, true);
     v->total_bytes += row->bytes;
     return RP_OK;
@@ -59,8 +62,10 @@ static void store_verify_meet_oddity(void *user, const disk_oddity *o) {
         v->out->bytes += o->bytes;
         verification_find(v, RP_STORE_BAD_RECORD, o->path, o->fault, o->message);
     } else if (!v->is_shared && o->kind != DISK_UNREADABLE && o->kind != DISK_FOREIGN) {
-        verification_find(v, o->kind == DISK_LEFTOVER ? RP_STORE_LEFTOVER : o->kind == DISK_ROW_WITHOUT_FILE ? RP_STORE_WITHOUT_FILE
-                                                                                                             : RP_STORE_WITHOUT_ROW,
+        verification_find(v,
+                          o->kind == DISK_LEFTOVER           ? RP_STORE_LEFTOVER
+                          : o->kind == DISK_ROW_WITHOUT_FILE ? RP_STORE_WITHOUT_FILE
+                                                             : RP_STORE_WITHOUT_ROW,
                           o->path, RECORD_FAULT_NONE, message);
     }
 }
@@ -74,9 +79,11 @@ static int verify_one(verification *v, const expected *e, rp_error *err) {
     record_fault fault = record_reader_open(&r, path, NULL, &e->key, v->a->cipher, &why);
     if (!fault && e->is_known) {
         const record_format *format = record_reader_format(r);
-        disk_row_digests row = disk_records_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers, true);
+        disk_row_digests row =
+            disk_records_digest(record_reader_record(r), &format->fingerprint, format->shape.n_layers, true);
         snprintf(message, sizeof(message), "%s: the index row does not match the record", path);
-        if (!base_key_equal(&row.own, &e->row.own)) verification_find(v, RP_STORE_BAD_ROW, path, RECORD_FAULT_NONE, message);
+        if (!base_key_equal(&row.own, &e->row.own))
+            verification_find(v, RP_STORE_BAD_ROW, path, RECORD_FAULT_NONE, message);
         snprintf(message, sizeof(message), "%s: the index row describes an earlier record of the same key", path);
         if (base_key_equal(&row.own, &e->row.own) && !base_key_equal(&row.rest, &e->row.rest))
             verification_find(v, RP_STORE_OLD_ROW, path, RECORD_FAULT_NONE, message);
@@ -109,8 +116,8 @@ static void verify_index(verification *v) {
     }
 }
 
-int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user, rp_store_verification *out,
-                       rp_error *err) {
+int store_admin_verify(store_admin *a, rp_on_progress on_progress, rp_on_store_finding on_finding, void *user,
+                       rp_store_verification *out, rp_error *err) {
     *out = (rp_store_verification){0};
     verification v = {.a = a, .on_progress = on_progress, .on_finding = on_finding, .user = user, .out = out};
     v.is_shared = a->folder.read_only && disk_folder_owner(&a->folder) != 0;

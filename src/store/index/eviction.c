@@ -118,7 +118,9 @@ static item *parent_of(const eviction *e, const item *it) {
     return parent->uses > 0 && parent->life == it->parent_life ? parent : NULL;
 }
 
-static item_heap *item_heap_of(eviction *e, const item *it) { return it->kept ? &e->groups[it->group].kept : &e->groups[it->group].heap; }
+static item_heap *item_heap_of(eviction *e, const item *it) {
+    return it->kept ? &e->groups[it->group].kept : &e->groups[it->group].heap;
+}
 
 /* Moves an item into its group's heap, or out of it. Among equals the one placed first is evicted first. */
 static void eviction_place(eviction *e, uint32_t i) {
@@ -153,7 +155,9 @@ static int reserve_group(eviction *e, uint32_t g) {
 static int eviction_reserve(eviction *e, uint32_t i, uint32_t g) {
     int rc = reserve_item(e, i);
     if (!rc) rc = reserve_group(e, g);
-    if (!rc) rc = base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
+    if (!rc)
+        rc =
+            base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
     if (!rc) rc = ghost_list_reserve(&e->dropped, 2 * (e->n_present + 1));
     return rc;
 }
@@ -305,7 +309,8 @@ static const item_heap *lower_heap(const item_heap *a, const item_heap *b) {
 
 /* The heap with the lowest top, of kept items or of the others: the group's, or among all; NULL: they are empty. */
 static const item_heap *lowest_heap(const eviction *e, uint32_t g, bool kept) {
-    const size_t first = g == EVICTION_NONE ? 0 : g, end = g == EVICTION_NONE ? e->n_groups : BASE_MIN((size_t)g + 1, e->n_groups);
+    const size_t first = g == EVICTION_NONE ? 0 : g,
+                 end = g == EVICTION_NONE ? e->n_groups : BASE_MIN((size_t)g + 1, e->n_groups);
     const item_heap *best = NULL;
     for (size_t i = first; i < end; i++) best = lower_heap(best, kept ? &e->groups[i].kept : &e->groups[i].heap);
     return best && best->n > 0 ? best : NULL;
@@ -386,7 +391,8 @@ void eviction_drop(eviction *e, uint32_t i) {
     BASE_ASSERT(at != ITEM_HEAP_NOWHERE || it->pinned);
     if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, item_heap_of(e, it)->entries[at].value);
     eviction_leave(e, i);
-    if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten)) eviction_learn(e, forgotten.uses, false);
+    if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten))
+        eviction_learn(e, forgotten.uses, false);
 }
 
 void eviction_remove(eviction *e, uint32_t i) { eviction_leave(e, i); }

@@ -61,8 +61,8 @@ void eviction_free(eviction *e);
 
 /* Adds an item and counts its first use. item: a free index. RP_ERR_MEMORY, RP_ERR_LIMIT: it was not added. */
 int eviction_add(eviction *e, uint32_t item, const eviction_item *about) BASE_NODISCARD;
-/* How likely a reader's text is read again: the most likely of its readers multiplies the time for which an item stays. A
- * factor moves nothing where all readers are alike. */
+/* How likely a reader's text is read again: the most likely of its readers multiplies the time for which an item stays.
+ * A factor moves nothing where all readers are alike. */
 typedef enum eviction_rank {
     EVICTION_ONE_OFF,  /* unknown: 1 */
     EVICTION_SUBAGENT, /* of a session that works for another one: 4 */
@@ -101,7 +101,8 @@ void eviction_expire(eviction *e, uint32_t item);
 typedef bool (*eviction_may_go)(void *user, uint32_t item);
 /* The item of a group, or of all (EVICTION_NONE), with the lowest priority that has no children, is not pinned, and
  * that may_go permits (NULL: all); a kept one only if there is no other. EVICTION_NONE: there is none. Does not evict
- * it. An item that may_go refuses gets the priority of a use now, without a count: referenced items are not offered each time. */
+ * it. An item that may_go refuses gets the priority of a use now, without a count: referenced items are not offered
+ * each time. */
 uint32_t eviction_victim(eviction *e, uint32_t group, eviction_may_go may_go, void *user);
 
 /* Would an absent item, added now, be kept longer than a present one (eviction_victim)? An item in the ghost list

@@ -69,7 +69,9 @@ int ghost_list_reserve(ghost_list *d, size_t n) {
     size_t cap = d->cap ? d->cap : GHOST_LIST_MIN;
     while (cap < n && cap < GHOST_LIST_MAX) cap *= 2;
     if (cap == d->cap) return RP_OK;
-    ghost_list more = {.cap = cap, .ring = base_alloc(cap * sizeof(*more.ring)), .buckets = base_alloc(2 * cap * sizeof(*more.buckets))};
+    ghost_list more = {.cap = cap,
+                       .ring = base_alloc(cap * sizeof(*more.ring)),
+                       .buckets = base_alloc(2 * cap * sizeof(*more.buckets))};
     if (!more.ring || !more.buckets) {
         ghost_list_free(&more);
         return RP_ERR_MEMORY;
@@ -90,7 +92,9 @@ bool ghost_list_add(ghost_list *d, const ghost_key *key, ghost_key *forgotten) {
     return full;
 }
 
-bool ghost_list_has(const ghost_list *d, uint64_t name) { return d->cap > 0 && d->buckets[ghost_list_find_bucket(d, name)] != EMPTY; }
+bool ghost_list_has(const ghost_list *d, uint64_t name) {
+    return d->cap > 0 && d->buckets[ghost_list_find_bucket(d, name)] != EMPTY;
+}
 
 bool ghost_list_take(ghost_list *d, uint64_t name, ghost_key *out) {
     if (!ghost_list_has(d, name)) return false;

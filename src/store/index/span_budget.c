@@ -12,8 +12,8 @@
 #define NONE SPAN_INDEX_NONE
 /* The largest part of a tier's budget that pins may take: 1/PIN_SHARE. */
 #define PIN_SHARE 2
-/* The largest part of what pins leave of a tier's budget, and of a tenant's quota, that kept entries may take: 1/KEPT_SHARE.
- * The other half serves requests that ask for nothing. */
+/* The largest part of what pins leave of a tier's budget, and of a tenant's quota, that kept entries may take:
+ * 1/KEPT_SHARE. The other half serves requests that ask for nothing. */
 #define KEPT_SHARE 2
 #define MOST_KEPT_S ((int64_t)7 * 86400)
 /* Approximate throughput of a disk. An error matters little: a factor of four doubles the value of entries in RAM
@@ -81,7 +81,8 @@ static void pin_in(span_budget *b, span_tier tier, uint32_t i) {
     span_place *p = &b->index->entries[i].places[tier];
     BASE_ASSERT(p->is_there && p->pinned_bytes == 0);
     if (b->pinned_bytes[tier] + p->bytes > b->bytes[tier] / PIN_SHARE) {
-        base_log(b->reported_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: pins take half of the budget %s: further pinned spans can be evicted",
+        base_log(b->reported_pins ? BASE_LOG_DEBUG : BASE_LOG_WARN,
+                 "store: pins take half of the budget %s: further pinned spans can be evicted",
                  tier == TIER_RAM ? "in RAM" : "on disk");
         b->reported_pins = true;
         return;
@@ -101,7 +102,8 @@ static void unpin_in(span_budget *b, span_tier tier, uint32_t i) {
 
 /* Kept entries of a group, or of all, lose that while they take too much, the least valuable ones first. */
 static void span_budget_fit_kept(span_budget *b, span_tier tier, uint32_t group, uint64_t most) {
-    for (uint32_t i; eviction_kept_bytes(b->tiers[tier], group) > most && (i = eviction_least_kept(b->tiers[tier], group)) != EVICTION_NONE;)
+    for (uint32_t i; eviction_kept_bytes(b->tiers[tier], group) > most &&
+                     (i = eviction_least_kept(b->tiers[tier], group)) != EVICTION_NONE;)
         eviction_set_kept(b->tiers[tier], i, false);
 }
 
@@ -161,12 +163,15 @@ void span_budget_update_cost(span_budget *b, uint32_t i) {
     if (span_entry_is_in(e, TIER_RAM)) eviction_set_cost(b->tiers[TIER_RAM], i, cost_in(e, TIER_RAM));
 }
 
-static bool ram_may_go(void *user, uint32_t i) { return kv_span_is_unshared(((const span_index *)user)->entries[i].span); }
+static bool ram_may_go(void *user, uint32_t i) {
+    return kv_span_is_unshared(((const span_index *)user)->entries[i].span);
+}
 
 /* Its record is written, and not being read. */
 static bool disk_may_go(void *user, uint32_t i) {
     const span_entry *e = &((const span_index *)user)->entries[i];
-    return e->places[TIER_DISK].is_written && (!e->span || kv_span_layers_ready(e->span) == kv_span_shape(e->span)->n_layers);
+    return e->places[TIER_DISK].is_written &&
+           (!e->span || kv_span_layers_ready(e->span) == kv_span_shape(e->span)->n_layers);
 }
 
 uint32_t span_budget_victim(span_budget *b, span_tier tier, uint32_t group) {
@@ -314,7 +319,8 @@ uint64_t span_budget_quota(const span_budget *b, uint32_t tenant, span_tier tier
 }
 
 bool span_budget_fits_quota(const span_budget *b, uint32_t tenant, span_tier tier, uint64_t bytes) {
-    return eviction_group_bytes(b->tiers[tier], span_budget_group(b, tenant)) + bytes <= span_budget_quota(b, tenant, tier);
+    return eviction_group_bytes(b->tiers[tier], span_budget_group(b, tenant)) + bytes <=
+           span_budget_quota(b, tenant, tier);
 }
 
 /* Moves the tenant's present entries to its group. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_budget.h: which entry is evicted next from each tier, and which may not be: pins, kept entries, times to live and
- * quotas of tenants. It counts and selects; span_places.h moves.
+/* span_budget.h: which entry is evicted next from each tier, and which may not be: pins, kept entries, times to live
+ * and quotas of tenants. It counts and selects; span_places.h moves.
  *
  *   span_places: entry enters a tier --> span_budget_enter    span_budget_victim, _next_expired --> entry to move out
  *                entry leaves it     --> span_budget_leave    span_budget_use, _mark: more value
@@ -8,7 +8,8 @@
  * Invariants:
  *
  *   1. An entry is an item of a tier's eviction exactly while it is there.
- *   2. Pins of a tier take at most half of its budget; kept entries at most half of what pins leave, and those of a tenant
+ *   2. Pins of a tier take at most half of its budget; kept entries at most half of what pins leave, and those of a
+ *   tenant
  *      with a quota at most half of that.
  *   3. A victim is never pinned, and nobody but the store references it (in RAM), or reads or writes it (on disk).
  *

@@ -37,7 +37,8 @@ static size_t home_bucket(const span_index *x, const base_key *key) {
 /* The bucket of the key, or the empty one in which it would be inserted. */
 static size_t find_bucket(const span_index *x, const base_key *key) {
     size_t b = home_bucket(x, key);
-    while (x->buckets[b] != NONE && !base_key_equal(&x->entries[x->buckets[b]].key, key)) b = (b + 1) & (x->n_buckets - 1);
+    while (x->buckets[b] != NONE && !base_key_equal(&x->entries[x->buckets[b]].key, key))
+        b = (b + 1) & (x->n_buckets - 1);
     return b;
 }
 

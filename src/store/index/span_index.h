@@ -112,9 +112,13 @@ void span_entry_set_label(span_entry *e, const char *label);
 
 static inline bool span_entry_is_in(const span_entry *e, span_tier tier) { return e->places[tier].is_there; }
 /* Is there a record that is readable, as far as known? */
-static inline bool span_entry_can_read(const span_entry *e) { return e->places[TIER_DISK].is_there && !e->places[TIER_DISK].is_unreadable; }
+static inline bool span_entry_can_read(const span_entry *e) {
+    return e->places[TIER_DISK].is_there && !e->places[TIER_DISK].is_unreadable;
+}
 /* Is it complete, too? */
-static inline bool span_entry_has_record(const span_entry *e) { return span_entry_can_read(e) && e->places[TIER_DISK].is_written; }
+static inline bool span_entry_has_record(const span_entry *e) {
+    return span_entry_can_read(e) && e->places[TIER_DISK].is_written;
+}
 /* Has its span usable KV? It is in RAM. */
 static inline bool span_entry_can_use(const span_entry *e) { return !e->failed && !kv_span_has_failed(e->span); }
 /* Do others than the store reference its span? */

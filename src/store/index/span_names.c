@@ -41,7 +41,8 @@ typedef struct named_tokens {
 } named_tokens;
 
 _Static_assert(sizeof(rp_name) == BASE_SHORT_HASH_BYTES, "a name is a short hash");
-_Static_assert(offsetof(named_tokens, runs) == sizeof(rp_name) + (SPAN_NAME_TOKENS + 1) * sizeof(int32_t), "no padding is hashed");
+_Static_assert(offsetof(named_tokens, runs) == sizeof(rp_name) + (SPAN_NAME_TOKENS + 1) * sizeof(int32_t),
+               "no padding is hashed");
 
 void span_chain_next(span_chain *chain, const int32_t *tokens, const int32_t *positions) {
     named_tokens in;
@@ -64,7 +65,8 @@ void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers) {
     r->changes[r->n++] = (rp_span_change){*name, tiers};
 }
 
-void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens, uint32_t tiers) {
+void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens,
+                             uint32_t tiers) {
     if (r->n_blocks == SPAN_REPORT_BLOCKS) span_reporter_flush(r);
     BASE_ASSERT(r->n_blocks < SPAN_REPORT_BLOCKS);
     int32_t *own = r->tokens[r->n_blocks];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_names.h: names of KV in a cluster (reprise_cluster.h): keyed hashes of keys and of tokens, and the report of changed tiers.
+/* span_names.h: names of KV in a cluster (reprise_cluster.h): keyed hashes of keys and of tokens, and the report of
+ * changed tiers.
  *
  *   module's span        first 16 bytes of BLAKE2b-256(cluster key; "reprise name 1", its key)
  *   text                 a chain over the tokens after a root, SPAN_NAME_TOKENS at a time:
@@ -8,15 +9,18 @@
  *     zeros -- 64 tokens --> name_1 -- 64 tokens --> name_2 ...
  *
  *     key      first 16 bytes of BLAKE2b-256(cluster key; "reprise text names 2", root key)
- *     name_i   SipHash-2-4-128(key; name_i-1, 64 tokens, the first one's position; of each that does not follow the one before it: its number
+ *     name_i   SipHash-2-4-128(key; name_i-1, 64 tokens, the first one's position; of each that does not follow the one
+ *           before it: its number
  *              among the 64, its position)
  *
- * Numbers are 32-bit integers, little-endian. Nobody without the cluster key can compute a name, and no name tells another one. It is SipHash as
- * a router names prompts of 100,000 tokens (bench_plan_names). A text's tokens are the same wherever spans of the store begin and end in it: a
- * router names a prompt without the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
+ * Numbers are 32-bit integers, little-endian. Nobody without the cluster key can compute a name, and no name tells
+ * another one. It is SipHash as a router names prompts of 100,000 tokens (bench_plan_names). A text's tokens are the
+ * same wherever spans of the store begin and end in it: a router names a prompt without the tree (span_tree.h), whose
+ * nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
  *
- * A block is such a name with its tokens and the name before it, for others who hash tokens in another way (rp_on_blocks). Blocks are of the
- * texts of one root, whose positions are 0, 1, 2, ...: a text at other positions has other KV, which tokens alone do not tell.
+ * A block is such a name with its tokens and the name before it, for others who hash tokens in another way
+ * (rp_on_blocks). Blocks are of the texts of one root, whose positions are 0, 1, 2, ...: a text at other positions has
+ * other KV, which tokens alone do not tell.
  *
  * Functions without a state; a span_reporter belongs to one thread at a time.
  */
@@ -62,7 +66,8 @@ typedef struct span_reporter {
 
 /* Adds a change; delivers first if there is no space for it. */
 void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers);
-void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens, uint32_t tiers);
+void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens,
+                             uint32_t tiers);
 /* Delivers what was added. */
 void span_reporter_flush(span_reporter *r);
 

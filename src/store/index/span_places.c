@@ -30,7 +30,8 @@ void span_places_close(span_places *p) {
 
 void span_places_report(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
-    const uint32_t in_ram = span_entry_is_in(e, TIER_RAM) ? RP_TIER_RAM : 0, on_disk = span_entry_has_record(e) ? RP_TIER_DISK : 0;
+    const uint32_t in_ram = span_entry_is_in(e, TIER_RAM) ? RP_TIER_RAM : 0,
+                   on_disk = span_entry_has_record(e) ? RP_TIER_DISK : 0;
     const uint32_t tiers = e->failed ? 0 : in_ram | on_disk;
     if (!p->on_change || e->is_foreign || tiers == e->tiers) return;
     e->tiers = (uint8_t)tiers;
@@ -61,7 +62,8 @@ void span_places_drop_failed(span_places *p) {
 
 int span_places_enter_ram(span_places *p, uint32_t i, kv_span *span) {
     span_entry *e = entry_at(p, i);
-    BASE_ASSERT(!e->span && kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &e->key)); /* invariant 1 of the index */
+    BASE_ASSERT(!e->span && kv_span_is_sealed(span) &&
+                base_key_equal(kv_span_key(span), &e->key)); /* invariant 1 of the index */
     const int rc = span_budget_enter(&p->budget, TIER_RAM, i, kv_span_bytes(span), 0);
     if (rc) return rc;
     e->places[TIER_RAM].is_written = true;
@@ -81,14 +83,17 @@ void span_places_leave_ram(span_places *p, uint32_t i, bool evicted) {
     span_index_unlink(&p->index, LIST_RAM, i);
     p->stats.spans--;
     p->stats.bytes -= kv_span_bytes(e->span);
-    BASE_TRACE(STORE, "%s a span of %d tokens", span_entry_is_in(e, TIER_DISK) ? "demote" : "evict", kv_span_tokens(e->span));
+    BASE_TRACE(STORE, "%s a span of %d tokens", span_entry_is_in(e, TIER_DISK) ? "demote" : "evict",
+               kv_span_tokens(e->span));
     kv_span_unref(e->span);
     e->span = NULL;
     e->fetched = false;
     span_places_report(p, i);
 }
 
-static bool may_be_taken(const span_entry *e) { return !span_entry_is_held(e) && e->places[TIER_RAM].pinned_bytes == 0; }
+static bool may_be_taken(const span_entry *e) {
+    return !span_entry_is_held(e) && e->places[TIER_RAM].pinned_bytes == 0;
+}
 
 static void take_from_ram(span_places *p, uint32_t i, bool evicted) {
     BASE_ASSERT(may_be_taken(entry_at(p, i))); /* invariant 3 of the budget */
@@ -131,7 +136,8 @@ void span_places_fit_quota(span_places *p, uint32_t tenant) {
 
 kv_span_form *span_places_copy_form(const span_places *p, const kv_span_form *form, int32_t n_layers, bool *is_own) {
     const kv_shape *own = kv_pool_shape(p->pool);
-    *is_own = n_layers == own->n_layers && (!form->slots || (kv_shape_capabilities(own).reduces && form->n_kv_heads == kv_shape_heads(own)));
+    *is_own = n_layers == own->n_layers &&
+              (!form->slots || (kv_shape_capabilities(own).reduces && form->n_kv_heads == kv_shape_heads(own)));
     kv_span_form *f = base_calloc(1, sizeof(*f) + (*is_own ? kv_form_bytes(form, n_layers) : (size_t)own->n_layers));
     if (!f) return NULL;
     *f = *form;
@@ -229,7 +235,8 @@ void span_places_expire(span_places *p, uint32_t i) {
 
 void span_places_queue(span_places *p, span_list_kind list, uint32_t i) {
     span_entry *e = entry_at(p, i);
-    BASE_ASSERT(list != LIST_RAM && e->waits == LIST_RAM && e->span && (e->row || list == LIST_WRITING)); /* invariant 3 of the index */
+    BASE_ASSERT(list != LIST_RAM && e->waits == LIST_RAM && e->span &&
+                (e->row || list == LIST_WRITING)); /* invariant 3 of the index */
     e->waits = list;
     e->wait_bytes = kv_span_bytes(e->span);
     p->waiting_bytes[list] += e->wait_bytes;
@@ -279,5 +286,6 @@ uint64_t span_places_idle_bytes_of(const span_places *p, uint32_t i) {
 int64_t span_places_free_blocks(const span_places *p) {
     const kv_pool_stats pool = kv_pool_get_stats(p->pool);
     const int64_t block = (int64_t)kv_pool_block_bytes(p->pool);
-    return ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_places_idle_bytes(p)) / block - pool.reserved_blocks;
+    return ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_places_idle_bytes(p)) / block -
+           pool.reserved_blocks;
 }

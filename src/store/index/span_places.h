@@ -66,7 +66,8 @@ void span_places_set_written(span_places *p, uint32_t i, uint64_t bytes);
 void span_places_set_unreadable(span_places *p, uint32_t i);
 /* Removes a record that was not written, or is gone, from the entry. */
 void span_places_lose_disk(span_places *p, uint32_t i, bool evicted);
-/* The same, and removes it from the tier: a queued write continues, and the removal after it in the queue deletes it. */
+/* The same, and removes it from the tier: a queued write continues, and the removal after it in the queue deletes
+   it. */
 void span_places_leave_disk(span_places *p, uint32_t i, tier_removal how, bool evicted);
 /* Removes an entry that is in no tier, and calls on_drop for its owner. */
 void span_places_forget(span_places *p, uint32_t i);

@@ -17,17 +17,21 @@ static bool is_root(const span_node *n) { return n->n_tokens == 0; }
 
 static span_node *find_child(const span_node *parent, place p) {
     size_t i = child_index(parent, p);
-    return i < parent->n_children && span_tree_compare_places(span_node_place_of(parent->children[i]), p) == 0 ? parent->children[i] : NULL;
+    return i < parent->n_children && span_tree_compare_places(span_node_place_of(parent->children[i]), p) == 0
+               ? parent->children[i]
+               : NULL;
 }
 
 static int link_child(span_node *parent, span_node *child) {
-    int rc = base_grow((void **)&parent->children, &parent->cap_children, parent->n_children + 1, MAX_CHILDREN, sizeof(span_node *));
+    int rc = base_grow((void **)&parent->children, &parent->cap_children, parent->n_children + 1, MAX_CHILDREN,
+                       sizeof(span_node *));
     if (rc) return rc;
     size_t i = child_index(parent, span_node_place_of(child));
     memmove(parent->children + i + 1, parent->children + i, (parent->n_children++ - i) * sizeof(span_node *));
     parent->children[i] = child;
     child->parent = parent;
-    BASE_ASSERT(i == 0 || span_tree_compare_places(span_node_place_of(parent->children[i - 1]), span_node_place_of(child)) < 0);
+    BASE_ASSERT(i == 0 ||
+                span_tree_compare_places(span_node_place_of(parent->children[i - 1]), span_node_place_of(child)) < 0);
     return RP_OK;
 }
 
@@ -306,8 +310,8 @@ static void respect_windows(span_path *p, const reading *r) {
     }
 }
 
-int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
-                    rp_error *err) {
+int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                    span_path *path, rp_error *err) {
     *path = (span_path){.tree = t};
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     size_t done = 0;
@@ -321,7 +325,8 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     return rc;
 }
 
-int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, rp_error *err) {
+int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
+                   rp_error *err) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     size_t done = path->n_tokens;
     span_node *node = NULL;
@@ -341,8 +346,8 @@ size_t span_path_turns(const span_path *path) {
     return n;
 }
 
-size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
-                      span_tree_fn fn, void *user, span_tree_states *states) {
+size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions,
+                      size_t n, span_tree_fn fn, void *user, span_tree_states *states) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     const span_node *node = find_root(t, root);
     size_t done = 0;
@@ -393,12 +398,15 @@ bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *to
     return false;
 }
 
-/* The newest child after the first `at` tokens of a present node, other than `but` and with a number below that; or NULL. */
+/* The newest child after the first `at` tokens of a present node, other than `but` and with a number below that; or
+   NULL. */
 static span_node *newest_child(const span_node *n, int32_t at, const span_node *but, uint64_t below) {
     span_node *best = NULL;
-    for (size_t i = child_index(n, (place){.at = at, .pos = INT32_MIN, .token = INT32_MIN}); i < n->n_children && n->children[i]->at == at; i++) {
+    for (size_t i = child_index(n, (place){.at = at, .pos = INT32_MIN, .token = INT32_MIN});
+         i < n->n_children && n->children[i]->at == at; i++) {
         span_node *child = n->children[i];
-        if (child->present && child != but && child->number < below && (!best || child->number > best->number)) best = child;
+        if (child->present && child != but && child->number < below && (!best || child->number > best->number))
+            best = child;
     }
     return best;
 }
@@ -421,7 +429,8 @@ int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path 
     int rc = RP_OK;
     *other = (span_path){.tree = path->tree};
     if (child) rc = push_part(other, child, 0, err);
-    else if (s->n_tokens < s->node->n_tokens && s->node->number < *below) rc = push_part(other, n = s->node, s->n_tokens, err);
+    else if (s->n_tokens < s->node->n_tokens && s->node->number < *below)
+        rc = push_part(other, n = s->node, s->n_tokens, err);
     *below = n ? n->number : 0;
     while (!rc && n && (n = newest_child(n, n->n_tokens, NULL, UINT64_MAX))) rc = push_part(other, n, 0, err);
     return rc;
@@ -544,7 +553,8 @@ static bool span_path_is_there(const span_path *p, const reading *r, size_t know
     return n && n->present;
 }
 
-int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept, rp_error *err) {
+int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept,
+                     rp_error *err) {
     span_tree *t = path->tree;
     reading r = {.tokens = tokens, .pos = kv_span_position(span), .n = (size_t)kv_span_tokens(span)};
     size_t known = 0;
@@ -553,7 +563,8 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     *kept = false;
     int rc = span_path_follow(path, &r, &known, &end, err);
     if (rc || known == r.n) return rc;
-    if (span_path_is_there(path, &r, known)) return base_fail(err, RP_ERR_MEMORY, "the cached prefix of a prompt is unreadable now");
+    if (span_path_is_there(path, &r, known))
+        return base_fail(err, RP_ERR_MEMORY, "the cached prefix of a prompt is unreadable now");
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "out of memory: a span of a prompt");
     kv_span_seal(span, &node->key);
@@ -697,7 +708,8 @@ int span_tree_settle(span_tree *t, rp_error *err) {
     for (size_t i = 0; i < t->n_lost && !rc; i++)
         if (t->lost[i].node) rc = span_tree_hang(t, &t->lost[i], err);
     for (size_t i = 0; i < t->n_lost; i++)
-        if (t->lost[i].node && t->lost[i].node->parent) t->lost[i].node = NULL, t->lost[i].at = 0; /* linked, or below another lost node */
+        if (t->lost[i].node && t->lost[i].node->parent)
+            t->lost[i].node = NULL, t->lost[i].at = 0; /* linked, or below another lost node */
     for (size_t i = 0; i < t->n_lost; i++) {
         if (t->lost[i].node) drop_lost(t, t->lost[i].node);
         else if (t->lost[i].at > 0) t->lost[n_states++] = t->lost[i];

@@ -21,7 +21,8 @@ struct span_node {
     span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
     int32_t at;                                /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
-    uint64_t states[KV_SPAN_BLOCKS]; /* bit k: there was a checkpoint after its token k: the store may have dropped it since */
+    uint64_t states
+        [KV_SPAN_BLOCKS]; /* bit k: there was a checkpoint after its token k: the store may have dropped it since */
     int32_t tokens[];
 };
 

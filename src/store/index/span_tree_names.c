@@ -5,9 +5,10 @@
  *   nodes    [------------- n -----|------]                    depth of n: 0    names of n: those of 64, 128 and 192
  *                                   [------ m ------]          depth of m: 140  names of m: those of 192 and 256
  *
- * A node has the names of the multiples of SPAN_NAME_TOKENS in (depth, depth + its tokens]. Two nodes have no name in common: paths differ. A
- * name is held if the node and all its ancestors are in some tier: an ancestor that is absent makes all names below it useless, and they are
- * reported as gone until it is back. The tiers of a name are those of its node.
+ * A node has the names of the multiples of SPAN_NAME_TOKENS in (depth, depth + its tokens]. Two nodes have no name in
+ * common: paths differ. A name is held if the node and all its ancestors are in some tier: an ancestor that is absent
+ * makes all names below it useless, and they are reported as gone until it is back. The tiers of a name are those of
+ * its node.
  */
 #include "base/check.h"
 #include "store/index/span_tree_internal.h"
@@ -30,7 +31,8 @@ static void path_tokens(const span_node *n, int32_t from, int32_t *tokens, int32
 static span_chain span_node_chain(const span_tree *t, const span_node *n, int32_t end, const uint32_t *tiers) {
     int32_t tokens[SPAN_NAME_TOKENS], positions[SPAN_NAME_TOKENS];
     span_chain chain = n->chain;
-    for (int32_t from = n->depth / SPAN_NAME_TOKENS * SPAN_NAME_TOKENS; from + SPAN_NAME_TOKENS <= end; from += SPAN_NAME_TOKENS) {
+    for (int32_t from = n->depth / SPAN_NAME_TOKENS * SPAN_NAME_TOKENS; from + SPAN_NAME_TOKENS <= end;
+         from += SPAN_NAME_TOKENS) {
         path_tokens(n, from, tokens, positions);
         const rp_name parent = chain.name;
         span_chain_next(&chain, tokens, positions);
@@ -75,7 +77,9 @@ static bool is_reached(const span_node *n) {
     return true;
 }
 
-static void report_node(const span_tree *t, const span_node *n, uint32_t tiers) { span_node_chain(t, n, n->depth + n->n_tokens, &tiers); }
+static void report_node(const span_tree *t, const span_node *n, uint32_t tiers) {
+    span_node_chain(t, n, n->depth + n->n_tokens, &tiers);
+}
 
 /* Names below a node are there with it, and not without it. */
 static void report_below(const span_tree *t, span_node *top) {

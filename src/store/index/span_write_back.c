@@ -70,7 +70,8 @@ static span_disk_fit evict_record(span_write_back *w, uint32_t group, const evic
 
 static bool is_free(const span_write_back *w, uint32_t tenant, uint64_t bytes) {
     const span_places *p = w->places;
-    return span_budget_fits_quota(&p->budget, tenant, TIER_DISK, bytes) && p->stats.disk_bytes + bytes <= span_write_back_limit(w);
+    return span_budget_fits_quota(&p->budget, tenant, TIER_DISK, bytes) &&
+           p->stats.disk_bytes + bytes <= span_write_back_limit(w);
 }
 
 /* Frees that many bytes on disk for a tenant. about: only if it would be kept longer than the victims; NULL: in any
@@ -80,9 +81,11 @@ static span_disk_fit make_disk_space(span_write_back *w, uint32_t tenant, uint64
     const uint64_t most = span_write_back_limit(w);
     span_disk_fit fit = DISK_FITS;
     if (bytes > most || bytes > span_budget_quota(b, tenant, TIER_DISK)) return DISK_FITS_NEVER;
-    while (fit == DISK_FITS && !span_budget_fits_quota(b, tenant, TIER_DISK, bytes)) fit = evict_record(w, span_budget_group(b, tenant), about);
+    while (fit == DISK_FITS && !span_budget_fits_quota(b, tenant, TIER_DISK, bytes))
+        fit = evict_record(w, span_budget_group(b, tenant), about);
     while (fit == DISK_FITS && w->places->stats.disk_bytes + bytes > most) fit = evict_record(w, EVICTION_NONE, about);
-    BASE_ASSERT(fit != DISK_FITS || (w->places->stats.disk_bytes + bytes <= most && span_budget_fits_quota(b, tenant, TIER_DISK, bytes)));
+    BASE_ASSERT(fit != DISK_FITS ||
+                (w->places->stats.disk_bytes + bytes <= most && span_budget_fits_quota(b, tenant, TIER_DISK, bytes)));
     return fit;
 }
 
@@ -95,7 +98,9 @@ void span_write_back_fit(span_write_back *w) {
 
 /* ---- queues ---- */
 
-static uint64_t most_queued(const span_write_back *w) { return BASE_MIN(w->places->budget.bytes[TIER_RAM] / QUEUED_SHARE, MOST_QUEUED_BYTES); }
+static uint64_t most_queued(const span_write_back *w) {
+    return BASE_MIN(w->places->budget.bytes[TIER_RAM] / QUEUED_SHARE, MOST_QUEUED_BYTES);
+}
 
 /* Moves a waiting entry to another list, as its newest. */
 static void queue_again(span_write_back *w, span_list_kind list, uint32_t i) {
@@ -105,7 +110,8 @@ static void queue_again(span_write_back *w, span_list_kind list, uint32_t i) {
 
 /* Does not admit it; its row stays, for a second use. */
 static void skip_write(span_write_back *w, uint32_t i) {
-    BASE_ASSERT(entry_at(w, i)->waits == LIST_ONCE && entry_at(w, i)->row); /* what is due is written, or is counted as late */
+    BASE_ASSERT(entry_at(w, i)->waits == LIST_ONCE &&
+                entry_at(w, i)->row); /* what is due is written, or is counted as late */
     span_places_unqueue(w->places, i);
     w->places->stats.disk_skipped++;
 }
@@ -113,7 +119,8 @@ static void skip_write(span_write_back *w, uint32_t i) {
 /* The latest start of the write of a due span. None: with write-through, where callers wait; of modules and pins, which
  * were requested; and of the flush at the end. */
 static uint64_t begin_by(const span_write_back *w, const span_entry *e, uint64_t since) {
-    const bool waits = w->mode == SPAN_STORE_WRITE_THROUGH || w->closing || e->use.pinned || record_is_of_module(e->kind);
+    const bool waits =
+        w->mode == SPAN_STORE_WRITE_THROUGH || w->closing || e->use.pinned || record_is_of_module(e->kind);
     return waits ? UINT64_MAX : since + BEGIN_US;
 }
 
@@ -171,7 +178,9 @@ static bool pass_to_tier(span_write_back *w, uint32_t i, uint64_t bytes, uint64_
     return true;
 }
 
-static bool is_quiet(const span_write_back *w) { return w->closing || (!w->computing && base_clock_us() >= w->quiet_us + QUIET_US); }
+static bool is_quiet(const span_write_back *w) {
+    return w->closing || (!w->computing && base_clock_us() >= w->quiet_us + QUIET_US);
+}
 
 /* Does the tier accept one more write now? */
 static bool is_accepted(const span_write_back *w, const span_entry *e) {
@@ -210,7 +219,8 @@ static bool begin_write(span_write_back *w, uint32_t i) {
     span_places *p = w->places;
     span_entry *e = entry_at(w, i);
     BASE_ASSERT(e->row && e->span);
-    const bool through = w->mode == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE, is_text = record_is_of_text(e->kind);
+    const bool through = w->mode == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE,
+               is_text = record_is_of_text(e->kind);
     const uint64_t bytes = tier_record_bytes(p->tier, &e->row->record), since = is_once ? base_clock_us() : e->since_us;
     if (!is_accepted(w, e) || !leaves_reserved(w, e)) return false;
     const bool replaces = !is_free(w, e->tenant, bytes), is_limited = replaces && is_text && !e->use.pinned && !through;
@@ -244,16 +254,21 @@ static void thin_out(span_write_back *w) {
     while (w->places->waiting_bytes[LIST_ONCE] > most && once->oldest != once->newest) skip_write(w, once->oldest);
 }
 
-/* Only while requests are computed: nobody is delayed otherwise, and with write-through requests wait for the writes. */
+/* Only while requests are computed: nobody is delayed otherwise, and with write-through requests wait for the
+   writes. */
 static void apply_share(const span_write_back *w) {
-    if (w->places->tier) tier_set_share(w->places->tier, w->computing && w->mode == SPAN_STORE_WRITE_BACK ? w->share : 1);
+    if (w->places->tier)
+        tier_set_share(w->places->tier, w->computing && w->mode == SPAN_STORE_WRITE_BACK ? w->share : 1);
 }
 
 /* The writer's share grows with the queue. */
 static void set_share(span_write_back *w) {
-    const uint64_t *waiting = w->places->waiting_bytes, step = most_queued(w) / SHARE_STEPS + 1, due = waiting[LIST_DUE] + waiting[LIST_WRITING];
-    const uint64_t doubled = BASE_MIN(due / step, SHARE_STEPS), doubled_once = BASE_MIN((due + waiting[LIST_ONCE]) / step, SHARE_STEPS);
-    const uint32_t share = BASE_MAX(LEAST_SHARE >> doubled, MOST_SHARE), once = BASE_MAX(LEAST_SHARE >> doubled_once, MOST_SHARE_ONCE);
+    const uint64_t *waiting = w->places->waiting_bytes, step = most_queued(w) / SHARE_STEPS + 1,
+                   due = waiting[LIST_DUE] + waiting[LIST_WRITING];
+    const uint64_t doubled = BASE_MIN(due / step, SHARE_STEPS),
+                   doubled_once = BASE_MIN((due + waiting[LIST_ONCE]) / step, SHARE_STEPS);
+    const uint32_t share = BASE_MAX(LEAST_SHARE >> doubled, MOST_SHARE),
+                   once = BASE_MAX(LEAST_SHARE >> doubled_once, MOST_SHARE_ONCE);
     w->share = BASE_MIN(share, once);
     BASE_ASSERT(w->share >= MOST_SHARE && w->share <= LEAST_SHARE);
     apply_share(w);
@@ -339,7 +354,8 @@ static void take_failure(span_write_back *w, const tier_event *event) {
     stats->disk_state = RP_STORE_UNWRITTEN;
     stats->disk_trouble = tier_trouble_name(event->cause);
     w->retry_us = base_clock_us() + RETRY_US;
-    base_log(w->reported_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: continuing without writing", event->err.message);
+    base_log(w->reported_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: continuing without writing",
+             event->err.message);
     w->reported_failure = true;
 }
 
@@ -361,7 +377,8 @@ void span_write_back_take(span_write_back *w, const tier_event *event) {
     if (!event->failed) take_success(w, event);
     else if (!event->late) take_failure(w, event);
     const span_place *disk = i == NONE ? NULL : &entry_at(w, i)->places[TIER_DISK];
-    if (!disk || !disk->is_there || disk->serial != event->serial) base_free(event->late); /* it was removed meanwhile */
+    if (!disk || !disk->is_there || disk->serial != event->serial)
+        base_free(event->late); /* it was removed meanwhile */
     else if (event->late) take_late(w, i, event->late);
     else if (event->failed) span_places_lose_disk(p, i, false);
     else span_places_set_written(p, i, event->bytes);

@@ -2,16 +2,19 @@
 /* record.h: the KV of one span as a file. docs/format.md describes every byte.
  *
  *   plain       public header | private header | zeros up to a page  | layer 0 | layer 1 | ...
- *   encrypted   public header | start of the stream | private header | layer 0 | ...      a message each, and per piece (record_layer.h)
+ *   encrypted   public header | start of the stream | private header | layer 0 | ...      a message each, and per piece
+ *         (record_layer.h)
  *
  *   public header    magic, version, flags, size of the file, checksum over both headers
  *   private header   model, key, parent, tokens, form, format; offset and checksum of each layer
- *   layer            the used slots of the blocks that the span kept, in the order of RAM; of a reduced span also their positions
+ *   layer            the used slots of the blocks that the span kept, in the order of RAM; of a reduced span also their
+ *         positions
  *
  * A record is written under a temporary name, synced and renamed, then its folder is synced: under its own name it is
  * whole or absent. The same span gives the same bytes (encrypted records differ). Nothing in a file is trusted: every
- * number is checked before it is used, no allocation exceeds 64 times the size of the file (blocks with one used slot) and a
- * block, and KV is valid only if its layer's checksum is right. A record that cannot be used is a miss with a reason (record_fault).
+ * number is checked before it is used, no allocation exceeds 64 times the size of the file (blocks with one used slot)
+ * and a block, and KV is valid only if its layer's checksum is right. A record that cannot be used is a miss with a
+ * reason (record_fault).
  *
  * A reader has one user at a time; every other function is thread-safe. System calls go through base/io.h.
  */
@@ -67,13 +70,16 @@ static inline bool record_is_of_module(record_kind kind) { return kind == RECORD
 /* Content of a record. Arrays and strings are borrowed. */
 typedef struct record {
     base_key key; /* names the span */
-    /* text: the parent node, or root; module: the previous span of its segment, or zeros; reduced: the previous part, of part 0 the last
-     * span of the module; states: the node of the token before them */
+    /* text: the parent node, or root; module: the previous span of its segment, or zeros; reduced: the previous part,
+     * of part 0 the last span of the module; states: the node of the token before them */
     base_key parent;
     record_kind kind;
-    int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less than form.n_parts */
+    int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less
+                               than
+                           form.n_parts */
     int32_t first_slot; /* the slot of tokens[0] */
-    int32_t n_tokens;   /* at most 256; first_slot + n_tokens is at most form.n_tokens; reduced, states: 0, as is first_slot */
+    int32_t n_tokens;   /* at most 256; first_slot + n_tokens is at most form.n_tokens; reduced, states: 0, as is
+                     first_slot */
     const int32_t *tokens;
     kv_span_form form;
     uint64_t cost_us;  /* time to compute it, approximately */
@@ -92,10 +98,10 @@ typedef struct record_format {
 /* Writes the record of a sealed span, all of whose layers are ready, at a path in an existing folder. Replaces an
  * existing record. r->form is ignored: the span's form is written. cipher NULL: plain. *bytes_on_disk: size of the
  * file on disk; may be NULL. A failure leaves no new file, and an older record at the path only if it was not
- * replaced yet: RP_ERR_IO (errno is the cause), RP_ERR_INVALID (r exceeds its limits, or has another kind than its span),
- * RP_ERR_LIMIT (blocks of more than RECORD_MAX_BLOCK_BYTES), RP_ERR_MEMORY. */
-int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
-                 uint64_t *bytes_on_disk, rp_error *err);
+ * replaced yet: RP_ERR_IO (errno is the cause), RP_ERR_INVALID (r exceeds its limits, or has another kind than its
+ * span), RP_ERR_LIMIT (blocks of more than RECORD_MAX_BLOCK_BYTES), RP_ERR_MEMORY. */
+int record_write(const char *path, const record_format *format, const record *r, const kv_span *span,
+                 const record_cipher *cipher, uint64_t *bytes_on_disk, rp_error *err);
 /* The same in steps: records of one folder share its sync:
  *
  *   record_stage      writes and syncs it under a temporary name, *temporary (base_free), in the folder of its path
@@ -117,7 +123,8 @@ uint64_t record_file_bytes(const record_format *format, const record *r, bool is
 
 /* Appends a plain record to a file that the caller has created, without a sync. Errors of record_write; a part of it
  * may have been written then. */
-int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span, rp_error *err);
+int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span,
+                  rp_error *err);
 
 typedef struct record_reader record_reader;
 
@@ -127,8 +134,9 @@ typedef struct record_reader record_reader;
 record_fault record_reader_open(record_reader **out, const char *path, const record_format *format, const base_key *key,
                                 const record_cipher *cipher, rp_error *err);
 /* The same for a record that is `bytes` of another file, at offset `at`. */
-record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes, const record_format *format,
-                                   const base_key *key, const record_cipher *cipher, rp_error *err);
+record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes,
+                                   const record_format *format, const base_key *key, const record_cipher *cipher,
+                                   rp_error *err);
 void record_reader_close(record_reader *r); /* NULL is fine */
 /* The content of the record. Valid until the reader is closed. */
 const record *record_reader_record(const record_reader *r);

@@ -40,7 +40,9 @@ static uint64_t record_bundle_get(const uint8_t *in, int n) {
     return v;
 }
 
-static size_t front_bytes(size_t n, size_t name_bytes) { return RECORD_BUNDLE_HEADER + n * RECORD_BUNDLE_ITEM + name_bytes; }
+static size_t front_bytes(size_t n, size_t name_bytes) {
+    return RECORD_BUNDLE_HEADER + n * RECORD_BUNDLE_ITEM + name_bytes;
+}
 
 static int record_bundle_damaged(const char *path, uint64_t at, const char *what, rp_error *err) {
     return base_fail_at(err, RP_ERR_FORMAT, path, at, "not a readable bundle: %s", what);
@@ -67,18 +69,21 @@ static int check_numbers(front *f, const uint8_t *header, rp_error *err) {
         return record_bundle_damaged(f->path, 0, "it does not begin with a bundle's magic number", err);
     uint32_t version = (uint32_t)record_bundle_get(header + 8, 4);
     if (version != RECORD_BUNDLE_VERSION)
-        return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this version reads version %d", version,
-                            RECORD_BUNDLE_VERSION);
+        return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this version reads version %d",
+                            version, RECORD_BUNDLE_VERSION);
     f->n = (uint32_t)record_bundle_get(header + 12, 4);
     f->name_bytes = (uint32_t)record_bundle_get(header + 24, 4);
     uint64_t bytes = record_bundle_get(header + 16, 8);
     if (bytes > f->file_bytes) return record_bundle_damaged(f->path, f->file_bytes, "it is truncated", err);
     if (bytes < f->file_bytes) return record_bundle_damaged(f->path, bytes, "there is data after its end", err);
     if (f->n > RECORD_BUNDLE_MAX)
-        return base_fail_at(err, RP_ERR_LIMIT, f->path, 12, "a bundle of %u records: at most %d are allowed", f->n, RECORD_BUNDLE_MAX);
-    if (f->n == 0 || f->name_bytes == 0 || f->name_bytes > RECORD_MAX_LABEL || memcmp(header + 28, zeros, sizeof zeros) != 0)
+        return base_fail_at(err, RP_ERR_LIMIT, f->path, 12, "a bundle of %u records: at most %d are allowed", f->n,
+                            RECORD_BUNDLE_MAX);
+    if (f->n == 0 || f->name_bytes == 0 || f->name_bytes > RECORD_MAX_LABEL ||
+        memcmp(header + 28, zeros, sizeof zeros) != 0)
         return record_bundle_damaged(f->path, 12, "a number in its header is out of range", err);
-    return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK : record_bundle_damaged(f->path, bytes, "it is truncated", err);
+    return front_bytes(f->n, f->name_bytes) <= bytes ? RP_OK
+                                                     : record_bundle_damaged(f->path, bytes, "it is truncated", err);
 }
 
 /* Reads the part before the records into memory of its own, and checks its checksum. */
@@ -99,7 +104,9 @@ static int read_front(front *f, const base_io_file *file, rp_error *err) {
     if (rc) return rc;
     uint8_t sum[16];
     record_put_checksum(sum, record_header_checksum(f->bytes, n));
-    return memcmp(sum, header + BOUND, sizeof sum) == 0 ? RP_OK : record_bundle_damaged(f->path, BOUND, "the checksum of its header is wrong", err);
+    return memcmp(sum, header + BOUND, sizeof sum) == 0
+               ? RP_OK
+               : record_bundle_damaged(f->path, BOUND, "the checksum of its header is wrong", err);
 }
 
 /* Keys ascend, and the records fill the file. */
@@ -120,7 +127,8 @@ static int get_items(record_bundle *b, const front *f, rp_error *err) {
             return record_bundle_damaged(f->path, (uint64_t)(at - f->bytes), "a record's size is out of range", err);
         begin += item->bytes;
     }
-    return begin == f->file_bytes ? RP_OK : record_bundle_damaged(f->path, begin, "its size does not match its records", err);
+    return begin == f->file_bytes ? RP_OK
+                                  : record_bundle_damaged(f->path, begin, "its size does not match its records", err);
 }
 
 static int get_name(record_bundle *b, const front *f, rp_error *err) {
@@ -203,14 +211,16 @@ int record_bundle_begin(const record_bundle *b, const base_io_file *to, rp_error
     uint64_t file_bytes = n;
     BASE_ASSERT(record_bundle_may_name(b->name) && b->n > 0);
     if (b->n > RECORD_BUNDLE_MAX)
-        return base_fail(err, RP_ERR_LIMIT, "a bundle of %zu records: at most %d are allowed: export the members one by one", b->n,
+        return base_fail(err, RP_ERR_LIMIT,
+                         "a bundle of %zu records: at most %d are allowed: export the members one by one", b->n,
                          RECORD_BUNDLE_MAX);
     uint8_t *bytes = base_calloc(1, n);
     if (!bytes) return base_fail_memory(err, n, "a bundle");
     uint8_t *at = bytes + RECORD_BUNDLE_HEADER;
     for (size_t i = 0; i < b->n; i++, at += RECORD_BUNDLE_ITEM) {
         memcpy(at, b->items[i].key.bytes, BASE_KEY_BYTES);
-        BASE_ASSERT(i == 0 || memcmp(b->items[i - 1].key.bytes, b->items[i].key.bytes, BASE_KEY_BYTES) < 0); /* keys ascend */
+        BASE_ASSERT(i == 0 ||
+                    memcmp(b->items[i - 1].key.bytes, b->items[i].key.bytes, BASE_KEY_BYTES) < 0); /* keys ascend */
         record_bundle_put(at + BASE_KEY_BYTES, b->items[i].bytes, 8);
         file_bytes += b->items[i].bytes;
     }

@@ -54,8 +54,8 @@ bool record_bundle_may_name(const char *name);
  * RP_ERR_MEMORY. On failure *out needs no freeing. */
 int record_bundle_open(record_bundle *out, const char *path, rp_error *err);
 void record_bundle_close(record_bundle *b); /* zero-initialised is fine */
-/* Reads the i-th record and checks every byte of it, and that it is a module's, whole or reduced, at or below the bundle's name.
- * RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
+/* Reads the i-th record and checks every byte of it, and that it is a module's, whole or reduced, at or below the
+ * bundle's name. RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int record_bundle_check(const record_bundle *b, size_t i, rp_error *err);
 /* The same, into memory. On failure *out needs no freeing. */
 int record_bundle_load(const record_bundle *b, size_t i, record_loaded *out, rp_error *err);

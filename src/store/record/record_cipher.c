@@ -20,9 +20,12 @@ struct record_cipher {
     base_key id; /* its first RECORD_CIPHER_ID_BYTES */
 };
 
-_Static_assert(sizeof(crypto_secretstream_xchacha20poly1305_state) <= sizeof(record_stream), "a stream holds libsodium's state");
-_Static_assert(RECORD_CIPHER_KEY_BYTES == crypto_secretstream_xchacha20poly1305_KEYBYTES, "a key is as long as libsodium wants it");
-_Static_assert(RECORD_STREAM_START_BYTES == crypto_secretstream_xchacha20poly1305_HEADERBYTES, "so is what begins a stream");
+_Static_assert(sizeof(crypto_secretstream_xchacha20poly1305_state) <= sizeof(record_stream),
+               "a stream holds libsodium's state");
+_Static_assert(RECORD_CIPHER_KEY_BYTES == crypto_secretstream_xchacha20poly1305_KEYBYTES,
+               "a key is as long as libsodium wants it");
+_Static_assert(RECORD_STREAM_START_BYTES == crypto_secretstream_xchacha20poly1305_HEADERBYTES,
+               "so is what begins a stream");
 _Static_assert(RECORD_MESSAGE_EXTRA == crypto_secretstream_xchacha20poly1305_ABYTES, "and what a message adds");
 
 /* ---- keys ---- */
@@ -46,13 +49,15 @@ static bool read_digits(uint8_t *key, const char *text, size_t n) {
 }
 
 /* No message contains the key itself. */
-static int record_cipher_read_text(uint8_t *key, const char *text, size_t n, bool may_be_raw, const char *where, rp_error *err) {
+static int record_cipher_read_text(uint8_t *key, const char *text, size_t n, bool may_be_raw, const char *where,
+                                   rp_error *err) {
     if (may_be_raw && n == RECORD_CIPHER_KEY_BYTES) {
         memcpy(key, text, n);
         return RP_OK;
     }
     if (read_digits(key, text, n)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%s contains no key: write 64 hexadecimal digits%s", where, may_be_raw ? ", or 32 bytes" : "");
+    return base_fail(err, RP_ERR_INVALID, "%s contains no key: write 64 hexadecimal digits%s", where,
+                     may_be_raw ? ", or 32 bytes" : "");
 }
 
 static int record_cipher_read_file(uint8_t *key, const char *path, rp_error *err) {
@@ -77,10 +82,12 @@ int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
     const char *text = path ? NULL : getenv(VARIABLE);
     *out = NULL;
     if (!path && !text) return RP_OK;
-    if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "records cannot be encrypted: libsodium failed to initialize");
+    if (sodium_init() < 0)
+        return base_fail(err, RP_ERR_INTERNAL, "records cannot be encrypted: libsodium failed to initialize");
     record_cipher *c = base_calloc(1, sizeof *c);
     if (!c) return base_fail_memory(err, sizeof *c, "a cipher");
-    int rc = path ? record_cipher_read_file(c->key, path, err) : record_cipher_read_text(c->key, text, strlen(text), false, VARIABLE, err);
+    int rc = path ? record_cipher_read_file(c->key, path, err)
+                  : record_cipher_read_text(c->key, text, strlen(text), false, VARIABLE, err);
     if (rc) {
         record_cipher_close(c);
         return rc;
@@ -129,18 +136,20 @@ void record_stream_resume(record_stream *s, const record_cipher *c, const uint8_
     (void)rc;
 }
 
-void record_stream_seal(record_stream *s, const void *bytes, size_t n, const void *bound, size_t n_bound, uint8_t *out) {
+void record_stream_seal(record_stream *s, const void *bytes, size_t n, const void *bound, size_t n_bound,
+                        uint8_t *out) {
     int rc = crypto_secretstream_xchacha20poly1305_push(record_stream_state_of(s), out, NULL, bytes, n, bound, n_bound,
                                                         crypto_secretstream_xchacha20poly1305_TAG_MESSAGE);
     BASE_ASSERT(rc == 0);
     (void)rc;
 }
 
-bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound, void *out) {
+bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound,
+                        void *out) {
     unsigned char tag = 0;
     BASE_ASSERT(n <= SIZE_MAX - RECORD_MESSAGE_EXTRA);
-    int rc = crypto_secretstream_xchacha20poly1305_pull(record_stream_state_of(s), out, NULL, &tag, message, n + RECORD_MESSAGE_EXTRA,
-                                                        bound, n_bound);
+    int rc = crypto_secretstream_xchacha20poly1305_pull(record_stream_state_of(s), out, NULL, &tag, message,
+                                                        n + RECORD_MESSAGE_EXTRA, bound, n_bound);
     return rc == 0 && tag == crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
 }
 

@@ -46,7 +46,8 @@ void record_stream_resume(record_stream *s, const record_cipher *c, const uint8_
 /* out[0..n + 17): the next message. bound[0..n_bound): associated data, which must be the same when it is opened. */
 void record_stream_seal(record_stream *s, const void *bytes, size_t n, const void *bound, size_t n_bound, uint8_t *out);
 /* out[0..n) of a message of n + 17 bytes; false: it is not the next message of this stream, or of another key. */
-bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound, void *out);
+bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound,
+                        void *out);
 void record_stream_wipe(record_stream *s);
 
 #endif

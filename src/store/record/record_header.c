@@ -55,7 +55,8 @@ record_checksum record_checksum_of(const struct iovec *pieces, int n) {
 record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
     uint8_t *bytes = (uint8_t *)(uintptr_t)header;
     BASE_ASSERT(kv_at >= RECORD_PUBLIC_BYTES);
-    const struct iovec pieces[] = {{bytes, RECORD_BOUND_BYTES}, {bytes + RECORD_PUBLIC_BYTES, kv_at - RECORD_PUBLIC_BYTES}};
+    const struct iovec pieces[] = {{bytes, RECORD_BOUND_BYTES},
+                                   {bytes + RECORD_PUBLIC_BYTES, kv_at - RECORD_PUBLIC_BYTES}};
     return record_checksum_of(pieces, 2);
 }
 
@@ -115,7 +116,9 @@ static record_checksum get_checksum(const uint8_t **in) {
     return (record_checksum){low, record_header_get(in, 8)};
 }
 
-void record_put_checksum(uint8_t out[16], record_checksum sum) { record_header_put(record_header_put(out, sum.low, 8), sum.high, 8); }
+void record_put_checksum(uint8_t out[16], record_checksum sum) {
+    record_header_put(record_header_put(out, sum.low, 8), sum.high, 8);
+}
 
 /* ---- the public header ---- */
 
@@ -128,8 +131,8 @@ void record_put_public(uint8_t out[RECORD_PUBLIC_BYTES], const record_public *p)
     record_put_checksum(at, p->checksum);
 }
 
-record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes, const char *where,
-                               rp_error *err) {
+record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes,
+                               const char *where, rp_error *err) {
     static const uint8_t no_id[RECORD_CIPHER_ID_BYTES];
     record_public p;
     const uint8_t *at = in + RECORD_MAGIC_BYTES;
@@ -144,10 +147,12 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     p.checksum = get_checksum(&at);
     BASE_ASSERT(at == in + RECORD_PUBLIC_BYTES);
     if (p.version < 1 || p.version > RECORD_FILE_VERSION)
-        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, but this program reads 1 to %d", p.version, RECORD_FILE_VERSION);
+        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, but this program reads 1 to %d", p.version,
+                           RECORD_FILE_VERSION);
     if (file_bytes != p.file_bytes)
         return record_fail(err, file_bytes < p.file_bytes ? RECORD_FAULT_TRUNCATED : RECORD_FAULT_DAMAGED, where,
-                           "%llu bytes instead of %llu", (unsigned long long)file_bytes, (unsigned long long)p.file_bytes);
+                           "%llu bytes instead of %llu", (unsigned long long)file_bytes,
+                           (unsigned long long)p.file_bytes);
     bool is_encrypted = p.flags & RECORD_ENCRYPTED, has_id = memcmp(p.cipher_id, no_id, sizeof no_id) != 0;
     if (p.flags & ~(uint32_t)RECORD_ENCRYPTED || zeros || (has_id && !is_encrypted))
         return record_fail(err, RECORD_FAULT_DAMAGED, where, "unknown flags");
@@ -200,14 +205,16 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at += DERIVATION_BYTES + SIGNATURE_BYTES;
     BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++) {
-        at = put_layer(at, &layers[i], shape->layers[i].window, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
+        at = put_layer(at, &layers[i], shape->layers[i].window, r->form.kept[i],
+                       kv_shape_layer_format(shape, i) != shape->format);
         if (!is_uniform) at = put_layer_shape(at, &shape->layers[i]);
     }
     if (r->form.slots) at = put_reduced(at, &r->form, shape->n_layers);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     at = put_bytes(at, r->label, label_bytes);
     const int32_t n_heads = r->form.slots ? shape->n_layers * r->form.n_kv_heads : 0;
-    BASE_ASSERT(at == out + record_private_bytes(record_version_of(shape), shape->n_layers, n_heads, r->n_tokens, label_bytes));
+    BASE_ASSERT(
+        at == out + record_private_bytes(record_version_of(shape), shape->n_layers, n_heads, r->n_tokens, label_bytes));
 }
 
 /* State of the parser of a private header. */
@@ -261,8 +268,10 @@ static record_fault get_protection(parse *p) {
     const uint8_t *at = p->at;
     p->at += sizeof zeros;
     BASE_ASSERT(p->public->private_bytes >= record_fixed_bytes(p->public->version)); /* record_get_public */
-    if (memcmp(at, zeros, DERIVATION_BYTES) != 0) return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a derived key, which is unknown here");
-    if (memcmp(at, zeros, sizeof zeros) != 0) return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a signature, which cannot be checked here");
+    if (memcmp(at, zeros, DERIVATION_BYTES) != 0)
+        return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a derived key, which is unknown here");
+    if (memcmp(at, zeros, sizeof zeros) != 0)
+        return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a signature, which cannot be checked here");
     return RECORD_FAULT_NONE;
 }
 
@@ -272,7 +281,8 @@ static record_fault check_layer_shape(const parse *p, const kv_layer_shape *s, r
         return s->state_bytes < 1 || s->state_bytes > RECORD_MAX_BLOCK_BYTES || s->n_heads || s->key_dim || s->value_dim
                    ? parse_damaged(p, "a state's size of", s->state_bytes)
                    : RECORD_FAULT_NONE;
-    if (s->n_heads < 1 || s->n_heads > (s->kind == KV_LATENT ? 1 : 65536)) return parse_damaged(p, "a number of heads", s->n_heads);
+    if (s->n_heads < 1 || s->n_heads > (s->kind == KV_LATENT ? 1 : 65536))
+        return parse_damaged(p, "a number of heads", s->n_heads);
     if (s->key_dim < 1 || s->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", s->key_dim);
     if (s->value_dim < 1 || s->value_dim > (s->kind == KV_LATENT ? s->key_dim : 65536))
         return parse_damaged(p, "a number of value dimensions", s->value_dim);
@@ -296,7 +306,8 @@ static record_fault get_layer_shape(parse *p, kv_layer_shape *out, rp_kv_format 
     return check_layer_shape(p, out, format);
 }
 
-#define X(NAME, number, name, keys, values) _Static_assert((number) < RECORD_MIXES, "a number of a KV format has 7 bits in records");
+#define X(NAME, number, name, keys, values) \
+    _Static_assert((number) < RECORD_MIXES, "a number of a KV format has 7 bits in records");
 RP_KV_FORMATS(X)
 #undef X
 
@@ -309,17 +320,21 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     if (removed) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "%s, which was removed", removed);
     if (!kv_format_of_number(format, &shape->format) || (p->mixes && !kv_format_is_small(shape->format)))
         return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", number & ~(uint32_t)0xff00);
-    if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
+    if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS)
+        return parse_damaged(p, "a number of layers", shape->n_layers);
     const kv_layer_shape *common = &p->common;
     if (p->public->version < 3) return check_layer_shape(p, common, shape->format);
-    return common->n_heads || common->key_dim || common->value_dim ? parse_damaged(p, "a number of heads", common->n_heads) : RECORD_FAULT_NONE;
+    return common->n_heads || common->key_dim || common->value_dim
+               ? parse_damaged(p, "a number of heads", common->n_heads)
+               : RECORD_FAULT_NONE;
 }
 
 static record_fault parse_check_reduced(const parse *p, record *r, const kv_shape *shape) {
     if (r->at < 0 || r->at >= KV_REDUCED_MAX_PARTS) return parse_damaged(p, "a part", r->at);
     if (r->n_tokens != 0) return parse_damaged(p, "a number of tokens", r->n_tokens);
     if (r->first_slot != 0) return parse_damaged(p, "a slot", r->first_slot);
-    if (shape->n_layers * (int64_t)p->common.n_heads > KV_REDUCED_MAX_HEADS) return parse_damaged(p, "a number of heads", p->common.n_heads);
+    if (shape->n_layers * (int64_t)p->common.n_heads > KV_REDUCED_MAX_HEADS)
+        return parse_damaged(p, "a number of heads", p->common.n_heads);
     r->form.n_kv_heads = p->common.n_heads;
     return RECORD_FAULT_NONE;
 }
@@ -328,23 +343,28 @@ static record_fault parse_check_reduced(const parse *p, record *r, const kv_shap
 static record_fault parse_check_record(const parse *p, record *r, const kv_shape *shape, uint32_t kind) {
     const kv_span_form *f = &r->form;
     const uint32_t n_kinds[] = {RECORD_REDUCED, RECORD_STATES, RECORD_KIND_COUNT}; /* of each version */
-    if (kind >= n_kinds[p->public->version - 1] || (kind == RECORD_REDUCED && p->public->version > 2)) return parse_damaged(p, "a kind", kind);
+    if (kind >= n_kinds[p->public->version - 1] || (kind == RECORD_REDUCED && p->public->version > 2))
+        return parse_damaged(p, "a kind", kind);
     r->kind = (record_kind)kind;
     r->form.is_states = r->kind == RECORD_STATES;
-    if (f->is_states ? f->n_tokens != 0 : f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
-    if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return parse_damaged(p, "a position", f->first_pos);
+    if (f->is_states ? f->n_tokens != 0 : f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS)
+        return parse_damaged(p, "a number of slots", f->n_tokens);
+    if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS)
+        return parse_damaged(p, "a position", f->first_pos);
     if (r->kind == RECORD_REDUCED) return parse_check_reduced(p, r, shape);
     if (r->at < 0 || r->at > KV_SPAN_TOKENS) return parse_damaged(p, "a position after tokens", r->at);
     if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return parse_damaged(p, "a number of tokens", r->n_tokens);
-    if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return parse_damaged(p, "a slot", r->first_slot);
+    if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens)
+        return parse_damaged(p, "a slot", r->first_slot);
     return RECORD_FAULT_NONE;
 }
 
 /* The sizes are valid: allocates one block of memory for all arrays, the widest elements first. */
 static record_fault make_arrays(record_head *h, parse *p) {
     size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
-    BASE_ASSERT(n_layers <= RECORD_MAX_LAYERS && n_tokens <= KV_SPAN_TOKENS && p->label_bytes <= RECORD_MAX_LABEL); /* checked */
-    const size_t n_heads = n_layers * (size_t)h->record.form.n_kv_heads;                                            /* of a reduced span */
+    BASE_ASSERT(n_layers <= RECORD_MAX_LAYERS && n_tokens <= KV_SPAN_TOKENS &&
+                p->label_bytes <= RECORD_MAX_LABEL);                     /* checked */
+    const size_t n_heads = n_layers * (size_t)h->record.form.n_kv_heads; /* of a reduced span */
     size_t bytes = n_layers * (sizeof(record_layer) + sizeof(kv_layer_shape) + 1) + n_tokens * sizeof(int32_t) +
                    n_heads * sizeof(uint16_t) + p->label_bytes + 1;
     h->memory = base_alloc(bytes);
@@ -374,8 +394,10 @@ static record_fault get_reduced(record_head *h, parse *p) {
     if (!f->slots) return RECORD_FAULT_NONE;
     f->end = get_i32(&at);
     f->n_parts = get_i32(&at);
-    if (f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS) return parse_damaged(p, "an end", f->end);
-    if (h->record.at >= f->n_parts || f->n_parts > KV_REDUCED_MAX_PARTS) return parse_damaged(p, "a number of parts", f->n_parts);
+    if (f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
+        return parse_damaged(p, "an end", f->end);
+    if (h->record.at >= f->n_parts || f->n_parts > KV_REDUCED_MAX_PARTS)
+        return parse_damaged(p, "a number of parts", f->n_parts);
     for (int32_t i = 0; i < h->format.shape.n_layers * f->n_kv_heads; i++) {
         p->slots[i] = (uint16_t)record_header_get(&at, 2);
         if (p->slots[i] > f->n_tokens) return parse_damaged(p, "a head's number of slots", p->slots[i]);
@@ -411,10 +433,13 @@ static record_fault get_layers(const record_head *h, parse *p) {
         begin += record_layer_bytes(&h->format.shape, &h->record.form, i, p->public->version, is_encrypted);
     }
     p->at += reduced_bytes(h->format.shape.n_layers * h->record.form.n_kv_heads); /* get_reduced */
-    if (!kv_form_is_possible(&h->record.form, &h->format.shape)) return parse_damaged(p, "a number of slots", h->record.form.n_tokens);
-    if (p->public->version != record_version_of(&h->format.shape) && p->public->version > 2) return parse_damaged(p, "a version", p->public->version);
+    if (!kv_form_is_possible(&h->record.form, &h->format.shape))
+        return parse_damaged(p, "a number of slots", h->record.form.n_tokens);
+    if (p->public->version != record_version_of(&h->format.shape) && p->public->version > 2)
+        return parse_damaged(p, "a version", p->public->version);
     if (p->mixes && !kv_shape_mixes(&h->format.shape)) return parse_damaged(p, "a number of layers in f16", 0);
-    return begin == p->public->file_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a last layer's end at", (long long)begin);
+    return begin == p->public->file_bytes ? RECORD_FAULT_NONE
+                                          : parse_damaged(p, "a last layer's end at", (long long)begin);
 }
 
 static record_fault get_rest(const record_head *h, parse *p) {
@@ -427,7 +452,8 @@ static record_fault get_rest(const record_head *h, parse *p) {
     return strlen(p->label) == p->label_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a label with a byte", 0);
 }
 
-record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *public, const char *where, rp_error *err) {
+record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *public, const char *where,
+                                rp_error *err) {
     parse p = {.at = in, .public = public, .where = where, .err = err};
     record_head h = {0};
     uint32_t kind, format;
@@ -438,7 +464,9 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     if (!fault) fault = parse_check_record(&p, &h.record, &h.format.shape, kind);
     if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = parse_damaged(&p, "a label's size of", p.label_bytes);
     const int32_t n_heads = h.record.form.n_kv_heads * h.format.shape.n_layers; /* of a reduced span */
-    size_t bytes = fault ? 0 : record_private_bytes(public->version, h.format.shape.n_layers, n_heads, h.record.n_tokens, p.label_bytes);
+    size_t bytes = fault ? 0
+                         : record_private_bytes(public->version, h.format.shape.n_layers, n_heads, h.record.n_tokens,
+                                                p.label_bytes);
     if (!fault && bytes != public->private_bytes) fault = parse_damaged(&p, "a header of bytes", (long long)bytes);
     if (!fault) fault = make_arrays(&h, &p);
     if (!fault) fault = get_reduced(&h, &p);

@@ -5,7 +5,8 @@
  *   public header                                       private header
  *     0   8  magic                                        0  32  fingerprint           124   4  first_pos
  *     8   4  version                                     32  32  key                   128   4  readable_from
- *    12   4  flags: 1 encrypted                          64  32  parent                132   4  format: 0 f16, 1 f32; + 256 a
+ *    12   4  flags: 1 encrypted                          64  32  parent                132   4  format: 0 f16, 1 f32; +
+ *          256 a
  *    16   8  bytes of the file                           96   8  cost_us               136   4  n_layers
  *    24   4  bytes of the private header                104   4  kind                  140   4  n_kv_heads
  *    28   4  zeros                                      108   4  at                    144   4  key_dim
@@ -28,9 +29,9 @@
  *    36   4  version 3: n_kv_heads                                48   4  version 3: bytes of a state
  *    40   4  version 3: key_dim                                   52   4  version 3: zeros
  *
- * Version 3 is written where layers differ in more than windows and formats: its n_kv_heads, key_dim and value_dim of all layers are zeros.
- * Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros, and no reduced spans. record_layer.h has
- * the bytes of a layer.
+ * Version 3 is written where layers differ in more than windows and formats: its n_kv_heads, key_dim and value_dim of
+ * all layers are zeros. Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros,
+ * and no reduced spans. record_layer.h has the bytes of a layer.
  */
 #ifndef STORE_RECORD_HEADER_H
 #define STORE_RECORD_HEADER_H
@@ -55,8 +56,8 @@ enum {
     RECORD_MIXES = 128,       /* added to the number of a format: some layers are in f16 */
     RECORD_PAGE = 4096,       /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
     RECORD_REDUCED_BYTES = 8, /* end and parts */
-    RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES_3 + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL +
-                         RECORD_REDUCED_BYTES + KV_REDUCED_MAX_HEADS * 2,
+    RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES_3 + KV_SPAN_TOKENS * 4 +
+                         RECORD_MAX_LABEL + RECORD_REDUCED_BYTES + KV_REDUCED_MAX_HEADS * 2,
 };
 
 /* XXH3, 128 bits: little-endian low half, then high. */
@@ -65,15 +66,21 @@ typedef struct record_checksum {
 } record_checksum;
 
 record_checksum record_checksum_of(const struct iovec *pieces, int n); /* of the concatenated pieces */
-static inline bool record_checksum_equal(record_checksum a, record_checksum b) { return a.low == b.low && a.high == b.high; }
+static inline bool record_checksum_equal(record_checksum a, record_checksum b) {
+    return a.low == b.low && a.high == b.high;
+}
 
 /* ---- sizes ---- */
 
 uint8_t record_all_kept(int32_t n_slots); /* a bit for each block of that many slots */
 /* The version that a record of this shape has: 2, or 3. */
 uint32_t record_version_of(const kv_shape *shape);
-static inline size_t record_layer_row_bytes(uint32_t version) { return version < 3 ? RECORD_LAYER_BYTES : RECORD_LAYER_BYTES_3; }
-static inline size_t record_fixed_bytes(uint32_t version) { return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES; }
+static inline size_t record_layer_row_bytes(uint32_t version) {
+    return version < 3 ? RECORD_LAYER_BYTES : RECORD_LAYER_BYTES_3;
+}
+static inline size_t record_fixed_bytes(uint32_t version) {
+    return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES;
+}
 /* n_heads: of all layers of a reduced span; else 0 */
 size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes);
 /* Offset of layer 0. */
@@ -94,8 +101,8 @@ void record_put_checksum(uint8_t out[16], record_checksum sum);
 /* The checksum of a header: header[0..kv_at) is the beginning of a file. */
 record_checksum record_header_checksum(const uint8_t *header, size_t kv_at);
 /* Checks everything except the checksum, of a file of that many bytes. where: for messages. */
-record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes, const char *where,
-                               rp_error *err);
+record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLIC_BYTES], uint64_t file_bytes,
+                               const char *where, rp_error *err);
 
 /* ---- the private header ---- */
 
@@ -115,7 +122,8 @@ typedef struct record_head {
 } record_head;
 
 /* Checks everything that can be checked without the KV. On a fault *out needs no freeing. */
-record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *p, const char *where, rp_error *err);
+record_fault record_get_private(record_head *out, const uint8_t *in, const record_public *p, const char *where,
+                                rp_error *err);
 void record_head_free(record_head *h);
 
 /* Fills in an error: "WHERE: the fault's text: the detail". Returns the fault. */

@@ -10,14 +10,17 @@
 
 static bool layer_has(const kv_span_form *form, int32_t layer, int32_t block) { return form->kept[layer] >> block & 1; }
 
-size_t record_block_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version, int32_t block) {
+size_t record_block_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version,
+                          int32_t block) {
     const kv_layer l = kv_shape_layer(shape, layer);
     const int32_t used = form->n_tokens - block * KV_BLOCK_SLOTS;
     BASE_ASSERT(layer >= 0 && layer < shape->n_layers && block < KV_SPAN_BLOCKS && used > 0 && !form->slots);
     return version == 1 || used >= KV_BLOCK_SLOTS ? l.block_bytes : kv_block_used_bytes(&l, used);
 }
 
-static int32_t slots_of(const kv_span_form *form, int32_t layer, int32_t head) { return form->slots[(int64_t)layer * form->n_kv_heads + head]; }
+static int32_t slots_of(const kv_span_form *form, int32_t layer, int32_t head) {
+    return form->slots[(int64_t)layer * form->n_kv_heads + head];
+}
 static size_t position_bytes(int32_t first_pos, int32_t end) { return end - first_pos <= 1 << 16 ? 2 : 4; }
 
 /* Of a reduced span's layer. */
@@ -27,13 +30,15 @@ static uint64_t reduced_bytes(const kv_shape *shape, const kv_span_form *form, i
     uint64_t bytes = 0;
     for (int32_t h = 0; h < form->n_kv_heads; h++) {
         const int32_t n = slots_of(form, layer, h), rest = n % KV_BLOCK_SLOTS;
-        bytes += (uint64_t)n * position_bytes(form->first_pos, form->end) + (uint64_t)(n / KV_BLOCK_SLOTS) * one.cell_bytes;
+        bytes +=
+            (uint64_t)n * position_bytes(form->first_pos, form->end) + (uint64_t)(n / KV_BLOCK_SLOTS) * one.cell_bytes;
         if (rest > 0) bytes += kv_block_used_bytes(&one, rest);
     }
     return bytes;
 }
 
-int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version, size_t sizes[KV_SPAN_BLOCKS]) {
+int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version,
+                        size_t sizes[KV_SPAN_BLOCKS]) {
     int n = 0;
     if (record_is_single(form)) {
         sizes[0] = form->slots ? (size_t)reduced_bytes(shape, form, layer) : shape->layers[layer].state_bytes;
@@ -45,7 +50,8 @@ int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t
     return n;
 }
 
-uint64_t record_layer_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version, bool is_encrypted) {
+uint64_t record_layer_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version,
+                            bool is_encrypted) {
     size_t sizes[KV_SPAN_BLOCKS];
     const int n = record_layer_pieces(shape, form, layer, version, sizes);
     uint64_t bytes = 0;
@@ -55,7 +61,8 @@ uint64_t record_layer_bytes(const kv_shape *shape, const kv_span_form *form, int
 
 uint64_t record_most_layer_bytes(const kv_shape *shape, const kv_span_form *form, uint32_t version) {
     uint64_t most = 0;
-    for (int32_t i = 0; i < shape->n_layers; i++) most = BASE_MAX(most, record_layer_bytes(shape, form, i, version, false));
+    for (int32_t i = 0; i < shape->n_layers; i++)
+        most = BASE_MAX(most, record_layer_bytes(shape, form, i, version, false));
     return most;
 }
 
@@ -79,7 +86,8 @@ static uint32_t get_position(const uint8_t *in, size_t n) {
 }
 
 /* The used slots of a cell. out has space for all of its slots. */
-static uint8_t *get_cell(const kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used, uint8_t *out) {
+static uint8_t *get_cell(const kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used,
+                         uint8_t *out) {
     const kv_layer one = kv_layer_cell(kv_span_layer(span, layer));
     kv_span_get_cell(span, layer, block, head, out);
     if (n_used >= KV_BLOCK_SLOTS) return out + one.cell_bytes;
@@ -88,7 +96,8 @@ static uint8_t *get_cell(const kv_span *span, int32_t layer, int32_t block, int3
 }
 
 /* cell: scratch memory of a cell. */
-static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used, const uint8_t *in, uint8_t *cell) {
+static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used,
+                               const uint8_t *in, uint8_t *cell) {
     const kv_layer one = kv_layer_cell(kv_span_layer(span, layer));
     const size_t bytes = n_used >= KV_BLOCK_SLOTS ? one.cell_bytes : kv_block_used_bytes(&one, n_used);
     memcpy(cell, in, bytes);
@@ -131,7 +140,8 @@ static void put_reduced(kv_span *span, int32_t layer, uint8_t *piece, size_t byt
     const uint8_t *at = piece;
     int32_t positions[KV_SPAN_TOKENS];
     for (int32_t h = 0; h < n_heads; h++) {
-        for (int32_t i = 0; i < kv_span_slots(span, layer, h); i++, at += n_bytes) positions[i] = first_pos + (int32_t)get_position(at, n_bytes);
+        for (int32_t i = 0; i < kv_span_slots(span, layer, h); i++, at += n_bytes)
+            positions[i] = first_pos + (int32_t)get_position(at, n_bytes);
         kv_span_put_positions(span, layer, h, positions);
     }
     for (int32_t h = 0; h < n_heads; h++)

@@ -6,14 +6,14 @@
 #include "base/error.h"
 #include "store/record/record_header.h"
 
-static record_fault open_place(record_reader **out, const record_place *p, const record_format *format, const base_key *key,
-                               const record_cipher *cipher, rp_error *err) {
+static record_fault open_place(record_reader **out, const record_place *p, const record_format *format,
+                               const base_key *key, const record_cipher *cipher, rp_error *err) {
     return p->bytes ? record_reader_open_in(out, p->path, p->at, p->bytes, format, key, cipher, err)
                     : record_reader_open(out, p->path, format, key, cipher, err);
 }
 
-record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key, const record_cipher *cipher,
-                               rp_error *err) {
+record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key,
+                               const record_cipher *cipher, rp_error *err) {
     return open_place(out, place, NULL, key, cipher, err);
 }
 
@@ -27,7 +27,8 @@ static int record_loaded_make_space(record_loaded *l, rp_error *err) {
     if (kv_pool_new(&l->pool, &shape, 0, NULL, err)) return RP_ERR_MEMORY;
     const uint64_t bytes = (uint64_t)kv_form_blocks(l->pool, &r->form) * kv_pool_block_bytes(l->pool);
     kv_pool_set_budget(l->pool, bytes);
-    return kv_span_restore(&l->span, l->pool, &r->form, &r->key, NULL) ? base_fail_memory(err, bytes, "a record") : RP_OK;
+    return kv_span_restore(&l->span, l->pool, &r->form, &r->key, NULL) ? base_fail_memory(err, bytes, "a record")
+                                                                       : RP_OK;
 }
 
 static record_fault read_layers(record_loaded *l, rp_error *err) {
@@ -40,7 +41,8 @@ static record_fault read_layers(record_loaded *l, rp_error *err) {
     return fault;
 }
 
-record_fault record_load(record_loaded *out, const record_place *place, const base_key *key, const record_cipher *cipher, rp_error *err) {
+record_fault record_load(record_loaded *out, const record_place *place, const base_key *key,
+                         const record_cipher *cipher, rp_error *err) {
     *out = (record_loaded){0};
     record_fault fault = open_place(&out->headers, place, NULL, key, cipher, err);
     if (!fault) fault = open_place(&out->reader, place, record_reader_format(out->headers), key, cipher, err);

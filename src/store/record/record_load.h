@@ -21,10 +21,11 @@ typedef struct record_loaded {
 /* The shape of a pool that takes the span of a record. s: of the record; its arrays are shared. */
 kv_shape record_pool_shape(const kv_shape *s);
 /* The record at a place, opened. */
-record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key, const record_cipher *cipher,
-                               rp_error *err);
+record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key,
+                               const record_cipher *cipher, rp_error *err);
 /* Reads all of it and checks every byte. On a fault *out needs no freeing. */
-record_fault record_load(record_loaded *out, const record_place *place, const base_key *key, const record_cipher *cipher, rp_error *err);
+record_fault record_load(record_loaded *out, const record_place *place, const base_key *key,
+                         const record_cipher *cipher, rp_error *err);
 void record_loaded_free(record_loaded *l); /* zero-initialised is fine */
 
 #endif

@@ -25,7 +25,9 @@ struct record_reader {
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
     uint8_t *message;     /* of one piece; NULL until the first layer of an encrypted record is read */
-    uint8_t *copies;      /* [4] blocks, or a piece of a reduced span, for layers that are not read in place (kv/span.h); NULL until one is read */
+    uint8_t *
+        copies; /* [4] blocks, or a piece of a reduced span, for layers that are not read in place (kv/span.h); NULL
+                   until one is read */
     char path[];
 };
 
@@ -33,16 +35,19 @@ static bool is_encrypted(const record_reader *r) { return r->public.flags & RECO
 
 /* ---- file access ---- */
 
-static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n, rp_error *err) {
+static record_fault read_pieces(const record_reader *r, uint64_t offset, const struct iovec *pieces, int n,
+                                rp_error *err) {
     size_t bytes = 0, n_read;
     for (int i = 0; i < n; i++) bytes += pieces[i].iov_len;
     BASE_ASSERT(offset <= r->sizes.bytes); /* of a header that was checked */
     if (base_io_readv(&r->file, r->at + offset, pieces, n, &n_read, err)) return RECORD_FAULT_IO;
     if (n_read == bytes) return RECORD_FAULT_NONE;
-    return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes, (unsigned long long)offset);
+    return record_fail(err, RECORD_FAULT_TRUNCATED, r->path, "%zu of %zu bytes at %llu", n_read, bytes,
+                       (unsigned long long)offset);
 }
 
-static record_fault record_reader_read_bytes(const record_reader *r, uint64_t offset, void *bytes, size_t n, rp_error *err) {
+static record_fault record_reader_read_bytes(const record_reader *r, uint64_t offset, void *bytes, size_t n,
+                                             rp_error *err) {
     return read_pieces(r, offset, &(struct iovec){bytes, n}, 1, err);
 }
 
@@ -55,7 +60,8 @@ static record_fault no_memory(const record_reader *r, uint64_t bytes, rp_error *
 
 /* part NULL: the record is the whole file. */
 static record_fault open_file(record_reader *r, const base_io_sizes *part, rp_error *err) {
-    if (base_io_open(&r->file, r->path, err)) return errno == ENOENT || errno == ENOTDIR ? RECORD_FAULT_GONE : RECORD_FAULT_IO;
+    if (base_io_open(&r->file, r->path, err))
+        return errno == ENOENT || errno == ENOTDIR ? RECORD_FAULT_GONE : RECORD_FAULT_IO;
     if (!part && base_io_stat_file(&r->file, &r->sizes, err)) return RECORD_FAULT_IO;
     if (part) r->sizes = *part;
     if (r->sizes.bytes >= RECORD_PUBLIC_BYTES) return RECORD_FAULT_NONE;
@@ -64,33 +70,39 @@ static record_fault open_file(record_reader *r, const base_io_sizes *part, rp_er
 
 /* Is the record encrypted if and only if there is a cipher, and with its key? */
 static record_fault check_cipher(const record_reader *r, const record_cipher *cipher, rp_error *err) {
-    if (is_encrypted(r) && !cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted, and there is no key");
-    if (!is_encrypted(r) && cipher) return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is not encrypted, and there is a key");
+    if (is_encrypted(r) && !cipher)
+        return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted, and there is no key");
+    if (!is_encrypted(r) && cipher)
+        return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is not encrypted, and there is a key");
     if (cipher && memcmp(r->public.cipher_id, record_cipher_id(cipher), RECORD_CIPHER_ID_BYTES) != 0)
         return record_fail(err, RECORD_FAULT_CIPHER, r->path, "it is encrypted with another key");
     return RECORD_FAULT_NONE;
 }
 
 /* The private header of an encrypted record with a valid checksum. *out is freed by the caller. */
-static record_fault decrypt_private(record_reader *r, const uint8_t *header, const record_cipher *cipher, uint8_t **out, rp_error *err) {
+static record_fault decrypt_private(record_reader *r, const uint8_t *header, const record_cipher *cipher, uint8_t **out,
+                                    rp_error *err) {
     const uint8_t *start = header + RECORD_PUBLIC_BYTES, *message = start + RECORD_STREAM_START_BYTES;
     BASE_ASSERT(is_encrypted(r) && r->public.private_bytes > 0);
     *out = base_alloc(r->public.private_bytes);
     if (!*out) return no_memory(r, r->public.private_bytes, err);
     record_stream_resume(&r->stream, cipher, start);
-    if (record_stream_open(&r->stream, message, r->public.private_bytes, header, RECORD_BOUND_BYTES, *out)) return RECORD_FAULT_NONE;
+    if (record_stream_open(&r->stream, message, r->public.private_bytes, header, RECORD_BOUND_BYTES, *out))
+        return RECORD_FAULT_NONE;
     return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "its header does not decrypt");
 }
 
 /* header[0..kv_at): the beginning of the file, up to the end of the headers. */
-static record_fault parse_header(record_reader *r, const uint8_t *header, size_t kv_at, const record_cipher *cipher, rp_error *err) {
+static record_fault parse_header(record_reader *r, const uint8_t *header, size_t kv_at, const record_cipher *cipher,
+                                 rp_error *err) {
     uint8_t *plain = NULL;
     BASE_ASSERT(kv_at >= RECORD_PUBLIC_BYTES && kv_at <= r->sizes.bytes);
     if (!record_checksum_equal(record_header_checksum(header, kv_at), r->public.checksum))
         return record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of its header");
     record_fault fault = check_cipher(r, cipher, err);
     if (!fault && cipher) fault = decrypt_private(r, header, cipher, &plain, err);
-    if (!fault) fault = record_get_private(&r->head, cipher ? plain : header + RECORD_PUBLIC_BYTES, &r->public, r->path, err);
+    if (!fault)
+        fault = record_get_private(&r->head, cipher ? plain : header + RECORD_PUBLIC_BYTES, &r->public, r->path, err);
     base_free(plain);
     return fault;
 }
@@ -114,8 +126,8 @@ static bool shapes_are_equal(const kv_shape *a, const kv_shape *b) {
     bool are_equal = a->n_layers == b->n_layers;
     for (int32_t i = 0; i < a->n_layers && are_equal; i++) {
         const kv_layer_shape *x = &a->layers[i], *y = &b->layers[i];
-        are_equal = x->kind == y->kind && x->n_heads == y->n_heads && x->key_dim == y->key_dim && x->value_dim == y->value_dim &&
-                    x->window == y->window && x->state_bytes == y->state_bytes;
+        are_equal = x->kind == y->kind && x->n_heads == y->n_heads && x->key_dim == y->key_dim &&
+                    x->value_dim == y->value_dim && x->window == y->window && x->state_bytes == y->state_bytes;
     }
     return are_equal;
 }
@@ -135,7 +147,8 @@ static record_fault check_expected(record_reader *r, const record_format *format
     if (format && !base_key_equal(&format->fingerprint, &r->head.format.fingerprint))
         return format->arithmetic == r->head.format.arithmetic
                    ? record_fail(err, RECORD_FAULT_MODEL, r->path, "another fingerprint")
-                   : record_fail(err, RECORD_FAULT_ARITHMETIC, r->path, "%s", kernel_arithmetic_name((kernel_arithmetic)r->head.format.arithmetic));
+                   : record_fail(err, RECORD_FAULT_ARITHMETIC, r->path, "%s",
+                                 kernel_arithmetic_name((kernel_arithmetic)r->head.format.arithmetic));
     if (format && (!shapes_are_equal(&format->shape, &r->head.format.shape) ||
                    (!format->any_format && format->shape.format != r->head.format.shape.format)))
         return record_fail(err, RECORD_FAULT_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
@@ -143,13 +156,15 @@ static record_fault check_expected(record_reader *r, const record_format *format
     if (other >= 0)
         return record_fail(err, RECORD_FAULT_FORMAT, r->path, "layer %d is in %s", other,
                            kv_format_name(kv_shape_layer_format(&r->head.format.shape, other)));
-    if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);
+    if (key && !base_key_equal(key, &r->head.record.key))
+        return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);
     r->is_checked = format;
     return RECORD_FAULT_NONE;
 }
 
-static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at, const base_io_sizes *part,
-                                              const record_format *format, const base_key *key, const record_cipher *cipher, rp_error *err) {
+static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at,
+                                              const base_io_sizes *part, const record_format *format,
+                                              const base_key *key, const record_cipher *cipher, rp_error *err) {
     size_t path_bytes = strlen(path) + 1;
     record_reader *r = base_calloc(1, sizeof *r + path_bytes);
     *out = NULL;
@@ -162,8 +177,9 @@ static record_fault record_reader_open_record(record_reader **out, const char *p
     record_fault fault = open_file(r, part, err);
     if (!fault) fault = record_reader_read_header(r, cipher, err);
     if (!fault) fault = check_expected(r, format, key, err);
-    BASE_ASSERT(fault || !key || base_key_equal(&r->head.record.key, key)); /* a reader that is opened is of the key asked for, */
-    BASE_ASSERT(fault || is_encrypted(r) == (cipher != NULL));              /* and of the store's protection */
+    BASE_ASSERT(fault || !key ||
+                base_key_equal(&r->head.record.key, key));     /* a reader that is opened is of the key asked for, */
+    BASE_ASSERT(fault || is_encrypted(r) == (cipher != NULL)); /* and of the store's protection */
     if (fault) record_reader_close(r);
     else *out = r;
     return fault;
@@ -174,9 +190,12 @@ record_fault record_reader_open(record_reader **out, const char *path, const rec
     return record_reader_open_record(out, path, 0, NULL, format, key, cipher, err);
 }
 
-record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes, const record_format *format,
-                                   const base_key *key, const record_cipher *cipher, rp_error *err) {
-    return record_reader_open_record(out, path, at, &(base_io_sizes){.bytes = bytes, .disk_bytes = bytes, .is_file = true}, format, key, cipher, err);
+record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes,
+                                   const record_format *format, const base_key *key, const record_cipher *cipher,
+                                   rp_error *err) {
+    return record_reader_open_record(out, path, at,
+                                     &(base_io_sizes){.bytes = bytes, .disk_bytes = bytes, .is_file = true}, format,
+                                     key, cipher, err);
 }
 
 void record_reader_close(record_reader *r) {
@@ -203,9 +222,11 @@ static size_t copies_bytes(const record_reader *r) {
 }
 
 /* One message per piece. */
-static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
+static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n,
+                                   rp_error *err) {
     const bool is_single = record_is_single(&r->head.record.form);
-    const size_t most = (is_single ? copies_bytes(r) : kv_shape_most_block_bytes(&r->head.format.shape)) + RECORD_MESSAGE_EXTRA;
+    const size_t most =
+        (is_single ? copies_bytes(r) : kv_shape_most_block_bytes(&r->head.format.shape)) + RECORD_MESSAGE_EXTRA;
     record_fault fault = RECORD_FAULT_NONE;
     if (!r->message && !(r->message = base_alloc_aligned(most, 64))) return no_memory(r, most, err);
     for (int i = 0; i < n && !fault; i++) {
@@ -213,7 +234,8 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
         BASE_ASSERT(message <= most);
         fault = record_reader_read_bytes(r, offset, r->message, message, err);
         if (!fault && !record_stream_open(&r->stream, r->message, blocks[i].iov_len, NULL, 0, blocks[i].iov_base))
-            fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
+            fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "a block at %llu does not decrypt",
+                                (unsigned long long)offset);
         offset += message;
     }
     return fault;
@@ -231,7 +253,9 @@ static record_fault read_layer(record_reader *r, const struct iovec *blocks, int
     const record_layer *l = &r->head.layers[layer];
     const kv_span_form *form = &r->head.record.form;
     record_fault fault = RECORD_FAULT_NONE;
-    if (n > 0) fault = is_encrypted(r) ? read_encrypted(r, l->begin, blocks, n, err) : read_pieces(r, l->begin, blocks, n, err);
+    if (n > 0)
+        fault =
+            is_encrypted(r) ? read_encrypted(r, l->begin, blocks, n, err) : read_pieces(r, l->begin, blocks, n, err);
     if (!fault && !record_checksum_equal(record_checksum_of(blocks, n), l->checksum))
         fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of layer %d", layer);
     if (!fault && form->slots && n > 0 && !record_positions_are_valid(form, layer, blocks[0].iov_base))
@@ -258,10 +282,12 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     const bool is_in_place = kv_span_is_in_place(span, layer);
     int n = 0;
     if (record_is_single(&r->head.record.form)) return read_single(r, layer, span, err);
-    if (!is_in_place && !r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
+    if (!is_in_place && !r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64)))
+        return no_memory(r, copies_bytes(r), err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1)
-            blocks[n++] = (struct iovec){is_in_place ? kv_span_in_place(span, layer, b) : r->copies + (size_t)b * most, stored_bytes(r, layer, b)};
+            blocks[n++] = (struct iovec){is_in_place ? kv_span_in_place(span, layer, b) : r->copies + (size_t)b * most,
+                                         stored_bytes(r, layer, b)};
     record_fault fault = read_layer(r, blocks, n, err);
     n = 0;
     for (int32_t b = 0; b < KV_SPAN_BLOCKS && !fault; b++) {

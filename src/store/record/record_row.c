@@ -9,7 +9,8 @@
 
 record_row *record_row_new(const record *r, const kv_span *span, const base_key *fingerprint) {
     BASE_ASSERT(kv_span_is_sealed(span) && r->n_tokens >= 0 && r->n_tokens <= KV_SPAN_TOKENS);
-    const size_t token_bytes = (size_t)r->n_tokens * sizeof(*r->tokens), form_bytes = kv_span_form_bytes(span), label_bytes = strlen(r->label) + 1;
+    const size_t token_bytes = (size_t)r->n_tokens * sizeof(*r->tokens), form_bytes = kv_span_form_bytes(span),
+                 label_bytes = strlen(r->label) + 1;
     record_row *row = base_calloc(1, sizeof(*row) + token_bytes + form_bytes + label_bytes);
     if (!row) return NULL;
     int32_t *tokens = (int32_t *)(row + 1);

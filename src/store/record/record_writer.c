@@ -5,8 +5,8 @@
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
- * copy, except for a last block with unused slots, whose used ones are copied together, for packed and reduced spans and layers
- * in f16 (kv/span.h), whose blocks are collected from cells, and for KV that the host does not reach.
+ * copy, except for a last block with unused slots, whose used ones are copied together, for packed and reduced spans
+ * and layers in f16 (kv/span.h), whose blocks are collected from cells, and for KV that the host does not reach.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
@@ -34,8 +34,10 @@ typedef struct writer {
     record_layer *layers;
     uint64_t file_bytes;
     size_t private_bytes, kv_at, block_bytes;
-    uint8_t *header;  /* [kv_at] */
-    uint8_t *copies;  /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL: there are none */
+    uint8_t *header; /* [kv_at] */
+    uint8_t *
+        copies;       /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL:
+                         there are none */
     uint8_t *message; /* of one piece; NULL: plain */
     record_stream stream;
     char *temporary;
@@ -54,31 +56,40 @@ static record_format format_of(const record_format *format, const kv_span *span)
 static int record_format_check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
     int32_t n_slots = kv_span_tokens(span);
     const size_t block_bytes = kv_shape_most_block_bytes(&format->shape);
-    bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 && r->first_slot <= n_slots - r->n_tokens &&
-                       r->at >= 0 && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
-    if (kv_span_is_reduced(span)) is_possible = is_possible && r->at < kv_span_parts(span) && r->n_tokens == 0 && r->first_slot == 0;
+    bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 &&
+                       r->first_slot <= n_slots - r->n_tokens && r->at >= 0 && r->kind < RECORD_KIND_COUNT &&
+                       strlen(r->label) <= RECORD_MAX_LABEL;
+    if (kv_span_is_reduced(span))
+        is_possible = is_possible && r->at < kv_span_parts(span) && r->n_tokens == 0 && r->first_slot == 0;
     else is_possible = is_possible && r->at <= KV_SPAN_TOKENS;
-    is_possible = is_possible && (r->kind == RECORD_REDUCED) == kv_span_is_reduced(span) && (r->kind == RECORD_STATES) == kv_span_is_states(span);
+    is_possible = is_possible && (r->kind == RECORD_REDUCED) == kv_span_is_reduced(span) &&
+                  (r->kind == RECORD_STATES) == kv_span_is_states(span);
     BASE_ASSERT(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
     BASE_ASSERT(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
-    if (!is_possible) return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot, n_slots);
+    if (!is_possible)
+        return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot,
+                         n_slots);
     for (int32_t i = 0; i < format->shape.n_layers; i++)
         if (format->shape.layers[i].state_bytes > RECORD_MAX_BLOCK_BYTES)
-            return base_fail(err, RP_ERR_LIMIT, "a layer's state of %u bytes is too large for a record", format->shape.layers[i].state_bytes);
-    if (block_bytes > RECORD_MAX_BLOCK_BYTES) return base_fail(err, RP_ERR_LIMIT, "blocks of %zu bytes are too large for a record", block_bytes);
+            return base_fail(err, RP_ERR_LIMIT, "a layer's state of %u bytes is too large for a record",
+                             format->shape.layers[i].state_bytes);
+    if (block_bytes > RECORD_MAX_BLOCK_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "blocks of %zu bytes are too large for a record", block_bytes);
     return RP_OK;
 }
 
 static size_t private_bytes(const record_format *format, const record *r) {
     const int32_t n_heads = r->form.slots ? format->shape.n_layers * r->form.n_kv_heads : 0;
-    return record_private_bytes(record_version_of(&format->shape), format->shape.n_layers, n_heads, r->n_tokens, strlen(r->label));
+    return record_private_bytes(record_version_of(&format->shape), format->shape.n_layers, n_heads, r->n_tokens,
+                                strlen(r->label));
 }
 
 uint64_t record_file_bytes(const record_format *format, const record *r, bool is_encrypted) {
     const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
     uint64_t bytes = record_kv_at(is_encrypted, private_bytes(format, r));
     BASE_ASSERT(r->form.kept && (r->form.n_tokens > 0) == !r->form.is_states);
-    for (int32_t i = 0; i < shape.n_layers; i++) bytes += record_layer_bytes(&shape, &r->form, i, RECORD_FILE_VERSION, is_encrypted);
+    for (int32_t i = 0; i < shape.n_layers; i++)
+        bytes += record_layer_bytes(&shape, &r->form, i, RECORD_FILE_VERSION, is_encrypted);
     return bytes;
 }
 
@@ -88,7 +99,8 @@ static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
     size_t bytes = strlen(path) + 64;
     w->temporary = base_alloc(bytes);
     if (!w->temporary) return base_fail_memory(err, bytes, "a record's name");
-    snprintf(w->temporary, bytes, "%s.%ld-%llx-%x" RECORD_TEMPORARY, path, (long)getpid(), (unsigned long long)base_clock_us(),
+    snprintf(w->temporary, bytes, "%s.%ld-%llx-%x" RECORD_TEMPORARY, path, (long)getpid(),
+             (unsigned long long)base_clock_us(),
              (unsigned)atomic_fetch_add_explicit(&number, 1, memory_order_relaxed));
     return RP_OK;
 }
@@ -179,17 +191,21 @@ static void make_checksums(writer *w) {
 static int encrypt_private(writer *w, rp_error *err) {
     uint8_t *start = w->header + RECORD_PUBLIC_BYTES, *plain = base_alloc(w->private_bytes);
     if (!plain) return base_fail_memory(err, w->private_bytes, "a record's header");
-    BASE_ASSERT(w->cipher && w->kv_at == RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES + w->private_bytes + RECORD_MESSAGE_EXTRA);
+    BASE_ASSERT(w->cipher &&
+                w->kv_at == RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES + w->private_bytes + RECORD_MESSAGE_EXTRA);
     record_put_private(plain, &w->format, &w->record, w->layers);
     record_stream_begin(&w->stream, w->cipher, start);
-    record_stream_seal(&w->stream, plain, w->private_bytes, w->header, RECORD_BOUND_BYTES, start + RECORD_STREAM_START_BYTES);
+    record_stream_seal(&w->stream, plain, w->private_bytes, w->header, RECORD_BOUND_BYTES,
+                       start + RECORD_STREAM_START_BYTES);
     base_free(plain);
     return RP_OK;
 }
 
 static int make_header(writer *w, rp_error *err) {
     int rc = RP_OK;
-    record_public p = {.version = record_version_of(&w->format.shape), .file_bytes = w->file_bytes, .private_bytes = (uint32_t)w->private_bytes};
+    record_public p = {.version = record_version_of(&w->format.shape),
+                       .file_bytes = w->file_bytes,
+                       .private_bytes = (uint32_t)w->private_bytes};
     if (w->cipher) {
         p.flags = RECORD_ENCRYPTED;
         memcpy(p.cipher_id, record_cipher_id(w->cipher), sizeof p.cipher_id);
@@ -278,7 +294,8 @@ int record_stage(char **temporary, const char *path, const record_format *format
     if (!rc) make_checksums(&w);
     if (!rc) rc = make_header(&w, err);
     if (!rc) rc = write_temporary(&w, bytes_on_disk, err);
-    BASE_ASSERT(rc || strcmp(w.temporary + strlen(w.temporary) - strlen(RECORD_TEMPORARY), RECORD_TEMPORARY) == 0); /* invariant 1 */
+    BASE_ASSERT(rc || strcmp(w.temporary + strlen(w.temporary) - strlen(RECORD_TEMPORARY), RECORD_TEMPORARY) ==
+                          0); /* invariant 1 */
     *temporary = NULL;
     if (!rc) {
         *temporary = w.temporary;
@@ -288,7 +305,8 @@ int record_stage(char **temporary, const char *path, const record_format *format
     return rc;
 }
 
-int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span, rp_error *err) {
+int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span,
+                  rp_error *err) {
     writer w = {.format = format_of(format, span), .span = span, .file = *to};
     int rc = record_format_check(&w.format, r, span, err);
     if (!rc) rc = writer_describe(&w, r, err);
@@ -299,8 +317,8 @@ int record_append(const base_io_file *to, const record_format *format, const rec
     return rc;
 }
 
-int record_write(const char *path, const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher,
-                 uint64_t *bytes_on_disk, rp_error *err) {
+int record_write(const char *path, const record_format *format, const record *r, const kv_span *span,
+                 const record_cipher *cipher, uint64_t *bytes_on_disk, rp_error *err) {
     char *temporary;
     int rc = record_stage(&temporary, path, format, r, span, cipher, NULL, bytes_on_disk, err);
     if (rc) return rc;

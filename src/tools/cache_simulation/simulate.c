@@ -135,10 +135,10 @@ static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t nu
         uint32_t parent = i > 0 ? s->refs[s->n_refs - 1] : EMPTY;
         rc = number_block(s, r->blocks[i], parent, i, &s->refs[s->n_refs++]);
         if (rc)
-            base_fail(
-                err, rc,
-                "request %zu: block %llu follows another block than before: a hash id identifies tokens and their whole prefix",
-                number, (unsigned long long)r->blocks[i]);
+            base_fail(err, rc,
+                      "request %zu: block %llu follows another block than before: a hash id identifies tokens and "
+                      "their whole prefix",
+                      number, (unsigned long long)r->blocks[i]);
     }
     return rc;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_cache.c: see sim_cache.h. A slot for each name that is held; its number is that of its item in both tiers' eviction policies. */
+/* sim_cache.c: see sim_cache.h. A slot for each name that is held; its number is that of its item in both tiers'
+   eviction policies. */
 #include "tools/cluster_simulation/sim_cache.h"
 
 #include <string.h>

@@ -33,11 +33,12 @@ bool sim_cache_hold(sim_cache *c, uint32_t id, uint32_t parent);
 /* Holds a name in RAM that was just added: that was its use. */
 void sim_cache_hold_new(sim_cache *c, uint32_t id);
 void sim_cache_release(sim_cache *c, uint32_t id);
-/* Adds a name that was computed, unless it is there or there is no space. parent: id of the text before it, or UINT32_MAX. cost_us: to compute it.
- * RP_OK or RP_ERR_MEMORY. */
+/* Adds a name that was computed, unless it is there or there is no space. parent: id of the text before it, or
+ * UINT32_MAX. cost_us: to compute it. RP_OK or RP_ERR_MEMORY. */
 int sim_cache_add(sim_cache *c, uint32_t id, const rp_named_kv *item, uint32_t parent, uint32_t tenant,
                   uint64_t cost_us);
-/* Memory of a running request; evicts names. false: there is no space, even if all names that are not held were evicted. */
+/* Memory of a running request; evicts names. false: there is no space, even if all names that are not held were
+   evicted. */
 bool sim_cache_reserve(sim_cache *c, int64_t tokens);
 void sim_cache_unreserve(sim_cache *c, int64_t tokens);
 /* The process ends: RAM is empty. Reports nothing. */

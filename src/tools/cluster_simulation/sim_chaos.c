@@ -112,7 +112,8 @@ static void check_requests(sim_cluster *s) {
     for (size_t i = 0; i < s->w.n; i++) {
         const sim_request *q = &s->requests[i];
         if (q->arrived && !q->ended) sim_cluster_broken(s, "request %zu has not ended", i);
-        /* Without a router, a client waits. Simulated nodes know no deadlines: a request that one has ends when its router gives it up. */
+        /* Without a router, a client waits. Simulated nodes know no deadlines: a request that one has ends when its
+           router gives it up. */
         uint64_t deadline = BASE_MAX(q->arrived_us + (uint64_t)(s->o->deadline_s * 1e6), q->r.arrived_us);
         if (q->r.attempts > 0) deadline += CLUSTER_DEAD_US;
         if (q->arrived && s->o->deadline_s > 0 && q->outcome == CLUSTER_LATE && !q->lost &&

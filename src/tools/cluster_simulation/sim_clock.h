@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_clock.h: virtual time: events in the order of their times, those of one time in the order in which they were scheduled. */
+/* sim_clock.h: virtual time: events in the order of their times, those of one time in the order in which they were
+   scheduled. */
 #ifndef TOOLS_SIM_CLOCK_H
 #define TOOLS_SIM_CLOCK_H
 

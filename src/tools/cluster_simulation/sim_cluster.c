@@ -390,7 +390,8 @@ static void request_arrives(void *owner, const sim_event *e) {
     else add_reply(s, s->clock.now_us + s->latency_us, e->node, &call, SIM_UNREACHABLE, 0, 0, 0);
 }
 
-/* No tenant's name is asked for by another: a request's names are its tenant's, and what a node is said to hold of them, its tenant asked for. */
+/* No tenant's name is asked for by another: a request's names are its tenant's, and what a node is said to hold of
+   them, its tenant asked for. */
 static void check_names(sim_cluster *s, const cluster_request *r, const sim_prompt *p) {
     BASE_ASSERT(p->n_items <= p->n_kept);
     int64_t known = 0;

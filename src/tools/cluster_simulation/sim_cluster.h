@@ -5,9 +5,11 @@
  *                         ^  <-- began, tokens, finished, cut -------------+
  *                         +----- bytes of the span stream (journal.h) -----+
  *
- * A router's only door is cluster_env. Messages of one connection arrive in their order, each after the latency. At every send a fault may happen:
+ * A router's only door is cluster_env. Messages of one connection arrive in their order, each after the latency. At
+ * every send a fault may happen:
  *
- *   lose    the connection is dead, and nobody knows: the router's transport gives it up after SIM_STALL_US, a stream has a hole
+ *   lose    the connection is dead, and nobody knows: the router's transport gives it up after SIM_STALL_US, a stream
+ *         has a hole
  *   cut     it breaks: the router is told after the latency, the node gives up the request
  *   delay   up to SIM_DELAY_US more
  *   swallow a request to a node, for ever: its connection lives, and the node does not know it
@@ -87,7 +89,8 @@ typedef struct sim_cluster {
     int32_t n_nodes, n_routers;
     sim_faults faults;
     uint64_t latency_us;
-    uint64_t gaps[SIM_GAP_BUCKETS];                                         /* inter-token latencies: a logarithmic histogram (sim_gap_bucket) */
+    uint64_t gaps[SIM_GAP_BUCKETS];                                         /* inter-token latencies: a logarithmic
+                                                                               histogram (sim_gap_bucket) */
     uint64_t router_lost, dropped_turns, retries, continuations, submitted; /* of routers that were restarted, too */
     uint64_t hash;
     uint32_t *seen_by; /* [n_names] 1 + the tenant that asked for it; 0: nobody did */
@@ -95,7 +98,8 @@ typedef struct sim_cluster {
 } sim_cluster;
 
 /* o: borrowed; router: copied,
-    its secret is drawn. trace as in sim_workload_make. Everything starts at time 1; requests are scheduled. Free it in any case. */
+    its secret is drawn. trace as in sim_workload_make. Everything starts at time 1; requests are scheduled. Free it in
+    any case. */
 int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, const cluster_router_options *router,
                     const rp_cluster_trace_request *trace, size_t n, rp_error *err);
 void sim_cluster_free(sim_cluster *s);
@@ -103,7 +107,8 @@ void sim_cluster_free(sim_cluster *s);
 /* An invariant does not hold: the first one is kept. */
 void sim_cluster_broken(sim_cluster *s, const char *format, ...) BASE_PRINTF(2, 3);
 
-/* Faults of nodes and routers. A killed node starts again by itself, with a new epoch, after down_us; a router likewise. */
+/* Faults of nodes and routers. A killed node starts again by itself, with a new epoch, after down_us; a router
+   likewise. */
 void sim_cluster_kill_node(sim_cluster *s, int32_t node, uint64_t down_us);
 void sim_cluster_restart_router(sim_cluster *s, int32_t router, uint64_t down_us);
 

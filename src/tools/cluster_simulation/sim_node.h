@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_node.h: a simulated node: a queue, steps of chunked prefill and batched decode, KV and a journal. Its times are those of the cost model that
- * it reports; its tokens are hashes of (request, number of the token).
+/* sim_node.h: a simulated node: a queue, steps of chunked prefill and batched decode, KV and a journal. Its times are
+ * those of the cost model that it reports; its tokens are hashes of (request, number of the token).
  *
  *   arrive --> waiting --KV for it, max_sequences--> running: prefill in chunks, then a token a step --> finished
  *
- * A step has a row for each answer and up to chunk_tokens rows of prompts, the oldest first. What arrives during a step waits for its end. A frozen
- * node does nothing, and does it afterwards; a dead one drops everything.
+ * A step has a row for each answer and up to chunk_tokens rows of prompts, the oldest first. What arrives during a step
+ * waits for its end. A frozen node does nothing, and does it afterwards; a dead one drops everything.
  */
 #ifndef TOOLS_SIM_NODE_H
 #define TOOLS_SIM_NODE_H
@@ -39,7 +39,8 @@ typedef struct sim_node sim_node;
 /* What a node does to others. */
 typedef struct sim_port {
     void *user;
-    /* Tokens [from, to) of the answer have been sampled; check: the sum of their hashes. Of SIM_FINISHED and others: none. */
+    /* Tokens [from, to) of the answer have been sampled; check: the sum of their hashes. Of SIM_FINISHED and others:
+       none. */
     void (*reply)(void *user, int32_t node, const sim_call *call, sim_reply what, int32_t from, int32_t to,
                   uint64_t check);
     void (*sampled)(void *user, int32_t node, uint32_t request); /* a token, now */

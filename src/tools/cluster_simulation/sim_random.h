@@ -26,8 +26,8 @@ static inline double sim_random_unit(sim_random *r) { return (double)(sim_random
 
 static inline bool sim_random_chance(sim_random *r, double p) { return p > 0 && sim_random_unit(r) < p; }
 
-/* Exponentially distributed with mean 1, by comparisons alone (von Neumann, 1951): the first number of a falling run counts if the run has an odd
- * length; each run that does not adds 1. */
+/* Exponentially distributed with mean 1, by comparisons alone (von Neumann, 1951): the first number of a falling run
+ * counts if the run has an odd length; each run that does not adds 1. */
 static inline double sim_random_exponential(sim_random *r) {
     for (double whole = 0;; whole += 1) {
         double first = sim_random_unit(r), last = first;

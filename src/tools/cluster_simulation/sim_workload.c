@@ -93,8 +93,8 @@ static void workload_add_item(sim_workload *w, sim_prompt *p, uint64_t content, 
     p->n_kept++;
 }
 
-/* Names of text at [from, to) of a stream of tokens: of each part of `step` tokens. A name stands for everything before it, too. Returns where the
- * last one ends. */
+/* Names of text at [from, to) of a stream of tokens: of each part of `step` tokens. A name stands for everything before
+ * it, too. Returns where the last one ends. */
 static int32_t workload_add_text(sim_workload *w, sim_prompt *p, uint64_t text, int32_t from, int32_t to,
                                  int32_t step) {
     BASE_ASSERT(from >= 0 && from % step == 0);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_workload.h: the requests of a simulation: from a trace, or generated.
  *
- *   prompt  items: names in the order of rp_plan_names      kept: names that a node holds after the answer, those of the prompt first
- *           [0 .. n_items)        [n_items .. n_kept)       the answer's, which the conversation's next turn has in its prompt
+ *   prompt  items: names in the order of rp_plan_names      kept: names that a node holds after the answer, those of
+ *         the prompt first
+ *           [0 .. n_items)        [n_items .. n_kept)       the answer's, which the conversation's next turn has in its
+ *                 prompt
  *
  * Names are numbered from 0 (`ids`), so that nodes need no hash tables.
  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint.c: all checks of a schema, and those that need only the layout. Owns what is measured while they run. One thread. */
+/* lint.c: all checks of a schema, and those that need only the layout. Owns what is measured while they run. One
+   thread. */
 #include "tools/lint/lint.h"
 
 #include <stdio.h>
@@ -62,13 +63,13 @@ static int check_union(lint *x, int32_t u) {
     BASE_ASSERT(n > 0); /* the parser refuses empty unions */
     int32_t wasted = longest - (int32_t)(sum / n);
     if (wasted < LINT_UNION_TOKENS || wasted < longest / 2) return RP_OK;
-    return lint_add(
-        x, RP_LINT_UNION, u,
-        "%d members of %d ('%.40s') to %d tokens ('%.40s') all reserve %d positions: a prompt leaves %d of them empty on average: %s",
-        n, shortest, x->d->nodes[short_one].name, longest, x->d->nodes[long_one].name, longest, wasted,
-        model_is_movable(x->l->model)
-            ? "write layout=\"packed\", which leaves no gaps, or move the longest out of the union"
-            : "move the longest out of the union, or shorten it");
+    return lint_add(x, RP_LINT_UNION, u,
+                    "%d members of %d ('%.40s') to %d tokens ('%.40s') all reserve %d positions: a prompt leaves %d of "
+                    "them empty on average: %s",
+                    n, shortest, x->d->nodes[short_one].name, longest, x->d->nodes[long_one].name, longest, wasted,
+                    model_is_movable(x->l->model)
+                        ? "write layout=\"packed\", which leaves no gaps, or move the longest out of the union"
+                        : "move the longest out of the union, or shorten it");
 }
 
 /* ---- Positions ---- */

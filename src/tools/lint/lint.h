@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint.h: warnings about a schema and its use by prompts: the implementation of rp_schema_lint. docs/lint.md lists them with
- * reasons.
+/* lint.h: warnings about a schema and its use by prompts: the implementation of rp_schema_lint. docs/lint.md lists them
+ * with reasons.
  *
- *   layout --walk--> findings      sizes, unions, positions, scopes (lint.c), text borders (lint_space.c), words (lint_names.c)
+ *   layout --walk--> findings      sizes, unions, positions, scopes (lint.c), text borders (lint_space.c), words
+ *         (lint_names.c)
  *   prompts --> use --> findings   imports, combinations and arguments (lint_use.c)
  *   chat template --> findings     text that it changes (lint_template.c)
  *

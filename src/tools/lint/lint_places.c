@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_places.c: where a schema's modules are, and what they see of each other: the questions that several checks ask. Owns nothing. One thread. */
+/* lint_places.c: where a schema's modules are, and what they see of each other: the questions that several checks ask.
+   Owns nothing. One thread. */
 #include "base/check.h"
 #include "pml/quality.h"
 #include "tools/lint/lint_internal.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_report.c: the list of findings: every check adds to it, and it becomes a rp_lint, sorted by place. Uses no check. One thread. */
+/* lint_report.c: the list of findings: every check adds to it, and it becomes a rp_lint, sorted by place. Uses no
+   check. One thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

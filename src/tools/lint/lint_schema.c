@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_schema.c: rp_schema_lint: lays a schema out for a model, without an engine, and checks it (lint.h). Any thread; no state. */
+/* lint_schema.c: rp_schema_lint: lays a schema out for a model, without an engine, and checks it (lint.h). Any thread;
+   no state. */
 #include <string.h>
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_space.c: where texts meet: words without a space between them, tokens cut by a border, indentation that became text.
+/* lint_space.c: where texts meet: words without a space between them, tokens cut by a border, indentation that became
+ * text.
  *
  * One walk in document order carries the texts that a prompt may have directly before the current place:
  *
@@ -91,7 +92,8 @@ static int compare_tokens(lint *x, const piece *a, const piece *b, int32_t *n_ap
     return rc;
 }
 
-/* The start or end of a piece as messages show it: in whole characters, white space except the space as \n and the like. */
+/* The start or end of a piece as messages show it: in whole characters, white space except the space as \n and the
+   like. */
 static const char *piece_show(const piece *p, bool end, char out[4 * SHOWN_BYTES]) {
     size_t from = end && p->n > SHOWN_BYTES ? p->n - SHOWN_BYTES : 0,
            to = end || p->n < SHOWN_BYTES ? p->n : SHOWN_BYTES, used = 0;
@@ -240,8 +242,9 @@ static size_t common_indent(const char *text, size_t n) {
     return least == SIZE_MAX ? 0 : least;
 }
 
-/* Indentation that comes from the document: for a text that begins on a line of its own, that line's; for one that begins after
- * its tag, the common indentation of its lines, unless its first line opens the block that the others are indented for, as in code. */
+/* Indentation that comes from the document: for a text that begins on a line of its own, that line's; for one that
+ * begins after its tag, the common indentation of its lines, unless its first line opens the block that the others are
+ * indented for, as in code. */
 static size_t document_indent(const pml_node *n) {
     size_t common = common_indent(n->text, n->n_text), own = (size_t)n->column - 1;
     const char *newline = memchr(n->text, '\n', n->n_text);

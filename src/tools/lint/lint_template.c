@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_template.c: whether the model's chat template changes text of earlier turns, or prints the date: finding `unstable`. Renders a few
- * conversations, with what makes templates do so: reasoning in its three forms, calls of tools. Owns nothing. One thread. */
+/* lint_template.c: whether the model's chat template changes text of earlier turns, or prints the date: finding
+ * `unstable`. Renders a few conversations, with what makes templates do so: reasoning in its three forms, calls of
+ * tools. Owns nothing. One thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +16,10 @@
 #define PROBE(...) \
     "{\"tools\": null, \"documents\": null, \"add_generation_prompt\": false, \"messages\": [" __VA_ARGS__ "]}"
 #define TOOLS \
-    "{\"documents\": null, \"add_generation_prompt\": false, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"look\", " \
-    "\"description\": \"Looks.\", \"parameters\": {\"type\": \"object\", \"properties\": {\"at\": {\"type\": \"string\", \"description\": " \
+    "{\"documents\": null, \"add_generation_prompt\": false, \"tools\": [{\"type\": \"function\", \"function\": " \
+    "{\"name\": \"look\", " \
+    "\"description\": \"Looks.\", \"parameters\": {\"type\": \"object\", \"properties\": {\"at\": {\"type\": " \
+    "\"string\", \"description\": " \
     "\"What.\"}}, \"required\": [\"at\"]}}}], \"messages\": ["
 #define SYSTEM "{\"role\": \"system\", \"content\": \"Be brief.\"},"
 #define USER(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
@@ -26,7 +29,8 @@
     PROBE(USER("Hello!") "," REASONED(name, "Hello.") "," USER("And now?") "," REASONED(name, \
                                                                                         "Goodbye.") "," USER("Why?"))
 #define CALL \
-    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", \"function\": {\"name\": " \
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", " \
+    "\"function\": {\"name\": " \
     "\"look\", \"arguments\": {\"at\": \"sea\"}}}]}"
 #define RESULT "{\"role\": \"tool\", \"name\": \"look\", \"tool_call_id\": \"call00001\", \"content\": \"Blue.\"}"
 
@@ -85,17 +89,17 @@ static int add_unstable(lint *x, const rp_template *t, const rp_template_change 
     shown(c->before, c, before);
     shown(c->after, c, after);
     if (c->by_time)
-        return lint_add_at(
-            x, RP_LINT_UNSTABLE, &at, -1,
-            "the template prints the date or the time, here %s: when it changes, all text after it misses the prefix cache: %s",
-            before, advice);
+        return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
+                           "the template prints the date or the time, here %s: when it changes, all text after it "
+                           "misses the prefix cache: %s",
+                           before, advice);
     if (c->line_after > 0 && c->line_after != line) snprintf(place, sizeof(place), " (line %d)", (int)c->line_after);
-    return lint_add_at(
-        x, RP_LINT_UNSTABLE, &at, -1,
-        "the template writes %s in message %d%s while the conversation has %d message%s, and %s%s once it has %d: the prefix cache "
-        "misses from there on: %s",
-        before, (int)c->message + 1, c->opens_answer ? ", the answer to come," : "", (int)c->n_before,
-        c->n_before == 1 ? "" : "s", after, place, (int)c->n_after, advice);
+    return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
+                       "the template writes %s in message %d%s while the conversation has %d message%s, and %s%s once "
+                       "it has %d: the prefix cache "
+                       "misses from there on: %s",
+                       before, (int)c->message + 1, c->opens_answer ? ", the answer to come," : "", (int)c->n_before,
+                       c->n_before == 1 ? "" : "s", after, place, (int)c->n_after, advice);
 }
 
 #define MAX_CHECK_STEPS ((uint64_t)1 << 24) /* of a probe's renderings: 0.2 s */

@@ -85,7 +85,8 @@ static void count_modules(reader *r, const pml_plan *plan) {
 
 /* ---- Prompts ---- */
 
-/* The library's error for a prompt becomes a finding, unless it is about this machine. The place is at the end of err->where. */
+/* The library's error for a prompt becomes a finding, unless it is about this machine. The place is at the end of
+   err->where. */
 static int add_failure(lint *x, const rp_lint_prompt *p, int rc, const rp_error *e) {
     lint_place place = {p->name, 1, 1, LINT_OF_PROMPT};
     const char *message = e->message, *column = strrchr(e->where, ':');
@@ -160,10 +161,10 @@ static int lint_use_check_arguments(lint *x, int32_t i) {
     int32_t prompts = x->use.imported[pml_holder(x->d, i)];
     BASE_ASSERT(prompts <= x->use.n_planned && p->n_too_long <= p->n_given);
     if (p->n_too_long > 0)
-        return lint_add(
-            x, RP_LINT_ARGUMENT, i,
-            "%d of %d arguments of '%.40s' are longer than len=\"%d\", the longest %d tokens: write len=\"%d\", or shorten them",
-            p->n_too_long, p->n_given, n->name, n->param_len, p->longest, p->longest);
+        return lint_add(x, RP_LINT_ARGUMENT, i,
+                        "%d of %d arguments of '%.40s' are longer than len=\"%d\", the longest %d tokens: write "
+                        "len=\"%d\", or shorten them",
+                        p->n_too_long, p->n_given, n->name, n->param_len, p->longest, p->longest);
     if (p->n_given == 0 && prompts >= LINT_LEAST_PROMPTS)
         return lint_add(x, RP_LINT_HOLE, i,
                         "none of %d prompts that import the module gives '%.40s' an argument: remove the parameter",
@@ -226,7 +227,8 @@ static bool could_be_one(const lint *x, int32_t a, int32_t b) {
 
 static bool is_small(const lint *x, int32_t m) { return x->tokens[m] < LINT_SMALL_TOKENS; }
 
-/* Do the prompts or, if there are too few, the modules' sizes suggest that module m and the next one belong together? */
+/* Do the prompts or, if there are too few, the modules' sizes suggest that module m and the next one belong
+   together? */
 static bool belongs_to_next(const lint *x, int32_t m) {
     int32_t next = lint_next_module(x, m), n = x->use.imported[m];
     if (!could_be_one(x, m, next) || x->is_grouped[m] || x->is_grouped[next]) return false;
@@ -256,7 +258,8 @@ static int check_run(lint *x, int32_t m) {
                     n, x->d->nodes[last].name, sum);
 }
 
-/* A module that is there whenever what holds it is. Anonymous text has no parameters, so one that has some stays a module. */
+/* A module that is there whenever what holds it is. Anonymous text has no parameters, so one that has some stays a
+   module. */
 static int check_always(lint *x, int32_t m) {
     int32_t holder = pml_holder(x->d, m), n = x->use.imported[m];
     int32_t of = holder == 0 ? x->use.n_planned : x->use.imported[holder];
@@ -266,10 +269,10 @@ static int check_always(lint *x, int32_t m) {
     if (lint_has_params(x, m) || x->l->scope_of[m] == PML_SCOPE_MODULE) return RP_OK;
     x->is_grouped[m] = true;
     if (holder == 0)
-        return lint_add(
-            x, RP_LINT_ALWAYS, m,
-            "all %d prompts import it: make its text (%d tokens) the schema's own text, so that every later module attends to it",
-            n, x->tokens[m]);
+        return lint_add(x, RP_LINT_ALWAYS, m,
+                        "all %d prompts import it: make its text (%d tokens) the schema's own text, so that every "
+                        "later module attends to it",
+                        n, x->tokens[m]);
     return lint_add(x, RP_LINT_ALWAYS, m,
                     "all %d prompts that import '%.40s' also import it: move its text (%d tokens) into that module", n,
                     x->d->nodes[holder].name, x->tokens[m]);

@@ -7,7 +7,8 @@
  *             [Plan a trip of][ 3 days ][to this city, and mind that ...]
  *             [Plan a trip of][ a week ][to this city, and mind that ...]     the differing text is a parameter
  *
- *   union   modules that directly follow the same element, and occur nowhere else, if most prompts have one of them there
+ *   union   modules that directly follow the same element, and occur nowhere else, if most prompts have one of them
+ *         there
  *
  * Each is one walk over the places of all parts.
  */
@@ -79,7 +80,8 @@ static const split_message *message_of(const split_corpus *c, uint32_t prompt, u
     return i < n_messages_of(c, prompt) ? &c->messages[c->prompts[prompt].first + i] : NULL;
 }
 
-/* Atoms that the i-th messages of all prompts begin with; *whole: they are equal. SPLIT_NONE: not all have one, or of another role. */
+/* Atoms that the i-th messages of all prompts begin with; *whole: they are equal. SPLIT_NONE: not all have one, or of
+   another role. */
 static uint32_t common_atoms(const split_corpus *c, uint32_t i, bool *whole) {
     const split_message *first = message_of(c, 0, i);
     uint32_t n = first ? first->end - first->first : SPLIT_NONE;
@@ -166,7 +168,8 @@ static uint32_t planning_part_after_lead(const planning *w) {
     return varies && w->s->parts[number].n == w->c->n_prompts ? number : SPLIT_NONE;
 }
 
-/* Anonymous text has no parameters: if the lead ends in a sentence that continues with one, the start of that sentence becomes a part. */
+/* Anonymous text has no parameters: if the lead ends in a sentence that continues with one, the start of that sentence
+   becomes a part. */
 static int cut_sentence(planning *w) {
     split_lead *lead = &w->p->lead;
     if (lead->n_atoms == 0 || planning_part_after_lead(w) == SPLIT_NONE) return RP_OK;
@@ -260,7 +263,8 @@ static int planning_add_module(planning *w, uint32_t n_pieces, uint32_t n, split
     return RP_OK;
 }
 
-/* The parts of a chain, as pieces: those with the same text between them everywhere are one piece. *next: where the next module begins. */
+/* The parts of a chain, as pieces: those with the same text between them everywhere are one piece. *next: where the
+   next module begins. */
 static int join_chain(planning *w, uint32_t first, uint32_t *next) {
     const split_part *parts = w->s->parts;
     uint32_t begins[SPLIT_MAX_PARAMS + 1], ends[SPLIT_MAX_PARAMS + 1], n_pieces = 0;
@@ -308,8 +312,8 @@ static int make_modules(planning *w) {
     return rc;
 }
 
-/* Only modules inside a role keep it open for text of prompts. Without any, the start of the open message is a module, or stays
- * in the prompts if it is too short. */
+/* Only modules inside a role keep it open for text of prompts. Without any, the start of the open message is a module,
+ * or stays in the prompts if it is too short. */
 static int close_lead(planning *w) {
     split_lead *lead = &w->p->lead;
     if (lead->n_atoms == 0 || w->p->n_modules > 0 || message_of(w->c, 0, lead->n_messages)->role == SPLIT_PLAIN)

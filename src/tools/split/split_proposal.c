@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_proposal.c: rp_split: a schema from plain prompts (split.h), and its savings: the plans of the prompts compared with a prefix cache.
- * No token is computed. Any thread; no state.
+/* split_proposal.c: rp_split: a schema from plain prompts (split.h), and its savings: the plans of the prompts compared
+ * with a prefix cache. No token is computed. Any thread; no state.
  */
 #include <string.h>
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split_share.c: passages that occur in several places.
  *
- *   1. Windows of SPLIT_WINDOW atoms are looked up by hash. If two are equal, their atoms are united into classes (union-find).
- *   2. A run of classes is a passage if each class is always followed by the next one, and each next one always preceded by it: with
+ *   1. Windows of SPLIT_WINDOW atoms are looked up by hash. If two are equal, their atoms are united into classes
+ *   (union-find). 2. A run of classes is a passage if each class is always followed by the next one, and each next one
+ *   always preceded by it: with
  *      one set of places:
  *
  *        prompt 0   A A A A B B B C C C C        A precedes B and C: a cut
  *        prompt 1   A A A A C C C C D D D
  *
  *      (Maximal paths without a branch, as genomes are assembled from; Zerbino and Birney 2008.)
- *   3. Passages that occur at most once in a prompt are parts. A part takes text that is beside all its places and in no other part: first
- *      back to the best border before it, so that a document keeps its opening, then all equal text after and before it. A document
- *      thus recovers text that it repeats, or shares with another by chance.
+ *   3. Passages that occur at most once in a prompt are parts. A part takes text that is beside all its places and in
+ *   no other part: first
+ *      back to the best border before it, so that a document keeps its opening, then all equal text after and before
+ *      it. A document thus recovers text that it repeats, or shares with another by chance.
  *   4. The rest of passages that prompts repeat: the first place in each prompt.
  *
  * Time is linear in the atoms, except for sorting parts and for hashing.

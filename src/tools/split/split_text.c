@@ -3,9 +3,10 @@
  *
  *   "Plan a trip.\n\nLisbon"  ->  "Plan" " a" " trip" "." "\n\n" "Lisbon"
  *
- * A word is letters, digits and all characters beyond ASCII, with single points, hyphens and apostrophes within. One space belongs to the
- * word after it, as in vocabularies; other white space is an atom of its own, and so is a run of one sign ("-----"). Ideographs and
- * kana are a word each, because they have no spaces. Equal atoms get equal numbers, by a hash table that compares its entries.
+ * A word is letters, digits and all characters beyond ASCII, with single points, hyphens and apostrophes within. One
+ * space belongs to the word after it, as in vocabularies; other white space is an atom of its own, and so is a run of
+ * one sign ("-----"). Ideographs and kana are a word each, because they have no spaces. Equal atoms get equal numbers,
+ * by a hash table that compares its entries.
  */
 #include <string.h>
 

@@ -8,7 +8,8 @@
  *   ><module name="plan-a-trip">Plan a trip of <param name="trip" len="4"/> to this city.</module
  *   ></schema>
  *
- * If the lead ends within a message, its role contains the modules and stays open: the rest of the message is in the prompts.
+ * If the lead ends within a message, its role contains the modules and stays open: the rest of the message is in the
+ * prompts.
  */
 #include <stdlib.h>
 #include <string.h>
