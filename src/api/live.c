@@ -95,24 +95,16 @@ static int live_command_fill_listing(live_command *r) {
     return RP_OK;
 }
 
-static int live_command_fail_none(live_command *r) {
-    const rp_store_selection *s = r->selection;
-    return base_fail(&r->err, RP_ERR_NAME, s->name ? "no entry of '%s'" : "no entry with a key that begins with '%s'",
-                     s->name ? s->name : s->key);
-}
-
-static bool live_command_change_one(rp_engine *e, const live_command *r, const base_key *key) {
-    if (r->action == LIVE_PIN) return span_store_pin(e->store, key, r->pinned);
-    if (r->action == LIVE_TTL) return span_store_set_ttl(e->store, key, r->ttl_s);
-    return span_store_remove(e->store, key);
-}
-
 /* Changes the found entries. The listing, which has all of them, keeps the changed ones, as they are now. */
 static int live_command_change(rp_engine *e, live_command *r) {
     if (span_store_is_read_only(e->store))
         return base_fail(&r->err, RP_ERR_CONFLICT, "the store is open read-only: entries cannot be changed");
     for (size_t i = 0; i < r->n; i++) {
-        bool changed = live_command_change_one(e, r, key_of(&r->found[i]));
+        const base_key *key = key_of(&r->found[i]);
+        bool changed;
+        if (r->action == LIVE_PIN) changed = span_store_pin(e->store, key, r->pinned);
+        else if (r->action == LIVE_TTL) changed = span_store_set_ttl(e->store, key, r->ttl_s);
+        else changed = span_store_remove(e->store, key);
         if (r->listing && changed) store_listing_keep(r->listing, i, r->n_changed);
         r->n_changed += changed;
     }
@@ -132,8 +124,11 @@ static void live_command_run(rp_engine *e, void *arg) {
     live_command *r = arg;
     r->sync.done = true;
     span_store_each(e->store, live_entries_examine, r);
-    if (!r->rc && r->n_selected == 0 && store_selection_is_named(r->selection) && !r->page.after)
-        r->rc = live_command_fail_none(r);
+    const rp_store_selection *s = r->selection;
+    if (!r->rc && r->n_selected == 0 && store_selection_is_named(s) && !r->page.after)
+        r->rc = base_fail(&r->err, RP_ERR_NAME,
+                          s->name ? "no entry of '%s'" : "no entry with a key that begins with '%s'",
+                          s->name ? s->name : s->key);
     if (!r->rc && r->listing) r->rc = live_command_fill_listing(r); /* before a change: it may free labels */
     if (!r->rc && r->action != LIVE_LIST) r->rc = live_command_change(e, r);
 }
@@ -149,17 +144,6 @@ static bool live_command_is_over(rp_engine *e, void *arg) {
     return true;
 }
 
-static int live_command_fail_sync(live_command *r) {
-    if (r->action == LIVE_REMOVE)
-        return base_fail(
-            &r->err, RP_ERR_IO,
-            "%zu entries are unlinked, but may still be on disk: %s: end the engine, then remove them from its folder",
-            r->n_changed, r->sync.err.message);
-    return base_fail(&r->err, RP_ERR_IO,
-                     "%zu entries are changed until the engine ends, but not on disk: %s: try again", r->n_changed,
-                     r->sync.err.message);
-}
-
 /* ---- callers' threads ---- */
 
 /* Runs a command. *out (may be NULL): its listing. */
@@ -169,7 +153,15 @@ static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out
     if (out && !(r->listing = store_listing_new(err))) return RP_ERR_MEMORY;
     int rc = engine_do_until(e, live_command_run, live_command_is_over, r, err);
     base_free(r->found);
-    if (!rc && !r->rc && r->sync.rc) r->rc = live_command_fail_sync(r);
+    if (!rc && !r->rc && r->sync.rc && r->action == LIVE_REMOVE)
+        r->rc = base_fail(&r->err, RP_ERR_IO,
+                          "%zu entries are unlinked, but may still be on disk: %s: end the engine, then remove them "
+                          "from its folder",
+                          r->n_changed, r->sync.err.message);
+    else if (!rc && !r->rc && r->sync.rc)
+        r->rc = base_fail(&r->err, RP_ERR_IO,
+                          "%zu entries are changed until the engine ends, but not on disk: %s: try again",
+                          r->n_changed, r->sync.err.message);
     if (!rc && !r->rc && r->n_unkept > 0)
         r->rc = base_fail(&r->err, RP_ERR_IO,
                           "%zu of %zu entries are pinned until the engine ends only: their records could not be "

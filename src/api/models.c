@@ -60,12 +60,6 @@ static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *param
     return best;
 }
 
-static int32_t count_windows(const rp_model *m) {
-    int32_t n = 0;
-    for (int32_t l = 0; l < m->net.hp.n_layers; l++) n += m->net.layers[l].window > 0;
-    return n;
-}
-
 static const char *name_positions(const rp_model *m) {
     if (!model_is_movable(m)) return "learned";
     return m->net.alibi_slopes ? "ALiBi" : m->net.hp.rot_dim > 0 ? "rotary"
@@ -106,7 +100,6 @@ static rp_model_info describe_model(const rp_model *m) {
         .positions = name_positions(m),
         .movable = model_is_movable(m) && model_capabilities(m).shifts,
         .window = m->net.hp.window,
-        .n_window_layers = count_windows(m),
         .n_experts = m->net.hp.n_experts,
         .n_experts_used = m->net.hp.n_experts_used,
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
@@ -117,6 +110,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .chat_template = m->chat_template,
         .infills = tokenizer_infills(m->tokenizer),
     };
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) info.n_window_layers += m->net.layers[l].window > 0;
     info.weights = m->net.is_mock ? "none" : kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
 }

@@ -34,24 +34,6 @@ static void cut_groups(slot_bounds *s, const int32_t *run_ends) {
     BASE_ASSERT(s->groups[s->n_groups - 1].end == s->n_slots);
 }
 
-static void find_others(slot_bounds *s, const kv_context *context) {
-    for (size_t i = 0; i < s->n_views; i++) memcpy(s->others[i], context->views[i].mask, sizeof(s->others[i]));
-    for (int32_t i = 0; i < s->n_slots; i++) {
-        BASE_DCHECK((size_t)s->slots[i].view < s->n_views && s->slots[i].slot < KV_SPAN_TOKENS);
-        s->others[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] &=
-            ~(UINT64_C(1) << s->slots[i].slot % KV_BLOCK_SLOTS);
-    }
-}
-
-static bool alloc_parts(slot_bounds *s, size_t n_groups, size_t bytes) {
-    s->slots = base_alloc((size_t)s->n_slots * sizeof(*s->slots));
-    s->groups = base_alloc(n_groups * sizeof(*s->groups));
-    s->runs = base_alloc((size_t)s->n_runs * sizeof(*s->runs));
-    s->others = base_alloc(s->n_views * sizeof(*s->others));
-    s->keys = base_alloc_aligned(bytes, 64);
-    return s->slots && s->groups && s->runs && s->others && s->keys;
-}
-
 int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *context, const sequence_slot *slots,
                     int32_t n_slots, const int32_t *run_ends, int32_t n_runs, int32_t most, int32_t end,
                     rp_error *err) {
@@ -68,7 +50,12 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
                        .n_runs = n_runs};
     s->most = (int32_t)groups_in(most);
     s->end = end;
-    if (!alloc_parts(s, (size_t)n_groups, (size_t)bytes)) {
+    s->slots = base_alloc((size_t)n_slots * sizeof(*s->slots));
+    s->groups = base_alloc((size_t)n_groups * sizeof(*s->groups));
+    s->runs = base_alloc((size_t)n_runs * sizeof(*s->runs));
+    s->others = base_alloc(s->n_views * sizeof(*s->others));
+    s->keys = base_alloc_aligned((size_t)bytes, 64);
+    if (!s->slots || !s->groups || !s->runs || !s->others || !s->keys) {
         slot_bounds_free(s);
         *out = NULL;
         return base_fail_memory(err, bytes, "bounds of slots");
@@ -76,7 +63,12 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     memcpy(s->slots, slots, (size_t)n_slots * sizeof(*slots));
     cut_groups(s, run_ends);
     BASE_ASSERT(s->n_groups == n_groups); /* the keys have room for just these */
-    find_others(s, context);
+    for (size_t i = 0; i < s->n_views; i++) memcpy(s->others[i], context->views[i].mask, sizeof(s->others[i]));
+    for (int32_t i = 0; i < n_slots; i++) {
+        const sequence_slot *at = &s->slots[i];
+        BASE_DCHECK((size_t)at->view < s->n_views && at->slot < KV_SPAN_TOKENS);
+        s->others[at->view][at->slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << at->slot % KV_BLOCK_SLOTS);
+    }
     return RP_OK;
 }
 

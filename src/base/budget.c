@@ -73,12 +73,6 @@ void base_budget_unref(base_budget *b) {
     }
 }
 
-static void note_peak(base_budget *b, uint64_t used) {
-    uint64_t peak = atomic_load_explicit(&b->peak, memory_order_relaxed);
-    while (used > peak &&
-           !atomic_compare_exchange_weak_explicit(&b->peak, &peak, used, memory_order_relaxed, memory_order_relaxed)) {}
-}
-
 /* Adds n bytes to one budget; false: they exceed its limit, and it is unchanged. */
 static bool level_claim(base_budget *b, uint64_t n, bool limited) {
     uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
@@ -86,7 +80,11 @@ static bool level_claim(base_budget *b, uint64_t n, bool limited) {
         if (limited && (used > b->limit || n > b->limit - used)) return false;
     } while (
         !atomic_compare_exchange_weak_explicit(&b->used, &used, used + n, memory_order_relaxed, memory_order_relaxed));
-    note_peak(b, used + n);
+    used += n;
+    uint64_t peak = atomic_load_explicit(&b->peak, memory_order_relaxed);
+    while (used > peak && !atomic_compare_exchange_weak_explicit(&b->peak, &peak, used, memory_order_relaxed,
+                                                                 memory_order_relaxed)) {
+    }
     return true;
 }
 

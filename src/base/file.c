@@ -58,19 +58,16 @@ static int file_read_all(int fd, const char *path, size_t limit, base_buffer *ou
     }
 }
 
-static int check_secret(const char *path, const char *what, const struct stat *st, rp_error *err) {
-    if (!(st->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO))) return 0;
-    return base_fail(err, RP_ERR_INVALID, "%s: others may read or change %s (mode %03o): chmod 600", path, what,
-                     (unsigned)(st->st_mode & 0777));
-}
-
 /* what: NULL, or it is a secret. */
 static int file_read(const char *path, size_t limit, const char *what, base_buffer *out, rp_error *err) {
     *out = BASE_BUFFER(limit);
     struct stat st;
     int fd = open_regular(path, &st, err);
     if (fd < 0) return fd;
-    int rc = what ? check_secret(path, what, &st, err) : 0;
+    int rc = 0;
+    if (what && (st.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)))
+        rc = base_fail(err, RP_ERR_INVALID, "%s: others may read or change %s (mode %03o): chmod 600", path, what,
+                       (unsigned)(st.st_mode & 0777));
     if (rc == 0)
         rc = (uint64_t)st.st_size > limit ? too_large(path, limit, err) : file_read_all(fd, path, limit, out, err);
     close(fd);
@@ -166,14 +163,6 @@ bool base_file_same(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* A rename over a device would replace the device. */
-static int check_replaceable(const char *path, rp_error *err) {
-    struct stat st;
-    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return 0;
-    return base_fail(err, RP_ERR_IO, "cannot write '%s': it is %s", path,
-                     S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
-}
-
 /* PATH.PID.tmp; a file left by an earlier process with the same PID is removed. */
 static int base_new_file_name_temporary(base_new_file *f, const char *path, rp_error *err) {
     size_t bytes = strlen(path) + 32;
@@ -201,7 +190,11 @@ static FILE *open_new(const char *path) {
 
 int base_new_file_open(base_new_file *out, const char *path, rp_error *err) {
     *out = (base_new_file){0};
-    int rc = check_replaceable(path, err);
+    struct stat st;
+    int rc = 0;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* a rename over a device would replace the device */
+        rc = base_fail(err, RP_ERR_IO, "cannot write '%s': it is %s", path,
+                       S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
     if (rc == 0) rc = base_new_file_name_temporary(out, path, err);
     if (rc == 0 && !(out->file = open_new(out->temporary))) {
         rc = base_fail_errno(err, "cannot write", out->temporary);

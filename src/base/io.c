@@ -195,13 +195,6 @@ static const char *foreign_reason(const struct stat *st, const struct stat *fold
     return st->st_uid != geteuid() && st->st_uid != folder->st_uid ? "a file of another user" : NULL;
 }
 
-static int refuse_foreign(const char *path, const char *reason, rp_error *err) {
-    base_fail(err, RP_ERR_IO, "'%s' is not used: it is %s: remove it, or replace it with a copy of its own", path,
-              reason);
-    errno = EMLINK;
-    return RP_ERR_IO;
-}
-
 /* O_PATH: closing such a descriptor does not release the locks that SQLite has on the file. */
 int base_io_make_private(const char *path, rp_error *err) {
     char name[32];
@@ -215,9 +208,13 @@ int base_io_make_private(const char *path, rp_error *err) {
     else {
         const char *reason = foreign_reason(&st, &folder);
         snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-        if (reason) rc = refuse_foreign(path, reason, err);
-        else if (st.st_mode & (S_IRWXG | S_IRWXO))
+        if (reason) {
+            rc = base_fail(err, RP_ERR_IO,
+                           "'%s' is not used: it is %s: remove it, or replace it with a copy of its own", path, reason);
+            errno = EMLINK;
+        } else if (st.st_mode & (S_IRWXG | S_IRWXO)) {
             (void)chmod(name, S_IRUSR | S_IWUSR); /* another owner's: opening it will fail */
+        }
     }
     if (fd >= 0) close_quietly(fd);
     place_close(&p);
@@ -421,24 +418,13 @@ int base_io_rename(const char *from, const char *to, rp_error *err) {
     return meets_fault(BASE_IO_CHANGES) || !rename_at(from, to) ? io_fail(err, "cannot rename to", to) : RP_OK;
 }
 
-static bool unlink_at(const char *path) {
-    place p;
-    if (!place_open(&p, path)) return errno == ENOENT;
-    bool is_gone = unlinkat(p.fd, p.name, 0) == 0 || errno == ENOENT;
-    place_close(&p);
-    return is_gone;
-}
-
 int base_io_unlink(const char *path, rp_error *err) {
-    return meets_fault(BASE_IO_CHANGES) || !unlink_at(path) ? io_fail(err, "cannot remove", path) : RP_OK;
-}
-
-static bool stat_at(const char *path, struct stat *out) {
     place p;
-    if (!place_open(&p, path)) return false;
-    bool is_there = fstatat(p.fd, p.name, out, AT_SYMLINK_NOFOLLOW) == 0;
+    if (meets_fault(BASE_IO_CHANGES)) return io_fail(err, "cannot remove", path);
+    if (!place_open(&p, path)) return errno == ENOENT ? RP_OK : io_fail(err, "cannot remove", path);
+    const bool is_gone = unlinkat(p.fd, p.name, 0) == 0 || errno == ENOENT;
     place_close(&p);
-    return is_there;
+    return is_gone ? RP_OK : io_fail(err, "cannot remove", path);
 }
 
 /* A folder is created even if its parent may not be read: then its name cannot be synced. */
@@ -522,8 +508,12 @@ static base_io_sizes sizes_of(const struct stat *st) {
 
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {
     struct stat st;
+    place p;
     *out = (base_io_sizes){0};
-    if (meets_fault(BASE_IO_ALL) || !stat_at(path, &st)) return io_fail(err, "cannot examine", path);
+    if (meets_fault(BASE_IO_ALL) || !place_open(&p, path)) return io_fail(err, "cannot examine", path);
+    const bool is_there = fstatat(p.fd, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    place_close(&p);
+    if (!is_there) return io_fail(err, "cannot examine", path);
     *out = sizes_of(&st);
     return RP_OK;
 }

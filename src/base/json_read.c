@@ -51,30 +51,19 @@ static uint64_t special_bytes(uint64_t eight) {
     return (((quote - each) & ~quote) | ((slash - each) & ~slash) | ((eight - each * 0x20) & ~eight) | eight) & high;
 }
 
-/* The first byte that is not a plain ASCII character of a string. */
-static const char *plain_end(const char *at, const char *end) {
-    for (uint64_t eight; end - at >= 8; at += 8) {
-        memcpy(&eight, at, 8);
-        if (special_bytes(eight)) break;
-    }
-    while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' && *at != '\\') at++;
-    return at;
-}
-
-/* The end of a run of whole characters, each beyond ASCII; `at`: invalid. */
-static const char *wide_end(const char *at, const char *end) {
-    while (at < end && (unsigned char)*at >= 0x80) {
-        const int n = base_utf8_length((const unsigned char *)at, (size_t)(end - at));
-        if (n <= 0) return at;
-        at += n;
-    }
-    return at;
-}
-
 const char *base_json_run_end(const char *at, const char *end) {
     for (const char *from = NULL; from != at;) {
         from = at;
-        at = wide_end(plain_end(at, end), end);
+        for (uint64_t eight; end - at >= 8; at += 8) { /* plain ASCII characters of a string */
+            memcpy(&eight, at, 8);
+            if (special_bytes(eight)) break;
+        }
+        while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' && *at != '\\') at++;
+        while (at < end && (unsigned char)*at >= 0x80) { /* whole characters, each beyond ASCII */
+            const int n = base_utf8_length((const unsigned char *)at, (size_t)(end - at));
+            if (n <= 0) break; /* invalid */
+            at += n;
+        }
         BASE_DCHECK(from <= at && at <= end);
     }
     return at;

@@ -43,15 +43,6 @@ static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
 static rp_on_log callback;
 static void *callback_user;
 
-/* Whether the callback took the line. */
-static bool log_call_back(rp_log_level level, const char *line) {
-    pthread_mutex_lock(&callback_lock);
-    bool taken = callback != NULL;
-    if (taken) callback(callback_user, level, line);
-    pthread_mutex_unlock(&callback_lock);
-    return taken;
-}
-
 static void log_write_line(rp_log_level level, const char *prefix, const char *fmt, va_list ap) {
     char line[LINE_BYTES];
     int n = snprintf(line, sizeof line, "%s: ", prefix);
@@ -61,7 +52,11 @@ static void log_write_line(rp_log_level level, const char *prefix, const char *f
     if (n < 0) return;
     used = BASE_MIN(used + (size_t)n, sizeof line - 1);
     BASE_DCHECK(line[used] == '\0');
-    if (log_call_back(level, line) || log_queue_put(line, used)) return;
+    pthread_mutex_lock(&callback_lock);
+    const bool is_taken = callback != NULL;
+    if (is_taken) callback(callback_user, level, line);
+    pthread_mutex_unlock(&callback_lock);
+    if (is_taken || log_queue_put(line, used)) return;
     line[used++] = '\n'; /* in the NUL's place */
     const char *at = line;
     while (used > 0) {
@@ -79,13 +74,6 @@ static void write_text(const char *prefix, const char *fmt, ...) {
     va_start(ap, fmt);
     log_write_line(RP_LOG_WARN, prefix, fmt, ap);
     va_end(ap);
-}
-
-static void read_level(const char *text) {
-    for (size_t i = 0; i < BASE_ARRAY_LEN(level_names); i++)
-        if (strcmp(text, level_names[i]) == 0) max_level = (int)i;
-    has_level = max_level >= 0 || strcmp(text, "off") == 0;
-    if (!has_level && *text) write_text("reprise", "REPRISE_LOG: '%s' is not off, error, warn, info or debug", text);
 }
 
 /* The mask of one name of n bytes; 0: unknown. */
@@ -110,7 +98,13 @@ static void read_components(const char *text) {
 static void log_read_settings(void) {
     const char *level = getenv("REPRISE_LOG");
     const char *components = getenv("REPRISE_TRACE");
-    if (level) read_level(level);
+    if (level) {
+        for (size_t i = 0; i < BASE_ARRAY_LEN(level_names); i++)
+            if (strcmp(level, level_names[i]) == 0) max_level = (int)i;
+        has_level = max_level >= 0 || strcmp(level, "off") == 0;
+        if (!has_level && *level)
+            write_text("reprise", "REPRISE_LOG: '%s' is not off, error, warn, info or debug", level);
+    }
     if (components) read_components(components);
 }
 

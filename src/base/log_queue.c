@@ -41,15 +41,6 @@ static void ring_append(const char *bytes, size_t n) {
     queue.len += n;
 }
 
-static size_t ring_take(char out[WRITE_BYTES]) {
-    BASE_ASSERT(queue.head < LOG_QUEUE_BYTES && queue.len <= LOG_QUEUE_BYTES);
-    size_t n = BASE_MIN(BASE_MIN(queue.len, LOG_QUEUE_BYTES - queue.head), (size_t)WRITE_BYTES);
-    memcpy(out, queue.ring + queue.head, n);
-    queue.head = (queue.head + n) % LOG_QUEUE_BYTES;
-    queue.len -= n;
-    return n;
-}
-
 /* Reports the omitted lines, if the queue has capacity for that and `more` bytes. */
 static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
@@ -89,7 +80,11 @@ static void *queue_main(void *unused) {
             pthread_cond_wait(&queue.news, &queue.lock);
             continue;
         }
-        size_t n = ring_take(bytes);
+        BASE_ASSERT(queue.head < LOG_QUEUE_BYTES && queue.len <= LOG_QUEUE_BYTES);
+        size_t n = BASE_MIN(BASE_MIN(queue.len, LOG_QUEUE_BYTES - queue.head), sizeof bytes);
+        memcpy(bytes, queue.ring + queue.head, n);
+        queue.head = (queue.head + n) % LOG_QUEUE_BYTES;
+        queue.len -= n;
         pthread_mutex_unlock(&queue.lock);
         log_queue_write_all(queue.fd, bytes, n);
         pthread_mutex_lock(&queue.lock);

@@ -105,24 +105,6 @@ static bool base_threads_spin(base_threads *t, ready_fn ready, uint64_t last, in
     return done;
 }
 
-static void worker_wait(base_threads *t, uint64_t last, int *penalty) {
-    if (base_threads_spin(t, loop_is_new, last, penalty)) return;
-    pthread_mutex_lock(&t->mutex);
-    atomic_fetch_add(&t->n_sleeping, 1);
-    while (!loop_is_new(t, last)) pthread_cond_wait(&t->opened, &t->mutex);
-    atomic_fetch_sub(&t->n_sleeping, 1);
-    pthread_mutex_unlock(&t->mutex);
-}
-
-static void caller_wait(base_threads *t) {
-    if (base_threads_spin(t, base_threads_unreachable_inside, 0, &t->caller_penalty)) return;
-    pthread_mutex_lock(&t->mutex);
-    atomic_store(&t->caller_sleeps, true);
-    while (!base_threads_unreachable_inside(t, 0)) pthread_cond_wait(&t->left, &t->mutex);
-    atomic_store(&t->caller_sleeps, false);
-    pthread_mutex_unlock(&t->mutex);
-}
-
 /* ---- Loops ----------------------------------------------------------------------------------------------------- */
 
 static void run_chunks(base_threads *t, int thread) {
@@ -147,15 +129,6 @@ static bool base_threads_enter(base_threads *t, uint64_t *last) {
     return false;
 }
 
-static void base_threads_leave(base_threads *t) {
-    uint64_t before = atomic_fetch_sub(&t->state, 1);
-    BASE_ASSERT((before & INSIDE_MASK) > 0);
-    if ((before & INSIDE_MASK) != 1 || !atomic_load(&t->caller_sleeps)) return;
-    pthread_mutex_lock(&t->mutex);
-    pthread_cond_signal(&t->left);
-    pthread_mutex_unlock(&t->mutex);
-}
-
 static void *threads_worker_main(void *arg) {
     worker *w = arg;
     base_threads *t = w->pool;
@@ -163,22 +136,23 @@ static void *threads_worker_main(void *arg) {
     int penalty = 0;
     BASE_ASSERT(w->index >= 1 && w->index < t->n_threads);
     while (!atomic_load(&t->stop)) {
-        worker_wait(t, last, &penalty);
+        if (!base_threads_spin(t, loop_is_new, last, &penalty)) {
+            pthread_mutex_lock(&t->mutex);
+            atomic_fetch_add(&t->n_sleeping, 1);
+            while (!loop_is_new(t, last)) pthread_cond_wait(&t->opened, &t->mutex);
+            atomic_fetch_sub(&t->n_sleeping, 1);
+            pthread_mutex_unlock(&t->mutex);
+        }
         if (!base_threads_enter(t, &last)) continue;
         run_chunks(t, w->index);
-        base_threads_leave(t);
+        const uint64_t before = atomic_fetch_sub(&t->state, 1); /* leaves */
+        BASE_ASSERT((before & INSIDE_MASK) > 0);
+        if ((before & INSIDE_MASK) != 1 || !atomic_load(&t->caller_sleeps)) continue;
+        pthread_mutex_lock(&t->mutex);
+        pthread_cond_signal(&t->left);
+        pthread_mutex_unlock(&t->mutex);
     }
     return NULL;
-}
-
-/* Opens the loop under the next number. Number 0 is left out when the 32 bits wrap: it is a worker's 'none yet'. */
-static void base_threads_publish(base_threads *t) {
-    uint64_t number = (atomic_load_explicit(&t->state, memory_order_relaxed) / NUMBER_ONE + 1) & UINT32_MAX;
-    atomic_store(&t->state, (number ? number : 1) * NUMBER_ONE | OPEN);
-    if (atomic_load(&t->n_sleeping) == 0) return;
-    pthread_mutex_lock(&t->mutex);
-    pthread_cond_broadcast(&t->opened);
-    pthread_mutex_unlock(&t->mutex);
 }
 
 void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, int64_t grain) {
@@ -190,12 +164,28 @@ void base_threads_for(base_threads *t, base_loop_fn fn, void *arg, int64_t n, in
     t->grain = grain > 0 ? grain : 1;
     t->n_chunks = n / t->grain + (n % t->grain != 0);
     atomic_store_explicit(&t->next_chunk, 0, memory_order_relaxed);
-    bool alone = t->n_workers == 0 || t->n_chunks == 1;
-    if (!alone) base_threads_publish(t);
+    if (t->n_workers == 0 || t->n_chunks == 1) {
+        run_chunks(t, 0);
+        return;
+    }
+    /* Publishes the loop under the next number. Number 0 is left out when the 32 bits wrap: it is a worker's 'none
+     * yet'. */
+    uint64_t number = (atomic_load_explicit(&t->state, memory_order_relaxed) / NUMBER_ONE + 1) & UINT32_MAX;
+    atomic_store(&t->state, (number ? number : 1) * NUMBER_ONE | OPEN);
+    if (atomic_load(&t->n_sleeping) > 0) {
+        pthread_mutex_lock(&t->mutex);
+        pthread_cond_broadcast(&t->opened);
+        pthread_mutex_unlock(&t->mutex);
+    }
     run_chunks(t, 0);
-    if (alone) return;
     atomic_fetch_and(&t->state, ~OPEN);
-    caller_wait(t);
+    if (!base_threads_spin(t, base_threads_unreachable_inside, 0, &t->caller_penalty)) {
+        pthread_mutex_lock(&t->mutex);
+        atomic_store(&t->caller_sleeps, true);
+        while (!base_threads_unreachable_inside(t, 0)) pthread_cond_wait(&t->left, &t->mutex);
+        atomic_store(&t->caller_sleeps, false);
+        pthread_mutex_unlock(&t->mutex);
+    }
     BASE_DCHECK(atomic_load(&t->next_chunk) >= t->n_chunks); /* invariant 8 */
 }
 
@@ -228,13 +218,6 @@ int base_threads_check(int32_t n, rp_error *err) {
                      BASE_THREADS_MAX);
 }
 
-static int start_worker(base_threads *t, worker *w) {
-    BASE_ASSERT(t->n_workers < t->n_threads - 1);
-    int rc = base_thread_start(&w->thread, threads_worker_main, w);
-    if (rc == 0) t->n_workers++;
-    return rc;
-}
-
 /* The pool without its threads. NULL: out of memory. */
 static base_threads *pool_new(int n_threads) {
     size_t bytes = sizeof(base_threads) + (size_t)(n_threads - 1) * sizeof(worker);
@@ -258,8 +241,12 @@ int base_threads_new(base_threads **out, int n_threads, rp_error *err) {
     for (int i = 1; i < n_threads; i++) {
         worker *w = &t->workers[i - 1];
         *w = (worker){.pool = t, .index = i};
-        int rc = start_worker(t, w);
-        if (rc == 0) continue;
+        BASE_ASSERT(t->n_workers < t->n_threads - 1);
+        int rc = base_thread_start(&w->thread, threads_worker_main, w);
+        if (rc == 0) {
+            t->n_workers++;
+            continue;
+        }
         base_threads_free(t);
         return base_fail(err, RP_ERR_IO, "cannot start thread %d of %d: %s; ask for fewer threads", i + 1, n_threads,
                          strerror(rc));

@@ -281,8 +281,6 @@ static int slot_put(cluster_index *x, slot *s, int32_t node, holding h) {
 
 /* ---- One name ---- */
 
-static segment *index_segment(cluster_index *x, uint64_t hash) { return &x->segments[hash >> (64 - SEGMENT_BITS)]; }
-
 static const slot *index_slot(const cluster_index *x, const rp_name *name, uint64_t hash) {
     const segment *g = &x->segments[hash >> (64 - SEGMENT_BITS)];
     const size_t at = segment_seek(x, g, index_order(x, hash), name);
@@ -322,7 +320,7 @@ static int index_insert(cluster_index *x, segment *g, uint32_t order, const rp_n
 static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers, bool confirms) {
     BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES && tiers <= HOLDER_TIERS);
     const uint64_t hash = cluster_name_hash(name, 0);
-    segment *g = index_segment(x, hash);
+    segment *g = &x->segments[hash >> (64 - SEGMENT_BITS)];
     node_totals *t = &x->nodes[node];
     const size_t at = segment_seek(x, g, index_order(x, hash), name);
     holding before = {0, t->mark}, after = {tiers, t->mark};

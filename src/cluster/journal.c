@@ -219,15 +219,6 @@ typedef struct reader_next {
     uint64_t load_version;
 } reader_next;
 
-/* Changes after the reader's last one, up to the seq of its digest. */
-static void next_changes(cluster_journal_reader *r, reader_next *next) {
-    const uint64_t until = r->has_digest ? r->digest.seq : r->j->seq;
-    BASE_ASSERT(r->after < until && until <= r->j->seq && r->j->seq - r->after <= RING); /* the ring has them */
-    next->n = (size_t)BASE_MIN(until - r->after, (uint64_t)CLUSTER_PIECE);
-    for (size_t i = 0; i < next->n; i++) r->piece[i] = r->j->ring[(r->after + 1 + i) % RING];
-    next->what = NEXT_CHANGES;
-}
-
 static void reader_choose(cluster_journal_reader *r, uint64_t now_us, reader_next *next) {
     cluster_journal *j = r->j;
     next->what = NEXT_NOTHING;
@@ -247,8 +238,13 @@ static void reader_choose(cluster_journal_reader *r, uint64_t now_us, reader_nex
             r->has_digest = true;
         }
         if (r->has_digest && r->after == r->digest.seq) next->what = NEXT_DIGEST;
-        else if (r->after < j->seq) next_changes(r, next);
-        else if (r->in_snapshot) {
+        else if (r->after < j->seq) { /* changes after the reader's last one, up to the seq of its digest */
+            const uint64_t until = r->has_digest ? r->digest.seq : j->seq;
+            BASE_ASSERT(r->after < until && until <= j->seq && j->seq - r->after <= RING); /* the ring has them */
+            next->n = (size_t)BASE_MIN(until - r->after, (uint64_t)CLUSTER_PIECE);
+            for (size_t i = 0; i < next->n; i++) r->piece[i] = j->ring[(r->after + 1 + i) % RING];
+            next->what = NEXT_CHANGES;
+        } else if (r->in_snapshot) {
             next->place = r->place;
             next->n = cluster_index_walk(j->table, ONLY, &next->place, r->piece, CLUSTER_PIECE);
             next->what = NEXT_NAMES;
@@ -299,14 +295,6 @@ static int reader_write(cluster_journal_reader *r, uint64_t now_us, const reader
     return rc;
 }
 
-/* When the next frame is due without a change. Under lock. */
-static uint64_t reader_next_us(const cluster_journal_reader *r) {
-    uint64_t next = r->in_snapshot || r->has_digest ? 0 : r->digest_due_us;
-    if (r->j->load_version == 0) return next;
-    const uint64_t every = r->load_version != r->j->load_version ? CLUSTER_LOAD_EVERY_US : CLUSTER_DIGEST_EVERY_US;
-    return BASE_MIN(next, r->load_us + every);
-}
-
 int cluster_journal_read(cluster_journal_reader *r, uint64_t now_us, size_t most, base_buffer *out, uint64_t *next_us) {
     const size_t before = out->len;
     reader_next next = {.what = NEXT_HELLO};
@@ -318,7 +306,11 @@ int cluster_journal_read(cluster_journal_reader *r, uint64_t now_us, size_t most
         rc = reader_write(r, now_us, &next, out);
     }
     pthread_mutex_lock(&r->j->lock);
-    *next_us = reader_next_us(r);
+    *next_us = r->in_snapshot || r->has_digest ? 0 : r->digest_due_us; /* when a frame is due without a change */
+    if (r->j->load_version != 0) {
+        const uint64_t every = r->load_version != r->j->load_version ? CLUSTER_LOAD_EVERY_US : CLUSTER_DIGEST_EVERY_US;
+        *next_us = BASE_MIN(*next_us, r->load_us + every);
+    }
     pthread_mutex_unlock(&r->j->lock);
     return rc;
 }

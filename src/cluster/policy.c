@@ -216,10 +216,6 @@ static int32_t choice_nth(const choice *x, double most, uint64_t k, uint64_t *co
     return found;
 }
 
-static bool is_less_loaded(const cluster_facts *a, const cluster_facts *b) {
-    return a->queued_tokens != b->queued_tokens ? a->queued_tokens < b->queued_tokens : a->requests < b->requests;
-}
-
 /* Rendezvous hashing (Thaler and Ravishankar, 1998) among candidates whose cost is at most `most`: when a node leaves,
  * only its sessions move. */
 static int32_t choose_by_key(const choice *x, double most, uint64_t key) {
@@ -253,7 +249,10 @@ static int32_t choose_least(choice *x, double near_ties, uint64_t session, const
     if (b >= a) b++; /* not the first one */
     int32_t first = choice_nth(x, most, a, NULL), second = choice_nth(x, most, b, NULL);
     BASE_ASSERT(first >= 0 && second >= 0 && first != second);
-    return is_less_loaded(&x->facts[second], &x->facts[first]) ? second : first;
+    const cluster_facts *one = &x->facts[first], *other = &x->facts[second];
+    bool less = other->queued_tokens != one->queued_tokens ? other->queued_tokens < one->queued_tokens
+                                                           : other->requests < one->requests;
+    return less ? second : first;
 }
 
 static int32_t choose_random(const choice *x, const cluster_env *env) {

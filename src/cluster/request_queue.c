@@ -44,30 +44,16 @@ static cluster_flow *queue_flow(cluster_queue *q, const cluster_request *r) {
     return f;
 }
 
-static turn flow_turn_after(const cluster_queue *q, const cluster_flow *f, const cluster_request *r) {
-    if (r) return q->place(r)->at;
-    base_key salt = flow_salt(f);
-    return turns_start(&q->turns, &salt, f->priority, QUANTUM_US);
-}
-
 /* Assigns turns to a request and to those after it in its flow. */
 static void flow_assign(cluster_queue *q, cluster_flow *f, cluster_request *from) {
     if (!from) return;
-    turn at = flow_turn_after(q, f, from->previous);
+    base_key salt = flow_salt(f);
+    turn at = from->previous ? q->place(from->previous)->at : turns_start(&q->turns, &salt, f->priority, QUANTUM_US);
     for (cluster_request *r = from; r; r = r->next) {
         cluster_place *p = q->place(r);
         if (!p->paid) at = turns_next(at, p->cost_us, QUANTUM_US);
         p->at = at;
     }
-}
-
-static void flow_insert(cluster_flow *f, cluster_request *r, cluster_request *before) {
-    r->next = before;
-    r->previous = before ? before->previous : f->last;
-    if (r->previous) r->previous->next = r;
-    else f->first = r;
-    if (before) before->previous = r;
-    else f->last = r;
 }
 
 int cluster_queue_push(cluster_queue *q, cluster_request *r) {
@@ -79,7 +65,12 @@ int cluster_queue_push(cluster_queue *q, cluster_request *r) {
     cluster_request *before = NULL;
     if (p->paid)
         for (before = f->first; before && q->place(before)->paid;) before = before->next;
-    flow_insert(f, r, before);
+    r->next = before;
+    r->previous = before ? before->previous : f->last;
+    if (r->previous) r->previous->next = r;
+    else f->first = r;
+    if (before) before->previous = r;
+    else f->last = r;
     flow_assign(q, f, r);
     f->n++;
     f->cost_us += p->cost_us;
@@ -87,16 +78,10 @@ int cluster_queue_push(cluster_queue *q, cluster_request *r) {
     return RP_OK;
 }
 
-static void queue_drop_flow(cluster_queue *q, cluster_flow *f) {
-    BASE_ASSERT(f->n == 0 && !f->last && !f->candidate && q->n_flows > 0);
-    base_key salt = flow_salt(f);
-    turns_rest(&q->turns, &salt, f->priority);
-    *f = q->flows[--q->n_flows];
-}
-
 void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served) {
     cluster_flow *f = queue_find(q, r->tenant, r->priority);
     BASE_ASSERT(f && q->n > 0);
+    base_key salt = flow_salt(f);
     cluster_place *p = q->place(r);
     cluster_request *next = r->next;
     if (r->previous) r->previous->next = next;
@@ -108,7 +93,6 @@ void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served) {
     if (served && !p->paid) {
         /* A request that was sent before earlier ones of its tenant is charged its own cost; their turns follow after
          * it. */
-        base_key salt = flow_salt(f);
         turn from = turns_start(&q->turns, &salt, f->priority, QUANTUM_US);
         turns_admit(&q->turns, &salt, f->priority, turns_next(from, p->cost_us, QUANTUM_US));
         next = f->first;
@@ -118,7 +102,11 @@ void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served) {
     f->cost_us -= p->cost_us;
     BASE_ASSERT(f->n >= 0 && (f->n == 0) == !f->first);
     if (f->first) flow_assign(q, f, next);
-    else queue_drop_flow(q, f);
+    else {
+        BASE_ASSERT(f->n == 0 && !f->last && !f->candidate && q->n_flows > 0);
+        turns_rest(&q->turns, &salt, f->priority);
+        *f = q->flows[--q->n_flows];
+    }
 }
 
 /* ---- a pass ---- */

@@ -135,18 +135,14 @@ void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains) {
 
 #define NAME_BYTES 48 /* of the index for a name with few holders, free slots of a segment included */
 
-static int32_t router_count_nodes(const cluster_router *t) {
-    int32_t n = 0;
-    for (size_t i = 0; i < t->n_nodes; i++) n += t->nodes[i].used;
-    return n;
-}
-
 void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size_t n) {
     router_node *x = router_node_at(t, node);
     if (!x || !x->stream_is_open) return;
     router_enter(t);
     uint64_t now_us = router_now(t);
-    cluster_view_set_most(x->view, t->options.index_bytes / NAME_BYTES / (uint64_t)BASE_MAX(router_count_nodes(t), 1));
+    int32_t n_nodes = 0;
+    for (size_t i = 0; i < t->n_nodes; i++) n_nodes += t->nodes[i].used;
+    cluster_view_set_most(x->view, t->options.index_bytes / NAME_BYTES / (uint64_t)BASE_MAX(n_nodes, 1));
     if (cluster_view_feed(x->view, now_us, bytes, n, NULL)) {
         t->env.close_stream(t->env.user, node);
         router_node_close(t, x, now_us);
@@ -217,19 +213,15 @@ void cluster_router_cancelled(cluster_router *t, cluster_request *r) {
 
 /* ---- timers ---- */
 
-/* Requests of a node without a sign of life for CLUSTER_DEAD_US move to other nodes. A node whose stream has ended gets
- * no new requests, but can still answer: the transport reports the end of those that it has. */
-static void router_move_from_dead(cluster_router *t, router_node *x, uint64_t now_us) {
-    if (x->n_sent > 0 && cluster_view_heard_us(x->view) + CLUSTER_DEAD_US <= now_us) router_move_all(t, x);
-}
-
 static void router_tick_nodes(cluster_router *t, uint64_t now_us) {
     if (now_us < t->nodes_due_us) return;
     uint64_t due = UINT64_MAX;
     for (size_t i = 0; i < t->n_nodes; i++) {
         router_node *x = &t->nodes[i];
         if (!x->used) continue;
-        router_move_from_dead(t, x, now_us);
+        /* Requests of a node without a sign of life for CLUSTER_DEAD_US move to other nodes. A node whose stream has
+         * ended gets no new requests, but can still answer: the transport reports the end of those that it has. */
+        if (x->n_sent > 0 && cluster_view_heard_us(x->view) + CLUSTER_DEAD_US <= now_us) router_move_all(t, x);
         due = BASE_MIN(due, router_look_silent(t, x, now_us));
         due = BASE_MIN(due, router_node_tick(t, x, now_us));
     }
@@ -301,13 +293,6 @@ static bool can_be_planned(const router_node *x, uint64_t now_us) {
     return cluster_kv_format_find(router_node_hello(x)->kv_format, &format);
 }
 
-static int32_t count_of(const cluster_router *t, const char *identity, uint64_t now_us) {
-    int32_t n = 0;
-    for (size_t i = 0; i < t->n_nodes; i++)
-        n += can_be_planned(&t->nodes[i], now_us) && strcmp(router_node_hello(&t->nodes[i])->identity, identity) == 0;
-    return n;
-}
-
 const char *cluster_router_identity(const cluster_router *t) {
     uint64_t now_us = router_now(t);
     const char *best = "";
@@ -316,7 +301,10 @@ const char *cluster_router_identity(const cluster_router *t) {
         if (!can_be_planned(&t->nodes[i], now_us)) continue;
         const char *identity = router_node_hello(&t->nodes[i])->identity;
         if (strcmp(identity, best) == 0) continue;
-        int32_t n = count_of(t, identity, now_us);
+        int32_t n = 0;
+        for (size_t k = 0; k < t->n_nodes; k++)
+            n += can_be_planned(&t->nodes[k], now_us) &&
+                 strcmp(router_node_hello(&t->nodes[k])->identity, identity) == 0;
         if (n <= most) continue;
         best = identity;
         most = n;

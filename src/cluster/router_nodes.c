@@ -34,14 +34,9 @@ const cluster_hello *router_node_hello(const router_node *x) {
 
 /* ---- nodes ---- */
 
-static int32_t router_free_node(const cluster_router *t) {
-    for (size_t i = 0; i < t->n_nodes; i++)
-        if (!t->nodes[i].used) return (int32_t)i;
-    return (int32_t)t->n_nodes;
-}
-
 int router_node_add(cluster_router *t, const char *name, int32_t *node, rp_error *err) {
-    int32_t i = router_free_node(t);
+    int32_t i = 0;
+    while ((size_t)i < t->n_nodes && t->nodes[i].used) i++;
     if (i >= CLUSTER_MAX_NODES) return base_fail(err, RP_ERR_LIMIT, "a router has at most %d nodes", CLUSTER_MAX_NODES);
     if (base_grow((void **)&t->nodes, &t->cap_nodes, (size_t)i + 1, CLUSTER_MAX_NODES, sizeof(*t->nodes)))
         return base_fail_memory(err, sizeof(*t->nodes), "a node");
@@ -74,17 +69,13 @@ bool router_node_is_other(const cluster_router *t, const router_node *x) {
     return t->identity[0] && strcmp(t->identity, router_node_hello(x)->identity) != 0;
 }
 
-/* Another model would give another answer. The same model with another KV format or arithmetic only has KV with other
- * names. */
-static bool has_other_model(const cluster_router *t, const router_node *x) {
-    return router_node_is_other(t, x) && strcmp(t->model, router_node_hello(x)->model) != 0;
-}
-
 const char *router_node_excluded(const cluster_router *t, const router_node *x, uint64_t now_us) {
     cluster_health health = router_node_health(x, now_us);
     if (health == CLUSTER_DEAD) return "dead";
     if (health == CLUSTER_SUSPECT) return "suspect";
-    if (has_other_model(t, x)) return "model";
+    /* Another model would give another answer. The same model with another KV format or arithmetic only has KV with
+     * other names. */
+    if (router_node_is_other(t, x) && strcmp(t->model, router_node_hello(x)->model) != 0) return "model";
     if (x->draining || x->said_drains || router_node_load(x)->draining) return "draining";
     if (x->busy_until_us > now_us) return x->busy_until_us - now_us > BUSY_WAIT_US ? "busy" : "full";
     return router_node_is_full(t, x) ? "full" : NULL;
@@ -167,14 +158,6 @@ void router_node_left(router_node *x, cluster_request *r, uint64_t now_us) {
     BASE_ASSERT((x->n_sent == 0) == (x->first == NULL) && x->n_waiting <= x->n_sent && x->n_uncovered <= x->n_sent);
 }
 
-/* The time of a report by our clock, if it had the delay of the fastest report. */
-static uint64_t node_made_us(router_node *x, uint64_t sent_us, uint64_t now_us) {
-    double clock = (double)now_us - (double)sent_us;
-    double known = x->clock_us + CLOCK_DRIFT * (double)(now_us - x->report_heard_us);
-    x->clock_us = x->report_heard_us && known < clock ? known : clock;
-    return (uint64_t)BASE_MAX((double)sent_us + x->clock_us, 0);
-}
-
 void router_node_heard(router_node *x, uint64_t now_us) {
     const cluster_load *load = router_node_load(x);
     uint64_t epoch = router_node_hello(x)->epoch;
@@ -182,7 +165,11 @@ void router_node_heard(router_node *x, uint64_t now_us) {
         x->report_heard_us = x->report_sent_us = x->silent_until_us = 0; /* another process and clock */
     x->epoch = epoch;
     if (load->sent_us == 0 || load->sent_us == x->report_sent_us) return;
-    x->report_made_us = node_made_us(x, load->sent_us, now_us);
+    /* The time of the report by our clock, if it had the delay of the fastest report. */
+    double clock = (double)now_us - (double)load->sent_us;
+    double known = x->clock_us + CLOCK_DRIFT * (double)(now_us - x->report_heard_us);
+    x->clock_us = x->report_heard_us && known < clock ? known : clock;
+    x->report_made_us = (uint64_t)BASE_MAX((double)load->sent_us + x->clock_us, 0);
     x->report_sent_us = load->sent_us;
     x->said_drains = false;
     x->report_heard_us = now_us;

@@ -18,27 +18,16 @@ static bool is_reason(const char *excluded, const char *reason) { return exclude
 
 /* ---- nodes that can serve a request ---- */
 
-static bool has_tried(const router_ticket *tk, int32_t node) {
-    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
-    return tk->tried[node / 64] >> (node % 64) & 1;
-}
-
-/* A continuation needs the KV with which the answer began: a node of the same identity. */
-static bool is_other_kv(const router_ticket *tk, const router_node *x) {
-    return tk->identity[0] && strcmp(tk->identity, router_node_hello(x)->identity) != 0;
-}
-
 static const char *node_excluded(const cluster_router *t, const router_node *x, const cluster_request *r,
                                  uint64_t now_us) {
     const router_ticket *tk = router_ticket_of(r);
-    if (has_tried(tk, (int32_t)(x - t->nodes))) return "tried";
+    const int32_t node = (int32_t)(x - t->nodes);
+    BASE_ASSERT(node >= 0 && node < CLUSTER_MAX_NODES);
+    if (tk->tried[node / 64] >> (node % 64) & 1) return "tried";
     const char *why = router_node_excluded(t, x, now_us);
     if (is_reason(why, "dead")) return why;
-    return is_other_kv(tk, x) ? "identity" : why;
-}
-
-static bool is_candidate(const cluster_router *t, size_t i, const cluster_request *r) {
-    return t->nodes[i].used && (r->only_node < 0 || (size_t)r->only_node == i);
+    /* A continuation needs the KV with which the answer began: a node of the same identity. */
+    return tk->identity[0] && strcmp(tk->identity, router_node_hello(x)->identity) != 0 ? "identity" : why;
 }
 
 /* As router_outlook. */
@@ -207,7 +196,7 @@ static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     if (r->n_items) cluster_index_match(t->index, r->items, r->n_items, (int32_t)t->n_nodes, t->held);
     if (as_text) cluster_policy_order(r, t->order);
     for (size_t i = 0; i < t->n_nodes; i++) {
-        if (!is_candidate(t, i, r)) continue;
+        if (!t->nodes[i].used || (r->only_node >= 0 && (size_t)r->only_node != i)) continue;
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
         const uint8_t *held =

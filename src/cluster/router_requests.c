@@ -119,12 +119,6 @@ static int request_due(cluster_router *t, cluster_request *r) {
     return r->began || at == UINT64_MAX ? RP_OK : cluster_deadlines_add(&t->deadlines, r, at);
 }
 
-static bool uses_speculation(const cluster_router *t) {
-    cluster_policy p = t->options.policy;
-    return t->options.speculative_us &&
-           (p == CLUSTER_POLICY_COST || p == CLUSTER_POLICY_PREFIX_COST || p == CLUSTER_POLICY_LONGEST_MATCH);
-}
-
 static void request_send(cluster_router *t, cluster_request *r, const router_decision *d, uint64_t now_us) {
     router_ticket *tk = router_ticket_of(r);
     const cluster_candidate *c = d->candidate;
@@ -142,7 +136,10 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens, 0);
     router_node_sent(x, r, now_us);
     (void)request_due(t, r); /* cannot fail: the heap has had space for it since its arrival */
-    if (uses_speculation(t) && !router_node_is_other(t, x))
+    const cluster_policy policy = t->options.policy;
+    const bool uses_held = policy == CLUSTER_POLICY_COST || policy == CLUSTER_POLICY_PREFIX_COST ||
+                           policy == CLUSTER_POLICY_LONGEST_MATCH;
+    if (t->options.speculative_us && uses_held && !router_node_is_other(t, x))
         cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items,
                                 now_us + t->options.speculative_us);
     t->counts.prompt_tokens += r->prompt_tokens;
@@ -238,7 +235,8 @@ static bool budget_take(cluster_router *t, uint64_t now_us) {
     return true;
 }
 
-static void request_begin(cluster_router *t, cluster_request *r, uint64_t now_us) {
+void router_submit(cluster_router *t, cluster_request *r) {
+    uint64_t now_us = router_now(t);
     BASE_ASSERT(r->state == ROUTER_NEW && !r->own && !r->next && !r->previous);
     r->node = -1;
     r->arrived_us = now_us;
@@ -246,20 +244,12 @@ static void request_begin(cluster_router *t, cluster_request *r, uint64_t now_us
     budget_refill(t, now_us);
     t->retry_budget =
         BASE_MIN(t->retry_budget + t->options.retry_share, FREE_RETRIES + t->options.retry_share * BUDGET_REQUESTS);
-}
-
-static bool request_accept(cluster_router *t, cluster_request *r) {
     router_ticket *tk = t->n_requests < CLUSTER_MAX_REQUESTS ? ticket_new(t) : NULL;
-    if (!tk) return false;
-    r->own = tk;
-    t->n_requests++;
-    return request_due(t, r) == RP_OK;
-}
-
-void router_submit(cluster_router *t, cluster_request *r) {
-    uint64_t now_us = router_now(t);
-    request_begin(t, r, now_us);
-    if (!request_accept(t, r)) {
+    if (tk) {
+        r->own = tk;
+        t->n_requests++;
+    }
+    if (!tk || request_due(t, r)) {
         request_end(t, r, CLUSTER_REFUSED_QUEUE, queue_retry_ms(t));
         return;
     }

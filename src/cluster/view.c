@@ -123,15 +123,6 @@ static int view_gap(cluster_view *v, uint64_t seq, const char *what, rp_error *e
 
 void cluster_view_set_most(cluster_view *v, uint64_t names) { v->most = names; }
 
-/* The most names that the reported budgets can hold. A name is 64 tokens of KV in memory, less on disk for a short
- * module, and less in a KV format of a tenant that is smaller than the node's: an eighth of a block is a lower bound of
- * all. Before the first load the size of a token is unknown. */
-static uint64_t view_most_names(const cluster_view *v) {
-    const uint64_t least =
-        BASE_MAX(8 * BASE_MIN(v->load.engine.kv_bytes_per_token, CLUSTER_MOST_BYTES), (uint64_t)LEAST_NAME_BYTES);
-    return BASE_MIN((v->hello.kv_budget_bytes + v->hello.disk_budget_bytes) / least, v->most);
-}
-
 static uint64_t view_count(const cluster_view *v) {
     uint64_t count, sum;
     cluster_index_digest(v->index, v->node, &count, &sum);
@@ -150,7 +141,12 @@ static bool view_ignores(cluster_view *v, const rp_span_change *c, uint64_t most
 
 /* Applies changes to the index. The caller sets seq and whole; after a failure neither is valid. */
 static int view_report(cluster_view *v, const cluster_frame *f, rp_error *err) {
-    const uint64_t most = view_most_names(v);
+    /* The most names that the reported budgets can hold. A name is 64 tokens of KV in memory, less on disk for a short
+     * module, and less in a KV format of a tenant that is smaller than the node's: an eighth of a block is a lower
+     * bound of all. Before the first load the size of a token is unknown. */
+    const uint64_t least = BASE_MAX(8 * BASE_MIN(v->load.engine.kv_bytes_per_token, CLUSTER_MOST_BYTES),
+                                    (uint64_t)LEAST_NAME_BYTES);
+    const uint64_t most = BASE_MIN((v->hello.kv_budget_bytes + v->hello.disk_budget_bytes) / least, v->most);
     for (size_t i = 0; i < f->n_changes; i++) {
         if (view_ignores(v, &f->changes[i], most)) continue;
         int rc = cluster_index_report(v->index, &f->changes[i].name, v->node, f->changes[i].tiers);

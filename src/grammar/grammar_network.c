@@ -183,19 +183,16 @@ static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
     return all;
 }
 
-/* Zero or more times: a split that its item returns to. */
-static uint32_t build_star(builder *b, const grammar_expr *e, uint32_t next) {
-    uint32_t split = add_node(b, (grammar_node){GRAMMAR_SPLIT, next, next}, e->at);
-    uint32_t item = builder_build(b, e->first, split);
-    if (!b->rc && item != split) b->g->nodes[split].what = item;
-    return split;
-}
-
 /* An item without nodes matches the empty text only: repetition adds nothing. */
 static uint32_t build_repeat(builder *b, const grammar_expr *e, uint32_t next) {
     uint32_t after = next;
     BASE_ASSERT(e->n <= e->most);
-    if (e->most == GRAMMAR_NONE) next = build_star(b, e, next);
+    if (e->most == GRAMMAR_NONE) { /* a split that its item returns to */
+        const uint32_t split = add_node(b, (grammar_node){GRAMMAR_SPLIT, next, next}, e->at);
+        const uint32_t item = builder_build(b, e->first, split);
+        if (!b->rc && item != split) b->g->nodes[split].what = item;
+        next = split;
+    }
     for (uint32_t i = e->n; i < e->most && e->most != GRAMMAR_NONE && !b->rc; i++) {
         uint32_t item = builder_build(b, e->first, next);
         if (item == next) break;

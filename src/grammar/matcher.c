@@ -120,21 +120,16 @@ static int matcher_settle(matcher *m, int32_t *out) {
     return matcher_pool_enter(m, out);
 }
 
-static const grammar_edge *edge_for(const grammar *g, uint32_t unit, uint8_t byte) {
-    BASE_DCHECK(unit < g->n_units);
-    const grammar_edge *e = g->edges + g->units[unit].first, *end = e + g->units[unit].n;
-    while (e < end && byte > e->high) e++;
-    return e < end && byte >= e->low ? e : NULL;
-}
-
 static int step_config(matcher *m, matcher_config c, uint8_t byte) {
     if (c.node == MATCHER_TRIGGER) {
         c.unit = matcher_advance(m, c.unit, (char)byte);
         m->is_free = c.unit < m->n_trigger;
         return m->is_free ? matcher_find(m, c) : matcher_reach(m, m->g->entries[m->g->root], 0);
     }
-    const grammar_edge *e = edge_for(m->g, c.unit, byte);
-    if (!e) return RP_OK;
+    BASE_DCHECK(c.unit < m->g->n_units);
+    const grammar_edge *e = m->g->edges + m->g->units[c.unit].first, *end = e + m->g->units[c.unit].n;
+    while (e < end && byte > e->high) e++;
+    if (e == end || byte < e->low) return RP_OK;
     if (e->unit == GRAMMAR_DONE) return matcher_reach(m, m->g->nodes[c.node].next, c.cell);
     return matcher_find(m, (matcher_config){c.node, e->unit, c.cell});
 }
@@ -183,10 +178,6 @@ int matcher_walk(matcher *m, int32_t *place, const char *bytes, size_t n, bool *
 
 /* ---- tokens ---- */
 
-static void token_trie_add_tokens(const token_trie *t, uint32_t node, uint64_t *bits) {
-    for (uint32_t i = t->first[node]; i < t->first[node + 1]; i++) token_mask_add(bits, t->tokens[i]);
-}
-
 /* Visits nodes in order and skips the subtree of a node if its byte is not allowed. */
 static int walk_trie(matcher *m, const token_trie *t, bool drops_space, uint64_t *bits) {
     m->path[0] = m->place;
@@ -203,7 +194,7 @@ static int walk_trie(matcher *m, const token_trie *t, bool drops_space, uint64_t
             continue;
         }
         m->path[depth] = next;
-        token_trie_add_tokens(t, i, bits);
+        for (uint32_t k = t->first[i]; k < t->first[i + 1]; k++) token_mask_add(bits, t->tokens[k]);
         i++;
     }
     return RP_OK;
@@ -251,17 +242,6 @@ int matcher_allowed(matcher *m, const token_trie *t, bool drops_space, const uin
 
 /* ---- opening ---- */
 
-static int matcher_begin(matcher *m) {
-    int rc = matcher_pool_open(m);
-    m->n_found = 0;
-    m->is_free = m->may_end = m->trigger != NULL;
-    if (!rc)
-        rc = m->trigger ? matcher_find(m, (matcher_config){MATCHER_TRIGGER, 0, 0})
-                        : matcher_reach(m, m->g->entries[m->g->root], 0);
-    int settled = rc ? rc : matcher_settle(m, &m->place);
-    return settled;
-}
-
 int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *err) {
     m->g = g;
     m->pool_bytes = MATCHER_POOL_BYTES;
@@ -269,7 +249,12 @@ int matcher_open(matcher *m, const grammar *g, const char *trigger, rp_error *er
     int rc = open_trigger(m, trigger, err);
     if (rc) return rc;
     matcher_make_classes(m);
-    rc = matcher_begin(m);
+    rc = matcher_pool_open(m);
+    m->n_found = 0;
+    m->is_free = m->may_end = m->trigger != NULL;
+    if (!rc && m->trigger) rc = matcher_find(m, (matcher_config){MATCHER_TRIGGER, 0, 0});
+    else if (!rc) rc = matcher_reach(m, g->entries[g->root], 0);
+    if (!rc) rc = matcher_settle(m, &m->place);
     if (rc == RP_ERR_LIMIT)
         return base_fail(
             err, (rp_code)rc,

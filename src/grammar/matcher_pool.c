@@ -77,13 +77,6 @@ static bool is_place(const void *user, uint32_t index) {
            (p->n == 0 || memcmp(m->pool.configs + p->first, m->found, p->n * sizeof(*m->found)) == 0);
 }
 
-static uint32_t hash_found(const matcher *m) {
-    uint32_t hash = index_hash(0, 2U * m->may_end + m->is_free);
-    for (size_t i = 0; i < m->n_found; i++)
-        hash = index_hash(index_hash(index_hash(hash, m->found[i].node), m->found[i].unit), m->found[i].cell);
-    return hash;
-}
-
 static int add_place(matcher *m, uint32_t hash, int32_t *out) {
     matcher_pool *p = &m->pool;
     size_t n_classes = (size_t)m->n_classes;
@@ -105,7 +98,10 @@ static int add_place(matcher *m, uint32_t hash, int32_t *out) {
 }
 
 int matcher_pool_enter(matcher *m, int32_t *out) {
-    uint32_t hash = hash_found(m), index = index_table_find(&m->pool.place_table, hash, is_place, m);
+    uint32_t hash = index_hash(0, 2U * m->may_end + m->is_free);
+    for (size_t i = 0; i < m->n_found; i++)
+        hash = index_hash(index_hash(index_hash(hash, m->found[i].node), m->found[i].unit), m->found[i].cell);
+    const uint32_t index = index_table_find(&m->pool.place_table, hash, is_place, m);
     BASE_DCHECK(found_is_sorted(m)); /* invariant 5: equal positions are found as equal bytes */
     if (index == INDEX_NONE) return add_place(m, hash, out);
     *out = (int32_t)index;
@@ -176,11 +172,6 @@ static int copy_place(matcher *m, const matcher_pool *from, uint32_t *map, int32
     return matcher_pool_enter(m, place);
 }
 
-static void forget_masks(matcher *m, int32_t old_place) {
-    for (int i = 0; i < MATCHER_MASKS; i++)
-        m->masks[i].place = m->masks[i].place == old_place ? m->place : MATCHER_UNKNOWN;
-}
-
 int matcher_pool_make_room(matcher *m, int32_t *places, size_t n) {
     matcher_pool old = m->pool;
     int32_t here = m->place;
@@ -198,6 +189,6 @@ int matcher_pool_make_room(matcher *m, int32_t *places, size_t n) {
         return rc;
     }
     matcher_pool_free(&old);
-    forget_masks(m, here);
+    for (int i = 0; i < MATCHER_MASKS; i++) m->masks[i].place = m->masks[i].place == here ? m->place : MATCHER_UNKNOWN;
     return used_bytes(m) > m->pool_bytes / 2 ? RP_ERR_LIMIT : RP_OK;
 }

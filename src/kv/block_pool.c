@@ -74,15 +74,6 @@ static int check_layer(const kv_plan *plan, int32_t i, rp_error *err) {
 /* Blocks of a column fit the numbers of a span's places. */
 #define MAX_COLUMN_BLOCKS ((int64_t)1 << 20)
 
-static int check_plan(const kv_plan *plan, rp_error *err) {
-    int rc = RP_OK;
-    for (int32_t i = 0; i < plan->shape.n_layers && !rc; i++) rc = check_layer(plan, i, err);
-    if (!rc && plan->column_blocks > MAX_COLUMN_BLOCKS)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld",
-                         plan->column_blocks, (long long)MAX_COLUMN_BLOCKS);
-    return rc;
-}
-
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err) {
     *out = NULL;
     if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
@@ -101,7 +92,12 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_
     for (size_t f = 0; f < RP_N_KV_FORMATS; f++)
         kv_plan_init(&p->plans[f], shape, (rp_kv_format)f, layers + f * n_layers, places + f * n_layers,
                      f == (size_t)shape->format ? column : NULL);
-    const int rc = check_plan(&p->plans[shape->format], err);
+    const kv_plan *plan = &p->plans[shape->format];
+    int rc = RP_OK;
+    for (int32_t i = 0; i < plan->shape.n_layers && !rc; i++) rc = check_layer(plan, i, err);
+    if (!rc && plan->column_blocks > MAX_COLUMN_BLOCKS)
+        rc = base_fail(err, RP_ERR_UNSUPPORTED, "the KV of 64 tokens takes %d blocks: at most %lld",
+                       plan->column_blocks, (long long)MAX_COLUMN_BLOCKS);
     if (rc) {
         base_free(p);
         return rc;

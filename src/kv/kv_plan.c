@@ -7,15 +7,13 @@
 
 /* ---- shapes ---- */
 
-static bool same_heads(const kv_layer_shape *a, const kv_layer_shape *b) {
-    return a->kind == b->kind && a->n_heads == b->n_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim;
-}
-
 kv_capabilities kv_shape_capabilities(const kv_shape *s) {
     bool has_states = false, is_uniform = true;
     for (int32_t i = 0; i < s->n_layers; i++) {
-        has_states |= s->layers[i].kind == KV_STATE;
-        is_uniform &= s->layers[i].kind == KV_PAIRS && same_heads(&s->layers[i], &s->layers[0]);
+        const kv_layer_shape *l = &s->layers[i], *first = &s->layers[0];
+        has_states |= l->kind == KV_STATE;
+        is_uniform &= l->kind == KV_PAIRS && l->kind == first->kind && l->n_heads == first->n_heads &&
+                      l->key_dim == first->key_dim && l->value_dim == first->value_dim;
     }
     return (kv_capabilities){
         .masks = !has_states,

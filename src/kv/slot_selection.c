@@ -97,15 +97,13 @@ void kv_selection_add_highest(kv_selection *s, const float *scores, int64_t firs
         }
 }
 
-static void select_share(kv_selection *s, const float *scores, int64_t first, int64_t end, int32_t permille) {
-    int64_t there = 0;
-    for (int64_t i = first * s->n_slots; i < end * s->n_slots; i++) there += rank_of(scores[i]) != ABSENT;
-    kv_selection_add_highest(s, scores, first, end, (there * permille + 999) / 1000);
-}
-
 void kv_selection_highest(kv_selection *s, const float *scores, kv_selection_budget budget, int32_t permille) {
     const int64_t n_heads = (int64_t)s->n_layers * s->n_kv_heads, step = budget == KV_BUDGET_ALL ? n_heads : 1;
     BASE_ASSERT(permille >= 0 && permille <= 1000);
     memset(s->bits, 0, sizeof(*s->bits) * (size_t)(n_heads * kv_selection_words(s)));
-    for (int64_t head = 0; head < n_heads; head += step) select_share(s, scores, head, head + step, permille);
+    for (int64_t head = 0; head < n_heads; head += step) {
+        int64_t there = 0;
+        for (int64_t i = head * s->n_slots; i < (head + step) * s->n_slots; i++) there += rank_of(scores[i]) != ABSENT;
+        kv_selection_add_highest(s, scores, head, head + step, (there * permille + 999) / 1000);
+    }
 }

@@ -94,13 +94,6 @@ const span_layout span_reduced = {.take = reduced_take, .has = reduced_has, .par
 
 /* ---- forms ---- */
 
-/* Slots of the head of a layer that has most. */
-static int32_t most_slots(const kv_span_form *f, int32_t layer) {
-    int32_t most = 0;
-    for (int32_t h = 0; h < f->n_kv_heads; h++) most = BASE_MAX(most, f->slots[(int64_t)layer * f->n_kv_heads + h]);
-    return most;
-}
-
 /* A run has at most KV_SELECTION_MAX_SLOTS slots, at consecutive positions. */
 bool span_reduced_is_possible(const kv_span_form *f, const kv_shape *shape) {
     int32_t most = 0;
@@ -110,7 +103,8 @@ bool span_reduced_is_possible(const kv_span_form *f, const kv_shape *shape) {
         f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
         return false;
     for (int32_t i = 0; i < shape->n_layers; i++) {
-        const int32_t n = most_slots(f, i);
+        int32_t n = 0; /* slots of the layer's head that has most */
+        for (int32_t h = 0; h < f->n_kv_heads; h++) n = BASE_MAX(n, f->slots[(int64_t)i * f->n_kv_heads + h]);
         if (n > f->n_tokens || f->kept[i] != span_all_blocks(n)) return false;
         most = BASE_MAX(most, n);
     }

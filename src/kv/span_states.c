@@ -8,15 +8,12 @@
 #include "base/error.h"
 #include "kv/span_internal.h"
 
-static size_t blocks_of(const kv_pool *pool, int32_t layer) {
-    const size_t block = kv_pool_block_bytes(pool);
-    return ((size_t)kv_pool_shape(pool)->layers[layer].state_bytes + block - 1) / block;
-}
-
 /* Index of a layer's first block; of the layer after the last: their number. */
 static size_t index_of(const kv_pool *pool, int32_t layer) {
+    const size_t block = kv_pool_block_bytes(pool);
+    const kv_layer_shape *layers = kv_pool_shape(pool)->layers;
     size_t n = 0;
-    for (int32_t i = 0; i < layer; i++) n += blocks_of(pool, i);
+    for (int32_t i = 0; i < layer; i++) n += ((size_t)layers[i].state_bytes + block - 1) / block;
     return n;
 }
 

@@ -174,21 +174,16 @@ static int pack_rows(const opening *o, const gguf_tensor *t, int64_t first, int6
     return RP_OK;
 }
 
-/* The first row of a matrix in a tensor of the model's file; -1: it is no part of it. */
-static int64_t first_row_in(const model_weight *w, const gguf_tensor *t) {
-    const char *data = w->data, *begin = t->data;
-    if (!data || data < begin || data >= begin + t->bytes || w->n_in != t->dims[0]) return -1;
-    BASE_ASSERT((data - begin) % kernel_row_bytes(t->type, t->dims[0]) == 0); /* matrices are cut at rows */
-    return (data - begin) / kernel_row_bytes(t->type, t->dims[0]);
-}
-
 static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor *tb, const gguf_tensor *base) {
     rp_adapter *a = o->a;
     model_weight shared = {.data = NULL};
     for (int32_t i = 0; i < a->model->net.n_matrices; i++) {
         const model_weight *w = a->model->net.matrices[i];
-        const int64_t first = first_row_in(w, base);
-        if (first < 0) continue;
+        const char *data = w->data, *begin = base->data;
+        /* Not of this tensor: skipped. Matrices are cut at rows. */
+        if (!data || data < begin || data >= begin + base->bytes || w->n_in != base->dims[0]) continue;
+        BASE_ASSERT((data - begin) % kernel_row_bytes(base->type, base->dims[0]) == 0);
+        const int64_t first = (data - begin) / kernel_row_bytes(base->type, base->dims[0]);
         if (w->n_slices != 1) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
         adapter_matrix *m = &a->weights.matrices[i];
         if (m->a.data) return fail_tensor(o, ta, RP_ERR_FORMAT, "changes a matrix that another tensor changes, too");

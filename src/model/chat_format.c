@@ -248,14 +248,13 @@ static bool chat_format_holds(gguf_string text, const char *mark) {
     return false;
 }
 
-static bool ends_with(const tokenizer *t, const char *eos) {
-    size_t n = 0;
-    const char *text = tokenizer_bytes(t, tokenizer_eos(t), true, &n);
-    return text && n == strlen(eos) && memcmp(text, eos, n) == 0;
-}
-
 static bool chat_format_matches(const chat_format *f, gguf_string template, const tokenizer *t) {
-    if (!f->marks[0] || (f->eos && !ends_with(t, f->eos))) return false;
+    if (!f->marks[0]) return false;
+    if (f->eos) {
+        size_t n = 0;
+        const char *text = tokenizer_bytes(t, tokenizer_eos(t), true, &n);
+        if (!text || n != strlen(f->eos) || memcmp(text, f->eos, n) != 0) return false;
+    }
     for (size_t i = 0; i < MAX_MARKS && f->marks[i]; i++)
         if (!chat_format_holds(template, f->marks[i])) return false;
     return true;

@@ -48,13 +48,6 @@ static int check_is_model(const rp_model *m, rp_error *err) {
     return RP_OK;
 }
 
-/* Files of a vocabulary are models without tensors. */
-static int check_has_weights(const rp_model *m, rp_error *err) {
-    if (gguf_n_tensors(m->file) > 0) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
-                        "the file has a vocabulary, but no weights: give a whole model");
-}
-
 static int find_arch(rp_model *m, rp_error *err) {
     gguf_string name;
     if (!gguf_get_string(m->file, "general.architecture", &name))
@@ -113,14 +106,6 @@ static void free_network(model_network *net) {
     for (int i = 0; i < MODEL_N_ROPES; i++) base_free(net->ropes[i].frequencies);
 }
 
-static void forget_shape(rp_model *m) {
-    free_network(&m->net);
-    base_free(m->kv_layers);
-    m->kv_layers = NULL;
-    m->n_kv_layers = 0;
-    m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
-}
-
 /* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its
  * tensors, too (they are mapped, and not read); from the metadata, if it has these alone; else none. */
 static int read_shape(rp_model *m, rp_error *err) {
@@ -132,7 +117,13 @@ static int read_shape(rp_model *m, rp_error *err) {
     if (!rc) rc = model_set_ropes(m, &why);
     m->has_shape = rc == RP_OK;
     if (!rc) model_identify(m);
-    else forget_shape(m);
+    else { /* no shape: only the vocabulary's size is left */
+        free_network(&m->net);
+        base_free(m->kv_layers);
+        m->kv_layers = NULL;
+        m->n_kv_layers = 0;
+        m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
+    }
     if (rc != RP_ERR_MEMORY) return RP_OK;
     if (err) *err = why;
     return rc;
@@ -175,8 +166,11 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, const 
         m->vocabulary_only = true;
         return rc ? rc : read_shape(m, err);
     }
-    if ((rc = find_arch(m, err)) || (rc = check_has_weights(m, err)) ||
-        (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
+    if ((rc = find_arch(m, err))) return rc;
+    if (gguf_n_tensors(m->file) == 0) /* files of a vocabulary are models without tensors */
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "the file has a vocabulary, but no weights: give a whole model");
+    if ((rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;

@@ -83,8 +83,6 @@ typedef struct hashing {
     uint64_t begin; /* of the batch */
 } hashing;
 
-static uint64_t n_pieces(uint64_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES; }
-
 /* The tensor of a piece: the last tensor with a first piece at or before it. */
 static size_t tensor_of(const hashing *g, uint64_t piece) {
     size_t low = 0, high = gguf_n_tensors(g->m->file);
@@ -147,7 +145,7 @@ static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress
                      : base_fail_memory(err, (n + 1) * sizeof(*g.first), "a fingerprint");
     for (size_t i = 0; !rc && i < n; i++) {
         uint64_t bytes = gguf_tensor_at(m->file, i)->bytes;
-        g.first[i + 1] = g.first[i] + n_pieces(bytes);
+        g.first[i + 1] = g.first[i] + (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
         total += bytes;
     }
     if (!rc && !(g.pieces = base_calloc((size_t)g.first[n] + 1, sizeof(*g.pieces))))

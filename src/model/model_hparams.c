@@ -279,24 +279,19 @@ static int read_numbers(rp_model *m, rp_error *err) {
     return read_scales(m, err);
 }
 
-/* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key
-   does. */
-static int read_pooling(rp_model *m, rp_error *err) {
-    const rp_pooling usual = model_is_encoder(m) ? RP_POOLING_MEAN : RP_POOLING_LAST;
-    const rp_pooling values[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST,
-                                 RP_POOLING_RANK}; /* of GGUF */
-    int32_t i;
-    int rc = read_int(m, "pooling_type", 0, BASE_ARRAY_LEN(values) - 1, 0, &i, err);
-    if (!rc) m->net.hp.pooling = values[i];
-    return rc;
-}
-
 int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                             "its attention is not causal: it is an embedding model of a kind that is not supported "
                             "(supported: bert, nomic-bert)");
-    if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err)) || (rc = read_pooling(m, err))) return rc;
+    if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
+    /* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key
+     * does. The values are GGUF's. */
+    const rp_pooling usual = model_is_encoder(m) ? RP_POOLING_MEAN : RP_POOLING_LAST;
+    const rp_pooling poolings[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST, RP_POOLING_RANK};
+    int32_t pooling;
+    if ((rc = read_int(m, "pooling_type", 0, BASE_ARRAY_LEN(poolings) - 1, 0, &pooling, err))) return rc;
+    m->net.hp.pooling = poolings[pooling];
     return read_rope(m, err);
 }

@@ -42,18 +42,18 @@ static int list_matrices(rp_model *m, rp_error *err) {
 /* Returns true for every n-th layer: n - 1, 2n - 1, ... */
 static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n == 0; }
 
-static bool has_window(const rp_model *m, int32_t i) {
-    char key[128];
-    gguf_array list;
-    snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
-    if (!gguf_get_array(m->file, key, &list)) return !is_nth(i, m->net.hp.global_every);
-    BASE_ASSERT(list.type == GGUF_BOOL && (uint64_t)i < list.n); /* model_hparams.c */
-    return ((const uint8_t *)list.data)[i] != 0;
-}
-
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->net.layers[i];
-    l->window = m->net.hp.window > 0 && has_window(m, i) ? m->net.hp.window : 0;
+    l->window = 0;
+    if (m->net.hp.window > 0) {
+        char key[128];
+        gguf_array list;
+        snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
+        const bool is_listed = gguf_get_array(m->file, key, &list);
+        BASE_ASSERT(!is_listed || (list.type == GGUF_BOOL && (uint64_t)i < list.n)); /* model_hparams.c */
+        const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(i, m->net.hp.global_every);
+        if (has_window) l->window = m->net.hp.window;
+    }
     l->rope = MODEL_NO_ROPE;
     if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;

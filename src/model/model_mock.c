@@ -15,10 +15,6 @@
 /* Its KV moves as that of the file's model does. */
 static const model_arch mock_arch = {.name = "mock"};
 
-static bool has_learned_positions(const rp_model *m) {
-    return (m->arch && (m->arch->features & MODEL_POSITIONS)) || gguf_find_tensor(m->file, "position_embd.weight");
-}
-
 static int32_t read_ctx_train(const rp_model *m) {
     gguf_string name;
     char key[128];
@@ -57,7 +53,8 @@ int model_make_mock(rp_model *m, rp_error *err) {
     static const float no_positions = 0; /* never read */
     if (m->net.hp.n_vocab < 1 || m->net.hp.n_vocab > MODEL_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", m->net.hp.n_vocab);
-    if (has_learned_positions(m)) m->net.positions.data = &no_positions;
+    const bool learns_positions = m->arch && (m->arch->features & MODEL_POSITIONS);
+    if (learns_positions || gguf_find_tensor(m->file, "position_embd.weight")) m->net.positions.data = &no_positions;
     m->arch = &mock_arch;
     m->net.is_mock = true;
     m->net.hp = (model_hparams){

@@ -73,7 +73,7 @@ static const tensor_row model_rows[] = {
      MODEL_ENCODER},
     {"output.weight", offsetof(rp_model, net.output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
     {"output.bias", offsetof(rp_model, net.output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
-    /* a rank head of two matrices, cls and cls.output, or of one: cls, see settle_rank_head */
+    /* a rank head of two matrices, cls and cls.output, or of one: cls, see bind_all */
     {"cls.weight", offsetof(rp_model, net.head), D_EMBD, D_RANK_HEAD, 0, MODEL_ENCODER, 0},
     {"cls.bias", offsetof(rp_model, net.head_bias), D_RANK_HEAD, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"cls.output.weight", offsetof(rp_model, net.output), D_EMBD, D_SCORES, 0, MODEL_ENCODER, 0},
@@ -345,17 +345,6 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     return RP_OK;
 }
 
-/* A sequential feed-forward without a norm would read raw rows: valid only for architectures without any norm before
- * it. */
-static int check_ffn_norm(const binding *b, int32_t layer) {
-    rp_model *m = b->m;
-    if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE))
-        m->net.hp.parallel = !m->net.layers[0].ffn_norm.weight.data;
-    if (m->net.hp.parallel || !(m->arch->features & MODEL_PRE_NORM) || m->net.layers[layer].ffn_norm.weight.data)
-        return RP_OK;
-    return binding_missing(b, layer, "ffn_norm.weight");
-}
-
 /* ---- all ---- */
 
 static bool is_ignored(gguf_string name) {
@@ -377,14 +366,6 @@ static int check_all_bound(const binding *b) {
     return RP_OK;
 }
 
-/* A head of one matrix is its output. */
-static void settle_rank_head(rp_model *m) {
-    if (!m->net.head.data || m->net.output.data) return;
-    m->net.output = m->net.head;
-    m->net.output_bias = m->net.head_bias;
-    m->net.head = m->net.head_bias = (model_weight){0};
-}
-
 static int bind_all(binding *b) {
     rp_model *m = b->m;
     int rc;
@@ -394,10 +375,20 @@ static int bind_all(binding *b) {
         file_layer f = {0};
         for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
-        if ((rc = settle_layer(b, &f, l)) || (rc = check_ffn_norm(b, l))) return rc;
+        if ((rc = settle_layer(b, &f, l))) return rc;
+        const bool has_ffn_norm = m->net.layers[l].ffn_norm.weight.data;
+        if (l == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->net.hp.parallel = !has_ffn_norm;
+        /* A sequential feed-forward without a norm would read raw rows: valid only for architectures without any norm
+         * before it. */
+        if (!m->net.hp.parallel && (m->arch->features & MODEL_PRE_NORM) && !has_ffn_norm)
+            return binding_missing(b, l, "ffn_norm.weight");
     }
     if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;
-    settle_rank_head(m);
+    if (m->net.head.data && !m->net.output.data) { /* a head of one matrix is its output */
+        m->net.output = m->net.head;
+        m->net.output_bias = m->net.head_bias;
+        m->net.head = m->net.head_bias = (model_weight){0};
+    }
     return check_all_bound(b);
 }
 

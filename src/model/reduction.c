@@ -92,19 +92,10 @@ static double observed_weight(const reduction_run *run, int32_t layer, int32_t h
                                      slot % KV_SPAN_TOKENS);
 }
 
-static double weight_of(const reduction_head *h, int32_t slot) {
-    return observed_weight(h->run, h->layer, h->kv_head, slot);
-}
-
 /* Slots at the first positions of a context are kept by all heads. */
 static void keep_first(const reduction_head *h, double *scores) {
     for (int32_t slot = 0; slot < h->n_slots && kv_span_position(h->run->spans[0]) + slot < REDUCTION_FIRST; slot++)
         scores[slot] = (double)INFINITY;
-}
-
-static void score_kvzip(const reduction_head *h, double *scores) {
-    for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = weight_of(h, slot);
-    keep_first(h, scores);
 }
 
 /* ---- all heads ---- */
@@ -143,7 +134,11 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
         if (reads) b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, true, h->keys);
         if (reads) b->ops->study->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
         switch (m) {
-        case REDUCTION_KVZIP: score_kvzip(h, own); break;
+        case REDUCTION_KVZIP:
+            for (int32_t slot = 0; slot < h->n_slots; slot++)
+                own[slot] = observed_weight(h->run, h->layer, h->kv_head, slot);
+            keep_first(h, own);
+            break;
         case REDUCTION_KVZIP_PLUS: break; /* all heads at once: score_plus */
         case REDUCTION_EXPECTED: rc = reduction_score_expected(h, own, err); break;
         case REDUCTION_COMPACTOR: rc = reduction_score_compactor(h, own, err); break;
@@ -162,16 +157,12 @@ static void keep_scores(const reduction_head *h, int32_t n_kv_heads, const doubl
     }
 }
 
-/* Scratch of a layer's scores, in doubles: [KV heads][slots] of scores, and of leverages or, of query heads, norms. */
-static size_t scratch_doubles(reduction_method m, const reduction_head *h, const kv_shape *shape) {
-    const size_t n = (size_t)kv_shape_heads(shape) * (size_t)h->n_slots;
-    if (m == REDUCTION_KVZIP_PLUS) return n + (size_t)h->run->model->net.hp.n_heads * (size_t)h->n_slots;
-    return m == REDUCTION_COMPACTOR ? 2 * n : n;
-}
-
 static int score_all(reduction_method m, backend *b, reduction_head *h, float *out, rp_error *err) {
     const kv_shape *shape = kv_span_shape(h->run->spans[0]);
-    const size_t n = (size_t)kv_shape_heads(shape) * (size_t)h->n_slots, n_doubles = scratch_doubles(m, h, shape);
+    const size_t n = (size_t)kv_shape_heads(shape) * (size_t)h->n_slots;
+    size_t n_doubles = n; /* of a layer: [KV heads][slots] of scores, and of leverages or, of query heads, norms */
+    if (m == REDUCTION_KVZIP_PLUS) n_doubles += (size_t)h->run->model->net.hp.n_heads * (size_t)h->n_slots;
+    if (m == REDUCTION_COMPACTOR) n_doubles += n;
     const size_t n_values = (size_t)shape->layers[0].value_dim * (m == REDUCTION_KVZIP_PLUS ? n : (size_t)h->n_slots);
     const size_t n_keys = (size_t)shape->layers[0].key_dim * (size_t)h->n_slots;
     const size_t bytes = n_doubles * sizeof(double) + (n_keys + n_values) * sizeof(float);

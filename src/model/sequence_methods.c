@@ -49,23 +49,16 @@ typedef struct head {
     double *weights;     /* [n] scratch */
 } head;
 
-static double weight_of(const head *h, int32_t i) {
-    const sequence_slot *s = &h->in->slots[i];
-    return attention_observer_weight(h->in->observer, h->layer, h->kv_head, (size_t)s->view, s->slot);
-}
-
-/* Does a row at position pos see the slot in this layer? */
-static bool sees(const head *h, int32_t pos, const sequence_slot *s) {
-    return s->pos <= pos && (h->window == 0 || pos - s->pos < h->window);
-}
-
 /* The highest weight of a slot's neighbours; kept slots do not count as neighbours. */
 static void score_by_window(const head *h, float *scores) {
     const sequence_slots *in = h->in;
     const int32_t radius = SEQUENCE_POOL / 2;
     int32_t n = 0;
-    for (int32_t i = 0; i < in->n; i++)
-        if (!h->is_kept[i]) h->weights[n++] = weight_of(h, i);
+    for (int32_t i = 0; i < in->n; i++) {
+        const sequence_slot *s = &in->slots[i];
+        if (h->is_kept[i]) continue;
+        h->weights[n++] = attention_observer_weight(in->observer, h->layer, h->kv_head, (size_t)s->view, s->slot);
+    }
     for (int32_t i = 0, k = 0; i < in->n; i++) {
         double highest = 0;
         if (h->is_kept[i]) continue;
@@ -73,10 +66,6 @@ static void score_by_window(const head *h, float *scores) {
         scores[i] = (float)highest;
         k++;
     }
-}
-
-static void score_ends(const head *h, float *scores) {
-    for (int32_t i = 0; i < h->in->n; i++) scores[i] = i < REDUCTION_FIRST ? INFINITY : (float)i;
 }
 
 /* A head's slots that the first later row sees; of them, those that are kept. */
@@ -88,12 +77,15 @@ static counts score_head(const head *h, float *scores) {
     counts n = {0, 0};
     switch (h->method) {
     case SEQUENCE_SNAPKV: score_by_window(h, scores); break;
-    case SEQUENCE_SINKS: score_ends(h, scores); break;
+    case SEQUENCE_SINKS:
+        for (int32_t i = 0; i < h->in->n; i++) scores[i] = i < REDUCTION_FIRST ? INFINITY : (float)i;
+        break;
     case SEQUENCE_QUEST:
     case SEQUENCE_N_METHODS: break;
     }
     for (int32_t i = 0; i < h->in->n; i++) {
-        const bool is_seen = sees(h, h->in->end, &h->in->slots[i]);
+        const int32_t pos = h->in->slots[i].pos, end = h->in->end;
+        const bool is_seen = pos <= end && (h->window == 0 || end - pos < h->window); /* by a row at the end */
         if (!is_seen) scores[i] = -INFINITY;
         else if (h->is_kept[i]) scores[i] = INFINITY;
         n.seen += is_seen;
@@ -122,13 +114,6 @@ static void select_all(kv_selection *s, head *h, float *scores) {
         kv_selection_add_highest(s, scores, 0, h->in->shape->n_layers * n_heads, total);
 }
 
-static void mark_kept(const sequence_slots *in, bool *is_kept) {
-    for (int32_t i = 0, k = 0; i < in->n; i++) {
-        while (k < in->n_kept && in->kept[k] < in->slots[i].pos) k++;
-        is_kept[i] = k < in->n_kept && in->kept[k] == in->slots[i].pos;
-    }
-}
-
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err) {
     const size_t n_scores = (size_t)in->shape->n_layers * (size_t)kv_shape_heads(in->shape) * (size_t)in->n;
     const size_t bytes = (sizeof(double) + sizeof(bool)) * (size_t)in->n + sizeof(float) * n_scores;
@@ -141,7 +126,10 @@ int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const s
     bool *is_kept = (bool *)(scores + n_scores);
     head h = {
         .in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};
-    mark_kept(in, is_kept);
+    for (int32_t i = 0, k = 0; i < in->n; i++) {
+        while (k < in->n_kept && in->kept[k] < in->slots[i].pos) k++;
+        is_kept[i] = k < in->n_kept && in->kept[k] == in->slots[i].pos;
+    }
     const int rc = kv_selection_new(out, in->shape->n_layers, kv_shape_heads(in->shape), in->n, err);
     if (!rc) select_all(*out, &h, scores);
     base_free(weights);

@@ -27,20 +27,15 @@ struct pml_chunk {
     alignas(max_align_t) char data[];
 };
 
-static pml_chunk *chunk_new(size_t bytes) {
-    if (bytes > SIZE_MAX - sizeof(pml_chunk)) return NULL;
-    pml_chunk *c = base_alloc(sizeof *c + bytes);
-    if (c) *c = (pml_chunk){.bytes = bytes};
-    return c;
-}
-
 void *pml_storage_take(pml_storage *s, size_t bytes) {
     if (bytes > SIZE_MAX - alignof(max_align_t)) return NULL;
     bytes = (bytes + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
     pml_chunk *c = s->chunks;
     if (!c || bytes > c->bytes - c->used) {
-        bool large = bytes > LARGE_BYTES;
-        if (!(c = chunk_new(large ? bytes : CHUNK_BYTES))) return NULL;
+        const bool large = bytes > LARGE_BYTES;
+        const size_t room = large ? bytes : CHUNK_BYTES;
+        if (room > SIZE_MAX - sizeof *c || !(c = base_alloc(sizeof *c + room))) return NULL;
+        *c = (pml_chunk){.bytes = room};
         pml_chunk **place = large && s->chunks ? &s->chunks->next : &s->chunks;
         c->next = *place;
         *place = c;

@@ -4,7 +4,7 @@
  *   finish_nodes      drafts without empty texts, with new links
  *   index_names       modules, imports and parameters by (holder, name); the document keeps the index for lookups
  *   check_names       (holder, name) is unique
- *   check_defaults    a union's default is one of its members
+ *   check_default     a union's default is one of its members
  *   check_scaffolds   paths name modules, no two of them members of one union
  *
  * Linear or n log n in the document's size, for any contents.
@@ -223,17 +223,12 @@ static int check_scaffolds(checker *c) {
     return rc;
 }
 
-static int check_defaults(checker *c) {
-    for (int32_t i = 1; i < c->d->n_nodes; i++)
-        if (c->d->nodes[i].kind == PML_UNION && c->d->nodes[i].scaffold && check_default(c, i) != 0) return c->b->rc;
-    return 0;
-}
-
 int pml_document_finish(pml_builder *b, pml_document *d) {
     checker c = {.b = b, .d = d, .s = d->owner};
     int rc = finish_nodes(&c);
     if (rc == 0) rc = index_names(&c);
     if (rc == 0) rc = checker_check_names(&c);
-    if (rc == 0) rc = check_defaults(&c);
+    for (int32_t i = 1; rc == 0 && i < d->n_nodes; i++)
+        if (d->nodes[i].kind == PML_UNION && d->nodes[i].scaffold) rc = check_default(&c, i);
     return rc == 0 ? check_scaffolds(&c) : rc;
 }

@@ -469,14 +469,6 @@ void pml_element_open(pml_builder *b, int32_t draft, bool takes_text) {
     b->depth++;
 }
 
-static int add_src(pml_builder *b, size_t offset, const char *src) {
-    base_buffer text = {0};
-    int rc = pml_src_read(b, offset, src, &text);
-    if (rc == 0 && text.len > 0) rc = pml_builder_add_text(b, text.data, text.len, offset);
-    base_buffer_free(&text);
-    return rc;
-}
-
 /* Overrides the document's attributes by the options. */
 static void apply_options(const rp_schema_options *o, pml_node *n) {
     if (n->kind == PML_SCHEMA && o->layout != RP_LAYOUT_AS_WRITTEN)
@@ -493,14 +485,6 @@ static void apply_options(const rp_schema_options *o, pml_node *n) {
     }
 }
 
-static int add_scaffold(pml_builder *b, size_t offset, const char *modules) {
-    BASE_ASSERT(b->depth == 1); /* it belongs to the schema itself */
-    int32_t i;
-    if (pml_builder_add(b, PML_SCAFFOLD, offset, &i) != 0) return b->rc;
-    b->drafts[i].node.scaffold = pml_storage_string(b->storage, modules, strlen(modules));
-    return b->drafts[i].node.scaffold ? 0 : pml_builder_memory(b, offset, strlen(modules) + 1, "a scaffold");
-}
-
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes) {
     const element_rule *rule = document_elements_find_rule(name);
     int32_t i;
@@ -515,14 +499,26 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     if (rc != 0) return rc;
     apply_options(&b->options, r.node);
     pml_element_open(b, i, r.src == NULL);
-    return r.src ? add_src(b, offset, r.src) : 0;
+    if (!r.src) return 0;
+    base_buffer text = {0};
+    rc = pml_src_read(b, offset, r.src, &text);
+    if (rc == 0 && text.len > 0) rc = pml_builder_add_text(b, text.data, text.len, offset);
+    base_buffer_free(&text);
+    return rc;
 }
 
 int pml_element_end(pml_builder *b, size_t offset) {
     const pml_draft *d = top_draft(b);
     if (d->node.kind == PML_UNION && d->node.first_child < 0)
         return pml_builder_fail(b, d->offset, RP_ERR_SYNTAX, "<union> is empty: give it a module, or remove it");
-    if (b->depth == 1 && b->options.scaffold && add_scaffold(b, offset, b->options.scaffold) != 0) return b->rc;
+    const char *modules = b->depth == 1 ? b->options.scaffold : NULL; /* it belongs to the schema itself */
+    if (modules) {
+        int32_t i;
+        if (pml_builder_add(b, PML_SCAFFOLD, offset, &i) != 0) return b->rc;
+        const char *scaffold = pml_storage_string(b->storage, modules, strlen(modules));
+        if (!scaffold) return pml_builder_memory(b, offset, strlen(modules) + 1, "a scaffold");
+        b->drafts[i].node.scaffold = scaffold;
+    }
     b->depth--;
     return 0;
 }

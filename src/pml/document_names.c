@@ -13,10 +13,6 @@ static bool is_name_start(unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':' || c >= 0x80;
 }
 
-static bool document_names_is_name_byte(unsigned char c) {
-    return is_name_start(c) || (c >= '0' && c <= '9') || c == '-' || c == '.';
-}
-
 /* expat decides which non-ASCII characters a name may contain, because expat parses the imports: it parses <NAME/>. */
 static int ask_expat(const char *name, size_t n) {
     static const XML_Memory_Handling_Suite memory = {base_alloc, base_realloc, base_free};
@@ -35,8 +31,9 @@ int pml_name_check(const char *name) {
     bool ascii = true;
     if (n == 0 || !is_name_start((unsigned char)name[0])) return RP_ERR_SYNTAX;
     for (size_t i = 0; i < n; i++) {
-        if (!document_names_is_name_byte((unsigned char)name[i])) return RP_ERR_SYNTAX;
-        ascii = ascii && (unsigned char)name[i] < 0x80;
+        const unsigned char c = (unsigned char)name[i];
+        if (!is_name_start(c) && !(c >= '0' && c <= '9') && c != '-' && c != '.') return RP_ERR_SYNTAX;
+        ascii = ascii && c < 0x80;
     }
     return ascii ? 0 : ask_expat(name, n);
 }

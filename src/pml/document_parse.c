@@ -113,23 +113,15 @@ static const char *document_parse_advice(enum XML_Error code) {
     }
 }
 
-/* Of the innermost open element. */
-static const char *open_element(const pml_builder *b, size_t *n) {
-    BASE_ASSERT(b->depth > 0 && !b->by_parts);
-    const char *start = b->bytes + b->drafts[b->frames[b->depth - 1].draft].offset + 1; /* after '<' */
-    const char *end = start;
-    while (*end != '>' && *end != '/' && !pml_is_space(*end)) end++; /* expat has seen the whole tag */
-    *n = BASE_MIN((size_t)(end - start), (size_t)60);
-    return start;
-}
-
-/* Reports an unclosed element at the end of the document or of another element. */
+/* Reports the innermost open element at the end of the document or of another element. */
 static int fail_open_element(pml_builder *b, size_t offset, const char *what) {
-    size_t n;
-    const char *name = open_element(b, &n);
-    int32_t line = b->drafts[b->frames[b->depth - 1].draft].node.line;
+    BASE_ASSERT(b->depth > 0 && !b->by_parts);
+    const pml_draft *d = &b->drafts[b->frames[b->depth - 1].draft];
+    const char *name = b->bytes + d->offset + 1, *end = name;        /* after '<' */
+    while (*end != '>' && *end != '/' && !pml_is_space(*end)) end++; /* expat has seen the whole tag */
+    const size_t n = BASE_MIN((size_t)(end - name), (size_t)60);
     return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "%s, but <%.*s> of line %d is open: write </%.*s> first", what,
-                            (int)n, name, (int)line, (int)n, name);
+                            (int)n, name, (int)d->node.line, (int)n, name);
 }
 
 static int fail_expat(pml_builder *b) {

@@ -39,17 +39,12 @@ static void set_text(pml_draft *d, size_t start, size_t n, bool lead, bool conti
     d->node.text_continues = continues;
 }
 
-static void lay_preserved(pml_draft *d, border *left) {
-    size_t n = d->node.n_text;
-    if (n == 0) return;
-    set_text(d, 0, n, left->content && left->space && !pml_is_space(d->raw[0]), left->content);
-    *left = (border){.content = true};
-}
-
 static void pml_draft_lay_text(pml_draft *d, border *left) {
     size_t start = 0, n = d->node.n_text, end = n;
     if (d->preserve) {
-        lay_preserved(d, left);
+        if (n == 0) return;
+        set_text(d, 0, n, left->content && left->space && !pml_is_space(d->raw[0]), left->content);
+        *left = (border){.content = true};
         return;
     }
     while (start < n && pml_is_space(d->raw[start])) start++;
@@ -61,18 +56,6 @@ static void pml_draft_lay_text(pml_draft *d, border *left) {
     }
     set_text(d, start, end - start, left->content && (left->space || start > 0), left->content);
     *left = (border){.content = true, .space = end < n};
-}
-
-/* The parameter's value takes the space: models know words inside a sentence with a leading space (" 3 days"). */
-static void pml_draft_lay_param(pml_draft *d, border *left) {
-    d->node.border_space = left->content && left->space;
-    *left = (border){.content = true};
-}
-
-/* In a prompt. The texts of an import's modules are unknown here: the plan inserts the space. */
-static void lay_import(pml_draft *before, border *left) {
-    if (before && before->node.kind == PML_TEXT && before->node.n_text > 0) before->node.border_space = left->space;
-    *left = (border){.content = true};
 }
 
 static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *left);
@@ -98,8 +81,16 @@ static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *lef
         pml_draft *d = &b->drafts[i];
         switch (d->node.kind) {
         case PML_TEXT: pml_draft_lay_text(d, left); break;
-        case PML_PARAM: pml_draft_lay_param(d, left); break;
-        case PML_IMPORT: lay_import(before, left); break;
+        case PML_PARAM:
+            /* The value takes the space: models know words inside a sentence with a leading space (" 3 days"). */
+            d->node.border_space = left->content && left->space;
+            *left = (border){.content = true};
+            break;
+        case PML_IMPORT: /* in a prompt; the texts of its modules are unknown here: the plan inserts the space */
+            if (before && before->node.kind == PML_TEXT && before->node.n_text > 0)
+                before->node.border_space = left->space;
+            *left = (border){.content = true};
+            break;
         case PML_MODULE: lay_modules(b, i, false, left); break;
         case PML_UNION: lay_modules(b, d->node.first_child, true, left); break;
         case PML_ROLE:

@@ -109,17 +109,6 @@ static int read_regular(const src_file *s, int fd, base_buffer *out) {
     return src_file_read_all(s, fd, out);
 }
 
-static int check_utf8(const src_file *s, const base_buffer *text) {
-    size_t bad = pml_utf8_check(text->data, text->len), line_start = 0;
-    int32_t line = 1;
-    if (bad == text->len) return 0;
-    pml_count_lines(text->data, text->len, 0, bad, &line, &line_start);
-    return pml_builder_fail(s->b, s->offset, RP_ERR_SYNTAX,
-                            "src=\"%.*s\": line %d, column %zu: byte 0x%02X is not text in UTF-8: save it so",
-                            PML_SHOWN(s->path), (int)line, bad - line_start + 1,
-                            (unsigned)(unsigned char)text->data[bad]);
-}
-
 /* Removes a byte order mark, and white space at both ends. */
 static void document_src_trim(base_buffer *text) {
     size_t start = 0, end = text->len;
@@ -143,7 +132,15 @@ int pml_src_read(pml_builder *b, size_t offset, const char *path, base_buffer *o
     if (fd < 0) return fail_errno(&s, "the file cannot be opened");
     int rc = read_regular(&s, fd, out);
     close(fd);
-    if (rc == 0) rc = check_utf8(&s, out);
-    if (rc == 0) document_src_trim(out);
-    return rc;
+    if (rc != 0) return rc;
+    size_t bad = pml_utf8_check(out->data, out->len), line_start = 0;
+    int32_t line = 1;
+    if (bad == out->len) {
+        document_src_trim(out);
+        return 0;
+    }
+    pml_count_lines(out->data, out->len, 0, bad, &line, &line_start);
+    return pml_builder_fail(b, offset, RP_ERR_SYNTAX,
+                            "src=\"%.*s\": line %d, column %zu: byte 0x%02X is not text in UTF-8: save it so",
+                            PML_SHOWN(path), (int)line, bad - line_start + 1, (unsigned)(unsigned char)out->data[bad]);
 }

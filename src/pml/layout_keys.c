@@ -58,12 +58,6 @@ static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) 
     base_hash_final(&h, out);
 }
 
-/* Has the span the blocks that its segment keeps? One that grew in another format than the pool's freed none. */
-static bool has_as_kept(const kv_span *span, int32_t layer, int32_t block, bool kept) {
-    const bool has = kv_span_has(span, layer, block);
-    return has == kept || (has && !kv_span_has_pool_format(span) && !kv_format_is_encoded(kv_span_format(span)));
-}
-
 /* Returns true if a segment keeps a layer's block at pos. */
 static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t layer, int32_t pos,
                         const kv_positions *readers) {
@@ -79,8 +73,11 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
     if (pml_segment_readers(l, s, &readers, NULL)) return false;
     for (int32_t layer = 0; layer < shape.n_layers; layer++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(span); b++) {
-            bool kept = keeps_block(s, &shape, layer, s->pos + i * KV_SPAN_TOKENS + b * KV_BLOCK_SLOTS, readers);
-            has &= has_as_kept(span, layer, b, kept);
+            const bool kept = keeps_block(s, &shape, layer, s->pos + i * KV_SPAN_TOKENS + b * KV_BLOCK_SLOTS, readers);
+            const bool has_block = kv_span_has(span, layer, b);
+            /* A span that grew in another format than the pool's freed none. */
+            has &= has_block == kept ||
+                   (has_block && !kv_span_has_pool_format(span) && !kv_format_is_encoded(kv_span_format(span)));
         }
     base_free(readers);
     return has;

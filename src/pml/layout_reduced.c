@@ -31,18 +31,14 @@ bool pml_segment_names_keep(const pml_layout *l, const pml_segment *s) {
     return keep > 0 && keep != REDUCTION_ALL;
 }
 
-/* A reduced span has whole cells of 64 slots: of fewer tokens it has nothing to free. A scaffold's joint segments stay
-   as they are. */
-static bool is_reduced(const pml_layout *l, const pml_segment *s) {
-    return !l->formats.falls_back && s->joint_of < 0 && pml_segment_names_keep(l, s) &&
-           pml_segment_own_tokens(l, s) > KV_BLOCK_SLOTS;
-}
-
 void pml_layout_reduce(pml_layout *l) {
     for (int32_t i = 0; i < l->n_segments; i++) {
         pml_segment *s = &l->segments[i];
         base_hash h;
-        if (!is_reduced(l, s)) continue;
+        /* A reduced span has whole cells of 64 slots: of fewer tokens it has nothing to free. A scaffold's joint
+         * segments stay as they are. */
+        if (l->formats.falls_back || s->joint_of >= 0 || !pml_segment_names_keep(l, s)) continue;
+        if (pml_segment_own_tokens(l, s) <= KV_BLOCK_SLOTS) continue;
         s->keep = keep_of(l, s->holder);
         BASE_ASSERT(s->n_spans > 0); /* pml_layout_name came before */
         const char *method = reduction_method_name(l->formats.method);
@@ -67,13 +63,6 @@ base_key pml_reduced_key(const pml_segment *s, int32_t i) {
     return key;
 }
 
-static int append_cited(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err) {
-    BASE_ASSERT(begin > 0 && begin <= s->n_tokens);
-    const int32_t first = begin > CITED ? begin - CITED : 0;
-    const int rc = token_list_append(out, pml_segment_tokens(l, s) + first, (size_t)(begin - first));
-    return rc ? base_fail_memory(err, (size_t)begin * sizeof(int32_t), "tokens") : RP_OK;
-}
-
 int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err) {
     const rp_model *m = l->model;
     const int open = pml_role_of(l->schema, s->holder), previous = open >= 0 ? open : s->last_role;
@@ -84,7 +73,12 @@ int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, 
                  : RP_OK;
     if (!rc) rc = pml_append_role_text(m, around.before[0] ? around.before : "\n\n", out, err);
     if (!rc) rc = pml_append_text(m, text, strlen(text), false, out, err);
-    if (!rc && begin > 0) rc = append_cited(l, s, begin, out, err);
+    if (!rc && begin > 0) {
+        BASE_ASSERT(begin <= s->n_tokens);
+        const int32_t first = begin > CITED ? begin - CITED : 0;
+        rc = token_list_append(out, pml_segment_tokens(l, s) + first, (size_t)(begin - first));
+        if (rc) rc = base_fail_memory(err, (size_t)begin * sizeof(int32_t), "tokens");
+    }
     if (!rc) rc = pml_append_role_text(m, around.after, out, err);
     return rc ? rc : pml_append_role_text(m, chat_format_answer(m->chat, CHAT_USER), out, err);
 }

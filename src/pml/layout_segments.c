@@ -7,21 +7,18 @@
 #include "base/memory.h"
 #include "pml/layout_internal.h"
 
-/* That of the innermost module that names one, or of the schema. */
-static rp_kv_format format_of(const pml_layout *l, int32_t holder) {
-    const pml_node *nodes = l->schema->nodes;
-    for (; holder > 0 && !nodes[holder].has_kv; holder = nodes[holder].parent) {}
-    const bool has_kv = nodes[holder].has_kv && (!l->formats.falls_back || !kv_format_is_small(nodes[holder].kv));
-    return has_kv ? nodes[holder].kv : l->formats.modules;
-}
-
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
     BASE_ASSERT(s->holder >= 0 && s->holder < l->schema->n_nodes);
     int rc =
         base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
     if (rc) return base_fail(err, rc, "schema '%s': more than %d segments", l->schema->nodes[0].name, l->n_segments);
     l->segments[l->n_segments++] = *s;
-    l->segments[l->n_segments - 1].format = format_of(l, s->holder);
+    /* Its format is that of the innermost module that names one, or of the schema. */
+    const pml_node *nodes = l->schema->nodes;
+    int32_t holder = s->holder;
+    for (; holder > 0 && !nodes[holder].has_kv; holder = nodes[holder].parent) {}
+    const bool has_kv = nodes[holder].has_kv && (!l->formats.falls_back || !kv_format_is_small(nodes[holder].kv));
+    l->segments[l->n_segments - 1].format = has_kv ? nodes[holder].kv : l->formats.modules;
     return RP_OK;
 }
 

@@ -219,12 +219,6 @@ static void mark_exact(pml_plan *p) {
     }
 }
 
-static void pml_plan_count_tokens(pml_plan *p) {
-    for (size_t i = 0; i < p->n_items; i++)
-        *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
-    BASE_ASSERT(p->n_fresh > 0); /* invariant 4 */
-}
-
 /* ---- public ---- */
 
 static int build_items(plan_build *b) {
@@ -236,7 +230,9 @@ static int build_items(plan_build *b) {
     if (p->n_items == 0) return pml_fail(b->err, RP_ERR_INVALID, b->prompt, 0, "the prompt is empty: it has no tokens");
     if ((rc = free_last_token(p, b->err))) return rc;
     mark_exact(p);
-    pml_plan_count_tokens(p);
+    for (size_t i = 0; i < p->n_items; i++)
+        *(p->items[i].is_view ? &p->n_cached : &p->n_fresh) += p->items[i].n_counted;
+    BASE_ASSERT(p->n_fresh > 0); /* invariant 4 */
     return p->is_flat ? RP_OK : plan_turn_dial(p, b->err);
 }
 
@@ -313,19 +309,22 @@ static int append_bos(const rp_model *m, token_list *out, rp_error *err) {
     return bos >= 0 && token_list_push(out, bos) ? base_fail_memory(err, sizeof(bos), "tokens") : RP_OK;
 }
 
-/* All tokens as one run. */
-static int plan_run(pml_plan *p, rp_error *err) {
-    if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it has no tokens");
-    p->n_fresh = p->end = (int32_t)p->tokens.n;
-    p->asked.mode = RP_QUALITY_REUSE;
-    const pml_item run = {
-        .exact = true, .has_format = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end};
-    return plan_add_item(p, &run, err);
-}
-
-/* Takes ownership of the plan. */
+/* All tokens as one run. Takes ownership of the plan. */
 static int finish_run(pml_plan **out, pml_plan *p, int rc, rp_error *err) {
-    if (!rc) rc = plan_run(p, err);
+    if (!rc && p->tokens.n == 0) rc = base_fail(err, RP_ERR_INVALID, "the prompt is empty: it has no tokens");
+    if (!rc) {
+        p->n_fresh = p->end = (int32_t)p->tokens.n;
+        p->asked.mode = RP_QUALITY_REUSE;
+        const pml_item run = {
+            .exact = true,
+            .has_format = true,
+            .segment = -1,
+            .holder = -1,
+            .n_tokens = p->end,
+            .n_counted = p->end,
+        };
+        rc = plan_add_item(p, &run, err);
+    }
     if (rc) pml_plan_free(p);
     else *out = p;
     return rc;
@@ -358,12 +357,6 @@ int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, si
 
 /* ---- conversations ---- */
 
-static bool message_is_known(const rp_message *message, const char *opening, const pml_recall *recall,
-                             token_list *out) {
-    return recall && message->role == RP_ROLE_ASSISTANT &&
-           recall->find(recall->user, opening, message->text, message->n, out);
-}
-
 static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open,
                           const pml_recall *recall, token_list *out, rp_error *err) {
     if ((unsigned)message->role >= RP_N_ROLES || !message->text)
@@ -372,8 +365,9 @@ static int append_message(const rp_model *m, const rp_message *message, int *pre
     chat_text around = chat_format_around(m->chat, (chat_role)message->role, *previous);
     *previous = (int)message->role;
     int rc = pml_append_role_text(m, around.before, out, err);
-    if (!rc && !message_is_known(message, around.before, recall, out))
-        rc = pml_append_text(m, message->text, message->n, false, out, err);
+    const bool is_known = !rc && recall && message->role == RP_ROLE_ASSISTANT &&
+                          recall->find(recall->user, around.before, message->text, message->n, out);
+    if (!rc && !is_known) rc = pml_append_text(m, message->text, message->n, false, out, err);
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 
@@ -435,13 +429,6 @@ static size_t turn_cut(const rendering *r) {
     return is_end ? model_find_control(r->m, r->text, control + 1) : control;
 }
 
-/* The answer that the prompt is for comes after all messages. */
-static void open_answer(rendering *r, size_t answer, const char *opening, const token_list *out) {
-    if (r->n_turns > 0 && r->turns[r->n_turns - 1].end > answer) return;
-    r->opened = (pml_opened){.opening = opening, .n_tokens = out->n};
-    r->opened_at = answer;
-}
-
 static int copy_begun(rendering *r, rp_error *err) {
     pml_opened *o = &r->opened;
     o->n_begun = o->opening ? r->text->n - r->opened_at : 0;
@@ -466,7 +453,11 @@ static size_t answer_end(const rendering *r, size_t answer) {
 /* An answer, if its tokens are known. Returns where the text goes on. */
 static size_t append_answer(rendering *r, size_t answer, const char *opening, token_list *out) {
     const size_t end = r->recall ? answer_end(r, answer) : SIZE_MAX;
-    if (end == SIZE_MAX) open_answer(r, answer, opening, out);
+    const bool precedes_message = r->n_turns > 0 && r->turns[r->n_turns - 1].end > answer;
+    if (end == SIZE_MAX && !precedes_message) { /* the answer that the prompt is for comes after all messages */
+        r->opened = (pml_opened){.opening = opening, .n_tokens = out->n};
+        r->opened_at = answer;
+    }
     return end != SIZE_MAX && end > answer &&
                    r->recall->find(r->recall->user, opening, r->text->bytes + answer, end - answer, out)
                ? end

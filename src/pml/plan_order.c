@@ -122,13 +122,6 @@ static beginning_kind next_beginning(const plan_build *b, int32_t node) {
 
 /* ---- texts and roles ---- */
 
-/* A text of a rendered conversation. */
-static int append_trusted(plan_build *b, const pml_node *n, const char *text, size_t n_text) {
-    const tokenizer_options options = {
-        .space_prefix = true, .continues = n->text_continues, .trusted = n->trusted, .n_trusted = n->n_trusted};
-    return tokenizer_encode(b->model->tokenizer, text, n_text, options, &b->plan->tokens, b->err);
-}
-
 static int emit_text(plan_build *b, int32_t node) {
     const pml_node *n = &b->prompt->nodes[node];
     BASE_ASSERT(n->kind == PML_TEXT && n->n_text > 0);
@@ -140,8 +133,16 @@ static int emit_text(plan_build *b, int32_t node) {
     memcpy(text, n->text, n->n_text);
     text[n->n_text] = ' ';
     const size_t n_text = n->n_text + (spaced ? 1 : 0);
-    int rc = n->trusted ? append_trusted(b, n, text, n_text)
-                        : pml_append_text(b->model, text, n_text, n->text_continues, tokens, b->err);
+    int rc;
+    if (n->trusted) { /* a text of a rendered conversation */
+        const tokenizer_options options = {
+            .space_prefix = true,
+            .continues = n->text_continues,
+            .trusted = n->trusted,
+            .n_trusted = n->n_trusted,
+        };
+        rc = tokenizer_encode(b->model->tokenizer, text, n_text, options, tokens, b->err);
+    } else rc = pml_append_text(b->model, text, n_text, n->text_continues, tokens, b->err);
     base_free(text);
     return rc ? rc : plan_build_add_tokens(b, node, first, false);
 }

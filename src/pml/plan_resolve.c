@@ -99,17 +99,14 @@ const pml_argument *plan_argument(const plan_build *b, int32_t holder, const cha
 
 /* ---- scaffolds ---- */
 
-static bool scaffold_fits(const plan_build *b, const pml_scaffold *s, const bool *claimed) {
-    for (int32_t i = 0; i < s->n_modules; i++)
-        if (!b->plan->included[s->modules[i]] || claimed[s->modules[i]]) return false;
-    return true;
-}
-
 static const pml_scaffold *largest_fitting(const plan_build *b, const bool *claimed) {
     const pml_scaffold *best = NULL;
     for (int32_t i = 0; i < b->layout->n_scaffolds; i++) {
         const pml_scaffold *s = &b->layout->scaffolds[i];
-        if ((!best || s->n_modules > best->n_modules) && scaffold_fits(b, s, claimed)) best = s;
+        bool fits = !best || s->n_modules > best->n_modules;
+        for (int32_t k = 0; fits && k < s->n_modules; k++)
+            fits = b->plan->included[s->modules[k]] && !claimed[s->modules[k]];
+        if (fits) best = s;
     }
     return best;
 }

@@ -32,14 +32,6 @@ static int reserve_tokens(answer *a, size_t n, rp_error *err) {
                             err);
 }
 
-static int answer_reserve(answer *a, rp_error *err) {
-    size_t n = (size_t)BASE_MAX(BASE_MIN(a->most, RESERVED_TOKENS), 1);
-    int rc = reserve_tokens(a, n, err);
-    if (rc) return rc;
-    rc = base_buffer_reserve(&a->stream.text, n * RESERVED_BYTES);
-    return rc ? base_fail_memory(err, n * RESERVED_BYTES, "an answer's text") : RP_OK;
-}
-
 void answer_limit(answer *a, const rp_request *o, const answer_place *place) {
     a->most = (int32_t)BASE_MIN(o->experiment->forced ? o->experiment->n_forced : o->max_tokens, place->room);
 }
@@ -75,7 +67,10 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
         (rc = o->grammar && !o->experiment->forced ? open_guide(a, err) : RP_OK))
         return rc;
     result->n_top = a->logprobs.n_top;
-    return answer_reserve(a, err);
+    const size_t n = (size_t)BASE_MAX(BASE_MIN(a->most, RESERVED_TOKENS), 1);
+    if ((rc = reserve_tokens(a, n, err))) return rc;
+    rc = base_buffer_reserve(&a->stream.text, n * RESERVED_BYTES);
+    return rc ? base_fail_memory(err, n * RESERVED_BYTES, "an answer's text") : RP_OK;
 }
 
 void answer_close(answer *a) {
@@ -91,22 +86,18 @@ void answer_close(answer *a) {
 
 /* ---- one token ---- */
 
-/* logits NULL: of a resumed token. */
-static void keep_logprobs(const answer *a, size_t i, const float *logits, int32_t token) {
-    rp_result *r = a->result;
-    rp_token_logprob *top = r->top_logprobs + i * (size_t)r->n_top;
-    if (logits) r->logprobs[i] = logprobs_measure(&a->logprobs, logits, token, top);
-    else r->logprobs[i] = NAN;
-    for (int32_t k = 0; k < r->n_top && !logits; k++) top[k] = (rp_token_logprob){-1, NAN};
-}
-
 static int keep_token(answer *a, const float *logits, int32_t token, rp_error *err) {
     rp_result *r = a->result;
     size_t n = (size_t)r->n_tokens + 1;
     BASE_ASSERT(r->n_tokens < a->most);
     int rc = reserve_tokens(a, n, err);
     if (rc) return rc;
-    if (r->n_top > 0) keep_logprobs(a, n - 1, logits, token);
+    if (r->n_top > 0) {
+        rp_token_logprob *top = r->top_logprobs + (n - 1) * (size_t)r->n_top;
+        if (logits) r->logprobs[n - 1] = logprobs_measure(&a->logprobs, logits, token, top);
+        else r->logprobs[n - 1] = NAN; /* of a resumed token */
+        for (int32_t k = 0; k < r->n_top && !logits; k++) top[k] = (rp_token_logprob){-1, NAN};
+    }
     r->tokens[r->n_tokens++] = token;
     sampler_accept(&a->sampler, token);
     return RP_OK;

@@ -9,21 +9,17 @@
 
 /* ---- opening ---- */
 
-static int check_trigger(const rp_request *o, rp_error *err) {
-    size_t n = o->grammar_trigger ? strlen(o->grammar_trigger) : 1;
-    if (n == 0) return base_fail(err, RP_ERR_INVALID, "grammar_trigger is empty: give a text, or NULL for none");
-    if (n > RP_MAX_TRIGGER_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "grammar_trigger has %zu bytes: give at most %d", n, RP_MAX_TRIGGER_BYTES);
-    return RP_OK;
-}
-
 int grammar_constraint_open(grammar_constraint *g, const rp_request *o, const tokenizer *t, const token_trie *trie,
                             rp_error *err) {
     int rc;
     g->tokenizer = t;
     g->trie = trie;
     g->special_text = o->special_text;
-    if ((rc = check_trigger(o, err)) || (rc = grammar_new(&g->grammar, o->grammar, err)) ||
+    const size_t n = o->grammar_trigger ? strlen(o->grammar_trigger) : 1;
+    if (n == 0) return base_fail(err, RP_ERR_INVALID, "grammar_trigger is empty: give a text, or NULL for none");
+    if (n > RP_MAX_TRIGGER_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "grammar_trigger has %zu bytes: give at most %d", n, RP_MAX_TRIGGER_BYTES);
+    if ((rc = grammar_new(&g->grammar, o->grammar, err)) ||
         (rc = matcher_open(&g->matcher, g->grammar, o->grammar_trigger, err)))
         return rc;
     g->matcher.no_end = o->ignore_eos;
@@ -69,22 +65,18 @@ int32_t grammar_constraint_fitting(grammar_constraint *g, const int32_t *tokens,
     return n;
 }
 
-/* The most likely token is also the most likely allowed one, if it is allowed. */
-static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token,
-                         bool *done) {
-    int32_t place = g->matcher.place;
-    *done = false;
-    if (s->options.temperature > 0) return RP_OK;
-    *token = sampler_draw(s, logits);
-    return try_token(g, &place, *token, drops_space, done);
-}
-
 int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token,
                             bool *too_hard, rp_error *err) {
     const uint64_t *allowed = NULL;
-    bool done;
+    bool done = false;
+    int rc = RP_OK;
     BASE_ASSERT(!s->allowed); /* it is of one draw */
-    int rc = draw_unguided(g, s, logits, drops_space, token, &done);
+    /* The most likely token is also the most likely allowed one, if it is allowed. */
+    if (!(s->options.temperature > 0)) {
+        int32_t place = g->matcher.place;
+        *token = sampler_draw(s, logits);
+        rc = try_token(g, &place, *token, drops_space, &done);
+    }
     if (!rc && !done) rc = matcher_allowed(&g->matcher, g->trie, drops_space, &allowed);
     rc = grammar_constraint_judge(rc, too_hard, err);
     if (rc || *too_hard) *token = -1;

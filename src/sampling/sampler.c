@@ -69,32 +69,26 @@ void sampler_accept(sampler *s, int32_t token) {
 
 /* ---- Bias and penalties ---- */
 
-static float sampling_penalized(const rp_sampling *o, float logit, int32_t count) {
-    logit = logit > 0 ? logit / o->repeat_penalty : logit * o->repeat_penalty;
-    return logit - o->presence_penalty - (float)count * o->frequency_penalty;
-}
-
 /* Once for each token of the window, however often it is there: those that are done have a negative count meanwhile. */
 static void sampler_penalize(sampler *s) {
     for (int32_t i = 0; i < s->n_window; i++) {
         int32_t id = s->window[i];
         if (s->counts[id] < 0) continue;
-        s->adjusted[id] = sampling_penalized(&s->options, s->adjusted[id], s->counts[id]);
+        const rp_sampling *o = &s->options;
+        const float logit = s->adjusted[id];
+        const float repeated = logit > 0 ? logit / o->repeat_penalty : logit * o->repeat_penalty;
+        s->adjusted[id] = repeated - o->presence_penalty - (float)s->counts[id] * o->frequency_penalty;
         s->counts[id] = -s->counts[id];
     }
     for (int32_t i = 0; i < s->n_window; i++)
         if (s->counts[s->window[i]] < 0) s->counts[s->window[i]] = -s->counts[s->window[i]];
 }
 
-static void rule_out(sampler *s) {
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (!(s->allowed[i >> 6] >> (i & 63) & 1)) s->adjusted[i] = -INFINITY;
-}
-
 static const float *sampler_adjust(sampler *s, const float *logits) {
     if (!s->adjusts && !s->allowed) return logits;
     memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof(*logits));
-    if (s->allowed) rule_out(s);
+    for (int32_t i = 0; s->allowed && i < s->n_vocab; i++)
+        if (!(s->allowed[i >> 6] >> (i & 63) & 1)) s->adjusted[i] = -INFINITY;
     for (int32_t i = 0; i < s->options.n_bias; i++) s->adjusted[s->options.bias[i].token] += s->options.bias[i].bias;
     sampler_penalize(s);
     return s->adjusted;

@@ -103,10 +103,6 @@ static int32_t keep_share(const float *logits, double highest, float p, sampler_
     return end;
 }
 
-static int32_t keep_top_p(const float *logits, float p, sampler_candidate *c, int32_t n) {
-    return keep_share(logits, highest_key(c, n), p, c, n);
-}
-
 /* Surprise is -log(probability), entropy its mean. Their difference is that between a logit and the mean logit: the sum
    cancels. */
 static int32_t keep_typical(const float *logits, float p, sampler_candidate *c, int32_t n) {
@@ -141,7 +137,7 @@ int32_t sampler_filter(const rp_sampling *o, const float *logits, int32_t n_voca
         n = o->top_k;
     }
     if (o->typical < 1) n = keep_typical(logits, o->typical, c, n);
-    if (o->top_p < 1) n = keep_top_p(logits, o->top_p, c, n);
+    if (o->top_p < 1) n = keep_share(logits, highest_key(c, n), o->top_p, c, n);
     if (o->min_p > 0) n = keep_min_p(o->min_p, c, n);
     BASE_ASSERT(n > 0 && n <= n_vocab); /* no filter takes the most likely token */
     return n;

@@ -15,11 +15,6 @@ static int32_t stop_string_advance(const stop_string *s, int32_t matched, char b
     return s->text[matched] == byte ? matched + 1 : 0;
 }
 
-static void fill_borders(stop_string *s) {
-    s->borders[0] = 0;
-    for (int32_t i = 1; i < s->n; i++) s->borders[i] = stop_string_advance(s, s->borders[i - 1], s->text[i]);
-}
-
 int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err) {
     size_t bytes = 0, used = 0;
     if (n_stops == 0) return RP_OK;
@@ -29,9 +24,11 @@ int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops
     if (!m->stops || !m->borders) return base_fail_memory(err, bytes * sizeof(*m->borders), "stop strings");
     m->n_stops = n_stops;
     for (int32_t i = 0; i < n_stops; i++) {
-        m->stops[i] = (stop_string){.text = stops[i], .n = (int32_t)strlen(stops[i]), .borders = m->borders + used};
-        used += (size_t)m->stops[i].n;
-        fill_borders(&m->stops[i]);
+        stop_string *s = &m->stops[i];
+        *s = (stop_string){.text = stops[i], .n = (int32_t)strlen(stops[i]), .borders = m->borders + used};
+        used += (size_t)s->n;
+        s->borders[0] = 0;
+        for (int32_t k = 1; k < s->n; k++) s->borders[k] = stop_string_advance(s, s->borders[k - 1], s->text[k]);
     }
     BASE_ASSERT(used == bytes);
     return RP_OK;

@@ -44,10 +44,6 @@ _Static_assert(offsetof(request_parts, gen) == 0, "the parts are freed by their 
 
 /* ---- its handling ---- */
 
-static server_request *of_work(server_work *work) {
-    return (server_request *)(void *)((char *)work - offsetof(server_request, work));
-}
-
 static void server_request_handle(server_request *x, bool gone) {
     rp_server *s = x->server;
     BASE_ASSERT(work_queue_is_worker() && !x->route->is_quick);
@@ -62,7 +58,7 @@ static void server_request_handle(server_request *x, bool gone) {
 }
 
 void request_work_run(server_work *work) {
-    server_request *x = of_work(work);
+    server_request *x = (server_request *)(void *)((char *)work - offsetof(server_request, work));
     pthread_mutex_lock(&x->lock);
     server_stage stage = x->stage;
     bool gone = x->gone, held = x->held;

@@ -127,14 +127,6 @@ kv_span *span_store_fetch(span_store *s, const base_key *key) {
 
 /* ---- insertion and uses ---- */
 
-static void set_about(span_entry *e, const record *about) {
-    e->cost_us = about->cost_us;
-    e->tenant = about->tenant;
-    e->kind = about->kind;
-    e->parent = about->parent;
-    span_entry_set_label(e, about->label);
-}
-
 static void use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     span_budget_use(&s->places.budget, i, terms);
     if (span_store_entry(s, i)->use.uses > 1) span_write_back_sooner(&s->writes, i);
@@ -158,7 +150,13 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
     }
     span_entry *e = span_store_entry(s, i);
     e->owner = owner;
-    if (about) set_about(e, about);
+    if (about) {
+        e->cost_us = about->cost_us;
+        e->tenant = about->tenant;
+        e->kind = about->kind;
+        e->parent = about->parent;
+        span_entry_set_label(e, about->label);
+    }
     e->arriving = true;
     if (span_places_enter_ram(&s->places, i, span)) {
         e->owner = NULL; /* the caller knows it */

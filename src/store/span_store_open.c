@@ -145,14 +145,6 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
     return rc;
 }
 
-static void warn_degraded(span_store *s, rp_store_state state, const char *trouble, const rp_error *err) {
-    s->places.stats.disk_state = state;
-    s->places.stats.disk_trouble = trouble;
-    base_log(BASE_LOG_WARN, "store: %s%s%s: continuing %s", err->where, err->where[0] ? ": " : "", err->message,
-             state == RP_STORE_READ_ONLY ? "read-only: the disk tier serves hits, nothing is added"
-                                         : "without the disk tier: nothing is read or written");
-}
-
 /* A tier that cannot be written now is opened read-only, and one that cannot be read is left out: an engine does not
  * depend on it. Problems that the user must correct are errors: another program's folder, a budget, another process. */
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
@@ -166,8 +158,17 @@ int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_
     if (rc == RP_ERR_IO) {
         const char *trouble = tier_trouble_name(errno);
         const int second = disk->source.read_only ? RP_ERR_IO : open_tier(s, disk, true, own, user, &again);
-        if (second != RP_OK && second != RP_ERR_IO) rc = second, why = again;
-        else rc = RP_OK, warn_degraded(s, second ? RP_STORE_UNUSABLE : RP_STORE_READ_ONLY, trouble, &why);
+        if (second != RP_OK && second != RP_ERR_IO) {
+            rc = second;
+            why = again;
+        } else {
+            rc = RP_OK;
+            s->places.stats.disk_state = second ? RP_STORE_UNUSABLE : RP_STORE_READ_ONLY;
+            s->places.stats.disk_trouble = trouble;
+            base_log(BASE_LOG_WARN, "store: %s%s%s: continuing %s", why.where, why.where[0] ? ": " : "", why.message,
+                     second ? "without the disk tier: nothing is read or written"
+                            : "read-only: the disk tier serves hits, nothing is added");
+        }
         s->read_only = true;
         s->writes.mode = SPAN_STORE_WRITE_OFF;
     }

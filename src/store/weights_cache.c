@@ -446,16 +446,6 @@ int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progre
     return RP_OK;
 }
 
-/* Does the file belong to a model whose digest begins with these digits? */
-static bool is_of_model(const char *path, const char *digits) {
-    weights_header h;
-    char model[KEY_DIGITS + 1] = "";
-    (void)examine(path, false, NULL, NULL, &h);
-    if (h.n > 0) base_key_hex(&h.digest, model, KEY_DIGITS);
-    weights_header_free(&h);
-    return strncmp(model, digits, strlen(digits)) == 0;
-}
-
 static int remove_where(const char *dir, bool (*selects)(const char *path, const void *user), const void *user,
                         uint64_t *n, uint64_t *bytes, rp_error *err) {
     weights_listing l;
@@ -476,7 +466,17 @@ static int remove_where(const char *dir, bool (*selects)(const char *path, const
     return rc;
 }
 
-static bool selects_model(const char *path, const void *user) { return !user || is_of_model(path, user); }
+/* Does the file belong to a model whose digest begins with these digits? user NULL: any model. */
+static bool selects_model(const char *path, const void *user) {
+    const char *digits = user;
+    weights_header h;
+    char model[KEY_DIGITS + 1] = "";
+    if (!digits) return true;
+    (void)examine(path, false, NULL, NULL, &h);
+    if (h.n > 0) base_key_hex(&h.digest, model, KEY_DIGITS);
+    weights_header_free(&h);
+    return strncmp(model, digits, strlen(digits)) == 0;
+}
 
 int weights_cache_remove(const char *dir, const char *digits, uint64_t *n, uint64_t *bytes, rp_error *err) {
     return remove_where(dir, selects_model, digits, n, bytes, err);

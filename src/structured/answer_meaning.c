@@ -95,20 +95,17 @@ static int hash_text(base_hash *h, const tool_finder *f, bool reasoning) {
     return rc;
 }
 
-static int hash_call(base_hash *h, const tool_item *call) {
-    BASE_ASSERT(call->tool);
-    json_t *arguments = tool_item_arguments(call);
-    base_hash_bytes(h, call->tool->name, strlen(call->tool->name));
-    const int rc = arguments ? hash_value(h, arguments) : RP_ERR_INVALID;
-    json_decref(arguments);
-    return rc;
-}
-
 static int hash_answer(base_hash *h, const tool_finder *f) {
     int rc = hash_text(h, f, true);
     if (!rc) rc = hash_text(h, f, false);
-    for (size_t i = 0; i < f->n_items && !rc; i++)
-        if (f->items[i].tool) rc = hash_call(h, &f->items[i]);
+    for (size_t i = 0; i < f->n_items && !rc; i++) {
+        const tool_item *call = &f->items[i];
+        if (!call->tool) continue;
+        json_t *arguments = tool_item_arguments(call);
+        base_hash_bytes(h, call->tool->name, strlen(call->tool->name));
+        rc = arguments ? hash_value(h, arguments) : RP_ERR_INVALID;
+        json_decref(arguments);
+    }
     return rc;
 }
 

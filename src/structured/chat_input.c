@@ -119,24 +119,6 @@ static void add_call(const chat_input *in, rp_template_input *to, size_t number)
     rp_template_input_end(to);
 }
 
-static void add_calls(const chat_input *in, rp_template_input *to, const message_parts *p) {
-    if (p->calls == p->end_calls) return;
-    rp_template_input_key(to, "tool_calls");
-    rp_template_input_begin_list(to);
-    for (size_t k = p->calls; k < p->end_calls; k++) add_call(in, to, k);
-    rp_template_input_end(to);
-}
-
-/* The result of a call that is written before it: by its id, or by its number. */
-static void add_result(const chat_input *in, rp_template_input *to, const message_parts *p) {
-    BASE_ASSERT(p->answers == SIZE_MAX || p->answers < in->n_calls);
-    char own[OWN_ID_BYTES];
-    if (p->answers != SIZE_MAX) {
-        add_text(to, "name", in->calls[p->answers].name);
-        add_id(in, to, "tool_call_id", id_of(&in->calls[p->answers], p->answers, own));
-    } else if (p->result && p->result->id) add_id(in, to, "tool_call_id", p->result->id);
-}
-
 /* Reasoning has two names among templates. false: out of memory. */
 static bool add_reasoning(const chat_input *in, rp_template_input *to, const message_parts *p) {
     base_buffer text = BASE_BUFFER(MAX_REASONING_BYTES);
@@ -157,14 +139,24 @@ static bool add_reasoning(const chat_input *in, rp_template_input *to, const mes
 /* Returns the origin of the content. */
 static uint32_t add_message(const chat_input *in, rp_template_input *to, size_t i, const message_parts *p, bool *ok) {
     BASE_ASSERT(i < in->n_messages && (unsigned)in->messages[i].role < RP_N_ROLES);
+    BASE_ASSERT(p->answers == SIZE_MAX || p->answers < in->n_calls);
     const rp_message *m = &in->messages[i];
+    char own[OWN_ID_BYTES];
     rp_template_input_begin_dict(to);
     add_text(to, "role", role_names[m->role]);
     rp_template_input_key(to, "content");
     const uint32_t source = template_input_borrow(to, m->text, m->n);
     *ok = add_reasoning(in, to, p);
-    add_calls(in, to, p);
-    add_result(in, to, p);
+    if (p->calls != p->end_calls) {
+        rp_template_input_key(to, "tool_calls");
+        rp_template_input_begin_list(to);
+        for (size_t k = p->calls; k < p->end_calls; k++) add_call(in, to, k);
+        rp_template_input_end(to);
+    }
+    if (p->answers != SIZE_MAX) { /* the result of a call that is written before it: by its id, or by its number */
+        add_text(to, "name", in->calls[p->answers].name);
+        add_id(in, to, "tool_call_id", id_of(&in->calls[p->answers], p->answers, own));
+    } else if (p->result && p->result->id) add_id(in, to, "tool_call_id", p->result->id);
     rp_template_input_end(to);
     return source;
 }

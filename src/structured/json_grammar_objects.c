@@ -259,25 +259,20 @@ static void put_other(json_grammar *g, base_buffer *out, const json_t *schema) {
     json_grammar_visit_inside(g, schema, out);
 }
 
-/* Names that a pattern, or lengths, of propertyNames allow. Those of the list are among them, and cannot be left
-   out. */
-static void put_limited_names(json_grammar *g, const property_list *l, base_buffer *out) {
-    if (l->n == 0 && !l->barred) json_grammar_put_text(g, &l->names, out);
-    else {
-        json_grammar_unsupported(
-            g, "propertyNames",
-            "other properties could have a listed name: leave additionalProperties out, or give enum", NULL);
-        put_other_names(g, out, l);
-    }
-}
-
 static void put_additional(json_grammar *g, property_list *l) {
     BASE_ASSERT(l->others != JSON_GRAMMAR_NONE);
     base_buffer e = json_grammar_expression();
     size_t before = json_grammar_go_to(g, "additionalProperties");
     json_grammar_put(g, &e, " ");
-    if (limits_names(l)) put_limited_names(g, l, &e);
-    else put_other_names(g, &e, l);
+    if (!limits_names(l)) put_other_names(g, &e, l);
+    else if (l->n == 0 && !l->barred) json_grammar_put_text(g, &l->names, &e);
+    else { /* of the names that a pattern, or lengths, of propertyNames allow, those of the list cannot be left out */
+        json_grammar_unsupported(g, "propertyNames",
+                                 "other properties could have a listed name: leave additionalProperties out, or "
+                                 "give enum",
+                                 NULL);
+        put_other_names(g, &e, l);
+    }
     put_other(g, &e, l->additional);
     json_grammar_end_rule(g, l->others, &e);
     json_grammar_go_back(g, before);
@@ -348,14 +343,6 @@ static void put_pair(json_grammar *g, const property *p, base_buffer *out) {
     else json_grammar_put(g, out, " value");
     json_grammar_go_back(g, before);
     json_decref(name);
-}
-
-/* All of them, in order, and no others. */
-static void put_all(json_grammar *g, const property_list *l, base_buffer *out) {
-    for (size_t i = 0; i < l->n && !json_grammar_failed(g); i++) {
-        if (i > 0) json_grammar_put(g, out, " \",\" sp");
-        put_pair(g, &l->items[i], out);
-    }
 }
 
 /* Rules for each property, and for what may follow where something came before it. */
@@ -513,10 +500,14 @@ static bool is_any_object(const json_t *schema) {
 static void put_properties(json_grammar *g, property_list *l, base_buffer *out) {
     bool all_required = true;
     for (size_t i = 0; i < l->n; i++) all_required = all_required && l->items[i].required;
-    if (all_required && l->others == JSON_GRAMMAR_NONE) put_all(g, l, out);
-    else {
+    if (!all_required || l->others != JSON_GRAMMAR_NONE) {
         make_rules(g, l);
         put_beginnings(g, l, out);
+        return;
+    }
+    for (size_t i = 0; i < l->n && !json_grammar_failed(g); i++) { /* all of them, in order, and no others */
+        if (i > 0) json_grammar_put(g, out, " \",\" sp");
+        put_pair(g, &l->items[i], out);
     }
 }
 

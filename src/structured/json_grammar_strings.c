@@ -64,14 +64,6 @@ static regex *parse_pattern(json_grammar *g, const char *name, const char *patte
     return NULL;
 }
 
-/* Lengths beside a pattern: they become part of it, or are not supported. */
-static void limit_pattern(json_grammar *g, json_grammar_text_rule *rule) {
-    BASE_ASSERT(rule->pattern);
-    if (regex_limit(rule->pattern, rule->min, rule->max)) return;
-    json_grammar_unsupported(g, rule->min > 0 ? "minLength" : "maxLength",
-                             "its pattern allows other lengths: write the lengths into the pattern", NULL);
-}
-
 void json_grammar_text_rule_read(json_grammar *g, const json_t *schema, json_grammar_text_rule *out) {
     const json_t *pattern = json_object_get(schema, "pattern");
     const char *of_format = pattern_of_format(json_string_value(json_object_get(schema, "format")));
@@ -81,7 +73,10 @@ void json_grammar_text_rule_read(json_grammar *g, const json_t *schema, json_gra
     if (pattern && !json_is_string(pattern)) json_grammar_wrong(g, "pattern", "a string");
     if (json_is_string(pattern)) {
         out->pattern = parse_pattern(g, "pattern", json_string_value(pattern));
-        if (out->pattern) limit_pattern(g, out);
+        /* Lengths beside a pattern become part of it, or are not supported. */
+        if (out->pattern && !regex_limit(out->pattern, out->min, out->max))
+            json_grammar_unsupported(g, out->min > 0 ? "minLength" : "maxLength",
+                                     "its pattern allows other lengths: write the lengths into the pattern", NULL);
     } else if (of_format) {
         out->pattern = parse_pattern(g, "format", of_format);
         if (out->pattern && !regex_limit(out->pattern, out->min, out->max))

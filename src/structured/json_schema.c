@@ -133,13 +133,6 @@ static json_t *all_properties(const json_t *a, const json_t *b) {
     return both;
 }
 
-static json_t *json_schema_bound(const json_t *a, const json_t *b, bool upper) {
-    BASE_ASSERT(json_is_number(a) && json_is_number(b));
-    const int order = base_json_number_compare(a, b);
-    const bool first = upper ? order <= 0 : order >= 0;
-    return json_incref((json_t *)(first ? a : b));
-}
-
 /* The numbers that are multiples of both: of whole numbers only. NULL: it is not known. */
 static json_t *common_multiple(const json_t *a, const json_t *b) {
     const double x = json_number_value(a), y = json_number_value(b);
@@ -154,16 +147,12 @@ static json_t *common_multiple(const json_t *a, const json_t *b) {
 
 #define MAX_COMPARISONS 1000000 /* of two lists of values; longer ones cannot be combined */
 
-static bool are_comparable(const json_t *a, const json_t *b) {
-    return json_array_size(a) * json_array_size(b) <= MAX_COMPARISONS;
-}
-
 /* A value of a name that both have. NULL: they cannot be combined. */
 static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
     bool upper = strncmp(name, "max", 3) == 0 || strcmp(name, "exclusiveMaximum") == 0;
     if (base_json_equal(a, b) || is_annotation(name)) return json_incref((json_t *)a);
     if (strcmp(name, "const") == 0) return json_false(); /* no value is both */
-    if (!are_comparable(a, b)) return NULL;
+    if (json_array_size(a) * json_array_size(b) > MAX_COMPARISONS) return NULL;
     if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) {
         json_t *common = json_schema_common(a, b);
         return common ? common : json_false();
@@ -174,8 +163,11 @@ static json_t *json_schema_combined(const char *name, const json_t *a, const jso
     if (strcmp(name, "uniqueItems") == 0) return json_boolean(json_is_true(a) || json_is_true(b));
     if (strcmp(name, "patternProperties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);
     if (json_is_number(a) && json_is_number(b) &&
-        (upper || strncmp(name, "min", 3) == 0 || strcmp(name, "exclusiveMinimum") == 0))
-        return json_schema_bound(a, b, upper);
+        (upper || strncmp(name, "min", 3) == 0 || strcmp(name, "exclusiveMinimum") == 0)) {
+        const int order = base_json_number_compare(a, b);
+        const bool first = upper ? order <= 0 : order >= 0;
+        return json_incref((json_t *)(first ? a : b));
+    }
     if (strcmp(name, "nullable") == 0) return json_false();
     if (strcmp(name, "additionalProperties") == 0 && json_is_true(a)) return json_incref((json_t *)b);
     if (strcmp(name, "additionalProperties") == 0 && json_is_true(b)) return json_incref((json_t *)a);

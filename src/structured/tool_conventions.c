@@ -309,12 +309,6 @@ tool_convention tool_convention_detect(const char *text, size_t n, const char *c
 
 /* ---- marks ---- */
 
-static const char *form_mark(const tool_form *f, size_t i) {
-    const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments,
-                                 f->id_mark, f->end, f->next, f->close};
-    BASE_ASSERT(i < BASE_ARRAY_LEN(marks));
-    return marks[i];
-}
 #define FORM_MARKS 9
 
 const char *tool_convention_mark(const tool_convention *c, size_t i) {
@@ -324,7 +318,11 @@ const char *tool_convention_mark(const tool_convention *c, size_t i) {
     while (n_forms < TOOL_MAX_FORMS && family->forms[n_forms]) n_forms++;
     while (n_dropped < BASE_ARRAY_LEN(family->dropped) && family->dropped[n_dropped]) n_dropped++;
     if (i < n_forms * FORM_MARKS) {
-        const char *mark = form_mark(family->forms[i / FORM_MARKS], i % FORM_MARKS);
+        const tool_form *f = family->forms[i / FORM_MARKS];
+        const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments,
+                                     f->id_mark, f->end, f->next, f->close};
+        BASE_ASSERT(i % FORM_MARKS < BASE_ARRAY_LEN(marks));
+        const char *mark = marks[i % FORM_MARKS];
         return mark ? mark : "";
     }
     i -= n_forms * FORM_MARKS;

@@ -118,23 +118,9 @@ static int append_text(tool_finder *f, bool is_reasoning, const char *bytes, siz
 }
 
 /* The bytes are the first of those held back, or of all of them. */
-static int finder_text(tool_finder *f, const char *bytes, size_t n) {
-    if (n == 0) return 0;
-    f->has_text = true;
-    return append_text(f, false, bytes, n);
-}
-
 static int finder_reasoning(tool_finder *f, const char *bytes, size_t n) {
     if (n == 0 || f->reasoning == TOOL_REASONING_DROPPED) return 0;
     return append_text(f, f->reasoning == TOOL_REASONING_ITEMS, bytes, n);
-}
-
-static int finder_begin(tool_finder *f, const tool_spec *tool) {
-    BASE_ASSERT(tool);
-    int rc = add_item(f, (tool_item){.tool = tool, .number = f->n_calls});
-    if (rc) return rc;
-    f->n_calls++;
-    return report_item(f, TOOL_BEGIN, "", 0);
 }
 
 static int finder_arguments(tool_finder *f, const char *bytes, size_t n) {
@@ -156,7 +142,9 @@ static void finder_drop(tool_finder *f, size_t n) {
 }
 
 static int finder_release(tool_finder *f, size_t n) {
-    int rc = finder_text(f, f->held.data, n);
+    if (n == 0) return 0;
+    f->has_text = true;
+    int rc = append_text(f, false, f->held.data, n);
     if (!rc) finder_drop(f, n);
     return rc;
 }
@@ -167,11 +155,6 @@ static int finder_begin_reasoning(tool_finder *f, size_t at) {
         base_grow((void **)&f->reasoned, &f->cap_reasoned, f->n_reasoned + 1, TOOL_CALLS_ITEMS, sizeof(*f->reasoned));
     if (!rc) f->reasoned[f->n_reasoned++] = (tool_range){f->n_read + at, SIZE_MAX};
     return rc;
-}
-
-static void finder_end_reasoning(tool_finder *f, size_t at) {
-    BASE_ASSERT(f->n_reasoned > 0 && at <= f->held.len);
-    f->reasoned[f->n_reasoned - 1].end = f->n_read + at;
 }
 
 /* ---- marks in text ---- */
@@ -257,16 +240,12 @@ static int tool_finder_read_text(tool_finder *f, bool *goes_on) {
     }
 }
 
-/* Without a prompt that opened it, the range has begun. */
-static int open_reasoning(tool_finder *f) {
-    if (f->n_reasoned > 0 && f->reasoned[f->n_reasoned - 1].end == SIZE_MAX) return 0;
-    return finder_begin_reasoning(f, 0);
-}
-
 static int read_reasoning(tool_finder *f, bool *goes_on) {
     BASE_ASSERT(f->state == IN_REASONING);
     size_t at;
-    int rc = open_reasoning(f);
+    /* Without a prompt that opened it, the range has begun. */
+    const bool is_open = f->n_reasoned > 0 && f->reasoned[f->n_reasoned - 1].end == SIZE_MAX;
+    int rc = is_open ? 0 : finder_begin_reasoning(f, 0);
     if (rc) return rc;
     skip_spaces(f);
     const tool_mark *mark = find_mark(f, IN_REASONING_MARKS, &at);
@@ -276,7 +255,10 @@ static int read_reasoning(tool_finder *f, bool *goes_on) {
                  n = mark && mark->kind != MARK_HEADER ? mark->n : 0;
     rc = finder_reasoning(f, f->held.data, as_text ? at + n : text);
     if (rc) return rc;
-    if (mark) finder_end_reasoning(f, at + n);
+    if (mark) {
+        BASE_ASSERT(f->n_reasoned > 0 && at + n <= f->held.len);
+        f->reasoned[f->n_reasoned - 1].end = f->n_read + at + n;
+    }
     finder_drop(f, mark ? at + n : text);
     if (!mark) return 0;
     f->state = mark->kind == MARK_CLOSE ? IN_TEXT : IN_HEADER;
@@ -291,7 +273,11 @@ static int begin_call(tool_finder *f, size_t at, const tool_spec *tool) {
     finder_drop(f, at);
     f->depth = f->n_values = 0;
     f->in_string = f->escaped = false;
-    int rc = finder_begin(f, tool);
+    int rc = add_item(f, (tool_item){.tool = tool, .number = f->n_calls});
+    if (!rc) {
+        f->n_calls++;
+        rc = report_item(f, TOOL_BEGIN, "", 0);
+    }
     const bool is_text = f->form && (f->form->body == TOOL_BODY_ARG_KEYS || f->form->body == TOOL_BODY_PARAMETERS);
     f->state = is_text ? IN_KEY : IN_ARGUMENTS;
     return rc || !is_text ? rc : finder_arguments(f, "{", 1);
@@ -440,8 +426,6 @@ static void value_begin(tool_finder *f) {
     f->n_scanned = 0;
     f->scan = SCAN_BEGIN;
 }
-
-static void value_give_up(tool_finder *f) { f->scan = SCAN_TEXT; }
 
 /* Brackets: whether each open one is an object's. */
 static bool push_bracket(tool_finder *f, bool is_object) {
@@ -692,7 +676,7 @@ int tool_finder_finish(tool_finder *f) {
     const base_buffer *b = &f->held;
     for (size_t left = 0; f->state == IN_VALUE && !f->is_text_value && left != b->len;) {
         left = b->len;
-        value_give_up(f);
+        f->scan = SCAN_TEXT;
         int rc = read_on(f, true);
         if (rc) return rc;
     }

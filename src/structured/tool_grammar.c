@@ -124,14 +124,11 @@ static void put_until(writer *w, const char *end, char name[16]) {
 
 /* ---- calls ---- */
 
-static bool is_type_object(const json_t *type) {
-    return json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0;
-}
-
 /* Arguments are an object, whatever type the schema has. Any one: no schema that could be enforced. */
 static bool is_any_object(writer *w, const tool_spec *t) {
     const json_t *type = json_object_get(t->schema, "type");
-    const bool is_wrong = !json_is_object(t->schema) || (type && !is_type_object(type));
+    const bool is_object = json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0;
+    const bool is_wrong = !json_is_object(t->schema) || (type && !is_object);
     if (is_wrong && t->strict)
         structured_fail(w->err, RP_ERR_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
     else if (is_wrong) put_dropped(w, "%.120s (a schema of another type than object)", t->place);

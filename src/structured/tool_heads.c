@@ -242,10 +242,6 @@ tool_match tool_heads_tail(const tool_form *form, const base_buffer *b, size_t *
 
 /* ---- arguments that are strings ---- */
 
-static bool is_type_string(const json_t *type) {
-    return json_is_string(type) && strcasecmp(json_string_value(type), "string") == 0;
-}
-
 const json_t *tool_heads_listed(const json_t *schema) {
     const json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
     bool strings = json_array_size(values) > 0;
@@ -261,11 +257,11 @@ static bool has_end(const tool_form *form, const json_t *string) {
 
 bool tool_heads_is_text(const tool_form *form, const tool_spec *tool, const char *name, size_t n) {
     const json_t *schema = json_object_getn(json_object_get(tool->schema, "properties"), name, n),
-                 *listed = tool_heads_listed(schema);
+                 *listed = tool_heads_listed(schema), *type = json_object_get(schema, "type");
     if (json_is_string(listed)) return !has_end(form, listed);
     for (size_t i = 0; i < json_array_size(listed); i++)
         if (has_end(form, json_array_get(listed, i))) return false;
-    return listed || is_type_string(json_object_get(schema, "type"));
+    return listed || (json_is_string(type) && strcasecmp(json_string_value(type), "string") == 0);
 }
 
 /* ---- headers of harmony ---- */

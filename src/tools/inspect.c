@@ -60,12 +60,6 @@ static void inspect_preview(const char *text, size_t n, char out[PREVIEW_BYTES])
     out[used] = '\0';
 }
 
-static int32_t inspect_depth_of(const pml_document *d, int32_t node) {
-    int32_t depth = 0;
-    for (int32_t i = d->nodes[node].parent; i >= 0; i = d->nodes[i].parent) depth++;
-    return depth;
-}
-
 /* Own tokens, canonical position and key of a module (or the schema): those of its first, and for the key its last
  * segment. One without own text has the position that it begins at. */
 static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *out) {
@@ -116,6 +110,8 @@ static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, 
     const pml_node *n = &l->schema->nodes[i];
     char *path = strings, *name = strings + JOB_PATH_BYTES, *shown = strings + 2 * JOB_PATH_BYTES;
     bool holder = n->kind == PML_MODULE || n->kind == PML_SCHEMA;
+    int32_t depth = 0;
+    for (int32_t around = n->parent; around >= 0; around = l->schema->nodes[around].parent) depth++;
     snprintf(name, JOB_PATH_BYTES, "%s", n->kind == PML_SCAFFOLD ? n->scaffold : n->name ? n->name
                                                                                          : "");
     *out = (rp_inspect_node){.kind = kind_name(n),
@@ -123,7 +119,7 @@ static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, 
                              .path = path,
                              .preview = shown,
                              .kv_format = "",
-                             .depth = inspect_depth_of(l->schema, i),
+                             .depth = depth,
                              .taken = inspect_is_taken(l->schema, plan, i),
                              .cached = n->kind != PML_MODULE || n->cache};
     pml_path(l->schema, holder ? i : pml_holder(l->schema, i), path, JOB_PATH_BYTES);
@@ -218,14 +214,6 @@ static int inspect_build(rp_engine *e, const base_key *salt, const inspected *wh
     return rc ? rc : builder_build(what->built, o->held->document, what->name, &o->prompt, err);
 }
 
-static int inspect_inspect(rp_engine *e, const base_key *salt, const inspected *what, rp_inspection *x, rp_error *err) {
-    inspection_owner *o = x->owner;
-    int rc = what->built ? inspect_build(e, salt, what, o, err) : inspect_parse(e, salt, what, o, err);
-    if (!rc && o->prompt)
-        rc = pml_plan_new(&o->plan, o->held->layout, o->prompt, false, (rp_quality){0}, (rp_quality){0}, err);
-    return rc ? rc : inspect_fill(x, o, o->held->layout, err);
-}
-
 static int inspect_new(rp_engine *e, const char *tenant, inspected what, rp_inspection **out, rp_error *err) {
     base_key salt;
     *out = NULL;
@@ -241,7 +229,10 @@ static int inspect_new(rp_engine *e, const char *tenant, inspected what, rp_insp
     }
     x->struct_size = (uint32_t)sizeof(*x);
     x->owner = o;
-    rc = inspect_inspect(e, &salt, &what, x, err);
+    rc = what.built ? inspect_build(e, &salt, &what, o, err) : inspect_parse(e, &salt, &what, o, err);
+    if (!rc && o->prompt)
+        rc = pml_plan_new(&o->plan, o->held->layout, o->prompt, false, (rp_quality){0}, (rp_quality){0}, err);
+    if (!rc) rc = inspect_fill(x, o, o->held->layout, err);
     engine_schema_unref(e, o->held);
     if (rc) rp_inspection_free(x);
     else *out = x;

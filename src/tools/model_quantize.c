@@ -74,8 +74,6 @@ static int find_target(const target **out, const char *type, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "cannot quantize to '%s': give one of %s", type, list);
 }
 
-static bool is_float(kernel_type t) { return t == KERNEL_F32 || t == KERNEL_F16 || t == KERNEL_BF16; }
-
 /* Vectors, norms, biases, positions and routers (small differences select other experts) are small and sensitive to
  * rounding. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
@@ -85,25 +83,23 @@ static bool stays_f32(const gguf_tensor *t, const char *name) {
     return t->dims[1] == 1 && t->dims[2] == 1 && t->dims[3] == 1;
 }
 
-static kernel_type choose_type(const target *wanted, int64_t n_in) {
-    if (n_in % kernel_type_block(wanted->type) == 0) return wanted->type;
-    return n_in % kernel_type_block(wanted->otherwise) == 0 ? wanted->otherwise : KERNEL_F16;
-}
-
 static int plan_tensor(job *j, size_t i, rp_error *err) {
     plan *p = &j->plans[i];
+    const target *wanted = j->target;
     *p = (plan){.job = j, .from = gguf_tensor_at(j->in, i)};
     p->name = base_strndup(p->from->name.bytes, (size_t)p->from->name.n);
     if (!p->name) return base_fail_memory(err, p->from->name.n, "a name");
     if (strlen(p->name) != p->from->name.n)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(j->in), 0, "the name of tensor %zu contains a zero byte", i);
-    if (!is_float(p->from->type))
+    if (p->from->type != KERNEL_F32 && p->from->type != KERNEL_F16 && p->from->type != KERNEL_BF16)
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(j->in), 0,
                             "tensor '%s' is already %s: quantize a model in F32, F16 or BF16", p->name,
                             kernel_type_name(p->from->type));
-    p->to = stays_f32(p->from, p->name) ? KERNEL_F32 : choose_type(j->target, p->from->dims[0]);
+    if (stays_f32(p->from, p->name)) p->to = KERNEL_F32;
+    else if (p->from->dims[0] % kernel_type_block(wanted->type) == 0) p->to = wanted->type;
+    else p->to = p->from->dims[0] % kernel_type_block(wanted->otherwise) == 0 ? wanted->otherwise : KERNEL_F16;
     BASE_ASSERT(p->from->dims[0] % kernel_type_block(p->to) == 0); /* rows are whole blocks */
-    p->is_fallback = p->to != KERNEL_F32 && p->to != j->target->type;
+    p->is_fallback = p->to != KERNEL_F32 && p->to != wanted->type;
     j->widest = BASE_MAX(j->widest, p->from->dims[0]);
     return RP_OK;
 }
@@ -217,14 +213,6 @@ static int write_copy(job *j, const char *out, rp_error *err) {
     return rc && j->cancelled ? base_fail(err, RP_ERR_CANCELLED, "cancelled: '%s' was not written", out) : rc;
 }
 
-/* Refuses an output path that is an input file: it would be replaced while its weights are read. */
-static int check_out(const job *j, const char *out, rp_error *err) {
-    for (size_t i = 0; i < gguf_n_parts(j->in); i++)
-        if (base_file_same(gguf_part_name(j->in, i), out))
-            return base_fail(err, RP_ERR_INVALID, "'%s' would overwrite the model itself: give another name", out);
-    return RP_OK;
-}
-
 void rp_quantize_options_init(rp_quantize_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &(rp_quantize_options){.n_threads = 0}, sizeof(rp_quantize_options));
 }
@@ -238,7 +226,10 @@ int rp_model_quantize(const char *in, const char *out, const char *type, const r
     if (!rc) rc = base_threads_check(o.n_threads, err);
     if (!rc) rc = find_target(&j.target, type, err);
     if (!rc) rc = gguf_open(&j.in, in, err);
-    if (!rc) rc = check_out(&j, out, err);
+    /* An output path that is an input file: it would be replaced while its weights are read. */
+    for (size_t i = 0; !rc && i < gguf_n_parts(j.in); i++)
+        if (base_file_same(gguf_part_name(j.in, i), out))
+            rc = base_fail(err, RP_ERR_INVALID, "'%s' would overwrite the model itself: give another name", out);
     if (!rc) rc = base_threads_new(&j.threads, o.n_threads > 0 ? o.n_threads : base_cpu_count(), err);
     if (!rc) rc = plan_tensors(&j, err);
     if (!rc) rc = write_copy(&j, out, err);

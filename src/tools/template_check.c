@@ -165,16 +165,6 @@ static char *excerpt(const template_text *t, size_t from) {
     return text;
 }
 
-/* The message after the last beginning that ends before the byte. */
-static int32_t message_at(const check *c, size_t byte, size_t n_before) {
-    BASE_ASSERT(n_before <= c->messages->n);
-    int32_t found = 0;
-    if (!c->needs_places) return -1;
-    for (size_t i = 0; i < n_before; i++)
-        if (c->ends[i] <= byte) found = (int32_t)i + 1;
-    return found;
-}
-
 /* Adds the change from a to b; x has the fields that its kind sets. */
 static int add_change(check *c, const rendering *a, const rendering *b, rp_template_change x) {
     BASE_ASSERT(a->text && b->text);
@@ -189,7 +179,10 @@ static int add_change(check *c, const rendering *a, const rendering *b, rp_templ
     x.n_before = (int32_t)a->of.n;
     x.n_after = (int32_t)b->of.n;
     x.opens_answer = !x.by_time && a->of.generation;
-    x.message = message_at(c, x.byte, a->of.n);
+    BASE_ASSERT(a->of.n <= c->messages->n);
+    x.message = c->needs_places ? 0 : -1; /* the one after the last beginning that ends before the byte */
+    for (size_t i = 0; i < a->of.n && c->needs_places; i++)
+        if (c->ends[i] <= x.byte) x.message = (int32_t)i + 1;
     x.line_before = line_at(a, x.byte);
     x.line_after = line_at(b, x.byte);
     x.text_line = 1;

@@ -198,16 +198,13 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
 
 /* ---- visiting ---- */
 
-/* Returns true if the view ends before the first row's window: no row sees any of it. */
-static bool out_of_reach(const tile *t, const tile_part *part, const kv_view *v) {
-    int64_t end = (int64_t)kv_span_end(v->span) + v->shift;
-    return t->j->layer->window > 0 && end <= (int64_t)part->lowest - t->j->layer->window + 1;
-}
-
 /* Adds the rows of a part to a visit, with view i of their context. */
 static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i) {
     const kv_view *view = &part->context->views[i];
-    if (out_of_reach(t, part, view)) return;
+    const int64_t end = (int64_t)kv_span_end(view->span) + view->shift;
+    const int32_t window = t->j->layer->window;
+    /* It ends before the first row's window: no row sees any of it. */
+    if (window > 0 && end <= (int64_t)part->lowest - window + 1) return;
     if (!v->span) {
         v->span = view->span;
         v->next = i + 1 < part->context->n_views ? view[1].span : NULL;
@@ -251,9 +248,6 @@ static void visit_blocks(tile *t, const visit *v, block_fn fn) {
             fn(t, v, block, visible);
 }
 
-/* The view of the part's context with the same span as view i of the leader, or -1. */
-static int64_t match_of(const tile_part *part, size_t i) { return part->matches ? part->matches[i] : (int64_t)i; }
-
 /* Visits views [begin, end) of a part's context for its rows alone. */
 static void visit_alone(tile *t, const tile_part *part, size_t begin, size_t end, block_fn fn) {
     for (size_t i = begin; i < end; i++) {
@@ -273,7 +267,8 @@ static void visit_all(tile *t, block_fn fn) {
         visit v;
         v.span = NULL;
         for (int32_t p = 0; p < t->n_parts; p++) {
-            int64_t match = match_of(&t->parts[p], i);
+            /* The view of the part's context with the same span as view i of the leader, or -1. */
+            int64_t match = t->parts[p].matches ? t->parts[p].matches[i] : (int64_t)i;
             if (match < 0) continue;
             BASE_DCHECK((size_t)match >= next[p]); /* matches ascend */
             visit_alone(t, &t->parts[p], next[p], (size_t)match, fn);
@@ -837,19 +832,14 @@ static int64_t longest_context(const cpu_backend *b) {
     return most;
 }
 
-static void record_queries(const cpu_backend *b, int32_t layer, const backend_buffer *queries) {
-    for (int32_t r = 0; r < b->step->n_rows; r++) {
-        const model_row *row = &b->step->rows[r];
-        BASE_DCHECK(!row->queries || row->queries->width == queries->width);
-        if (row->queries)
-            memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r),
-                   sizeof(float) * (size_t)queries->width);
-    }
-}
-
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
-    if (b->is_recorded) record_queries(b, layer, queries);
+    for (int32_t r = 0; b->is_recorded && r < b->step->n_rows; r++) {
+        const model_row *row = &b->step->rows[r];
+        const size_t bytes = sizeof(float) * (size_t)queries->width;
+        BASE_DCHECK(!row->queries || row->queries->width == queries->width);
+        if (row->queries) memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r), bytes);
+    }
     if (b->is_chosen) cpu_choose(b, layer, queries);
     int32_t group = b->net->hp.n_heads / b->net->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->net->layers[layer];

@@ -245,16 +245,6 @@ static int32_t find_leader(cpu_backend *b, int32_t run) {
     return is_enough((size_t)p->runs[best].votes, c->n_views) ? best : NONE;
 }
 
-/* The leader's index of each view of the context. */
-static void find_views(const cpu_plan *p, const kv_context *c, int32_t leader, int32_t *at) {
-    for (size_t v = 0; v < c->n_views; v++) {
-        int32_t f = *cpu_plan_bucket_of(p, c->views[v].span);
-        while (f != NONE && (p->found[f].span != c->views[v].span || p->found[f].leader != leader))
-            f = p->found[f].next;
-        at[v] = f == NONE ? NONE : p->found[f].view;
-    }
-}
-
 /* Longest ascending subsequence of at[] (Schensted 1961): ends[k] is the last view of a subsequence of k + 1 views with
  * the least at[], before[v] the predecessor of v in it. Returns its length. */
 static size_t choose_rising(const int32_t *at, size_t n, int32_t *ends, int32_t *before) {
@@ -282,7 +272,12 @@ static int cpu_backend_follow(cpu_backend *b, int32_t run, int32_t leader, rp_er
     size_t n = context_of(b, l)->n_views;
     BASE_ASSERT(leader < run && l->leader == leader && r->leader == run); /* a leader follows none */
     int32_t *at = p->order, *ends = at + c->n_views, *before = ends + c->n_views;
-    find_views(p, c, leader, at);
+    for (size_t v = 0; v < c->n_views; v++) { /* the leader's index of each view of the context */
+        const kv_span *span = c->views[v].span;
+        int32_t f = *cpu_plan_bucket_of(p, span);
+        while (f != NONE && (p->found[f].span != span || p->found[f].leader != leader)) f = p->found[f].next;
+        at[v] = f == NONE ? NONE : p->found[f].view;
+    }
     size_t length = choose_rising(at, c->n_views, ends, before);
     if (!is_enough(length, c->n_views)) return RP_OK;
     int rc = base_grow((void **)&p->matches, &p->cap_matches, p->n_matches + n, SIZE_MAX / 64, sizeof(*p->matches));

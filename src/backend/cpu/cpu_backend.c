@@ -186,14 +186,6 @@ static const backend_ops ops = {
     .gather = gather,
 };
 
-/* Selects the kinds of angles that a step needs. */
-static void choose_angles(cpu_backend *b, int32_t n_ctx) {
-    for (int32_t l = 0; l < b->net->hp.n_layers; l++) {
-        int32_t rope = b->net->layers[l].rope;
-        if (rope != MODEL_NO_ROPE) b->angles[rope].rope = model_layer_rope(b->net, rope, n_ctx);
-    }
-}
-
 static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     int rc = base_threads_new(&b->threads, o->n_threads, err);
     if (rc) return rc;
@@ -224,7 +216,10 @@ int cpu_backend_new(backend **out, const model_network *net, const backend_optio
     BASE_ASSERT(net->hp.n_heads % net->hp.n_kv_heads == 0);
     b->heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES);
     b->rows_per_tile = CPU_TILE_QUERIES / b->heads_per_tile;
-    choose_angles(b, o->n_ctx);
+    for (int32_t l = 0; l < net->hp.n_layers; l++) { /* the kinds of angles that a step needs */
+        int32_t rope = net->layers[l].rope;
+        if (rope != MODEL_NO_ROPE) b->angles[rope].rope = model_layer_rope(net, rope, o->n_ctx);
+    }
     int rc = open_parts(b, o, err);
     if (rc) {
         free_backend(&b->base);

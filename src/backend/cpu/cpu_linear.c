@@ -29,13 +29,6 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end, int thread) {
         j->b->kernels.quantize_row(cpu_row_of(j->src, r), j->b->q8 + r * j->q8_stride, j->src->width);
 }
 
-static void linear_job_add_bias(const linear_job *j, const cpu_linear_part *p, int64_t begin, int64_t end) {
-    for (int32_t r = p->first_row; r < p->first_row + p->n_rows; r++) {
-        float *y = cpu_row_at(p->dst, r) + begin;
-        j->b->kernels.add(y, p->bias + begin, 1.0f, y, end - begin);
-    }
-}
-
 /* The last part that begins at the task or before it. A binary search: experts have hundreds of parts. */
 static const cpu_linear_part *linear_job_part_of(const linear_job *j, int64_t task) {
     int32_t low = 0, high = j->n_parts - 1;
@@ -59,7 +52,10 @@ static void linear_task(linear_job *j, int64_t task) {
     const char *x = quantized ? j->b->q8 : (const char *)j->src->data;
     j->b->kernels.linear[w->type](w->data, w->n_in, begin, end, x + p->first_row * x_stride, x_stride, p->n_rows,
                                   cpu_row_at(p->dst, p->first_row), p->dst->width);
-    if (p->bias) linear_job_add_bias(j, p, begin, end);
+    for (int32_t r = p->first_row; p->bias && r < p->first_row + p->n_rows; r++) {
+        float *y = cpu_row_at(p->dst, r) + begin;
+        j->b->kernels.add(y, p->bias + begin, 1.0f, y, end - begin);
+    }
 }
 
 static void linear_tasks(void *arg, int64_t begin, int64_t end, int thread) {

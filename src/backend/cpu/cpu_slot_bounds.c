@@ -26,12 +26,6 @@ typedef struct fill_job {
     float *keys; /* of each thread: [3][key_dim]: a key, the largest elements, the smallest */
 } fill_job;
 
-/* A slot's key of a head. */
-static void read_key(const kv_span *span, int32_t layer, int32_t kv_head, int32_t slot, float *key) {
-    cpu_elements(kv_span_layer(span, layer), cpu_keys(span, layer, slot / KV_BLOCK_SLOTS, kv_head), true,
-                 slot % KV_BLOCK_SLOTS, key);
-}
-
 /* Slots that no row can see do not count: whether their keys are still there depends on the cache. */
 static void fill_group(const fill_job *j, int32_t layer, int32_t kv_head, int32_t group, float *key) {
     const slot_bounds *s = j->bounds;
@@ -42,7 +36,9 @@ static void fill_group(const fill_job *j, int32_t layer, int32_t kv_head, int32_
         for (int32_t d = 0; d < dim; d++) largest[d] = smallest[d] = 0;
     for (int32_t i = s->groups[group].first; i < s->groups[group].end; i++) {
         if (window > 0 && s->end - s->slots[i].pos >= window) continue;
-        read_key(j->context->views[s->slots[i].view].span, layer, kv_head, s->slots[i].slot, key);
+        const kv_span *span = j->context->views[s->slots[i].view].span;
+        const int32_t block = s->slots[i].slot / KV_BLOCK_SLOTS, slot = s->slots[i].slot % KV_BLOCK_SLOTS;
+        cpu_elements(kv_span_layer(span, layer), cpu_keys(span, layer, block, kv_head), true, slot, key);
         for (int32_t d = 0; d < dim; d++) {
             largest[d] = BASE_MAX(largest[d], key[d]);
             smallest[d] = BASE_MIN(smallest[d], key[d]);
@@ -54,20 +50,19 @@ static void fill_group(const fill_job *j, int32_t layer, int32_t kv_head, int32_
                                     group % KV_BLOCK_SLOTS);
 }
 
-static void fill_block(const fill_job *j, int32_t layer, int32_t kv_head, int64_t block, float *keys) {
-    const slot_bounds *s = j->bounds;
-    const int32_t first = (int32_t)block * KV_BLOCK_SLOTS, end = BASE_MIN(first + KV_BLOCK_SLOTS, s->n_groups);
-    memset(slot_bounds_keys(s, layer, kv_head, block, false), 0,
-           sizeof(*s->keys) * 2 * (size_t)s->key_dim * KV_BLOCK_SLOTS);
-    for (int32_t group = first; group < end; group++) fill_group(j, layer, kv_head, group, keys);
-}
-
 static void fill_blocks(void *arg, int64_t begin, int64_t end, int thread) {
     const fill_job *j = arg;
-    const int64_t n_blocks = slot_bounds_blocks(j->bounds), n_heads = j->bounds->n_kv_heads;
-    float *keys = j->keys + (int64_t)thread * 3 * j->bounds->key_dim;
-    for (int64_t i = begin; i < end; i++)
-        fill_block(j, (int32_t)(i / n_blocks / n_heads), (int32_t)(i / n_blocks % n_heads), i % n_blocks, keys);
+    const slot_bounds *s = j->bounds;
+    const int64_t n_blocks = slot_bounds_blocks(s), n_heads = s->n_kv_heads;
+    float *keys = j->keys + (int64_t)thread * 3 * s->key_dim;
+    for (int64_t i = begin; i < end; i++) {
+        const int32_t layer = (int32_t)(i / n_blocks / n_heads), kv_head = (int32_t)(i / n_blocks % n_heads);
+        const int32_t block = (int32_t)(i % n_blocks), first = block * KV_BLOCK_SLOTS;
+        const size_t bytes = sizeof(*s->keys) * 2 * (size_t)s->key_dim * KV_BLOCK_SLOTS;
+        memset(slot_bounds_keys(s, layer, kv_head, block, false), 0, bytes);
+        for (int32_t group = first; group < BASE_MIN(first + KV_BLOCK_SLOTS, s->n_groups); group++)
+            fill_group(j, layer, kv_head, group, keys);
+    }
 }
 
 int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_error *err) {
@@ -169,13 +164,6 @@ static int reserve_rows(cpu_backend *b, rp_error *err) {
     return RP_OK;
 }
 
-/* Index of a context's first view among those of all contexts. */
-static size_t first_view_of(const cpu_backend *b, int32_t context) {
-    size_t n = 0;
-    for (int32_t i = 0; i < context; i++) n += b->step->contexts[i]->n_views;
-    return n;
-}
-
 int cpu_choices_begin(cpu_backend *b, rp_error *err) {
     bool any = false;
     int32_t n_groups = 0;
@@ -192,7 +180,9 @@ int cpu_choices_begin(cpu_backend *b, rp_error *err) {
         c->of_row[r] = s ? (int32_t)c->n_rows : -1;
         if (!s) continue;
         c->rows[c->n_rows] = r;
-        c->first_views[c->n_rows] = first_view_of(b, b->step->rows[r].context);
+        size_t first_view = 0; /* of the row's context, among those of all contexts */
+        for (int32_t i = 0; i < b->step->rows[r].context; i++) first_view += b->step->contexts[i]->n_views;
+        c->first_views[c->n_rows] = first_view;
         c->first_masks[c->n_rows++] = c->n_masks;
         c->n_masks += s->n_views * (size_t)s->n_kv_heads;
         n_groups = BASE_MAX(n_groups, s->n_groups);

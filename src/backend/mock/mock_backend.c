@@ -51,11 +51,6 @@ static mock_backend *mock(backend *b) { return (mock_backend *)b; }
 
 /* ---- KV ---- */
 
-/* Whole numbers from -128 to 127: exact in f32 and f16. */
-static void expand(uint64_t hash, float x[2 * MOCK_HEAD_DIM]) {
-    for (int i = 0; i < 2 * MOCK_HEAD_DIM; i++) x[i] = (float)((int)(hash >> (8 * i) & 255) - 128);
-}
-
 static void store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
     const mock_backend *b = mock(self);
     (void)keys;
@@ -66,7 +61,9 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
         const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
-        expand(base_mix64(base_mix64((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
+        const uint64_t hash = base_mix64(base_mix64((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos);
+        /* Whole numbers from -128 to 127: exact in f32 and f16. */
+        for (int i = 0; i < 2 * MOCK_HEAD_DIM; i++) x[i] = (float)((int)(hash >> (8 * i) & 255) - 128);
         cpu_element_rows[kv_format_keys(format)]->store(&b->kernels, true)(x, MOCK_HEAD_DIM,
                                                                            cpu_keys(row->span, layer, block, 0), slot);
         cpu_element_rows[kv_format_values(format)]->store(&b->kernels, false)(

@@ -67,14 +67,6 @@ struct auditor {
 
 /* ---- quality ---- */
 
-static rp_quality quality_of(int32_t step) {
-    static const rp_quality steps[AUDIT_STEPS + 1] = {[AUDIT_LINK] = {RP_QUALITY_LINK, 8},
-                                                      [AUDIT_BLEND] = {RP_QUALITY_BLEND, 15},
-                                                      [AUDIT_EXACT] = {RP_QUALITY_EXACT, 0}};
-    BASE_ASSERT(step >= 0 && step <= AUDIT_STEPS);
-    return steps[step];
-}
-
 /* The quality step of a view. A scaffold that was not computed yet counts as reuse; above focus is exact. */
 static audit_step level_of(const pml_item *view) {
     if (view->reduced) return AUDIT_AS_WRITTEN;
@@ -117,9 +109,15 @@ static audit_remedy audit_remedy_of(const rp_engine *e, const rp_schema *s) {
 }
 
 rp_quality audit_least(rp_job *c) {
+    static const rp_quality steps[AUDIT_STEPS + 1] = {
+        [AUDIT_LINK] = {RP_QUALITY_LINK, 8},
+        [AUDIT_BLEND] = {RP_QUALITY_BLEND, 15},
+        [AUDIT_EXACT] = {RP_QUALITY_EXACT, 0},
+    };
     job_draft(c)->raised =
         c->request->schema ? audit_remedy_of(c->engine, c->request->schema).raised : AUDIT_AS_WRITTEN;
-    return quality_of(c->request->raised);
+    BASE_ASSERT(c->request->raised >= 0 && c->request->raised <= AUDIT_STEPS);
+    return steps[c->request->raised];
 }
 
 bool audit_ignores_keep(const rp_job *c) { return c->request->raised >= AUDIT_FULL_KV && !names_quality(c); }
@@ -200,12 +198,6 @@ static bool is_whole(const rp_job *c) {
     return true;
 }
 
-static audit_case *free_case(auditor *a) {
-    for (int i = 0; i < AUDIT_MAX_WAITING; i++)
-        if (!a->cases[i].taken) return &a->cases[i];
-    return NULL;
-}
-
 static void add_holder(audit_case *k, int32_t holder) {
     for (int32_t i = 0; i < k->n_holders; i++)
         if (k->holders[i] == holder) return;
@@ -252,7 +244,9 @@ static void audit_look(rp_job *c, const float *logits) {
                is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
     if (!is_reused && !(is_formatted && is_whole(c))) return;
     if ((is_reused ? a->n_modular++ : a->n_others++) % (uint64_t)a->every != 0) return;
-    audit_case *k = free_case(a);
+    audit_case *k = NULL;
+    for (int i = 0; i < AUDIT_MAX_WAITING && !k; i++)
+        if (!a->cases[i].taken) k = &a->cases[i];
     auditor_count(a, &a->table->sampled, k != NULL);
     if (!k) {
         auditor_count(a, &a->table->dropped, 0);
@@ -342,12 +336,6 @@ static audit_origin origin_of(const rp_engine *e, const audit_case *k) {
     };
 }
 
-/* name: AUDIT_NAME_BYTES. */
-static audit_origin origin_of_auto(const audit_case *k, char *name) {
-    write_auto_name(&k->begins, name);
-    return (audit_origin){.schema = name, .tenant = k->tenant, .version = k->begins, .level = k->level};
-}
-
 /* Paths of the modules, for the table: in one allocation. */
 static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) {
     const char *names[AUDIT_CASE_MODULES];
@@ -356,7 +344,11 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
     if (!paths) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < k->n_holders; i++)
         names[i] = pml_path(k->schema->document, k->holders[i], paths + (size_t)i * AUDIT_NAME_BYTES, AUDIT_NAME_BYTES);
-    audit_origin o = k->automatic ? origin_of_auto(k, paths) : origin_of(e, k);
+    audit_origin o;
+    if (k->automatic) {
+        write_auto_name(&k->begins, paths);
+        o = (audit_origin){.schema = paths, .tenant = k->tenant, .version = k->begins, .level = k->level};
+    } else o = origin_of(e, k);
     o.modules = names;
     o.n_modules = k->n_holders;
     auditor_add(e->auditor, &o, d);
@@ -366,24 +358,20 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
 
 /* ---- KV formats ---- */
 
-/* Locked. Logs what becomes of a format. about: "schema 'x'", or "text". */
-static void write_format_line(const audit_format *f, const char *about, audit_verdict v, char *out) {
-    snprintf(out, LINE_BYTES,
-             "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, %llu of them with another "
-             "first token: %s",
-             about, kv_format_name(f->format), audit_mean_kl(&f->figures), (unsigned long long)f->figures.samples,
-             (unsigned long long)(f->figures.samples - f->figures.agreed),
-             v == AUDIT_RAISED ? "new requests use f16"
-                               : "use f16 (kv, kv_format), or let the auditor do so (audit_raises)");
-}
-
-/* f: the table's. Returns whether the format is no longer used. */
+/* Locked. f: the table's. Logs what becomes of the format. about: "schema 'x'", or "text". Returns whether the format
+ * is no longer used. */
 static bool format_add(rp_engine *e, audit_format *f, rp_kv_format format, const char *about, const audit_distance *d) {
     auditor *a = e->auditor;
     char line[LINE_BYTES];
     const audit_verdict v = audit_format_add(f, format, d, &a->bound);
     if (v == AUDIT_FINE) return false;
-    write_format_line(f, about, v, line);
+    snprintf(line, LINE_BYTES,
+             "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, "
+             "%llu of them with another first token: %s",
+             about, kv_format_name(f->format), audit_mean_kl(&f->figures), (unsigned long long)f->figures.samples,
+             (unsigned long long)(f->figures.samples - f->figures.agreed),
+             v == AUDIT_RAISED ? "new requests use f16"
+                               : "use f16 (kv, kv_format), or let the auditor do so (audit_raises)");
     pthread_mutex_unlock(&a->lock);
     base_log(BASE_LOG_WARN, "%s", line);
     pthread_mutex_lock(&a->lock);
@@ -508,14 +496,6 @@ uint64_t audit_bytes(const rp_engine_options *o, int32_t n_vocab) {
     return o->audit_every > 0 ? (uint64_t)AUDIT_MAX_WAITING * (uint64_t)n_vocab * sizeof(float) : 0;
 }
 
-static int audit_check_options(const rp_engine_options *o, rp_error *err) {
-    if (o->audit_every < 0)
-        return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 (off) or more", o->audit_every);
-    if (!(o->max_divergence >= 0))
-        return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 (off) or more", (double)o->max_divergence);
-    return RP_OK;
-}
-
 /* Loads the table of an earlier engine; starts empty if it is of another model or cannot be read. */
 static void read_kept(rp_engine *e, const char *dir) {
     auditor *a = e->auditor;
@@ -555,18 +535,22 @@ static int audit_open_parts(rp_engine *e, rp_error *err) {
 }
 
 int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    int rc = audit_check_options(o, err);
-    if (rc || o->audit_every == 0) return rc;
+    const double most = (double)o->max_divergence;
+    if (o->audit_every < 0)
+        return base_fail(err, RP_ERR_INVALID, "audit_every is %d: give 0 (off) or more", o->audit_every);
+    if (!(most >= 0)) return base_fail(err, RP_ERR_INVALID, "max_divergence is %g: give 0 (off) or more", most);
+    if (o->audit_every == 0) return RP_OK;
     auditor *a = e->auditor = base_calloc(1, sizeof(*a));
     if (!a) return base_fail_memory(err, sizeof(*a), "the auditor");
     a->every = o->audit_every;
-    a->bound = (audit_bound){(double)o->max_divergence, o->audit_raises};
+    a->bound = (audit_bound){most, o->audit_raises};
     a->judges_formats = kv_pool_takes(e->pool, RP_KV_F16);
     if (!a->judges_formats)
         base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model",
                  kv_format_name(e->formats->text));
     a->written_us = base_clock_us();
-    if ((rc = audit_open_parts(e, err))) return rc;
+    const int rc = audit_open_parts(e, err);
+    if (rc) return rc;
     bool named = o->store_dir && !e->cipher;
     a->keeps = named && !o->store_read_only && o->store_write != RP_STORE_WRITE_OFF;
     if (named) read_kept(e, o->store_dir);

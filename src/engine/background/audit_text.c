@@ -224,11 +224,6 @@ static int read_pair(audit_table *t, rest *line) {
     return RP_OK;
 }
 
-static bool read_calls(audit_table *t, rest *line) {
-    return rest_take_number(line, &t->sampled) && rest_take_number(line, &t->audited) &&
-           rest_take_number(line, &t->dropped);
-}
-
 /* One line of each, at most. */
 static bool read_format(audit_format *f, rest *line) {
     uint64_t format, falls_back;
@@ -248,7 +243,11 @@ static int audit_table_read_line(audit_table *t, int version, base_key *model, r
     int rc = RP_OK;
     if (!rest_take_field(&line, &word)) return RP_ERR_FORMAT;
     if (rest_is_word(&word, "model")) rc = take_key(&line, model) ? RP_OK : RP_ERR_FORMAT;
-    else if (rest_is_word(&word, "calls")) rc = read_calls(t, &line) ? RP_OK : RP_ERR_FORMAT;
+    else if (rest_is_word(&word, "calls"))
+        rc = rest_take_number(&line, &t->sampled) && rest_take_number(&line, &t->audited) &&
+                     rest_take_number(&line, &t->dropped)
+                 ? RP_OK
+                 : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "schema")) rc = audit_table_read_schema(t, version, &line);
     else if (rest_is_word(&word, "text")) rc = read_format(&t->text, &line) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "kv"))

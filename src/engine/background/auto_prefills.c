@@ -56,12 +56,6 @@ static bool count_text(rp_job *c, int32_t begin, int32_t end) {
     return true;
 }
 
-/* The end of the last line before the last one of a chunk; its beginning if it has one line. */
-static int32_t last_line(const rp_job *c, int32_t begin, int32_t end) {
-    for (end--; end > begin && c->engine->vocabulary->classes[c->tokens[end - 1]] != TOKEN_CLASS_LINE_END;) end--;
-    return end;
-}
-
 /* The job's tokens are those of the whole prompt again. The last line of a message is often another one where the text
  * recurs: a question after a document. */
 static void chunks_learn(rp_job *c, int rc) {
@@ -70,12 +64,15 @@ static void chunks_learn(rp_job *c, int rc) {
     if (rc || a->n == 0 || c->request->options.adds_nothing) return;
     if (!p->index && !(p->index = chunk_index_new())) return;
     BASE_ASSERT(c->moved.n == 0 && a->ends[a->n - 1] <= c->n_prompt);
+    const uint8_t *classes = c->engine->vocabulary->classes;
     for (int32_t i = 1; i < a->n; i++) {
         const int32_t begin = a->ends[i - 1], end = a->ends[i];
         if (!a->misses[i] || count_text(c, begin, end)) continue;
-        const bool ends_message =
-            end < c->n_prompt && c->engine->vocabulary->classes[c->tokens[end]] == TOKEN_CLASS_CONTROL;
-        if (ends_message) count_text(c, begin, last_line(c, begin, end));
+        const bool ends_message = end < c->n_prompt && classes[c->tokens[end]] == TOKEN_CLASS_CONTROL;
+        if (!ends_message) continue;
+        int32_t last = end - 1; /* the end of the last line before the last one; `begin` if there is one line */
+        while (last > begin && classes[c->tokens[last - 1]] != TOKEN_CLASS_LINE_END) last--;
+        count_text(c, begin, last);
     }
 }
 

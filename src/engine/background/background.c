@@ -267,10 +267,6 @@ static void background_admit(rp_engine *e) {
 
 /* ---- steps ---- */
 
-static bool background_is_free(const rp_engine *e) {
-    return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks->n_tasks > 0;
-}
-
 /* Of a task that reduces modules: is there anything to do for the current one? */
 static bool has_prefill(const rp_engine *e, const rp_job *c) {
     if (c->needs.n_missing == 0 || c->needs.rc) return true;
@@ -299,16 +295,12 @@ static rp_job *next_prefill(rp_engine *e, rp_job *c, segment_prefill **out) {
     return *out ? c : NULL;
 }
 
-/* Not while its KV is being read from disk: the store notifies the engine. */
-static bool background_can_advance(const rp_engine *e) {
-    const rp_job *c = e->background_tasks->current;
-    if (!c) return e->background_tasks->tried_at != e->budget_epoch;
-    if (c->request->schema) return has_prefill(e, c);
-    return job_is_ready(c) || job_has_failed(c);
-}
-
 int64_t background_wait_ms(const rp_engine *e) {
-    if (!background_is_free(e) || !background_can_advance(e)) return -1;
+    const rp_job *c = e->background_tasks->current;
+    if (!e->prepared || e->n_running != 0 || e->waiting || e->background_tasks->n_tasks <= 0) return -1;
+    if (!c && e->background_tasks->tried_at == e->budget_epoch) return -1; /* no memory was freed since */
+    /* not while its KV is being read from disk: the store notifies the engine */
+    if (c && !(c->request->schema ? has_prefill(e, c) : job_is_ready(c) || job_has_failed(c))) return -1;
     uint64_t now = base_clock_us(), due = e->background_tasks->busy_us + BACKGROUND_QUIET_MS * 1000;
     return e->background_tasks->hurried || now >= due ? 0 : (int64_t)((due - now + 999) / 1000);
 }

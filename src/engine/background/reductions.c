@@ -23,18 +23,13 @@
 
 /* ---- plans ---- */
 
-/* Why a segment with keep has no reduced KV. */
-static const char *reason_of_segment(const pml_layout *l, const pml_segment *s) {
-    if (l->formats.falls_back) return "f16";
-    return s->joint_of >= 0 ? "scaffold" : "short";
-}
-
 /* Why a view is not of reduced KV, although its module has keep; NULL: it is, or the module has none. */
 static const char *full_reason(rp_job *c, const pml_item *item) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = item->is_view ? &l->segments[item->segment] : NULL;
     if (!s || !pml_segment_names_keep(l, s)) return NULL;
-    if (s->keep == 0) return reason_of_segment(l, s);
+    if (s->keep == 0) return l->formats.falls_back ? "f16" : s->joint_of >= 0 ? "scaffold"
+                                                                              : "short";
     if (c->wants.full_reason) return c->wants.full_reason;
     if (audit_ignores_keep(c)) return "audit";
     if (item->quality.mode != RP_QUALITY_REUSE && item->quality.mode != RP_QUALITY_SCAFFOLD) return "quality";
@@ -59,23 +54,21 @@ static bool mark_reduced(rp_job *c) {
 
 #define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
 
-/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Sets the counts of
-   tokens, which are listed later. */
-static bool job_reduced_fits(rp_job *c) {
-    job_features_count(c);
-    c->n_prompt = c->plan->n_fresh;
-    c->n_runs = (int32_t)c->plan->n_items; /* at most */
-    const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
-    return job_count_blocks(c, n, true) <=
-           (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
-}
-
+/* A planned prompt that does not fit into the budget with all of its reduced KV, if nothing is cached, has views of
+ * full KV: it must be possible to compute it again. Sets the counts of tokens, which are listed later. */
 void reductions_plan(rp_job *c) {
     const pml_plan *p = c->plan;
+    const rp_engine *e = c->engine;
     size_t n_exact = 0; /* none after the first one that is not */
     if (!p->layout || c->exact) return;
     while (n_exact < p->n_items && p->items[n_exact].exact) n_exact++;
-    if (!mark_reduced(c) || job_reduced_fits(c)) return; /* it must be possible to compute it again */
+    if (!mark_reduced(c)) return;
+    job_features_count(c);
+    c->n_prompt = p->n_fresh;
+    c->n_runs = (int32_t)p->n_items; /* at most */
+    const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
+    const int64_t blocks = job_count_blocks(c, n, true);
+    if (blocks <= (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool))) return;
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
         if (item->reduced) item->full_reason = "memory";

@@ -52,14 +52,6 @@ struct learned_span {
 
 /* ---- the two forms of a prompt ---- */
 
-/* Position after the last token of a module, its arguments included; 0: there is none. */
-static int32_t end_of_modules(const pml_plan *p) {
-    int32_t end = 0;
-    for (size_t i = 0; i < p->n_items; i++)
-        if (p->items[i].holder >= 0) end = BASE_MAX(end, p->items[i].pos + p->items[i].n_tokens);
-    return end;
-}
-
 static base_key name_combination(const scaffold_form *f) {
     base_key key;
     base_hash h;
@@ -73,7 +65,8 @@ static base_key name_combination(const scaffold_form *f) {
 
 static int scaffold_plan(rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
-    int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0), end = end_of_modules(p);
+    int32_t n = p->n_cached + p->n_fresh, cap = n + BASE_MAX(c->answer.most, 0);
+    int32_t end = 0; /* the position after the last token of a module, its arguments included; 0: there is none */
     scaffold_form *f = &c->other;
     if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->wants.scatters ||
         p->n_cached == 0)
@@ -90,6 +83,8 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     int rc = pml_plan_flatten(p, f->tokens, f->positions, err);
     if (rc) return rc;
     f->n_runs = job_count_runs(f->positions, n);
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].holder >= 0) end = BASE_MAX(end, p->items[i].pos + p->items[i].n_tokens);
     while (f->n_combined < n && f->positions[f->n_combined] < end) f->n_combined++;
     f->combination = name_combination(f);
     return RP_OK;
@@ -253,18 +248,13 @@ static void scaffolds_report(rp_engine *e) {
 
 /* ---- in the background ---- */
 
-/* Upper bound of the bytes that computing it adds. */
-static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
-    int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->format, c->tokens, c->positions, c->n);
-    BASE_ASSERT(c->state == PENDING && n >= 0);
-    int64_t blocks = sequence_blocks_in(e->pool, c->format, n, job_count_runs(c->positions, c->n), 0, true);
-    return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
-}
-
 /* Makes space in the budget for one that is heavy enough. */
 static bool scaffolds_make_space(rp_engine *e, const combination *c) {
     scaffolds *s = e->scaffolds;
-    uint64_t bytes = scaffolds_bytes_of(e, c);
+    const int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->format, c->tokens, c->positions, c->n);
+    BASE_ASSERT(c->state == PENDING && n >= 0);
+    const int64_t blocks = sequence_blocks_in(e->pool, c->format, n, job_count_runs(c->positions, c->n), 0, true);
+    const uint64_t bytes = (uint64_t)blocks * kv_pool_block_bytes(e->pool); /* that computing it adds at most */
     forget_dropped(e);
     while (s->stats.bytes + bytes > s->budget_bytes) {
         combination *victim = scaffolds_lightest(s, ENCODED);

@@ -61,13 +61,9 @@ static void cost_load_features(const cost_load *l, double x[COST_FEATURES]) {
 
 /* ---- the table ---- */
 
-static int seen_from(const cost_model *m, int k) {
-    while (k < COST_KNOTS && !m->seen[k]) k++;
-    return k;
-}
-
 static double cost_model_guess(const cost_model *m, int below, int k) {
-    int above = seen_from(m, k);
+    int above = k;
+    while (above < COST_KNOTS && !m->seen[above]) above++;
     BASE_ASSERT(above < COST_KNOTS || below >= 0);
     if (above == COST_KNOTS) return m->table[below] * knot_rows(k) / knot_rows(below); /* in proportion to the rows */
     if (below < 0) return BASE_MAX(m->weights[above], 0);
@@ -179,22 +175,17 @@ bool cost_model_knows(const cost_model *m, int32_t rows) {
     return (p.share >= 1 || m->seen[p.below]) && (p.share <= 0 || m->seen[p.below + 1]);
 }
 
-static cost_load cost_load_joined(const cost_load *load, int32_t rows, double slots) {
-    cost_load l = *load;
-    l.rows += rows;
-    l.row_slots += rows * (slots + rows * 0.5);
-    l.slots += slots + rows;
-    return l;
-}
-
 int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double slots, int32_t most, double us) {
     if (most <= 0) return 0;
     if (m->n == 0) return BASE_MIN(most, FIRST_ROOM);
     int32_t low = BASE_MIN(most, LEAST_ROOM), high = most; /* `low` rows always join */
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
-        cost_load l = cost_load_joined(load, mid, slots);
-        if (cost_model_predict(m, &l) <= us) low = mid;
+        cost_load joined = *load;
+        joined.rows += mid;
+        joined.row_slots += mid * (slots + mid * 0.5);
+        joined.slots += slots + mid;
+        if (cost_model_predict(m, &joined) <= us) low = mid;
         else high = mid - 1;
     }
     BASE_ASSERT(low > 0 && low <= most);

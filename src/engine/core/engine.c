@@ -343,12 +343,6 @@ static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err
     return RP_OK;
 }
 
-/* What is on disk. */
-static void begin_reports(rp_engine *e) {
-    span_store_set_on_change(e->store, span_tree_report, e->tree);
-    span_reporter_flush(e->reporter);
-}
-
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     uint64_t budget;
@@ -380,7 +374,10 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
-    if (!rc && e->reporter) begin_reports(e);
+    if (!rc && e->reporter) { /* what is on disk */
+        span_store_set_on_change(e->store, span_tree_report, e->tree);
+        span_reporter_flush(e->reporter);
+    }
     if (!rc) engine_publish(e);
     return rc ? rc : audit_open(e, o, err);
 }
@@ -466,22 +463,20 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     return RP_OK;
 }
 
-static void stop_thread(rp_engine *e) {
-    pthread_mutex_lock(&e->lock);
-    BASE_ASSERT(!e->stopping);
-    e->stopping = true;
-    pthread_cond_signal(&e->wake);
-    pthread_mutex_unlock(&e->lock);
-    pthread_join(whole_of(e)->thread, NULL);
-}
-
 void rp_engine_free(rp_engine *e) { rp_engine_close(e, -1); }
 
 size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     if (!e) return 0;
     uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
     whole_engine *w = whole_of(e);
-    if (w->has_thread) stop_thread(e);
+    if (w->has_thread) {
+        pthread_mutex_lock(&e->lock);
+        BASE_ASSERT(!e->stopping);
+        e->stopping = true;
+        pthread_cond_signal(&e->wake);
+        pthread_mutex_unlock(&e->lock);
+        pthread_join(w->thread, NULL);
+    }
     BASE_ASSERT(e->n_running == 0 && !e->waiting && !e->prefills); /* nobody uses what is freed below */
     if (e->store) span_store_set_on_change(e->store, NULL, NULL);
     job_features_close_engine(e);

@@ -90,15 +90,6 @@ static bool is_seen(const pml_plan *p, const pml_item *view, int32_t pos) {
     return view && pml_item_first_position(p, view) < pos;
 }
 
-static void hash_tokens(const rp_job *c, int32_t begin, int32_t end, base_hash *h) {
-    BASE_ASSERT(begin <= end && end <= c->n_prompt);
-    base_hash_u64(h, (uint64_t)(end - begin));
-    for (int32_t i = begin; i < end; i++) {
-        base_hash_u64(h, (uint64_t)c->tokens[i]);
-        base_hash_u64(h, (uint64_t)c->positions[i]);
-    }
-}
-
 /* The root of the tokens from i on: those from `begin` to i have the root `before`. *view: the next view; moves to the
  * first that token i does not attend to. */
 static base_key name_scope(const rp_job *c, const base_key *before, int32_t begin, int32_t i, const pml_item **view) {
@@ -108,7 +99,12 @@ static base_key name_scope(const rp_job *c, const base_key *before, int32_t begi
     base_hash h;
     base_hash_init(&h, "reprise text scope 1");
     base_hash_key(&h, before);
-    hash_tokens(c, begin, i, &h);
+    BASE_ASSERT(begin <= i && i <= c->n_prompt);
+    base_hash_u64(&h, (uint64_t)(i - begin));
+    for (int32_t k = begin; k < i; k++) {
+        base_hash_u64(&h, (uint64_t)c->tokens[k]);
+        base_hash_u64(&h, (uint64_t)c->positions[k]);
+    }
     for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++)
         hash_view(p, *view, &h);
     base_hash_u64(&h, n_views);
@@ -118,18 +114,13 @@ static base_key name_scope(const rp_job *c, const base_key *before, int32_t begi
     return root;
 }
 
-/* The token from which on the adapter computes the tokens; INT32_MAX: there is none. Sets switch_at. */
-static int32_t find_switch(rp_job *c) {
-    c->switch_at = 0;
-    if (!c->wants.adapter) return INT32_MAX;
-    while (c->switch_at < c->n_prompt && c->positions[c->switch_at] < c->wants.adapter->from) c->switch_at++;
-    return c->switch_at;
-}
-
 /* The scopes of the tokens: of a flat prompt, without views. */
 static void list_scopes(rp_job *c, bool flat) {
     const pml_item *view = flat ? NULL : next_view(c->plan, 0);
-    const int32_t switch_at = find_switch(c);
+    const adapter_use *adapter = c->wants.adapter;
+    c->switch_at = 0;
+    while (adapter && c->switch_at < c->n_prompt && c->positions[c->switch_at] < adapter->from) c->switch_at++;
+    const int32_t switch_at = adapter ? c->switch_at : INT32_MAX; /* from there on, the adapter computes the tokens */
     base_key root = job_text_root(c->engine, &c->salt, c->format);
     c->n_scopes = 0;
     for (int32_t i = 0, begin = 0; i < c->n_prompt; i++) {
@@ -246,15 +237,10 @@ static int64_t least_segment_blocks(const rp_job *c, const pml_segment *s) {
     return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
 
-static bool has_reduced(const rp_job *c) {
-    for (size_t i = 0; i < c->plan->n_items && !c->exact; i++)
-        if (c->plan->items[i].reduced) return true;
-    return false;
-}
-
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
-    const bool any_reduced = has_reduced(c);
+    bool any_reduced = false;
+    for (size_t i = 0; i < p->n_items && !c->exact; i++) any_reduced |= p->items[i].reduced;
     int64_t blocks = job_own_blocks(c, n, keeps_windows);
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         const pml_segment *s = p->items[i].is_view ? &p->layout->segments[p->items[i].segment] : NULL;

@@ -31,12 +31,6 @@
 
 /* ---- tokens to compute ---- */
 
-/* Of a running request: tokens after its modules. */
-static int32_t remaining_tokens(const rp_job *c) {
-    if (c->kind != JOB_REQUEST || job_is_answering(c)) return 0;
-    return c->phase == JOB_COMPOSING ? c->n_prompt - c->n_found : c->seq.n - c->seq.done;
-}
-
 static void load_add_tokens(const rp_engine *e, rp_engine_load *load, int32_t n) {
     if (n <= 0) return;
     load->queued_tokens += n;
@@ -49,10 +43,11 @@ static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
         if (!p->in_background) load_add_tokens(e, load, segment_prefill_segment(p)->n_tokens - p->seq.done);
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *c = e->running[i];
-        load_add_tokens(e, load, remaining_tokens(c));
-        if (!job_is_answering(c)) continue;
-        load->decoding++;
-        load->context_tokens += c->seq.slots;
+        if (job_is_answering(c)) {
+            load->decoding++;
+            load->context_tokens += c->seq.slots;
+        } else if (c->kind == JOB_REQUEST) /* its tokens after its modules */
+            load_add_tokens(e, load, c->phase == JOB_COMPOSING ? c->n_prompt - c->n_found : c->seq.n - c->seq.done);
     }
 }
 
@@ -97,12 +92,6 @@ static int compare_gaps(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static uint64_t gap_p95(float *us, uint64_t n) {
-    if (n == 0) return 0;
-    qsort(us, (size_t)n, sizeof(*us), compare_gaps);
-    return (uint64_t)us[(size_t)((double)(n - 1) * GAP_SHARE)];
-}
-
 int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
     if (!e || base_sized_check(out, "rp_engine_load", NULL)) return RP_ERR_INVALID;
     const kv_shape shape =
@@ -117,7 +106,8 @@ int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
     pthread_mutex_unlock(&e->lock);
     const uint64_t now_us = base_clock_us();
     load.quiet_us = now_us - BASE_MIN(load.quiet_us, now_us);
-    load.gap_p95_us = gap_p95(us, n);
+    if (n > 0) qsort(us, (size_t)n, sizeof(*us), compare_gaps);
+    load.gap_p95_us = n > 0 ? (uint64_t)us[(size_t)((double)(n - 1) * GAP_SHARE)] : 0;
     load.kv_bytes_per_token = kv_shape_token_bytes(&shape);
     load.max_running = e->max_sequences;
     load.chunk_tokens = e->chunk_tokens;

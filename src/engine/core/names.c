@@ -106,14 +106,6 @@ static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_e
     return rc;
 }
 
-static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
-    int rc = RP_OK;
-    if (c->exact || !c->plan->layout || c->request->options.reuse != RP_REUSE_ON) return RP_OK;
-    for (size_t i = 0; i < c->plan->n_items && !rc; i++)
-        if (c->plan->items[i].is_view) rc = name_view(c, &c->plan->items[i], o, err);
-    return rc;
-}
-
 /* ---- text ---- */
 
 /* Own tokens [begin, end) of one scope. *named: the end of the last token with a name. */
@@ -134,15 +126,6 @@ static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32
     return rc;
 }
 
-static int name_own_tokens(const rp_job *c, names_owner *o, rp_error *err) {
-    const int32_t most = job_most_found(c);
-    int32_t named = 0;
-    int rc = RP_OK;
-    for (int32_t k = 0; k < c->n_scopes && c->shares && !rc; k++)
-        rc = name_text(c, &c->scopes[k].root, c->scopes[k].first, BASE_MIN(most, job_scope_end(c, k)), &named, o, err);
-    return rc;
-}
-
 /* ---- of a request ---- */
 
 static int names_make(const rp_job *c, rp_plan_names **out, rp_error *err) {
@@ -152,8 +135,14 @@ static int names_make(const rp_job *c, rp_plan_names **out, rp_error *err) {
                                .prompt_tokens = c->plan->n_cached + c->plan->n_fresh,
                                .max_tokens = BASE_MAX(c->answer.most, 0),
                                .owner = o};
-    int rc = name_modules(c, o, err);
-    if (!rc) rc = name_own_tokens(c, o, err);
+    const bool has_modules = !c->exact && c->plan->layout && c->request->options.reuse == RP_REUSE_ON;
+    int rc = RP_OK;
+    for (size_t i = 0; has_modules && i < c->plan->n_items && !rc; i++)
+        if (c->plan->items[i].is_view) rc = name_view(c, &c->plan->items[i], o, err);
+    const int32_t most = job_most_found(c);
+    int32_t named = 0;
+    for (int32_t k = 0; k < c->n_scopes && c->shares && !rc; k++)
+        rc = name_text(c, &c->scopes[k].root, c->scopes[k].first, BASE_MIN(most, job_scope_end(c, k)), &named, o, err);
     if (rc) rp_plan_names_free(&o->names);
     else *out = &o->names;
     return rc;

@@ -180,31 +180,25 @@ static uint64_t session_number(const base_key *salt, const char *name) {
     return BASE_MAX(number, 1);
 }
 
-static span_reader request_reader(const rp_job *c, const rp_request *o) {
-    const bool is_subagent = o->parent_session && o->parent_session[0];
-    const uint64_t session = session_number(&c->salt, o->session);
-    const eviction_rank rank = session == 0 ? EVICTION_ONE_OFF : is_subagent ? EVICTION_SUBAGENT
-                                                                             : EVICTION_RUNNING;
-    return (span_reader){.who = {session, rank}, .keep_s = o->retain_s};
-}
-
-static int plan_text(rp_job *c, const char *text, size_t n, rp_error *err) {
-    bool planned;
-    const int rc = job_features_plan_text(c, text, n, &planned, err);
-    return rc || planned ? rc : pml_plan_text(&c->plan, c->engine->model, text, n, err);
-}
-
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
     if (rc) return rc;
-    job_draft(c)->reader = request_reader(c, o);
+    const bool is_subagent = o->parent_session && o->parent_session[0];
+    const uint64_t session = session_number(&c->salt, o->session);
+    const eviction_rank rank = session == 0 ? EVICTION_ONE_OFF : is_subagent ? EVICTION_SUBAGENT
+                                                                             : EVICTION_RUNNING;
+    job_draft(c)->reader = (span_reader){.who = {session, rank}, .keep_s = o->retain_s};
     c->format = engine_text_format(c->engine);
     const rp_prompt *p = &o->prompt;
     const char *name = p->name ? p->name : "prompt";
     if (p->kind == RP_PROMPT_MESSAGES || p->kind == RP_PROMPT_RENDERED) return conversation_plan(c, o, err);
     if (p->kind == RP_PROMPT_TOKENS) return pml_plan_tokens(&c->plan, c->engine->model, p->content, p->n, err);
-    if (p->kind == RP_PROMPT_TEXT) return plan_text(c, p->content, p->n, err);
+    if (p->kind == RP_PROMPT_TEXT) {
+        bool planned;
+        rc = job_features_plan_text(c, p->content, p->n, &planned, err);
+        return rc || planned ? rc : pml_plan_text(&c->plan, c->engine->model, p->content, p->n, err);
+    }
     if ((rc = p->kind == RP_PROMPT_BUILT ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     c->format =
         c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
@@ -337,19 +331,15 @@ static bool begins_text(const rp_model *m, const rp_request *o) {
     return o->prompt.kind == RP_PROMPT_TEXT && o->prompt.n == 0;
 }
 
-/* Tokens of an answer within the context; the last one need not be computed. */
-static int64_t answer_room(const rp_job *c) {
-    BASE_ASSERT(c->plan->end <= c->engine->n_ctx); /* check_plan */
-    return (int64_t)c->engine->n_ctx - c->plan->end + 1;
-}
-
 static answer_place request_answer_place(const rp_job *c, const rp_request *o) {
     const rp_model *m = c->engine->model;
+    const int32_t most = c->wants.most_answer;
+    BASE_ASSERT(most > 0 || c->plan->end <= c->engine->n_ctx); /* check_plan */
     return (answer_place){
         .tokenizer = m->tokenizer,
         .n_vocab = m->net.hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
-        .room = c->wants.most_answer > 0 ? c->wants.most_answer : answer_room(c),
+        .room = most > 0 ? most : (int64_t)c->engine->n_ctx - c->plan->end + 1, /* its last token is not computed */
         .begins_text = begins_text(m, o),
     };
 }
@@ -361,12 +351,6 @@ static int job_open_result(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-static int limit_answer(rp_job *c, const rp_request *o, rp_error *err) {
-    const answer_place place = request_answer_place(c, o);
-    answer_limit(&c->answer, &c->request->options, &place);
-    return request_check_budget(c, err);
-}
-
 static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     answer_place place = request_answer_place(c, o);
     int rc = RP_OK;
@@ -374,13 +358,6 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
     job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger =
         NULL; /* borrowed from the caller, and compiled now */
-    return rc;
-}
-
-static int request_notify_planned(rp_job *c, rp_error *err) {
-    int rc = RP_OK;
-    for (const job_observer *const *o = c->engine->observers; *o && !rc; o++)
-        rc = (*o)->planned ? (*o)->planned(c, err) : RP_OK;
     return rc;
 }
 
@@ -397,8 +374,11 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     if ((rc = request_check_options(c->engine, o, err)) || (rc = job_features_ask(c, o, err)) ||
         (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
         (rc = job_features_plan(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) ||
-        (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)) || (rc = limit_answer(c, o, err)))
+        (rc = job_open_result(c, err)) || (rc = job_features_open(c, err)))
         return rc;
+    const answer_place place = request_answer_place(c, o);
+    answer_limit(&c->answer, &c->request->options, &place);
+    if ((rc = request_check_budget(c, err))) return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->experiment->no_prefix && !c->wants.unshared;
     rc = auto_modules_plan(c, err);
     if (!rc) c->automatic.allowed = audit_allows_auto(c);
@@ -408,9 +388,10 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
-    if ((rc = job_plan_prompt(c, o, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = job_features_begin(c, err)))
-        return rc;
+    if ((rc = job_plan_prompt(c, o, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err))) return rc;
+    for (const job_observer *const *observer = c->engine->observers; *observer; observer++)
+        if ((*observer)->planned && (rc = (*observer)->planned(c, err))) return rc;
+    if ((rc = read_back(c, err)) || (rc = job_features_begin(c, err))) return rc;
     job_draft(c)->planned_us = base_clock_us() - start;
     return RP_OK;
 }

@@ -334,22 +334,6 @@ static int32_t count_view(rp_job *c, const kv_view *v) {
     return n;
 }
 
-/* The same of a module of reduced KV: its tokens, and the time of computing them all, which a request without it would
-   take. */
-static int32_t count_reduced(rp_job *c, const segment_need *need) {
-    const pml_layout *l = c->plan->layout;
-    const pml_segment *s = &l->segments[need->view.segment];
-    const int32_t n = pml_segment_own_tokens(l, s);
-    c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, n, s->pos);
-    return n;
-}
-
-/* The same of a run whose views are added later. */
-static int32_t count_moved(rp_job *c, const moved_run *r) {
-    c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, r->n, r->pos);
-    return r->n;
-}
-
 int32_t job_count_found(rp_job *c) {
     const kv_context *context = &c->seq.context;
     size_t v = 0;
@@ -359,11 +343,20 @@ int32_t job_count_found(rp_job *c) {
         const segment_need *need = &c->needs.items[k];
         for (int32_t i = 0; i < need->n_spans; i++, v++)
             if (!need->missed && !need->view.reduced) n += count_view(c, &context->views[v]);
-        if (!need->missed && need->view.reduced) n += count_reduced(c, need);
+        if (need->missed || !need->view.reduced) continue;
+        /* the time of computing all tokens, which a request without reduced KV would take */
+        const pml_segment *s = &c->plan->layout->segments[need->view.segment];
+        const int32_t own = pml_segment_own_tokens(c->plan->layout, s);
+        c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, own, s->pos);
+        n += own;
     }
     BASE_ASSERT(v <= context->n_views);
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
-    for (int32_t i = c->moved.n_added; i < c->moved.n_runs; i++) n += count_moved(c, &c->moved.runs[i]);
+    for (int32_t i = c->moved.n_added; i < c->moved.n_runs; i++) { /* runs whose views are added later */
+        const moved_run *r = &c->moved.runs[i];
+        c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, r->n, r->pos);
+        n += r->n;
+    }
     return n - BASE_MAX(c->n_found - c->n_prompt, 0); /* resumed tokens are none of the prompt */
 }
 
@@ -381,15 +374,6 @@ static char *result_text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
         }
     }
     return b.data ? base_buffer_take(&b) : base_strdup("");
-}
-
-/* The item of a token after the views; exact: there are no views. */
-static const pml_item *pml_plan_item_at(const pml_plan *p, int32_t pos, bool exact) {
-    const pml_item *item = &p->items[0];
-    for (size_t i = 0; i < p->n_items; i++)
-        if (p->items[i].pos <= pos && pos < p->items[i].pos + p->items[i].n_tokens && (exact || !p->items[i].is_view))
-            item = &p->items[i];
-    return item;
 }
 
 /* "user 2", or "". */
@@ -421,7 +405,11 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
     *d = (rp_mismatch){.token = -1, .module = ""};
     if (any) {
         int32_t pos = c->positions[at];
-        const pml_item *item = pml_plan_item_at(c->plan, pos, c->exact);
+        const pml_item *items = c->plan->items, *item = &items[0]; /* that of the token, after the views */
+        for (size_t i = 0; i < c->plan->n_items; i++) {
+            const bool has_pos = items[i].pos <= pos && pos < items[i].pos + items[i].n_tokens;
+            if (has_pos && (c->exact || !items[i].is_view)) item = &items[i]; /* exact: there are no views */
+        }
         const result_owner *owner = c->result->owner;
         *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
         if (c->request->document && item->holder < 0)
@@ -444,12 +432,6 @@ static uint64_t result_between(uint64_t at, uint64_t least, uint64_t most) {
     return BASE_MAX(least, BASE_MIN(at, most));
 }
 
-static bool has_missed_modules(const rp_job *c, const job_again *again) {
-    for (int32_t i = 0; i < c->needs.n; i++)
-        if (c->needs.items[i].missed) return true;
-    return again->missed;
-}
-
 /* Five points in time in their order, from arrival to first token. The four components of TTFT are the intervals
  * between them, so their sum is TTFT. A point after the first token belongs to a job that was requeued during its
  * answer. */
@@ -462,8 +444,9 @@ static void fill_timings(rp_job *c, const job_again *again) {
     uint64_t composed = result_between(c->composed_us, admitted, first),
              composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
-    bool missed = has_missed_modules(c, again),
-         own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
+    bool missed = again->missed;
+    for (int32_t i = 0; i < c->needs.n; i++) missed |= c->needs.items[i].missed;
+    bool own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
     t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);
@@ -477,21 +460,17 @@ static void fill_timings(rp_job *c, const job_again *again) {
 
 /* ---- quality ---- */
 
-static bool computes_again(const pml_plan *p) {
-    for (size_t i = 0; i < p->n_items; i++)
-        if (p->items[i].why) return true;
-    return false;
-}
-
 static void describe_quality(rp_job *c, const job_again *again) {
     rp_quality_report *q = &c->result->quality;
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
+    bool computes_again = false;
+    for (size_t i = 0; i < c->plan->n_items; i++) computes_again |= c->plan->items[i].why != NULL;
     q->asked = q->used = c->plan->asked;
     q->reason = "";
     if (c->plan->raised.mode != RP_QUALITY_AS_WRITTEN) q->used = c->plan->raised, q->reason = "audit";
     if (q->used.mode == RP_QUALITY_SCAFFOLD && c->exact) q->recomputed_tokens = 0;
     else if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
-    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan) && again->answer_token == 0)
+    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again && again->answer_token == 0)
         q->reason = again->why ? again->why : again->n_forgotten > 0 ? "window"
                                                                      : "plain",
         q->used = reuse;
@@ -502,14 +481,6 @@ static void describe_quality(rp_job *c, const job_again *again) {
     q->probed_tokens = again->n_probed;
     q->focus_token = again->answer_token;
     q->ms = probe_ms + share * rest_ms + (double)again->late_us / 1e3;
-}
-
-static int describe_stop(rp_job *c, rp_error *err) {
-    const char *stop = c->answer.stream.stop;
-    result_owner *owner = c->result->owner;
-    if (!stop) return RP_OK;
-    c->result->stop = owner->stop = base_strdup(stop);
-    return owner->stop ? RP_OK : base_fail_memory(err, RP_MAX_STOP_BYTES, "a result");
 }
 
 /* ---- warnings ---- */
@@ -571,7 +542,12 @@ int job_describe_plan(rp_job *c, rp_error *err) {
 int job_describe(rp_job *c, rp_error *err) {
     int rc = job_features_amend(c, err);
     if (!rc) rc = job_describe_plan(c, err);
-    if (!rc) rc = describe_stop(c, err);
+    const char *stop = c->answer.stream.stop;
+    if (!rc && stop) {
+        result_owner *owner = c->result->owner;
+        c->result->stop = owner->stop = base_strdup(stop);
+        if (!owner->stop) rc = base_fail_memory(err, RP_MAX_STOP_BYTES, "a result");
+    }
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
     c->result->dropped_messages = c->request->dropped;

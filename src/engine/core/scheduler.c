@@ -65,19 +65,15 @@ static void stop_running(rp_engine *e, const rp_job *c) {
 
 /* ---- the end ---- */
 
-static void stop_flushing(rp_engine *e, const rp_job *c) {
-    BASE_ASSERT(c->phase == JOB_FLUSHING);
-    rp_job **link = &e->places->flushing;
-    while (*link != c) link = &(*link)->next;
-    *link = c->next;
-}
-
 /* Ends the jobs with a finished write of their KV; all: the others as well. */
 static void end_flushed(rp_engine *e, bool all) {
     for (rp_job *c = e->places->flushing, *next; c; c = next) {
         next = c->next;
         if (!all && c->flush_serial > span_store_flushed(e->store) && !job_is_cancelled(c)) continue;
-        stop_flushing(e, c);
+        BASE_ASSERT(c->phase == JOB_FLUSHING);
+        rp_job **link = &e->places->flushing;
+        while (*link != c) link = &(*link)->next;
+        *link = c->next;
         c->phase = JOB_DONE;
         job_publish(c, RP_OK, NULL);
     }
@@ -165,19 +161,14 @@ static void scheduler_expire(rp_engine *e, rp_job *c, uint64_t now) {
     scheduler_end(e, c, RP_ERR_DEADLINE, &err);
 }
 
-static void scheduler_cancel(rp_engine *e, rp_job *c) {
-    if (!job_is_answering(c)) {
-        scheduler_fail(e, c, RP_ERR_CANCELLED, "cancelled by the caller");
-        return;
-    }
-    answer_stop(&c->answer, "cancelled", false);
-    scheduler_end(e, c, RP_OK, NULL);
-}
-
 /* Ends the job if it was cancelled or missed its deadline. */
 static void end_early(rp_engine *e, rp_job *c, uint64_t now) {
-    if (job_is_cancelled(c)) scheduler_cancel(e, c);
-    else if (c->request->deadline_us && now >= c->request->deadline_us) scheduler_expire(e, c, now);
+    if (job_is_cancelled(c)) {
+        if (job_is_answering(c)) {
+            answer_stop(&c->answer, "cancelled", false);
+            scheduler_end(e, c, RP_OK, NULL);
+        } else scheduler_fail(e, c, RP_ERR_CANCELLED, "cancelled by the caller");
+    } else if (c->request->deadline_us && now >= c->request->deadline_us) scheduler_expire(e, c, now);
 }
 
 static void scheduler_end_expired(rp_engine *e) {
@@ -359,11 +350,6 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
                (long long)c->seq.reserved);
 }
 
-static bool still_waits(const rp_job *c) {
-    BASE_ASSERT(c->waits_for != c && (!c->waits_for || c->waits_for->phase < JOB_FLUSHING)); /* scheduler_forget */
-    return c->waits_for && c->waits_for->phase < JOB_RECOMPUTING && prefix_computed(c->waits_for) < c->waits_until;
-}
-
 static bool has_ended_prefill(const rp_job *c) {
     const pml_layout *l = c->kind == JOB_MODULE_PREFILL ? c->request->schema->layout : NULL;
     int32_t i = c->next_segment;
@@ -374,14 +360,6 @@ static bool has_ended_prefill(const rp_job *c) {
 
 /* Is there a place in the batch, for one of the running jobs? */
 static bool has_place(const rp_engine *e) { return e->n_running - e->places->n_paused < e->max_sequences; }
-
-/* And for a job that waits for its admission? */
-static bool may_admit(const rp_engine *e) { return has_place(e) && e->n_running < e->max_running; }
-
-static void count_paused(rp_engine *e) {
-    e->places->n_paused = 0;
-    for (int32_t i = 0; i < e->n_running; i++) e->places->n_paused += is_paused(e->running[i]);
-}
 
 /* ---- turns of long answers ----
  *
@@ -409,11 +387,6 @@ static void take_turn(rp_engine *e, rp_job *c) {
     c->turn_from = c->result->n_tokens;
     e->places->n_paused--;
     e->places->new_had_turn = false;
-}
-
-/* Gives free places in the batch to jobs that gave theirs up. */
-static void fill_places(rp_engine *e) {
-    for (rp_job *c; has_place(e) && (c = first_aside(e));) take_turn(e, c);
 }
 
 /* How many of this priority, or a higher one, want a place: jobs that may be admitted, `most` at most, and those that
@@ -458,7 +431,7 @@ static void scheduler_turns(rp_engine *e) {
 }
 
 static void admit_waiting(rp_engine *e) {
-    for (rp_job *c = e->waiting, *next; c && may_admit(e); c = next) {
+    for (rp_job *c = e->waiting, *next; c && has_place(e) && e->n_running < e->max_running; c = next) {
         rp_error err = {0};
         verdict v;
         next = c->next;
@@ -466,7 +439,10 @@ static void admit_waiting(rp_engine *e) {
             scheduler_end(e, c, RP_OK, NULL);
             continue;
         }
-        if (still_waits(c) || queue_keeps_place(e, c)) continue;
+        const rp_job *ahead = c->waits_for;
+        BASE_ASSERT(ahead != c && (!ahead || ahead->phase < JOB_FLUSHING)); /* scheduler_forget */
+        if (ahead && ahead->phase < JOB_RECOMPUTING && prefix_computed(ahead) < c->waits_until) continue;
+        if (queue_keeps_place(e, c)) continue;
         if (c->tried_at == e->budget_epoch) return; /* memory was short, and none was freed since */
         background_make_room(e, c->kind == JOB_REQUEST ? job_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
@@ -483,10 +459,12 @@ static void admit_waiting(rp_engine *e) {
 }
 
 static void admit_all(rp_engine *e) {
-    count_paused(e);
+    e->places->n_paused = 0;
+    for (int32_t i = 0; i < e->n_running; i++) e->places->n_paused += is_paused(e->running[i]);
     scheduler_turns(e);
     admit_waiting(e);
-    fill_places(e);
+    /* free places are for jobs that gave theirs up */
+    for (rp_job *c; has_place(e) && (c = first_aside(e));) take_turn(e, c);
 }
 
 /* Composes all prefills and jobs that can be composed; modules first, as jobs may wait for them. */
@@ -520,12 +498,6 @@ static int scheduler_prepare(rp_engine *e, rp_on_progress on_progress, void *use
     return rc;
 }
 
-static void run_prepare(rp_engine *e, rp_job *c) {
-    rp_error err = {0};
-    int rc = scheduler_prepare(e, c->request->options.on_progress, c->request->options.user, &err);
-    scheduler_end(e, c, rc, &err);
-}
-
 /* Prepares the weights if no caller did: before the first step, as its time would mislead the cost model. */
 static void prepare_first(rp_engine *e) {
     rp_error err = {0};
@@ -539,8 +511,13 @@ static void scheduler_accept_queued(rp_engine *e, rp_job *inbox) {
         next = c->next;
         c->next = NULL;
         BASE_ASSERT(c->request->number > 0 && c->kind != JOB_BACKGROUND); /* background.c has a queue of its own */
-        if (c->kind == JOB_PREPARE) run_prepare(e, c);
-        else queue_add(e, c);
+        if (c->kind != JOB_PREPARE) {
+            queue_add(e, c);
+            continue;
+        }
+        rp_error err = {0};
+        int rc = scheduler_prepare(e, c->request->options.on_progress, c->request->options.user, &err);
+        scheduler_end(e, c, rc, &err);
     }
 }
 
@@ -566,16 +543,12 @@ static void publish_status(rp_engine *e) {
     }
 }
 
-static bool has_work(const rp_engine *e) {
-    return e->inbox || e->commands->queued || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 ||
-           background_is_due(e);
-}
-
 /* Waits until there is work or a background task is due. Locked. */
 static void wait_for_work(rp_engine *e) {
     for (;;) {
         e->background_tasks->hurried = e->board->n_draining > 0;
-        if (has_work(e)) return;
+        if (e->inbox || e->commands->queued || e->stopping || e->disk_notified) return;
+        if (e->waiting || e->n_running > 0 || background_is_due(e)) return;
         int64_t ms = background_wait_ms(e), write_ms = span_store_wait_ms(e->store);
         if (write_ms == 0) return;
         if (ms < 0 || (write_ms > 0 && write_ms < ms)) ms = write_ms;
@@ -585,17 +558,13 @@ static void wait_for_work(rp_engine *e) {
     }
 }
 
-/* Are all running jobs paused? rp_job_resume clears that first, and then wakes the engine under the lock. */
-static bool only_paused(const rp_engine *e) {
-    for (int32_t i = 0; i < e->n_running; i++)
-        if (!is_paused(e->running[i]) || job_is_cancelled(e->running[i])) return false;
-    return e->n_running > 0;
-}
-
 /* All running jobs wait for the disk or are paused, or queued ones wait for memory: waits for a notification, or an
  * interval, as callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
-    struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
+    bool only_paused = e->n_running > 0; /* rp_job_resume ends a pause, and then wakes the engine under the lock */
+    for (int32_t i = 0; i < e->n_running && only_paused; i++)
+        only_paused = is_paused(e->running[i]) && !job_is_cancelled(e->running[i]);
+    struct timespec until = base_clock_after(only_paused ? PAUSED_MS : MOMENT_MS);
     if (!e->inbox && !e->commands->queued && !e->stopping && !e->disk_notified)
         pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }

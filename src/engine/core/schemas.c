@@ -51,15 +51,14 @@ static void free_adapted(rp_schema *s) {
     }
 }
 
-static void free_form(rp_schema *f) {
-    if (!f) return;
-    free_adapted(f);
-    pml_layout_free(f->layout);
-    base_free(f);
-}
-
 static void free_schema(rp_schema *s) {
-    for (int i = 0; i < N_FALLBACKS; i++) free_form(s->fallbacks[i]);
+    for (int i = 0; i < N_FALLBACKS; i++) {
+        rp_schema *form = s->fallbacks[i];
+        if (!form) continue;
+        free_adapted(form);
+        pml_layout_free(form->layout);
+        base_free(form);
+    }
     free_adapted(s);
     pml_layout_free(s->layout);
     pml_document_free(s->document);
@@ -190,12 +189,6 @@ static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
               : RP_OK;
 }
 
-static int check_name(const pml_document *d, const rp_schema_options *options, rp_error *err) {
-    if (!options || !options->name || strcmp(options->name, d->nodes[0].name) == 0) return RP_OK;
-    return pml_fail(err, RP_ERR_INVALID, d, 0, "the schema's own name is '%.100s', not '%.100s': change one of the two",
-                    d->nodes[0].name, options->name);
-}
-
 static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err) {
     for (int32_t i = 0; i < l->n_segments; i++) {
         const pml_segment *s = &l->segments[i];
@@ -225,19 +218,16 @@ static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *
     return reduction_options_read(o->keep_share, o->keep_method, &out->keep, &out->method, err);
 }
 
-static int check_modules(const rp_engine *e, rp_error *err) {
-    if (!model_is_encoder(e->model)) return RP_OK;
-    return base_fail(err, RP_ERR_UNSUPPORTED,
-                     "'%s' is an encoder: its states depend on the whole text, so it has no modules",
-                     e->model->arch->name);
-}
-
 /* Lays a document out, which it takes over, on failure too. */
 static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const rp_schema_options *options,
                           rp_schema **out, rp_error *err) {
     pml_formats formats = *e->formats;
-    int rc = check_modules(e, err);
-    if (!rc && options) rc = read_formats(&formats, options, err);
+    int rc = RP_OK;
+    if (model_is_encoder(e->model))
+        rc = base_fail(err, RP_ERR_UNSUPPORTED,
+                       "'%s' is an encoder: its states depend on the whole text, so it has no modules",
+                       e->model->arch->name);
+    else if (options) rc = read_formats(&formats, options, err);
     if (rc) {
         pml_document_free(document);
         return rc;
@@ -262,7 +252,12 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     pml_document *document;
     *out = NULL;
     int rc = pml_schema_parse(&document, pml, n, name, dir, options, err);
-    if (!rc && (rc = check_name(document, options, err))) pml_document_free(document);
+    if (!rc && options && options->name && strcmp(options->name, document->nodes[0].name) != 0) {
+        rc = pml_fail(err, RP_ERR_INVALID, document, 0,
+                      "the schema's own name is '%.100s', not '%.100s': change one of the two", document->nodes[0].name,
+                      options->name);
+        pml_document_free(document);
+    }
     return rc ? rc : make_schema_of(e, salt, document, options, out, err);
 }
 

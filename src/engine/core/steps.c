@@ -208,11 +208,6 @@ static int32_t best_draft(const rp_engine *e, const rp_job *c, const cost_load *
     return length;
 }
 
-/* Rows that may follow the last token before the context ends. */
-static int32_t context_room(const rp_job *c) {
-    return BASE_MAX(c->engine->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0);
-}
-
 static void add_answers(step *s) {
     rp_engine *e = s->e;
     int32_t drafts = RP_MAX_DRAFT;
@@ -224,8 +219,9 @@ static void add_answers(step *s) {
         if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
         prompt_lookup *lookup = &c->prompt_lookup;
         const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
-        prompt_lookup_guess(lookup,
-                            BASE_MIN(BASE_MIN(drafts, context_room(c)), c->answer.most - c->result->n_tokens - 1));
+        /* rows that may follow the last token before the context ends */
+        const int32_t room = BASE_MAX(e->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0);
+        prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, room), c->answer.most - c->result->n_tokens - 1));
         lookup->n_guessed = answer_fitting(&c->answer, lookup->tokens, lookup->n_guessed);
         lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
         answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
@@ -285,19 +281,6 @@ static int32_t list_waiting(const step *s) {
     return n;
 }
 
-static double goal_us(const step *s) {
-    if (s->n_parts == 0) return INFINITY;
-    return s->e->steps->token_goal_us > 0 ? s->e->steps->token_goal_us
-                                          : DEFAULT_SLOWDOWN * cost_model_predict(s->e->cost, &s->load);
-}
-
-/* Must this step run without chunks, to measure the time that their size depends on? */
-static bool must_be_plain(const step *s) {
-    const rp_engine *e = s->e;
-    if (s->n_parts == 0 || e->steps->token_goal_us > 0) return false;
-    return !cost_model_knows(e->cost, s->load.rows) || e->steps->n - e->steps->last_plain >= PLAIN_EVERY;
-}
-
 /* Rows of a chunk of up to `most`, added to a load. Many are rounded: matrix products are most efficient at multiples
  * of 8. */
 static int32_t fitting_rows(const cost_model *m, const cost_load *load, int64_t slots, int32_t most, double us) {
@@ -321,8 +304,14 @@ static bool add_probe(step *s, rp_job *c, double *goal) {
 
 static void add_pieces(step *s) {
     rp_engine *e = s->e;
-    double goal = goal_us(s);
-    if (must_be_plain(s)) return;
+    const bool has_goal = e->steps->token_goal_us > 0;
+    double goal = INFINITY;
+    if (s->n_parts > 0) {
+        goal = has_goal ? e->steps->token_goal_us : DEFAULT_SLOWDOWN * cost_model_predict(e->cost, &s->load);
+        /* must this step run without chunks, to measure the time that their size depends on? */
+        const bool is_due = e->steps->n - e->steps->last_plain >= PLAIN_EVERY;
+        if (!has_goal && (is_due || !cost_model_knows(e->cost, s->load.rows))) return;
+    }
     int32_t n = list_waiting(s), left = e->chunk_tokens;
     const step_part *list = e->steps->parts + s->n_parts;
     int32_t places = e->max_sequences - s->n_parts; /* limit of jobs in a step: their logits */
@@ -401,11 +390,6 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
                                             BASE_MAX(asker->prefill_total, asker->prefill_done));
 }
 
-static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float *logits) {
-    for (const job_observer *const *o = e->observers; *o; o++)
-        if ((*o)->first_logits) (*o)->first_logits(c, logits);
-}
-
 /* Samples a token from the part's i-th logits. *again: the feature for which their row has to be computed again first;
    NULL: none. */
 static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i, int32_t *token,
@@ -415,8 +399,10 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
     if ((*again = job_features_intercept(c, logits))) return RP_OK;
     e->steps->reported_first |= first;
     int rc = answer_next(&c->answer, logits, token, err);
-    if (first && !rc && c->n_resumed == 0) steps_notify_first_logits(e, c, logits); /* of a prompt */
-    return rc;
+    if (!first || rc || c->n_resumed != 0) return rc;
+    for (const job_observer *const *o = e->observers; *o; o++) /* the first logits of a prompt */
+        if ((*o)->first_logits) (*o)->first_logits(c, logits);
+    return RP_OK;
 }
 
 /* Samples tokens as long as drafts are accepted: the first logits are those after the first of `rows` rows. */
@@ -509,22 +495,19 @@ static rp_step_kind step_part_kind_of(const step_part *p) {
     return p->job->phase == JOB_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
 }
 
-static void step_trace(const step *s) {
-    int32_t rows[RP_N_STEP_KINDS] = {0};
-    for (int32_t i = 0; i < s->n_parts; i++)
-        rows[step_part_kind_of(&s->e->steps->parts[i])] += s->e->steps->parts[i].n_rows;
-    BASE_TRACE(ENGINE,
-               "step %llu: rows: %d decode, %d prompt prefill, %d module prefill, %d background, in %d "
-               "pieces; %d requests running, %d waiting; %llu us, %.0f predicted",
-               (unsigned long long)s->e->steps->n, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE],
-               rows[RP_STEP_BACKGROUND], s->n_parts, s->e->n_running, s->e->n_waiting,
-               (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
-}
-
 /* Called before the parts' jobs change. */
 static void step_report(const step *s) {
     rp_engine *e = s->e;
-    if (base_trace_enabled(BASE_COMPONENT_ENGINE)) step_trace(s);
+    if (base_trace_enabled(BASE_COMPONENT_ENGINE)) {
+        int32_t rows[RP_N_STEP_KINDS] = {0};
+        for (int32_t i = 0; i < s->n_parts; i++)
+            rows[step_part_kind_of(&e->steps->parts[i])] += e->steps->parts[i].n_rows;
+        BASE_TRACE(ENGINE, "step %llu: rows: %d decode, %d prompt prefill, %d module prefill, %d background, in %d "
+                           "pieces; %d requests running, %d waiting; %llu us, %.0f predicted",
+                   (unsigned long long)e->steps->n, rows[RP_STEP_DECODE], rows[RP_STEP_PREFILL], rows[RP_STEP_MODULE],
+                   rows[RP_STEP_BACKGROUND], s->n_parts, e->n_running, e->n_waiting,
+                   (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
+    }
     if (!e->steps->on_step) return;
     for (int32_t i = 0; i < s->n_parts; i++) {
         const step_part *p = &e->steps->parts[i];
@@ -546,17 +529,6 @@ static void step_report(const step *s) {
 }
 
 /* ---- a step ---- */
-
-static bool waits_for_disk(const step *s) {
-    for (int32_t i = 0; i < s->n_parts; i++)
-        if (!sequence_is_ready(s->e->steps->contexts[i])) return true;
-    return false;
-}
-
-/* Of requests: rows of answers are first. */
-static bool step_has_answers(const step *s) {
-    return s->n_parts > 0 && step_part_kind_of(&s->e->steps->parts[0]) == RP_STEP_DECODE;
-}
 
 static int run_probe(step *s, rp_error *err) {
     rp_engine *e = s->e;
@@ -590,7 +562,8 @@ bool steps_run(rp_engine *e, step_result *out) {
             .n_contexts = s.n_parts,
             .states = e->steps->states,
         };
-        bool waits = waits_for_disk(&s);
+        bool waits = false; /* for the disk */
+        for (int32_t i = 0; i < s.n_parts && !waits; i++) waits = !sequence_is_ready(e->steps->contexts[i]);
         BASE_ASSERT(last != RP_STEP_BACKGROUND || s.n_parts == 1); /* invariant 8 */
         BASE_ASSERT(s.n_rows <= e->steps->max_rows && s.n_parts <= e->steps->max_parts &&
                     s.n_logits <= e->steps->max_logits);
@@ -605,7 +578,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         s.end_us = base_clock_us();
         if (!rc && !waits) cost_model_learn(e->cost, &s.load, (double)(s.end_us - s.start_us));
         step_report(&s);
-        engine_count_gap(e, s.end_us, step_has_answers(&s));
+        /* rows of answers are first */
+        engine_count_gap(e, s.end_us, step_part_kind_of(&e->steps->parts[0]) == RP_STEP_DECODE);
     }
     step_settle(&s, rc, &err);
     if (e->steps->reported_first) sched_yield();

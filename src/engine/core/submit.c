@@ -148,17 +148,13 @@ int rp_schema_submit(rp_engine *e, const char *tenant, const char *name, rp_on_p
     return rc;
 }
 
-static bool is_prepared(rp_engine *e) {
-    pthread_mutex_lock(&e->lock);
-    bool prepared = e->prepared;
-    pthread_mutex_unlock(&e->lock);
-    return prepared;
-}
-
 int rp_engine_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
     rp_job *c;
     if (!e) return base_fail(err, RP_ERR_INVALID, "rp_engine_prepare: engine is needed");
-    if (is_prepared(e)) return RP_OK;
+    pthread_mutex_lock(&e->lock);
+    const bool is_prepared = e->prepared;
+    pthread_mutex_unlock(&e->lock);
+    if (is_prepared) return RP_OK;
     int rc = job_new(&c, e, JOB_PREPARE, err);
     if (rc) return rc;
     job_draft(c)->options.on_progress = on_progress;

@@ -49,14 +49,6 @@ static int32_t find_invocation(const rp_adapter *a, const int32_t *tokens, int32
     return -1;
 }
 
-static void do_without(rp_job *c, job_adapter *a) {
-    BASE_ASSERT(c->wants.adapter == &a->use && a->use.adapter);
-    a->is_inactive = true;
-    adapter_unref(a->use.adapter);
-    a->use = (adapter_use){.adapter = NULL};
-    c->wants.adapter = NULL;
-}
-
 /* Modules are the base model's. */
 static int check_modules(const rp_job *c, rp_error *err) {
     char path[JOB_PATH_BYTES];
@@ -85,7 +77,11 @@ static int adapters_plan(rp_job *c, rp_error *err) {
     base_free(tokens);
     if (rc) return rc;
     if (at >= 0) return check_modules(c, err);
-    do_without(c, own);
+    BASE_ASSERT(c->wants.adapter == &own->use);
+    own->is_inactive = true;
+    adapter_unref(own->use.adapter);
+    own->use = (adapter_use){.adapter = NULL};
+    c->wants.adapter = NULL;
     return RP_OK;
 }
 

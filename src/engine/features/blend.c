@@ -55,13 +55,9 @@ static job_blend *blend_of(const rp_job *c) { return job_feature_state(c, &blend
 static bool may_choose_of(const pml_item *item) { return module_share_includes(item, RP_QUALITY_BLEND); }
 
 /* Maximum number of tokens that a planned job chooses; 0: no module has this quality. */
-static int32_t blend_most(const rp_job *c) {
-    if (c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0) return 0;
-    return module_share_most(c->plan, RP_QUALITY_BLEND);
-}
-
 static void blend_count(rp_job *c) {
-    c->wants.n_extra = blend_most(c);
+    const bool none = c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0;
+    c->wants.n_extra = none ? 0 : module_share_most(c->plan, RP_QUALITY_BLEND);
     c->wants.scatters = c->wants.n_extra > 0;
 }
 
@@ -74,11 +70,6 @@ static int blend_open(rp_job *c, rp_error *err) {
 }
 
 /* ---- candidates ---- */
-
-static void list_tokens_of(const rp_job *c, job_blend *b, size_t index, int32_t need) {
-    pml_slots slots = pml_item_slots(c->plan, &c->plan->items[index]);
-    for (int32_t slot; pml_slots_next(&slots, &slot);) b->tokens[b->n++] = (blend_token){index, need, slot};
-}
 
 static void blend_release(rp_job *c) {
     job_blend *b = blend_of(c);
@@ -106,8 +97,12 @@ static int blend_compose(rp_job *c, rp_error *err) {
         need += p->items[i].is_view;
         if (!may_choose_of(&p->items[i])) continue;
         BASE_ASSERT(need < c->needs.n); /* one for each view */
-        if (segment_need_is_whole(&c->needs.items[need])) list_tokens_of(c, b, (size_t)i, need);
-        else b->n_forgotten += p->items[i].n_counted;
+        if (!segment_need_is_whole(&c->needs.items[need])) {
+            b->n_forgotten += p->items[i].n_counted;
+            continue;
+        }
+        pml_slots slots = pml_item_slots(p, &p->items[i]);
+        for (int32_t slot; pml_slots_next(&slots, &slot);) b->tokens[b->n++] = (blend_token){(size_t)i, need, slot};
     }
     BASE_ASSERT((size_t)b->n + (size_t)b->n_forgotten == n);
     if (b->n > 0) c->phase = JOB_PROBING;

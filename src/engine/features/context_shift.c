@@ -44,13 +44,6 @@ static int32_t piece_of(const rp_job *c) { return c->engine->n_ctx / CONTEXT_SHI
 
 static int32_t first_position(const rp_job *c) { return c->request->experiment.first_position; }
 
-/* Tokens of leading system messages. */
-static int32_t system_tokens(const pml_plan *p) {
-    int32_t n = 0;
-    for (size_t i = 0; i < p->n_turns && p->turns[i].role == CHAT_SYSTEM; i++) n = (int32_t)p->turns[i].end;
-    return n;
-}
-
 /* Encoded KV is kept as it is, with blocks that a window may lack. */
 static bool can_keep(const rp_job *c, int32_t kept) {
     const pml_plan *p = c->plan;
@@ -62,7 +55,9 @@ static bool can_keep(const rp_job *c, int32_t kept) {
 
 static int context_shift_plan(rp_job *c, rp_error *err) {
     const rp_engine *e = c->engine;
-    const int32_t n_system = system_tokens(c->plan);
+    int32_t n_system = 0; /* tokens of leading system messages */
+    for (size_t i = 0; i < c->plan->n_turns && c->plan->turns[i].role == CHAT_SYSTEM; i++)
+        n_system = (int32_t)c->plan->turns[i].end;
     const int32_t most =
         c->request->experiment.forced ? c->request->experiment.n_forced : c->request->options.max_tokens;
     if (!c->request->options.context_shift || most - 1 <= e->n_ctx - c->plan->end) return RP_OK;

@@ -36,19 +36,17 @@ static int continuation_ask(rp_job *c, const rp_request *o, rp_error *err) {
 }
 
 /* An answer that goes on needs its whole KV as its first engine had it. */
-static int check_wants(const job_wants *wants, rp_error *err) {
+static int continuation_begin(rp_job *c, rp_error *err) {
+    job_continuation *own = job_feature_state(c, &continuation_feature);
+    const job_wants *wants = &c->wants;
     const char *other = wants->exclusive ? "kv_keep" : wants->most_answer > 0 ? "context_shift"
                                                    : wants->n_late > 0        ? "quality 'focus'"
                                                                               : NULL;
-    return other ? base_fail(err, RP_ERR_CONFLICT,
-                             "resumed tokens contradict %s: such an answer cannot go on elsewhere", other)
-                 : RP_OK;
-}
-
-static int continuation_begin(rp_job *c, rp_error *err) {
-    job_continuation *own = job_feature_state(c, &continuation_feature);
-    int rc = check_wants(&c->wants, err);
-    if (rc || (rc = answer_resume(&c->answer, own->tokens, own->n, err))) return rc;
+    if (other)
+        return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict %s: such an answer cannot go on elsewhere",
+                         other);
+    const int rc = answer_resume(&c->answer, own->tokens, own->n, err);
+    if (rc) return rc;
     for (int32_t i = 0; i < own->n; i++) prompt_lookup_accept(&c->prompt_lookup, own->tokens[i]);
     c->n_resumed = own->n - c->answer.over; /* the last token of an answer is not computed */
     BASE_ASSERT(c->n_resumed >= 0);

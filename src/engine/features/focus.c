@@ -69,12 +69,10 @@ static job_focus *focus_of(const rp_job *c) { return job_feature_state(c, &focus
 /* ---- the plan ---- */
 
 /* Maximum number of tokens that a planned job chooses; 0: no module has this quality. */
-static int32_t focus_most(const rp_job *c) {
-    if (c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD) return 0;
-    return module_share_most(c->plan, RP_QUALITY_FOCUS);
+static void focus_count(rp_job *c) {
+    const bool none = c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD;
+    c->wants.n_late = none ? 0 : module_share_most(c->plan, RP_QUALITY_FOCUS);
 }
-
-static void focus_count(rp_job *c) { c->wants.n_late = focus_most(c); }
 
 static int focus_open(rp_job *c, rp_error *err) {
     const char *other = c->wants.most_answer > 0 ? "context_shift" : c->wants.exclusive ? "kv_keep"
@@ -92,13 +90,6 @@ static int focus_open(rp_job *c, rp_error *err) {
 }
 
 /* ---- candidates ---- */
-
-/* The views of modules in the context, in their order (segment_needs_compose). */
-static size_t focus_count_views(const rp_job *c) {
-    size_t n = 0;
-    for (int32_t i = 0; i < c->needs.n; i++) n += (size_t)c->needs.items[i].n_spans;
-    return n;
-}
 
 /* Lists the tokens that may be chosen, in the order of the plan; out NULL: counts them only. */
 static int32_t list_candidates(const rp_job *c, focus_token *out) {
@@ -150,9 +141,10 @@ static int focus_begin(rp_job *c, rp_error *err) {
     f->answer_token = c->result->n_tokens + 1;
     f->stage = FOCUS_LOOKS;
     c->wants.no_logits = true;
+    size_t n_views = 0; /* of modules: the first ones of the context, in their order (segment_needs_compose) */
+    for (int32_t i = 0; i < c->needs.n; i++) n_views += (size_t)c->needs.items[i].n_spans;
     return attention_observer_new(&f->observer, m->n_kv_layers, m->net.hp.n_kv_heads, ATTENTION_TOTAL,
-                                  (int64_t)m->net.hp.n_layers * m->net.hp.n_heads, 0,
-                                  focus_count_views(c), err);
+                                  (int64_t)m->net.hp.n_layers * m->net.hp.n_heads, 0, n_views, err);
 }
 
 /* In this stage, the sequence has one row. */
@@ -203,23 +195,19 @@ static int32_t choose_tokens(const rp_job *c, focus_token *all, int32_t n) {
     return n_chosen;
 }
 
-static int32_t focus_position(const rp_job *c, const focus_token *t) { return c->plan->items[t->item].pos + t->slot; }
-
-static int32_t focus_id(const rp_job *c, const focus_token *t) {
-    const pml_layout *l = c->plan->layout;
-    return pml_segment_tokens(l, &l->segments[c->plan->items[t->item].segment])[t->slot];
-}
-
 /* The tokens that are computed now: the chosen ones, and the row's. */
 static int list_rows(rp_job *c, rp_error *err) {
     job_focus *f = focus_of(c);
+    const pml_layout *l = c->plan->layout;
     size_t bytes = ((size_t)f->n_chosen + 1) * sizeof(int32_t);
     f->tokens = base_alloc(bytes);
     f->positions = base_alloc(bytes);
     if (!f->tokens || !f->positions) return base_fail_memory(err, bytes, "tokens to recompute");
     for (int32_t i = 0; i < f->n_chosen; i++) {
-        f->tokens[i] = focus_id(c, &f->chosen[i]);
-        f->positions[i] = focus_position(c, &f->chosen[i]);
+        const focus_token *t = &f->chosen[i];
+        const pml_item *item = &c->plan->items[t->item];
+        f->tokens[i] = pml_segment_tokens(l, &l->segments[item->segment])[t->slot];
+        f->positions[i] = item->pos + t->slot;
         BASE_ASSERT(i == 0 || f->positions[i] > f->positions[i - 1]); /* items and slots rise with positions */
     }
     f->tokens[f->n_chosen] = c->seq.tokens[c->seq.done];

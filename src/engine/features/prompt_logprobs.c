@@ -28,22 +28,18 @@ static int prompt_logprobs_ask(rp_job *c, const rp_request *o, rp_error *err) {
     return base_fail_memory(err, sizeof(job_prompt_logprobs), "log-probabilities of a prompt");
 }
 
-/* A module's tokens attend to their scope, so the logits of their rows are not those of the prompt. */
-static int prompt_logprobs_check(const rp_job *c, rp_error *err) {
-    if (c->exact || c->plan->n_cached == 0) return RP_OK;
-    return base_fail(err, RP_ERR_CONFLICT,
-                     "n_prompt_logprobs contradicts modules, whose tokens do not attend to the whole prompt: give "
-                     "quality 'exact', or a prompt without modules");
-}
-
 static int prompt_logprobs_open(rp_job *c, rp_error *err) {
     job_prompt_logprobs *p = prompt_logprobs_of(c);
     rp_result *r = c->result;
     const size_t n = (size_t)c->n_prompt;
     if (!p) return RP_OK;
-    int rc = prompt_logprobs_check(c, err);
-    if (!rc)
-        rc = logprobs_open(&p->logprobs, c->request->options.n_prompt_logprobs, c->engine->model->net.hp.n_vocab, err);
+    /* a module's tokens attend to their scope, so the logits of their rows are not those of the prompt */
+    if (!c->exact && c->plan->n_cached != 0)
+        return base_fail(err, RP_ERR_CONFLICT,
+                         "n_prompt_logprobs contradicts modules, whose tokens do not attend to the whole prompt: "
+                         "give quality 'exact', or a prompt without modules");
+    const int32_t n_vocab = c->engine->model->net.hp.n_vocab;
+    const int rc = logprobs_open(&p->logprobs, c->request->options.n_prompt_logprobs, n_vocab, err);
     if (rc) return rc;
     const size_t n_top = (size_t)p->logprobs.n_top;
     BASE_ASSERT(n_top > 0);
@@ -61,12 +57,6 @@ static int prompt_logprobs_open(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-static int32_t rank_of(const float *logits, int32_t n, int32_t token) {
-    int32_t rank = 1;
-    for (int32_t i = 0; i < n; i++) rank += logits[i] > logits[token];
-    return rank;
-}
-
 static int prompt_logprobs_settle(rp_job *c, const job_rows *rows, BASE_UNUSED rp_error *err) {
     job_prompt_logprobs *p = prompt_logprobs_of(c);
     rp_result *r = c->result;
@@ -77,7 +67,9 @@ static int prompt_logprobs_settle(rp_job *c, const job_rows *rows, BASE_UNUSED r
         const float *row = rows->logits + (size_t)i * (size_t)n_vocab;
         rp_token_logprob *top = r->prompt_top_logprobs + (size_t)at * (size_t)r->n_prompt_top;
         r->prompt_logprobs[at] = logprobs_measure(&p->logprobs, row, r->prompt_ids[at], top);
-        r->prompt_ranks[at] = rank_of(row, n_vocab, r->prompt_ids[at]);
+        int32_t rank = 1;
+        for (int32_t k = 0; k < n_vocab; k++) rank += row[k] > row[r->prompt_ids[at]];
+        r->prompt_ranks[at] = rank;
     }
     return RP_OK;
 }

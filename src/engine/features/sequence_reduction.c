@@ -147,9 +147,6 @@ static bool reduction_yields_memory(rp_job *c, bool yields) {
 
 /* ---- before the prompt is complete ---- */
 
-/* Rows at the end of the prompt that the method observes: they are computed whatever is cached. 0: none. */
-static int32_t observed_rows(const rp_job *c) { return BASE_MIN(c->wants.n_observed, c->n_prompt); }
-
 /* The last tokens of the own text, which stay. */
 static int32_t kept_tokens(const rp_job *c) { return BASE_MIN(SEQUENCE_WINDOW, c->n_prompt); }
 
@@ -174,12 +171,6 @@ static int32_t most_runs(const rp_job *c) {
     return n;
 }
 
-/* Bounds are not in blocks: so many stay reserved, and unused, beside them. */
-static int64_t bounds_blocks(const kv_pool *pool, int32_t n_slots, int32_t n_runs) {
-    const uint64_t block = kv_pool_block_bytes(pool);
-    return (int64_t)((slot_bounds_bytes(kv_pool_shape(pool), n_slots, n_runs) + block - 1) / block);
-}
-
 /* Blocks that the reduced KV takes at most, while the job holds its complete KV too. */
 static int64_t reduction_blocks(const rp_job *c) {
     const job_reduction *r = reduction_of(c);
@@ -188,7 +179,12 @@ static int64_t reduction_blocks(const rp_job *c) {
     const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape);
     if (!r->asked) return 0;
     const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
-    if (sequence_method_is_dynamic(r->method)) return bounds_blocks(pool, n, runs) + kv_column_blocks(pool, c->format);
+    if (sequence_method_is_dynamic(r->method)) {
+        /* bounds are not in blocks: so many stay reserved, and unused, beside them */
+        const uint64_t block = kv_pool_block_bytes(pool);
+        const int64_t of_bounds = (int64_t)((slot_bounds_bytes(shape, n, runs) + block - 1) / block);
+        return of_bounds + kv_column_blocks(pool, c->format);
+    }
     /* a head's last cell of a run may be partly filled */
     const int64_t n_cells = n_heads * (mean_of(r, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
@@ -207,7 +203,7 @@ static int reduction_compose(rp_job *c, rp_error *err) {
     const size_t n_views =
         c->seq.context.n_views + (size_t)(c->seq.n / KV_SPAN_TOKENS) + (size_t)c->n_runs + EXTRA_RUNS;
     reduction_release(c);
-    r->n_rows = observed_rows(c);
+    r->n_rows = BASE_MIN(c->wants.n_observed, c->n_prompt); /* computed whatever is cached */
     if (r->n_rows == 0) return RP_OK;
     const int64_t most = (int64_t)r->n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
     return attention_observer_new(&r->observer, shape->n_layers, kv_shape_heads(shape), ATTENTION_SUM, most, 0, n_views,
@@ -247,17 +243,6 @@ static int compare_positions(const void *a, const void *b) {
     return (x->pos > y->pos) - (x->pos < y->pos); /* all differ: invariant 4 of kv */
 }
 
-static int32_t count_slots(const kv_context *context) {
-    int32_t n = 0;
-    for (size_t i = 0; i < context->n_views; i++)
-        if (!stays_whole(&context->views[i])) n += kv_mask_count(context->views[i].mask);
-    return n;
-}
-
-static bool has_slot(const kv_view *v, int32_t slot) {
-    return v->mask[slot / KV_BLOCK_SLOTS] >> (slot % KV_BLOCK_SLOTS) & 1;
-}
-
 /* Sorted with the index in the context's order in place of the slot, then completed. */
 static void sort_slots(listing *l) {
     qsort(l->slots, (size_t)l->n, sizeof(*l->slots), compare_positions);
@@ -271,7 +256,9 @@ static void sort_slots(listing *l) {
 
 static int listing_open(listing *l, const kv_context *context, rp_error *err) {
     int32_t n = 0;
-    l->n = count_slots(context);
+    l->n = 0;
+    for (size_t i = 0; i < context->n_views; i++)
+        if (!stays_whole(&context->views[i])) l->n += kv_mask_count(context->views[i].mask);
     const size_t bytes = (size_t)l->n * (sizeof(*l->sources) + sizeof(*l->slots) + sizeof(*l->ranks));
     l->sources = base_alloc(BASE_MAX(bytes, 1));
     if (!l->sources) return base_fail_memory(err, bytes, "the slots of a prompt");
@@ -280,7 +267,7 @@ static int listing_open(listing *l, const kv_context *context, rp_error *err) {
     for (size_t i = 0; i < context->n_views; i++) {
         const kv_view *v = &context->views[i];
         for (int32_t slot = 0; slot < kv_span_tokens(v->span) && !stays_whole(v); slot++) {
-            if (!has_slot(v, slot)) continue;
+            if (!(v->mask[slot / KV_BLOCK_SLOTS] >> (slot % KV_BLOCK_SLOTS) & 1)) continue;
             l->slots[n] = (sequence_slot){(int32_t)i, n, kv_span_slot_position(v->span, slot) + v->shift};
             l->sources[n++] = (kv_source){v->span, slot};
         }
@@ -356,13 +343,6 @@ static int compose_reduced(rp_job *c, kv_context *to, const kv_selection *all, c
     return rc;
 }
 
-static int64_t count_kept(const kv_selection *s) {
-    int64_t n = 0;
-    for (int32_t head = 0; head < s->n_layers * s->n_kv_heads; head++)
-        n += kv_selection_count(s, head / s->n_kv_heads, head % s->n_kv_heads);
-    return n;
-}
-
 /* Replaces the context, and drops the other references to what it had. */
 static void take_context(rp_job *c, kv_context *to) {
     kv_context_clear(&c->seq.context);
@@ -396,7 +376,10 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
     if (!rc) rc = compose_reduced(c, &to, selection, l, err);
     if (rc) kv_context_clear(&to);
     else {
-        const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape), kept = count_kept(selection);
+        const int64_t n_heads = (int64_t)shape->n_layers * kv_shape_heads(shape);
+        int64_t kept = 0;
+        for (int32_t head = 0; head < selection->n_layers * selection->n_kv_heads; head++)
+            kept += kv_selection_count(selection, head / selection->n_kv_heads, head % selection->n_kv_heads);
         const int64_t whole = kv_context_slots(&c->seq.context) - l->n;
         BASE_ASSERT(kept <= n_heads * l->n && whole >= 0);
         r->share = (double)kept / (double)(n_heads * l->n);
@@ -423,21 +406,18 @@ static bool is_kept(const rp_job *c, int32_t pos) {
     return false;
 }
 
-static void add_candidates(const rp_job *c, const listing *l, int32_t first, int32_t n, candidates *out) {
-    const int32_t before = out->n_slots;
-    BASE_ASSERT(n >= 0 && first + n <= l->n);
-    for (int32_t i = first; i < first + n; i++)
-        if (!is_kept(c, l->slots[l->ranks[i]].pos)) out->slots[out->n_slots++] = l->slots[l->ranks[i]];
-    if (out->n_slots > before) out->run_ends[out->n_runs++] = out->n_slots;
-}
-
 static void list_candidates(const rp_job *c, const listing *l, candidates *out) {
     const kv_context *context = &c->seq.context;
     for (size_t i = 0, end; i < context->n_views; i = end) {
         int32_t n = 0;
         end = stays_whole(&context->views[i]) ? i + 1 : end_of_run(l, context, i, out->first, &n);
-        add_candidates(c, l, out->first, n, out);
-        out->first += n;
+        const int32_t before = out->n_slots, run_end = out->first + n;
+        BASE_ASSERT(n >= 0 && run_end <= l->n);
+        for (; out->first < run_end; out->first++) {
+            const sequence_slot *slot = &l->slots[l->ranks[out->first]];
+            if (!is_kept(c, slot->pos)) out->slots[out->n_slots++] = *slot;
+        }
+        if (out->n_slots > before) out->run_ends[out->n_runs++] = out->n_slots;
     }
     BASE_ASSERT(out->first == l->n);
 }

@@ -109,13 +109,6 @@ typedef struct run_names {
     int32_t done;
 } run_names;
 
-static void run_names_open(run_names *n, const rp_job *c) {
-    n->done = 0;
-    base_hash_init(&n->h, "reprise auto 1");
-    base_hash_key(&n->h, &c->scopes[0].root);
-    base_hash_u64(&n->h, (uint64_t)c->positions[0]);
-}
-
 /* The root after the run [first, end) of the chunk that begins at `begin`. */
 static base_key run_names_next(run_names *n, const rp_job *c, int32_t begin, int32_t first, int32_t end) {
     base_key key;
@@ -156,7 +149,10 @@ static void choose_runs(rp_job *c) {
     int32_t at = c->n_found, removed = 0; /* at: all tokens before it are found, or were passed by */
     bool follows = true;                  /* the path is complete up to `at` */
     run_names names;
-    run_names_open(&names, c);
+    names.done = 0;
+    base_hash_init(&names.h, "reprise auto 1");
+    base_hash_key(&names.h, &c->scopes[0].root);
+    base_hash_u64(&names.h, (uint64_t)c->positions[0]);
     for (int32_t i = 0; i < a->n && a->ends[i] <= most; i++) {
         const int32_t begin = i > 0 ? a->ends[i - 1] : 0, first = BASE_MAX(begin + AUTO_LINK, at);
         span_path path;

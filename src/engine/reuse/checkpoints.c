@@ -21,13 +21,6 @@
 
 #define MOST_BETWEEN 4096 /* tokens that are computed again at most, after an edit of a long text */
 
-/* N: a multiple of a span's tokens, whose KV takes at least as much memory as a checkpoint. */
-static int32_t tokens_between(const rp_engine *e) {
-    const uint64_t bytes = (uint64_t)kv_states_blocks(e->pool) * kv_pool_block_bytes(e->pool);
-    const uint64_t span_bytes = BASE_MAX(kv_shape_token_bytes(kv_pool_shape(e->pool)) * KV_SPAN_TOKENS, 1);
-    return (int32_t)BASE_MIN((bytes + span_bytes - 1) / span_bytes * KV_SPAN_TOKENS, MOST_BETWEEN);
-}
-
 /* ---- what a job continues from ---- */
 
 void checkpoints_find(rp_job *c) {
@@ -72,9 +65,14 @@ static bool leaves_any(const rp_job *c) {
     return c->engine->is_recurrent && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
 }
 
-/* The next number of tokens, more than n, after which a checkpoint has to be made. */
+/* The next number of tokens, more than n, after which a checkpoint has to be made. `every`: a multiple of a span's
+ * tokens, whose KV takes at least as much memory as a checkpoint. */
 static int32_t next_point(const rp_job *c, int32_t n) {
-    const int32_t every = tokens_between(c->engine), most = job_most_found(c);
+    const kv_pool *pool = c->engine->pool;
+    const uint64_t bytes = (uint64_t)kv_states_blocks(pool) * kv_pool_block_bytes(pool);
+    const uint64_t span_bytes = BASE_MAX(kv_shape_token_bytes(kv_pool_shape(pool)) * KV_SPAN_TOKENS, 1);
+    const int32_t every = (int32_t)BASE_MIN((bytes + span_bytes - 1) / span_bytes * KV_SPAN_TOKENS, MOST_BETWEEN);
+    const int32_t most = job_most_found(c);
     BASE_ASSERT(every > 0 && n >= 0);
     int32_t next = n - n % every + every;
     if (most > n) next = BASE_MIN(next, most);
@@ -90,13 +88,6 @@ int32_t checkpoints_next(const rp_job *c, int32_t n) {
     return leaves_any(c) ? BASE_MIN(n, next_point(c, done) - done) : n;
 }
 
-/* Drops the oldest one. */
-static void make_place(job_states *s) {
-    if (s->n_unnamed < CHECKPOINTS_UNNAMED) return;
-    kv_span_unref(s->unnamed[0].span);
-    memmove(s->unnamed, s->unnamed + 1, (size_t)--s->n_unnamed * sizeof(*s->unnamed));
-}
-
 static void save(rp_job *c) {
     rp_engine *e = c->engine;
     job_states *s = &c->states;
@@ -110,7 +101,10 @@ static void save(rp_job *c) {
         return;
     }
     e->backend->ops->recurrence->states_save(e->backend, s->now, span);
-    make_place(s);
+    if (s->n_unnamed >= CHECKPOINTS_UNNAMED) { /* drops the oldest one */
+        kv_span_unref(s->unnamed[0].span);
+        memmove(s->unnamed, s->unnamed + 1, (size_t)--s->n_unnamed * sizeof(*s->unnamed));
+    }
     s->unnamed[s->n_unnamed].span = span;
     s->unnamed[s->n_unnamed].n_tokens = n;
     s->unnamed[s->n_unnamed++].n_before = s->last;

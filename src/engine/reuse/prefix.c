@@ -103,14 +103,6 @@ size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *u
     return to_states;
 }
 
-/* Inserts the open span of a running job, if there is memory for the block that it then starts instead. */
-static void give_open(rp_engine *e, rp_job *c) {
-    int32_t column = kv_column_blocks(e->pool, c->format);
-    if (span_store_free_blocks(e->store) < column) return;
-    sequence_reserve(&c->seq, c->seq.reserved + column);
-    prefix_give(c, true);
-}
-
 /* Does what it computes enter the prefix cache? */
 static bool prefix_adds(const rp_job *c) { return c->shares && !c->request->options.adds_nothing; }
 
@@ -145,7 +137,11 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
         *wait = true;
         return RP_OK;
     }
-    give_open(e, ahead);
+    const int32_t column = kv_column_blocks(e->pool, ahead->format);
+    if (span_store_free_blocks(e->store) >= column) { /* for the block that it starts after its open span is inserted */
+        sequence_reserve(&ahead->seq, ahead->seq.reserved + column);
+        prefix_give(ahead, true);
+    }
     return prefix_match(e, c, err);
 }
 
@@ -194,15 +190,6 @@ static bool may_extend(rp_job *c, const kv_span *span) {
     return bytes == 0 || (int64_t)(bytes / kv_pool_block_bytes(e->pool)) <= span_store_free_blocks(e->store);
 }
 
-/* The path goes on in the scope of the next token to insert. false: no memory. */
-static bool prefix_enter(rp_job *c) {
-    const int32_t k = job_scope_of(c, c->n_given);
-    return span_path_turns(&c->path) == (size_t)(k + c->moved.n_turned) || prefix_turn(c, k, c->n_given, NULL) == RP_OK;
-}
-
-/* Did the path lose tokens to a window? */
-static bool prefix_cut(const rp_job *c) { return c->path.n_tokens != (size_t)c->n_given; }
-
 static void give_spans(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
     while (prefix_adds(c) && c->first_own_view < context->n_views) {
@@ -211,7 +198,11 @@ static void give_spans(rp_job *c, bool all) {
         bool last = c->first_own_view + 1 == context->n_views, kept;
         int32_t n = kv_span_tokens(span);
         if (last && n < KV_SPAN_TOKENS && !all) return;
-        if (!prefix_enter(c) || prefix_cut(c)) c->shares = false;
+        const int32_t k = job_scope_of(c, c->n_given); /* the path goes on in the scope of the next token to insert */
+        const bool enters = span_path_turns(&c->path) != (size_t)(k + c->moved.n_turned);
+        if (enters && prefix_turn(c, k, c->n_given, NULL) != RP_OK) c->shares = false; /* no memory */
+        /* did the path lose tokens to a window? */
+        if (c->path.n_tokens != (size_t)c->n_given) c->shares = false;
         if (!c->shares || !(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
         uint64_t cost_us = cost_model_usual_us(c->engine->cost, n, kv_span_position(span));

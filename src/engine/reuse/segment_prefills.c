@@ -92,14 +92,6 @@ static void reserve_blocks(const rp_engine *e, segment_prefill *prefill) {
     prefill->seq.context.format = segment_open_format(e, s);
 }
 
-static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
-    if (end <= e->n_ctx) return RP_OK;
-    return base_fail(
-        err, RP_ERR_CONTEXT,
-        "a module and its scope need %lld positions, but the context has %d: split the module, or raise n_ctx",
-        (long long)end, e->n_ctx);
-}
-
 static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker,
                     bool look, int depth, rp_error *err);
 
@@ -127,8 +119,13 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
     const pml_segment *s = &l->segments[view->segment];
     BASE_ASSERT(view->reduced ? s->keep > 0 : s->n_spans > 0);
     if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "the scopes of modules are nested %d deep", depth);
-    int rc = check_end(e, (int64_t)s->pos + s->n_tokens, err);
-    if (rc) return rc;
+    const int64_t n_positions = (int64_t)s->pos + s->n_tokens;
+    if (n_positions > e->n_ctx)
+        return base_fail(err, RP_ERR_CONTEXT,
+                         "a module and its scope need %lld positions, but the context has %d: "
+                         "split the module, or raise n_ctx",
+                         (long long)n_positions, e->n_ctx);
+    int rc = RP_OK;
     segment_prefill *prefill = base_calloc(1, sizeof(*prefill));
     if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to prefill");
     *prefill = (segment_prefill){
@@ -402,12 +399,8 @@ static bool look_up_reduced(rp_engine *e, const pml_segment *s, segment_need *ne
     return true;
 }
 
-/* Takes references to all spans of a segment from the store, or to none. */
-/* Does the span have as many tokens as the segment's i-th one? A forged record may have others than its key is of. */
-static bool fits_segment(const pml_segment *s, int32_t i, const kv_span *span) {
-    return kv_span_tokens(span) == BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
-}
-
+/* Takes references to all spans of a segment from the store, or to none. A forged record may have another number of
+ * tokens than its key is of. */
 static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
     if (need->view.reduced) return look_up_reduced(e, s, need);
     for (int32_t i = 0; i < s->n_spans; i++) {
@@ -415,8 +408,9 @@ static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pm
         span_found found;
         need->spans[i] = span_store_get(e->store, key, &found);
         need->from_disk |= found == SPAN_FOUND_DISK;
-        if (need->spans[i] && fits_segment(s, i, need->spans[i]) && pml_segment_has_kept(l, s, i, need->spans[i]))
-            continue;
+        const int32_t n = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
+        const kv_span *span = need->spans[i];
+        if (span && kv_span_tokens(span) == n && pml_segment_has_kept(l, s, i, span)) continue;
         need->reason = reason_of_miss(e, key, found);
         return false;
     }
@@ -509,19 +503,17 @@ void segment_needs_drop_spans(segment_needs *needs) {
     for (int32_t i = 0; i < needs->n; i++) forget_spans(&needs->items[i]);
 }
 
-/* Frees a prefill without waiters. */
-static void stop_waiting(rp_engine *e, segment_need *need) {
-    segment_need **link = &need->prefill->waiters;
-    while (*link != need) link = &(*link)->next;
-    *link = need->next;
-    if (!need->prefill->waiters) segment_prefills_free_prefill(e, need->prefill);
-    need->prefill = NULL;
-}
-
 void segment_needs_release(rp_engine *e, segment_needs *needs) {
     for (int32_t i = 0; i < needs->n; i++) {
-        if (needs->items[i].prefill) stop_waiting(e, &needs->items[i]);
-        forget_spans(&needs->items[i]);
+        segment_need *need = &needs->items[i];
+        if (need->prefill) {
+            segment_need **link = &need->prefill->waiters;
+            while (*link != need) link = &(*link)->next;
+            *link = need->next;
+            if (!need->prefill->waiters) segment_prefills_free_prefill(e, need->prefill);
+            need->prefill = NULL;
+        }
+        forget_spans(need);
     }
     base_free(needs->items);
     *needs = (segment_needs){0};

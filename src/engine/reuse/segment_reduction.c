@@ -111,14 +111,6 @@ static int list_own(segment_reduction *r, rp_error *err) {
     return rc;
 }
 
-static int list_chunk(segment_reduction *r, int32_t begin, int32_t n, rp_error *err) {
-    int rc = pml_append_asking(r->layout, r->segment, begin, &r->tokens, err);
-    if (begin == 0) r->repeated = r->n_pieces, r->judged = (int32_t)r->tokens.n;
-    if (!rc) rc = append_tokens(r, begin, begin + n, false, err);
-    if (begin == 0) r->judged_end = BASE_MIN((int32_t)r->tokens.n, r->judged + SEGMENT_REDUCTION_JUDGED);
-    return rc ? rc : add_piece(r, false, err);
-}
-
 static int list_repetitions(segment_reduction *r, rp_error *err) {
     const pml_segment *s = r->segment;
     const int32_t most = BASE_MIN(SEGMENT_REDUCTION_CHUNK, r->engine->n_ctx - s->pos - s->n_tokens - MOST_ASKING);
@@ -127,7 +119,13 @@ static int list_repetitions(segment_reduction *r, rp_error *err) {
                          "a module of %d tokens at %d leaves no positions for its repetition: raise n_ctx", s->n_tokens,
                          s->pos);
     int rc = RP_OK;
-    for (int32_t i = 0; i < s->n_tokens && !rc; i += most) rc = list_chunk(r, i, BASE_MIN(most, s->n_tokens - i), err);
+    for (int32_t i = 0; i < s->n_tokens && !rc; i += most) {
+        rc = pml_append_asking(r->layout, s, i, &r->tokens, err);
+        if (i == 0) r->repeated = r->n_pieces, r->judged = (int32_t)r->tokens.n;
+        if (!rc) rc = append_tokens(r, i, i + BASE_MIN(most, s->n_tokens - i), false, err);
+        if (i == 0) r->judged_end = BASE_MIN((int32_t)r->tokens.n, r->judged + SEGMENT_REDUCTION_JUDGED);
+        if (!rc) rc = add_piece(r, false, err);
+    }
     if (rc || r->most_repeated <= most + MOST_ASKING) return rc;
     return base_fail(err, RP_ERR_CONTEXT, "what asks for a module's repetition takes more than %d tokens", MOST_ASKING);
 }
@@ -222,16 +220,8 @@ int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
 
 /* ---- rows ---- */
 
-static int open_scores(segment_reduction *r, rp_error *err) {
-    const model_hparams *hp = &r->engine->model->net.hp;
-    int rc = reduction_observer_new(&r->observer, r->engine->model, r->method, r->first_view,
-                                    (size_t)r->segment->n_spans, err);
-    if (rc || !reduction_method_needs_queries(r->method)) return rc;
-    rc = reduction_queries_new(&r->queries, r->engine->model, r->engine->n_ctx, r->method, r->segment->n_tokens, err);
-    return rc ? rc : query_record_new(&r->record, hp->n_layers, hp->n_heads * hp->key_dim, err);
-}
-
 int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err) {
+    const rp_model *m = r->engine->model;
     forget_scores(r);
     BASE_ASSERT(seq->done == 0);
     BASE_ASSERT(r->recomputes || seq->context.n_views >= (size_t)r->segment->n_spans); /* its full spans are last */
@@ -241,7 +231,10 @@ int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err) 
     seq->positions = r->positions;
     seq->n = (int32_t)r->tokens.n;
     seq->keeps_windows = !r->recomputes;
-    return open_scores(r, err);
+    int rc = reduction_observer_new(&r->observer, m, r->method, r->first_view, (size_t)r->segment->n_spans, err);
+    if (rc || !reduction_method_needs_queries(r->method)) return rc;
+    rc = reduction_queries_new(&r->queries, m, r->engine->n_ctx, r->method, r->segment->n_tokens, err);
+    return rc ? rc : query_record_new(&r->record, m->net.hp.n_layers, m->net.hp.n_heads * m->net.hp.key_dim, err);
 }
 
 /* Where the current rows end: with the piece, or with the judged tokens of a candidate. */
@@ -371,29 +364,20 @@ static int begin_search(segment_reduction *r, sequence *seq, rp_error *err) {
     return rc ? rc : next_candidate(r, seq, err);
 }
 
-/* A candidate is computed: is it good enough? */
-static int end_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
-    BASE_ASSERT(r->judges && r->low < r->high);
-    const int32_t middle = (r->low + r->high) / 2, n = r->judged_end - r->judged;
-    const bool is_good = r->nll - r->full_nll <= -log(SEGMENT_REDUCTION_LIKELIHOOD) * n;
-    if (is_good) r->high = middle;
-    else r->low = middle + 1;
-    return next_candidate(r, seq, err);
-}
-
 /* ---- the end of a piece ---- */
-
-/* Views of the repetition's rows: those after the segment's full or reduced spans. */
-static size_t own_views(const segment_reduction *r, const sequence *seq) {
-    const size_t before = r->first_view + (r->judges ? (size_t)r->n_candidates : (size_t)r->segment->n_spans);
-    BASE_ASSERT(before <= seq->context.n_views);
-    return seq->context.n_views - before;
-}
 
 static int end_repetition(segment_reduction *r, sequence *seq, rp_error *err) {
     const int32_t piece = r->piece++;
-    drop_views(r, seq, seq->context.n_views - own_views(r, seq));
-    if (r->judges) return end_candidate(r, seq, err);
+    /* the views of the repetition's rows are those after the segment's full or reduced spans */
+    drop_views(r, seq, r->first_view + (r->judges ? (size_t)r->n_candidates : (size_t)r->segment->n_spans));
+    if (r->judges) { /* a candidate is computed: is it good enough? */
+        BASE_ASSERT(r->low < r->high);
+        const int32_t middle = (r->low + r->high) / 2, n = r->judged_end - r->judged;
+        const bool is_good = r->nll - r->full_nll <= -log(SEGMENT_REDUCTION_LIKELIHOOD) * n;
+        if (is_good) r->high = middle;
+        else r->low = middle + 1;
+        return next_candidate(r, seq, err);
+    }
     if (piece == r->repeated) r->full_nll = r->nll;
     return is_auto(r) && r->piece == r->n_pieces ? begin_search(r, seq, err) : RP_OK;
 }
@@ -431,16 +415,6 @@ static int encode_reduced(segment_reduction *r, kv_span **span, rp_error *err) {
     return RP_OK;
 }
 
-static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_selection *selection, kv_span **out,
-                      int32_t n, rp_error *err) {
-    int rc = RP_OK;
-    for (int32_t i = 0; i < n && !rc; i++) {
-        rc = kv_span_reduce(&out[i], run, (size_t)r->segment->n_spans, selection, i, err);
-        if (!rc) rc = encode_reduced(r, &out[i], err);
-    }
-    return rc;
-}
-
 static int select_slots(segment_reduction *r, const kv_span *const *spans, kv_selection **out, rp_error *err) {
     const reduction_run run = run_of(r, spans);
     if (!is_auto(r)) return reduction_select(out, r->engine->backend, r->method, r->segment->keep, &run, err);
@@ -462,7 +436,10 @@ int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out
     kv_span **spans = rc ? NULL : base_calloc((size_t)n_spans + 1, sizeof(*spans));
     if (!rc && !spans) rc = base_fail_memory(err, (uint64_t)n_spans * sizeof(*spans), "spans");
     sequence_reserve(seq, 0); /* the engine's thread takes what was reserved before anyone else */
-    if (!rc) rc = make_spans(r, run, selection, spans, n_spans, err);
+    for (int32_t i = 0; i < n_spans && !rc; i++) {
+        rc = kv_span_reduce(&spans[i], run, n_run, selection, i, err);
+        if (!rc) rc = encode_reduced(r, &spans[i], err);
+    }
     for (int32_t i = 0; i < n_spans && rc && spans; i++) kv_span_unref(spans[i]);
     if (rc) base_free(spans);
     else *out = spans, *n = n_spans;

@@ -90,12 +90,6 @@ static bool new_text_open(new_text *x, const rp_job *c) {
     return true;
 }
 
-static void old_text_free(old_text *o) {
-    span_path_release(&o->path);
-    base_free(o->tokens);
-    *o = (old_text){0};
-}
-
 /* The tokens of o's path. false: it is too short, too long, or cannot be moved. */
 static bool old_text_read(old_text *o, size_t most) {
     if (o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > most || !moved_kv_can_move(&o->path)) return false;
@@ -142,11 +136,6 @@ static int32_t position_in(const span_path *p, int32_t index) {
     return pos + index;
 }
 
-/* Do n tokens of the old path have consecutive positions, as those of a text? One shift then moves them all. */
-static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
-    return position_in(p, from + n - 1) - position_in(p, from) == n - 1;
-}
-
 /* How many tokens before index `first` of the new text, up to `most`, are those before index `from` of the old one. */
 static int32_t same_before(const new_text *x, const old_text *o, int32_t first, int32_t from, int32_t most) {
     int32_t n = 0;
@@ -157,7 +146,9 @@ static int32_t same_before(const new_text *x, const old_text *o, int32_t first, 
 /* Takes the piece, less its first `links` tokens, if it is longer than *best. */
 static bool take_piece(const new_text *x, const old_text *o, const common_piece *p, int32_t links, moved_run *best) {
     const int32_t skipped = links - same_before(x, o, p->first, p->from, links), n = p->n - skipped;
-    if (n < LEAST_MOVED || n <= best->n || !moves_as_one(&o->path, p->from, p->n)) return false;
+    if (n < LEAST_MOVED || n <= best->n) return false;
+    /* positions are consecutive, as those of a text, in both: one shift then moves them all */
+    if (position_in(&o->path, p->from + p->n - 1) - position_in(&o->path, p->from) != p->n - 1) return false;
     if (x->positions[p->first + p->n - 1] - x->positions[p->first] != p->n - 1) return false;
     *best = (moved_run){
         .from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped, .path = best->path};
@@ -187,23 +178,19 @@ static bool find_in(const new_text *x, const old_text *o, int32_t links, moved_r
     return found;
 }
 
-/* The step of a path with its token of that index. */
-static const span_step *step_with(const span_path *p, int32_t index) {
-    size_t i = 0;
-    BASE_ASSERT(index >= 0 && (size_t)index < p->n_tokens);
-    while (index >= p->steps[i].n_tokens) index -= p->steps[i++].n_tokens;
-    return &p->steps[i];
-}
-
 /* Names the root after a run: all tokens before it, and the text that it was computed in. */
 static void name_root(const rp_job *c, moved_run *r) {
     base_hash h;
+    size_t step = 0; /* that of the run's last token */
+    int32_t last = r->from + r->n - 1;
+    BASE_ASSERT(last >= 0 && (size_t)last < r->path.n_tokens);
+    while (last >= r->path.steps[step].n_tokens) last -= r->path.steps[step++].n_tokens;
     BASE_ASSERT(r->first >= c->scopes[c->n_scopes - 1].first); /* the key is of the last scope */
     base_hash_init(&h, "reprise shifted 1");
     base_hash_key(&h, &c->scopes[c->n_scopes - 1].root);
     base_hash_bytes(&h, c->tokens, (size_t)r->first * sizeof(*c->tokens));
     base_hash_bytes(&h, c->positions, (size_t)r->first * sizeof(*c->positions));
-    base_hash_key(&h, kv_span_key(step_with(&r->path, r->from + r->n - 1)->span));
+    base_hash_key(&h, kv_span_key(r->path.steps[step].span));
     base_hash_u64(&h, (uint64_t)r->first);
     base_hash_u64(&h, (uint64_t)r->n);
     base_hash_u64(&h, (uint64_t)(int64_t)r->shift);
@@ -227,7 +214,8 @@ static void search(rp_job *c, const new_text *x, moved_run *best) {
                 o.path = (span_path){0};
             }
             most -= (size_t)o.n;
-            old_text_free(&o);
+            span_path_release(&o.path);
+            base_free(o.tokens);
             if (failed || below == 0) break;
         }
 }

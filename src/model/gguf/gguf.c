@@ -177,15 +177,6 @@ static int take_value_type(cursor *c, gguf_value_type *out) {
     return RP_OK;
 }
 
-static int check_bools(const cursor *c, const uint8_t *p, uint64_t n) {
-    for (uint64_t i = 0; i < n; i++) {
-        if (p[i] > 1)
-            return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)(p - c->file->data) + i, "a boolean is %u, expected 0 or 1",
-                               (unsigned)p[i]);
-    }
-    return RP_OK;
-}
-
 static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t **out) {
     size_t size = value_bytes[type];
     BASE_ASSERT(size > 0); /* neither a string nor an array */
@@ -194,7 +185,13 @@ static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t
                            "%" PRIu64 " values of %zu bytes at byte %zu do not fit into a file of %zu bytes", n, size,
                            c->pos, c->file->bytes);
     int rc = cursor_take_bytes(c, n * size, out, "a value");
-    return rc || type != GGUF_BOOL ? rc : check_bools(c, *out, n);
+    if (rc || type != GGUF_BOOL) return rc;
+    for (uint64_t i = 0; i < n; i++) {
+        if ((*out)[i] > 1)
+            return cursor_fail(c, RP_ERR_FORMAT, (uint64_t)(*out - c->file->data) + i,
+                               "a boolean is %u, expected 0 or 1", (unsigned)(*out)[i]);
+    }
+    return RP_OK;
 }
 
 /* Reads an array's header and skips its elements. `depth` is 1 for an array that is itself a value. */
@@ -545,15 +542,6 @@ static int cursor_read_header(cursor *c, gguf_file *f) {
     return RP_OK;
 }
 
-static int read_metadata(cursor *c, gguf_file *f) {
-    for (size_t i = 0; i < f->n_metadata; i++) {
-        int rc = read_metadata_item(c, &f->metadata[i]);
-        if (rc) return rc;
-        f->metadata_index[i] = (gguf_name_entry){.name = f->metadata[i].key, .index = i};
-    }
-    return cursor_sort_names(c, f->metadata_index, f->n_metadata, "key");
-}
-
 static int read_tensor_table(cursor *c, gguf_file *f, uint64_t *offsets) {
     for (size_t i = 0; i < f->n_tensors; i++) {
         int rc = read_tensor(c, &f->tensors[i], &offsets[i]);
@@ -599,7 +587,11 @@ static int gguf_read_within(gguf_file *f, uint64_t room, rp_error *err) {
     BASE_ASSERT(room >= f->bytes);
     cursor c = {.file = f, .part = "header", .err = err};
     int rc = cursor_read_header(&c, f);
-    if (!rc) rc = read_metadata(&c, f);
+    for (size_t i = 0; !rc && i < f->n_metadata; i++) {
+        rc = read_metadata_item(&c, &f->metadata[i]);
+        if (!rc) f->metadata_index[i] = (gguf_name_entry){.name = f->metadata[i].key, .index = i};
+    }
+    if (!rc) rc = cursor_sort_names(&c, f->metadata_index, f->n_metadata, "key");
     return rc ? rc : read_tensors(&c, f);
 }
 

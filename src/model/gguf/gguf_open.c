@@ -47,20 +47,16 @@ static int new_file(gguf_file **out, const char *name, rp_error *err) {
     return RP_OK;
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static int fail_folder(const char *path, rp_error *err) {
-    return base_fail(err, RP_ERR_IO, "cannot read '%s': it is a directory: give a model file (GGUF) in it", path);
-}
-
 static int open_map(gguf_file **out, const char *path, rp_error *err) {
     int rc = new_file(out, path, err);
     if (rc) return rc;
     gguf_file *f = *out;
-    if ((rc = base_map_open(&f->map, path, err))) return is_folder(path) ? fail_folder(path, err) : rc;
+    if ((rc = base_map_open(&f->map, path, err))) {
+        struct stat st;
+        const bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+        if (!is_folder) return rc;
+        return base_fail(err, RP_ERR_IO, "cannot read '%s': it is a directory: give a model file (GGUF) in it", path);
+    }
     f->data = f->map.data;
     f->bytes = f->map.bytes;
     return RP_OK;
@@ -161,13 +157,6 @@ static int check_part(const gguf_file *part, const place *first, uint64_t no, co
 
 /* ---- one list of tensors ---------------------------------------------------------------------------------------- */
 
-static int gguf_open_check_names(const gguf_file *f, gguf_name_entry *index, size_t n, rp_error *err) {
-    size_t twice = gguf_sort_names(index, n);
-    if (twice == n) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "tensor '%.*s' is in two files of the model",
-                        (int)BASE_MIN(index[twice].name.n, 80), index[twice].name.bytes);
-}
-
 /* Replaces f's tensors by those of all parts, in their order. */
 static int join_tensors(gguf_file *f, const place *first, rp_error *err) {
     size_t n = f->n_tensors, at = 0;
@@ -186,7 +175,10 @@ static int join_tensors(gguf_file *f, const place *first, rp_error *err) {
     }
     BASE_ASSERT(rc || at == n);
     for (size_t i = 0; !rc && i < n; i++) index[i] = (gguf_name_entry){tensors[i].name, i};
-    if (!rc) rc = gguf_open_check_names(f, index, n, err);
+    const size_t twice = rc ? n : gguf_sort_names(index, n);
+    if (twice != n)
+        rc = base_fail_at(err, RP_ERR_FORMAT, f->name, 0, "tensor '%.*s' is in two files of the model",
+                          (int)BASE_MIN(index[twice].name.n, 80), index[twice].name.bytes);
     if (rc) {
         base_free(tensors);
         base_free(index);

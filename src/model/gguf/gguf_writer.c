@@ -252,7 +252,7 @@ static void emit_tensor(const writer_tensor *t, sink *s, uint8_t *piece, size_t 
         return;
     }
     int64_t step = (int64_t)(piece_bytes / t->row_bytes);
-    BASE_ASSERT(step > 0); /* largest_piece: a row, at least */
+    BASE_ASSERT(step > 0); /* emit_file: a row, at least */
     for (int64_t row = 0; row < t->n_rows && !s->rc; row += step) {
         int64_t n = t->n_rows - row < step ? t->n_rows - row : step;
         s->rc = t->fill(t->arg, row, n, piece);
@@ -260,16 +260,11 @@ static void emit_tensor(const writer_tensor *t, sink *s, uint8_t *piece, size_t 
     }
 }
 
-static size_t largest_piece(const gguf_writer *w) {
-    size_t bytes = PIECE_BYTES;
-    for (size_t i = 0; i < w->n_tensors; i++)
-        if (w->tensors[i].row_bytes > bytes) bytes = w->tensors[i].row_bytes;
-    return bytes;
-}
-
 static int emit_file(const gguf_writer *w, sink *s) {
     if (w->rc) return w->rc;
-    size_t piece_bytes = largest_piece(w);
+    size_t piece_bytes = PIECE_BYTES;
+    for (size_t i = 0; i < w->n_tensors; i++)
+        if (w->tensors[i].row_bytes > piece_bytes) piece_bytes = w->tensors[i].row_bytes;
     uint8_t *piece = base_alloc(piece_bytes);
     if (!piece) return RP_ERR_MEMORY;
     emit_header(w, s);

@@ -14,10 +14,6 @@
 
 /* ---- reading the vocabulary ---- */
 
-static bool tokenizer_is(gguf_string s, const char *text) {
-    return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0;
-}
-
 static int tokenizer_damaged(const gguf_file *f, rp_error *err, const char *key, const char *what) {
     return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0, "metadata '%s' %s", key, what);
 }
@@ -169,20 +165,13 @@ static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
     if (!gguf_get_string(f, "tokenizer.ggml.model", &model))
         return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
-        if (!tokenizer_is(model, names[i])) continue;
+        if (!gguf_string_is(model, names[i])) continue;
         t->kind = (tokenizer_kind)i;
         return RP_OK;
     }
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0,
                         "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5, bert)",
                         (int)BASE_MIN(model.n, 64), model.bytes);
-}
-
-static int open_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
-    if (t->kind == TOKENIZER_BPE) return bpe_open(t, f, err);
-    if (t->kind != TOKENIZER_WORDPIECE) return spm_open(t, f, err);
-    wordpiece_open(t);
-    return RP_OK;
 }
 
 static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
@@ -192,7 +181,10 @@ static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
     tokenizer_read_ids(t, f);
     infill_open(t, f);
     map_byte_tokens(t);
-    if ((rc = open_kind(t, f, err))) return rc;
+    if (t->kind == TOKENIZER_BPE) rc = bpe_open(t, f, err);
+    else if (t->kind == TOKENIZER_WORDPIECE) wordpiece_open(t);
+    else rc = spm_open(t, f, err);
+    if (rc) return rc;
     gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);
     gguf_get_bool(f, "tokenizer.ggml.add_eos_token", &t->adds_eos);
     gguf_get_bool(f, "tokenizer.ggml.add_sep_token", &t->adds_sep);

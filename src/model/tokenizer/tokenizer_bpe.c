@@ -20,15 +20,12 @@ static bool tokenizer_bpe_is_placed_for_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff);
 }
 
-static int stand_in(uint8_t byte) {
-    if (tokenizer_bpe_is_placed_for_itself(byte)) return byte;
-    int n = 0;
-    for (int b = 0; b < byte; b++) n += !tokenizer_bpe_is_placed_for_itself(b);
-    return 0x100 + n;
-}
-
 int bpe_byte_to_text(uint8_t byte, char out[2]) {
-    int c = stand_in(byte);
+    int c = byte;
+    if (!tokenizer_bpe_is_placed_for_itself(byte)) {
+        c = 0x100;
+        for (int b = 0; b < byte; b++) c += !tokenizer_bpe_is_placed_for_itself(b);
+    }
     if (c < 0x80) {
         out[0] = (char)c;
         return 1;

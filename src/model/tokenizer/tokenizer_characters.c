@@ -16,15 +16,10 @@ size_t character_bytes(const char *s, size_t n) {
     return length;
 }
 
-static bool has_bytes(const tokenizer *t, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (t->byte_tokens[(unsigned char)text[i]] < 0) return false;
-    return true;
-}
-
 int character_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out) {
-    bool bytes = has_bytes(t, text, n);
+    bool bytes = true;
     int rc = RP_OK;
+    for (size_t i = 0; bytes && i < n; i++) bytes = t->byte_tokens[(unsigned char)text[i]] >= 0;
     for (size_t i = 0; bytes && i < n && !rc; i++) rc = token_list_push(out, t->byte_tokens[(unsigned char)text[i]]);
     if (!bytes && !*after_unknown && t->unk >= 0) rc = token_list_push(out, t->unk);
     *after_unknown = !bytes;

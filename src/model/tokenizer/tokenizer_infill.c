@@ -10,7 +10,6 @@
  */
 #include <string.h>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_internal.h"
 #include "reprise_chat.h"
@@ -44,30 +43,23 @@ static const struct {
                                {"<|file_sep|>", "<file_sep>", "<|file_separator|>"}},
 };
 
-static bool infill_text_is(gguf_string s, const char *text) {
-    return s.n == strlen(text) && memcmp(s.bytes, text, (size_t)s.n) == 0;
-}
-
 /* The token that the file names; -1: none. */
 static int32_t infill_named(const tokenizer *t, const gguf_file *f, const char *key) {
     uint64_t id;
     return key && gguf_get_u64(f, key, &id) && id < (uint64_t)t->n_vocab ? (int32_t)id : -1;
 }
 
-static int32_t infill_find(const tokenizer *t, const gguf_file *f, int which) {
-    BASE_ASSERT(which >= 0 && which < TOKENIZER_N_INFILL);
-    int32_t id = infill_named(t, f, known[which].key);
-    if (id < 0) id = infill_named(t, f, known[which].older_key);
-    for (int i = 0; id < 0 && known[which].texts[i]; i++)
-        id = tokenizer_map_find(t, known[which].texts[i], strlen(known[which].texts[i]));
-    return id;
-}
-
 void infill_open(tokenizer *t, const gguf_file *f) {
-    for (int i = 0; i < TOKENIZER_N_INFILL; i++) t->infill[i] = infill_find(t, f, i);
+    for (int i = 0; i < TOKENIZER_N_INFILL; i++) {
+        int32_t id = infill_named(t, f, known[i].key);
+        if (id < 0) id = infill_named(t, f, known[i].older_key);
+        for (int k = 0; id < 0 && known[i].texts[k]; k++)
+            id = tokenizer_map_find(t, known[i].texts[k], strlen(known[i].texts[k]));
+        t->infill[i] = id;
+    }
     const int32_t prefix = t->infill[TOKENIZER_INFILL_PREFIX], suffix = t->infill[TOKENIZER_INFILL_SUFFIX],
                   middle = t->infill[TOKENIZER_INFILL_MIDDLE];
-    t->suffix_first = prefix >= 0 && infill_text_is(t->texts[prefix], "[PREFIX]");
+    t->suffix_first = prefix >= 0 && gguf_string_is(t->texts[prefix], "[PREFIX]");
     if (prefix < 0 || suffix < 0 || (middle < 0 && !t->suffix_first)) { /* words that look like them */
         for (int i = 0; i < TOKENIZER_N_INFILL; i++) t->infill[i] = -1;
         return;

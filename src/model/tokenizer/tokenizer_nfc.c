@@ -28,20 +28,15 @@ static bool tokenizer_nfc_joins(utf8proc_int32_t c) {
     return mark || (c >= 0x1160 && c <= 0x11ff);
 }
 
-/* Length of the character at text; 0: invalid UTF-8. */
-static size_t tokenizer_nfc_character(const char *text, size_t n, utf8proc_int32_t *c) {
-    utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)BASE_MIN(n, 4), c);
-    return length > 0 ? (size_t)length : 0;
-}
-
 /* Length of the piece at the start of text; 0: invalid UTF-8. */
 static size_t piece_bytes(const char *text, size_t n) {
     utf8proc_int32_t c;
     size_t used = 0;
     for (int count = 0; used < n && count < PIECE_CHARACTERS; count++) {
-        size_t length = tokenizer_nfc_character(text + used, n - used, &c);
-        if (length == 0 || (used > 0 && !tokenizer_nfc_joins(c))) break;
-        used += length;
+        const utf8proc_ssize_t most = (utf8proc_ssize_t)BASE_MIN(n - used, 4);
+        const utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text + used, most, &c);
+        if (length <= 0 || (used > 0 && !tokenizer_nfc_joins(c))) break;
+        used += (size_t)length;
     }
     return used;
 }

@@ -119,16 +119,12 @@ static void pcre_free(void *p, void *user) {
     base_free(p);
 }
 
-/* The next of the names at *at, and its length; 0 at the end. */
-static size_t next_name(const char **at) {
-    *at += strspn(*at, " ");
-    return strcspn(*at, " ");
-}
-
 static bool pre_tokenizer_has_name(const pre_tokenizer *p, gguf_string name) {
-    const char *at = p->names;
-    for (size_t n; (n = next_name(&at)) > 0; at += n)
+    for (const char *at = p->names + strspn(p->names, " "); *at; at += strspn(at, " ")) {
+        const size_t n = strcspn(at, " ");
         if (name.n == n && memcmp(name.bytes, at, n) == 0) return true;
+        at += n;
+    }
     return false;
 }
 

@@ -60,13 +60,6 @@ int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control)
 
 /* ---- white space after them ---- */
 
-/* GGUF has no rstrip flags of tokens. Of the supported models, Phi-3's SentencePiece vocabulary has them: every special
- * token except these includes the white space after it. */
-static bool find_strips(const tokenizer *t, const gguf_file *f) {
-    gguf_string arch;
-    return t->kind == TOKENIZER_SPM && gguf_get_string(f, "general.architecture", &arch) && text_is(arch, "phi3");
-}
-
 size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n) {
     size_t i = 0;
     if (!t->strips_right || id == t->bos || id == t->unk || text_is(t->texts[id], "<|endoftext|>")) return 0;
@@ -122,7 +115,11 @@ static void mark_ends(tokenizer *t) {
 }
 
 int special_open(tokenizer *t, const gguf_file *f, rp_error *err) {
-    t->strips_right = find_strips(t, f);
+    /* GGUF has no rstrip flags of tokens. Of the supported models, Phi-3's SentencePiece vocabulary has them: every
+     * special token, except those of special_strip, includes the white space after it. */
+    gguf_string arch;
+    t->strips_right = t->kind == TOKENIZER_SPM && gguf_get_string(f, "general.architecture", &arch) &&
+                      text_is(arch, "phi3");
     mark_ends(t);
     return list_specials(t, err);
 }

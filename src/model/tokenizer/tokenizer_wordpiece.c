@@ -119,18 +119,15 @@ static void word_add(wordpiece_word *w, utf8proc_int32_t c) {
     w->n_characters++;
 }
 
-/* A character that is a word of its own. */
-static int word_alone(wordpiece_word *w, utf8proc_int32_t c) {
-    const int rc = word_end(w);
-    word_add(w, c);
-    return rc ? rc : word_end(w);
-}
-
 static int add_normal(wordpiece_word *w, utf8proc_int32_t c) {
     if (is_space(c)) return word_end(w);
-    if (is_punctuation(c)) return word_alone(w, c);
+    if (!is_punctuation(c)) {
+        word_add(w, c);
+        return RP_OK;
+    }
+    const int rc = word_end(w); /* the character is a word of its own */
     word_add(w, c);
-    return RP_OK;
+    return rc ? rc : word_end(w);
 }
 
 static int add_character(wordpiece_word *w, utf8proc_int32_t c) {

@@ -17,21 +17,17 @@
 
 /* ---- an entry as JSON ---- */
 
-static json_t *cache_entry_tiers(const rp_store_entry *e) {
-    json_t *list = json_array();
-    if (e->in_ram) json_array_append_new(list, json_string("ram"));
-    if (e->on_disk) json_array_append_new(list, json_string("disk"));
-    return list;
-}
-
 static json_t *cache_entry(const rp_store_entry *e) {
+    json_t *tiers = json_array();
+    if (e->in_ram) json_array_append_new(tiers, json_string("ram"));
+    if (e->on_disk) json_array_append_new(tiers, json_string("disk"));
     return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:i, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:f}", "object",
                      "cache.entry", "key", e->key, "kind", rp_store_kind_name(e->kind), "label",
-                     base_json_string(e->label, strlen(e->label)), "kv_format", e->kv_format, "tiers",
-                     cache_entry_tiers(e), "tokens", (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes",
-                     (json_int_t)e->ram_bytes, "uses", (json_int_t)e->uses, "last_use", (json_int_t)e->last_use,
-                     "pinned", e->pinned, "in_use", e->in_use, "expires",
-                     e->expires > 0 ? json_integer(e->expires) : json_null(), "cost_ms", (double)e->cost_us / 1e3);
+                     base_json_string(e->label, strlen(e->label)), "kv_format", e->kv_format, "tiers", tiers, "tokens",
+                     (int)e->n_tokens, "bytes", (json_int_t)e->bytes, "ram_bytes", (json_int_t)e->ram_bytes, "uses",
+                     (json_int_t)e->uses, "last_use", (json_int_t)e->last_use, "pinned", e->pinned, "in_use", e->in_use,
+                     "expires", e->expires > 0 ? json_integer(e->expires) : json_null(), "cost_ms",
+                     (double)e->cost_us / 1e3);
 }
 
 static json_t *cache_listing_entries(const rp_store_listing *l) {
@@ -119,22 +115,6 @@ static bool is_meant(server_request *x, const rp_store_selection *s) {
     return !x->problem.kind;
 }
 
-static void set_ttl(server_request *x, const rp_store_selection *s, const server_fields *f,
-                    rp_store_listing **changed) {
-    int32_t ttl = 0; /* null: none */
-    rp_error err;
-    server_field_int(f, "ttl", 1, MOST_TTL_S, &ttl);
-    if (!x->problem.kind && rp_store_set_ttl(x->model->store, s, ttl, changed, &err)) cache_http_fail(x, &err);
-}
-
-static void set_pinned(server_request *x, const rp_store_selection *s, const server_fields *f,
-                       rp_store_listing **changed) {
-    bool pinned = false;
-    rp_error err;
-    server_field_bool(f, "pinned", &pinned);
-    if (!x->problem.kind && rp_store_pin(x->model->store, s, pinned, changed, &err)) cache_http_fail(x, &err);
-}
-
 static json_t *cache_count(const char *object, const char *field, const rp_store_listing *l) {
     return json_pack("{s:s, s:I}", "object", object, field, (json_int_t)(l ? l->n_entries : 0));
 }
@@ -144,14 +124,21 @@ void handle_cache_change(server_request *x) {
     json_t *root = is_meant(x, &s) ? server_request_json(x) : NULL;
     server_fields f = {root, &x->problem, ""};
     rp_store_listing *changed = NULL;
+    rp_error err;
     if (root && !server_field(&f, "pinned") && !json_object_get(root, "ttl"))
         server_fail(&x->problem, SERVER_INVALID, NULL,
                     "no change requested: give 'pinned', or 'ttl' in seconds or null");
-    if (root && server_field(&f, "pinned")) set_pinned(x, &s, &f, &changed);
+    if (root && server_field(&f, "pinned")) {
+        bool pinned = false;
+        server_field_bool(&f, "pinned", &pinned);
+        if (!x->problem.kind && rp_store_pin(x->model->store, &s, pinned, &changed, &err)) cache_http_fail(x, &err);
+    }
     if (root && !x->problem.kind && json_object_get(root, "ttl")) {
         rp_store_listing_free(changed);
         changed = NULL;
-        set_ttl(x, &s, &f, &changed);
+        int32_t ttl = 0; /* null: none */
+        server_field_int(&f, "ttl", 1, MOST_TTL_S, &ttl);
+        if (!x->problem.kind && rp_store_set_ttl(x->model->store, &s, ttl, &changed, &err)) cache_http_fail(x, &err);
     }
     json_decref(root);
     if (x->problem.kind || s.name) cache_http_reply(x, cache_count("cache.changed", "changed", changed));

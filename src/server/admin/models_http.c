@@ -9,14 +9,6 @@
 #include "server/models/model_pool.h"
 #include "reprise_adapter.h"
 
-static json_t *model_info_meta(const rp_model_info *info) {
-    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture,
-                     "n_params", (json_int_t)info->parameters, "n_ctx_train", (int)info->n_ctx_train, "n_vocab",
-                     (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint", info->fingerprint, "n_embd",
-                     (int)info->n_embd, "is_encoder", (int)info->is_encoder, "pooling", info->pooling, "n_scores",
-                     (int)info->n_scores);
-}
-
 /* The description of a model, or of its adapter, under one of its names, in a dialect's form; made under the pool's
    lock. */
 typedef json_t *(*description_form)(const server_model *m, const char *name, bool is_adapter, int64_t created);
@@ -30,16 +22,16 @@ typedef struct description {
 
 /* parent: as vLLM lists adapters. */
 static json_t *openai_model(const server_model *m, const char *name, bool is_adapter, int64_t since) {
+    const rp_model_info *info = &m->info;
+    json_t *meta = json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture,
+                             "n_params", (json_int_t)info->parameters, "n_ctx_train", (int)info->n_ctx_train, "n_vocab",
+                             (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint", info->fingerprint,
+                             "n_embd", (int)info->n_embd, "is_encoder", (int)info->is_encoder, "pooling", info->pooling,
+                             "n_scores", (int)info->n_scores);
     return json_pack("{s:s, s:s, s:s, s:I, s:o, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type",
                      "model", "created", (json_int_t)since, "created_at", server_json_time(since), "owned_by",
                      "reprise", "display_name", name, "parent", is_adapter ? m->name : NULL, "loaded",
-                     m->state == MODEL_LOADED, "meta", model_info_meta(&m->info));
-}
-
-static json_t *gemini_methods(const server_model *m) {
-    if (m->info.is_encoder) return json_pack("[s, s]", "embedContent", "batchEmbedContents");
-    return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent",
-                     "batchEmbedContents");
+                     m->state == MODEL_LOADED, "meta", meta);
 }
 
 static json_t *gemini_model(const server_model *m, const char *name, bool is_adapter, int64_t created) {
@@ -47,9 +39,12 @@ static json_t *gemini_model(const server_model *m, const char *name, bool is_ada
     (void)created;
     (void)is_adapter;
     if (m->state == MODEL_LOADED) rp_engine_describe(m->engine, &e);
+    json_t *methods = m->info.is_encoder ? json_pack("[s, s]", "embedContent", "batchEmbedContents")
+                                         : json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent",
+                                                     "countTokens", "embedContent", "batchEmbedContents");
     return json_pack("{s:o, s:s, s:s, s:i, s:i, s:o}", "name", json_sprintf("models/%s", name), "version", rp_version(),
                      "displayName", name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
-                     "supportedGenerationMethods", gemini_methods(m));
+                     "supportedGenerationMethods", methods);
 }
 
 static void describe(server_model *m, void *user) {

@@ -38,12 +38,6 @@ static void make_tag(char tag[SERVER_PAGE_TAG_BYTES], const base_embedded *file)
     snprintf(tag, SERVER_PAGE_TAG_BYTES, "\"%s\"", digits);
 }
 
-/* Has the client these very bytes? */
-static bool page_http_is_known(const server_request *x) {
-    const char *tags = server_request_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
-    return tags && (strstr(tags, x->page_tag) || strcmp(tags, "*") == 0);
-}
-
 void handle_page(server_request *x) {
     const base_embedded *file =
         x->server->options.no_page ? NULL : base_embedded_find(server_page, x->name[0] ? x->name : "index.html");
@@ -52,7 +46,8 @@ void handle_page(server_request *x) {
     if (!file) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no file '%.100s'", x->path);
     else {
         make_tag(x->page_tag, file);
-        known = page_http_is_known(x);
+        const char *tags = server_request_header(x, MHD_HTTP_HEADER_IF_NONE_MATCH);
+        known = tags && (strstr(tags, x->page_tag) || strcmp(tags, "*") == 0); /* the client has these very bytes */
         if (!known && base_buffer_append(&bytes, file->bytes, file->n)) server_fail_memory(&x->problem);
     }
     if (x->problem.kind) server_request_reply_problem(x);

@@ -43,10 +43,6 @@ void embedding_add_text(generation *gen, const char *text, const char *field, se
     else if (!p->kind) generation_add_prompt(gen, text, NULL, p);
 }
 
-static const char *document_text(const json_t *document) {
-    return json_string_value(json_is_object(document) ? json_object_get(document, "text") : document);
-}
-
 void embedding_rerank(generation *gen, const server_fields *f, const char *documents) {
     server_field_text(f, "query", &gen->embedding.query);
     if (!gen->embedding.query || !gen->embedding.query[0])
@@ -58,7 +54,8 @@ void embedding_rerank(generation *gen, const server_fields *f, const char *docum
     else if (!f->problem->kind)
         embedding_add_text(gen, gen->embedding.query, "query", f->problem); /* for models without a rank head */
     for (size_t i = 0; i < json_array_size(list) && !f->problem->kind; i++) {
-        const char *text = document_text(json_array_get(list, i));
+        const json_t *document = json_array_get(list, i);
+        const char *text = json_string_value(json_is_object(document) ? json_object_get(document, "text") : document);
         char name[64];
         snprintf(name, sizeof(name), "%s[%zu]", documents, i);
         if (!text)
@@ -69,8 +66,6 @@ void embedding_rerank(generation *gen, const server_fields *f, const char *docum
 }
 
 /* ---- before the jobs ---- */
-
-static bool has_rank_head(const server_request *x) { return x->model->info.n_scores > 0; }
 
 /* Pairs instead of texts: the query leaves the list of prompts. */
 static int make_pairs(server_request *x) {
@@ -102,7 +97,7 @@ int embedding_prepare(server_request *x) {
     generation *gen = x->gen;
     rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(x->model->engine, &e);
-    if (gen->embedding.query && has_rank_head(x)) make_pairs(x);
+    if (gen->embedding.query && x->model->info.n_scores > 0) make_pairs(x); /* the model has a rank head */
     if (gen->embedding.dimensions > x->model->info.n_embd)
         server_fail(&x->problem, SERVER_INVALID, "dimensions",
                     "'dimensions' is %d: the model's embeddings have %d values", (int)gen->embedding.dimensions,
@@ -125,19 +120,6 @@ int embedding_prepare(server_request *x) {
 
 /* ---- values ---- */
 
-static int32_t n_values(const server_request *x, const rp_result *r) {
-    return x->gen->embedding.dimensions > 0 ? BASE_MIN(x->gen->embedding.dimensions, r->n_embedding) : r->n_embedding;
-}
-
-/* Fewer dimensions are scaled to length 1 again, unless raw values are asked for. */
-static double scale_of(const server_request *x, const rp_result *r, int32_t n) {
-    double squares = 0;
-    BASE_ASSERT(n >= 0 && n <= r->n_embedding);
-    if (x->gen->embedding.raw || n == r->n_embedding) return 1;
-    for (int32_t i = 0; i < n; i++) squares += (double)r->embedding[i] * (double)r->embedding[i];
-    return squares > 0 ? 1 / sqrt(squares) : 1;
-}
-
 static json_t *encoded(const rp_result *r, int32_t n, double scale) {
     unsigned char *bytes = base_alloc((size_t)n * 4);
     if (!bytes) return NULL;
@@ -159,8 +141,15 @@ static json_t *encoded(const rp_result *r, int32_t n, double scale) {
 
 json_t *embedding_values(const server_request *x, const server_choice *c) {
     const rp_result *r = c->result;
-    const int32_t n = n_values(x, r);
-    const double scale = scale_of(x, r, n);
+    const int32_t asked = x->gen->embedding.dimensions;
+    const int32_t n = asked > 0 ? BASE_MIN(asked, r->n_embedding) : r->n_embedding;
+    double scale = 1;
+    BASE_ASSERT(n >= 0 && n <= r->n_embedding);
+    if (!x->gen->embedding.raw && n < r->n_embedding) { /* fewer dimensions are scaled to length 1 again */
+        double squares = 0;
+        for (int32_t i = 0; i < n; i++) squares += (double)r->embedding[i] * (double)r->embedding[i];
+        if (squares > 0) scale = 1 / sqrt(squares);
+    }
     if (x->gen->embedding.base64) return encoded(r, n, scale);
     json_t *list = json_array();
     for (int32_t i = 0; i < n && list; i++)

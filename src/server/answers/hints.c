@@ -27,16 +27,12 @@ typedef struct divergent {
     volatile_piece piece; /* in the message, or in `text` */
 } divergent;
 
-static json_t *hints_shown(const char *text, size_t n) {
-    size_t cut = BASE_MIN(n, (size_t)SHOWN_BYTES);
-    while (cut < n && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80) cut--;
-    return base_json_string(text, cut);
-}
-
 static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n,
                      bool at_mismatch) {
+    size_t cut = BASE_MIN(n, (size_t)SHOWN_BYTES);
+    while (cut < n && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80) cut--;
     json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text",
-                             hints_shown(text, n), "at_mismatch", at_mismatch, "do", advice);
+                             base_json_string(text, cut), "at_mismatch", at_mismatch, "do", advice);
     json_array_append_new(array, hint);
 }
 
@@ -85,19 +81,15 @@ static bool is_same_piece(const divergent *d, size_t message, const char *text, 
     return memcmp(d->text + d->piece.begin, text + piece->begin, BASE_MIN(own, piece->end - piece->begin)) == 0;
 }
 
-static void hints_name_message(const generation *a, size_t i, char *out, size_t bytes) {
-    BASE_ASSERT(i < a->n_messages);
-    int count = 0;
-    for (size_t k = 0; k <= i; k++) count += a->messages[k].role == a->messages[i].role;
-    snprintf(out, bytes, "%s %d", rp_role_name(a->messages[i].role), count);
-}
-
 static void hints_examine_message(const generation *a, size_t i, json_t *array, divergent *at) {
+    BASE_ASSERT(i < a->n_messages);
     const rp_message *m = &a->messages[i];
     size_t n = BASE_MIN(m->n, (size_t)LOOKED_AT_BYTES);
     char name[24];
     volatile_piece piece;
-    hints_name_message(a, i, name, sizeof(name));
+    int count = 0;
+    for (size_t k = 0; k <= i; k++) count += a->messages[k].role == m->role;
+    snprintf(name, sizeof(name), "%s %d", rp_role_name(m->role), count);
     for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece);
          from = piece.end) {
         bool is_it = is_same_piece(at, i, m->text, &piece);
@@ -107,13 +99,6 @@ static void hints_examine_message(const generation *a, size_t i, json_t *array, 
     }
 }
 
-/* System messages and the first user message. Later messages change from turn to turn anyway. */
-static bool is_early(const generation *a, size_t i) {
-    if (i + 1 == a->n_messages) return false;
-    return a->messages[i].role == RP_ROLE_SYSTEM ||
-           (a->messages[i].role == RP_ROLE_USER && (i == 0 || a->messages[i - 1].role == RP_ROLE_SYSTEM));
-}
-
 json_t *hints_of(const server_request *x) {
     BASE_ASSERT(x->answers->n_choices > 0 && x->answers->choices[0].result);
     const rp_result *r = x->answers->choices[0].result;
@@ -121,8 +106,12 @@ json_t *hints_of(const server_request *x) {
     divergent at = {.is_there = false};
     if (!x->gen->template_hint) at = find_mismatch(x->gen, &r->mismatch);
     else if (array) json_array_append(array, x->gen->template_hint);
-    for (size_t i = 0; i < x->gen->n_messages && array; i++)
-        if (is_early(x->gen, i)) hints_examine_message(x->gen, i, array, &at);
+    /* System messages and the first user message, but for the last one. Later ones change from turn to turn anyway. */
+    for (size_t i = 0; i + 1 < x->gen->n_messages && array; i++) {
+        const rp_message *m = &x->gen->messages[i];
+        const bool is_first_user = m->role == RP_ROLE_USER && (i == 0 || m[-1].role == RP_ROLE_SYSTEM);
+        if (m->role == RP_ROLE_SYSTEM || is_first_user) hints_examine_message(x->gen, i, array, &at);
+    }
     if (array && at.is_there)
         add_hint(array, at.piece.kind, r->mismatch.message[0] ? r->mismatch.message : r->mismatch.module,
                  (at.message < SIZE_MAX ? x->gen->messages[at.message].text : at.text) + at.piece.begin,

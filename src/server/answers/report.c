@@ -77,15 +77,6 @@ server_finish report_finish(const rp_result *r) {
     return strcmp(r->finish_reason, "stop") == 0 ? SERVER_FINISH_STOP : SERVER_FINISH_LENGTH;
 }
 
-/* What of a prompt came from where; all else of it was computed. */
-static void count_tiers(server_counts *n, const rp_result *r) {
-    for (int32_t i = 0; i < r->n_plan; i++) {
-        const rp_plan_item *item = &r->plan[i];
-        if (strcmp(item->tier, "ram") == 0) atomic_fetch_add(&n->ram_tokens, (uint64_t)item->n_tokens);
-        else if (strcmp(item->tier, "disk") == 0) atomic_fetch_add(&n->disk_tokens, (uint64_t)item->n_tokens);
-    }
-}
-
 void report_count(server_request *x, const server_choice *c) {
     BASE_ASSERT(c->result && c->index >= 0 && c->index < x->answers->n_choices);
     server_counts *n = &x->server->counts;
@@ -101,21 +92,16 @@ void report_count(server_request *x, const server_choice *c) {
     atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
     atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);
     atomic_fetch_add(&n->inexact_tokens, (uint64_t)r->inexact_tokens);
-    count_tiers(n, r);
+    for (int32_t i = 0; i < r->n_plan; i++) { /* what of a prompt came from where; all else of it was computed */
+        const rp_plan_item *item = &r->plan[i];
+        if (strcmp(item->tier, "ram") == 0) atomic_fetch_add(&n->ram_tokens, (uint64_t)item->n_tokens);
+        else if (strcmp(item->tier, "disk") == 0) atomic_fetch_add(&n->disk_tokens, (uint64_t)item->n_tokens);
+    }
 }
 
 /* ---- what was reused ---- */
 
 static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
-
-static json_t *plan_item_fields(const rp_plan_item *item) {
-    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module",
-                     base_json_string(item->module, strlen(item->module)), "reused",
-                     item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason,
-                     "exact", item->exact, "tokens", (int)item->n_tokens, "position", (int)item->position, "shift",
-                     (int)item->shift, "key", item->key, "kept", report_rounded((double)item->kept), "kept_by",
-                     item->kept_by, "full_reason", item->full_reason);
-}
 
 /* NULL: out of memory. */
 static json_t *plan_item_kept_shares(const rp_result *r, const rp_plan_item *item) {
@@ -131,7 +117,13 @@ static json_t *plan_item_kept_shares(const rp_result *r, const rp_plan_item *ite
 }
 
 static json_t *plan_item_part(const rp_result *r, const rp_plan_item *item) {
-    json_t *part = plan_item_fields(item);
+    json_t *module = base_json_string(item->module, strlen(item->module));
+    const bool reused = item->is_view && strcmp(item->tier, "computed") != 0;
+    json_t *part = json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", module, "reused",
+                             reused, "tier", item->tier, "reason", item->reason, "exact", item->exact, "tokens",
+                             (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key",
+                             item->key, "kept", report_rounded((double)item->kept), "kept_by", item->kept_by,
+                             "full_reason", item->full_reason);
     if (part && item->n_kept_shares > 0 && json_object_set_new(part, "kept_shares", plan_item_kept_shares(r, item))) {
         json_decref(part);
         return NULL;
@@ -149,13 +141,6 @@ static json_t *result_parts(const rp_result *r) {
     return list;
 }
 
-static json_t *report_timings(const rp_timings *t) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", report_rounded(t->queue_ms), "module_prefill",
-                     report_rounded(t->module_prefill_ms), "plan", report_rounded(t->plan_ms), "prompt_prefill",
-                     report_rounded(t->prompt_prefill_ms), "first_token", report_rounded(t->ttft_ms), "decode",
-                     report_rounded(t->decode_ms), "saved", report_rounded(t->saved_ms));
-}
-
 static json_t *report_mismatch(const rp_mismatch *d) {
     if (d->token < 0) return json_null();
     return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module",
@@ -163,20 +148,6 @@ static json_t *report_mismatch(const rp_mismatch *d) {
                      base_json_string(d->before, strlen(d->before)), "prompt",
                      base_json_string(d->prompt, strlen(d->prompt)), "cached",
                      base_json_string(d->cached, strlen(d->cached)));
-}
-
-static json_t *quality_report_quality(const rp_quality_report *q) {
-    char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "asked", rp_quality_text(q->asked, asked), "used",
-                     rp_quality_text(q->used, used), "reason", q->reason, "recomputed_tokens",
-                     (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "focus_token",
-                     (json_int_t)q->focus_token, "ms", report_rounded(q->ms));
-}
-
-static json_t *report_reduction(const rp_kv_reduction *k) {
-    return json_pack("{s:s, s:f, s:I, s:I, s:f, s:s}", "method", k->method, "share", k->share, "bytes_before",
-                     (json_int_t)k->bytes_before, "bytes", (json_int_t)k->bytes, "ms", report_rounded(k->ms), "reason",
-                     k->reason);
 }
 
 static int add_warning(json_t *list, const char *format, const char *what) {
@@ -220,16 +191,33 @@ static json_t *report_warnings(const server_request *x, const rp_result *r) {
 json_t *report_reprise(const server_request *x) {
     const rp_result *r = x->answers->n_choices > 0 ? x->answers->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack(
-        "{s:s, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}",
-        "request", x->id, "adapter", x->adapter ? x->adapter->name : NULL, "adapter_from", (int)r->adapter_from,
-        "prompt_tokens", (int)r->prompt_tokens, "cached_tokens", (int)r->cached_tokens, "fresh_tokens",
-        (int)r->fresh_tokens, "inexact_tokens", (int)r->inexact_tokens, "dropped_messages",
-        (int)r->dropped_messages + (int)chat_rendering_dropped(x->gen), "context_shifts", (int)r->context_shifts,
-        "split_parts", (int)x->gen->n_split, "quality", quality_report_quality(&r->quality), "kv_reduction",
-        report_reduction(&r->kv_reduction), "kept_step", (int)r->kept_step, "parts", result_parts(r), "mismatch",
-        report_mismatch(&r->mismatch), "hints", hints_of(x), "agent_noise", agent_noise_report(x->gen), "ms",
-        report_timings(&r->timings), "seed", (json_int_t)x->answers->seed, "warnings", report_warnings(x, r));
+    const rp_quality_report *q = &r->quality;
+    const rp_kv_reduction *k = &r->kv_reduction;
+    const rp_timings *t = &r->timings;
+    char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
+    json_t *quality = json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "asked", rp_quality_text(q->asked, asked),
+                                "used", rp_quality_text(q->used, used), "reason", q->reason, "recomputed_tokens",
+                                (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "focus_token",
+                                (json_int_t)q->focus_token, "ms", report_rounded(q->ms));
+    json_t *reduction = json_pack("{s:s, s:f, s:I, s:I, s:f, s:s}", "method", k->method, "share", k->share,
+                                  "bytes_before", (json_int_t)k->bytes_before, "bytes", (json_int_t)k->bytes, "ms",
+                                  report_rounded(k->ms), "reason", k->reason);
+    json_t *timings = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue", report_rounded(t->queue_ms),
+                                "module_prefill", report_rounded(t->module_prefill_ms), "plan",
+                                report_rounded(t->plan_ms), "prompt_prefill", report_rounded(t->prompt_prefill_ms),
+                                "first_token", report_rounded(t->ttft_ms), "decode", report_rounded(t->decode_ms),
+                                "saved", report_rounded(t->saved_ms));
+    const int dropped = (int)r->dropped_messages + (int)chat_rendering_dropped(x->gen);
+    return json_pack("{s:s, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+                     "s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}",
+                     "request", x->id, "adapter", x->adapter ? x->adapter->name : NULL, "adapter_from",
+                     (int)r->adapter_from, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "inexact_tokens",
+                     (int)r->inexact_tokens, "dropped_messages", dropped, "context_shifts", (int)r->context_shifts,
+                     "split_parts", (int)x->gen->n_split, "quality", quality, "kv_reduction", reduction, "kept_step",
+                     (int)r->kept_step, "parts", result_parts(r), "mismatch", report_mismatch(&r->mismatch), "hints",
+                     hints_of(x), "agent_noise", agent_noise_report(x->gen), "ms", timings, "seed",
+                     (json_int_t)x->answers->seed, "warnings", report_warnings(x, r));
 }
 
 /* ---- the reports of the last answers ---- */
@@ -240,17 +228,6 @@ const char *report_dialect(const server_request *x) {
     if (x->say == server_problem_gemini) return "gemini";
     if (x->say == server_problem_ollama) return "ollama";
     return x->say == server_problem_llamacpp ? "llama.cpp" : "openai";
-}
-
-/* The entry of the request in GET /v1/requests. */
-static json_t *report_summary(const server_request *x, int64_t now) {
-    server_usage u = report_usage(x);
-    double first_ms =
-        x->answers->n_choices > 0 && x->answers->choices[0].result ? x->answers->choices[0].result->timings.ttft_ms : 0;
-    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect",
-                     report_dialect(x), "route", x->route->path, "prompt_tokens", (json_int_t)u.prompt, "cached_tokens",
-                     (json_int_t)u.cached, "answer_tokens", (json_int_t)u.answer, "first_token_ms",
-                     report_rounded(first_ms));
 }
 
 static char *report_text_of(json_t *object) {
@@ -282,7 +259,14 @@ void report_keep(server_request *x) {
     json_object_set_new(report, "dialect", json_string(report_dialect(x)));
     json_object_set_new(report, "route", json_string(x->route->path));
     json_object_set_new(report, "prompt", report_prompt(x));
-    char *text = report_text_of(report), *line = report_text_of(report_summary(x, now));
+    char *text = report_text_of(report);
+    const server_usage u = report_usage(x);
+    const double first_ms = x->answers->choices[0].result->timings.ttft_ms; /* there is one: it has a report */
+    json_t *summary = json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now,
+                                "dialect", report_dialect(x), "route", x->route->path, "prompt_tokens",
+                                (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "answer_tokens",
+                                (json_int_t)u.answer, "first_token_ms", report_rounded(first_ms));
+    char *line = report_text_of(summary); /* the entry of the request in GET /v1/requests */
     if (text && line) report_ring_put(x->server->reports, x->id, x->key->tenant, text, line);
     base_free(text);
     base_free(line);

@@ -43,12 +43,11 @@ static void end_chunk(chunker *c) {
 }
 
 /* Short chunks first, where most prompts differ. */
-static size_t chunk_bytes(size_t i) { return (size_t)REPORT_FIRST_CHUNK_BYTES << 2 * (i / REPORT_CHUNKS_OF_A_SIZE); }
-
 static void add_bytes(chunker *c, const char *bytes, size_t n) {
     c->total += n;
     while (n > 0 && c->n_chunks < REPORT_MAX_CHUNKS) {
-        size_t whole = chunk_bytes(c->n_chunks), part = BASE_MIN(n, whole - c->used);
+        size_t whole = (size_t)REPORT_FIRST_CHUNK_BYTES << 2 * (c->n_chunks / REPORT_CHUNKS_OF_A_SIZE);
+        size_t part = BASE_MIN(n, whole - c->used);
         BASE_ASSERT(c->used < whole && whole <= sizeof(c->chunk)); /* so that this ends */
         memcpy(c->chunk + c->used, bytes, part);
         c->used += part;
@@ -56,32 +55,6 @@ static void add_bytes(chunker *c, const char *bytes, size_t n) {
         n -= part;
         if (c->used == whole) end_chunk(c);
     }
-}
-
-static void chunker_add_message(chunker *c, const rp_message *m) {
-    add_bytes(c, rp_role_name(m->role), strlen(rp_role_name(m->role)));
-    add_bytes(c, "\n", 1);
-    add_bytes(c, m->text, m->n);
-    add_bytes(c, "\n", 1);
-}
-
-/* Token ids are hashed in their memory representation. */
-static void chunker_add_prompt(chunker *c, const server_prompt *p) {
-    if (p->tokens) add_bytes(c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
-    else add_bytes(c, p->text, strlen(p->text));
-}
-
-/* A prompt of parts is hashed as the JSON of the request. */
-static void chunker_add_parts(chunker *c, const json_t *root) {
-    char *text = base_json_text(json_object_get(root, "parts"), JSON_COMPACT);
-    if (text) add_bytes(c, text, strlen(text));
-    base_free(text);
-}
-
-/* Of modules and PML in messages. */
-static void chunker_add_part(chunker *c, const server_part *part) {
-    if (part->kind == SERVER_PART_PML) add_bytes(c, part->pml, strlen(part->pml));
-    if (part->kind == SERVER_PART_MODULE) add_bytes(c, part->name, strlen(part->name));
 }
 
 static json_t *describe_message(const rp_message *m) {
@@ -98,10 +71,27 @@ json_t *report_prompt(const server_request *x) {
     chunker c = {.total = 0};
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));
-    if (a->built && a->n_messages == 0) chunker_add_parts(&c, a->root);
-    for (size_t i = 0; i < a->n_messages; i++) chunker_add_message(&c, &a->messages[i]);
-    for (size_t i = 0; i < a->n_parts; i++) chunker_add_part(&c, &a->parts[i]);
-    if (a->n_prompts > 0) chunker_add_prompt(&c, &a->prompts[0]);
+    if (a->built && a->n_messages == 0) { /* a prompt of parts is hashed as the JSON of the request */
+        char *text = base_json_text(json_object_get(a->root, "parts"), JSON_COMPACT);
+        if (text) add_bytes(&c, text, strlen(text));
+        base_free(text);
+    }
+    for (size_t i = 0; i < a->n_messages; i++) {
+        const char *role = rp_role_name(a->messages[i].role);
+        add_bytes(&c, role, strlen(role));
+        add_bytes(&c, "\n", 1);
+        add_bytes(&c, a->messages[i].text, a->messages[i].n);
+        add_bytes(&c, "\n", 1);
+    }
+    for (size_t i = 0; i < a->n_parts; i++) { /* of modules and PML in messages */
+        const server_part *part = &a->parts[i];
+        if (part->kind == SERVER_PART_PML) add_bytes(&c, part->pml, strlen(part->pml));
+        if (part->kind == SERVER_PART_MODULE) add_bytes(&c, part->name, strlen(part->name));
+    }
+    const server_prompt *p = a->n_prompts > 0 ? &a->prompts[0] : NULL;
+    /* Token ids are hashed in their memory representation. */
+    if (p && p->tokens) add_bytes(&c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
+    else if (p) add_bytes(&c, p->text, strlen(p->text));
     end_chunk(&c);
     for (size_t i = 0; i < BASE_MIN(a->n_messages, (size_t)REPORT_MAX_MESSAGES) && messages; i++)
         if (json_array_append_new(messages, describe_message(&a->messages[i]))) break;

@@ -116,15 +116,6 @@ static int hash_tools(const generation *gen, hasher *h) {
     return rc;
 }
 
-static uint64_t hash_others(const generation *gen) {
-    hasher h = hasher_begin();
-    base_hash_u64(&h.hash, (uint64_t)gen->form.tool_choice);
-    for (size_t i = 0; i < gen->form.n_tools; i++) base_hash_u64(&h.hash, gen->form.tools[i].barred);
-    base_hash_u64(&h.hash, (uint64_t)gen->form.thinking);
-    hasher_add_text(&h, gen->cache_salt);
-    return hasher_end(&h);
-}
-
 /* The system messages that begin the conversation. */
 static size_t count_system(const generation *gen) {
     size_t n = 0;
@@ -133,14 +124,18 @@ static size_t count_system(const generation *gen) {
 }
 
 static int make_fields(const generation *gen, struct request_fingerprint *f, message_lists *at) {
-    hasher system = hasher_begin(), tools = hasher_begin();
+    hasher system = hasher_begin(), tools = hasher_begin(), others = hasher_begin();
     int rc = hash_tools(gen, &tools);
     for (size_t i = 0; i < count_system(gen) && !rc; i++) rc = hash_message(gen, i, at, &system);
     f->before_messages = system.bytes + tools.bytes;
     f->fields[FINGERPRINT_SYSTEM] = hasher_end(&system);
     f->fields[FINGERPRINT_TOOLS] = hasher_end(&tools);
     f->fields[FINGERPRINT_EFFORT] = hash_of_text(gen->reasoning_effort);
-    f->fields[FINGERPRINT_OTHERS] = hash_others(gen);
+    base_hash_u64(&others.hash, (uint64_t)gen->form.tool_choice);
+    for (size_t i = 0; i < gen->form.n_tools; i++) base_hash_u64(&others.hash, gen->form.tools[i].barred);
+    base_hash_u64(&others.hash, (uint64_t)gen->form.thinking);
+    hasher_add_text(&others, gen->cache_salt);
+    f->fields[FINGERPRINT_OTHERS] = hasher_end(&others);
     return rc;
 }
 
@@ -183,13 +178,6 @@ void request_fingerprint_keep(const server_request *x, const char *id, int64_t n
 
 /* ---- comparison ---- */
 
-/* Messages at the beginning that are the same. */
-static size_t count_common(const struct request_fingerprint *a, const struct request_fingerprint *b) {
-    size_t n = 0;
-    while (n < a->n_messages && n < b->n_messages && a->messages[n].hash == b->messages[n].hash) n++;
-    return n;
-}
-
 /* Bytes before message n. */
 static uint64_t bytes_before(const struct request_fingerprint *f, size_t n) {
     BASE_ASSERT(n <= f->n_messages);
@@ -223,7 +211,9 @@ fingerprint_comparison request_fingerprint_compare(const server_request *x, cons
         set_model(x);
         earlier = (const struct request_fingerprint *)(const void *)bytes.data;
         BASE_ASSERT(bytes.len == fingerprint_bytes(earlier));
-        const size_t n_common = count_common(own, earlier);
+        const size_t n_both = BASE_MIN(own->n_messages, earlier->n_messages);
+        size_t n_common = 0; /* messages at the beginning that are the same */
+        while (n_common < n_both && own->messages[n_common].hash == earlier->messages[n_common].hash) n_common++;
         found.difference = find_difference(own, earlier, n_common);
         const bool is_after = found.difference >= FINGERPRINT_MESSAGES ||
                               found.difference == FINGERPRINT_SAME; /* templates write the effort first */

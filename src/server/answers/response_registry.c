@@ -83,21 +83,17 @@ static size_t find_victim(const response_registry *s) {
     return most.oldest;
 }
 
-static void response_registry_make_space(response_registry *s, const char *tenant, size_t n) {
+void response_registry_put(response_registry *s, const char *id, const char *tenant, const char *text, size_t n) {
+    kept_response kept;
+    if (!kept_response_make(&kept, id, tenant ? tenant : "", text, n)) return;
+    pthread_mutex_lock(&s->lock);
     tenant_share own;
-    while ((own = response_registry_share_of(s, tenant)).n > 0 &&
+    while ((own = response_registry_share_of(s, kept.tenant)).n > 0 &&
            (own.n >= SERVER_MAX_TENANT_RESPONSES || own.bytes + n > SERVER_MAX_TENANT_RESPONSES_BYTES))
         response_registry_take_out(s, own.oldest);
     while (s->n == SERVER_MAX_RESPONSES || (s->n > 0 && s->bytes + n > SERVER_MAX_RESPONSES_BYTES))
         response_registry_take_out(s, find_victim(s));
     BASE_ASSERT(s->n < SERVER_MAX_RESPONSES && s->bytes + n <= SERVER_MAX_RESPONSES_BYTES); /* invariant 6 */
-}
-
-void response_registry_put(response_registry *s, const char *id, const char *tenant, const char *text, size_t n) {
-    kept_response kept;
-    if (!kept_response_make(&kept, id, tenant ? tenant : "", text, n)) return;
-    pthread_mutex_lock(&s->lock);
-    response_registry_make_space(s, kept.tenant, n);
     s->items[s->n++] = kept;
     s->bytes += n;
     pthread_mutex_unlock(&s->lock);

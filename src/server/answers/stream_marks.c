@@ -10,22 +10,19 @@
 
 /* ---- workers ---- */
 
-/* Answers that rp_request.resumed excludes. */
-static bool has_fixed_node(const generation *gen) {
-    const bool reduces = gen->kv_keep && strcmp(gen->kv_keep, "off") != 0,
-               focuses = gen->quality.mode == RP_QUALITY_FOCUS;
-    return gen->embedding.pooling != RP_POOLING_OFF || reduces || focuses || gen->context_shift;
-}
-
 int stream_marks_begin(server_request *x) {
     server_relay *r = x->relay;
     if (!r || !r->has_route) return SERVER_FINE;
     if (r->resumes && x->answers->n_choices != 1)
         return server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER,
                            "a request for %d answers cannot be continued", (int)x->answers->n_choices);
+    const generation *gen = x->gen;
+    const bool reduces = gen->kv_keep && strcmp(gen->kv_keep, "off") != 0;
+    const bool focuses = gen->quality.mode == RP_QUALITY_FOCUS;
+    /* Answers that rp_request.resumed excludes. */
+    const bool is_fixed = gen->embedding.pooling != RP_POOLING_OFF || reduces || focuses || gen->context_shift;
     /* Log-probabilities of tokens that were sampled before are not known here. */
-    r->has_marks = r->route.marks && x->is_stream && x->answers->n_choices == 1 && x->gen->n_logprobs < 0 &&
-                   !has_fixed_node(x->gen);
+    r->has_marks = r->route.marks && x->is_stream && x->answers->n_choices == 1 && gen->n_logprobs < 0 && !is_fixed;
     r->skips = r->resumes && x->is_stream;
     if (r->skips && !r->has_marks)
         return server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER,
@@ -87,19 +84,16 @@ void stream_marks_rendered(server_request *x, server_choice *c, size_t n, size_t
     c->n_events = (int32_t)r->resume.frames;
 }
 
-static int append_token(base_buffer *out, const char *bytes) {
-    int32_t token;
-    memcpy(&token, bytes, sizeof(token));
-    return base_buffer_printf(out, " %" PRId32, token);
-}
-
 int stream_marks_append(server_request *x, size_t reply_bytes) {
     server_relay *r = x->relay;
     if (!r || !r->has_marks || r->skips || (x->reply.len == reply_bytes && r->unmarked.len == 0)) return 0;
     int rc = base_buffer_printf(&x->reply, CLUSTER_MARK "%" PRIu64 " %" PRIu64, r->text_bytes, r->frames);
     BASE_ASSERT(r->unmarked.len % sizeof(int32_t) == 0);
-    for (size_t at = 0; at < r->unmarked.len && !rc; at += sizeof(int32_t))
-        rc = append_token(&x->reply, r->unmarked.data + at);
+    for (size_t at = 0; at < r->unmarked.len && !rc; at += sizeof(int32_t)) {
+        int32_t token;
+        memcpy(&token, r->unmarked.data + at, sizeof(token));
+        rc = base_buffer_printf(&x->reply, " %" PRId32, token);
+    }
     base_buffer_clear(&r->unmarked);
     return rc ? rc : base_buffer_append_str(&x->reply, "\n\n");
 }

@@ -84,18 +84,12 @@ void server_field_bool(const server_fields *f, const char *name, bool *out) {
     else server_field_wrong(f, name, value, "true or false");
 }
 
-/* 3.0 is a whole number, too: some languages write it so. */
-static bool fields_whole(const json_t *value, double *out) {
-    *out = json_number_value(value);
-    return base_json_is_whole(value);
-}
-
 void server_field_int(const server_fields *f, const char *name, int64_t min, int64_t max, int32_t *out) {
     const json_t *value = server_field(f, name);
-    double v;
     BASE_ASSERT(min >= INT32_MIN && max <= INT32_MAX); /* a number in the range fits */
     if (!value) return;
-    if (!fields_whole(value, &v)) server_field_wrong(f, name, value, "a whole number");
+    const double v = json_number_value(value); /* 3.0 is a whole number, too: some languages write it so */
+    if (!base_json_is_whole(value)) server_field_wrong(f, name, value, "a whole number");
     else if (!(v >= (double)min && v <= (double)max)) out_of_range(f, name, (double)min, (double)max);
     else *out = (int32_t)v;
 }
@@ -110,22 +104,23 @@ void server_field_real(const server_fields *f, const char *name, double min, dou
     else *out = (float)v;
 }
 
-/* Digits with a sign, modulo 2^64: numbers without a sign, and of any size, are seeds elsewhere. With an exponent:
-   0. */
-static uint64_t whole_modulo(const char *text) {
-    uint64_t v = 0;
-    const bool negative = text && *text == '-';
-    for (const char *c = text ? text + negative : ""; *c >= '0' && *c <= '9'; c++) v = 10 * v + (uint64_t)(*c - '0');
-    return negative ? 0 - v : v;
-}
-
 bool server_field_seed(const server_fields *f, const char *name, uint64_t *out) {
     const json_t *value = server_field(f, name);
     if (!value) return false;
     int64_t v = 0;
     const bool fits = base_json_int64(value, &v);
     if (!base_json_is_whole(value)) server_field_wrong(f, name, value, "a whole number");
-    else *out = fits ? (uint64_t)v : whole_modulo(base_json_number_text(value));
+    else if (fits) *out = (uint64_t)v;
+    else {
+        /* Digits with a sign, modulo 2^64: numbers without a sign, and of any size, are seeds elsewhere. With an
+         * exponent: 0. */
+        const char *text = base_json_number_text(value);
+        const bool negative = text && *text == '-';
+        uint64_t whole = 0;
+        for (const char *c = text ? text + negative : ""; *c >= '0' && *c <= '9'; c++)
+            whole = 10 * whole + (uint64_t)(*c - '0');
+        *out = negative ? 0 - whole : whole;
+    }
     return !f->problem->kind;
 }
 

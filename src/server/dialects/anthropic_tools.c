@@ -58,10 +58,6 @@ static void add_thinking(generation *gen, const json_t *block, const char *prefi
     generation_add_reasoning(gen, text, p);
 }
 
-static bool is_thinking(const json_t *block) {
-    return is_block(block, "thinking") || is_block(block, "redacted_thinking");
-}
-
 /* The blocks of one type. */
 static void anthropic_tools_each(generation *gen, const json_t *content, const char *type, const char *name,
                                  void (*add)(generation *gen, const json_t *block, const char *prefix,
@@ -83,10 +79,11 @@ void anthropic_add_content(generation *gen, rp_role role, const json_t *content,
         generation_message(gen, role, content, text_types, name, p);
         return;
     }
-    for (size_t i = 0; i < n; i++)
-        if (!is_block(json_array_get(content, i), other) &&
-            !(role == RP_ROLE_ASSISTANT && is_thinking(json_array_get(content, i))))
-            json_array_append(texts, json_array_get(content, i));
+    for (size_t i = 0; i < n; i++) {
+        json_t *block = json_array_get(content, i);
+        const bool is_thinking = is_block(block, "thinking") || is_block(block, "redacted_thinking");
+        if (!is_block(block, other) && !(role == RP_ROLE_ASSISTANT && is_thinking)) json_array_append(texts, block);
+    }
     if (role == RP_ROLE_USER) anthropic_tools_each(gen, content, other, name, add_result, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
         generation_message(gen, role, texts, text_types, name, p);
@@ -164,13 +161,6 @@ static void sign_reasoning(const tool_item *item, char out[SIGNATURE_BYTES]) {
     base_key_hex(&key, out, SIGNATURE_BYTES - 1);
 }
 
-static json_t *thinking_block(const tool_item *item) {
-    char signature[SIGNATURE_BYTES];
-    sign_reasoning(item, signature);
-    return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
-                     base_json_string(item->text.data, item->text.len), "signature", signature);
-}
-
 static json_t *job_block(const server_request *x, const server_choice *c, const tool_item *item, json_t *input) {
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "toolu_", x->id, c->index, item->number);
@@ -179,7 +169,12 @@ static json_t *job_block(const server_request *x, const server_choice *c, const 
 
 static json_t *block_of(const server_request *x, const server_choice *c, const tool_item *item) {
     json_t *input = item->tool ? tool_item_arguments(item) : NULL;
-    if (item->is_reasoning) return thinking_block(item);
+    if (item->is_reasoning) {
+        char signature[SIGNATURE_BYTES];
+        sign_reasoning(item, signature);
+        return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                         base_json_string(item->text.data, item->text.len), "signature", signature);
+    }
     if (input) return job_block(x, c, item, input);
     return text_block(item->tool ? tool_item_source(item) : base_json_string(item->text.data, item->text.len));
 }

@@ -36,19 +36,12 @@ static void parse_thinking(generation *gen, const server_fields *f) {
     generation_known(gen, &g, "includeThoughts thinkingBudget thinkingLevel");
 }
 
-/* {"responseLogprobs": true, "logprobs": 5}: of the chosen tokens, and of so many others each. */
-static void parse_logprobs(generation *gen, const server_fields *f) {
-    bool wanted = false;
-    int32_t top = 0;
-    server_field_bool(f, "responseLogprobs", &wanted);
-    server_field_int(f, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
-    if (wanted) gen->n_logprobs = top;
-}
-
 static void gemini_parse_config(generation *gen, const server_fields *f) {
     const json_t *config = server_field_object(f, "generationConfig");
     server_fields g = {config, f->problem, "generationConfig."};
     rp_sampling *s = &gen->sampling;
+    bool wants_logprobs = false;
+    int32_t n_logprobs = 0;
     if (!config) return;
     server_field_real(&g, "temperature", 0, 2, &s->temperature);
     server_field_real(&g, "topP", 0, 1, &s->top_p);
@@ -61,7 +54,9 @@ static void gemini_parse_config(generation *gen, const server_fields *f) {
     generation_stops(gen, &g, "stopSequences");
     gemini_parse_format(gen, &g);
     parse_thinking(gen, &g);
-    parse_logprobs(gen, &g);
+    server_field_bool(&g, "responseLogprobs", &wants_logprobs); /* of chosen tokens, and of `logprobs` others each */
+    server_field_int(&g, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &n_logprobs);
+    if (wants_logprobs) gen->n_logprobs = n_logprobs;
     generation_known(gen, &g,
                      "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed "
                      "stopSequences responseMimeType "
@@ -223,13 +218,6 @@ static void gemini_count_tokens(server_request *x) {
     else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
 }
 
-static void check_stream(server_request *x) {
-    const char *alt = server_request_query(x, "alt");
-    if (!alt || strcmp(alt, "sse") != 0)
-        server_fail(&x->problem, SERVER_UNSUPPORTED, "alt",
-                    "streams are server-sent events: request them with alt=sse");
-}
-
 static void gemini_embed(server_request *x, const server_form *embed) {
     json_t *root = server_request_json(x);
     if (root) generation_parse(x->gen, root, embed->parse, &x->problem);
@@ -256,7 +244,10 @@ void handle_gemini(server_request *x) {
         server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
                     "give generateContent, streamGenerateContent, countTokens, embedContent or batchEmbedContents "
                     "after the model name");
-    if (streams) check_stream(x);
+    const char *alt = streams ? server_request_query(x, "alt") : NULL;
+    if (streams && (!alt || strcmp(alt, "sse") != 0))
+        server_fail(&x->problem, SERVER_UNSUPPORTED, "alt",
+                    "streams are server-sent events: request them with alt=sse");
     json_t *root = x->problem.kind ? NULL : server_request_json(x);
     if (root && !gemini_add_content(x, root)) generation_parse(x->gen, root, gemini_parse, &x->problem);
     json_decref(root);

@@ -51,13 +51,6 @@ static void add_response(generation *gen, const json_t *response, const char *pr
 /* {"text": ..., "thought": true}: reasoning of the last message. */
 static bool is_thought(const json_t *part) { return json_is_true(json_object_get(part, "thought")); }
 
-static void add_thoughts(generation *gen, const json_t *parts, server_problem *p) {
-    for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
-        const json_t *part = json_array_get(parts, i);
-        if (is_thought(part)) generation_add_reasoning(gen, json_string_value(json_object_get(part, "text")), p);
-    }
-}
-
 /* Whether one of the 64 parts before part i is the same call or response: its id, and all else. gemini-cli 0.61 repeats
  * responses each time that it resumes a session; every copy would change the prompt before what is new. */
 static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key, const char *snake,
@@ -85,11 +78,6 @@ static void gemini_tools_each(generation *gen, const json_t *parts, const char *
     }
 }
 
-static bool gemini_tools_is_text(const json_t *part) {
-    return !gemini_tools_either(part, "functionCall", "function_call") &&
-           !gemini_tools_either(part, "functionResponse", "function_response");
-}
-
 /* Parts of another kind than text, in place of it. */
 static void gemini_tools_check_parts(const json_t *parts, const char *name, server_problem *p) {
     static const char *const kinds[] = {
@@ -111,15 +99,19 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
     if (!texts) server_fail_memory(p);
     for (size_t i = 0; i < json_array_size(parts); i++) {
         json_t *part = json_array_get(parts, i);
-        if (gemini_tools_is_text(part) && !(role == RP_ROLE_ASSISTANT && is_thought(part)))
-            json_array_append(texts, part);
+        const bool is_text = !gemini_tools_either(part, "functionCall", "function_call") &&
+                             !gemini_tools_either(part, "functionResponse", "function_response");
+        if (is_text && !(role == RP_ROLE_ASSISTANT && is_thought(part))) json_array_append(texts, part);
     }
     if (role == RP_ROLE_USER)
         gemini_tools_each(gen, parts, "functionResponse", "function_response", name, add_response, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
         generation_message(gen, role, texts, types, name, p);
     if (role == RP_ROLE_ASSISTANT) {
-        add_thoughts(gen, parts, p);
+        for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
+            const json_t *part = json_array_get(parts, i);
+            if (is_thought(part)) generation_add_reasoning(gen, json_string_value(json_object_get(part, "text")), p);
+        }
         gemini_tools_each(gen, parts, "functionCall", "function_call", name, gemini_tools_add_call, p);
     }
     json_decref(texts);

@@ -35,11 +35,6 @@ typedef struct step_writer {
     bool failed;     /* no memory */
 } step_writer;
 
-static void add_step(step_writer *w, json_t *step) {
-    w->content = NULL;
-    w->failed |= json_array_append(w->steps, step) != 0;
-}
-
 /* Contents that follow each other are one step of that type. Takes the content over. */
 static void add_content(step_writer *w, const char *type, json_t *content) {
     if (!w->content) {
@@ -52,9 +47,10 @@ static void add_content(step_writer *w, const char *type, json_t *content) {
 
 static void add_element(step_writer *w, const char *type, json_t *element) {
     if (json_is_string(element)) add_content(w, type, json_pack("{s:s, s:O}", "type", "text", "text", element));
-    else if (!json_is_object(element) || is_step(json_string_value(json_object_get(element, "type"))))
-        add_step(w, element);
-    else add_content(w, type, json_incref(element));
+    else if (!json_is_object(element) || is_step(json_string_value(json_object_get(element, "type")))) {
+        w->content = NULL;
+        w->failed |= json_array_append(w->steps, element) != 0;
+    } else add_content(w, type, json_incref(element));
 }
 
 static void add_elements(step_writer *w, const char *type, json_t *elements) {

@@ -14,8 +14,6 @@ const kept_kind interactions_kind = {"v1_", "interaction", "previous_interaction
 
 /* ---- steps ---- */
 
-static json_t *text_content(json_t *text) { return json_pack("[{s:s, s:o}]", "type", "text", "text", text); }
-
 /* The i-th item of an answer. A call that was cut is text. */
 static json_t *interactions_step(const server_choice *c, size_t i) {
     BASE_ASSERT(i < responses_count_items(c));
@@ -27,7 +25,8 @@ static json_t *interactions_step(const server_choice *c, size_t i) {
         return json_pack("{s:s, s:s, s:s, s:o}", "type", "function_call", "id", id, "name", item->tool->name,
                          "arguments", arguments);
     }
-    json_t *content = text_content(responses_is_call(c, i) ? tool_item_source(item) : responses_text(c, i));
+    json_t *text = responses_is_call(c, i) ? tool_item_source(item) : responses_text(c, i);
+    json_t *content = json_pack("[{s:s, s:o}]", "type", "text", "text", text);
     if (responses_is_reasoning(c, i)) return json_pack("{s:s, s:o}", "type", "thought", "summary", content);
     return json_pack("{s:s, s:o}", "type", "model_output", "content", content);
 }

@@ -131,17 +131,14 @@ int interactions_fail(server_request *x, const server_problem *p) {
 
 /* ---- a stored one ---- */
 
-static json_t *text_at(const json_t *step, const char *list) {
-    json_t *text = json_object_get(json_array_get(json_object_get(step, list), 0), "text");
-    return text ? json_incref(text) : json_string("");
-}
-
 static int replay_step(server_request *x, size_t i, const json_t *step) {
     const char *type = json_string_value(json_object_get(step, "type"));
     if (!type || strcmp(type, "function_call") != 0) {
         const bool is_thought = type && strcmp(type, "thought") == 0;
+        const json_t *contents = json_object_get(step, is_thought ? "summary" : "content");
+        json_t *text = json_object_get(json_array_get(contents, 0), "text");
         int rc = step_start(x, i, json_pack("{s:s}", "type", is_thought ? "thought" : "model_output"));
-        if (!rc) rc = step_delta(x, i, delta_of(is_thought, text_at(step, is_thought ? "summary" : "content")));
+        if (!rc) rc = step_delta(x, i, delta_of(is_thought, text ? json_incref(text) : json_string("")));
         return rc ? rc : step_stop(x, i);
     }
     char *arguments = base_json_text(json_object_get(step, "arguments"), JSON_COMPACT);

@@ -60,37 +60,16 @@ static void parse_format(generation *gen, const server_fields *f) {
     gen->form.wants_json = true;
 }
 
-/* Nothing is unloaded, so a duration has no effect. */
-static void check_keep_alive(const server_fields *f) {
-    const json_t *keep = server_field(f, "keep_alive");
-    if (keep && !json_is_string(keep) && !json_is_number(keep))
-        server_field_wrong(f, "keep_alive", keep, "a duration as \"5m\", or seconds");
-}
-
-/* `think`: a bool or an effort. */
-static void parse_think(generation *gen, const server_fields *f) {
-    const json_t *think = server_field(f, "think");
-    if (json_is_boolean(think)) generation_set_thinking(gen, json_is_true(think));
-    else if (json_is_string(think)) generation_set_effort(gen, json_string_value(think), "think", f->problem);
-    else if (think) server_field_wrong(f, "think", think, "a bool or an effort as \"low\"");
-}
-
 static void refuse_images(const server_fields *f) {
     if (json_array_size(server_field_array(f, "images")) > 0)
         server_fail(f->problem, SERVER_UNSUPPORTED, "images", "'%simages': this model accepts text only", f->prefix);
 }
 
-static void parse_logprobs(generation *gen, const server_fields *f) {
-    bool wanted = false;
-    int32_t top = 0;
-    server_field_bool(f, "logprobs", &wanted);
-    server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
-    if (wanted) gen->n_logprobs = top;
-}
-
 #define COMMON_FIELDS SERVER_EXTRA_FIELDS "model stream options format keep_alive think logprobs top_logprobs "
 
 static void parse_common(generation *gen, const server_fields *f) {
+    bool wants_logprobs = false;
+    int32_t n_logprobs = 0;
     gen->stream = true;
     gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(f, "model", &gen->model);
@@ -99,9 +78,16 @@ static void parse_common(generation *gen, const server_fields *f) {
     server_field_bool(f, "stream", &gen->stream);
     parse_options(gen, f);
     parse_format(gen, f);
-    check_keep_alive(f);
-    parse_think(gen, f);
-    parse_logprobs(gen, f);
+    const json_t *keep = server_field(f, "keep_alive"); /* nothing is unloaded, so a duration has no effect */
+    if (keep && !json_is_string(keep) && !json_is_number(keep))
+        server_field_wrong(f, "keep_alive", keep, "a duration as \"5m\", or seconds");
+    const json_t *think = server_field(f, "think"); /* a bool or an effort */
+    if (json_is_boolean(think)) generation_set_thinking(gen, json_is_true(think));
+    else if (json_is_string(think)) generation_set_effort(gen, json_string_value(think), "think", f->problem);
+    else if (think) server_field_wrong(f, "think", think, "a bool or an effort as \"low\"");
+    server_field_bool(f, "logprobs", &wants_logprobs);
+    server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &n_logprobs);
+    if (wants_logprobs) gen->n_logprobs = n_logprobs;
     generation_extras(gen, f);
 }
 
@@ -214,18 +200,15 @@ typedef struct ollama_answer {
     json_t *content, *thinking, *calls, *logprobs;
 } ollama_answer;
 
-static json_t *message_of(ollama_answer a) {
-    return json_pack("{s:s, s:o, s:o*, s:o*}", "role", "assistant", "content", a.content, "thinking", a.thinking,
-                     "tool_calls", a.calls);
-}
-
 /* {"model": ..., "created_at": ..., "message": {...} or "response": "...", "done": ...} */
 static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     char now[OLLAMA_TIME_BYTES];
     ollama_write_time(x, now);
     bool chat = is_chat(x);
     const char *name = x->gen->model ? x->gen->model : server_request_model(x); /* as Ollama does: the client's words */
-    json_t *answer = chat ? message_of(a) : a.content;
+    json_t *answer = a.content;
+    if (chat) answer = json_pack("{s:s, s:o, s:o*, s:o*}", "role", "assistant", "content", a.content, "thinking",
+                                 a.thinking, "tool_calls", a.calls);
     return json_pack("{s:s, s:s, s:o, s:o*, s:b, s:o*}", "model", name, "created_at", now,
                      chat ? "message" : "response", answer, "thinking", chat ? NULL : a.thinking, "done", done,
                      "logprobs", a.logprobs);
@@ -347,11 +330,6 @@ static const server_form generate_form = {
 
 /* ---- routes ---- */
 
-/* A request without a prompt loads the model, or unloads it with keep_alive 0. Here it is loaded always. */
-static bool only_loads(const server_request *x) {
-    return is_chat(x) ? x->gen->n_messages == 0 : json_string_length(json_object_get(x->gen->root, "prompt")) == 0;
-}
-
 static void reply_loaded(server_request *x) {
     const json_t *keep = json_object_get(x->gen->root, "keep_alive");
     bool unloads = json_is_number(keep) ? json_number_value(keep) == 0
@@ -366,7 +344,9 @@ static void ollama_handle(server_request *x, const server_form *form) {
     x->is_lines = true;
     if (root) generation_parse(x->gen, root, form->parse, &x->problem);
     json_decref(root);
-    bool loads = !x->problem.kind && only_loads(x);
+    /* A request without a prompt loads the model, or unloads it with keep_alive 0. Here it is loaded always. */
+    const json_t *prompt = json_object_get(x->gen->root, "prompt");
+    const bool loads = !x->problem.kind && (is_chat(x) ? x->gen->n_messages == 0 : json_string_length(prompt) == 0);
     if (!x->problem.kind && !loads) ollama_continue(x);
     if (x->problem.kind) server_request_reply_problem(x);
     else if (loads) reply_loaded(x);

@@ -37,10 +37,6 @@ int ollama_parse_embeddings(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-static const char *embed_model(const server_request *x) {
-    return x->gen->model ? x->gen->model : server_request_model(x);
-}
-
 static json_t *ollama_embed_whole(server_request *x) {
     json_t *all = json_array();
     double ms = 0;
@@ -48,7 +44,8 @@ static json_t *ollama_embed_whole(server_request *x) {
         if (json_array_append_new(all, embedding_values(x, &x->answers->choices[i]))) return json_decref(all), NULL;
         ms = BASE_MAX(ms, x->answers->choices[i].result->timings.ttft_ms);
     }
-    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "model", embed_model(x), "embeddings", all, "total_duration",
+    const char *model = x->gen->model ? x->gen->model : server_request_model(x);
+    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "model", model, "embeddings", all, "total_duration",
                      (json_int_t)(ms * 1e6), "load_duration", (json_int_t)0, "prompt_eval_count",
                      (json_int_t)report_usage(x).prompt, "reprise", report_reprise(x));
 }

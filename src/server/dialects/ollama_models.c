@@ -57,17 +57,12 @@ static void write_digest(const rp_model_info *i, char out[DIGEST_BYTES]) {
     base_key_hex(&key, out, DIGEST_BYTES - 1);
 }
 
-/* "8.0B", "2.2M" */
-static json_t *parameter_size(uint64_t n) {
-    char text[32];
-    if (n >= 1000000000) snprintf(text, sizeof(text), "%.1fB", (double)n / 1e9);
-    else snprintf(text, sizeof(text), "%.2fM", (double)n / 1e6);
-    return json_string(text);
-}
-
 static json_t *details_of(const rp_model_info *i) {
-    return json_pack("{s:s, s:s, s:s, s:[s], s:o, s:s}", "parent_model", "", "format", "gguf", "family",
-                     i->architecture, "families", i->architecture, "parameter_size", parameter_size(i->parameters),
+    char size[32]; /* "8.0B", "2.2M" */
+    if (i->parameters >= 1000000000) snprintf(size, sizeof(size), "%.1fB", (double)i->parameters / 1e9);
+    else snprintf(size, sizeof(size), "%.2fM", (double)i->parameters / 1e6);
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family",
+                     i->architecture, "families", i->architecture, "parameter_size", size,
                      "quantization_level", i->weights);
 }
 

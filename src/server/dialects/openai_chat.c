@@ -81,16 +81,6 @@ static void parse_messages(generation *gen, const server_fields *f) {
         openai_chat_parse_message(gen, json_array_get(messages, i), i, f->problem);
 }
 
-static void parse_logprobs(generation *gen, const server_fields *f) {
-    bool wanted = false;
-    int32_t top = 0;
-    server_field_bool(f, "logprobs", &wanted);
-    server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
-    if (top > 0 && !wanted)
-        server_fail(f->problem, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
-    if (wanted) gen->n_logprobs = top;
-}
-
 /* The fields in use, and fields accepted and ignored: those that the official clients send along or back, and agents'
  * marks for other servers' caches and reasoning. */
 static const server_known_fields inside[] = {
@@ -119,11 +109,17 @@ static const server_known_fields inside[] = {
 int openai_parse_chat(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"functions", "audio", NULL};
     server_fields f = {gen->root, p, ""};
+    bool wants_logprobs = false;
+    int32_t n_logprobs = 0;
     openai_parse_common(gen, &f);
     server_field_int(&f, "max_completion_tokens", 0, INT32_MAX, &gen->max_tokens);
     server_field_bool(&f, "continue_final_message", &gen->continues_last);
     parse_messages(gen, &f);
-    parse_logprobs(gen, &f);
+    server_field_bool(&f, "logprobs", &wants_logprobs);
+    server_field_int(&f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &n_logprobs);
+    if (n_logprobs > 0 && !wants_logprobs)
+        server_fail(p, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (wants_logprobs) gen->n_logprobs = n_logprobs;
     openai_parse_tools(gen, &f, OPENAI_NESTED);
     openai_parse_format(gen, &f, "response_format", OPENAI_NESTED);
     openai_parse_json_schema(gen, &f);

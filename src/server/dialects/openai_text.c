@@ -15,30 +15,10 @@
 
 /* ---- fields ---- */
 
-static void parse_suffix(generation *gen, const server_fields *f) {
-    const char *suffix = NULL;
-    server_field_text(f, "suffix", &suffix);
-    if (!suffix || !suffix[0]) return;
-    gen->infill = (server_infill){.wanted = true, .suffix = suffix, .n_suffix = strlen(suffix)};
-}
-
-static bool echoes_logprobs(const generation *gen) { return gen->echo && gen->n_logprobs >= 0; }
-
-static void check_echo(generation *gen, server_problem *p) {
-    if (gen->echo && gen->infill.wanted)
-        server_fail(p, SERVER_UNSUPPORTED, "echo", "'echo' cannot be combined with 'suffix': leave one of them out");
-    if (!echoes_logprobs(gen)) return;
-    if (gen->stream)
-        server_fail(p, SERVER_UNSUPPORTED, "stream",
-                    "'echo' with 'logprobs' is not available in a stream: leave 'stream' out");
-    if (gen->max_tokens == 1)
-        gen->ignore_eos =
-            true; /* clients that score a prompt drop the last entry: there must be one, even if the text ends */
-}
-
 int openai_parse_text(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     int32_t best_of = 0;
+    const char *suffix = NULL;
     gen->max_tokens = DEFAULT_TOKENS;
     openai_parse_common(gen, &f);
     generation_prompts(gen, &f, "prompt", false);
@@ -48,8 +28,18 @@ int openai_parse_text(generation *gen, server_problem *p) {
     if (best_of > 0 && best_of != gen->n)
         server_fail(p, SERVER_UNSUPPORTED, "best_of",
                     "'best_of' is not supported: leave it out, or give the value of 'n'");
-    parse_suffix(gen, &f);
-    check_echo(gen, p);
+    server_field_text(&f, "suffix", &suffix);
+    if (suffix && suffix[0])
+        gen->infill = (server_infill){.wanted = true, .suffix = suffix, .n_suffix = strlen(suffix)};
+    if (gen->echo && gen->infill.wanted)
+        server_fail(p, SERVER_UNSUPPORTED, "echo", "'echo' cannot be combined with 'suffix': leave one of them out");
+    if (gen->echo && gen->n_logprobs >= 0) {
+        if (gen->stream)
+            server_fail(p, SERVER_UNSUPPORTED, "stream",
+                        "'echo' with 'logprobs' is not available in a stream: leave 'stream' out");
+        /* Clients that score a prompt drop the last entry: there must be one, even if the text ends. */
+        if (gen->max_tokens == 1) gen->ignore_eos = true;
+    }
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "prompt echo logprobs best_of suffix");
     return (int)p->kind;
 }

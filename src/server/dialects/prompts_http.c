@@ -34,13 +34,6 @@ int pml_parse_prompt(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-static json_t *prompts_http_usage(const server_request *x) {
-    server_usage u = report_usage(x);
-    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "cached_tokens",
-                     (json_int_t)u.cached, "fresh_tokens", (json_int_t)(u.prompt - u.cached), "answer_tokens",
-                     (json_int_t)u.answer);
-}
-
 /* "o*" omits fields that were not requested. */
 static json_t *prompts_http_answer(const server_request *x, const server_choice *c) {
     const rp_result *r = c->result;
@@ -56,9 +49,12 @@ static json_t *prompts_http_report(const server_request *x) {
     for (int32_t i = 0; i < x->answers->n_choices && answers; i++)
         if (json_array_append_new(answers, prompts_http_answer(x, &x->answers->choices[i])))
             return json_decref(answers), NULL;
+    const server_usage u = report_usage(x);
+    json_t *usage = json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "cached_tokens",
+                              (json_int_t)u.cached, "fresh_tokens", (json_int_t)(u.prompt - u.cached), "answer_tokens",
+                              (json_int_t)u.answer);
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model",
-                     server_request_model(x), "answers", answers, "usage", prompts_http_usage(x), "reprise",
-                     report_reprise(x));
+                     server_request_model(x), "answers", answers, "usage", usage, "reprise", report_reprise(x));
 }
 
 static json_t *prompts_http_whole(server_request *x) { return prompts_http_report(x); }

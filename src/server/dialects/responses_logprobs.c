@@ -32,13 +32,6 @@ int responses_logprobs_add_result(server_choice *c) {
     return rc;
 }
 
-/* Bytes of a token in the answer's text. */
-static size_t responses_logprobs_bytes(const server_request *x, int32_t token) {
-    size_t n = 0;
-    rp_token_bytes(x->model->model, token, x->gen->special_text, &n);
-    return n;
-}
-
 json_t *responses_logprobs_list(const server_choice *c, token_place *place, size_t begin, size_t end) {
     const server_request *x = c->x;
     server_piece piece = {0};
@@ -51,7 +44,9 @@ json_t *responses_logprobs_list(const server_choice *c, token_place *place, size
             if (!piece.tokens) piece.tokens = t;
             piece.tokens_end = next;
         }
-        place->at += responses_logprobs_bytes(x, t->id);
+        size_t n_bytes = 0; /* of the token in the answer's text */
+        rp_token_bytes(x->model->model, t->id, x->gen->special_text, &n_bytes);
+        place->at += n_bytes;
         place->record += (size_t)((const char *)next - (const char *)t);
     }
     BASE_ASSERT(place->record <= c->listed.len); /* records are whole */

@@ -49,16 +49,13 @@ json_t *responses_part(const server_choice *c, size_t i, bool is_whole) {
                      is_whole ? responses_logprobs(c, i) : json_array());
 }
 
-static const char *item_status(const server_choice *c, size_t i, bool is_whole) {
-    if (!is_whole) return "in_progress";
-    bool is_last = i + 1 == responses_count_items(c);
-    return is_last && c->result && report_finish(c->result) != SERVER_FINISH_STOP ? "incomplete" : "completed";
-}
-
 json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole) {
     BASE_ASSERT(i < responses_count_items(c));
     char id[RESPONSES_ID_BYTES], call_id[TOOL_CALL_ID_BYTES];
-    const char *status = item_status(c, i, is_whole);
+    const bool is_last = i + 1 == responses_count_items(c);
+    const bool is_cut = is_whole && is_last && c->result && report_finish(c->result) != SERVER_FINISH_STOP;
+    const char *status = is_cut ? "incomplete" : is_whole ? "completed"
+                                                          : "in_progress";
     responses_item_id(x, c, i, id);
     if (!responses_is_call(c, i)) {
         json_t *content = is_whole ? json_pack("[o]", responses_part(c, i, true)) : json_array();

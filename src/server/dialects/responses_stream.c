@@ -78,21 +78,18 @@ static int begin_message(server_request *x, server_choice *c) {
                            responses_part(c, (size_t)c->n_blocks - 1, false));
 }
 
-/* The input of a custom tool is decoded when it is complete: one delta. */
-static int end_input(server_request *x, const server_choice *c, const tool_item *item) {
-    int rc = item_event(x, c, "response.custom_tool_call_input.delta", false, "delta", openai_freeform_input(item));
-    return rc ? rc
-              : item_event(x, c, "response.custom_tool_call_input.done", false, "input", openai_freeform_input(item));
-}
-
 static int end_item(server_request *x, server_choice *c) {
     size_t i = (size_t)c->n_blocks - 1;
     int rc = 0;
     if (!c->block_is_open) return 0;
     BASE_ASSERT(c->n_blocks > 0);
     c->block_is_open = false;
-    if (responses_is_call(c, i) && c->finder.items[i].tool->is_freeform) rc = end_input(x, c, &c->finder.items[i]);
-    else if (responses_is_call(c, i))
+    if (responses_is_call(c, i) && c->finder.items[i].tool->is_freeform) { /* decoded when it is complete: one delta */
+        const tool_item *item = &c->finder.items[i];
+        rc = item_event(x, c, "response.custom_tool_call_input.delta", false, "delta", openai_freeform_input(item));
+        if (rc) return rc;
+        rc = item_event(x, c, "response.custom_tool_call_input.done", false, "input", openai_freeform_input(item));
+    } else if (responses_is_call(c, i))
         rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
     else {
         rc = text_event(x, c, false, responses_text(c, i), responses_logprobs(c, i));

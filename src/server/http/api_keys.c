@@ -51,10 +51,6 @@ int rp_server_hash_key(const char *key, char hash[RP_SERVER_HASH_DIGITS + 1], rp
 
 /* ---- the file ---- */
 
-static bool parse_hash(const char *text, base_key *out) {
-    return strlen(text) == 2 * BASE_KEY_BYTES && base_key_parse(out, text);
-}
-
 static bool parse_rights(char *text, unsigned *out) {
     static const struct {
         const char *name;
@@ -98,17 +94,6 @@ static bool parse_bytes(const char *text, uint64_t *out) {
     return errno == 0 && *text >= '1' && *text <= '9' && n <= UINT64_MAX >> shift && (unit ? end[1] : *end) == '\0';
 }
 
-static bool parse_kv_format(const char *text, const char **out) {
-    for (int32_t i = 0; (*out = rp_kv_format_name(i)) != NULL && strcmp(text, *out) != 0;) i++;
-    return *out != NULL;
-}
-
-static bool parse_reuse(const char *text, const char **out) {
-    *out = strcmp(text, "on") == 0 ? "on" : strcmp(text, "modular") == 0 ? "modular"
-                                                                         : NULL;
-    return *out != NULL;
-}
-
 static bool parse_auto(const char *text, int *out) {
     static const char *const names[] = {[RP_AUTO_OFF] = "off", [RP_AUTO_ASK] = "ask", [RP_AUTO_ON] = "on"};
     for (*out = 0; *out < (int)BASE_ARRAY_LEN(names) && strcmp(text, names[*out]) != 0;) ++*out;
@@ -129,9 +114,15 @@ static const char *parse_word(server_key *k, char *word) {
         return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
-    if (strcmp(word, "kv") == 0)
-        return parse_kv_format(value, &k->kv_format) ? NULL : "kv is one of" RP_KV_FORMAT_NAMES;
-    if (strcmp(word, "reuse") == 0) return parse_reuse(value, &k->reuse) ? NULL : "reuse is on or modular";
+    if (strcmp(word, "kv") == 0) {
+        for (int32_t i = 0; (k->kv_format = rp_kv_format_name(i)) != NULL && strcmp(value, k->kv_format) != 0;) i++;
+        return k->kv_format ? NULL : "kv is one of" RP_KV_FORMAT_NAMES;
+    }
+    if (strcmp(word, "reuse") == 0) {
+        k->reuse = strcmp(value, "on") == 0 ? "on" : strcmp(value, "modular") == 0 ? "modular"
+                                                                                   : NULL;
+        return k->reuse ? NULL : "reuse is on or modular";
+    }
     if (strcmp(word, "auto") == 0) return parse_auto(value, &k->auto_reuse) ? NULL : "auto is off, ask or on";
     if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk, kv, reuse or auto";
     if (k->tenant) return "a key has only one tenant";
@@ -154,7 +145,7 @@ static char *own_tenant(const base_key *hash) {
 
 static const char *parse_line(server_key *k, char *line) {
     char *rest = line, *hash = strtok_r(rest, " \t\r", &rest);
-    if (!parse_hash(hash, &k->hash))
+    if (strlen(hash) != 2 * BASE_KEY_BYTES || !base_key_parse(&k->hash, hash))
         return "a line begins with the hash of a key, 64 hexadecimal digits (rp_server_hash_key)";
     k->rights = SERVER_REQUEST;
     for (char *word; (word = strtok_r(rest, " \t\r", &rest));) {

@@ -101,12 +101,6 @@ static void zlib_free(void *user, void *p) {
     base_free(p);
 }
 
-/* A zlib stream: its method is 8, and its first two bytes are a multiple of 31. In a raw one that begins so, the
- * padding of a stored block is not 0. */
-static bool has_zlib_header(const decoding *d) {
-    return d->n >= 2 && (d->bytes[0] & 0x0f) == 8 && ((unsigned)d->bytes[0] << 8 | d->bytes[1]) % 31 == 0;
-}
-
 /* One stream or member, which begins at *at. */
 static int zlib_member(const decoding *d, z_stream *z, size_t *at) {
     BASE_ASSERT(*at <= d->n);
@@ -133,7 +127,10 @@ static int decode_zlib(const decoding *d) {
     const bool is_gzip = d->coding == CONTENT_GZIP;
     BASE_ASSERT(is_gzip || d->coding == CONTENT_DEFLATE);
     z_stream z = {.zalloc = zlib_alloc, .zfree = zlib_free};
-    const int raw_or_zlib = has_zlib_header(d) ? ZLIB_WINDOW : RAW_WINDOW;
+    /* A zlib stream: its method is 8, and its first two bytes are a multiple of 31. In a raw one that begins so, the
+     * padding of a stored block is not 0. */
+    const bool is_zlib = d->n >= 2 && (d->bytes[0] & 0x0f) == 8 && ((unsigned)d->bytes[0] << 8 | d->bytes[1]) % 31 == 0;
+    const int raw_or_zlib = is_zlib ? ZLIB_WINDOW : RAW_WINDOW;
     if (inflateInit2(&z, is_gzip ? GZIP_WINDOW : raw_or_zlib) != Z_OK) return no_decoder(d);
     size_t at = 0;
     int rc = zlib_member(d, &z, &at);
@@ -154,13 +151,6 @@ static void *zstd_alloc(void *user, size_t bytes) {
     return base_alloc(bytes);
 }
 
-static int zstd_fail(const decoding *d, size_t result) {
-    const ZSTD_ErrorCode code = ZSTD_getErrorCode(result);
-    if (code == ZSTD_error_memory_allocation) return no_decoder(d);
-    return malformed(d, code == ZSTD_error_frameParameter_windowTooLarge ? "its window is larger than 8 MiB"
-                                                                         : ZSTD_getErrorName(result));
-}
-
 static int decode_zstd(const decoding *d) {
     ZSTD_DCtx *z = ZSTD_createDCtx_advanced((ZSTD_customMem){zstd_alloc, zlib_free, NULL});
     ZSTD_inBuffer in = {d->bytes, d->n, 0};
@@ -173,8 +163,12 @@ static int decode_zstd(const decoding *d) {
         ZSTD_outBuffer out = {d->piece, PIECE_BYTES, 0};
         const size_t before = in.pos;
         left = ZSTD_decompressStream(z, &out, &in);
-        if (ZSTD_isError(left)) rc = zstd_fail(d, left);
-        else if (out.pos > 0) rc = d->sink(d->user, d->piece, out.pos);
+        if (ZSTD_isError(left)) {
+            const ZSTD_ErrorCode code = ZSTD_getErrorCode(left);
+            const bool is_large = code == ZSTD_error_frameParameter_windowTooLarge;
+            if (code == ZSTD_error_memory_allocation) rc = no_decoder(d);
+            else rc = malformed(d, is_large ? "its window is larger than 8 MiB" : ZSTD_getErrorName(left));
+        } else if (out.pos > 0) rc = d->sink(d->user, d->piece, out.pos);
         more = in.pos < in.size ? in.pos > before || out.pos > 0 : left > 0 && out.pos == out.size;
     }
     if (!rc && (left > 0 || in.pos < in.size)) rc = cut(d);

@@ -282,16 +282,6 @@ static void inner_read(server_gate *g, gate_link *l) {
     if (!l->dead) link_forward(g, l);
 }
 
-/* The daemon has closed, and the client has not read what came before: it gets that, and the rest, as long as it
-   reads. */
-static void inner_wait(server_gate *g, gate_link *l) {
-    BASE_ASSERT(!l->inner.is_unwatched && !l->dead);
-    epoll_ctl(g->epoll, EPOLL_CTL_DEL, l->inner.fd, NULL);
-    l->inner.events = 0;
-    l->inner.is_unwatched = true;
-    if (!l->linger_until_us) link_linger(g, l, LINGER_MS);
-}
-
 static void link_event(server_gate *g, gate_end *e, uint32_t events) {
     gate_link *l = e->link;
     if (l->dead) return;
@@ -305,28 +295,30 @@ static void link_event(server_gate *g, gate_end *e, uint32_t events) {
     BASE_ASSERT(e == &l->inner);
     if (events & EPOLLOUT) link_forward(g, l);
     if (!l->dead && l->out.len == 0 && !l->daemon_done && events & (EPOLLIN | EPOLLHUP | EPOLLERR)) inner_read(g, l);
-    else if (!l->dead && events & (EPOLLHUP | EPOLLERR)) inner_wait(g, l);
+    else if (!l->dead && events & (EPOLLHUP | EPOLLERR)) {
+        /* The daemon has closed, and the client has not read what came before: it gets that, and the rest, as long as
+         * it reads. */
+        BASE_ASSERT(!l->inner.is_unwatched);
+        epoll_ctl(g->epoll, EPOLL_CTL_DEL, l->inner.fd, NULL);
+        l->inner.events = 0;
+        l->inner.is_unwatched = true;
+        if (!l->linger_until_us) link_linger(g, l, LINGER_MS);
+    }
 }
 
 /* ---- accepting ---- */
 
-static int nonblocking_pair(int pair[2]) {
-    int bytes = PAIR_BYTES;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return -1;
-    for (int i = 0; i < 2; i++) setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    return 0;
-}
-
 /* A link of this client; false: no memory or no descriptors, and the client is closed. */
 static bool link_open(server_gate *g, int fd, const struct sockaddr_storage *from, socklen_t n_from) {
     BASE_ASSERT(g->daemon && g->n_links < g->max_connections); /* else the gate is paused */
-    int pair[2] = {-1, -1}, on = 1, bytes = CLIENT_BYTES;
+    int pair[2] = {-1, -1}, on = 1, bytes = CLIENT_BYTES, pair_bytes = PAIR_BYTES;
     gate_link *l = base_calloc(1, sizeof(*l));
-    if (!l || nonblocking_pair(pair) != 0) {
+    if (!l || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
         base_free(l);
         close(fd);
         return false;
     }
+    for (int i = 0; i < 2; i++) setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &pair_bytes, sizeof(pair_bytes));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     if (from->ss_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     *l = (gate_link){.client = {l, fd, 0, false},
@@ -363,13 +355,6 @@ static void server_gate_examine_deadlines(server_gate *g) {
     }
 }
 
-static int gate_timeout(server_gate *g) {
-    MHD_UNSIGNED_LONG_LONG ms = INT_MAX;
-    if (g->daemon && MHD_get_timeout(g->daemon, &ms) != MHD_YES) ms = INT_MAX;
-    if (g->n_lingering > 0 || g->paused || !g->daemon) ms = BASE_MIN(ms, (MHD_UNSIGNED_LONG_LONG)TICK_MS);
-    return ms >= INT_MAX ? -1 : (int)ms;
-}
-
 /* Called before the daemon runs: a connection resumed after this writes to the eventfd again. */
 static void gate_awake(server_gate *g) {
     uint64_t times;
@@ -380,7 +365,10 @@ static void gate_awake(server_gate *g) {
 
 static void gate_round(server_gate *g) {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(g->epoll, events, EVENTS, gate_timeout(g));
+    MHD_UNSIGNED_LONG_LONG ms = INT_MAX;
+    if (g->daemon && MHD_get_timeout(g->daemon, &ms) != MHD_YES) ms = INT_MAX;
+    if (g->n_lingering > 0 || g->paused || !g->daemon) ms = BASE_MIN(ms, (MHD_UNSIGNED_LONG_LONG)TICK_MS);
+    int n = epoll_wait(g->epoll, events, EVENTS, ms >= INT_MAX ? -1 : (int)ms);
     for (int i = 0; i < n; i++) {
         gate_end *e = events[i].data.ptr;
         if (e->link) link_event(g, e, events[i].events);

@@ -49,27 +49,6 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
     (void)MHD_add_response_header(r, name, value);
 }
 
-static void add_cors(const rp_server *s, struct MHD_Response *r) {
-    if (!s->cors_origin) return;
-    add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
-    add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
-    add_header(r, "Access-Control-Allow-Headers",
-               "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
-    add_header(r, "Access-Control-Expose-Headers", "x-request-id, x-reprise-node, retry-after");
-}
-
-/* The page may load its own files only, may not be framed by another page, and is revalidated each time it is
- * opened: the ETag shows whether it has changed. */
-static void add_page_headers(const server_request *x, struct MHD_Response *r) {
-    add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
-    add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
-    add_header(r, "Content-Security-Policy",
-               "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-               "require-trusted-types-for 'script'");
-    add_header(r, "X-Content-Type-Options", "nosniff");
-    add_header(r, "Referrer-Policy", "no-referrer");
-}
-
 /* RFC 9110, 9.3.7: "OPTIONS *" asks what the server can do, whatever its resources are. */
 static bool asks_options(const server_request *x) {
     return strcmp(x->method, "OPTIONS") == 0 && strcmp(x->path, "*") == 0;
@@ -85,8 +64,17 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     add_header(r, "x-request-id", x->id);
     if (x->node) add_header(r, "x-reprise-node", x->node);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
-    if (x->page_tag[0]) add_page_headers(x, r);
-    else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (x->page_tag[0]) {
+        /* The page may load its own files only, may not be framed by another page, and is revalidated each time it is
+         * opened: the ETag shows whether it has changed. */
+        add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
+        add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+        add_header(r, "Content-Security-Policy",
+                   "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                   "require-trusted-types-for 'script'");
+        add_header(r, "X-Content-Type-Options", "nosniff");
+        add_header(r, "Referrer-Policy", "no-referrer");
+    } else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (x->problem.kind == SERVER_METHOD) add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
     if (asks_options(x) && !x->problem.kind)
         add_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
@@ -98,7 +86,13 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     }
     if (server_get_state(x->server) >= SERVER_STATE_DRAINING || x->peer->refused)
         add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
-    add_cors(x->server, r);
+    if (x->server->cors_origin) {
+        add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, x->server->cors_origin);
+        add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
+        add_header(r, "Access-Control-Allow-Headers",
+                   "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
+        add_header(r, "Access-Control-Expose-Headers", "x-request-id, x-reprise-node, retry-after");
+    }
 }
 
 static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_Response *r) {
@@ -119,14 +113,6 @@ static enum MHD_Result queue_reply(server_request *x) {
 
 /* ---- streams ---- */
 
-static ssize_t http_io_take_bytes(server_request *x, char *to, size_t max) {
-    size_t n = BASE_MIN(x->reply.len - x->reply_at, max);
-    memcpy(to, x->reply.data + x->reply_at, n);
-    x->reply_at += n;
-    x->sent_bytes += n;
-    return (ssize_t)n;
-}
-
 /* Nothing is there: waits for news, unless there are some. Returns whether the reader has to leave, with *result. */
 static bool wait_for_news(server_request *x, ssize_t *result) {
     bool leave = true;
@@ -144,7 +130,13 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
     ssize_t result;
     (void)pos;
     for (;;) {
-        if (x->reply_at < x->reply.len) return http_io_take_bytes(x, to, max);
+        if (x->reply_at < x->reply.len) {
+            size_t n = BASE_MIN(x->reply.len - x->reply_at, max);
+            memcpy(to, x->reply.data + x->reply_at, n);
+            x->reply_at += n;
+            x->sent_bytes += n;
+            return (ssize_t)n;
+        }
         base_buffer_clear(&x->reply);
         x->reply_at = 0;
         if (x->stream_ended) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -153,14 +145,6 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
         x->take(x);
         request_memory_leave(visit);
     }
-}
-
-static enum MHD_Result queue_stream(server_request *x) {
-    BASE_ASSERT(x->is_stream && x->take && !x->stream_ended);
-    x->status = 200;
-    atomic_fetch_add(&x->server->counts.streams, 1);
-    return http_io_queue(x, 200,
-                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
 }
 
 /* ---- heads ---- */
@@ -176,15 +160,14 @@ static const char *secret_of(server_request *x) {
     return x->route && x->route->problem == server_problem_gemini ? server_request_query(x, "key") : NULL;
 }
 
-/* Requests that compute. While an operator drains the server, all others are still answered. */
-static bool computes(const server_route *r) { return r->right == SERVER_REQUEST && strcmp(r->method, "POST") == 0; }
-
 static void check_state(server_request *x) {
     server_state state = server_get_state(x->server);
     bool loading = state == SERVER_STATE_LOADING;
     bool is_of_router =
         strcmp(x->route->path, SERVER_SPAN_STREAM) == 0 || strcmp(x->route->path, SERVER_ROUTED_REQUESTS) == 0;
-    if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
+    bool computes = x->route->right == SERVER_REQUEST && strcmp(x->route->method, "POST") == 0;
+    /* While an operator drains the server, requests that do not compute are still answered. */
+    if (state == SERVER_STATE_READY && !(computes && atomic_load(&x->server->drains))) return;
     if (state == SERVER_STATE_DRAINING && is_of_router) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
                 "%s", loading ? "the model is loading: retry later" : cluster_refusal_message(CLUSTER_DRAINING));
@@ -204,34 +187,23 @@ static void check_key(server_request *x) {
     } else x->key = key;
 }
 
-static void http_io_check_size(server_request *x) {
-    const char *length = server_request_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    uint64_t most = x->server->options.max_body_bytes;
-    if (length && strtoull(length, NULL, 10) > most)
-        server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
-}
-
 /* Paths of OpenAI's and of Gemini's API may be the same (/v1/models): what Gemini's clients send beside them, nobody
    else does. */
-static bool is_gemini_client(const server_request *x) {
-    return server_request_header(x, "x-goog-api-key") || server_request_header(x, "x-goog-api-client") ||
-           server_request_query(x, "key");
-}
-
 static void find_route(server_request *x, const char *url) {
-    const server_asked asked = {x->method, url, is_gemini_client(x)};
+    const bool is_gemini = server_request_header(x, "x-goog-api-key") ||
+                           server_request_header(x, "x-goog-api-client") || server_request_query(x, "key");
+    const server_asked asked = {x->method, url, is_gemini};
     x->route = server_routes_find(x->server->routes, &asked, x->name, sizeof(x->name), &x->say, x->allow);
     if (x->route) x->say = x->route->problem;
     else if (!x->allow[0]) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no route '%.100s'", url);
     else server_fail(&x->problem, SERVER_METHOD, NULL, "'%.100s' accepts %s, not %.15s", url, x->allow, x->method);
 }
 
-/* A page of the origin that may ask wants to know whether it may. */
-static bool is_preflight(const server_request *x) {
-    return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0;
+/* Is it answered without a route? A page of the origin that may ask wants to know whether it may. */
+static bool wants_nothing(const server_request *x) {
+    const bool is_preflight = x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0;
+    return !x->problem.kind && (is_preflight || asks_options(x));
 }
-/* Is it answered without a route? */
-static bool wants_nothing(const server_request *x) { return !x->problem.kind && (is_preflight(x) || asks_options(x)); }
 
 /* A head that the gate has refused comes as one of its own (gate.h). */
 static bool was_refused(server_request *x) {
@@ -265,7 +237,10 @@ static void judge_head(server_request *x, const char *method, const char *url) {
     }
     if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
     if (x->key && !x->problem.kind) request_memory_begin(x);
-    http_io_check_size(x);
+    const char *length = server_request_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const uint64_t most = s->options.max_body_bytes;
+    if (length && strtoull(length, NULL, 10) > most)
+        server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->route && !x->problem.kind) request_check_media(x);
     if (x->route && !x->problem.kind) request_check_content(x);
 }
@@ -297,12 +272,6 @@ static enum MHD_Result http_io_refuse(server_request *x) {
     return queue_reply(x);
 }
 
-static enum MHD_Result answer_nothing(server_request *x) {
-    base_buffer nothing = {0};
-    server_request_reply_text(x, 204, "text/plain", &nothing);
-    return queue_reply(x);
-}
-
 /* Passes the request to a worker. */
 static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
@@ -327,7 +296,11 @@ static enum MHD_Result http_io_begin(server_request *x) {
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
     x->server->layers->body(x);
-    if (wants_nothing(x)) return answer_nothing(x);
+    if (wants_nothing(x)) {
+        base_buffer nothing = {0};
+        server_request_reply_text(x, 204, "text/plain", &nothing);
+        return queue_reply(x);
+    }
     if (x->problem.kind || !x->route) return http_io_refuse(x);
     if (!x->route->is_quick) return http_io_dispatch(x);
     x->route->handle(x);
@@ -341,7 +314,12 @@ static enum MHD_Result http_io_advance(server_request *x) {
     switch (stage) {
     case SERVER_READING: return http_io_begin(x);
     case SERVER_REPLYING: return queue_reply(x);
-    case SERVER_STREAMING: return queue_stream(x);
+    case SERVER_STREAMING:
+        BASE_ASSERT(x->is_stream && x->take && !x->stream_ended);
+        x->status = 200;
+        atomic_fetch_add(&x->server->counts.streams, 1);
+        return http_io_queue(
+            x, 200, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
     default: return MHD_NO;
     }
 }
@@ -355,11 +333,6 @@ static bool is_traceparent(const char *text) {
     return !text[i] && strspn(text + 3, "0") < 32 && strspn(text + 36, "0") < 16;
 }
 
-static void take_traceparent(server_request *x) {
-    const char *given = x->server->options.on_request ? server_request_header(x, "traceparent") : NULL;
-    if (given && is_traceparent(given)) snprintf(x->traceparent, sizeof(x->traceparent), "%s", given);
-}
-
 /* The head is there. */
 static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *connection, const char *url,
                                       const char *method, void **request) {
@@ -370,7 +343,8 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     if (!x) return MHD_NO;
     watchdog_set_busy(s->watchdog, peer, true);
     watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
-    take_traceparent(x);
+    const char *given = s->options.on_request ? server_request_header(x, "traceparent") : NULL;
+    if (given && is_traceparent(given)) snprintf(x->traceparent, sizeof(x->traceparent), "%s", given);
     if (!s->layers->head(x)) server_fail_memory(&x->problem);
     judge_head(x, method, url);
     return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
@@ -391,11 +365,6 @@ static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connecti
 }
 
 /* ---- ends ---- */
-
-/* The problem of the request. While a worker holds the request, its problem belongs to the worker: SERVER_FINE. */
-static server_problem_kind problem_of(server_request *x) {
-    return server_request_is_held(x) ? SERVER_FINE : x->problem.kind;
-}
 
 static void log_exchange(server_request *x, server_problem_kind problem) {
     rp_server *s = x->server;
@@ -441,7 +410,8 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
     atomic_fetch_add(&s->counts.by_status[BASE_MIN((unsigned)x->status / 100, SERVER_N_STATUS_CLASSES - 1u)],
                      1); /* a node's may be no status */
-    server_problem_kind problem = problem_of(x);
+    /* While a worker holds the request, its problem belongs to the worker. */
+    server_problem_kind problem = server_request_is_held(x) ? SERVER_FINE : x->problem.kind;
     if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
     log_exchange(x, problem);
     report_exchange(x, problem);

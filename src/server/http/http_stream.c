@@ -21,9 +21,11 @@ typedef struct text {
 } text;
 
 static bool http_stream_is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 /* tchar of RFC 9110, 5.6.2. */
-static bool is_token(char c) { return http_stream_is_digit(c) || is_alpha(c) || (c && strchr("!#$%&'*+-.^_`|~", c)); }
+static bool is_token(char c) {
+    const bool is_alpha = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return is_alpha || http_stream_is_digit(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
 static bool http_stream_is_text(const text *t, const char *wanted) {
     return t->n == strlen(wanted) && strncasecmp(t->at, wanted, t->n) == 0;
 }
@@ -99,13 +101,6 @@ enum { HOST,
 static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields",
                                        "it has two Transfer-Encoding fields"};
 
-/* Which of `once` the field is. */
-static size_t find_once(const text *name) {
-    size_t i = 0;
-    while (i < NO_FIELD && !http_stream_is_text(name, once[i])) i++;
-    return i;
-}
-
 /* The value that is passed on for that of field i of `once`. */
 static text canonical_value(const head *h, size_t i, text value) {
     static const char chunked[] = "chunked";
@@ -116,7 +111,8 @@ static text canonical_value(const head *h, size_t i, text value) {
 }
 
 static const char *take_field(head *h, const text *name, const text *value) {
-    const size_t i = find_once(name);
+    size_t i = 0; /* which of `once` the field is */
+    while (i < NO_FIELD && !http_stream_is_text(name, once[i])) i++;
     if (i < NO_FIELD && h->seen >> i & 1)
         return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
     if (http_stream_is_text(name, HTTP_REFUSED)) return "it has a reserved header field";
@@ -185,14 +181,6 @@ static const char *take_authority(head *h, text *target) {
     return NULL;
 }
 
-/* Parameters of the query, as everybody who splits it at & counts them. */
-static int count_arguments(const text *target) {
-    const char *query = memchr(target->at, '?', target->n);
-    int n = query != NULL;
-    for (const char *at = query; at && at < target->at + target->n; at++) n += *at == '&';
-    return n;
-}
-
 /* Writes the request line with the path of the target. */
 static const char *take_target(head *h, const text *method, text target, const text *version) {
     const bool asks_options = http_stream_is_text(method, "OPTIONS");
@@ -201,7 +189,9 @@ static const char *take_target(head *h, const text *method, text target, const t
     if (target.at[0] != '/' && !(asks_options && target.n == 1 && target.at[0] == '*') &&
         (why = take_authority(h, &target)))
         return why;
-    h->n_arguments = count_arguments(&target);
+    const char *query = memchr(target.at, '?', target.n);
+    h->n_arguments = query != NULL; /* parameters of the query, as everybody who splits it at & counts them */
+    for (const char *at = query; at && at < target.at + target.n; at++) h->n_arguments += *at == '&';
     head_put(h, method->at, method->n);
     head_put(h, " ", 1);
     if (target.n == 0) head_put(h, asks_options ? "*" : "/", 1); /* RFC 9112, 3.2.4 */

@@ -162,14 +162,6 @@ static int open_inherited(server_listeners *l, int n, rp_error *err) {
 
 /* ---- public ---- */
 
-static int open_own(server_listeners *l, const rp_server_options *o, rp_error *err) {
-    int rc = RP_OK;
-    if (o->port != RP_SERVER_NO_PORT) rc = open_tcp(l, o->host ? o->host : "127.0.0.1", o->port, err);
-    if (!rc && o->unix_path) rc = open_unix(l, o->unix_path, err);
-    if (!rc && l->n == 0) rc = base_fail(err, RP_ERR_INVALID, "a server needs a port or a Unix socket");
-    return rc;
-}
-
 /* "HOST:PORT", "[ADDRESS]:PORT" */
 static int open_address(server_listeners *l, const char *address, rp_error *err) {
     char host[SERVER_ADDRESS_BYTES];
@@ -184,19 +176,22 @@ static int open_address(server_listeners *l, const char *address, rp_error *err)
     return open_tcp(l, host, (int)port, err);
 }
 
-static int open_cluster(server_listeners *l, const char *address, rp_error *err) {
+int listeners_open(server_listeners *l, const rp_server_options *o, rp_error *err) {
+    const char *cluster = o->cluster_listen;
+    int inherited = o->inherit_sockets ? count_inherited() : 0, rc = RP_OK;
+    if (inherited > 0) rc = open_inherited(l, inherited, err);
+    else {
+        if (o->port != RP_SERVER_NO_PORT) rc = open_tcp(l, o->host ? o->host : "127.0.0.1", o->port, err);
+        if (!rc && o->unix_path) rc = open_unix(l, o->unix_path, err);
+        if (!rc && l->n == 0) rc = base_fail(err, RP_ERR_INVALID, "a server needs a port or a Unix socket");
+    }
+    if (rc || !cluster) return rc;
     const bool beyond = l->beyond_loopback;
-    int rc = strncmp(address, "unix:", 5) == 0 ? open_unix(l, address + 5, err) : open_address(l, address, err);
+    rc = strncmp(cluster, "unix:", 5) == 0 ? open_unix(l, cluster + 5, err) : open_address(l, cluster, err);
     l->beyond_loopback = beyond; /* a signature is as good as a key */
     BASE_ASSERT(rc || l->n > 0);
     if (!rc) l->items[l->n - 1].is_cluster = true;
     return rc;
-}
-
-int listeners_open(server_listeners *l, const rp_server_options *o, rp_error *err) {
-    int inherited = o->inherit_sockets ? count_inherited() : 0;
-    int rc = inherited > 0 ? open_inherited(l, inherited, err) : open_own(l, o, err);
-    return rc || !o->cluster_listen ? rc : open_cluster(l, o->cluster_listen, err);
 }
 
 static void ignore_log(void *cls, const char *fmt, va_list ap) {

@@ -71,14 +71,6 @@ static int names_add_listener(server_names *names, const server_listener *l, rp_
     return names_add(names, host, n, err);
 }
 
-/* What --host was given: a name, or an address, which has no brackets there. */
-static int names_add_bound(server_names *names, const char *host, rp_error *err) {
-    char bracketed[SERVER_HOST_BYTES + 2];
-    if (!strchr(host, ':')) return names_add(names, host, strlen(host), err);
-    snprintf(bracketed, sizeof(bracketed), "[%.*s]", SERVER_HOST_BYTES - 3, host);
-    return names_add(names, bracketed, strlen(bracketed), err);
-}
-
 int server_names_init(server_names *names, const rp_server_options *o, const server_listeners *l, rp_error *err) {
     static const char *const loopback[] = {"localhost", "127.0.0.1", "[::1]"};
     int rc = RP_OK;
@@ -87,7 +79,12 @@ int server_names_init(server_names *names, const rp_server_options *o, const ser
     for (size_t i = 0; i < BASE_ARRAY_LEN(loopback) && !rc; i++)
         rc = names_add(names, loopback[i], strlen(loopback[i]), err);
     for (int i = 0; i < l->n && !rc; i++) rc = names_add_listener(names, &l->items[i], err);
-    if (o->host && !rc) rc = names_add_bound(names, o->host, err);
+    /* What --host was given: a name, or an address, which has no brackets there. */
+    if (o->host && !rc && strchr(o->host, ':')) {
+        char bracketed[SERVER_HOST_BYTES + 2];
+        snprintf(bracketed, sizeof(bracketed), "[%.*s]", SERVER_HOST_BYTES - 3, o->host);
+        rc = names_add(names, bracketed, strlen(bracketed), err);
+    } else if (o->host && !rc) rc = names_add(names, o->host, strlen(o->host), err);
     for (int32_t i = 0; i < o->n_host_names && !rc; i++)
         rc = names_add(names, o->host_names[i], strlen(o->host_names[i]), err);
     return rc;
@@ -98,14 +95,13 @@ void server_names_free(server_names *names) {
     *names = (server_names){.n = 0};
 }
 
-/* An address, not a name: no page can have bound that. */
-static bool is_address(const char *name) { return name[0] == '[' || name[strspn(name, "0123456789.")] == '\0'; }
-
 bool server_names_accept(const server_names *names, const char *host) {
     char name[SERVER_HOST_BYTES];
     size_t n = name_length(host, strlen(host));
     if (n == SIZE_MAX || !request_origin_copy_name(name, host, n)) return false;
-    return names_have(names, name) || (names->any_address && is_address(name));
+    /* An address, not a name: no page can have bound that. */
+    const bool is_address = name[0] == '[' || name[strspn(name, "0123456789.")] == '\0';
+    return names_have(names, name) || (names->any_address && is_address);
 }
 
 /* ---- origins ---- */
@@ -124,22 +120,15 @@ bool server_origin_is_own(const char *origin, const char *host) {
     return a > 0 && a == h && strncasecmp(authority, host, a) == 0;
 }
 
-static bool cors_allows(const rp_server *s, const char *origin) {
-    return s->cors_origin && (strcmp(s->cors_origin, "*") == 0 || (origin && strcmp(s->cors_origin, origin) == 0));
-}
-
 /* ---- requests ---- */
-
-/* A web page cannot open a Unix socket; the Host header that a proxy sends over it proves nothing. */
-static bool is_unix_client(const server_request *x) {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    return info && info->client_addr && info->client_addr->sa_family == AF_UNIX;
-}
 
 void request_check_host(server_request *x) {
     const char *host = server_request_header(x, MHD_HTTP_HEADER_HOST);
-    if (!host || is_unix_client(x) || server_names_accept(&x->server->names, host))
-        return; /* HTTP/1.0 may have none; browsers send one */
+    if (!host) return; /* HTTP/1.0 may have none; browsers send one */
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    /* A web page cannot open a Unix socket; the Host header that a proxy sends over it proves nothing. */
+    if (info && info->client_addr && info->client_addr->sa_family == AF_UNIX) return;
+    if (server_names_accept(&x->server->names, host)) return;
     server_fail(&x->problem, SERVER_HOST, NULL, "unknown host name '%.100s': if it is correct, add it to the server's "
                                                 "host_names (reprise serve --host-name %.*s)",
                 host, (int)BASE_MIN(name_length(host, strlen(host)), 100u), host);
@@ -150,7 +139,9 @@ void request_check_origin(server_request *x) {
                *site = server_request_header(x, "Sec-Fetch-Site");
     bool own = origin ? server_origin_is_own(origin, server_request_header(x, MHD_HTTP_HEADER_HOST))
                       : !site || strcmp(site, "none") == 0 || strcmp(site, "same-origin") == 0;
-    if (x->route->right == SERVER_OPEN || own || cors_allows(x->server, origin)) return;
+    const char *cors = x->server->cors_origin;
+    bool allowed = cors && (strcmp(cors, "*") == 0 || (origin && strcmp(cors, origin) == 0));
+    if (x->route->right == SERVER_OPEN || own || allowed) return;
     if (origin)
         server_fail(&x->problem, SERVER_ORIGIN, NULL, "web pages of the origin '%.100s' are not allowed: to allow "
                                                       "them, set the server's cors_origin (reprise serve --cors "
@@ -172,9 +163,6 @@ bool request_is_document(const server_request *x) {
     const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
     return request_origin_is_type(type, "application/xml") || request_origin_is_type(type, "text/xml");
 }
-
-/* POST: does a body of this path come as JSON or as a PML document? PUT takes documents alone. */
-static bool posts_documents(const server_route *r) { return strcmp(r->path, "/v1/prompts") == 0; }
 
 static bool begins_with(const char *text, const char *prefix) { return strncasecmp(text, prefix, strlen(prefix)) == 0; }
 
@@ -231,7 +219,8 @@ const char *request_media(const server_request *x) {
 void request_check_media(server_request *x) {
     const server_route *r = x->route;
     const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
-    bool posts = takes_json(r), puts = strcmp(r->method, "PUT") == 0, takes_xml = puts || posts_documents(r);
+    bool posts = takes_json(r), puts = strcmp(r->method, "PUT") == 0;
+    bool takes_xml = puts || strcmp(r->path, "/v1/prompts") == 0; /* POST there takes JSON or PML, PUT PML alone */
     if ((!posts && !puts) || (puts && !type) || (posts && request_origin_is_type(type, "application/json")) ||
         (takes_xml && request_is_document(x)))
         return;

@@ -41,13 +41,6 @@ static bool routing_takes(const server_route *r, const char *path, char *name, s
     return routing_matches(r->path + sizeof(SERVER_GEMINI_VERSION) - 1, routing_after_version(path), name, name_bytes);
 }
 
-static void routing_add_method(char allow[SERVER_ALLOW_BYTES], const char *method) {
-    size_t used = strlen(allow);
-    if (strstr(allow, method)) return; /* no method is a part of another one */
-    const int n = snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", method);
-    BASE_ASSERT(n > 0 && (size_t)n < SERVER_ALLOW_BYTES - used); /* no method is cut */
-}
-
 const server_route *server_routes_find(server_routes routes, const server_asked *asked, char *name, size_t name_bytes,
                                        json_t *(**problem)(const server_problem *p), char allow[SERVER_ALLOW_BYTES]) {
     const char *wanted = strcmp(asked->method, "HEAD") == 0 ? "GET" : asked->method;
@@ -61,7 +54,10 @@ const server_route *server_routes_find(server_routes routes, const server_asked 
         if (is_it && (!asked->is_gemini || routing_is_gemini(r))) return r;
         if (is_it) found = r; /* routes of one path have the same name in it */
         if (!asked->is_gemini && !allow[0]) *problem = r->problem;
-        routing_add_method(allow, r->method);
+        const size_t used = strlen(allow);
+        if (strstr(allow, r->method)) continue; /* no method is a part of another one */
+        const int n = snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", r->method);
+        BASE_ASSERT(n > 0 && (size_t)n < SERVER_ALLOW_BYTES - used); /* no method is cut */
     }
     return found;
 }

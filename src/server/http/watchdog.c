@@ -43,31 +43,13 @@ struct watchdog {
 
 /* ---- the thread ---- */
 
-static bool watchdog_is_listed(const watchdog *g, const server_peer *peer) {
-    for (const server_peer *p = g->peers.first; p; p = p->links.next)
-        if (p == peer) return true;
-    return false;
-}
-
 /* An event may be of a peer that went meanwhile, or of another one in its memory. Locked. */
 static void see_event(watchdog *g, server_peer *peer) {
-    if (!watchdog_is_listed(g, peer) || !peer->watched || !peer->request) return;
+    const server_peer *listed = g->peers.first;
+    while (listed && listed != peer) listed = listed->links.next;
+    if (!listed || !peer->watched || !peer->request) return;
     struct pollfd fd = {.fd = peer->fd, .events = POLLRDHUP};
     if (poll(&fd, 1, 0) > 0) server_request_abandon(peer->request);
-}
-
-static void see_deadlines(watchdog *g) {
-    uint64_t now = base_clock_us();
-    for (server_peer *p = g->peers.first; p; p = p->links.next)
-        if (p->deadline_us && p->deadline_us <= now) {
-            p->deadline_us = 0;
-            shutdown(p->fd, SHUT_RDWR);
-        }
-}
-
-static void see_streams(watchdog *g) {
-    for (server_peer *p = g->peers.first; p; p = p->links.next)
-        if (p->request) p->request->server->answers->look(p->request, g->keep_alive_us);
 }
 
 static void *watchdog_main(void *arg) {
@@ -78,8 +60,14 @@ static void *watchdog_main(void *arg) {
         pthread_mutex_lock(&g->lock);
         for (int i = 0; i < n; i++)
             if (events[i].data.ptr) see_event(g, events[i].data.ptr);
-        see_deadlines(g);
-        see_streams(g);
+        uint64_t now = base_clock_us();
+        for (server_peer *p = g->peers.first; p; p = p->links.next)
+            if (p->deadline_us && p->deadline_us <= now) {
+                p->deadline_us = 0;
+                shutdown(p->fd, SHUT_RDWR);
+            }
+        for (server_peer *p = g->peers.first; p; p = p->links.next)
+            if (p->request) p->request->server->answers->look(p->request, g->keep_alive_us);
         stopping = g->stopping;
         pthread_mutex_unlock(&g->lock);
         request_memory_trim();
@@ -131,14 +119,6 @@ void watchdog_free(watchdog *g) {
 /* ---- peers ---- */
 
 static uint64_t watchdog_deadline(uint64_t timeout_us) { return timeout_us ? base_clock_us() + timeout_us : 0; }
-
-static void set_address(server_peer *p, const struct sockaddr *from) {
-    if (from && from->sa_family == AF_INET6)
-        memcpy(p->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(p->address));
-    if (!from || from->sa_family != AF_INET) return;
-    p->address[10] = p->address[11] = 0xff;
-    memcpy(p->address + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-}
 
 /* Of one address. INT32_MAX: any number. */
 static int32_t limit_of(const watchdog *g, const server_peer *p) {
@@ -207,7 +187,12 @@ server_peer *watchdog_add(watchdog *g, int fd, const struct sockaddr *from, uint
     server_peer *p = base_calloc(1, sizeof(*p));
     if (!p) return NULL;
     *p = (server_peer){.fd = fd, .deadline_us = watchdog_deadline(timeout_us), .idle_us = base_clock_us()};
-    set_address(p, from);
+    if (from && from->sa_family == AF_INET6)
+        memcpy(p->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(p->address));
+    if (from && from->sa_family == AF_INET) {
+        p->address[10] = p->address[11] = 0xff;
+        memcpy(p->address + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    }
     pthread_mutex_lock(&g->lock);
     watchdog_judge(g, p);
     BASE_LIST_PREPEND(&g->peers, p, links);

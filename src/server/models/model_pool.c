@@ -163,15 +163,6 @@ static int add_adapter(model_pool *p, const char *text, rp_error *err) {
     return RP_OK;
 }
 
-static int add_adapters(model_pool *p, rp_error *err) {
-    const rp_server *s = p->server;
-    int rc = RP_OK;
-    if (s->options.n_adapters > 0 && !(p->adapters = base_calloc((size_t)s->options.n_adapters, sizeof(*p->adapters))))
-        return base_fail_memory(err, (uint64_t)s->options.n_adapters * sizeof(*p->adapters), "adapters");
-    for (int32_t i = 0; i < s->options.n_adapters && !rc; i++) rc = add_adapter(p, s->adapters[i], err);
-    return rc;
-}
-
 static int set_name(model_pool *p, int32_t i, const char *name, rp_error *err) {
     BASE_ASSERT(i >= 0 && i < p->n && !p->models[i].name[0]);
     if (!name || !name[0] || strlen(name) >= SERVER_MODEL_NAME_BYTES || !is_plain(name))
@@ -216,25 +207,13 @@ static int info_copy(rp_model_info *out, const rp_model_info *in, rp_error *err)
 
 /* ---- loading ---- */
 
-static void close_adapters(model_pool *p, const server_model *m) {
+static void unload(model_pool *p, server_model *m) {
     server_adapter *a;
+    rp_store_close(m->store);
     for (int32_t i = 0; (a = model_pool_adapter_of(p, m, i)); i++) {
         rp_adapter_close(a->adapter);
         a->adapter = NULL;
     }
-}
-
-static int open_adapters(model_pool *p, const server_model *m, rp_error *err) {
-    server_adapter *a;
-    int rc = RP_OK;
-    for (int32_t i = 0; !rc && (a = model_pool_adapter_of(p, m, i)); i++)
-        rc = rp_adapter_open(&a->adapter, m->model, a->path, err);
-    return rc;
-}
-
-static void unload(model_pool *p, server_model *m) {
-    rp_store_close(m->store);
-    close_adapters(p, m);
     if (p->source.unload && m->engine) p->source.unload(p->source.user, (int32_t)(m - p->models), m->model, m->engine);
     m->store = NULL;
     m->engine = NULL;
@@ -245,9 +224,11 @@ static void unload(model_pool *p, server_model *m) {
 static int prepare(model_pool *p, server_model *m, rp_model_info *info, rp_error *err) {
     BASE_ASSERT(!m->store);
     rp_model_info now = {.struct_size = sizeof(now)};
+    server_adapter *a;
     int rc = api_keys_set_quotas(p->server->keys, m->engine, err);
     if (!rc) rc = rp_store_attach(&m->store, m->engine, err);
-    if (!rc) rc = open_adapters(p, m, err);
+    for (int32_t i = 0; !rc && (a = model_pool_adapter_of(p, m, i)); i++)
+        rc = rp_adapter_open(&a->adapter, m->model, a->path, err);
     if (rc) return rc;
     rp_model_describe(m->model, &now);
     m->convention = model_convention_of(m->model);
@@ -390,21 +371,17 @@ static const char *name_in_body(server_request *x) {
     return name && strncmp(name, "models/", 7) == 0 ? name + 7 : name; /* Gemini's */
 }
 
-/* In Gemini's paths, a verb follows the name. */
-static const char *name_in_path(const server_request *x, char buffer[SERVER_NAME_BYTES]) {
-    snprintf(buffer, SERVER_NAME_BYTES, "%s", x->name);
-    char *verb = strrchr(buffer, ':');
-    if (verb) *verb = '\0';
-    return buffer;
-}
-
 static server_model *find_asked(model_pool *p, server_request *x) {
-    char buffer[SERVER_NAME_BYTES];
+    char buffer[SERVER_NAME_BYTES], *verb;
     const char *name = NULL;
     if (p->n == 1) return &p->models[0];
     switch (x->route->model) {
     case SERVER_MODEL_IN_BODY: name = name_in_body(x); break;
-    case SERVER_MODEL_IN_PATH: name = name_in_path(x, buffer); break;
+    case SERVER_MODEL_IN_PATH: /* in Gemini's paths, a verb follows the name */
+        snprintf(buffer, sizeof(buffer), "%s", x->name);
+        if ((verb = strrchr(buffer, ':'))) *verb = '\0';
+        name = buffer;
+        break;
     default: name = server_request_query(x, "model"); break;
     }
     server_model *m = x->problem.kind ? NULL : name ? model_pool_find(p, name)
@@ -583,24 +560,25 @@ static int pool_make(model_pool **out, rp_server *server, int32_t n, rp_error *e
     return p->has_lock ? RP_OK : base_fail_memory(err, sizeof(*p), "the models");
 }
 
-static int name_by_file(model_pool *p, rp_error *err) {
-    const char *name = p->models[0].info.name;
-    int rc =
-        set_name(p, 0, name[0] && is_plain(name) && strlen(name) < SERVER_MODEL_NAME_BYTES ? name : "reprise", err);
-    return rc ? rc : add_aliases(p, err);
-}
-
 /* Names are set, except that of a single model which is named by its file. */
 static int pool_open(model_pool *p, rp_error *err) {
     const bool is_named = p->models[0].name[0] != '\0';
+    const int32_t n_adapters = p->server->options.n_adapters;
     int rc = is_named ? add_aliases(p, err) : RP_OK; /* else they follow its name */
-    if (!rc) rc = add_adapters(p, err);
+    if (!rc && n_adapters > 0 && !(p->adapters = base_calloc((size_t)n_adapters, sizeof(*p->adapters))))
+        rc = base_fail_memory(err, (uint64_t)n_adapters * sizeof(*p->adapters), "adapters");
+    for (int32_t i = 0; i < n_adapters && !rc; i++) rc = add_adapter(p, p->server->adapters[i], err);
     for (int32_t i = 0; i < p->n && !rc; i++) rc = open_schemas(p, &p->models[i], err);
     if (rc) return rc;
     pthread_mutex_lock(&p->lock);
     rc = load_or_fail(p, &p->models[0], err);
     pthread_mutex_unlock(&p->lock);
-    if (!rc && !is_named) rc = name_by_file(p, err);
+    if (!rc && !is_named) {
+        const char *name = p->models[0].info.name;
+        const bool is_fit = name[0] && is_plain(name) && strlen(name) < SERVER_MODEL_NAME_BYTES;
+        rc = set_name(p, 0, is_fit ? name : "reprise", err);
+        if (!rc) rc = add_aliases(p, err);
+    }
     if (rc || p->n == 1) return rc;
     int failed = base_thread_start(&p->loader, loader_run, p);
     p->has_loader = failed == 0;

@@ -68,23 +68,19 @@ typedef struct request_list {
     bool failed;
 } request_list;
 
-/* Since when the engine's thread has begun no turn. */
-static uint64_t engine_turned_us(request_list *l, rp_engine *engine) {
-    rp_engine_load load = {.struct_size = sizeof(load)};
-    if (l->engine == engine) return l->now_us - l->quiet_us;
-    l->engine = engine;
-    l->quiet_us = rp_engine_get_load(engine, &load) == RP_OK ? BASE_MIN(load.quiet_us, l->now_us) : 0;
-    return l->now_us - l->quiet_us;
-}
-
 /* When the request was last seen to be worked on, or waited for who works: a worker, or the engine. Locked. */
 static uint64_t request_worked_us(request_list *l, server_request *x) {
     const bool has_engine = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING || x->encoding;
     if (x->stage == SERVER_REPLYING || x->stage == SERVER_CLOSED) return l->now_us;
     if (x->stage == SERVER_QUEUED)
         return x->model ? x->stage_us : BASE_MAX(x->stage_us, l->taken_us); /* with a model it waits for a turn */
-    return has_engine && x->model && x->model->engine ? BASE_MAX(x->stage_us, engine_turned_us(l, x->model->engine))
-                                                      : x->stage_us;
+    if (!has_engine || !x->model || !x->model->engine) return x->stage_us;
+    if (l->engine != x->model->engine) { /* since when its thread has begun no turn */
+        rp_engine_load load = {.struct_size = sizeof(load)};
+        l->engine = x->model->engine;
+        l->quiet_us = rp_engine_get_load(x->model->engine, &load) == RP_OK ? BASE_MIN(load.quiet_us, l->now_us) : 0;
+    }
+    return BASE_MAX(x->stage_us, l->now_us - l->quiet_us);
 }
 
 static void request_list_add(server_request *x, void *user) {

@@ -63,13 +63,6 @@ static void node_wake(cluster_node *n) {
     }
 }
 
-static void node_take_wake(cluster_node *n) {
-    uint64_t times;
-    if (read(n->wake, &times, sizeof(times)) < 0) { /* it timed out */
-    }
-    atomic_store(&n->woken, false);
-}
-
 static void node_take_load(cluster_node *n) {
     BASE_ASSERT(n->engine && n->registry); /* cluster_node_ready */
     cluster_load load = {.engine.struct_size = sizeof(load.engine),
@@ -79,19 +72,15 @@ static void node_take_load(cluster_node *n) {
     if (rp_engine_get_load(n->engine, &load.engine) == RP_OK) cluster_journal_set_load(n->journal, &load);
 }
 
-static bool reader_is_ready(server_reader *r, uint64_t now_us) {
-    pthread_mutex_lock(&r->lock);
-    const bool is = cluster_journal_is_ready(r->reader, now_us);
-    pthread_mutex_unlock(&r->lock);
-    return is;
-}
-
 /* Resumes the connections of streams that have something to send. */
 static void node_resume_readers(cluster_node *n) {
     const uint64_t now = base_clock_us();
     pthread_mutex_lock(&n->lock);
     for (server_reader *r = n->readers.first; r; r = r->links.next) {
-        if (!reader_is_ready(r, now)) continue;
+        pthread_mutex_lock(&r->lock);
+        const bool is_ready = cluster_journal_is_ready(r->reader, now);
+        pthread_mutex_unlock(&r->lock);
+        if (!is_ready) continue;
         server_request *x = r->x;
         pthread_mutex_lock(&x->lock);
         x->has_news = true;
@@ -111,9 +100,12 @@ static void *node_main(void *arg) {
     cluster_node *n = arg;
     struct pollfd wake = {.fd = n->wake, .events = POLLIN};
     uint64_t load_us = 0; /* when the load is taken next */
+    uint64_t times;
     while (!atomic_load(&n->stopping)) {
         (void)poll(&wake, 1, node_timeout_ms(n, load_us));
-        node_take_wake(n);
+        if (read(n->wake, &times, sizeof(times)) < 0) { /* it timed out */
+        }
+        atomic_store(&n->woken, false);
         if (atomic_exchange(&n->load_is_due, false) || base_clock_us() >= load_us) {
             node_take_load(n);
             load_us = base_clock_us() + CLUSTER_LOAD_EVERY_US;
@@ -254,14 +246,6 @@ static void cluster_node_take(server_request *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void node_list(cluster_node *n, server_reader *r) {
-    pthread_mutex_lock(&n->lock);
-    BASE_LIST_PREPEND(&n->readers, r, links);
-    atomic_fetch_add(&n->n_readers, 1);
-    pthread_mutex_unlock(&n->lock);
-    node_wake(n);
-}
-
 int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after) {
     cluster_node *n = x->server->cluster;
     BASE_ASSERT(n && !x->reader);
@@ -281,7 +265,11 @@ int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES
     server_request_set_active(x, false); /* it has no end that a shutdown could wait for */
     x->content_type = "application/octet-stream";
     x->is_bytes = true;
-    node_list(n, r);
+    pthread_mutex_lock(&n->lock);
+    BASE_LIST_PREPEND(&n->readers, r, links);
+    atomic_fetch_add(&n->n_readers, 1);
+    pthread_mutex_unlock(&n->lock);
+    node_wake(n);
     pthread_mutex_lock(&x->lock);
     BASE_ASSERT(x->stage == SERVER_HANDLING);
     x->is_stream = x->has_news = true;

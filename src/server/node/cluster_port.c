@@ -63,11 +63,6 @@ bool cluster_port_begin(server_request *x) {
 
 /* ---- bodies ---- */
 
-static int32_t read_token(const char *bytes) {
-    const unsigned char *b = (const unsigned char *)bytes;
-    return (int32_t)((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
-}
-
 /* The tokens at the body's end, which is cut. */
 static void take_tokens(server_request *x) {
     server_relay *r = x->relay;
@@ -83,7 +78,10 @@ static void take_tokens(server_request *x) {
         server_fail_memory(&x->problem);
         return;
     }
-    for (size_t i = 0; i < n; i++) r->tokens[i] = read_token(x->body.data + x->body.len - bytes + i * sizeof(int32_t));
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char *b = (const unsigned char *)x->body.data + x->body.len - bytes + i * sizeof(int32_t);
+        r->tokens[i] = (int32_t)((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+    }
     base_buffer_truncate(&x->body, x->body.len - bytes);
     request_memory_drop_body(x, bytes);
 }

@@ -99,12 +99,6 @@ static void unlink_order(kv_blocks *b, held_block *h) {
     BASE_LIST_REMOVE(&b->order, h, order);
 }
 
-static void append_changed(kv_blocks *b, held_block *h) {
-    if (h->changed) return;
-    h->changed = true;
-    BASE_LIST_APPEND(&b->changed, h, change);
-}
-
 /* ---- changes ---- */
 
 static held_block *new_block(kv_blocks *b, const rp_block_change *c) {
@@ -136,7 +130,9 @@ static void change_block(kv_blocks *b, const rp_block_change *c) {
         BASE_LIST_APPEND(&b->order, h, order);
     }
     h->now = tiers;
-    append_changed(b, h);
+    if (h->changed) return;
+    h->changed = true;
+    BASE_LIST_APPEND(&b->changed, h, change);
 }
 
 void kv_blocks_change(void *blocks, const rp_block_change *changes, size_t n) {
@@ -148,11 +144,9 @@ void kv_blocks_change(void *blocks, const rp_block_change *changes, size_t n) {
 
 /* ---- taking ---- */
 
-static uint32_t tiers_taken(const kv_blocks *b, const held_block *h) { return h->round == b->round ? h->taken : 0; }
-
 /* Whether there is a difference, which is taken. */
 static bool take_block(kv_blocks *b, held_block *h, kv_block_change *out) {
-    const uint32_t now = h->now, taken = tiers_taken(b, h);
+    const uint32_t now = h->now, taken = h->round == b->round ? h->taken : 0;
     h->round = b->round;
     h->taken = h->now;
     if (now == taken) return false;

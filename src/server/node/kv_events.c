@@ -50,30 +50,20 @@ static void events_wake(kv_events *e) {
     }
 }
 
-static void take_wake(kv_events *e) {
-    uint64_t times;
-    if (read(e->wake, &times, sizeof(times)) < 0) { /* somebody has subscribed, or it timed out */
-    }
-    atomic_store(&e->woken, false);
-}
-
-static double seconds_now(void) { return (double)base_clock_wall_ns() * 1e-9; }
-
 /* false: there was no memory. Nobody has seen the piece: it is published by a restart. */
 static bool publish(kv_events *e, bool cleared, size_t n) {
     BASE_ASSERT(n <= KV_BLOCKS_PIECE && (n > 0 || cleared));
     base_buffer_clear(&e->batch);
-    if (kv_event_batch_write(&e->batch, seconds_now(), cleared, e->piece, n)) return false;
+    const double seconds = (double)base_clock_wall_ns() * 1e-9;
+    if (kv_event_batch_write(&e->batch, seconds, cleared, e->piece, n)) return false;
     if (!kv_socket_send(e->socket, e->topic, atomic_load(&e->number), e->batch.data, e->batch.len)) return false;
     atomic_fetch_add(&e->number, 1);
     return true;
 }
 
-static bool restart_is_due(const kv_events *e) { return e->has_joined && base_clock_us() >= e->restart_us; }
-
 /* Publishes what has changed; everything, if a restart is due. */
 static void publish_changes(kv_events *e) {
-    bool clears = restart_is_due(e);
+    bool clears = e->has_joined && base_clock_us() >= e->restart_us;
     if (clears) {
         kv_blocks_restart(e->blocks);
         e->has_joined = false;
@@ -99,9 +89,12 @@ static int wait_ms(const kv_events *e) {
 
 static void *events_main(void *arg) {
     kv_events *e = arg;
+    uint64_t times;
     while (!atomic_load(&e->stopping)) {
         e->has_joined |= kv_socket_wait(e->socket, e->wake, wait_ms(e));
-        take_wake(e);
+        if (read(e->wake, &times, sizeof(times)) < 0) { /* somebody has subscribed, or it timed out */
+        }
+        atomic_store(&e->woken, false);
         publish_changes(e);
     }
     (void)publish(e, true, 0);

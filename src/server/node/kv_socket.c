@@ -28,15 +28,6 @@ static void set_option(kv_socket *s, int option, int value) {
     (void)zmq_setsockopt(s->socket, option, &value, sizeof(value));
 }
 
-static void set_options(kv_socket *s) {
-    const int64_t largest = MAX_SUBSCRIPTION_BYTES;
-    set_option(s, ZMQ_XPUB_VERBOSE, 1); /* every subscriber is seen, not only the first of a topic */
-    set_option(s, ZMQ_SNDHWM, KV_SOCKET_LATE);
-    set_option(s, ZMQ_LINGER, LINGER_MS);
-    set_option(s, ZMQ_TCP_KEEPALIVE, 1);
-    (void)zmq_setsockopt(s->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
-}
-
 int kv_socket_open(kv_socket **out, const char *endpoint, rp_error *err) {
     *out = NULL;
     int rc = check_endpoint(endpoint, err);
@@ -45,7 +36,14 @@ int kv_socket_open(kv_socket **out, const char *endpoint, rp_error *err) {
     if (!s) return base_fail_memory(err, sizeof(*s), "a socket");
     s->context = zmq_ctx_new();
     s->socket = s->context ? zmq_socket(s->context, ZMQ_XPUB) : NULL;
-    if (s->socket) set_options(s);
+    if (s->socket) {
+        const int64_t largest = MAX_SUBSCRIPTION_BYTES;
+        set_option(s, ZMQ_XPUB_VERBOSE, 1); /* every subscriber is seen, not only the first of a topic */
+        set_option(s, ZMQ_SNDHWM, KV_SOCKET_LATE);
+        set_option(s, ZMQ_LINGER, LINGER_MS);
+        set_option(s, ZMQ_TCP_KEEPALIVE, 1);
+        (void)zmq_setsockopt(s->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
+    }
     if (!s->socket || zmq_bind(s->socket, endpoint) != 0) {
         rc = base_fail(err, RP_ERR_IO, "cannot publish KV events on %s: %s", endpoint, zmq_strerror(zmq_errno()));
         kv_socket_close(s);

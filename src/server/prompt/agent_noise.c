@@ -232,17 +232,15 @@ static size_t scan_line(noise_scan *s, size_t at, size_t begin, size_t end, cons
     return n;
 }
 
-static const char *heading_of(const char *line, size_t n) {
-    for (size_t i = 0; i < BASE_ARRAY_LEN(system_rules); i++)
-        if (system_rules[i].within && begins_with(line, n, system_rules[i].within)) return system_rules[i].within;
-    return NULL;
-}
-
 static void scan_block(noise_scan *s, size_t begin, size_t end) {
     const char *heading = "";
     for (size_t at = begin; at < end && s->found->n < s->found->most;) {
         const size_t len = line_bytes(s->text + at, end - at);
-        const char *other = heading_of(s->text + at, len);
+        const char *other = NULL;
+        for (size_t i = 0; i < BASE_ARRAY_LEN(system_rules) && !other; i++) {
+            const char *within = system_rules[i].within;
+            if (within && begins_with(s->text + at, len, within)) other = within;
+        }
         if (other) heading = other;
         else if (len == 0) heading = "";
         at += scan_line(s, at, begin, end, heading);
@@ -285,14 +283,6 @@ static size_t place_after_cut(const noise_pieces *l, size_t at) {
     return at - cut;
 }
 
-/* Drops parts of a message that the cut has emptied. */
-static void drop_empty_parts(generation *gen, size_t m) {
-    size_t n = 0;
-    for (size_t i = 0; i < gen->n_parts; i++)
-        if (gen->parts[i].message != m || gen->parts[i].end > gen->parts[i].begin) gen->parts[n++] = gen->parts[i];
-    gen->n_parts = n;
-}
-
 static int cut_pieces(generation *gen, size_t m, const noise_pieces *l, server_problem *p) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     const rp_message old = gen->messages[m];
@@ -310,8 +300,14 @@ static int cut_pieces(generation *gen, size_t m, const noise_pieces *l, server_p
         gen->parts[i].begin = place_after_cut(l, gen->parts[i].begin);
         gen->parts[i].end = place_after_cut(l, gen->parts[i].end);
     }
-    if (!p->kind) drop_empty_parts(gen, m);
-    return (int)p->kind;
+    if (p->kind) return (int)p->kind;
+    size_t n_parts = 0; /* without those of the message that the cut has emptied */
+    for (size_t i = 0; i < gen->n_parts; i++) {
+        const server_part part = gen->parts[i];
+        if (part.message != m || part.end > part.begin) gen->parts[n_parts++] = part;
+    }
+    gen->n_parts = n_parts;
+    return SERVER_FINE;
 }
 
 /* Inserts lines at a border of blocks, as no part of the message: they are plain text where parts are modules. */
@@ -333,11 +329,6 @@ static int insert_lines(generation *gen, size_t m, size_t at, const base_buffer 
             gen->parts[i].end += moved;
         }
     return (int)p->kind;
-}
-
-static int add_line(base_buffer *lines, const char *text, size_t n) {
-    int rc = lines->len > 0 ? base_buffer_append_str(lines, "\n") : 0;
-    return rc ? rc : base_buffer_append(lines, text, n);
 }
 
 static bool is_blank(const char *s, size_t n) {
@@ -374,17 +365,11 @@ static int note_and_collect(noise_moves *a, size_t m, const noise_pieces *l) {
         note_piece(a->gen, one->name, m, text + one->begin, one->n, dropped);
         size_t n = one->n;
         while (n > 0 && text[one->begin + n - 1] == '\n') n--;
-        if (!dropped) rc = add_line(one->rule == &any_line ? &a->lines : &a->facts, text + one->begin, n);
+        base_buffer *lines = one->rule == &any_line ? &a->lines : &a->facts;
+        if (!dropped && lines->len > 0) rc = base_buffer_append_str(lines, "\n");
+        if (!dropped && !rc) rc = base_buffer_append(lines, text + one->begin, n);
     }
     return rc ? server_fail_memory(a->p) : SERVER_FINE;
-}
-
-/* Keeps what is dropped only: the message has nothing constant that the others could move after. */
-static void keep_dropped(noise_pieces *l) {
-    size_t n = 0;
-    for (size_t i = 0; i < l->n; i++)
-        if (l->items[i].rule->is_dropped) l->items[n++] = l->items[i];
-    l->n = n;
 }
 
 static bool leaves_nothing(const rp_message *m, const noise_pieces *l) {
@@ -406,7 +391,12 @@ static int settle_system(noise_moves *a, size_t m) {
         BASE_ASSERT(end > at && end <= gen->messages[m].n); /* so that this ends */
         scan_block(&scan, at, end);
     }
-    if (found.n > 0 && leaves_nothing(&gen->messages[m], &found)) keep_dropped(&found);
+    if (found.n > 0 && leaves_nothing(&gen->messages[m], &found)) {
+        size_t n = 0; /* what is dropped only: the message has nothing constant that the others could move after */
+        for (size_t i = 0; i < found.n; i++)
+            if (found.items[i].rule->is_dropped) found.items[n++] = found.items[i];
+        found.n = n;
+    }
     if (note_and_collect(a, m, &found)) return (int)a->p->kind;
     return cut_pieces(gen, m, &found, a->p);
 }
@@ -538,11 +528,6 @@ static int append_to_system(generation *gen, size_t m, const base_buffer *lines,
     return SERVER_FINE;
 }
 
-static bool has_system_message(const generation *gen, size_t m) {
-    return m < gen->n_messages && gen->messages[m].role == RP_ROLE_SYSTEM &&
-           begins_with(gen->messages[m].text, gen->messages[m].n, system_message.begin);
-}
-
 /* Exchanges message u of the user with the system message after it. */
 static void raise_system_message(generation *gen, size_t u) {
     BASE_ASSERT(u + 1 < gen->n_messages);
@@ -597,7 +582,8 @@ static int settle_conversation(noise_moves *a, bool template_tools) {
     noise_opening opening = {.pieces.most = 0};
     const size_t u = count_systems(gen);
     const bool has_user = u < gen->n_messages && gen->messages[u].role == RP_ROLE_USER;
-    if (has_user && has_system_message(gen, u + 1)) {
+    const rp_message *next = has_user && u + 1 < gen->n_messages ? &gen->messages[u + 1] : NULL;
+    if (next && next->role == RP_ROLE_SYSTEM && begins_with(next->text, next->n, system_message.begin)) {
         raise_system_message(gen, u);
         if (u > 0 && join_systems(gen, u - 1, a->p)) return (int)a->p->kind;
     }

@@ -44,15 +44,6 @@ static chat_input input_of(const server_request *x, chat_style style, size_t fir
                         .style = style};
 }
 
-static void report_names_of_model(server_request *x) {
-    const char *name;
-    json_t *item;
-    json_object_foreach((json_t *)x->gen->template_kwargs, name, item) {
-        if (chat_input_is_of_model(name))
-            generation_ignore(x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", name);
-    }
-}
-
 size_t chat_rendering_dropped(const generation *gen) {
     size_t n = 0;
     for (size_t i = 0; i < gen->n_messages && gen->rendered; i++) n += gen->rendered_sources[i] == 0;
@@ -197,14 +188,6 @@ static void cut_after_last(generation *gen) {
     text->bytes[text->n] = '\0';
 }
 
-/* The last message has no content to continue: a new answer is the same. */
-static void leave_out_last(generation *gen) {
-    BASE_ASSERT(gen->n_messages > 1 && gen->continues_last);
-    gen->n_messages--;
-    gen->continues_last = false;
-    while (gen->n_parts > 0 && gen->parts[gen->n_parts - 1].message >= gen->n_messages) gen->n_parts--;
-}
-
 /* ---- Truncation ---- */
 
 /* The tokens of a rendering. */
@@ -280,15 +263,23 @@ int chat_rendering_make(server_request *x) {
     bool merged = false;
     rp_error err, first;
     rp_template_failure why = RP_TEMPLATE_FAILED;
+    const char *name;
+    json_t *item;
     if (x->problem.kind || x->gen->rendered) return (int)x->problem.kind;
-    report_names_of_model(x);
+    json_object_foreach((json_t *)x->gen->template_kwargs, name, item) {
+        if (chat_input_is_of_model(name))
+            generation_ignore(x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", name);
+    }
     x->gen->steps_left = RP_TEMPLATE_MAX_STEPS;
     int rc = render(x, style, 0, &why, &err);
     first = err;
     while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &merged, why))
         rc = render(x, style, 0, &why, &err);
     if (!rc && x->gen->continues_last && x->gen->n_messages > 1 && runs_to_last(x->gen) == 0) {
-        leave_out_last(x->gen);
+        generation *gen = x->gen; /* the last message has no content to continue: a new answer is the same */
+        gen->n_messages--;
+        gen->continues_last = false;
+        while (gen->n_parts > 0 && gen->parts[gen->n_parts - 1].message >= gen->n_messages) gen->n_parts--;
         rc = render(x, style, 0, NULL, &err);
     }
     if (x->problem.kind) return (int)x->problem.kind;

@@ -68,19 +68,15 @@ static const char *text_in(const json_t *object, const char *name) {
     return json_string_value(json_object_get(object, name));
 }
 
-/* Claude Code names its session at the end of metadata.user_id; other user ids name people. */
-static const char *session_in_user(const json_t *metadata) {
-    const char *user = text_in(metadata, "user_id"), *session = user ? strstr(user, "session_") : NULL;
-    return session ? session : user && strstr(user, "\"session_id\"") ? user
-                                                                      : NULL;
-}
-
 static void session_read_fields(server_request *x) {
     const json_t *root = x->gen->root, *metadata = json_object_get(root, "metadata");
     const json_t *client = json_object_get(root, "client_metadata");
-    const char *const names[] = {text_in(root, "session_id"), text_in(metadata, "session_id"),
-                                 session_in_user(metadata), text_in(client, "thread_id"),
-                                 text_in(root, "conversation_id"), text_in(root, "prompt_cache_key")};
+    /* Claude Code names its session at the end of metadata.user_id; other user ids name people. */
+    const char *user = text_in(metadata, "user_id"), *in_user = user ? strstr(user, "session_") : NULL;
+    if (!in_user && user && strstr(user, "\"session_id\"")) in_user = user;
+    const char *const names[] = {
+        text_in(root, "session_id"), text_in(metadata, "session_id"), in_user,
+        text_in(client, "thread_id"), text_in(root, "conversation_id"), text_in(root, "prompt_cache_key")};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && !x->gen->session[0]; i++) session_name(x->gen->session, names[i]);
     session_name(x->gen->parent_session, text_in(metadata, "parent_session_id"));
 }

@@ -164,15 +164,6 @@ static void find_part(conversation *c, const server_part *part, rendered_documen
     }
 }
 
-/* Definitions of tools: JSON that the template wrote. */
-static void find_definitions(conversation *c, rendered_documents *l) {
-    const rp_template_text *text = c->x->gen->rendered;
-    size_t begin = 0;
-    for (size_t i = 0; i < text->n_runs && answer_form_may_call(&c->x->gen->form) && !c->x->problem.kind;
-         begin = text->runs[i++].end)
-        if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, l, begin, text->runs[i].end);
-}
-
 /* Bytes of the beginning-of-text token at the beginning of the rendered text: a schema of documents has its own. */
 static size_t leading_bos(const conversation *c) {
     const rp_template_text *text = c->x->gen->rendered;
@@ -194,7 +185,11 @@ static int build_rendered(conversation *c) {
     size_t at = leading_bos(c);
     for (size_t i = 0; i < gen->n_parts && !c->x->problem.kind; i++)
         if (may_be_document(gen, i)) find_part(c, &gen->parts[i], &l);
-    find_definitions(c, &l);
+    const rp_template_text *text = gen->rendered;
+    const bool may_call = answer_form_may_call(&gen->form);
+    size_t begin = 0; /* of definitions of tools: JSON that the template wrote */
+    for (size_t i = 0; i < text->n_runs && may_call && !c->x->problem.kind; begin = text->runs[i++].end)
+        if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, &l, begin, text->runs[i].end);
     if (l.n > 0) qsort(l.items, l.n, sizeof(*l.items), compare_documents);
     for (size_t i = 0; i < l.n && !c->x->problem.kind; i++) {
         if (l.items[i].begin < at) continue;
@@ -229,18 +224,13 @@ static int conversation_build(server_request *x) {
     return (int)x->problem.kind;
 }
 
-/* Of requests without the field `reuse`. */
-static void choose_reuse(server_request *x) {
-    generation *gen = x->gen;
-    const bool wanted = x->key->reuse ? strcmp(x->key->reuse, "modular") == 0 : x->server->options.modular;
-    if (!gen->names_reuse && !gen->has_markup && gen->reuse == RP_REUSE_ON) gen->modular = wanted;
-}
-
 int conversation_prompt_build(server_request *x) {
     generation *gen = x->gen;
     if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0)
         return (int)x->problem.kind; /* by an earlier call, to count tokens */
-    choose_reuse(x);
+    /* of requests without the field `reuse` */
+    const bool is_modular = x->key->reuse ? strcmp(x->key->reuse, "modular") == 0 : x->server->options.modular;
+    if (!gen->names_reuse && !gen->has_markup && gen->reuse == RP_REUSE_ON) gen->modular = is_modular;
     if (agent_noise_settle(gen, x->server->options.agent_noise, chat_rendering_has_tools(x), &x->problem))
         return (int)x->problem.kind;
     if (gen->modular && x->server->split && !gen->has_markup &&

@@ -110,20 +110,17 @@ static void splitter_split(splitter *s, const server_part *part, bool is_given) 
     if (is_split) s->gen->n_split += (int32_t)(s->n - before);
 }
 
-/* Of a message without parts: text that was moved to the end of the first one (agent_noise.h) is no document. */
-static size_t splitter_end(const generation *gen, size_t message) {
-    const size_t n = gen->messages[message].n;
-    return message == 0 && gen->stable_bytes > 0 ? BASE_MIN(gen->stable_bytes, n) : n;
-}
-
 static void splitter_run(splitter *s) {
     const generation *gen = s->gen;
     size_t k = 0;
     for (size_t i = 0; i < gen->n_messages && !s->p->kind; i++) {
         const bool splits = gen->messages[i].role != RP_ROLE_ASSISTANT;
-        if (splits && (k == gen->n_parts || gen->parts[k].message != i))
-            splitter_split(s, &(server_part){.kind = SERVER_PART_TEXT, .message = i, .end = splitter_end(gen, i)},
-                           false);
+        if (splits && (k == gen->n_parts || gen->parts[k].message != i)) {
+            /* Text that was moved to the end of the first message (agent_noise.h) is no document. */
+            size_t end = gen->messages[i].n;
+            if (i == 0 && gen->stable_bytes > 0) end = BASE_MIN(gen->stable_bytes, end);
+            splitter_split(s, &(server_part){.kind = SERVER_PART_TEXT, .message = i, .end = end}, false);
+        }
         for (; k < gen->n_parts && gen->parts[k].message == i && !s->p->kind; k++) {
             if (splits && gen->parts[k].kind == SERVER_PART_TEXT) splitter_split(s, &gen->parts[k], true);
             else splitter_add(s, &gen->parts[k]);

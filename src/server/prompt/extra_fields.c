@@ -29,29 +29,14 @@ static void parse_thinking(generation *gen, const server_fields *f) {
 
 /* ---- form, quality, reuse ---- */
 
-/* An empty one is none, as in llama.cpp's server. */
-static void parse_grammar(generation *gen, const server_fields *f) {
-    const char *grammar = NULL;
-    server_field_text(f, "grammar", &grammar);
-    server_field_text(f, "grammar_trigger", &gen->grammar_trigger);
-    if (grammar && grammar[0]) gen->grammar = grammar;
-}
-
-static void parse_quality(generation *gen, const server_fields *f) {
-    const char *text = NULL;
-    rp_error err;
-    server_field_text(f, "quality", &text);
-    if (text && rp_quality_parse(text, &gen->quality, &err))
-        server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
-}
-
 #define MODULAR (RP_REUSE_AUTO + 1)
 #define READ (RP_REUSE_AUTO + 2)
 
 void generation_extras(generation *gen, const server_fields *f) {
     static const char *const reuses[] = {"on", "off", "exact",
                                          "auto", "modular", "read"}; /* in the order of rp_reuse, and two more */
-    const char *reuse = reuses[0], *truncation = "disabled";
+    const char *reuse = reuses[0], *truncation = "disabled", *grammar = NULL, *quality = NULL;
+    rp_error err;
     rp_sampling *s = &gen->sampling;
     generation_top_k(gen, f, "top_k");
     server_field_real(f, "min_p", 0, 1, &s->min_p);
@@ -75,9 +60,13 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_bool(f, "context_shift", &gen->context_shift);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     gen->lora = server_field_array(f, "lora");
-    parse_grammar(gen, f);
+    server_field_text(f, "grammar", &grammar);
+    server_field_text(f, "grammar_trigger", &gen->grammar_trigger);
+    if (grammar && grammar[0]) gen->grammar = grammar; /* an empty one is none, as in llama.cpp's server */
     guided_parse(gen, f);
-    parse_quality(gen, f);
+    server_field_text(f, "quality", &quality);
+    if (quality && rp_quality_parse(quality, &gen->quality, &err))
+        server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
     parse_thinking(gen, f);
     server_field_text(f, "reuse", &reuse);
     const int32_t n = (int32_t)BASE_ARRAY_LEN(reuses);

@@ -18,11 +18,6 @@
 
 #define NAME_BYTES 96
 
-static void sampling_open(rp_sampling *s) {
-    s->temperature = s->top_p = s->min_p = s->repeat_penalty = GENERATION_OPEN_REAL;
-    s->top_k = s->repeat_last = GENERATION_OPEN_INT;
-}
-
 int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p) {
     *gen = (generation){.root = json_incref(root),
                         .max_tokens = -1,
@@ -34,7 +29,9 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
                         .n_draft = RP_DRAFT_AUTO,
                         .shifted_reuse = -1,
                         .thinking_tokens = -1};
-    sampling_open(&gen->sampling);
+    rp_sampling *s = &gen->sampling;
+    s->temperature = s->top_p = s->min_p = s->repeat_penalty = GENERATION_OPEN_REAL;
+    s->top_k = s->repeat_last = GENERATION_OPEN_INT;
     int kind = parse(gen, p);
     if (!kind && gen->embedding.pooling == RP_POOLING_OFF &&
         (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
@@ -81,16 +78,11 @@ const char *generation_own(generation *gen, char *text, server_problem *p) {
     return gen->owned[gen->n_owned++] = text;
 }
 
-/* The query of a rerank is one more. */
-static size_t most_prompts(const generation *gen) {
-    return gen->embedding.pooling == RP_POOLING_OFF ? SERVER_MAX_CHOICES
-                                                    : SERVER_MAX_EMBEDDINGS + (gen->embedding.query != NULL);
-}
-
 void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
     const bool embeds = gen->embedding.pooling != RP_POOLING_OFF;
-    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, most_prompts(gen),
-                       sizeof(*gen->prompts));
+    const bool has_query = gen->embedding.query != NULL; /* of a rerank: it is one more */
+    const size_t most = embeds ? SERVER_MAX_EMBEDDINGS + has_query : SERVER_MAX_CHOICES;
+    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, most, sizeof(*gen->prompts));
     if (rc == RP_ERR_LIMIT && embeds)
         server_fail(p, SERVER_INVALID, "input", "more than %d texts: give fewer", SERVER_MAX_EMBEDDINGS);
     else if (rc == RP_ERR_LIMIT)
@@ -99,28 +91,19 @@ void generation_add_prompt(generation *gen, const char *text, const json_t *ids,
     else gen->prompts[gen->n_prompts++] = (server_prompt){.text = text, .ids = ids};
 }
 
-static bool is_id(const json_t *value) {
-    int64_t id = 0;
-    return base_json_int64(value, &id) && id >= 0 && id <= INT32_MAX;
-}
-
 static void add_ids(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
     size_t n = json_array_size(list);
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *one = json_array_get(list, i);
-        if (!is_id(one) && !(mixed && json_is_string(one)))
+        int64_t id = 0;
+        const bool is_id = base_json_int64(one, &id) && id >= 0 && id <= INT32_MAX;
+        if (!is_id && !(mixed && json_is_string(one)))
             server_fail(f->problem, SERVER_INVALID, name,
                         "'%s' has an invalid token id at entry %zu: give whole numbers%s", name, i,
                         mixed ? " and strings" : "");
     }
     if (n == 0) server_fail(f->problem, SERVER_INVALID, name, "'%s' has an empty array: give token ids", name);
     if (!f->problem->kind) generation_add_prompt(gen, NULL, list, f->problem);
-}
-
-static bool has_number(const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_is_number(json_array_get(list, i))) return true;
-    return false;
 }
 
 static void add_prompts(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
@@ -136,12 +119,15 @@ static void add_prompts(generation *gen, const server_fields *f, const char *nam
 
 void generation_prompts(generation *gen, const server_fields *f, const char *name, bool mixed) {
     const json_t *all = server_field(f, name);
+    bool has_number = false;
+    for (size_t i = 0; i < json_array_size(all) && !has_number; i++)
+        has_number = json_is_number(json_array_get(all, i));
     if (!all) server_fail(f->problem, SERVER_INVALID, name, "'%s' is missing: give a string, or token ids", name);
     else if (json_is_string(all)) generation_add_prompt(gen, json_string_value(all), NULL, f->problem);
     else if (!json_is_array(all)) server_field_wrong(f, name, all, "a string, or token ids, or an array of those");
     else if (json_array_size(all) == 0)
         server_fail(f->problem, SERVER_INVALID, name, "'%s' is an empty array: give a string", name);
-    else if (has_number(all)) add_ids(gen, f, name, all, mixed);
+    else if (has_number) add_ids(gen, f, name, all, mixed);
     else add_prompts(gen, f, name, all, mixed);
 }
 
@@ -363,13 +349,6 @@ const char *generation_keep(generation *gen, const char *text, server_problem *p
 
 /* ---- tools ---- */
 
-/* What all vendors take: letters, digits, '_', '-', and '.' and ':' as Gemini does. */
-static bool is_tool_name(const char *name) {
-    size_t n = strlen(name);
-    return n > 0 && n <= SERVER_MAX_TOOL_NAME &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:") == n;
-}
-
 static tool_spec *generation_find_tool(const generation *gen, const char *name) {
     for (size_t i = 0; i < gen->form.n_tools; i++)
         if (strcmp(gen->form.tools[i].name, name) == 0) return &gen->form.tools[i];
@@ -378,7 +357,10 @@ static tool_spec *generation_find_tool(const generation *gen, const char *name) 
 
 void generation_add_tool(generation *gen, const tool_spec *tool, server_problem *p) {
     if (p->kind) return;
-    if (!is_tool_name(tool->name)) {
+    /* What all vendors take: letters, digits, '_', '-', and '.' and ':' as Gemini does. */
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+    const size_t n = strlen(tool->name);
+    if (n == 0 || n > SERVER_MAX_TOOL_NAME || strspn(tool->name, letters) != n) {
         server_fail(p, SERVER_INVALID, "tools",
                     "tool '%.40s': a name has up to %d letters, digits and _-.:", tool->name, SERVER_MAX_TOOL_NAME);
         return;
@@ -592,12 +574,6 @@ static void generation_add_bias(generation *gen, const server_fields *f, const c
     gen->bias[gen->n_bias++] = (rp_logit_bias){(int32_t)token, (float)bias};
 }
 
-static double number_of(const char *key) {
-    char *end = NULL;
-    double v = strtod(key, &end);
-    return end != key && *end == '\0' ? v : -1;
-}
-
 void generation_bias(generation *gen, const server_fields *f, const char *name) {
     json_t *bias = (json_t *)server_field(f, name), *weight;
     const char *key;
@@ -613,7 +589,10 @@ void generation_bias(generation *gen, const server_fields *f, const char *name) 
     if (f->problem->kind || n == 0) return;
     if (json_is_object(bias)) {
         json_object_foreach(bias, key, weight) {
-            if (!f->problem->kind) generation_add_bias(gen, f, name, number_of(key), weight);
+            if (f->problem->kind) break;
+            char *end = NULL;
+            const double id = strtod(key, &end);
+            generation_add_bias(gen, f, name, end != key && *end == '\0' ? id : -1, weight);
         }
         return;
     }

@@ -34,22 +34,18 @@ static void prompt_parts_add_text(generation *gen, const server_fields *f,
     else server_fail(f->problem, SERVER_INVALID, "parts", "'%stext' is missing: give a string", f->prefix);
 }
 
-static void prompt_parts_add_argument(rp_builder *prompt, const server_fields *f, const char *name,
-                                      const json_t *value) {
-    char *number = json_is_number(value) ? base_json_text(value, JSON_REAL_PRECISION(9)) : NULL;
-    if (json_is_string(value))
-        rp_builder_set_argument(prompt, name, json_string_value(value), json_string_length(value));
-    else if (number) rp_builder_set_argument(prompt, name, number, strlen(number));
-    else server_field_wrong(f, name, value, "a string or a number");
-    base_free(number);
-}
-
 void prompt_parts_add_arguments(rp_builder *prompt, const json_t *args, const char *prefix, server_problem *p) {
     const server_fields f = {args, p, prefix};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)args, name, value) {
-        if (!p->kind) prompt_parts_add_argument(prompt, &f, name, value);
+        if (p->kind) break;
+        char *number = json_is_number(value) ? base_json_text(value, JSON_REAL_PRECISION(9)) : NULL;
+        if (json_is_string(value))
+            rp_builder_set_argument(prompt, name, json_string_value(value), json_string_length(value));
+        else if (number) rp_builder_set_argument(prompt, name, number, strlen(number));
+        else server_field_wrong(&f, name, value, "a string or a number");
+        base_free(number);
     }
 }
 

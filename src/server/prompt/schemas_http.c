@@ -34,17 +34,16 @@ const char *schemas_http_tenant(server_request *x) {
 
 static json_t *schemas_http_text(const char *s) { return base_json_string(s, strlen(s)); }
 
-static json_t *inspect_node(const rp_inspect_node *n) {
-    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:s, s:b, s:o}", "kind", n->kind, "name",
-                     schemas_http_text(n->name), "path", schemas_http_text(n->path), "depth", (int)n->depth, "tokens",
-                     (int)n->n_tokens, "position", (int)n->position, "key", n->key, "kv_format", n->kv_format, "cached",
-                     n->cached, "preview", schemas_http_text(n->preview));
-}
-
 static json_t *layout_of(const rp_inspection *i) {
     json_t *nodes = json_array();
-    for (int32_t k = 0; k < i->n_nodes && nodes; k++)
-        if (json_array_append_new(nodes, inspect_node(&i->nodes[k]))) break;
+    for (int32_t k = 0; k < i->n_nodes && nodes; k++) {
+        const rp_inspect_node *n = &i->nodes[k];
+        json_t *node = json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:s, s:b, s:o}", "kind", n->kind, "name",
+                                 schemas_http_text(n->name), "path", schemas_http_text(n->path), "depth", (int)n->depth,
+                                 "tokens", (int)n->n_tokens, "position", (int)n->position, "key", n->key, "kv_format",
+                                 n->kv_format, "cached", n->cached, "preview", schemas_http_text(n->preview));
+        if (json_array_append_new(nodes, node)) break;
+    }
     return json_pack("{s:s, s:o, s:s, s:s, s:i, s:o}", "object", "schema.layout", "schema",
                      schemas_http_text(i->schema), "layout", i->layout, "scope", i->scope, "positions",
                      (int)i->schema_positions, "nodes", nodes);
@@ -156,13 +155,6 @@ static void take_progress(server_request *x) {
     if (rc) x->gone = true;
 }
 
-/* The stream begins before the work does. */
-static void prefill_with_events(server_request *x, const char *tenant) {
-    server_request_hold(x, take_progress);
-    schemas_http_prefill(x, tenant);
-    server_request_release(x);
-}
-
 bool schemas_http_begin_prefill(server_request *x) {
     if (atomic_fetch_add(&x->server->n_prefills, 1) < SERVER_MAX_PREFILLS) return true;
     schemas_http_end_prefill(x->server);
@@ -194,7 +186,9 @@ void schemas_http_put(server_request *x, const char *tenant, uint64_t changed) {
         else server_request_reply_json(x, 200, schemas_http_done(x));
         return;
     }
-    prefill_with_events(x, tenant); /* the request may be freed from here on */
+    server_request_hold(x, take_progress); /* the stream begins before the work does */
+    schemas_http_prefill(x, tenant);
+    server_request_release(x); /* the request may be freed from here on */
     schemas_http_end_prefill(s);
 }
 

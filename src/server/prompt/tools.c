@@ -52,15 +52,6 @@ typedef struct message_list {
     size_t n, n_marked[SERVER_N_MARKS];
 } message_list;
 
-static void put_result(const generation *gen, message_list *l, const chat_result *result, base_buffer *b,
-                       server_problem *p) {
-    BASE_ASSERT(result->message < gen->n_messages);
-    size_t at = 0;
-    if (!p->kind)
-        tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
-    l->moves[result->message] = (message_move){l->n, at};
-}
-
 /* ---- messages ---- */
 
 /* Adds a message of what the buffer holds, and empties it. */
@@ -127,18 +118,15 @@ static void add_results(generation *gen, message_list *l, size_t first, size_t n
         list[i] = (ordered_result){&gen->results[first + i], order_of(gen, &gen->results[first + i], i), i};
     qsort(list, n, sizeof(*list), tools_compare);
     for (size_t i = 0; i < n && !p->kind; i++) {
-        put_result(gen, l, list[i].result, b, p);
+        const chat_result *result = list[i].result;
+        BASE_ASSERT(result->message < gen->n_messages);
+        size_t at = 0;
+        tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
+        l->moves[result->message] = (message_move){l->n, at};
         if (!as_user) add_built(gen, l, RP_ROLE_TOOL, b, p);
     }
     if (as_user) add_built(gen, l, RP_ROLE_USER, b, p);
     base_free(list);
-}
-
-/* How many results, from `first` on, are of messages from `message` on without a gap. */
-static size_t run_of_results(const generation *gen, size_t first, size_t message) {
-    size_t n = 0;
-    while (first + n < gen->n_results && gen->results[first + n].message == message + n) n++;
-    return n;
 }
 
 static void tools_add_messages(generation *gen, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
@@ -152,7 +140,10 @@ static void tools_add_messages(generation *gen, message_list *l, bool as_user, b
     while (i < gen->n_messages && !p->kind) {
         l->moves[i] = (message_move){l->n, 0};
         BASE_ASSERT(l->n <= i + 1); /* each message, or run of results, becomes one at most; and one is the system's */
-        size_t n_results = run_of_results(gen, result, i);
+        /* Results of the messages from this one on, without a gap. */
+        size_t n_results = 0;
+        while (result + n_results < gen->n_results && gen->results[result + n_results].message == i + n_results)
+            n_results++;
         bool has_calls = call < gen->n_calls && gen->calls[call].message == i;
         if (n_results > 0) add_results(gen, l, result, n_results, as_user, b, p);
         else if (!has_calls) l->items[l->n++] = gen->messages[i];

@@ -90,13 +90,6 @@ static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
     return RP_OK;
 }
 
-static bool init_conditions(route *t) {
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_mutex_init(&t->queue_lock, NULL);
-    pthread_mutex_init(&t->wake_lock, NULL);
-    return base_cond_init(&t->is_over) && base_cond_init(&t->nodes_wake) && base_cond_init(&t->planner_wake);
-}
-
 int route_new(route **out, rp_server *server, const rp_router_options *options, rp_error *err) {
     rp_router_options o = rp_router_options_defaults();
     *out = NULL;
@@ -106,7 +99,10 @@ int route_new(route **out, rp_server *server, const rp_router_options *options, 
     route *t = base_calloc(1, sizeof(*t));
     if (!t) return base_fail_memory(err, sizeof(*t), "a router");
     t->server = server;
-    if (!init_conditions(t)) {
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->queue_lock, NULL);
+    pthread_mutex_init(&t->wake_lock, NULL);
+    if (!base_cond_init(&t->is_over) || !base_cond_init(&t->nodes_wake) || !base_cond_init(&t->planner_wake)) {
         base_free(t);
         return base_fail_memory(err, sizeof(*t), "a router");
     }

@@ -58,14 +58,6 @@ static void set_over(route_request *rr) {
     pthread_mutex_unlock(&t->queue_lock);
 }
 
-static void wait_over(route_request *rr) {
-    route *t = rr->t;
-    route_post(rr, ROUTE_CANCEL);
-    pthread_mutex_lock(&t->queue_lock);
-    while (!rr->over) pthread_cond_wait(&t->is_over, &t->queue_lock);
-    pthread_mutex_unlock(&t->queue_lock);
-}
-
 /* ---- plan and submission ---- */
 
 static uint64_t answers_hash(const char *domain, const char *text) {
@@ -77,19 +69,6 @@ static uint64_t answers_hash(const char *domain, const char *text) {
     base_hash_final(&h, &key);
     memcpy(&value, key.bytes, sizeof(value));
     return value | 1; /* never 0 */
-}
-
-/* Hash of the client's session; of a subagent, that of its parent: both begin with the same text. 0: none. */
-static uint64_t session_of(const server_request *x) {
-    const char *session = x->gen->parent_session[0] ? x->gen->parent_session : x->gen->session;
-    return session[0] ? answers_hash("reprise session 1", session) : 0;
-}
-
-/* A stream of one answer has marks, if a node can continue it from its tokens alone. */
-static bool may_continue(const server_request *x) {
-    const generation *g = x->gen;
-    return g->stream && x->answers->n_choices == 1 && g->embedding.pooling == RP_POOLING_OFF && !g->context_shift &&
-           !(g->kv_keep && g->kv_keep[0]);
 }
 
 /* Sets names of the first prompt and tokens of all prompts. A request that cannot be planned is sent to a node by load
@@ -118,14 +97,19 @@ static void plan(route_request *rr) {
 
 static void fill_request(route_request *rr) {
     server_request *x = rr->x;
+    const generation *gen = x->gen;
     const char *tenant = x->key->tenant ? x->key->tenant : "";
+    /* The client's session; of a subagent, that of its parent: both begin with the same text. */
+    const char *session = gen->parent_session[0] ? gen->parent_session : gen->session;
     rr->r.tenant = answers_hash("reprise tenant 1", tenant);
-    rr->r.session = session_of(x);
-    rr->r.priority = x->gen->priority;
+    rr->r.session = session[0] ? answers_hash("reprise session 1", session) : 0;
+    rr->r.priority = gen->priority;
     rr->r.only_node = x->only_node;
-    rr->r.continues = may_continue(x);
+    /* A stream of one answer has marks, if a node can continue it from its tokens alone. */
+    rr->r.continues = gen->stream && x->answers->n_choices == 1 && gen->embedding.pooling == RP_POOLING_OFF &&
+                      !gen->context_shift && !(gen->kv_keep && gen->kv_keep[0]);
     rr->r.node = -1;
-    if (x->gen->deadline_ms > 0) rr->r.deadline_us = x->arrived_us + (uint64_t)x->gen->deadline_ms * 1000;
+    if (gen->deadline_ms > 0) rr->r.deadline_us = x->arrived_us + (uint64_t)gen->deadline_ms * 1000;
     plan(rr);
 }
 
@@ -178,29 +162,10 @@ static int answers_begin(server_request *x) {
 
 /* ---- a stream's bytes ---- */
 
-static void count_out(route_request *rr) {
-    rp_server *s = rr->x->server;
-    BASE_ASSERT(rr->pending <= rr->out.len); /* what was counted is a part of what is there */
-    atomic_fetch_add(&s->pending_bytes, rr->out.len - rr->pending);
-    rr->pending = rr->out.len;
-}
-
 /* Under the request's lock. The name is sent with the reply's head, and does not change when another node continues. */
 static void show_node(route_request *rr) {
     if (!rr->x->node) snprintf(rr->shown_node, sizeof(rr->shown_node), "%s", rr->node_name);
     rr->x->node = rr->shown_node;
-}
-
-/* Under the request's lock. */
-static void note_tail(route_request *rr, const base_buffer *bytes) {
-    if (bytes->len == 1) rr->tail[0] = rr->tail[1];
-    else if (bytes->len > 1) rr->tail[0] = bytes->data[bytes->len - 2];
-    if (bytes->len > 0) rr->tail[1] = bytes->data[bytes->len - 1];
-}
-
-/* Has the client a part of a frame or of a line of JSON? Nothing may be inserted then. Under the request's lock. */
-static bool is_within_frame(const route_request *rr) {
-    return rr->tail[1] && (rr->tail[1] != '\n' || (!rr->x->is_lines && rr->tail[0] != '\n'));
 }
 
 void route_relay(route_request *rr, base_buffer *bytes) {
@@ -212,8 +177,12 @@ void route_relay(route_request *rr, base_buffer *bytes) {
     }
     if (x->stage == SERVER_RUNNING) show_node(rr);
     if (base_buffer_append(&rr->out, bytes->data, bytes->len)) x->gone = true;
-    note_tail(rr, bytes);
-    count_out(rr);
+    if (bytes->len == 1) rr->tail[0] = rr->tail[1];
+    else if (bytes->len > 1) rr->tail[0] = bytes->data[bytes->len - 2];
+    if (bytes->len > 0) rr->tail[1] = bytes->data[bytes->len - 1];
+    BASE_ASSERT(rr->pending <= rr->out.len); /* what was counted is a part of what is there */
+    atomic_fetch_add(&x->server->pending_bytes, rr->out.len - rr->pending);
+    rr->pending = rr->out.len;
     server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
     base_buffer_clear(bytes);
@@ -238,7 +207,9 @@ static void fail_stream(server_request *x, const server_problem *problem, bool w
 static void route_take(server_request *x) {
     route_request *rr = x->routed;
     pthread_mutex_lock(&x->lock);
-    const bool within = is_within_frame(rr), was_paused = rr->is_paused;
+    /* Has the client a part of a frame or of a line of JSON? Nothing may be inserted then. */
+    const bool within = rr->tail[1] && (rr->tail[1] != '\n' || (!x->is_lines && rr->tail[0] != '\n'));
+    const bool was_paused = rr->is_paused;
     const bool is_idle = x->is_idle && rr->out.len == 0 && !rr->out_ended && !within;
     base_buffer taken = rr->out;
     BASE_ASSERT(x->reply.len == 0 && rr->pending == taken.len);
@@ -311,13 +282,6 @@ static void describe_refusal(server_problem *p, const route_request *rr) {
     json_decref(root);
 }
 
-/* Claims a request whose reply has not begun: from then on no other thread changes it. Under the request's lock. */
-static bool claim(server_request *x) {
-    if (x->stage != SERVER_RUNNING) return false;
-    x->stage = SERVER_FINISHING;
-    return true;
-}
-
 /* Sends a complete reply for a claimed request. */
 static void reply_held(route_request *rr) {
     server_request *x = rr->x;
@@ -326,13 +290,6 @@ static void reply_held(route_request *rr) {
     x->problem.retry_after_ms = rr->retry_after_ms;
     show_node(rr);
     server_request_reply_text(x, rr->status, rr->content_type, &body);
-}
-
-static void end_stream(route_request *rr, const server_problem *problem) {
-    BASE_ASSERT(!rr->out_ended);
-    rr->problem = *problem;
-    rr->out_ended = true;
-    server_request_wake(rr->x);
 }
 
 void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_after_ms) {
@@ -348,8 +305,14 @@ void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_af
         x->stage == SERVER_STREAMING || (outcome == CLUSTER_SERVED && !is_whole && x->stage == SERVER_RUNNING);
     if (streams && outcome == CLUSTER_ANSWERED) describe_refusal(&problem, rr);
     else if (streams && is_whole) server_fail(&problem, SERVER_NODE, NULL, "the node replied without a stream");
-    if (streams) end_stream(rr, &problem);
-    const bool replies = !streams && claim(x);
+    if (streams) {
+        BASE_ASSERT(!rr->out_ended);
+        rr->problem = problem;
+        rr->out_ended = true;
+        server_request_wake(x);
+    }
+    const bool replies = !streams && x->stage == SERVER_RUNNING;
+    if (replies) x->stage = SERVER_FINISHING; /* claimed: from now on no other thread changes it */
     pthread_mutex_unlock(&x->lock);
     if (replies && is_whole) reply_held(rr);
     else if (replies) {
@@ -371,7 +334,13 @@ static void answers_cancel(server_request *x) {
 
 static void answers_free(server_request *x) {
     route_request *rr = x->routed;
-    if (rr && x->take == route_take) wait_over(rr);
+    if (rr && x->take == route_take) {
+        route *t = rr->t;
+        route_post(rr, ROUTE_CANCEL);
+        pthread_mutex_lock(&t->queue_lock);
+        while (!rr->over) pthread_cond_wait(&t->is_over, &t->queue_lock);
+        pthread_mutex_unlock(&t->queue_lock);
+    }
     if (rr) atomic_fetch_sub(&x->server->pending_bytes, rr->pending);
     pthread_mutex_lock(&x->lock);
     x->routed = NULL;

@@ -132,22 +132,19 @@ static bool is_cancelled(server_request *x) {
     return gone;
 }
 
-static cluster_refusal reply_refusal(CURL *easy) {
-    struct curl_header *h = NULL;
-    if (curl_easy_header(easy, CLUSTER_REFUSAL_HEADER, 0, CURLH_HEADER, -1, &h) != CURLHE_OK) return CLUSTER_NO_REFUSAL;
-    return cluster_refusal_read(h->value);
-}
-
 static void take_reply(asking *a, CURLcode result) {
     route_reply *r = a->reply;
     long status = 0;
     char *type = NULL;
+    struct curl_header *refusal = NULL;
     curl_easy_getinfo(a->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(a->easy, CURLINFO_CONTENT_TYPE, &type);
     a->is_over = true;
     r->status = result == CURLE_OK ? (int)status : 0;
     snprintf(r->content_type, sizeof(r->content_type), "%s", type ? type : "");
-    if (r->status == 409 && reply_refusal(a->easy) == CLUSTER_OTHER_PROCESS) {
+    if (r->status == 409 &&
+        curl_easy_header(a->easy, CLUSTER_REFUSAL_HEADER, 0, CURLH_HEADER, -1, &refusal) == CURLHE_OK &&
+        cluster_refusal_read(refusal->value) == CLUSTER_OTHER_PROCESS) {
         r->status = 0;
         snprintf(r->error, sizeof(r->error), "it has restarted");
         return;

@@ -246,14 +246,6 @@ static void apply_lists(route *t, const node_sources *s) {
 
 /* ---- the thread ---- */
 
-static void nodes_turn(route *t, node_sources *s, bool forced) {
-    if (t->nodes_file) read_nodes_file(t, s, forced);
-    apply_lists(t, s);
-    if (!t->nodes_dns || !(forced || s->looked_up_us == 0 || base_clock_us() - s->looked_up_us >= DNS_EVERY_US)) return;
-    look_up(t, s); /* may take many seconds */
-    apply_lists(t, s);
-}
-
 static void *nodes_run(void *user) {
     route *t = user;
     node_sources s = {0};
@@ -263,7 +255,12 @@ static void *nodes_run(void *user) {
         if (add_node(&s.fixed, t->listed[i], strlen(t->listed[i]), &err))
             base_log(BASE_LOG_ERROR, "route: %s", err.message);
     while (!atomic_load(&t->stops)) {
-        nodes_turn(t, &s, forced);
+        if (t->nodes_file) read_nodes_file(t, &s, forced);
+        apply_lists(t, &s);
+        if (t->nodes_dns && (forced || s.looked_up_us == 0 || base_clock_us() - s.looked_up_us >= DNS_EVERY_US)) {
+            look_up(t, &s); /* may take many seconds */
+            apply_lists(t, &s);
+        }
         const struct timespec until = base_clock_after(LOOK_EVERY_MS);
         int rc = 0;
         pthread_mutex_lock(&t->wake_lock);

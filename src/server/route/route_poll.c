@@ -72,12 +72,6 @@ void route_poll_wake(const route_poll *p) {
     if (p->multi) (void)eventfd_write(p->wake, 1); /* fails only if the counter is full: it is awake then */
 }
 
-static int milliseconds_until(uint64_t due_us, int most_ms) {
-    const uint64_t now = base_clock_us();
-    if (due_us <= now) return 0;
-    return (int)BASE_MIN((due_us - now + 999) / 1000, (uint64_t)most_ms);
-}
-
 static void take_event(route_poll *p, const struct epoll_event *e) {
     eventfd_t value;
     int running, what = 0;
@@ -95,7 +89,9 @@ static void take_event(route_poll *p, const struct epoll_event *e) {
 void route_poll_wait(route_poll *p, int most_ms) {
     struct epoll_event events[MOST_EVENTS];
     int running;
-    const int n = epoll_wait(p->epoll, events, MOST_EVENTS, milliseconds_until(p->due_us, most_ms));
+    const uint64_t now = base_clock_us();
+    const int wait_ms = p->due_us <= now ? 0 : (int)BASE_MIN((p->due_us - now + 999) / 1000, (uint64_t)most_ms);
+    const int n = epoll_wait(p->epoll, events, MOST_EVENTS, wait_ms);
     for (int i = 0; i < n; i++) take_event(p, &events[i]);
     if (p->due_us > base_clock_us()) return;
     p->due_us = UINT64_MAX; /* curl sets its next timer */

@@ -65,13 +65,6 @@ static bool is_header(const char *line, size_t n, const char *name, char *value,
     return true;
 }
 
-/* A sign of life: bytes were sent to the node, or received from it. */
-static void transfer_heard(route_transfer *tr, bool of_node) {
-    pthread_mutex_lock(&tr->t->lock);
-    if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), of_node);
-    pthread_mutex_unlock(&tr->t->lock);
-}
-
 static size_t on_header(char *line, size_t size, size_t n, void *user) {
     route_transfer *tr = user;
     char value[64];
@@ -82,7 +75,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
     }
     if (n > 9 && strncmp(line, "HTTP/1.", 7) == 0) {
         tr->status = atoi(line + 9);
-        transfer_heard(tr, true);
+        pthread_mutex_lock(&tr->t->lock); /* a sign of life */
+        if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), true);
+        pthread_mutex_unlock(&tr->t->lock);
     } else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
     else if (is_header(line, n, "Retry-After", value, sizeof(value)))
         tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
@@ -90,10 +85,6 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
         tr->refusal = cluster_refusal_read(value);
     else if (is_header(line, n, CLUSTER_MARKS_HEADER, value, sizeof(value))) tr->has_marks = strcmp(value, "1") == 0;
     return n;
-}
-
-static bool is_stream_type(const char *type) {
-    return strncmp(type, "text/event-stream", 17) == 0 || strncmp(type, "application/x-ndjson", 20) == 0;
 }
 
 /* ---- the reply's body ---- */
@@ -125,17 +116,13 @@ static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     route_frames_restart(&tr->rr->frames, has_marks);
 }
 
-static const char *frames_failure(int rc) {
-    if (rc == RP_ERR_FORMAT) return "malformed mark";
-    return rc == RP_ERR_LIMIT ? "frames without a mark" : "out of memory";
-}
-
 /* Under lock. */
 static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
     route_request *rr = tr->rr;
     const bool is_fine = tr->status == 200;
-    if (is_fine && !tr->relays && rr->wants_stream && is_stream_type(tr->content_type))
-        transfer_begin_relay(tr, tr->has_marks);
+    const bool is_stream = strncmp(tr->content_type, "text/event-stream", 17) == 0 ||
+                           strncmp(tr->content_type, "application/x-ndjson", 20) == 0;
+    if (is_fine && !tr->relays && rr->wants_stream && is_stream) transfer_begin_relay(tr, tr->has_marks);
     if (is_fine && !tr->relays && tr->held.len + n > ROUTE_HELD_BYTES) {
         transfer_begin_relay(tr, false);
         base_buffer held = tr->held;
@@ -150,7 +137,8 @@ static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
     }
     if (!tr->relays) return base_buffer_append(&tr->held, bytes, n) == 0;
     const int rc = route_frames_feed(&rr->frames, bytes, n, &tr->bytes);
-    if (rc) tr->broken = frames_failure(rc);
+    if (rc == RP_ERR_FORMAT) tr->broken = "malformed mark";
+    else if (rc) tr->broken = rc == RP_ERR_LIMIT ? "frames without a mark" : "out of memory";
     transfer_relay(tr); /* also before an error: another node continues after the last mark */
     return rc == 0;
 }
@@ -237,18 +225,6 @@ static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
     return RP_OK;
 }
 
-/* The rest of a deadline, which the node counts from the arrival of the request; at least 1. */
-static int64_t milliseconds_left(uint64_t deadline_us) {
-    const uint64_t now = base_clock_us();
-    return deadline_us > now ? (int64_t)((deadline_us - now + 999) / 1000) : 1;
-}
-
-static struct curl_slist *copy_list(const struct curl_slist *list, bool *failed) {
-    struct curl_slist *copy = NULL;
-    for (; list && !*failed; list = list->next) *failed = !(copy = route_add_line(copy, list->data));
-    return copy;
-}
-
 static int add_headers(route_transfer *tr, const cluster_node_status *node) {
     route_request *rr = tr->rr;
     char line[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
@@ -256,10 +232,16 @@ static int add_headers(route_transfer *tr, const cluster_node_status *node) {
     cluster_route to = {
         .epoch = node->hello->epoch, .seed = rr->x->answers->seed, .created = rr->created, .marks = rr->r.continues};
     snprintf(to.id, sizeof(to.id), "%s", rr->x->id);
-    if (rr->r.deadline_us) to.left_ms = milliseconds_left(rr->r.deadline_us);
+    const uint64_t deadline_us = rr->r.deadline_us;
+    if (deadline_us) { /* its rest, which the node counts from the arrival of the request; at least 1 */
+        const uint64_t now = base_clock_us();
+        to.left_ms = deadline_us > now ? (int64_t)((deadline_us - now + 999) / 1000) : 1;
+    }
     cluster_route_write(line, &to);
     if (rr->r.began && add_tokens(tr, resume)) return RP_ERR_MEMORY;
-    struct curl_slist *list = copy_list(rr->headers, &failed);
+    struct curl_slist *list = NULL; /* a copy of the request's */
+    for (const struct curl_slist *one = rr->headers; one && !failed; one = one->next)
+        failed = !(list = route_add_line(list, one->data));
     if (failed) return RP_ERR_MEMORY;
     tr->headers =
         route_sign(tr->t, list, rr->x->method, rr->target, line, rr->r.began ? resume : NULL, tr->body, 2, NULL);

@@ -373,29 +373,22 @@ static int disk_folder_take_file(disk_folder *f, rp_error *err) {
     return RP_OK;
 }
 
-static void warn_of_rights(const disk_folder *f) {
-    struct stat st;
-    if (fstat(f->lock, &st) == 0 && (st.st_mode & FOLDER_RIGHTS))
-        base_log(BASE_LOG_WARN, "store: %s is accessible to other users (mode %o): run chmod 700 on it", f->dir,
-                 (unsigned)(st.st_mode & 0777));
-}
-
-/* A mistake of the operator, like a foreign folder, and no failure that may pass. */
-static int disk_folder_refuse_file(const disk_folder *f, rp_error *err) {
-    struct stat st;
-    if (stat(f->dir, &st) != 0 || S_ISDIR(st.st_mode)) return RP_OK;
-    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0,
-                        "this is a file, but the store is a folder: give an empty or a new folder");
-}
-
 static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
+    struct stat st;
     int rc = base_io_resolve(dir, f->dir, sizeof(f->dir), err);
     if (rc && errno == ENAMETOOLONG)
         return base_fail(err, RP_ERR_INVALID, "the path of the store is longer than %zu bytes", sizeof(f->dir) - 1);
-    if (rc || (rc = disk_folder_refuse_file(f, err)) || f->read_only) return rc;
+    if (rc) return rc;
+    /* A mistake of the operator, like a foreign folder, and no failure that may pass. */
+    if (stat(f->dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0,
+                            "this is a file, but the store is a folder: give an empty or a new folder");
+    if (f->read_only) return RP_OK;
     if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = disk_folder_claim(f, err)))
         rc = disk_folder_take_file(f, err);
-    if (!rc) warn_of_rights(f);
+    if (!rc && fstat(f->lock, &st) == 0 && (st.st_mode & FOLDER_RIGHTS))
+        base_log(BASE_LOG_WARN, "store: %s is accessible to other users (mode %o): run chmod 700 on it", f->dir,
+                 (unsigned)(st.st_mode & 0777));
     return rc;
 }
 
@@ -515,13 +508,6 @@ typedef struct file_list {
     void *user;
 } file_list;
 
-static int add_file(file_list *list, const base_key *key, uint64_t bytes, rp_error *err) {
-    int rc = base_grow((void **)&list->files, &list->cap, list->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*list->files));
-    if (rc) return base_fail(err, rc, "a store of more than %zu records", list->n);
-    list->files[list->n++] = (disk_file){*key, bytes};
-    return RP_OK;
-}
-
 static void meet_foreign(file_list *list, const char *path, uint64_t bytes) {
     if (list->n_foreign++ == 0)
         base_log(BASE_LOG_WARN, "store: %s is not part of the store: ignored, as are further ones", path);
@@ -544,8 +530,11 @@ static int meet_name(const disk_folder *f, int i, const char *path, const char *
     /* Other errors: its row must stay. */
     if (base_io_stat(path, &sizes, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO;
     if (!sizes.is_file) kind = NAME_FOREIGN;
-    if (kind == NAME_RECORD) return add_file(list, &key, sizes.disk_bytes, err);
-    if (kind == NAME_TEMPORARY) meet_leftover(f, list, path, sizes.disk_bytes);
+    if (kind == NAME_RECORD) {
+        int rc = base_grow((void **)&list->files, &list->cap, list->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*list->files));
+        if (rc) return base_fail(err, rc, "a store of more than %zu records", list->n);
+        list->files[list->n++] = (disk_file){key, sizes.disk_bytes};
+    } else if (kind == NAME_TEMPORARY) meet_leftover(f, list, path, sizes.disk_bytes);
     else meet_foreign(list, path, sizes.disk_bytes);
     return RP_OK;
 }

@@ -141,11 +141,6 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
     return rc;
 }
 
-/* Of an encrypted record, only the file has the text. */
-static bool lacks_text(const record *r) {
-    return r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind != RECORD_REDUCED || r->label[0] == '\0');
-}
-
 /* Rows and files both come by ascending key. */
 static int match_row(void *user, const record_row *row, rp_error *err) {
     comparison *c = user;
@@ -160,7 +155,10 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
     if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key))
         return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
-    if (c->r->compares || c->r->cipher || lacks_text(&row->record)) return comparison_take_over(c, file, row, err);
+    const record *r = &row->record;
+    if (c->r->compares || c->r->cipher || /* of an encrypted record, only the file has the text */
+        (r->n_tokens == 0 && r->kind != RECORD_STATES && (r->kind != RECORD_REDUCED || r->label[0] == '\0')))
+        return comparison_take_over(c, file, row, err);
     record_row known = *row;
     known.bytes = file->bytes;
     return c->r->fn(c->r->user, &known, err);

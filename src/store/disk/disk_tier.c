@@ -177,21 +177,15 @@ static job *next_read(disk_tier *d) {
     return best;
 }
 
-static void disk_tier_open_record(disk_tier *d, job *j) {
-    char path[DISK_PATH_BYTES];
-    disk_folder_record(&d->folder, &j->key, path);
-    j->fault = record_reader_open(&j->reader, path, d->format, &j->key, d->options.cipher, &j->err);
-}
-
-/* The record must agree with the form that the index has. */
-static bool disk_tier_fits(const job *j) {
-    return kv_span_has_form(j->span, &record_reader_record(j->reader)->form);
-}
-
 /* Reads one layer, and before the first the record's headers. Without the lock. */
 static void disk_tier_read_on(disk_tier *d, job *j) {
-    if (!j->reader) disk_tier_open_record(d, j);
-    if (!j->fault && j->next_layer == 0 && !disk_tier_fits(j)) {
+    if (!j->reader) {
+        char path[DISK_PATH_BYTES];
+        disk_folder_record(&d->folder, &j->key, path);
+        j->fault = record_reader_open(&j->reader, path, d->format, &j->key, d->options.cipher, &j->err);
+    }
+    /* The record must agree with the form that the index has. */
+    if (!j->fault && j->next_layer == 0 && !kv_span_has_form(j->span, &record_reader_record(j->reader)->form)) {
         j->fault = RECORD_FAULT_DAMAGED;
         base_fail(&j->err, RP_ERR_FORMAT, "a record does not match the index");
     }
@@ -282,12 +276,6 @@ static void *reader_main(void *arg) {
 }
 
 /* ---- the writer ---- */
-
-/* A row that cannot be written is restored when the store is opened again. */
-static void put_row(disk_tier *d, const record_row *row) {
-    rp_error err;
-    if (disk_records_enter(d->index, d->options.cipher, row, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
-}
 
 /* Called between two pieces of work. There is no pause while another thread waits for the writer. */
 static void disk_tier_rest(void *user) {
@@ -382,7 +370,10 @@ static void publish_group(disk_tier *d) {
     }
     for (job *j; (j = queue_pop(&d->group));) {
         BASE_ASSERT((j->rc == RP_OK) == (j->temporary != NULL)); /* files change before the index */
-        if (!j->rc) put_row(d, j->row);
+        rp_error err;
+        /* A row that cannot be written is restored when the store is opened again. */
+        if (!j->rc && disk_records_enter(d->index, d->options.cipher, j->row, &err))
+            base_log(BASE_LOG_WARN, "store: %s", err.message);
         pthread_mutex_lock(&d->lock);
         disk_tier_finish(d, j);
         pthread_mutex_unlock(&d->lock);
@@ -526,22 +517,15 @@ static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE,
    start. */
 static uint64_t overhead_bytes(const disk_tier *d) { return d->overhead + bad_bytes(d->budget_bytes) + MARGIN_BYTES; }
 
-/* Size of a record of one block in each layer: with less than that, hardly any record would be written. */
-static uint64_t least_record_bytes(const disk_tier *d) {
-    return kv_shape_token_bytes(&d->format->shape) * KV_BLOCK_SLOTS + LEAST_HEADER_BYTES;
-}
-
-/* The smallest budget that is enough for that after folders, index and its log have grown: a part of a larger one is
- * for the quarantine. */
-static uint64_t least_budget(const disk_tier *d) {
-    const uint64_t need = d->overhead + GROWTH_BYTES + MARGIN_BYTES + least_record_bytes(d);
-    const uint64_t most = need + BAD_BYTES, least = (need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1);
-    return (BASE_MIN(least, most) + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
-}
-
+/* The error names the smallest budget that is enough for one record after folders, index and its log have grown. */
 static int disk_tier_check_budget(const disk_tier *d, rp_error *err) {
     if (d->budget_bytes > overhead_bytes(d)) return RP_OK;
-    const uint64_t least = least_budget(d);
+    /* of one block in each layer: with less than that, hardly any record would be written */
+    const uint64_t record_bytes = kv_shape_token_bytes(&d->format->shape) * KV_BLOCK_SLOTS + LEAST_HEADER_BYTES;
+    const uint64_t need = d->overhead + GROWTH_BYTES + MARGIN_BYTES + record_bytes;
+    /* a part of a larger budget is for the quarantine */
+    const uint64_t exact = BASE_MIN((need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1), need + BAD_BYTES);
+    const uint64_t least = (exact + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
     return base_fail_at(
         err, RP_ERR_INVALID, d->options.dir, 0,
         "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",
@@ -549,13 +533,6 @@ static int disk_tier_check_budget(const disk_tier *d, rp_error *err) {
 }
 
 /* ---- opening and closing ---- */
-
-static int open_threads(disk_tier *d, rp_error *err) {
-    for (int i = 0; i < N_THREADS; i++, d->n_threads++)
-        if (pthread_create(&d->threads[i], NULL, i == 0 ? writer_main : reader_main, d) != 0)
-            return base_fail(err, RP_ERR_MEMORY, "cannot start the store's threads");
-    return RP_OK;
-}
 
 static int disk_tier_open_parts(disk_tier *d, const tier_terms *terms, rp_error *err) {
     char path[DISK_PATH_BYTES];
@@ -573,7 +550,11 @@ static int disk_tier_open_parts(disk_tier *d, const tier_terms *terms, rp_error 
     if (!d->read_only) disk_folder_thin_out(&d->folder);
     rc = disk_tier_report_records(d, terms, err);
     if (!rc && terms->adds) rc = disk_tier_check_budget(d, err);
-    return rc ? rc : open_threads(d, err);
+    if (rc) return rc;
+    for (int i = 0; i < N_THREADS; i++, d->n_threads++)
+        if (pthread_create(&d->threads[i], NULL, i == 0 ? writer_main : reader_main, d) != 0)
+            return base_fail(err, RP_ERR_MEMORY, "cannot start the store's threads");
+    return RP_OK;
 }
 
 static void disk_tier_close(store_tier *t) {

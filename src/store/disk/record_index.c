@@ -238,27 +238,15 @@ static int check_side_files(const char *path, rp_error *err) {
     return rc;
 }
 
-static int make_private(const record_index *ix, rp_error *err) {
-    int fd = open(ix->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    if (fd >= 0) close(fd);
-    else if (errno != EEXIST) return base_fail_errno(err, "cannot create the index of records", ix->path);
-    return check_side_files(ix->path, err);
-}
-
 static int record_index_begin(record_index *ix, rp_error *err);
-
-/* A killed process leaves a log of up to LOG_BYTES, which counts as the store's: its pages move to the database, unless
- * another process reads it. The log may stay, so errors do not matter. */
-static void shorten_log(record_index *ix) {
-    sqlite3_busy_timeout(ix->db, 0);
-    (void)sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    sqlite3_busy_timeout(ix->db, BUSY_MS);
-}
 
 static int open_database(record_index *ix, rp_error *err) {
     bool is_marked = false;
     BASE_ASSERT(!ix->db && !ix->in_transaction);
-    int rc = make_private(ix, err);
+    int fd = open(ix->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd >= 0) close(fd);
+    else if (errno != EEXIST) return base_fail_errno(err, "cannot create the index of records", ix->path);
+    int rc = check_side_files(ix->path, err);
     if (rc) return rc;
     if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) !=
         SQLITE_OK)
@@ -274,7 +262,11 @@ static int open_database(record_index *ix, rp_error *err) {
         "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;";
     if (sqlite3_exec(ix->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
         return fail_open(ix, err);
-    shorten_log(ix);
+    /* A killed process leaves a log of up to LOG_BYTES, which counts as the store's: its pages move to the database,
+     * unless another process reads it. The log may stay, so errors do not matter. */
+    sqlite3_busy_timeout(ix->db, 0);
+    (void)sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(ix->db, BUSY_MS);
     /* All other changes are one transaction with the first rows: a new index exists with its rows or not at all. */
     ix->needs_table = !is_marked || ix->is_new;
     if (ix->needs_table && (rc = record_index_begin(ix, err))) return rc;

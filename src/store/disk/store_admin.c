@@ -43,19 +43,16 @@ static void open_index_again(store_admin *a) {
     if (store_admin_each(a, NULL, NULL, NULL)) a->is_full = true;
 }
 
-/* A folder that is not a store is neither locked nor made one. */
-static int check_folder(store_admin *a, const char *dir, const rp_store_options *o, rp_error *err) {
-    if (o->create && !o->read_only) return RP_OK;
-    int rc = disk_folder_open(&a->folder, dir, true, err);
-    return rc ? rc : disk_folder_check(&a->folder, err);
-}
-
 int store_admin_open(store_admin **out, const char *dir, const rp_store_options *o, rp_error *err) {
     *out = NULL;
     store_admin *a = base_calloc(1, sizeof(*a));
     if (!a) return base_fail_memory(err, sizeof(*a), "a store");
     a->folder.lock = a->folder.lock_file = -1;
-    int rc = check_folder(a, dir, o, err);
+    int rc = RP_OK;
+    if (!o->create || o->read_only) { /* a folder that is not a store is neither locked nor made one */
+        rc = disk_folder_open(&a->folder, dir, true, err);
+        if (!rc) rc = disk_folder_check(&a->folder, err);
+    }
     if (!rc) rc = record_cipher_open(&a->cipher, o->key_file, err);
     if (!rc) rc = disk_folder_open(&a->folder, dir, o->read_only, err);
     if (!rc) rc = open_index(a, err);

@@ -163,15 +163,6 @@ static void import_report(bundle_import *m, size_t i) {
     if (m->on_progress) m->on_progress(m->user, m->done, 2 * m->bundle.file_bytes);
 }
 
-static int check_all(bundle_import *m, rp_error *err) {
-    int rc = RP_OK;
-    for (size_t i = 0; i < m->bundle.n && !rc; i++) {
-        rc = record_bundle_check(&m->bundle, i, err);
-        if (!rc) import_report(m, i);
-    }
-    return rc;
-}
-
 /* Does the store have the record, undamaged? */
 static bool is_present(const bundle_import *m, const char *path, const base_key *key) {
     record_reader *r;
@@ -229,7 +220,10 @@ int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_prog
     snprintf(out->name, sizeof(out->name), "%s", m.bundle.name);
     out->records = m.bundle.n;
     out->bytes = m.bundle.file_bytes;
-    rc = check_all(&m, err);
+    for (size_t i = 0; i < m.bundle.n && !rc; i++) {
+        rc = record_bundle_check(&m.bundle, i, err);
+        if (!rc) import_report(&m, i);
+    }
     if (!rc) rc = store_admin_each(a, put_right, NULL, err);
     for (size_t i = 0; i < m.bundle.n && !rc; i++) rc = import_take_over(&m, i, err);
     int committed = store_admin_commit(a, rc ? NULL : err); /* imported records are kept */

@@ -151,24 +151,6 @@ static int reserve_group(eviction *e, uint32_t g) {
     return rc ? rc : item_heap_reserve(&e->groups[g].kept, e->groups[g].n_items + 1);
 }
 
-/* Reserves memory for one more item: after that, only an addition can fail. */
-static int eviction_reserve(eviction *e, uint32_t i, uint32_t g) {
-    int rc = reserve_item(e, i);
-    if (!rc) rc = reserve_group(e, g);
-    if (!rc)
-        rc =
-            base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS, sizeof(*e->refused));
-    if (!rc) rc = ghost_list_reserve(&e->dropped, 2 * (e->n_present + 1));
-    return rc;
-}
-
-/* The initial uses of a new item; counts it as a child of its parent. */
-static float item_first_uses(item *parent) {
-    if (!parent) return 1;
-    if (parent->n_born < MAX_BORN) parent->n_born++;
-    return BASE_MAX(1, parent->uses / (float)parent->n_born);
-}
-
 /* The uses of a new item: from the ghost list, from the caller, or estimated from its siblings. */
 static void begin_uses(eviction *e, item *it, const eviction_item *about, item *parent) {
     ghost_key before;
@@ -176,8 +158,11 @@ static void begin_uses(eviction *e, item *it, const eviction_item *about, item *
         eviction_learn(e, before.uses, true);
         it->uses = before.uses + 1;
         it->n_born = before.n_born;
-    } else {
-        it->uses = about->uses > 0 ? about->uses : item_first_uses(parent);
+    } else if (about->uses > 0 || !parent) {
+        it->uses = about->uses > 0 ? about->uses : 1;
+    } else { /* it is one more child of its parent */
+        if (parent->n_born < MAX_BORN) parent->n_born++;
+        it->uses = BASE_MAX(1, parent->uses / (float)parent->n_born);
     }
 }
 
@@ -190,7 +175,13 @@ static void stand_on(eviction *e, uint32_t i, uint32_t parent) {
 
 int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
     BASE_ASSERT(about->bytes > 0 && about->group < EVICTION_MAX_GROUPS && (i >= e->n_items || e->items[i].uses == 0));
-    int rc = i < EVICTION_MAX_ITEMS ? eviction_reserve(e, i, about->group) : RP_ERR_LIMIT;
+    /* Reserves memory for one more item: after that, only an addition can fail. */
+    int rc = i < EVICTION_MAX_ITEMS ? reserve_item(e, i) : RP_ERR_LIMIT;
+    if (!rc) rc = reserve_group(e, about->group);
+    if (!rc)
+        rc = base_grow((void **)&e->refused, &e->cap_refused, e->n_present + 1, EVICTION_MAX_ITEMS,
+                       sizeof(*e->refused));
+    if (!rc) rc = ghost_list_reserve(&e->dropped, 2 * (e->n_present + 1));
     if (rc) return rc;
     item *it = &e->items[i];
     *it = (item){
@@ -301,19 +292,16 @@ void eviction_expire(eviction *e, uint32_t i) {
 
 /* ---- victims ---- */
 
-/* Of two heaps the one with the lower top; either may be empty or NULL. */
-static const item_heap *lower_heap(const item_heap *a, const item_heap *b) {
-    if (!b || b->n == 0) return a;
-    return !a || a->n == 0 || item_heap_entry_less(&b->entries[0], &a->entries[0]) ? b : a;
-}
-
 /* The heap with the lowest top, of kept items or of the others: the group's, or among all; NULL: they are empty. */
 static const item_heap *lowest_heap(const eviction *e, uint32_t g, bool kept) {
     const size_t first = g == EVICTION_NONE ? 0 : g,
                  end = g == EVICTION_NONE ? e->n_groups : BASE_MIN((size_t)g + 1, e->n_groups);
     const item_heap *best = NULL;
-    for (size_t i = first; i < end; i++) best = lower_heap(best, kept ? &e->groups[i].kept : &e->groups[i].heap);
-    return best && best->n > 0 ? best : NULL;
+    for (size_t i = first; i < end; i++) {
+        const item_heap *heap = kept ? &e->groups[i].kept : &e->groups[i].heap;
+        if (heap->n > 0 && (!best || item_heap_entry_less(&heap->entries[0], &best->entries[0]))) best = heap;
+    }
+    return best;
 }
 
 /* The heap with the next victim on top; NULL: there is none. */
@@ -332,16 +320,6 @@ uint64_t eviction_kept_bytes(const eviction *e, uint32_t g) {
     return g < e->n_groups ? e->groups[g].kept_bytes : 0;
 }
 
-/* Puts refused items back, with the priority of a use now. */
-static void eviction_put_back(eviction *e) {
-    for (size_t i = 0; i < e->n_refused; i++) {
-        BASE_ASSERT(e->places[e->refused[i]] == ITEM_HEAP_NOWHERE);
-        e->items[e->refused[i]].used_at = e->clock;
-        eviction_place(e, e->refused[i]);
-    }
-    e->n_refused = 0;
-}
-
 uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *user) {
     uint32_t victim = EVICTION_NONE;
     BASE_ASSERT(e->n_refused == 0); /* may_go does not come back here */
@@ -355,7 +333,12 @@ uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *
         item_heap_remove(item_heap_of(e, &e->items[top]), e->places, top);
         e->refused[e->n_refused++] = top;
     }
-    eviction_put_back(e);
+    for (size_t i = 0; i < e->n_refused; i++) { /* back, with the priority of a use now */
+        BASE_ASSERT(e->places[e->refused[i]] == ITEM_HEAP_NOWHERE);
+        e->items[e->refused[i]].used_at = e->clock;
+        eviction_place(e, e->refused[i]);
+    }
+    e->n_refused = 0;
     return victim;
 }
 

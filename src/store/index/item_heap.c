@@ -14,27 +14,20 @@ static void set_entry(item_heap *h, uint32_t *places, size_t i, item_heap_entry 
     places[entry.item] = (uint32_t)i;
 }
 
-/* Places an entry at i, which is free, or above it. */
-static void sift_up(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
-    for (size_t parent; i > 0 && item_heap_entry_less(&entry, &h->entries[parent = (i - 1) / 2]); i = parent)
-        set_entry(h, places, i, h->entries[parent]);
-    set_entry(h, places, i, entry);
-}
-
-/* The same, at i or below it. */
-static void item_heap_sift_down(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
-    for (size_t child; (child = 2 * i + 1) < h->n; i = child) {
-        if (child + 1 < h->n && item_heap_entry_less(&h->entries[child + 1], &h->entries[child])) child++;
-        if (!item_heap_entry_less(&h->entries[child], &entry)) break;
-        set_entry(h, places, i, h->entries[child]);
+/* Places an entry at i, which is free, or above it, or below it. */
+static void place_at(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
+    if (i > 0 && item_heap_entry_less(&entry, &h->entries[(i - 1) / 2])) {
+        for (size_t parent; i > 0 && item_heap_entry_less(&entry, &h->entries[parent = (i - 1) / 2]); i = parent)
+            set_entry(h, places, i, h->entries[parent]);
+    } else {
+        for (size_t child; (child = 2 * i + 1) < h->n; i = child) {
+            if (child + 1 < h->n && item_heap_entry_less(&h->entries[child + 1], &h->entries[child])) child++;
+            if (!item_heap_entry_less(&h->entries[child], &entry)) break;
+            set_entry(h, places, i, h->entries[child]);
+        }
     }
     set_entry(h, places, i, entry);
-}
-
-static void place_at(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
-    if (i > 0 && item_heap_entry_less(&entry, &h->entries[(i - 1) / 2])) sift_up(h, places, i, entry);
-    else item_heap_sift_down(h, places, i, entry);
-    i = places[entry.item]; /* no entry is less than its parent */
+    /* no entry is less than its parent */
     BASE_ASSERT(i == 0 || !item_heap_entry_less(&h->entries[i], &h->entries[(i - 1) / 2]));
 }
 

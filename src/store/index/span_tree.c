@@ -218,12 +218,6 @@ static uint64_t states_bit(int32_t n) { return UINT64_C(1) << ((n - 1) % 64); }
 static bool has_states(const span_node *node, int32_t n) { return node->states[(n - 1) / 64] & states_bit(n); }
 static void mark_states(span_node *node, int32_t n) { node->states[(n - 1) / 64] |= states_bit(n); }
 
-/* The largest number of the node's tokens, up to `most`, after which there may be a checkpoint; 0: none. */
-static int32_t marked_states(const span_node *node, int32_t most) {
-    while (most > 0 && !has_states(node, most)) most--;
-    return most;
-}
-
 /* ---- paths ---- */
 
 static int push_step(span_path *p, span_node *n, kv_span *span, bool from_disk, int32_t n_tokens, rp_error *err) {
@@ -447,7 +441,8 @@ const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
 
 /* The checkpoint after the most tokens of a step, which then has these alone; NULL: none. */
 static kv_span *step_take_states(const span_tree *t, span_step *s) {
-    for (int32_t n = s->n_tokens; (n = marked_states(s->node, n)) > 0; n--) {
+    for (int32_t n = s->n_tokens; n > 0; n--) {
+        if (!has_states(s->node, n)) continue;
         const base_key key = name_states(&s->node->key, n);
         kv_span *states = span_store_get(t->store, &key, NULL);
         if (states) s->n_tokens = n;
@@ -489,10 +484,6 @@ static base_key name_node(const base_key *parent, int32_t at, const reading *r) 
     return key;
 }
 
-static bool has_tokens(const span_node *n, const reading *r) {
-    return (size_t)n->n_tokens == r->n && memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) == 0;
-}
-
 /* A node without a parent. */
 static span_node *new_node(const base_key *parent, int32_t at, const reading *r) {
     span_node *n = base_calloc(1, sizeof(*n) + r->n * sizeof(*r->tokens));
@@ -511,7 +502,7 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
     const span_step *last = &p->steps[p->n_steps - 1];
     span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
     BASE_ASSERT(!n || !n->present);
-    if (n && !has_tokens(n, r)) {
+    if (n && ((size_t)n->n_tokens != r->n || memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) != 0)) {
         span_tree_forget(p->tree, n); /* its first token is the same, and later ones differ */
         n = NULL;
     }
@@ -695,13 +686,6 @@ static void drop_lost(span_tree *t, span_node *top) {
     } while (n != top);
 }
 
-/* All nodes are linked, or removed. */
-static void settle_states(span_tree *t, const lost_node *l) {
-    span_node *node = span_store_owner(t->store, &l->parent);
-    if (node && l->at <= node->n_tokens) mark_states(node, l->at);
-    else span_store_drop(t->store, &l->key);
-}
-
 int span_tree_settle(span_tree *t, rp_error *err) {
     int rc = RP_OK;
     size_t n_states = 0; /* moved to the front */
@@ -714,7 +698,12 @@ int span_tree_settle(span_tree *t, rp_error *err) {
         if (t->lost[i].node) drop_lost(t, t->lost[i].node);
         else if (t->lost[i].at > 0) t->lost[n_states++] = t->lost[i];
     }
-    for (size_t i = 0; i < n_states; i++) settle_states(t, &t->lost[i]);
+    for (size_t i = 0; i < n_states; i++) { /* all nodes are linked, or removed */
+        const lost_node *l = &t->lost[i];
+        span_node *node = span_store_owner(t->store, &l->parent);
+        if (node && l->at <= node->n_tokens) mark_states(node, l->at);
+        else span_store_drop(t->store, &l->key);
+    }
     base_free(t->lost);
     t->lost = NULL;
     t->n_lost = t->cap_lost = 0;

@@ -70,14 +70,6 @@ static int record_cipher_read_file(uint8_t *key, const char *path, rp_error *err
     return rc;
 }
 
-static void name_key(record_cipher *c) {
-    base_hash h;
-    base_hash_init(&h, "reprise cipher id");
-    base_hash_bytes(&h, c->key, sizeof c->key);
-    base_hash_final(&h, &c->id);
-    sodium_memzero(&h, sizeof h);
-}
-
 int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
     const char *text = path ? NULL : getenv(VARIABLE);
     *out = NULL;
@@ -92,7 +84,11 @@ int record_cipher_open(record_cipher **out, const char *path, rp_error *err) {
         record_cipher_close(c);
         return rc;
     }
-    name_key(c);
+    base_hash h;
+    base_hash_init(&h, "reprise cipher id");
+    base_hash_bytes(&h, c->key, sizeof c->key);
+    base_hash_final(&h, &c->id);
+    sodium_memzero(&h, sizeof h);
     *out = c;
     return RP_OK;
 }

@@ -181,12 +181,6 @@ static uint8_t *put_layer_shape(uint8_t *at, const kv_layer_shape *l) {
     return record_header_put(record_header_put(put_i32(at, l->value_dim), l->state_bytes, 4), 0, 4);
 }
 
-static uint8_t *put_reduced(uint8_t *at, const kv_span_form *form, int32_t n_layers) {
-    at = put_i32(put_i32(at, form->end), form->n_parts);
-    for (int32_t i = 0; i < n_layers * form->n_kv_heads; i++) at = record_header_put(at, form->slots[i], 2);
-    return at;
-}
-
 void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers) {
     const kv_shape *shape = &format->shape;
     const bool is_uniform = record_version_of(shape) < 3;
@@ -209,10 +203,11 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
                        kv_shape_layer_format(shape, i) != shape->format);
         if (!is_uniform) at = put_layer_shape(at, &shape->layers[i]);
     }
-    if (r->form.slots) at = put_reduced(at, &r->form, shape->n_layers);
+    const int32_t n_heads = r->form.slots ? shape->n_layers * r->form.n_kv_heads : 0; /* of a reduced span */
+    if (r->form.slots) at = put_i32(put_i32(at, r->form.end), r->form.n_parts);
+    for (int32_t i = 0; i < n_heads; i++) at = record_header_put(at, r->form.slots[i], 2);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     at = put_bytes(at, r->label, label_bytes);
-    const int32_t n_heads = r->form.slots ? shape->n_layers * r->form.n_kv_heads : 0;
     BASE_ASSERT(
         at == out + record_private_bytes(record_version_of(shape), shape->n_layers, n_heads, r->n_tokens, label_bytes));
 }

@@ -8,8 +8,6 @@
 
 /* ---- sizes ---- */
 
-static bool layer_has(const kv_span_form *form, int32_t layer, int32_t block) { return form->kept[layer] >> block & 1; }
-
 size_t record_block_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version,
                           int32_t block) {
     const kv_layer l = kv_shape_layer(shape, layer);
@@ -45,7 +43,7 @@ int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t
         return sizes[0] > 0;
     }
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
-        if (layer_has(form, layer, b)) sizes[n++] = record_block_bytes(shape, form, layer, version, b);
+        if (form->kept[layer] >> b & 1) sizes[n++] = record_block_bytes(shape, form, layer, version, b);
     BASE_ASSERT(n <= (form->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS);
     return n;
 }

@@ -91,22 +91,13 @@ static int32_t block_tokens(const rp_simulator *s, const row *r, size_t i) {
     return (int32_t)BASE_MIN(left, s->options.block_tokens);
 }
 
-static double block_cost(const rp_simulator *s, const row *r, size_t i) {
-    return simulator_cost_of(s, (double)i * s->options.block_tokens, block_tokens(s, r, i));
-}
-
 /* ---- reading ---- */
-
-static size_t simulator_find_bucket(const rp_simulator *s, uint64_t name) {
-    BASE_ASSERT(s->n_buckets > s->n_blocks); /* a probe ends */
-    size_t mask = s->n_buckets - 1, b = (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & mask;
-    while (s->buckets[b] != EMPTY && s->names[s->buckets[b]] != name) b = (b + 1) & mask;
-    return b;
-}
 
 /* The number of a block, the i-th of its request, after the block `parent`. */
 static int number_block(rp_simulator *s, uint64_t name, uint32_t parent, size_t i, uint32_t *out) {
-    size_t b = simulator_find_bucket(s, name);
+    BASE_ASSERT(s->n_buckets > s->n_blocks); /* a probe ends */
+    size_t mask = s->n_buckets - 1, b = (size_t)((name * 0x9e3779b97f4a7c15u) >> 32) & mask;
+    while (s->buckets[b] != EMPTY && s->names[s->buckets[b]] != name) b = (b + 1) & mask;
     if (s->buckets[b] == EMPTY) {
         s->names[s->n_blocks] = name;
         s->parents[s->n_blocks] = parent;
@@ -118,16 +109,12 @@ static int number_block(rp_simulator *s, uint64_t name, uint32_t parent, size_t 
     return s->parents[*out] == parent ? RP_OK : RP_ERR_INVALID;
 }
 
-static int check_request(const rp_simulator *s, const rp_simulate_request *r, size_t number, rp_error *err) {
-    int64_t most = (int64_t)BASE_MIN(r->n_blocks, MAX_BLOCKS) * s->options.block_tokens;
-    if (r->n_blocks > 0 && r->blocks && r->n_tokens <= most && r->n_tokens > most - s->options.block_tokens)
-        return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "request %zu has %zu blocks of %d tokens, which do not match %d tokens",
-                     number, r->n_blocks, (int)s->options.block_tokens, (int)r->n_tokens);
-}
-
 static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t number, rp_error *err) {
-    int rc = check_request(s, r, number, err);
+    int64_t most = (int64_t)BASE_MIN(r->n_blocks, MAX_BLOCKS) * s->options.block_tokens;
+    int rc = RP_OK;
+    if (r->n_blocks == 0 || !r->blocks || r->n_tokens > most || r->n_tokens <= most - s->options.block_tokens)
+        rc = base_fail(err, RP_ERR_INVALID, "request %zu has %zu blocks of %d tokens, which do not match %d tokens",
+                       number, r->n_blocks, (int)s->options.block_tokens, (int)r->n_tokens);
     row *out = &s->rows[s->n_rows++];
     *out =
         (row){s->n_refs, r->n_blocks, r->n_tokens, s->options.sessions == RP_SESSIONS_IGNORED ? 0 : r->session, false};
@@ -191,18 +178,10 @@ static int find_session_ends(rp_simulator *s) {
     return RP_OK;
 }
 
-static int count_refs(const rp_simulate_request *requests, size_t n, size_t *n_refs, rp_error *err) {
-    *n_refs = 0;
-    for (size_t i = 0; i < n && *n_refs <= MAX_BLOCKS; i++) *n_refs += BASE_MIN(requests[i].n_blocks, MAX_BLOCKS + 1);
-    if (n <= MAX_REQUESTS && *n_refs <= MAX_BLOCKS) return RP_OK;
-    return base_fail(err, RP_ERR_LIMIT, "at most %zu requests with %zu blocks can be replayed", MAX_REQUESTS,
-                     MAX_BLOCKS);
-}
-
 int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, size_t n,
                      const rp_simulate_options *options, rp_error *err) {
     rp_simulate_options o = rp_simulate_options_defaults();
-    size_t n_refs;
+    size_t n_refs = 0;
     if (!out || (!requests && n > 0))
         return base_fail(err, RP_ERR_INVALID, "rp_simulator_new: out and requests are needed");
     *out = NULL;
@@ -214,8 +193,10 @@ int rp_simulator_new(rp_simulator **out, const rp_simulate_request *requests, si
     if ((unsigned)o.sessions > RP_SESSIONS_ENDED)
         return base_fail(err, RP_ERR_INVALID, "sessions is %d: give RP_SESSIONS_KNOWN, _IGNORED or _ENDED",
                          (int)o.sessions);
-    rc = count_refs(requests, n, &n_refs, err);
-    if (rc) return rc;
+    for (size_t i = 0; i < n && n_refs <= MAX_BLOCKS; i++) n_refs += BASE_MIN(requests[i].n_blocks, MAX_BLOCKS + 1);
+    if (n > MAX_REQUESTS || n_refs > MAX_BLOCKS)
+        return base_fail(err, RP_ERR_LIMIT, "at most %zu requests with %zu blocks can be replayed", MAX_REQUESTS,
+                         MAX_BLOCKS);
     rp_simulator *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a simulator");
     s->options = o;
@@ -236,7 +217,7 @@ static void count_hits(const rp_simulator *s, const simulate_policy *policy, con
                        rp_simulation *out) {
     bool hit = true;
     for (size_t i = 0; i < r->n; i++) {
-        double cost = block_cost(s, r, i);
+        double cost = simulator_cost_of(s, (double)i * s->options.block_tokens, block_tokens(s, r, i));
         hit = hit && policy->has(state, s->refs[r->first + i]);
         out->compute += cost;
         if (!hit) continue;

@@ -61,11 +61,6 @@ static int32_t number_of(const char *name, const char *(*names)(int32_t)) {
     return -1;
 }
 
-static int check_range(const char *name, double value, double low, double high, rp_error *err) {
-    if (value >= low && value <= high) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "%s is %g: give a number from %g to %g", name, value, low, high);
-}
-
 #define RANGE(field, low, high) \
     { #field, (double)o->field, low, high }
 
@@ -108,10 +103,11 @@ static int check_numbers(const rp_cluster_simulate_options *o, rp_error *err) {
         {"chosen * prefix_tokens", o->workload == RP_CLUSTER_RETRIEVAL ? (double)o->chosen * o->prefix_tokens : 0, 0,
          MOST_DOCUMENT_TOKENS},
     };
-    int rc = RP_OK;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(ranges) && !rc; i++)
-        rc = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, err);
-    return rc;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
+        if (!(ranges[i].value >= ranges[i].low && ranges[i].value <= ranges[i].high)) /* NaN too */
+            return base_fail(err, RP_ERR_INVALID, "%s is %g: give a number from %g to %g", ranges[i].name,
+                             ranges[i].value, ranges[i].low, ranges[i].high);
+    return RP_OK;
 }
 
 static int check_options(const rp_cluster_simulate_options *o, cluster_router_options *router, rp_error *err) {
@@ -142,13 +138,6 @@ static double percentile_ms(const uint64_t *sorted, size_t n, double p) {
     return n ? (double)sorted[(size_t)(p * (double)(n - 1) + 0.5)] / 1e3 : 0;
 }
 
-static bool is_within(const sim_cluster *s, const sim_request *q) {
-    double tokens = BASE_MAX(q->received - 1, 1), mean_ms = (double)(q->ended_us - q->first_us) / 1e3 / tokens;
-    double ttft_ms = (double)(q->first_us - q->arrived_us) / 1e3;
-    return (s->o->ttft_goal_ms <= 0 || ttft_ms <= s->o->ttft_goal_ms) &&
-           (s->o->itl_goal_ms <= 0 || mean_ms <= s->o->itl_goal_ms);
-}
-
 static int count_requests(const sim_cluster *s, rp_cluster_simulation *out, rp_error *err) {
     uint64_t *ttft = base_alloc((s->w.n + 1) * sizeof(*ttft)), first = UINT64_MAX, last = 0, sum = 0;
     size_t n = 0;
@@ -163,7 +152,10 @@ static int count_requests(const sim_cluster *s, rp_cluster_simulation *out, rp_e
         if (q->lost || q->outcome != CLUSTER_SERVED) continue;
         ttft[n] = q->first_us - q->arrived_us;
         sum += ttft[n++];
-        out->within_goals += is_within(s, q);
+        double tokens = BASE_MAX(q->received - 1, 1), mean_ms = (double)(q->ended_us - q->first_us) / 1e3 / tokens;
+        double ttft_ms = (double)(q->first_us - q->arrived_us) / 1e3;
+        out->within_goals += (s->o->ttft_goal_ms <= 0 || ttft_ms <= s->o->ttft_goal_ms) &&
+                             (s->o->itl_goal_ms <= 0 || mean_ms <= s->o->itl_goal_ms);
     }
     qsort(ttft, n, sizeof(*ttft), compare_u64);
     out->seconds = last > first ? (double)(last - first) / 1e6 : 0;

@@ -232,14 +232,6 @@ static void node_report_tokens(sim_node *n, sim_job *j, sim_reply what) {
     j->check = 0;
 }
 
-static bool job_token(sim_node *n, sim_job *j) {
-    BASE_ASSERT(j->left == 0 && j->done < j->call.prompt->answer_tokens);
-    j->check += sim_token(j->call.request, j->done++);
-    n->total.answer_tokens++;
-    n->port.sampled(n->port.user, n->number, j->call.request);
-    return j->done >= j->call.prompt->answer_tokens;
-}
-
 /* Names of the answer first, while its memory is still reserved for them. */
 static int node_finish(sim_node *n, sim_job *j) {
     BASE_ASSERT(j->done == j->call.prompt->answer_tokens && j->reported == j->done);
@@ -271,7 +263,11 @@ static bool node_advance(sim_node *n, sim_job *j) {
     j->decodes = false;
     if (!token) return false;
     bool first = j->done == j->call.resumed;
-    over = job_token(n, j);
+    BASE_ASSERT(j->left == 0 && j->done < j->call.prompt->answer_tokens);
+    j->check += sim_token(j->call.request, j->done++);
+    n->total.answer_tokens++;
+    n->port.sampled(n->port.user, n->number, j->call.request);
+    over = j->done >= j->call.prompt->answer_tokens;
     if (first) node_report_tokens(n, j, SIM_BEGAN);
     else if (over || j->done - j->reported >= n->o.report_tokens) node_report_tokens(n, j, SIM_TOKENS);
     if (over) node_fail(n, node_finish(n, j));
@@ -352,13 +348,6 @@ static void node_step(sim_node *n) {
 
 /* ---- requests ---- */
 
-static bool node_refuses(sim_node *n, const sim_call *call) {
-    int64_t tokens = (int64_t)call->prompt->prompt_tokens + call->prompt->answer_tokens + 1;
-    bool too_large = tokens > n->o.kv_tokens, busy = n->draining || n->n_waiting >= n->o.max_waiting;
-    if (too_large || busy) n->port.reply(n->port.user, n->number, call, too_large ? SIM_REFUSED : SIM_BUSY, 0, 0, 0);
-    return too_large || busy;
-}
-
 /* no_queues: everything at once. */
 static void node_serve_at_once(sim_node *n, sim_job *j) {
     if (!node_admit(n, j)) n->port.broken(n->port.user, "no space for a request in an empty node");
@@ -383,7 +372,12 @@ static void node_enqueue(sim_node *n, sim_job *j) {
 
 void sim_node_arrive(sim_node *n, const sim_call *call) {
     BASE_ASSERT(n->journal != NULL);
-    if (node_refuses(n, call)) return;
+    int64_t tokens = (int64_t)call->prompt->prompt_tokens + call->prompt->answer_tokens + 1;
+    bool too_large = tokens > n->o.kv_tokens, busy = n->draining || n->n_waiting >= n->o.max_waiting;
+    if (too_large || busy) {
+        n->port.reply(n->port.user, n->number, call, too_large ? SIM_REFUSED : SIM_BUSY, 0, 0, 0);
+        return;
+    }
     if (call->resumed >= call->prompt->answer_tokens) { /* only its end was lost */
         n->port.reply(n->port.user, n->number, call, SIM_BEGAN, call->resumed, call->resumed, 0);
         n->port.reply(n->port.user, n->number, call, SIM_FINISHED, call->resumed, call->resumed, 0);

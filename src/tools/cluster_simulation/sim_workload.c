@@ -42,15 +42,6 @@ static int workload_rehash(sim_workload *w) {
     return RP_OK;
 }
 
-static int workload_add_name(sim_workload *w, uint64_t key, uint32_t tenant) {
-    int rc = base_grow((void **)&w->owners, &w->cap_owners, w->n_names + 1, SIM_MAX_ITEMS, sizeof(*w->owners));
-    if (!rc) rc = base_grow((void **)&w->keys, &w->cap_keys, w->n_names + 1, SIM_MAX_ITEMS, sizeof(*w->keys));
-    if (rc) return rc;
-    w->owners[w->n_names] = tenant;
-    w->keys[w->n_names++] = key;
-    return RP_OK;
-}
-
 /* The number of the name that a tenant's KV of this content has. */
 static uint32_t workload_name(sim_workload *w, uint64_t content, uint32_t tenant) {
     uint64_t key = base_mix64(base_mix64(content + w->salt) + tenant + 1);
@@ -60,9 +51,12 @@ static uint32_t workload_name(sim_workload *w, uint64_t content, uint32_t tenant
     size_t b = (size_t)base_mix64(key) & (w->n_buckets - 1);
     while (w->buckets[b] != SIM_NONE && w->keys[w->buckets[b]] != key) b = (b + 1) & (w->n_buckets - 1);
     if (w->buckets[b] == SIM_NONE) {
-        w->rc = workload_add_name(w, key, tenant);
+        w->rc = base_grow((void **)&w->owners, &w->cap_owners, w->n_names + 1, SIM_MAX_ITEMS, sizeof(*w->owners));
+        if (!w->rc) w->rc = base_grow((void **)&w->keys, &w->cap_keys, w->n_names + 1, SIM_MAX_ITEMS, sizeof(*w->keys));
         if (w->rc) return 0;
-        w->buckets[b] = (uint32_t)(w->n_names - 1);
+        w->owners[w->n_names] = tenant;
+        w->keys[w->n_names] = key;
+        w->buckets[b] = (uint32_t)w->n_names++;
     }
     return w->buckets[b];
 }

@@ -135,14 +135,6 @@ static int check_scope(lint *x) {
 
 /* ---- All ---- */
 
-static int check_node(lint *x, int32_t i) {
-    switch (x->d->nodes[i].kind) {
-    case PML_MODULE: return lint_check_size(x, i);
-    case PML_UNION: return check_union(x, i);
-    default: return RP_OK;
-    }
-}
-
 static int lint_check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) {
     int rc;
     size_t n = (size_t)x->d->n_nodes;
@@ -155,8 +147,11 @@ static int lint_check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) 
         return base_fail_memory(x->err, n * 17, "a schema's findings");
     lint_measure(x);
     if ((rc = lint_read_use(x, prompts, n_prompts)) || (rc = lint_check_together(x))) return rc;
-    for (int32_t i = 1; i < x->d->n_nodes; i++)
-        if ((rc = check_node(x, i))) return rc;
+    for (int32_t i = 1; i < x->d->n_nodes; i++) {
+        if (x->d->nodes[i].kind == PML_MODULE) rc = lint_check_size(x, i);
+        else if (x->d->nodes[i].kind == PML_UNION) rc = check_union(x, i);
+        if (rc) return rc;
+    }
     if ((rc = lint_check_context(x)) || (rc = check_beginning(x)) || (rc = check_scope(x))) return rc;
     if ((rc = lint_check_params(x)) || (rc = lint_check_space(x))) return rc;
     if ((rc = lint_check_names(x))) return rc;

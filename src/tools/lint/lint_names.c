@@ -47,9 +47,8 @@ typedef struct words {
 } words;
 
 static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 static bool in_word(char c) {
-    return is_upper(c) || is_lower(c) || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
+    return is_upper(c) || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
 }
 static char lint_names_lower(char c) { return is_upper(c) ? (char)(c - 'A' + 'a') : c; }
 
@@ -575,19 +574,14 @@ static int lint_names_check_text(lint *x, int32_t i, int32_t m) {
     return RP_OK;
 }
 
-static int check_references(lint *x) {
+int lint_check_names(lint *x) {
+    words w = {0};
+    names list = {0};
     int rc = RP_OK;
     for (int32_t i = 1; i < x->d->n_nodes && !rc; i++) {
         int32_t m = x->d->nodes[i].kind == PML_TEXT ? holder_of(x, i) : 0;
         if (m > 0 && lint_is_read_alone(x, m)) rc = lint_names_check_text(x, i, m);
     }
-    return rc;
-}
-
-int lint_check_names(lint *x) {
-    words w = {0};
-    names list = {0};
-    int rc = check_references(x);
     if (!rc) rc = cut_words(x, &w);
     if (!rc) rc = read_names(x, &w, &list);
     if (!rc) {

@@ -31,13 +31,11 @@ bool lint_has_seen(const lint *x, int32_t module, int32_t holder) {
     return false;
 }
 
-/* Both nodes are after it, inside the same holder. */
-static bool lint_holds(const lint *x, int32_t node, int32_t inside) { return node <= inside && inside < x->end[node]; }
-
 bool lint_excludes(const lint *x, int32_t a, int32_t b) {
     BASE_ASSERT(b >= 0 && b < x->d->n_nodes); /* else nothing holds both */
     int32_t common = a;
-    while (!lint_holds(x, common, b)) common = x->d->nodes[common].parent;
+    /* Up to the first that also holds b: a node holds those from itself on, before its x->end. */
+    while (b < common || b >= x->end[common]) common = x->d->nodes[common].parent;
     return x->d->nodes[common].kind == PML_UNION;
 }
 

@@ -31,14 +31,12 @@ typedef struct before {
     int32_t n;
 } before;
 
-static void add_before(before *b, int32_t node) {
-    for (int32_t i = 0; i < b->n; i++)
-        if (b->nodes[i] == node) return;
-    if (b->n < MOST_BEFORE) b->nodes[b->n++] = node;
-}
-
 static void join_before(before *b, const before *other) {
-    for (int32_t i = 0; i < other->n; i++) add_before(b, other->nodes[i]);
+    for (int32_t i = 0; i < other->n; i++) {
+        int32_t k = 0;
+        while (k < b->n && b->nodes[k] != other->nodes[i]) k++;
+        if (k == b->n && b->n < MOST_BEFORE) b->nodes[b->n++] = other->nodes[i];
+    }
 }
 
 /* ---- Two pieces of text that meet ---- */

@@ -219,19 +219,16 @@ static bool is_plain_leaf(const lint *x, int32_t m) {
     return x->d->nodes[m].kind == PML_MODULE && lint_is_leaf(x, m) && lint_is_reused(x, m) && x->tokens[m] > 0;
 }
 
-/* Would the text of two neighbours say the same as one module? */
-static bool could_be_one(const lint *x, int32_t a, int32_t b) {
-    return b >= 0 && is_plain_leaf(x, a) && is_plain_leaf(x, b) && x->l->scope_of[a] == x->l->scope_of[b] &&
-           !lint_is_joint(x, a, b);
-}
-
 static bool is_small(const lint *x, int32_t m) { return x->tokens[m] < LINT_SMALL_TOKENS; }
 
 /* Do the prompts or, if there are too few, the modules' sizes suggest that module m and the next one belong
    together? */
 static bool belongs_to_next(const lint *x, int32_t m) {
     int32_t next = lint_next_module(x, m), n = x->use.imported[m];
-    if (!could_be_one(x, m, next) || x->is_grouped[m] || x->is_grouped[next]) return false;
+    if (next < 0 || !is_plain_leaf(x, m) || !is_plain_leaf(x, next)) return false;
+    /* In another scope, or in one scaffold with it, its text would not say the same in one module. */
+    if (x->l->scope_of[m] != x->l->scope_of[next] || lint_is_joint(x, m, next)) return false;
+    if (x->is_grouped[m] || x->is_grouped[next]) return false;
     if (x->use.n_planned < LINT_LEAST_PROMPTS) return is_small(x, m) && is_small(x, next);
     return n >= LINT_LEAST_PROMPTS && x->use.imported[next] == n && x->use.with_next[m] == n;
 }

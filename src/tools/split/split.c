@@ -11,12 +11,6 @@
 
 /* ---- Prefixes ---- */
 
-static size_t common_length(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
-    size_t n = BASE_MIN(n_a, n_b), i = 0;
-    while (i < n && a[i] == b[i]) i++;
-    return i;
-}
-
 /* Earlier rows are sorted, so the longest shared prefix is one with a neighbour. */
 int split_prefixes(const int32_t *const *rows, const size_t *lengths, size_t n, size_t *shared, rp_error *err) {
     uint32_t *sorted = base_calloc(n + 1, sizeof(*sorted));
@@ -25,7 +19,8 @@ int split_prefixes(const int32_t *const *rows, const size_t *lengths, size_t n, 
         size_t low = 0, high = i, best = 0;
         while (low < high) {
             size_t mid = low + (high - low) / 2, other = sorted[mid];
-            size_t k = common_length(rows[i], lengths[i], rows[other], lengths[other]);
+            size_t most = BASE_MIN(lengths[i], lengths[other]), k = 0;
+            while (k < most && rows[i][k] == rows[other][k]) k++;
             best = BASE_MAX(best, k);
             bool behind = k < lengths[i] && (k == lengths[other] || rows[other][k] < rows[i][k]);
             if (behind) low = mid + 1;

@@ -47,25 +47,15 @@ static uint32_t sharing_find(sharing *s, uint32_t a) {
     return a;
 }
 
-static void sharing_unite(sharing *s, uint32_t a, uint32_t b) {
-    a = sharing_find(s, a);
-    b = sharing_find(s, b);
-    s->class[BASE_MAX(a, b)] = BASE_MIN(a, b);
-}
-
-static uint64_t split_share_hash_window(const uint32_t *ids) {
-    uint64_t h = 0x243f6a8885a308d3u;
-    for (int i = 0; i < SPLIT_WINDOW; i++) {
-        h = (h ^ ids[i]) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 32;
-    }
-    return h;
-}
-
 /* The first window equal to the one at a, which may be a itself. */
 static uint32_t first_window(const split_corpus *c, uint32_t *table, size_t mask, uint32_t a) {
     const size_t bytes = SPLIT_WINDOW * sizeof(*c->id);
-    size_t slot = split_share_hash_window(c->id + a) & mask;
+    uint64_t hash = 0x243f6a8885a308d3u;
+    for (int i = 0; i < SPLIT_WINDOW; i++) {
+        hash = (hash ^ c->id[a + (uint32_t)i]) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    size_t slot = hash & mask;
     while (table[slot] != SPLIT_NONE && memcmp(c->id + table[slot], c->id + a, bytes) != 0) slot = (slot + 1) & mask;
     if (table[slot] == SPLIT_NONE) table[slot] = a;
     return table[slot];
@@ -77,8 +67,10 @@ static void unite_windows(sharing *s, uint32_t *table, size_t mask) {
         uint32_t expected = SPLIT_NONE; /* where the window would be if it continued the last one */
         for (uint32_t a = c->messages[m].first; a + SPLIT_WINDOW <= c->messages[m].end; a++) {
             uint32_t other = first_window(c, table, mask, a);
-            for (uint32_t i = other == expected ? SPLIT_WINDOW - 1 : 0; i < SPLIT_WINDOW && other != a; i++)
-                sharing_unite(s, a + i, other + i);
+            for (uint32_t i = other == expected ? SPLIT_WINDOW - 1 : 0; i < SPLIT_WINDOW && other != a; i++) {
+                uint32_t here = sharing_find(s, a + i), there = sharing_find(s, other + i);
+                s->class[BASE_MAX(here, there)] = BASE_MIN(here, there);
+            }
             expected = other != a ? other + 1 : SPLIT_NONE;
         }
     }
@@ -189,12 +181,6 @@ static void split_shares_own(split_shares *out, uint32_t number, uint32_t first,
     for (uint32_t i = 0; i < n; i++) out->owner[first + i] = number;
 }
 
-static bool split_shares_is_free(const split_shares *out, uint32_t first, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        if (out->owner[first + i] != SPLIT_NONE) return false;
-    return true;
-}
-
 /* Is the k-th atom before (after: after) all places of a part the same, and in no other part? */
 static bool sharing_agrees(const sharing *s, const split_part *part, uint32_t k, bool after) {
     BASE_ASSERT(part->n > 0 && k > 0); /* without places it would agree for ever */
@@ -219,12 +205,6 @@ static void grow_before(const sharing *s, uint32_t number, uint32_t k) {
     part->n_atoms += k;
 }
 
-static void sharing_grow_after(const sharing *s, uint32_t number, uint32_t k) {
-    split_part *part = &s->out->parts[number];
-    for (uint32_t i = 0; i < part->n; i++) split_shares_own(s->out, number, part->at[i] + part->n_atoms, k);
-    part->n_atoms += k;
-}
-
 /* Back to the best border there is, if it is as good as the one that the part begins at. */
 static void grow_to_border(const sharing *s, uint32_t number) {
     const split_part *part = &s->out->parts[number];
@@ -240,11 +220,15 @@ static void grow_to_border(const sharing *s, uint32_t number) {
 }
 
 static void sharing_grow(const sharing *s, uint32_t number, bool after) {
-    const split_part *part = &s->out->parts[number];
+    split_part *part = &s->out->parts[number];
     uint32_t k = 0;
     while (sharing_agrees(s, part, k + 1, after)) k++;
-    if (after) sharing_grow_after(s, number, k);
-    else grow_before(s, number, k);
+    if (!after) {
+        grow_before(s, number, k);
+        return;
+    }
+    for (uint32_t i = 0; i < part->n; i++) split_shares_own(s->out, number, part->at[i] + part->n_atoms, k);
+    part->n_atoms += k;
 }
 
 /* A passage that prompts repeat: what nobody has taken, once in each prompt. */
@@ -254,7 +238,9 @@ static void take_first_places(const sharing *s, uint32_t number, size_t min_byte
     bool pays = split_bytes(s->c, part->at[0], part->at[0] + part->n_atoms) >= min_bytes;
     for (uint32_t i = 0; i < part->n && pays; i++) {
         if (kept > 0 && sharing_prompt_of(s, part->at[kept - 1]) == sharing_prompt_of(s, part->at[i])) continue;
-        if (split_shares_is_free(s->out, part->at[i], part->n_atoms)) part->at[kept++] = part->at[i];
+        uint32_t n_free = 0;
+        while (n_free < part->n_atoms && s->out->owner[part->at[i] + n_free] == SPLIT_NONE) n_free++;
+        if (n_free == part->n_atoms) part->at[kept++] = part->at[i];
     }
     part->n = kept > 1 ? kept : 0;
     for (uint32_t i = 0; i < part->n; i++) split_shares_own(s->out, number, part->at[i], part->n_atoms);
@@ -294,14 +280,6 @@ static int sharing_settle(sharing *s, size_t min_bytes) {
 
 /* ---- All of it ---- */
 
-static int sharing_make(sharing *s, size_t min_bytes) {
-    int rc;
-    if ((rc = sharing_make_classes(s))) return rc;
-    see_neighbours(s);
-    if ((rc = number_passages(s)) || (rc = place_passages(s))) return rc;
-    return sharing_settle(s, min_bytes);
-}
-
 static uint32_t *split_share_make_row(size_t n, int fill) {
     uint32_t *row = base_alloc((n + 1) * sizeof(*row));
     if (row) memset(row, fill, (n + 1) * sizeof(*row));
@@ -318,7 +296,10 @@ int split_shares_find(split_shares *out, const split_corpus *c, size_t min_bytes
     int rc = RP_OK;
     if (!s.class || !s.next || !s.prev || !s.size || !out->owner)
         rc = base_fail_memory(err, (uint64_t)c->n_atoms * 20, "shared passages");
-    else rc = sharing_make(&s, min_bytes);
+    else if (!(rc = sharing_make_classes(&s))) {
+        see_neighbours(&s);
+        if (!(rc = number_passages(&s)) && !(rc = place_passages(&s))) rc = sharing_settle(&s, min_bytes);
+    }
     base_free(s.class);
     base_free(s.next);
     base_free(s.prev);

@@ -20,24 +20,18 @@
 
 /* ---- What XML can hold ---- */
 
-/* base_utf8_length's, or 0 for what is no text of XML. */
-static int xml_length(const unsigned char *s, size_t n) {
-    int length = base_utf8_length(s, n);
-    if (length <= 0) return 0;
-    uint32_t c = base_utf8_decode(s, length);
-    bool control = c < 0x20 && c != '\t' && c != '\n' && c != '\r';
-    return control || c == 0xFFFE || c == 0xFFFF ? 0 : length;
-}
-
 static int split_text_check_text(const char *name, const char *text, size_t n, rp_error *err) {
     for (size_t i = 0; i < n;) {
-        int length = xml_length((const unsigned char *)text + i, n - i);
-        if (length > 0) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        int length = base_utf8_length(s, n - i);
+        uint32_t c = length > 0 ? base_utf8_decode(s, length) : 0;
+        bool control = c < 0x20 && c != '\t' && c != '\n' && c != '\r';
+        if (length > 0 && !control && c != 0xFFFE && c != 0xFFFF) {
             i += (size_t)length;
             continue;
         }
-        unsigned byte = (unsigned char)text[i];
-        if (base_utf8_length((const unsigned char *)text + i, n - i) > 0)
+        unsigned byte = *s;
+        if (length > 0)
             return base_fail_at(err, RP_ERR_SYNTAX, name, i,
                                 "%.*s: byte %zu (0x%02X) begins a character that XML does not allow: remove it",
                                 base_shown(name), name, i, byte);
@@ -76,12 +70,6 @@ static bool split_text_joins(const char *s, size_t n) {
     return n > 1 && (*s == '\'' || *s == '-' || *s == '.') && split_text_kind_of(s + 1, n - 1, &length) == WORD;
 }
 
-static size_t word_end(const char *s, size_t n, size_t i) {
-    size_t length;
-    while (i < n && (split_text_kind_of(s + i, n - i, &length) == WORD || split_text_joins(s + i, n - i))) i += length;
-    return i;
-}
-
 /* Bytes of the atom at s. */
 static size_t atom_length(const char *s, size_t n) {
     size_t i = 0, length;
@@ -91,7 +79,10 @@ static size_t atom_length(const char *s, size_t n) {
     }
     char sign = s[i];
     switch (split_text_kind_of(s + i, n - i, &length)) {
-    case WORD: return word_end(s, n, i);
+    case WORD:
+        while (i < n && (split_text_kind_of(s + i, n - i, &length) == WORD || split_text_joins(s + i, n - i)))
+            i += length;
+        return i;
     case ALONE: return i + length;
     default:
         while (i < n && s[i] == sign) i++;
@@ -148,12 +139,6 @@ static int split_corpus_measure(split_corpus *c, const rp_split_prompt *prompts,
     return RP_OK;
 }
 
-static uint32_t count_atoms(const char *text, size_t n) {
-    uint32_t count = 0;
-    for (size_t i = 0; i < n; count++) i += atom_length(text + i, n - i);
-    return count;
-}
-
 static void split_corpus_cut(split_corpus *c, const char *text, size_t n, size_t *used) {
     if (n > 0) memcpy(c->text + *used, text, n);
     for (size_t i = 0; i < n; i += atom_length(text + i, n - i)) {
@@ -190,8 +175,10 @@ int split_corpus_build(split_corpus *c, const rp_split_prompt *prompts, size_t n
     int rc = split_corpus_measure(c, prompts, n, err);
     if (rc) return rc;
     for (size_t p = 0; p < n; p++)
-        for (size_t m = 0; m < prompts[p].n_messages; m++)
-            n_atoms += count_atoms(prompts[p].messages[m].text, prompts[p].messages[m].n);
+        for (size_t m = 0; m < prompts[p].n_messages; m++) {
+            const rp_message *message = &prompts[p].messages[m];
+            for (size_t i = 0; i < message->n; n_atoms++) i += atom_length(message->text + i, message->n - i);
+        }
     while (table.n_slots < 2 * n_atoms) table.n_slots *= 2;
     c->text = base_alloc(c->n_text + 1);
     c->start = base_calloc(n_atoms + 1, sizeof(*c->start));

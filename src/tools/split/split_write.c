@@ -222,17 +222,13 @@ static int writing_take_document(writing *w, split_document *out) {
 
 /* ---- The schema ---- */
 
-/* Tokens of an argument without a model: half of one per letter or space, one per other byte, and two more. */
-static size_t guess_tokens(const char *text, size_t n) {
-    size_t halves = 5;
-    for (size_t i = 0; i < n; i++) halves += split_write_is_letter(text[i]) || text[i] == ' ' ? 1 : 2;
-    return halves / 2;
-}
-
+/* Tokens of an argument. */
 static int writing_count_tokens(writing *w, const char *text, size_t n, size_t *out) {
     token_list tokens = {0};
-    if (!w->model) {
-        *out = guess_tokens(text, n);
+    if (!w->model) { /* half of one per letter or space, one per other byte, and two more */
+        size_t halves = 5;
+        for (size_t i = 0; i < n; i++) halves += split_write_is_letter(text[i]) || text[i] == ' ' ? 1 : 2;
+        *out = halves / 2;
         return RP_OK;
     }
     int rc = tokenizer_encode(w->model->tokenizer, text, n, (tokenizer_options){0}, &tokens, w->err);
