@@ -2,7 +2,8 @@
 /* memory.c: the library's allocations, counted, taken from the thread's budget, and made to fail where a test asks for
  * it.
  *
- * Owns two counters and the point of failure, nothing else. Thread-safe: the counters are atomic and order nothing.
+ * Owns three counters and the point of failure, nothing else. Thread-safe: counters are atomic and order nothing, or
+ * the thread's own.
  *
  * A budget counts the bytes that a block really has (malloc_usable_size). They are known only afterwards: before it,
  * the bytes asked for are taken.
@@ -28,6 +29,7 @@ static _Atomic uint64_t n_allocs;
 static _Atomic uint64_t n_reported;  /* n_allocs at the last base_alloc_count */
 static _Atomic uint64_t fail_number; /* the allocation that fails; 0: none */
 static _Atomic int fail_sticky;
+static _Thread_local uint64_t n_failures;
 
 static size_t block_bytes(void *p) {
 #if defined(__linux__)
@@ -43,12 +45,13 @@ static bool memory_admit(size_t bytes, size_t more) {
     uint64_t number = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed) + 1;
     uint64_t fail = atomic_load_explicit(&fail_number, memory_order_relaxed);
     if (BASE_UNLIKELY(fail != 0 && number >= fail))
-        if (number == fail || atomic_load_explicit(&fail_sticky, memory_order_relaxed)) return false;
-    return bytes <= PTRDIFF_MAX && base_budget_take(more);
+        if (number == fail || atomic_load_explicit(&fail_sticky, memory_order_relaxed)) return n_failures++, false;
+    return (bytes <= PTRDIFF_MAX && base_budget_take(more)) || (n_failures++, false);
 }
 
 /* The block was made from `taken` bytes of the budget; NULL: it was not made. */
 static void *memory_settle(void *p, size_t taken) {
+    if (!p) n_failures++;
     if (!base_budget_current()) return p;
     const size_t bytes = p ? block_bytes(p) : 0;
     if (bytes >= taken) base_budget_add(bytes - taken);
@@ -70,8 +73,10 @@ void *base_realloc(void *p, size_t bytes) {
     const size_t before = p && base_budget_current() ? block_bytes(p) : 0, more = bytes > before ? bytes - before : 0;
     if (!memory_admit(bytes, more)) return NULL;
     void *grown = realloc(p, bytes ? bytes : 1);
-    if (!grown) base_budget_give(more);
-    else if (base_budget_current()) {
+    if (!grown) {
+        n_failures++;
+        base_budget_give(more);
+    } else if (base_budget_current()) {
         const size_t now = block_bytes(grown);
         if (now >= before + more) base_budget_add(now - before - more);
         else base_budget_give(before + more - now);
@@ -140,6 +145,8 @@ void base_alloc_fail_at(uint64_t n, int sticky) {
     atomic_store_explicit(&fail_sticky, sticky, memory_order_relaxed);
     atomic_store_explicit(&fail_number, n ? now + n : 0, memory_order_relaxed);
 }
+
+uint64_t base_alloc_failures(void) { return n_failures; }
 
 uint64_t base_alloc_count(void) {
     uint64_t now = atomic_load_explicit(&n_allocs, memory_order_relaxed);

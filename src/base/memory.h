@@ -23,6 +23,10 @@ void base_free(void *p);                                    /* NULL is fine */
  * *items and *cap are updated together or not at all. Returns 0, RP_ERR_MEMORY or RP_ERR_LIMIT. */
 int base_grow(void **items, size_t *cap, size_t need, size_t max, size_t elem_bytes) BASE_NODISCARD;
 
+/* Allocations that failed on the calling thread so far. Code that builds with a library and cannot check each of its
+ * results, such as a JSON value by Jansson over base_alloc, compares the number before and after. */
+uint64_t base_alloc_failures(void);
+
 /* Fault injection (tests). The n-th allocation from now (1 = the next) fails, and every one after it if `sticky`.
  * 0 switches it off. base_alloc_count counts the allocations since its own last call. Process-wide, atomic. */
 void base_alloc_fail_at(uint64_t n, int sticky);

@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "structured/json_conditions.h"
 #include "structured/json_grammar_internal.h"
 #include "structured/json_schema.h"
@@ -228,21 +229,16 @@ static int new_target(json_grammar *g, const json_t *schema) {
     return g->n_targets++;
 }
 
-static void add_edge(json_grammar *g, int to) {
-    BASE_ASSERT(to >= 0 && to < g->n_targets && g->target < g->n_targets);
-    if (g->target == JSON_GRAMMAR_NO_TARGET) return;
-    if (g->n_edges == JSON_GRAMMAR_EDGES)
-        json_grammar_too_large(g, "it has more than " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_EDGES) " uses of $ref");
-    else g->edges[g->n_edges++] = (ref_edge){g->target, to};
-}
-
 static void put_target(json_grammar *g, const json_t *schema, base_buffer *out) {
     int i = 0;
     while (i < g->n_targets && g->targets[i].schema != schema) i++;
     bool is_new = i == g->n_targets;
     if (is_new) i = new_target(g, schema);
     if (json_grammar_failed(g)) return;
-    add_edge(g, i);
+    BASE_ASSERT(i >= 0 && i < g->n_targets && g->target < g->n_targets);
+    if (g->target != JSON_GRAMMAR_NO_TARGET && g->n_edges == JSON_GRAMMAR_EDGES)
+        json_grammar_too_large(g, "it has more than " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_EDGES) " uses of $ref");
+    else if (g->target != JSON_GRAMMAR_NO_TARGET) g->edges[g->n_edges++] = (ref_edge){g->target, i};
     json_grammar_put_rule(g, out, g->targets[i].rule);
     if (!is_new) return;
     base_buffer e = json_grammar_expression();
@@ -323,14 +319,10 @@ static void put_conditions(json_grammar *g, const json_t *schema, base_buffer *o
 
 /* ---- schemas ---- */
 
-static void refuse_names(json_grammar *g, const json_t *schema) {
+static void visit_object(json_grammar *g, const json_t *schema, base_buffer *out) {
     static const char *const refused[] = {JSON_GRAMMAR_REFUSED};
     for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++)
         if (json_object_get(schema, refused[i])) json_grammar_unsupported(g, refused[i], "leave it out", NULL);
-}
-
-static void visit_object(json_grammar *g, const json_t *schema, base_buffer *out) {
-    refuse_names(g, schema);
     if (json_grammar_failed(g)) return;
     if (json_object_get(schema, "const") || json_object_get(schema, "enum")) put_values(g, schema, out);
     else if (json_object_get(schema, "$ref")) put_ref(g, schema, out);
@@ -419,16 +411,10 @@ static void refuse_cycles(json_grammar *g) {
     else json_grammar_too_large(g, "it has a $ref to itself");
 }
 
-/* What arguments of a schema without rules may be. */
-static const char *loose_rule(const json_t *schema) {
-    const char *type = json_string_value(json_object_get(schema, "type"));
-    const bool is_object = type ? strcasecmp(type, "object") == 0 : json_object_get(schema, "properties") != NULL;
-    return is_object ? "object" : "value";
-}
-
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict,
                      char rule[JSON_GRAMMAR_RULE_BYTES], rp_error *err) {
     BASE_ASSERT(schema && place);
+    const uint64_t failures = base_alloc_failures();
     base_buffer e = json_grammar_expression();
     g->error = err;
     g->visit = json_grammar_visit;
@@ -444,12 +430,16 @@ int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, b
     json_grammar_visit(g, schema, &e);
     refuse_cycles(g);
     json_grammar_end_rule(g, number, &e);
+    if (base_alloc_failures() != failures) structured_fail_memory(err); /* a merged schema could lack a part */
     if (!strict && g->text.len > JSON_GRAMMAR_LOOSE_BYTES)
         json_grammar_too_large(g, "the grammars of all tools together are");
     snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "r%d", number);
     if (!g->too_large) return err->code;
     base_buffer_truncate(&g->text, before);
     g->n_rules = number;
-    snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "%s", loose_rule(schema));
+    /* what arguments of a schema without rules may be */
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    const bool is_object = type ? strcasecmp(type, "object") == 0 : json_object_get(schema, "properties") != NULL;
+    snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "%s", is_object ? "object" : "value");
     return err->code;
 }

@@ -643,10 +643,52 @@ static void test_multiples(void **state) {
     }
 }
 
+/* Each allocation fails in turn, those of JSON values too, as in a server: an error, or the same grammar. */
+static void test_failing_allocations(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{\"allOf\": [{\"type\": [\"integer\", \"object\"], \"required\": [\"a\"], \"properties\": {\"a\": {\"enum\": "
+        "[1, 2]}}},"
+        " {\"type\": [\"object\", \"string\"], \"required\": [\"b\"], \"properties\": {\"a\": {\"enum\": [2, 3]}, "
+        "\"b\": {}}},"
+        " {\"if\": {\"properties\": {\"b\": {\"const\": 1}}, \"required\": [\"b\"]}, \"then\": {\"required\": "
+        "[\"c\"]}}],"
+        " \"properties\": {\"b\": {\"enum\": [1, 2]}, \"c\": {\"type\": \"array\", \"contains\": {\"const\": 7}}}}";
+    json_set_alloc_funcs(base_alloc, base_free);
+    for (int strict = 0; strict < 2; strict++) {
+        rp_error err = {0};
+        base_alloc_count();
+        char *whole = grammar_of(schema, strict, &err);
+        const uint64_t n = base_alloc_count();
+        assert_non_null(whole);
+        json_t *root = base_json_read(schema, strlen(schema), BASE_JSON_ANY);
+        for (uint64_t i = 1; i <= n; i++) {
+            char rule[JSON_GRAMMAR_RULE_BYTES];
+            base_alloc_fail_at(i, 0);
+            json_grammar *g = json_grammar_new();
+            err = (rp_error){0};
+            const int rc = g ? json_grammar_add(g, root, "schema", strict, rule, &err) : RP_ERR_MEMORY;
+            base_alloc_fail_at(0, 0);
+            assert_true(rc == RP_OK || rc == RP_ERR_MEMORY);
+            if (!rc && strncmp(json_grammar_text(g)->data, whole, json_grammar_text(g)->len) != 0)
+                fail_msg("allocation %d of %d: another grammar", (int)i, (int)n);
+            json_grammar_free(g);
+        }
+        json_decref(root);
+        base_free(whole);
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_ranges),
-                                       cmocka_unit_test(test_reals), cmocka_unit_test(test_multiples),
-                                       cmocka_unit_test(test_not_strict), cmocka_unit_test(test_any_schema),
-                                       cmocka_unit_test(test_dropped), cmocka_unit_test(test_large_enums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+                                       cmocka_unit_test(test_ranges),
+                                       cmocka_unit_test(test_reals),
+                                       cmocka_unit_test(test_multiples),
+                                       cmocka_unit_test(test_not_strict),
+                                       cmocka_unit_test(test_any_schema),
+                                       cmocka_unit_test(test_dropped),
+                                       cmocka_unit_test(test_large_enums),
+                                       cmocka_unit_test(test_failing_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

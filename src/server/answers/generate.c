@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -60,15 +61,6 @@ static void count_pending(server_choice *c) {
     rp_job_pause(c->call);
 }
 
-/* The reader has taken all of it. Locked. */
-static void forget_pending(server_choice *c) {
-    const uint64_t all = atomic_fetch_sub(&c->x->server->pending_bytes, c->pending);
-    BASE_ASSERT(all >= c->pending && (!c->paused || c->call)); /* invariant 6 */
-    c->pending = 0;
-    if (c->paused) rp_job_resume(c->call);
-    c->paused = false;
-}
-
 static bool generate_on_text(void *user, const char *text, size_t n) {
     server_choice *c = user;
     server_request *x = c->x;
@@ -82,12 +74,6 @@ static bool generate_on_text(void *user, const char *text, size_t n) {
     }
     pthread_mutex_unlock(&x->lock);
     return goes_on;
-}
-
-static void count_time(server_choice *c) {
-    uint64_t now = base_clock_us();
-    if (c->token_us > 0) histogram_add_us(&c->x->server->counts.between_tokens, now - c->token_us);
-    c->token_us = now;
 }
 
 /* Into the next mark. */
@@ -105,7 +91,9 @@ static bool generate_on_token(void *user, const rp_token *token) {
     server_choice *c = user;
     server_request *x = c->x;
     if (stream_marks_is_resumed(c)) return true;
-    count_time(c);
+    const uint64_t now = base_clock_us();
+    if (c->token_us > 0) histogram_add_us(&x->server->counts.between_tokens, now - c->token_us);
+    c->token_us = now;
     if (x->relay && x->relay->has_marks) return mark_token(c, token->id);
     if (!x->gen->stream || x->gen->n_logprobs < 0) return true;
     server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->gen->n_logprobs)};
@@ -256,7 +244,7 @@ static rp_reuse generate_reuse(const server_request *x) {
     return names_none && allowed == RP_AUTO_ON ? RP_REUSE_AUTO : (rp_reuse)gen->reuse;
 }
 
-/* Of a request with several prompts: none yet (set_prompt). */
+/* Of a request with several prompts: none yet (generate_request_of). */
 static rp_prompt generate_prompt(const generation *a) {
     rp_prompt p = {.kind = RP_PROMPT_NONE};
     if (a->built) p = rp_prompt_built(a->built); /* of a rendered conversation, too, if its documents are modules */
@@ -322,14 +310,13 @@ static rp_request generate_make_request(const server_request *x) {
     return q;
 }
 
-static void set_prompt(rp_request *q, const server_prompt *prompt) {
-    q->prompt = prompt->tokens ? rp_prompt_tokens(prompt->tokens, prompt->n_tokens) : rp_prompt_text(prompt->text);
-}
-
 rp_request generate_request_of(server_choice *c) {
     server_request *x = c->x;
     rp_request q = generate_make_request(x);
-    if (x->gen->n_prompts > 0) set_prompt(&q, &x->gen->prompts[c->index / x->gen->n]);
+    if (x->gen->n_prompts > 0) {
+        const server_prompt *prompt = &x->gen->prompts[c->index / x->gen->n];
+        q.prompt = prompt->tokens ? rp_prompt_tokens(prompt->tokens, prompt->n_tokens) : rp_prompt_text(prompt->text);
+    }
     q.sampling.seed = x->answers->seed + (uint64_t)(c->index % x->gen->n);
     q.user = c;
     return q;
@@ -346,6 +333,7 @@ static int generate_submit(server_request *x, server_choice *c, rp_job **call, r
 
 /* The jobs of all answers. Returns a server_problem_kind. */
 static int submit_answers(server_request *x) {
+    if (base_budget_refusal()) return server_fail_memory(&x->problem); /* the prompt may lack a part */
     x->answers->n_submitted = x->answers->n_choices;
     for (int32_t i = 0; i < x->answers->n_choices; i++) {
         server_choice *c = &x->answers->choices[i];
@@ -357,6 +345,7 @@ static int submit_answers(server_request *x) {
             tool_finder_free(&c->stop_finder); /* it may have read resumed text */
             c->stop_finder = (tool_finder){0};
             c->n_stop_finder = 0;
+            c->n_resumed = 0;
             rc = generate_submit(x, c, &call, &err);
         }
         if (rc) return server_fail_library(&x->problem, &err);
@@ -367,11 +356,6 @@ static int submit_answers(server_request *x) {
         pthread_mutex_unlock(&x->lock);
     }
     return SERVER_FINE;
-}
-
-static tool_reasoning reasoning_of(const generation *gen) {
-    if (gen->hides_reasoning) return TOOL_REASONING_DROPPED;
-    return gen->form.splits_reasoning ? TOOL_REASONING_ITEMS : TOOL_REASONING_AS_TEXT;
 }
 
 static void set_convention(server_request *x) {
@@ -406,16 +390,6 @@ static void submit_embeddings(server_request *x) {
     }
 }
 
-/* Returns a server_problem_kind, of the first job if that is refused. */
-static int submit_first_embeddings(server_request *x) {
-    BASE_ASSERT(x->answers->n_choices > 0 && x->answers->n_submitted == 0);
-    pthread_mutex_lock(&x->lock);
-    submit_embeddings(x);
-    x->problem = x->answers->choices[0].problem;
-    pthread_mutex_unlock(&x->lock);
-    return (int)x->problem.kind;
-}
-
 static int make_choices(server_request *x) {
     int32_t n = (int32_t)BASE_MAX(x->gen->n_prompts, 1) * x->gen->n;
     BASE_ASSERT(n > 0 && !x->answers->choices);
@@ -432,8 +406,10 @@ static int make_choices(server_request *x) {
                                      .sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .listed = BASE_BUFFER(SERVER_REPLY_BYTES)};
+    tool_reasoning reasoning = x->gen->form.splits_reasoning ? TOOL_REASONING_ITEMS : TOOL_REASONING_AS_TEXT;
+    if (x->gen->hides_reasoning) reasoning = TOOL_REASONING_DROPPED;
     for (int32_t i = 0; i < n && needs_finder(x->gen); i++)
-        tool_finder_init(&choices[i].finder, &x->gen->form, reasoning_of(x->gen), on_event, &choices[i]);
+        tool_finder_init(&choices[i].finder, &x->gen->form, reasoning, on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
     x->answers->choices = choices;
     x->answers->n_choices = n;
@@ -451,16 +427,6 @@ int generate_check_fields(server_request *x) {
         return server_fail(&x->problem, SERVER_UNSUPPORTED, NULL, "%s: is not supported: leave it out",
                            x->gen->ignored[0]);
     return SERVER_FINE;
-}
-
-/* A name that no model here has: with one model there is no other that it could mean, so --strict alone refuses it
- * (docs/decisions/0041-compatibility-with-agents.md); with several the request was refused before. */
-static int check_model(server_request *x) {
-    const char *name = x->gen->model;
-    if (!name || model_pool_find(x->server->models, name)) return SERVER_FINE;
-    if (x->server->options.strict) return model_pool_fail(x->server->models, &x->problem, name);
-    generation_ignore(x->gen, &x->problem, "unknown model '%.80s'", name);
-    return (int)x->problem.kind;
 }
 
 /* One of llama.cpp's {"id": 0, "scale": 1.0}. A scale of 0 is as good as none. */
@@ -484,19 +450,26 @@ static int take_lora(server_request *x, const json_t *one) {
     return SERVER_FINE;
 }
 
-/* The adapter whose name is the request's model, or that `lora` names instead. */
-static int choose_adapter(server_request *x) {
-    x->adapter = !x->gen->lora && x->gen->model ? model_pool_adapter(x->server->models, x->gen->model) : NULL;
-    x->adapter_scale = 1;
-    for (size_t i = 0; i < json_array_size(x->gen->lora) && !x->problem.kind; i++)
-        take_lora(x, json_array_get(x->gen->lora, i));
-    return (int)x->problem.kind;
-}
-
 static int check_ask(server_request *x) {
+    model_pool *models = x->server->models;
     client_session_read(x);
-    if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
-    if (!x->server->route && choose_adapter(x)) return (int)x->problem.kind; /* a router's nodes have them */
+    if (generate_check_fields(x)) return (int)x->problem.kind;
+    const char *name = x->gen->model;
+    /* A name that no model here has: with one model there is no other that it could mean, so --strict alone refuses it
+     * (docs/decisions/0041-compatibility-with-agents.md); with several the request was refused before. */
+    if (name && !model_pool_find(models, name)) {
+        if (x->server->options.strict) return model_pool_fail(models, &x->problem, name);
+        generation_ignore(x->gen, &x->problem, "unknown model '%.80s'", name);
+        if (x->problem.kind) return (int)x->problem.kind;
+    }
+    /* The adapter whose name is the request's model, or that `lora` names instead. A router's nodes have them. */
+    if (!x->server->route) {
+        x->adapter = !x->gen->lora && name ? model_pool_adapter(models, name) : NULL;
+        x->adapter_scale = 1;
+        for (size_t i = 0; i < json_array_size(x->gen->lora) && !x->problem.kind; i++)
+            take_lora(x, json_array_get(x->gen->lora, i));
+        if (x->problem.kind) return (int)x->problem.kind;
+    }
     if (x->gen->priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(
             &x->problem, SERVER_RIGHTS, "priority",
@@ -507,7 +480,15 @@ static int check_ask(server_request *x) {
 /* Jobs for all choices; what has come of them meanwhile is looked at now. */
 static int begin_jobs(server_request *x) {
     int kind = stream_marks_begin(x);
-    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
+    if (kind) return kind;
+    if (is_embedding(x)) {
+        BASE_ASSERT(x->answers->n_choices > 0 && x->answers->n_submitted == 0);
+        pthread_mutex_lock(&x->lock);
+        submit_embeddings(x);
+        x->problem = x->answers->choices[0].problem; /* if the first job is refused */
+        pthread_mutex_unlock(&x->lock);
+        kind = (int)x->problem.kind;
+    } else kind = submit_answers(x);
     if (kind) return kind;
     pthread_mutex_lock(&x->lock);
     BASE_ASSERT(x->stage == SERVER_HANDLING);
@@ -517,13 +498,6 @@ static int begin_jobs(server_request *x) {
     else if (x->is_stream && x->has_news) server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
     return SERVER_FINE;
-}
-
-/* The stream is complete: it is replied as a text. */
-static void reply_frames(server_request *x) {
-    base_buffer frames = x->reply;
-    x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
-    server_request_reply_text(x, 200, "text/event-stream", &frames);
 }
 
 void generate_begin(server_request *x, const server_form *form) {
@@ -553,8 +527,11 @@ void generate_begin(server_request *x, const server_form *form) {
     bool in_stream = kind == SERVER_CONTEXT && x->gen->overflow_in_stream && x->is_stream && x->answers->n_choices > 0;
     if (in_stream) in_stream = form->open(x) == 0 && form->fail(x, &x->problem) == 0;
     x->server->answers->free(x); /* those that were submitted before one was refused */
-    if (in_stream) reply_frames(x);
-    else server_request_reply_problem(x);
+    if (in_stream) {
+        base_buffer frames = x->reply; /* the stream is complete: it is replied as a text */
+        x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
+        server_request_reply_text(x, 200, "text/event-stream", &frames);
+    } else server_request_reply_problem(x);
 }
 
 void generate_handle(server_request *x, const server_form *form) {
@@ -567,27 +544,24 @@ void generate_handle(server_request *x, const server_form *form) {
 
 /* ---- results ---- */
 
-/* The library counts from rp_engine_submit; a client's request arrived before. */
-static void count_from_arrival(const server_choice *c) {
-    rp_timings *t = &c->result->timings;
-    double waited = (double)(c->x->handled_us - c->x->arrived_us) / 1e3,
-           read = (double)(c->submitted_us - c->x->handled_us) / 1e3;
-    t->queue_ms += waited;
-    t->plan_ms += read;
-    t->ttft_ms += waited + read;
-}
-
 /* Takes a call's result, once; its call is over, or is about to be. */
 static void server_choice_collect(server_choice *c) {
     rp_error err;
     if (c->collected || !c->call) return;
     BASE_ASSERT(!c->result && !c->problem.kind);
     c->collected = true;
-    if (rp_job_result(c->call, &c->result, &err)) server_fail_library(&c->problem, &err);
-    else {
-        count_from_arrival(c);
-        report_count(c->x, c);
+    if (rp_job_result(c->call, &c->result, &err)) {
+        server_fail_library(&c->problem, &err);
+        return;
     }
+    /* The library counts from rp_engine_submit; a client's request arrived before. */
+    rp_timings *t = &c->result->timings;
+    double waited = (double)(c->x->handled_us - c->x->arrived_us) / 1e3;
+    double read = (double)(c->submitted_us - c->x->handled_us) / 1e3;
+    t->queue_ms += waited;
+    t->plan_ms += read;
+    t->ttft_ms += waited + read;
+    report_count(c->x, c);
 }
 
 /* Worker. */
@@ -596,19 +570,16 @@ static void generate_find_hint(server_request *x) {
     template_hint_find(x);
 }
 
-/* In an answer that is sent as a whole. */
-static void find_calls(server_choice *c) {
-    if (!c->result || !generate_is_parsed(c) || c->x->is_stream) return;
-    int rc = tool_finder_feed(&c->finder, c->result->text, strlen(c->result->text));
-    if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
-}
-
 static void generate_finish(server_request *x) {
     for (int32_t i = 0; i < x->answers->n_choices; i++) {
-        server_choice_collect(&x->answers->choices[i]);
-        if (i == 0 && x->answers->choices[0].result) generate_find_hint(x);
-        find_calls(&x->answers->choices[i]);
-        if (x->answers->choices[i].problem.kind && !x->problem.kind) x->problem = x->answers->choices[i].problem;
+        server_choice *c = &x->answers->choices[i];
+        server_choice_collect(c);
+        if (i == 0 && c->result) generate_find_hint(x);
+        if (c->result && generate_is_parsed(c) && !x->is_stream) { /* calls in an answer that is sent as a whole */
+            int rc = tool_finder_feed(&c->finder, c->result->text, strlen(c->result->text));
+            if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
+        }
+        if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
     }
     if (x->problem.kind) {
         server_request_reply_problem(x);
@@ -645,7 +616,12 @@ static bool take_pending(server_request *x, server_choice *c) {
     swap_buffers(&c->text, &c->taken_text);
     swap_buffers(&c->tokens, &c->taken_tokens);
     swap_buffers(&c->sampled, &c->taken_sampled);
-    forget_pending(c);
+    /* The reader has taken all of it. */
+    const uint64_t all = atomic_fetch_sub(&x->server->pending_bytes, c->pending);
+    BASE_ASSERT(all >= c->pending && (!c->paused || c->call)); /* invariant 6 */
+    c->pending = 0;
+    if (c->paused) rp_job_resume(c->call);
+    c->paused = false;
     bool done = c->done;
     pthread_mutex_unlock(&x->lock);
     return done;
@@ -706,16 +682,6 @@ static bool new_progress(const server_choice *c, bool is_over, server_prompt_pro
     return is_over || out->done > c->n_progress;
 }
 
-/* Nonzero: out of memory. */
-static int report_progress(server_request *x, server_choice *c, bool is_over) {
-    server_prompt_progress progress;
-    if (!reports_progress(x) || !new_progress(c, is_over, &progress)) return 0;
-    BASE_ASSERT(!c->is_prompt_done);
-    c->n_progress = progress.done;
-    c->is_prompt_done = is_over;
-    return x->answers->form->progress(x, c, &progress);
-}
-
 /* The watchdog's thread. Locked. */
 static bool has_progress(const server_request *x) {
     server_prompt_progress progress;
@@ -724,25 +690,28 @@ static bool has_progress(const server_request *x) {
     return false;
 }
 
-/* Does the end of the stream wait for a worker, which looks for a hint (template_hint.h)? It asks for one, once. */
-static bool waits_for_hint(server_request *x, const server_choice *c) {
-    if (c != x->answers->choices || !c->result || x->answers->hint_sought || !template_hint_is_due(x)) return false;
-    x->answers->hint_sought = true;
-    server_request_ask_worker(x);
-    return true;
-}
-
 static int generate_report_choice(server_request *x, server_choice *c) {
     if (c->ended || (c == x->answers->choices && server_request_is_held(x))) return 0;
-    bool done = take_pending(x, c);
-    int rc = report_progress(x, c, done || c->taken_text.len > 0);
+    bool done = take_pending(x, c), is_over = done || c->taken_text.len > 0;
+    int rc = 0;
+    server_prompt_progress progress;
+    if (reports_progress(x) && new_progress(c, is_over, &progress)) {
+        BASE_ASSERT(!c->is_prompt_done);
+        c->n_progress = progress.done;
+        c->is_prompt_done = is_over;
+        rc = x->answers->form->progress(x, c, &progress);
+    }
     if (!rc) rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
     if (stream_marks_skip(x))
         return (int)server_fail(&x->problem, SERVER_INTERNAL, NULL,
                                 "the continued answer ends before the text that was sent of it") == SERVER_FINE;
     server_choice_collect(c);
-    if (waits_for_hint(x, c)) return 0;
+    if (c == x->answers->choices && c->result && !x->answers->hint_sought && template_hint_is_due(x)) {
+        x->answers->hint_sought = true;
+        server_request_ask_worker(x); /* it looks for a hint (template_hint.h): the end of the stream waits for that */
+        return 0;
+    }
     c->ended = true;
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
     if (c->result && generate_is_parsed(c)) rc = tool_finder_finish(&c->finder);
@@ -750,20 +719,14 @@ static int generate_report_choice(server_request *x, server_choice *c) {
     return c->result && x->answers->form->close ? x->answers->form->close(x, c) : 0;
 }
 
-static bool all_ended(const server_request *x) {
-    for (int32_t i = 0; i < x->answers->n_choices; i++)
-        if (!x->answers->choices[i].ended) return false;
-    return true;
-}
-
-/* A router keeps its client's stream alive itself; a node's keep-alive would be the first byte of the answer to it. */
-static bool keeps_alive(const server_request *x) { return !x->relay || !x->relay->has_route; }
-
 static void generate_look(server_request *x, uint64_t keep_alive_us) {
     pthread_mutex_lock(&x->lock);
     bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
-        bool idle = keep_alive_us > 0 && keeps_alive(x) && base_clock_us() - x->reported_us >= keep_alive_us;
+        /* A router keeps its client's stream alive itself; a node's keep-alive would be the first byte of the answer to
+         * it. */
+        bool is_of_router = x->relay && x->relay->has_route;
+        bool idle = keep_alive_us > 0 && !is_of_router && base_clock_us() - x->reported_us >= keep_alive_us;
         x->is_idle |= idle;
         if (idle || x->has_news || has_progress(x)) server_request_wake(x);
     }
@@ -782,18 +745,14 @@ static bool generate_only_continues(server_request *x) {
     return idle;
 }
 
-/* A stream of lines has no comments: an empty piece of text is the keep-alive. */
-static int form_piece_of_nothing(server_request *x) {
-    server_piece nothing = {.text = ""};
-    return x->answers->form->piece(x, &x->answers->choices[0], &nothing);
-}
-
 void generate_take(server_request *x) {
     BASE_ASSERT(x->is_stream && !x->stream_ended);
     const size_t before = x->reply.len;
     int rc = 0;
     if (generate_only_continues(x)) {
-        rc = x->is_lines ? form_piece_of_nothing(x) : base_buffer_append_str(&x->reply, ": keep-alive\n\n");
+        const server_piece nothing = {.text = ""}; /* a stream of lines has no comments: this is its keep-alive */
+        if (x->is_lines) rc = x->answers->form->piece(x, &x->answers->choices[0], &nothing);
+        else rc = base_buffer_append_str(&x->reply, ": keep-alive\n\n");
         if (rc || stream_marks_append(x, before)) x->gone = true;
         return;
     }
@@ -803,7 +762,9 @@ void generate_take(server_request *x) {
     for (int32_t i = 0; i < x->answers->n_choices && !rc && !x->problem.kind; i++)
         rc = generate_report_choice(x, &x->answers->choices[i]);
     if (rc) server_fail_memory(&x->problem);
-    if (!x->problem.kind && !all_ended(x)) {
+    bool all_ended = true;
+    for (int32_t i = 0; i < x->answers->n_choices; i++) all_ended &= x->answers->choices[i].ended;
+    if (!x->problem.kind && !all_ended) {
         if (stream_marks_append(x, before)) x->gone = true;
         return;
     }

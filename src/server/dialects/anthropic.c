@@ -82,12 +82,6 @@ static int anthropic_parse_message(generation *gen, const json_t *message, size_
     return 0;
 }
 
-/* Is the last message a prefix of the answer? A message with tool calls is not: their results are missing. */
-static bool ends_with_text(const generation *gen) {
-    if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
-    return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
-}
-
 /* {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, or {"type": "adaptive"} or "between_tools": as the
    model likes it. */
 static void parse_thinking(generation *gen, const server_fields *f) {
@@ -167,17 +161,12 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     parse_thinking(gen, f);
     parse_output(gen, f);
     anthropic_parse_tools(gen, f);
-    gen->continues_last = ends_with_text(gen);
+    /* Is the last message a prefix of the answer? A message with tool calls is not: their results are missing. */
+    const bool is_answer = gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT;
+    const bool has_calls = gen->n_calls > 0 && gen->calls[gen->n_calls - 1].message == gen->n_messages - 1;
+    gen->continues_last = is_answer && !has_calls;
     openai_refuse(f, unknown);
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
-}
-
-/* {"diagnostics": {"previous_message_id": "msg_..." or null}} */
-static void parse_diagnostics(generation *gen, const server_fields *f) {
-    const server_fields g = {server_field_object(f, "diagnostics"), f->problem, "diagnostics."};
-    if (!g.object) return;
-    gen->is_diagnosed = true;
-    server_field_text(&g, "previous_message_id", &gen->compared_id);
 }
 
 int anthropic_parse_count(generation *gen, server_problem *p) {
@@ -200,7 +189,11 @@ int anthropic_parse(generation *gen, server_problem *p) {
     server_field_bool(&f, "stream", &gen->stream);
     generation_stops(gen, &f, "stop_sequences");
     gen->has_seed = server_field_seed(&f, "seed", &gen->sampling.seed);
-    parse_diagnostics(gen, &f);
+    const server_fields diagnostics = {server_field_object(&f, "diagnostics"), p, "diagnostics."};
+    if (diagnostics.object) { /* {"previous_message_id": "msg_..." or null} */
+        gen->is_diagnosed = true;
+        server_field_text(&diagnostics, "previous_message_id", &gen->compared_id);
+    }
     generation_extras(gen, &f);
     generation_known(gen, &f,
                      SERVER_EXTRA_FIELDS
@@ -228,13 +221,6 @@ static json_t *usage_of(const server_request *x, server_usage u) {
 }
 
 static json_t *anthropic_usage(const server_request *x) { return usage_of(x, report_usage(x)); }
-
-/* Before there is a result: the first text has come, so the prompt is composed. */
-static json_t *usage_now(const server_request *x) {
-    rp_job_status status = {.struct_size = sizeof(status)};
-    rp_job_get_status(x->answers->choices[0].call, &status);
-    return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
-}
 
 /* ---- replies ---- */
 
@@ -300,9 +286,11 @@ static json_t *anthropic_whole(server_request *x) {
 
 static int anthropic_open_stream(server_request *x) {
     BASE_ASSERT(x->answers->n_choices == 1 && x->answers->choices[0].n_blocks == 0);
+    /* There is no result yet, but the first text has come: the prompt is composed. */
     rp_job_status status = {.struct_size = sizeof(status)};
     rp_job_get_status(x->answers->choices[0].call, &status);
-    json_t *message = anthropic_message(x, json_array(), NULL, NULL, usage_now(x), status.prompt_tokens);
+    json_t *used = usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
+    json_t *message = anthropic_message(x, json_array(), NULL, NULL, used, status.prompt_tokens);
     int rc =
         server_request_frame(x, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message));
     if (!rc && !generate_is_parsed(&x->answers->choices[0]))
@@ -322,12 +310,13 @@ static int anthropic_report_piece(server_request *x, server_choice *c, const ser
 }
 
 static int anthropic_close_choice(server_request *x, server_choice *c) {
-    int rc = anthropic_end_block(x, c);
+    const int rc = anthropic_end_block(x, c);
+    if (rc) return rc;
     keep_fingerprint(x);
     json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", server_choice_reason(c), "stop_sequence", c->result->stop);
     json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage",
                             anthropic_usage(x), "reprise", report_reprise(x));
-    return rc || server_request_frame(x, "message_delta", all);
+    return server_request_frame(x, "message_delta", all);
 }
 
 static int anthropic_end_stream(server_request *x) {

@@ -19,13 +19,6 @@
 #include "server/http/request_memory.h"
 #include "server/http/server_internal.h"
 
-/* An id that cannot be guessed and does not reveal the number of requests. */
-static void make_id(char id[SERVER_ID_BYTES]) {
-    unsigned char bytes[12];
-    randombytes_buf(bytes, sizeof(bytes));
-    sodium_bin2hex(id, SERVER_ID_BYTES, bytes, sizeof(bytes));
-}
-
 server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer) {
     server_request *x = base_calloc(1, sizeof(*x));
     if (!x) return NULL;
@@ -39,7 +32,9 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
     pthread_mutex_init(&x->lock, NULL);
     x->say = server_problem_openai;
     x->only_node = -1;
-    make_id(x->id);
+    unsigned char id[12]; /* it cannot be guessed and does not reveal the number of requests */
+    randombytes_buf(id, sizeof(id));
+    sodium_bin2hex(x->id, SERVER_ID_BYTES, id, sizeof(id));
     if (server->layers->open(x)) {
         pthread_mutex_destroy(&x->lock);
         base_free(x);
@@ -200,8 +195,9 @@ static bool set_reply(server_request *x, json_t *object) {
 void server_request_reply_json(server_request *x, int status, json_t *object) {
     static const char no_memory[] =
         "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
-    bool failed = !set_reply(x, object);
-    if (failed) { /* its error must not fail, too: outside the request's budget */
+    const bool is_whole = status >= 400 || !base_budget_refusal(); /* else the object may lack a part */
+    if (!set_reply(x, object) || !is_whole) {                      /* its error must not fail, too: outside the
+                                                                      request's budget */
         server_fail_memory(&x->problem);
         status = server_problem_status(x->problem.kind);
         base_budget *budget = base_budget_enter(NULL);
@@ -265,20 +261,17 @@ void server_request_reply_problem(server_request *x) {
     base_budget_enter(budget);
 }
 
-static int append_frame(server_request *x, const char *event, const json_t *object) {
-    base_buffer *b = &x->reply;
-    if (event &&
-        (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n")))
-        return 1;
-    if (base_buffer_append_str(b, "data: ") || server_request_append_json(b, object)) return 1;
-    return base_buffer_append_str(b, "\n\n") != 0;
-}
-
 int server_request_frame(server_request *x, const char *event, json_t *object) {
     BASE_ASSERT(!x->is_lines && !x->is_bytes);
-    size_t before = x->reply.len;
-    int failed = !object || append_frame(x, event, object);
-    if (failed) base_buffer_truncate(&x->reply, before);
+    base_buffer *b = &x->reply;
+    size_t before = b->len;
+    int failed = !object;
+    if (event && !failed)
+        failed = base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) ||
+                 base_buffer_append_str(b, "\n");
+    failed = failed || base_buffer_append_str(b, "data: ") || server_request_append_json(b, object) ||
+             base_buffer_append_str(b, "\n\n");
+    if (failed) base_buffer_truncate(b, before);
     else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;

@@ -73,19 +73,7 @@ static int path_of(const schema_folder *f, const char *tenant, const char *name,
     return path_to(f, file, out, err);
 }
 
-/* Others are not ours: files that are being written, and what people put there. */
-static bool is_ours(const char *file) {
-    return strspn(file, "0123456789abcdef") == DIGITS && strcmp(file + DIGITS, SUFFIX) == 0;
-}
-
 /* ---- writing ---- */
-
-static int write_file(const char *path, const json_t *object, rp_error *err) {
-    char *text = json_dumps(object, JSON_COMPACT);
-    int rc = text ? base_io_write_whole(path, text, strlen(text), err) : base_fail_memory(err, 0, "a schema");
-    free(text);
-    return rc;
-}
 
 int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *err) {
     char *path = NULL;
@@ -95,7 +83,9 @@ int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *e
     json_t *object = json_pack("{s:s, s:s, s:I, s:s%}", "tenant", e->tenant ? e->tenant : "", "name", e->name,
                                "changed", (json_int_t)e->changed, "pml", e->text, e->n);
     int rc = object ? path_of(f, e->tenant, e->name, &path, err) : base_fail_memory(err, e->n, "a schema");
-    if (!rc) rc = write_file(path, object, err);
+    char *text = rc ? NULL : json_dumps(object, JSON_COMPACT);
+    if (!rc) rc = text ? base_io_write_whole(path, text, strlen(text), err) : base_fail_memory(err, 0, "a schema");
+    base_free(text);
     json_decref(object);
     base_free(path);
     return rc;
@@ -154,7 +144,10 @@ int schema_folder_visit(const schema_folder *f, void (*found)(void *user, const 
     if (!folder) return base_fail_errno(err, "cannot read the folder", f->path);
     for (struct dirent *entry; (entry = readdir(folder));) {
         rp_error one;
-        if (is_ours(entry->d_name) && read_one(&v, entry->d_name, &one)) bad(user, &one);
+        const char *file = entry->d_name;
+        /* Others are not ours: files that are being written, and what people put there. */
+        const bool is_ours = strspn(file, "0123456789abcdef") == DIGITS && strcmp(file + DIGITS, SUFFIX) == 0;
+        if (is_ours && read_one(&v, file, &one)) bad(user, &one);
     }
     closedir(folder);
     return RP_OK;
