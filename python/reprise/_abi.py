@@ -26,6 +26,7 @@ RP_MAX_LOGPROBS = 100
 RP_MAX_DRAFT = 15
 RP_DRAFT_AUTO = -1
 RP_MAX_SESSION_BYTES = 1024
+RP_CHOOSE_SAMPLED = -1
 RP_N_POOLINGS = 6
 RP_MAX_DOCUMENTS = 1024
 RP_MAX_TOOLS = 512
@@ -792,6 +793,8 @@ rp_on_text = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_size_t)
 
 rp_on_logits = CFUNCTYPE(None, c_void_p, POINTER(c_float), c_int32)
 
+rp_on_choose = CFUNCTYPE(c_int32, c_void_p, POINTER(c_float), c_int32)
+
 
 class rp_token(Structure):
     struct_size: int
@@ -860,6 +863,7 @@ class rp_request(Structure):
     on_text: Any
     on_token: Any
     on_logits: Any
+    on_choose: Any
     on_progress: Any
     on_done: Any
     user: int | None
@@ -910,6 +914,7 @@ class rp_request(Structure):
         ("on_text", rp_on_text),
         ("on_token", rp_on_token),
         ("on_logits", rp_on_logits),
+        ("on_choose", rp_on_choose),
         ("on_progress", rp_on_progress),
         ("on_done", rp_on_done),
         ("user", c_void_p),

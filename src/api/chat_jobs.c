@@ -44,6 +44,11 @@ static void chat_job_on_logits(void *user, const float *logits, int32_t n_vocab)
     j->own.on_logits(j->own.user, logits, n_vocab);
 }
 
+static int32_t chat_job_on_choose(void *user, const float *logits, int32_t n_vocab) {
+    const chat_job *j = user;
+    return j->own.on_choose(j->own.user, logits, n_vocab);
+}
+
 static void chat_job_on_progress(void *user, uint64_t done, uint64_t total) {
     const chat_job *j = user;
     j->own.on_progress(j->own.user, done, total);
@@ -94,6 +99,7 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     q->on_text = q->on_text ? chat_job_on_text : NULL;
     q->on_token = q->on_token ? chat_job_on_token : NULL;
     q->on_logits = q->on_logits ? chat_job_on_logits : NULL;
+    q->on_choose = q->on_choose ? chat_job_on_choose : NULL;
     q->on_progress = q->on_progress ? chat_job_on_progress : NULL;
     q->on_done = chat_job_on_done;
     q->on_stop = q->on_stop || tool_finder_is_needed(&c->form) ? chat_job_on_stop : NULL;
