@@ -22,6 +22,7 @@ struct rp_chat_reader {
 
 /* The id of a call: calls of the conversation are counted from 0. */
 static void call_id(const rp_chat *c, const tool_item *item, char id[CALL_ID_BYTES]) {
+    BASE_ASSERT(item->tool && item->number >= 0);
     snprintf(id, CALL_ID_BYTES, "call_%zu", c->n_calls + (size_t)item->number);
 }
 
@@ -33,6 +34,7 @@ static int reader_on_event(void *user, tool_event event, const tool_item *item, 
         [TOOL_ARGUMENTS] = RP_CHAT_ARGUMENTS,
         [TOOL_END] = RP_CHAT_CALL_END,
     };
+    BASE_ASSERT((size_t)event < BASE_ARRAY_LEN(events));
     const rp_chat_reader *r = user;
     char id[CALL_ID_BYTES] = "";
     rp_tool_call call = {0};
@@ -47,6 +49,7 @@ static int reader_on_event(void *user, tool_event event, const tool_item *item, 
 }
 
 static int reader_fail(rp_chat_reader *r, int rc, rp_error *err) {
+    BASE_ASSERT(rc == RP_ERR_CANCELLED || rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT);
     r->over = true;
     if (rc == RP_ERR_CANCELLED)
         return base_fail(err, RP_ERR_CANCELLED, "the reader of an answer was stopped by its callback");
@@ -113,6 +116,7 @@ static int fill_answer(const rp_chat *c, const tool_finder *f, rp_chat_answer *a
         call->is_whole = item->is_whole;
         if (!call->id || !call->name || !call->arguments) rc = RP_ERR_MEMORY;
     }
+    BASE_ASSERT(rc || a->n_calls == (size_t)f->n_calls);
     return rc;
 }
 

@@ -222,6 +222,7 @@ static void conversation_make(conversation *v, const rp_chat_options *o, rp_erro
         for (size_t k = 0; k < m->n_calls; k++)
             v->calls[v->n_calls++] = (chat_call){i, m->calls[k].id, m->calls[k].name, m->calls[k].arguments};
     }
+    BASE_ASSERT(err->code || v->n_calls == n_calls);
 }
 
 /* ---- messages as text, for models that write tools in no other way ---- */
@@ -236,6 +237,7 @@ static void check_text(int rc, rp_error *err) {
 
 /* Adds a message of what the buffer holds, and empties it. */
 static void add_written(rp_chat *c, rp_role role, base_buffer *b, rp_error *err) {
+    BASE_ASSERT((unsigned)role < RP_N_ROLES); /* check_message */
     const size_t n = b->len;
     const char *text = chat_copy(c, b->data ? b->data : "", err);
     if (!err->code && base_grow((void **)&c->messages, &c->cap_messages, c->n_messages + 1, RP_MAX_MESSAGES + 1,
@@ -276,6 +278,7 @@ static void write_messages(rp_chat *c, const rp_chat_options *o, const char *cha
             check_text(tool_text_call(&b, m->calls[k].name, m->calls[k].arguments), err);
         if (!goes_on) add_written(c, m->role == RP_ROLE_TOOL && as_user ? RP_ROLE_USER : m->role, &b, err);
     }
+    BASE_ASSERT(err->code || (c->n_messages > 0 && b.len == 0)); /* the last message has taken what was written */
     base_buffer_free(&b);
 }
 
@@ -301,6 +304,7 @@ static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_cha
 
 static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_template_failure *failure,
                   rp_error *err) {
+    BASE_ASSERT(in->n_messages > 0 && !c->turns && !c->rendered); /* an earlier try has left nothing */
     uint32_t *sources = base_calloc(in->n_messages, sizeof(*sources));
     rp_template_input *values = NULL;
     rp_template_options options = rp_template_options_defaults();
@@ -312,6 +316,7 @@ static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_te
     rp_template_input_free(values);
     base_free(sources);
     if (rc) base_free(c->turns), c->turns = NULL;
+    BASE_ASSERT(!rc == (c->rendered != NULL) && c->n_turns <= in->n_messages);
     return rc;
 }
 
@@ -319,11 +324,13 @@ static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_te
 static bool adapt(chat_input *in, conversation *v, rp_template_failure why, rp_error *err) {
     const chat_retry retry = chat_input_adapt(in, v->merged.messages != NULL, why);
     if (retry != CHAT_MERGE) return retry == CHAT_AGAIN;
+    BASE_ASSERT(!v->merged.messages); /* once */
     const int rc = chat_merge(&v->merged, in->messages, in->n_messages, MAX_TEXT_BYTES);
     check_text(rc, err);
     if (rc) return false;
     if (in->n_calls + in->n_results + in->n_reasonings > 0)
         chat_merged_move(&v->merged, v->calls, v->n_calls, v->results, v->n_results, v->reasonings, v->n_reasonings);
+    BASE_ASSERT(v->merged.n_messages > 0 && v->merged.n_messages <= in->n_messages);
     in->messages = v->merged.messages;
     in->n_messages = v->merged.n_messages;
     return true;
@@ -342,6 +349,7 @@ static void render_conversation(rp_chat *c, const rp_model *model, chat_input *i
     }
     if (rc && !err->code) *err = rc == RP_ERR_INVALID ? first : again;
     else if (!rc) c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);
+    BASE_ASSERT(!rc == !err->code); /* else a chat without its prompt would be returned */
 }
 
 static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options *o, rp_error *err) {
@@ -436,6 +444,7 @@ int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *e
     const answer_form form = {.wants_json = true, .schema = value, .place = "schema"};
     tool_grammar g = {0};
     if (value && !tool_grammar_make(&form, &g, &own)) {
+        BASE_ASSERT(g.text && !g.trigger); /* an answer that is JSON is JSON from its first byte */
         *out = g.text;
         json_decref(g.dropped);
     }

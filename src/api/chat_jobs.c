@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/chat.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -63,6 +64,7 @@ static void chat_job_on_done(void *user) {
 static rp_stop_verdict chat_job_on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
     chat_job *j = user;
     if (j->own.on_stop) return j->own.on_stop(j->own.user, stop, text, n, end);
+    BASE_ASSERT(tool_finder_is_needed(&j->chat->form) && j->n_stops <= n && end <= n); /* the text only grows */
     if (!j->stops.answer) tool_finder_init(&j->stops, &j->chat->form, TOOL_REASONING_DROPPED, NULL, NULL);
     if (tool_finder_feed(&j->stops, text + j->n_stops, n - j->n_stops)) return RP_STOP_COUNTS; /* out of memory */
     j->n_stops = n;
@@ -86,6 +88,7 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     if (!c) return base_fail(err, RP_ERR_INVALID, "a chat is needed");
     if (q->prompt.kind != RP_PROMPT_NONE || q->grammar)
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt or a grammar: both are the chat's");
+    BASE_ASSERT(c->rendered ? c->n_turns == 0 || c->turns : c->n_messages > 0); /* rp_chat_new */
     j->own = *q;
     j->chat = chat_ref(c);
     q->struct_size = (uint32_t)sizeof(*q);

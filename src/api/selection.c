@@ -4,6 +4,7 @@
 
 #include "api/store.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/record/record_bundle.h"
@@ -38,6 +39,7 @@ rp_store_entry store_item_describe(const store_item *item, bool digits) {
                                           [RECORD_REDUCED] = RP_STORE_REDUCED,
                                           [RECORD_STATES] = RP_STORE_STATES};
     const record_row *row = &item->row;
+    BASE_ASSERT((size_t)row->record.kind < BASE_ARRAY_LEN(kinds) && (unsigned)item->fault < RECORD_FAULT_COUNT);
     const bool is_known = row->n_layers > 0,
                has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
     rp_store_entry e = {
@@ -73,6 +75,7 @@ static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
 }
 
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {
+    BASE_ASSERT(!s->key || e->key[0]); /* store_item_describe was asked for it */
     return is_of_kind(s, e->kind) && has_prefix(e->key, s->key) && has_prefix(e->model, s->model) &&
            (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
 }
@@ -98,6 +101,7 @@ int store_page_check(const rp_store_page *p, bool is_live, rp_error *err) {
 bool store_page_follows(const rp_store_page *p, const base_key *key) {
     char digits[STORE_KEY_DIGITS + 1];
     if (!p->after) return true;
+    BASE_ASSERT(p->order == RP_STORE_BY_KEY); /* store_page_check */
     base_key_hex(key, digits, STORE_KEY_DIGITS);
     return strcmp(digits, p->after) > 0;
 }
@@ -112,12 +116,14 @@ rp_store_listing *store_listing_new(rp_error *err) {
 }
 
 void store_listing_keep(rp_store_listing *l, size_t from, size_t to) {
+    BASE_ASSERT(to <= from && from < l->n_entries);
     rp_store_entry entry = l->entries[to];
     l->entries[to] = l->entries[from];
     l->entries[from] = entry;
 }
 
 void store_listing_cut(rp_store_listing *l, size_t n) {
+    BASE_ASSERT(n <= l->n_entries);
     while (l->n_entries > n) {
         const char *label = l->entries[--l->n_entries].label;
         if (label[0]) base_free((char *)(uintptr_t)label);
