@@ -152,6 +152,7 @@ int folder_pin(rp_store *store, const rp_store_selection *selection, bool pinned
     for (size_t i = 0; !rc && i < l->n_entries; i++) {
         rc = store_admin_pin(store->admin, &((const base_key *)l->owner)[i], pinned, err);
         l->entries[i].pinned = pinned;
+        store_entry_update_expired(&l->entries[i]);
     }
     rc = folder_commit(store, l, rc, err);
     folder_end_change(l, changed, rc);
@@ -167,7 +168,7 @@ int folder_set_ttl(rp_store *store, const rp_store_selection *selection, int64_t
     for (size_t i = 0; !rc && i < l->n_entries; i++) {
         rc = store_admin_set_expiry(store->admin, &((const base_key *)l->owner)[i], expires, err);
         l->entries[i].expires = expires;
-        l->entries[i].expired = false;
+        store_entry_update_expired(&l->entries[i]);
     }
     rc = folder_commit(store, l, rc, err);
     folder_end_change(l, changed, rc);

@@ -117,6 +117,7 @@ static int live_command_change(rp_engine *e, live_command *r) {
         rp_store_entry *entry = &r->listing->entries[i];
         if (r->action == LIVE_PIN) entry->pinned = r->pinned;
         if (r->action == LIVE_TTL) entry->expires = r->ttl_s ? (int64_t)time(NULL) + r->ttl_s : 0;
+        if (r->action != LIVE_REMOVE) store_entry_update_expired(entry);
     }
     if (r->n > 0 && r->n_changed == 0 && r->action == LIVE_PIN && r->pinned) return store_fail_pin_texts(&r->err);
     span_store_sync(e->store, &r->sync, r->action == LIVE_PIN && r->pinned);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.c: listings, selections and pages of store entries: see store.h. Any thread. */
 #include <string.h>
+#include <time.h>
 
 #include "api/store.h"
 
@@ -66,6 +67,10 @@ rp_store_entry store_item_describe(const store_item *item, bool digits) {
     return e;
 }
 
+void store_entry_update_expired(rp_store_entry *e) {
+    e->expired = e->expires != 0 && !e->pinned && e->expires <= (int64_t)time(NULL);
+}
+
 static bool has_prefix(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 
 static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
@@ -91,6 +96,8 @@ bool store_selection_is_named(const rp_store_selection *s) { return s->name || s
 /* ---- Pages ---- */
 
 int store_page_check(const rp_store_page *p, bool is_live, rp_error *err) {
+    if ((unsigned)p->order > RP_STORE_BY_BYTES)
+        return base_fail(err, RP_ERR_INVALID, "order %d: give one of rp_store_order", (int)p->order);
     if (is_live && p->limit > RP_STORE_MAX_LISTED)
         return base_fail(err, RP_ERR_INVALID, "limit of %zu entries: give at most %d", p->limit, RP_STORE_MAX_LISTED);
     if (p->after && (p->order != RP_STORE_BY_KEY || strlen(p->after) != STORE_KEY_DIGITS))
