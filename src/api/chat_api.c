@@ -12,6 +12,7 @@
 #include "base/json_read.h"
 #include "base/memory.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "structured/chat_input.h"
 #include "structured/structured_error.h"
 #include "structured/tool_text.h"
@@ -27,7 +28,17 @@ void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
-/* ---- copies ---- */
+/* ---- texts ---- */
+
+/* Refuses a text (NULL: none) that is not UTF-8: no JSON value can be made of it. */
+static void check_utf8(const char *text, const char *place, rp_error *err) {
+    const size_t n = text && !err->code ? strlen(text) : 0;
+    for (size_t i = 0; i < n && !err->code;) {
+        const int length = base_utf8_length((const unsigned char *)text + i, n - i);
+        if (length < 1) structured_fail(err, RP_ERR_INVALID, place, "'%s' is not UTF-8: byte %zu", place, i);
+        else i += (size_t)length;
+    }
+}
 
 /* Takes a string over. NULL: out of memory. */
 static const char *chat_own(rp_chat *c, char *text, rp_error *err) {
@@ -92,7 +103,6 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
     for (size_t i = 0; i < o->n_tools && !err->code; i++) {
         const rp_tool *in = &o->tools[i];
         tool_spec *t = &c->tools[i];
-        snprintf(place, sizeof(place), "tools[%zu].parameters", i);
         if (!is_tool_name(in->name))
             structured_fail(err, RP_ERR_INVALID, "tools",
                             "tool '%.40s': a name has up to %d letters, digits and _-.:", in->name ? in->name : "",
@@ -100,8 +110,11 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
         for (size_t k = 0; k < i && !err->code; k++)
             if (strcmp(c->tools[k].name, in->name) == 0)
                 structured_fail(err, RP_ERR_INVALID, "tools", "duplicate tool '%.80s'", in->name);
+        snprintf(place, sizeof(place), "tools[%zu].description", i);
+        check_utf8(in->description, place, err);
         t->name = chat_copy(c, in->name, err);
         t->description = chat_copy(c, in->description, err);
+        snprintf(place, sizeof(place), "tools[%zu].parameters", i);
         t->place = chat_copy(c, place, err);
         t->schema = chat_schema(c, in->parameters, place, err);
         t->strict = in->strict;
@@ -164,6 +177,16 @@ bool rp_model_writes_control_marks(const rp_model *model) {
 
 /* ---- messages ---- */
 
+static void check_call(const rp_tool_call *call, size_t i, size_t k, rp_error *err) {
+    char place[96];
+    if (!call->name || !call->arguments)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: a call has a name and arguments", i);
+    snprintf(place, sizeof(place), "messages[%zu].calls[%zu].name", i, k);
+    check_utf8(call->name, place, err);
+    snprintf(place, sizeof(place), "messages[%zu].calls[%zu].id", i, k);
+    check_utf8(call->id, place, err);
+}
+
 static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
     if ((unsigned)m->role >= RP_N_ROLES)
         structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
@@ -173,9 +196,7 @@ static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
         structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: n_calls is %zu, but there are no calls", i,
                         m->n_calls);
     else
-        for (size_t k = 0; k < m->n_calls; k++)
-            if (!m->calls[k].name || !m->calls[k].arguments)
-                structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: a call has a name and arguments", i);
+        for (size_t k = 0; k < m->n_calls && !err->code; k++) check_call(&m->calls[k], i, k, err);
 }
 
 static void check_messages(const rp_chat_options *o, rp_error *err) {
@@ -380,9 +401,9 @@ static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options
 int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *options, rp_error *err) {
     rp_chat_options o = {.struct_size = sizeof(o)};
     rp_error own = {0};
+    if (out) *out = NULL;
     if (!out || !model || !options)
         return base_fail(err, RP_ERR_INVALID, "rp_chat_new: out, model and options are needed");
-    *out = NULL;
     const int rc = base_sized_read(&o, sizeof(o), options, "rp_chat_options", err);
     rp_chat *c = rc ? NULL : base_calloc(1, sizeof(*c));
     if (rc) return rc;
@@ -438,8 +459,8 @@ const char *rp_chat_warning(const rp_chat *chat, size_t i) {
 
 int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *err) {
     rp_error own = {0};
+    if (out) *out = NULL;
     if (!schema || !out) return base_fail(err, RP_ERR_INVALID, "rp_json_schema_grammar: schema and out are needed");
-    *out = NULL;
     json_t *value = read_schema(schema, n, "schema", &own);
     const answer_form form = {.wants_json = true, .schema = value, .place = "schema"};
     tool_grammar g = {0};
