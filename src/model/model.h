@@ -65,6 +65,7 @@ enum {
     MODEL_YARN_EXACT = 1 << 22,
     /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
     MODEL_ENCODER = 1 << 23,
+    MODEL_LATENT = 1 << 24, /* latent attention (hp.plain_key_dim) */
 };
 
 typedef struct model_arch {
@@ -93,6 +94,7 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
+    float **turned; /* [n_layers], owned: matrices of latent attention that a file has the other way round; or NULL */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;

@@ -58,6 +58,9 @@ static const model_arch archs[] = {
     {.name = "command-r",
      .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,
      .act = KERNEL_SILU},
+    {.name = "deepseek2",
+     .features = (LLAMA & ~MODEL_EXPERTS_SUM_1) | MODEL_LATENT | MODEL_EXPERTS,
+     .act = KERNEL_SILU},
     {.name = "granite", .features = LLAMA | MODEL_LOGIT_DIVISOR, .act = KERNEL_SILU},
     {.name = "smollm3", .features = LLAMA, .act = KERNEL_SILU, .no_rope_every = 4},
     {

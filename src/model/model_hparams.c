@@ -115,6 +115,11 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
     double magnitude, less, growth = 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
     if ((rc = read_number(m, "rope.scaling.yarn_log_multiplier", 0.0, LARGE, 0.0, &less, err))) return rc;
     double usual = (1.0 + growth) / (1.0 + less * growth);
+    if (hp->plain_key_dim > 0) { /* of scores alone, and in the file times 0.1 */
+        const double all = 1.0 + 10.0 * less * growth;
+        hp->score_scale *= (float)(all * all);
+        usual = 1.0;
+    }
     if ((rc = read_number(m, "rope.scaling.yarn_attn_factor", SMALL, LARGE, usual, &magnitude, err))) return rc;
     hp->rope.magnitude *= magnitude;
     if ((rc = read_number(m, "rope.scaling.yarn_beta_fast", SMALL, LARGE, 32.0, &hp->rope.beta_fast, err))) return rc;
@@ -156,6 +161,36 @@ static int read_window(rp_model *m, rp_error *err) {
                         "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
 }
 
+/* Latent attention. Newer files have the lengths of a cell and, as _mla, those of a head; older ones those of a head. */
+static int read_latent(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    char full[KEY_BYTES];
+    const bool is_newer = gguf_has(m->file, full_key(m, "attention.key_length_mla", full));
+    int32_t own, rotated;
+    int rc;
+    if ((rc = model_hparams_read_size(m, is_newer ? "attention.key_length_mla" : "attention.key_length", 4096, -1, &own,
+                                      err)) ||
+        (rc = model_hparams_read_size(m, is_newer ? "attention.value_length_mla" : "attention.value_length", 4096, -1,
+                                      &hp->head_value_dim, err)) ||
+        (rc = model_hparams_read_size(m, "attention.kv_lora_rank", 16384, -1, &hp->value_dim, err)) ||
+        (rc = read_int(m, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0, &hp->n_query_latent, err)) ||
+        (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)) || (rc = read_window(m, err)))
+        return rc;
+    if (rotated >= own || hp->window > 0)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "latent attention with %d rotated of %d key dimensions and a window of %d: fewer rotated "
+                            "ones, and no window, are supported",
+                            rotated, own, hp->window);
+    hp->rot_dim = rotated;
+    hp->plain_key_dim = own - rotated;
+    hp->key_dim = rotated + hp->value_dim;
+    hp->n_kv_heads = 1;
+    if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, own) > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d dimensions", hp->n_heads,
+                            hp->key_dim);
+    return RP_OK;
+}
+
 static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
@@ -165,6 +200,7 @@ static int read_heads(rp_model *m, rp_error *err) {
     if (hp->n_heads % hp->n_kv_heads)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
                             "%d heads cannot share %d key-value heads evenly", hp->n_heads, hp->n_kv_heads);
+    if (m->arch->features & MODEL_LATENT) return read_latent(m, err);
     int32_t head_dim = hp->n_embd / hp->n_heads;
     BASE_ASSERT(head_dim > 0);
     if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
@@ -248,7 +284,8 @@ static int read_scales(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     uint32_t features = m->arch->features;
     bool wide = m->arch->wide_layers == hp->n_layers;
-    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : hp->key_dim);
+    const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
+    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : head_dim);
     double embed = features & MODEL_EMBED_SQRT ? sqrt(hp->n_embd) : 1.0;
     int rc;
     if ((rc = read_float(m, "attention.scale", SMALL, LARGE, score, &hp->score_scale, err)) ||

@@ -13,7 +13,7 @@
 /* ---- matrices ---- */
 
 #define L(member) offsetof(model_layer, member)
-static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(ffn.gate), L(ffn.up), L(ffn.down), L(router),
+static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values), L(ffn.gate), L(ffn.up), L(ffn.down), L(router),
                                         L(experts.gate), L(experts.up), L(experts.down),
                                         L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
 #undef L
@@ -98,6 +98,7 @@ int model_set_layers(rp_model *m, rp_error *err) {
         if (!m->net.layers[i].owns_kv) continue;
         m->net.layers[i].states = m->n_kv_layers;
         m->kv_layers[m->n_kv_layers++] = (kv_layer_shape){
+            .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
             .n_heads = m->net.hp.n_kv_heads,
             .key_dim = m->net.hp.key_dim,
             .value_dim = m->net.hp.value_dim,

@@ -17,7 +17,7 @@
 /* A layer's tensors as stored in the file, before fused ones are split. */
 typedef struct file_layer {
     model_layer l;
-    model_weight qkv, qkv_bias;
+    model_weight qkv, qkv_bias, kv_b;
     model_norm attn_norm_2;
 } file_layer;
 
@@ -38,7 +38,12 @@ enum dim { D_NONE,
            D_POSITIONS,
            D_TYPES,
            D_RANK_HEAD,
-           D_SCORES };
+           D_SCORES,
+           D_QUERY_LATENT,
+           D_LATENT,
+           D_PLAIN_KEY,
+           D_HEAD_VALUE,
+           D_KEYS_VALUES };
 enum {
     REQUIRED = 1,
     VECTOR = 2,    /* F32, used elementwise */
@@ -48,6 +53,7 @@ enum {
     EXPERTS = 32,  /* only with experts, a slice for each */
     SHARED = 64,   /* only with a shared expert */
     ROUTER = 128,  /* only with experts */
+    HEADS = 256,   /* a slice for each head */
 };
 
 typedef struct tensor_row {
@@ -94,6 +100,14 @@ static const tensor_row layer_rows[] = {
     {"attn_q.weight", L(l.q), D_EMBD, D_Q, 0, 0, 0},
     {"attn_k.weight", L(l.k), D_EMBD, D_K, 0, 0, 0},
     {"attn_v.weight", L(l.v), D_EMBD, D_V, 0, 0, 0},
+    {"attn_q_a.weight", L(l.q_latent), D_EMBD, D_QUERY_LATENT, 0, MODEL_LATENT, 0},
+    {"attn_q_a_norm.weight", L(l.q_latent_norm.weight), D_QUERY_LATENT, D_NONE, VECTOR, MODEL_LATENT, 0},
+    {"attn_q_b.weight", L(l.q), D_QUERY_LATENT, D_Q, 0, MODEL_LATENT, 0},
+    {"attn_kv_a_mqa.weight", L(l.k), D_EMBD, D_K, REQUIRED, MODEL_LATENT, 0},
+    {"attn_kv_a_norm.weight", L(l.latent_norm.weight), D_LATENT, D_NONE, REQUIRED | VECTOR, MODEL_LATENT, 0},
+    {"attn_k_b.weight", L(l.head_keys), D_PLAIN_KEY, D_LATENT, HEADS, MODEL_LATENT, 0},
+    {"attn_v_b.weight", L(l.head_values), D_LATENT, D_HEAD_VALUE, HEADS, MODEL_LATENT, 0},
+    {"attn_kv_b.weight", L(kv_b), D_LATENT, D_KEYS_VALUES, 0, MODEL_LATENT, 0}, /* both, in older files */
     {"attn_q.bias", L(l.q_bias), D_Q, D_NONE, VECTOR, 0, 0},
     {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR, 0, 0},
     {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR, 0, 0},
@@ -152,11 +166,12 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_NONE: return 1;
     case D_EMBD: return hp->n_embd;
     case D_FF: return hp->n_ff;
-    case D_Q: return (int64_t)hp->n_heads * hp->key_dim;
+    case D_Q:
+        return (int64_t)hp->n_heads * (hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim);
     case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
     case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
     case D_QKV: return (int64_t)(hp->n_heads + hp->n_kv_heads) * hp->key_dim + (int64_t)hp->n_kv_heads * hp->value_dim;
-    case D_VALUE: return (int64_t)hp->n_heads * hp->value_dim;
+    case D_VALUE: return (int64_t)hp->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : hp->value_dim);
     case D_HEADS: return hp->n_heads;
     case D_VOCAB: return hp->n_vocab;
     case D_ROT_PAIRS: return hp->rot_dim / 2;
@@ -167,6 +182,11 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_TYPES: return hp->n_types;
     case D_RANK_HEAD: break; /* rank_head_rows */
     case D_SCORES: return hp->n_outputs;
+    case D_QUERY_LATENT: return hp->n_query_latent;
+    case D_LATENT: return hp->value_dim;
+    case D_PLAIN_KEY: return hp->plain_key_dim;
+    case D_HEAD_VALUE: return hp->head_value_dim;
+    case D_KEYS_VALUES: return (int64_t)hp->n_heads * (hp->plain_key_dim + hp->head_value_dim);
     }
     return 0;
 }
@@ -192,6 +212,7 @@ static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_
     dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->in);
     if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->out);
     if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
+    if (row->flags & HEADS) dims[n++] = m->net.hp.n_heads;
     BASE_ASSERT(n <= GGUF_MAX_DIMS);
     if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim &&
         (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
@@ -312,15 +333,51 @@ static int binding_missing(const binding *b, int32_t layer, const char *name) {
 /* A bias has the length of all heads together, so it needs a norm over all of them. */
 static bool is_biased_by_head(const model_norm *n) { return n->bias.data && n->bias.n_in != n->weight.n_in; }
 
+/* Latent attention: older files have a matrix of the keys and the values of each head, [head][keys, then values]; the
+ * keys' part is needed with rows and columns exchanged. */
+static int settle_latent(binding *b, file_layer *f, int32_t layer) {
+    const model_hparams *hp = &b->m->net.hp;
+    model_layer *l = &f->l;
+    if ((hp->n_query_latent > 0) != (l->q_latent.data != NULL && l->q_latent_norm.weight.data != NULL))
+        return binding_missing(b, layer, l->q_latent.data ? "attn_q_a_norm.weight" : "attn_q_a.weight");
+    if (l->head_keys.data && l->head_values.data) return RP_OK;
+    if (!f->kv_b.data) return binding_missing(b, layer, l->head_keys.data ? "attn_v_b.weight" : "attn_k_b.weight");
+    const int64_t row_bytes = kernel_row_bytes(f->kv_b.type, hp->value_dim), keys = hp->plain_key_dim;
+    l->head_values = f->kv_b;
+    l->head_values.data = (const char *)f->kv_b.data + keys * row_bytes;
+    l->head_values.n_out = hp->head_value_dim;
+    l->head_values.n_slices = hp->n_heads;
+    l->head_values.slice_bytes = (keys + hp->head_value_dim) * row_bytes;
+    const uint64_t bytes = sizeof(float) * (uint64_t)hp->n_heads * (uint64_t)keys * (uint64_t)hp->value_dim;
+    float *row = base_alloc(sizeof(float) * (size_t)hp->value_dim), *turned = base_alloc((size_t)bytes);
+    for (int64_t i = 0; row && turned && i < hp->n_heads * keys; i++) {
+        const int64_t head = i / keys, key = i % keys;
+        kernel_dequantize(f->kv_b.type,
+                          (const char *)f->kv_b.data + head * l->head_values.slice_bytes + key * row_bytes, row,
+                          hp->value_dim);
+        for (int64_t d = 0; d < hp->value_dim; d++) turned[(head * hp->value_dim + d) * keys + key] = row[d];
+    }
+    base_free(row);
+    b->m->turned[layer] = turned; /* model_close frees it */
+    if (!row || !turned) return base_fail_memory(b->err, bytes, "latent attention");
+    l->head_keys = (model_weight){
+        .data = turned, .type = KERNEL_F32, .n_in = keys, .n_out = hp->value_dim, .n_slices = hp->n_heads};
+    l->head_keys.slice_bytes = (int64_t)sizeof(float) * keys * hp->value_dim;
+    return RP_OK;
+}
+
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     const model_hparams *hp = &b->m->net.hp;
     model_layer *l = &f->l;
+    int rc;
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
     l->owns_kv = layer < hp->n_layers - hp->n_shared;
     if (!l->q.data) return binding_missing(b, layer, "attn_q.weight");
+    const bool is_latent = hp->plain_key_dim > 0;
+    if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
-    if (l->owns_kv && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
+    if (l->owns_kv && !is_latent && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
@@ -401,6 +458,9 @@ int model_bind_tensors(rp_model *m, rp_error *err) {
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
     if (!m->net.layers)
         return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
+    if (m->net.hp.plain_key_dim > 0) m->turned = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->turned));
+    if (m->net.hp.plain_key_dim > 0 && !m->turned)
+        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->turned), "the layers");
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
     int rc = bind_all(&b);

@@ -20,6 +20,7 @@ static void free_backend(backend *self) {
     cpu_choices_free(b);
     cpu_adapters_free(b);
     cpu_experts_free(b);
+    cpu_latent_free(b);
     cpu_pack_free(b);
     base_threads_free(b->threads);
     base_free(b->row);
@@ -173,6 +174,8 @@ static const backend_ops ops = {
     .linear = linear,
     .adapt = cpu_adapt,
     .has_adapters = cpu_adapters_are_on,
+    .linear_runs = cpu_linear_runs,
+    .copy_runs = cpu_copy_runs,
     .store = cpu_store,
     .encode = cpu_encode,
     .attend = cpu_attend,
@@ -196,6 +199,7 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) ||
         (rc = cpu_attention_open(b, o->n_ctx, err)))
         return rc;
+    if ((rc = cpu_latent_open(b, o->max_rows, err))) return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }
 
