@@ -51,6 +51,21 @@ def layers_of(pattern):
     return ["sliding_attention" if c == "s" else "full_attention" for c in pattern]
 
 
+def latent(layers):
+    """The common shape of DeepSeek V2 and V3."""
+    return dict(**shape(layers=layers, width=64, heads=4, kv_heads=4), kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16,
+                v_head_dim=32, moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=2,
+                first_k_dense_replace=1)
+
+
+def latent_reference(model):
+    """transformers ignores the configured eps in the norms of latent parts; files have one for all norms."""
+    for layer in model.model.layers:
+        for name in ("q_a_layernorm", "kv_a_layernorm"):
+            if hasattr(layer.self_attn, name):
+                getattr(layer.self_attn, name).variance_epsilon = EPS
+
+
 def mpt_reference(model):
     """transformers computes ALiBi for the trained length only, and always with a largest bias of 8."""
     model.config.max_seq_len = 512
@@ -167,4 +182,15 @@ FAMILIES = [
            "the same with experts in MXFP4, and YaRN's range not rounded, as the published models have it", "gpt-4o", PROMPTS + (PAST,),
            experts="MXFP4",
            differs="rounds what it multiplies with MXFP4 to Q8_0, and rounds YaRN's range whatever yarn_truncate says"),
+    Family("deepseek2", "DeepseekV2",
+           dict(**latent(layers=3), q_lora_rank=None, topk_method="greedy", n_group=None, topk_group=None, norm_topk_prob=False,
+                routed_scaling_factor=1.0),
+           "latent attention without a latent part of queries (V2 Lite): a dense layer, two shared experts as one", "deepseek-llm",
+           PROMPTS + (PAST,), reference=latent_reference),
+    Family("deepseek3", "DeepseekV3",
+           dict(**latent(layers=3), q_lora_rank=32, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+                rope_parameters=rope(kind="yarn", factor=4.0, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+                                     beta_fast=32, beta_slow=1)),
+           "latent attention with a latent part of queries (V3, R1, Kimi K2): groups of experts, sigmoid routing with a correction, YaRN "
+           "that scales scores", "deepseek-v3", PROMPTS + (PAST,), reference=latent_reference),
 ]

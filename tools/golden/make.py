@@ -55,6 +55,9 @@ def build(family):
             p.data *= family.gates
         if family.experts != "F32" and ".experts." in name and p.ndim == 3 and not name.endswith("_bias"):
             p.data = rounded(p.data.transpose(1, 2), family.experts).transpose(1, 2)
+    for name, b in model.named_buffers():
+        if name.endswith("correction_bias"):    # of routers
+            b.data = 0.2 * torch.randn(b.shape, generator=random)
     return model
 
 
