@@ -18,13 +18,19 @@ typedef struct model_hparams {
     /* Latent attention: KV is one cell a token, rot_dim rotated dimensions and value_dim latent ones, of which each
      * head makes keys of plain_key_dim dimensions and values of head_value_dim; key_dim is that of a cell. 0: not */
     int32_t plain_key_dim, head_value_dim, n_query_latent; /* n_query_latent: of its queries; 0: none */
+    int32_t n_draft_layers;                                /* more layers of the file, after n_layers, which predict further tokens: not computed */
     int32_t n_outputs;                                     /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;                                       /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
     rp_pooling pooling;                                    /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
-    bool experts_sum_1; /* weights of the selected experts sum to 1 */
-    int32_t rot_dim;    /* dimensions of a head that are rotated; 0: none */
+    bool experts_sum_1;   /* weights of the selected experts sum to 1 */
+    bool experts_sigmoid; /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
+    float experts_scale;  /* of the weights of the selected experts */
+    /* experts are selected from the best of equal groups of them, by the sum of a group's two best; 0: from all */
+    int32_t n_expert_groups, n_expert_groups_used;
+    int32_t n_dense, experts_every; /* the first layers, and of the others all but each n-th, have no experts */
+    int32_t rot_dim;                /* dimensions of a head that are rotated; 0: none */
     /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
     int32_t window;
     int32_t global_every; /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
@@ -47,6 +53,11 @@ typedef struct model_hparams {
         int32_t n_ctx_original; /* context length before it was extended */
     } rope;
 } model_hparams;
+
+/* Has any layer a feed-forward without experts? */
+static inline bool model_has_dense(const model_hparams *hp) {
+    return hp->n_experts == 0 || hp->n_dense > 0 || hp->experts_every > 1;
+}
 
 /* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL:
  * absent. */
@@ -109,9 +120,11 @@ typedef struct model_layer {
     model_weight sinks; /* F32 [n_heads], optional */
     model_ffn ffn;
     model_weight router, router_bias; /* [n_experts][n_embd]; without data: the feed-forward is ffn */
+    model_weight router_correction;   /* F32 [n_experts], optional: added to probabilities to select experts, not to
+                                         weigh them */
     model_ffn experts;                /* n_experts slices */
     model_ffn shared;
-    model_weight shared_gate; /* [1][n_embd] */
+    model_weight shared_gate; /* [1][n_embd], optional */
 
     model_mixer mixer;
     model_weight decay; /* F32 [n_heads * key_dim], of a decayed sum: as many state elements, f32 */
