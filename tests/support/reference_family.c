@@ -12,6 +12,7 @@
 static const reference_family families[] = {
     {.name = "bloom", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED, .alibi = 8},
     {.name = "command-r", .rotation = REFERENCE_ADJACENT, .parallel = true},
+    {.name = "deepseek2", .rotation = REFERENCE_ADJACENT},
     {.name = "falcon", .activation = REFERENCE_GELU_ERF, .parallel = true},
     {.name = "gemma", .activation = REFERENCE_GELU_TANH, .root_embedding = true},
     {.name = "gemma2",
@@ -98,6 +99,14 @@ static void read_sizes(reference_opening *o) {
     m->n_kv_heads = reference_number(o, "attention.head_count_kv", m->n_heads);
     m->key_dim = reference_number(o, "attention.key_length", m->n_embd / m->n_heads);
     m->value_dim = reference_number(o, "attention.value_length", m->n_embd / m->n_heads);
+    m->n_latent = reference_number(o, "attention.kv_lora_rank", 0);
+    if (m->n_latent > 0) {
+        const bool has_own = reference_has(o, "attention.key_length_mla");
+        m->n_rotated = reference_number(o, "rope.dimension_count", -1);
+        m->n_kv_heads = m->n_heads;
+        m->key_dim = reference_number(o, has_own ? "attention.key_length_mla" : "attention.key_length", -1);
+        m->value_dim = reference_number(o, has_own ? "attention.value_length_mla" : "attention.value_length", -1);
+    }
     m->n_experts = reference_number(o, "expert_count", 0);
     m->n_used = reference_number(o, "expert_used_count", 0);
     m->window = reference_number(o, "attention.sliding_window", 0);
@@ -108,6 +117,10 @@ static void read_scales(reference_opening *o) {
     reference_model *m = o->m;
     const bool wide = m->family->wide_layers == m->n_layers;
     m->score_scale = reference_real(o, "attention.scale", 1 / sqrt(wide ? (double)m->n_embd / m->n_heads : m->key_dim));
+    if (m->n_latent > 0 && reference_has(o, "rope.scaling.yarn_log_multiplier")) {
+        const double log_factor = log(reference_real(o, "rope.scaling.factor", 1));
+        m->score_scale *= pow(1 + reference_real(o, "rope.scaling.yarn_log_multiplier", 0) * log_factor, 2);
+    }
     m->score_cap = reference_real(o, "attn_logit_softcapping", 0);
     m->logit_cap = reference_real(o, "final_logit_softcapping", 0);
     m->clamp = reference_real(o, "attention.clamp_kqv", 0);

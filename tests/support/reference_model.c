@@ -171,13 +171,48 @@ static sight_list within(const reference_layer *l, sight_list all) {
     return some;
 }
 
+/* Latent attention: keys and values of every head from the token's cell. A key's rotated part is first here. */
+static void expand_cell(reference_kv *s, int32_t i, const double *x) {
+    const reference_model *m = s->m;
+    const reference_layer *l = &m->layers[i];
+    const int32_t n = m->n_latent, plain = m->key_dim - m->n_rotated;
+    double *cell = doubles(n + m->n_rotated);
+    reference_apply(&l->cell, x, cell);
+    reference_normalise(m, &l->cell_norm, cell, n);
+    for (int32_t h = 0; h < m->n_heads; h++) {
+        double *k = keys_of(s, s->n - 1, i, h), *v = values_of(s, s->n - 1, i, h);
+        for (int32_t d = 0; d < m->n_rotated; d++) k[d] = cell[n + d];
+        for (int32_t d = 0; d < plain; d++)
+            for (int32_t c = 0; c < n; c++) k[m->n_rotated + d] += l->cell_keys[(h * n + c) * plain + d] * cell[c];
+        for (int32_t d = 0; d < m->value_dim; d++)
+            for (int32_t c = 0; c < n; c++) v[d] += l->cell_values[(h * m->value_dim + d) * n + c] * cell[c];
+    }
+    free(cell);
+}
+
+/* Queries of latent attention; their rotated part, last in the file, is first here. */
+static void project_latent_queries(const reference_model *m, const reference_layer *l, const double *x, double *q) {
+    double *latent = doubles(l->q_latent.w ? l->q_latent.n_out : 1), *raw = doubles(m->n_heads * m->key_dim);
+    if (l->q_latent.w) project(m, &l->q_latent, &l->q_latent_norm, x, latent);
+    project(m, &l->q, &(reference_norm){0}, l->q_latent.w ? latent : x, raw);
+    for (int32_t i = 0; i < m->n_heads * m->key_dim; i++) {
+        const int32_t d = i % m->key_dim, plain = m->key_dim - m->n_rotated;
+        q[i - d + (d < plain ? d + m->n_rotated : d - plain)] = raw[i];
+    }
+    free(raw);
+    free(latent);
+}
+
 static void attention(reference_kv *s, int32_t i, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     const sight_list seen = within(l, all);
     double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim),
            *p = doubles((int32_t)seen.n);
-    project(m, &l->q, &l->q_norm, x, q);
+    if (m->n_latent > 0) {
+        project_latent_queries(m, l, x, q);
+        expand_cell(s, i, x);
+    } else project(m, &l->q, &l->q_norm, x, q);
     project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
     project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));
     for (int32_t h = 0; h < m->n_heads; h++) attend(s, l, h, q + h * m->key_dim, seen, p, mix + h * m->value_dim);

@@ -117,9 +117,25 @@ static void read_separate(reference_opening *o, reference_layer *l, int32_t i) {
     l->v = read_linear(o, i, "attn_v", m->n_embd, m->n_kv_heads * m->value_dim, true);
 }
 
+static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    const bool has_latent = exists(o, i, "attn_q_a");
+    if (has_latent) {
+        l->q_latent = read_linear(o, i, "attn_q_a", m->n_embd, 0, true);
+        l->q_latent_norm = read_norm(o, i, "attn_q_a_norm", l->q_latent.n_out, true);
+    }
+    l->q = read_linear(o, i, has_latent ? "attn_q_b" : "attn_q", has_latent ? l->q_latent.n_out : m->n_embd,
+                       m->n_heads * m->key_dim, true);
+    l->cell = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
+    l->cell_norm = read_norm(o, i, "attn_kv_a_norm", m->n_latent, true);
+    l->cell_keys = reference_tensor(o, name_of(i, "attn_k_b", "weight").text, true, NULL);
+    l->cell_values = reference_tensor(o, name_of(i, "attn_v_b", "weight").text, true, NULL);
+}
+
 static void read_attention(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
-    if (exists(o, i, "attn_qkv")) read_fused(o, l, i);
+    if (m->n_latent > 0) read_latent(o, l, i);
+    else if (exists(o, i, "attn_qkv")) read_fused(o, l, i);
     else read_separate(o, l, i);
     l->o = read_linear(o, i, "attn_output", m->n_heads * m->value_dim, m->n_embd, true);
     l->q_norm = read_norm(o, i, "attn_q_norm", m->n_heads * m->key_dim, false);
