@@ -139,7 +139,7 @@ typedef struct backend_ops {
     void (*copy_runs)(backend *b, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
                       int32_t n, backend_buffer *dst, backend_columns to);
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. values NULL: of
-       a latent layer, whose cells are keys */
+       a latent layer, whose values are parts of its keys */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
     /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it.
        RP_ERR_MEMORY. */

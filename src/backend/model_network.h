@@ -15,8 +15,8 @@
 
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
-    /* Latent attention: KV is one cell a token, rot_dim rotated dimensions and value_dim latent ones, of which each
-     * head makes keys of plain_key_dim dimensions and values of head_value_dim; key_dim is that of a cell. 0: not */
+    /* Latent attention: KV is one vector a token, rot_dim rotated dimensions and value_dim latent ones, of which each
+     * head makes keys of plain_key_dim dimensions and values of head_value_dim; key_dim is that of the vector. 0: not */
     int32_t plain_key_dim, head_value_dim, n_query_latent; /* n_query_latent: of its queries; 0: none */
     int32_t n_draft_layers;                                /* more layers of the file, after n_layers, which predict further tokens: not computed */
     int32_t n_outputs;                                     /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
@@ -113,7 +113,7 @@ typedef struct model_layer {
     model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
     model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
     model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
-    /* Latent attention: k makes a cell, its latent part first. q_latent: optional. Slices: of heads,
+    /* Latent attention: k makes the vector, its latent part first. q_latent: optional. Slices: of heads,
      * [value_dim][plain_key_dim] and [head_value_dim][value_dim] */
     model_weight q_latent, head_keys, head_values;
     model_norm q_latent_norm, latent_norm;

@@ -6,14 +6,14 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* X: the residual stream. CELLS: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and after
+/* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and after
  * their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
 enum { X,
        NORMED,
        Q,
        K,
-       V, /* of latent attention: the latent part of a cell, normed */
-       CELLS,
+       V, /* of latent attention: the latent part of a latent vector, normed */
+       LATENT_KV,
        Q_LATENT,
        Q_HEADS,
        ATTENDED,
@@ -48,7 +48,7 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [Q] = hp->n_heads * hp->key_dim,
         [K] = hp->n_kv_heads * hp->key_dim,
         [V] = hp->n_kv_heads * hp->value_dim,
-        [CELLS] = hp->plain_key_dim > 0 ? hp->key_dim : 0,
+        [LATENT_KV] = hp->plain_key_dim > 0 ? hp->key_dim : 0,
         [Q_LATENT] = hp->n_query_latent,
         [Q_HEADS] = hp->plain_key_dim > 0 ? hp->n_heads * (hp->plain_key_dim + hp->rot_dim) : 0,
         [ATTENDED] = hp->n_heads * hp->value_dim,
@@ -114,12 +114,12 @@ static void wait_for_kv(const model_step *step, const model_layer *l) {
     for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
 }
 
-/* K = a cell of each row: the part that store will rotate, and the normed latent part, which is V, too. */
-static void model_forward_project_cells(model_forward *f, const model_layer *l, const backend_buffer *in,
-                                        int32_t rows) {
+/* K = the latent vector of each row: the part that store will rotate, and the normed latent part, which is V, too. */
+static void model_forward_project_latent_kv(model_forward *f, const model_layer *l, const backend_buffer *in,
+                                            int32_t rows) {
     const model_hparams *hp = &f->model->net.hp;
     const backend_ops *op = f->backend->ops;
-    backend_buffer **buf = f->buffers, *raw = buf[CELLS];
+    backend_buffer **buf = f->buffers, *raw = buf[LATENT_KV];
     BASE_DCHECK(hp->key_dim == hp->rot_dim + hp->value_dim);
     model_forward_linear(f, in, NULL, rows, 1, (weights){&l->k}, NULL, &raw);
     op->copy_runs(f->backend, raw, (backend_columns){0, 0}, rows, hp->value_dim, 1, buf[V], (backend_columns){0, 0});
@@ -130,7 +130,7 @@ static void model_forward_project_cells(model_forward *f, const model_layer *l, 
                   (backend_columns){hp->rot_dim, 0});
 }
 
-/* Q = the queries, in a cell's dimensions: a head's matrix of keys is multiplied into its query, not into each cell. */
+/* Q = the queries, in a latent vector's dimensions: a head's matrix of keys is multiplied into its query, not into each vector. */
 static void model_forward_project_latent_queries(model_forward *f, const model_layer *l, const backend_buffer *in,
                                                  int32_t rows) {
     const model_hparams *hp = &f->model->net.hp;
@@ -163,7 +163,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     BASE_ASSERT(first >= Q && first < end && end <= V + 1);
     if (f->model->net.hp.plain_key_dim > 0) {
         if (first == Q) model_forward_project_latent_queries(f, l, in, rows);
-        if (end > K) model_forward_project_cells(f, l, in, rows);
+        if (end > K) model_forward_project_latent_kv(f, l, in, rows);
         return;
     }
     model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);

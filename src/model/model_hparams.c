@@ -161,7 +161,7 @@ static int read_window(rp_model *m, rp_error *err) {
                         "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
 }
 
-/* Latent attention. Newer files have the lengths of a cell and, as _mla, those of a head; older ones those of a head. */
+/* Latent attention. Newer files have the lengths of a latent vector and, as _mla, those of a head; older ones those of a head. */
 static int read_latent(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];

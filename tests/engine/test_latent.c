@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_latent.c: latent attention (tests/golden, deepseek2 and deepseek3): cells of a token in RAM, on disk and after a
+/* test_latent.c: latent attention (tests/golden, deepseek2 and deepseek3): the KV of a token in RAM, on disk and after a
  * restart, in modules at any place, with every quality of reuse, by the bytes of other divisions of the work; and what
  * such KV refuses.
  */
@@ -44,7 +44,7 @@ static int close_models(void **state) {
     return 0;
 }
 
-/* "b" is imported after "a" in one prompt, before it in the other: its cells turn. */
+/* "b" is imported after "a" in one prompt, before it in the other: its KV is moved. */
 static const char schema[] = "<schema name='s'><module name='a'>Seven hills and a river that runs to the sea.</module>"
                              "<module name='b'>The <param name='p' len='4'/> wall is long, and nobody has counted its "
                              "stones.</module></schema>";
@@ -69,8 +69,8 @@ static void ask(rp_engine *e, const char *prompt, rp_quality quality, oracle_run
     if (out->rc) fail_msg("%s", out->err.message);
 }
 
-/* A cell is written to disk and read by another process's engine; nothing of the modules is computed there. */
-static void cells_survive_a_restart(void **state) {
+/* KV is written to disk and read by another process's engine; nothing of the modules is computed there. */
+static void latent_kv_survives_a_restart(void **state) {
     (void)state;
     for (int i = 0; i < N_MODELS; i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(prompts); k++) {
@@ -125,7 +125,7 @@ static void every_quality_is_exact_in_its_way(void **state) {
         }
 }
 
-static void cells_are_floats(void **state) {
+static void latent_kv_is_of_floats(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e;
@@ -146,9 +146,9 @@ static void cells_are_floats(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cells_survive_a_restart),
+        cmocka_unit_test(latent_kv_survives_a_restart),
         cmocka_unit_test(every_quality_is_exact_in_its_way),
-        cmocka_unit_test(cells_are_floats),
+        cmocka_unit_test(latent_kv_is_of_floats),
     };
     return cmocka_run_group_tests_name("latent attention", tests, open_models, close_models);
 }

@@ -87,7 +87,7 @@ static void check_format(rp_model *model, const char *name, rp_kv_format format,
     oracle_run_free(&expected);
 }
 
-/* Cells of latent attention are floats. */
+/* KV of latent attention is of floats. */
 static bool takes_integers(rp_model *model) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *engine;

@@ -171,23 +171,23 @@ static sight_list within(const reference_layer *l, sight_list all) {
     return some;
 }
 
-/* Latent attention: keys and values of every head from the token's cell. A key's rotated part is first here. */
-static void expand_cell(reference_kv *s, int32_t i, const double *x) {
+/* Latent attention: keys and values of every head from the latent vector of the token. A key's rotated part is first here. */
+static void expand_latent(reference_kv *s, int32_t i, const double *x) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     const int32_t n = m->n_latent, plain = m->key_dim - m->n_rotated;
-    double *cell = doubles(n + m->n_rotated);
-    reference_apply(&l->cell, x, cell);
-    reference_normalise(m, &l->cell_norm, cell, n);
+    double *latent = doubles(n + m->n_rotated);
+    reference_apply(&l->latent_kv, x, latent);
+    reference_normalise(m, &l->latent_norm, latent, n);
     for (int32_t h = 0; h < m->n_heads; h++) {
         double *k = keys_of(s, s->n - 1, i, h), *v = values_of(s, s->n - 1, i, h);
-        for (int32_t d = 0; d < m->n_rotated; d++) k[d] = cell[n + d];
+        for (int32_t d = 0; d < m->n_rotated; d++) k[d] = latent[n + d];
         for (int32_t d = 0; d < plain; d++)
-            for (int32_t c = 0; c < n; c++) k[m->n_rotated + d] += l->cell_keys[(h * n + c) * plain + d] * cell[c];
+            for (int32_t c = 0; c < n; c++) k[m->n_rotated + d] += l->latent_keys[(h * n + c) * plain + d] * latent[c];
         for (int32_t d = 0; d < m->value_dim; d++)
-            for (int32_t c = 0; c < n; c++) v[d] += l->cell_values[(h * m->value_dim + d) * n + c] * cell[c];
+            for (int32_t c = 0; c < n; c++) v[d] += l->latent_values[(h * m->value_dim + d) * n + c] * latent[c];
     }
-    free(cell);
+    free(latent);
 }
 
 /* Queries of latent attention; their rotated part, last in the file, is first here. */
@@ -211,7 +211,7 @@ static void attention(reference_kv *s, int32_t i, const double *x, sight_list al
            *p = doubles((int32_t)seen.n);
     if (m->n_latent > 0) {
         project_latent_queries(m, l, x, q);
-        expand_cell(s, i, x);
+        expand_latent(s, i, x);
     } else project(m, &l->q, &l->q_norm, x, q);
     project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
     project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));

@@ -126,10 +126,10 @@ static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
     }
     l->q = read_linear(o, i, has_latent ? "attn_q_b" : "attn_q", has_latent ? l->q_latent.n_out : m->n_embd,
                        m->n_heads * m->key_dim, true);
-    l->cell = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
-    l->cell_norm = read_norm(o, i, "attn_kv_a_norm", m->n_latent, true);
-    l->cell_keys = reference_tensor(o, name_of(i, "attn_k_b", "weight").text, true, NULL);
-    l->cell_values = reference_tensor(o, name_of(i, "attn_v_b", "weight").text, true, NULL);
+    l->latent_kv = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
+    l->latent_norm = read_norm(o, i, "attn_kv_a_norm", m->n_latent, true);
+    l->latent_keys = reference_tensor(o, name_of(i, "attn_k_b", "weight").text, true, NULL);
+    l->latent_values = reference_tensor(o, name_of(i, "attn_v_b", "weight").text, true, NULL);
 }
 
 static void read_attention(reference_opening *o, reference_layer *l, int32_t i) {

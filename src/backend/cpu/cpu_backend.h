@@ -14,7 +14,7 @@
  *   cpu_relative.c         norms that relative weights of attention are made of
  *   cpu_attention_plan.c   scratch of a step, its rows grouped into tiles
  *   cpu_recurrence.c       layers with states
- *   cpu_latent.c           latent attention: matrices of heads, values of cells
+ *   cpu_latent.c           latent attention: matrices of heads, values out of keys
  *   cpu_angles.c           angles of rotations
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.

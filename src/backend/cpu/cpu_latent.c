@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_latent.c: latent attention on the CPU: products of a head's columns with its own matrix, and values of cells.
+/* cpu_latent.c: latent attention on the CPU: products of a head's columns with its own matrix, and values out of keys.
  *
  *   rows of src, run of each head -> slots [head][row], contiguous -> product of each head over its slots -> runs of dst
  *
- * A slot is a row of a linear layer, so its result does not depend on the other slots. Cells are keys, in the order
+ * A slot is a row of a linear layer, so its result does not depend on the other slots. Latent vectors are stored as keys, in the order
  * [dimension][64 slots]; the kernels of values want [slot][dimension], so each block is turned once for all queries of
  * a tile: a copy, which rounds nothing.
  */
@@ -105,7 +105,7 @@ void cpu_linear_runs(backend *self, const backend_buffer *src, backend_columns f
     copy_all(b, &scatter);
 }
 
-/* ---- values of a block of cells ---- */
+/* ---- values of a block ---- */
 
 #define SIDE 8 /* of the squares that are turned in registers */
 
