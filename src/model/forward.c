@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and after
- * their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
+/* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and
+ * after their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
 enum { X,
        NORMED,
        Q,
@@ -130,7 +130,8 @@ static void model_forward_project_latent_kv(model_forward *f, const model_layer 
                   (backend_columns){hp->rot_dim, 0});
 }
 
-/* Q = the queries, in a latent vector's dimensions: a head's matrix of keys is multiplied into its query, not into each vector. */
+/* Q = the queries, in a latent vector's dimensions: a head's matrix of keys is multiplied into its query, not into each
+   vector. */
 static void model_forward_project_latent_queries(model_forward *f, const model_layer *l, const backend_buffer *in,
                                                  int32_t rows) {
     const model_hparams *hp = &f->model->net.hp;

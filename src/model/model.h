@@ -98,7 +98,8 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
-    float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round; or NULL */
+    float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
+                                  or NULL */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;

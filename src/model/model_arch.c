@@ -11,7 +11,8 @@
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
 /* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
 #define BERT (MODEL_ENCODER | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
-/* Experts whose weights sum to 1 only if the metadata have it, and a shared expert that each row passes, without a gate. */
+/* Experts whose weights sum to 1 only if the metadata have it, and a shared expert that each row passes, without a
+   gate. */
 #define SHARED_EXPERTS(of) (((of) & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS_SHARED)
 /* Norms follow attention and the feed-forward, and none precedes them. */
 #define POST_NORMS(of) (((of) & ~(MODEL_PRE_NORM | MODEL_FFN_NORM)) | MODEL_POST_NORM)

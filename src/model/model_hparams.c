@@ -161,7 +161,8 @@ static int read_window(rp_model *m, rp_error *err) {
                         "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
 }
 
-/* Latent attention. Newer files have the lengths of a latent vector and, as _mla, those of a head; older ones those of a head. */
+/* Latent attention. Newer files have the lengths of a latent vector and, as _mla, those of a head; older ones those of
+   a head. */
 static int read_latent(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];
@@ -174,7 +175,8 @@ static int read_latent(rp_model *m, rp_error *err) {
                                       &hp->head_value_dim, err)) ||
         (rc = model_hparams_read_size(m, "attention.kv_lora_rank", 16384, -1, &hp->value_dim, err)) ||
         (rc = read_int(m, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0, &hp->n_query_latent, err)) ||
-        (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)) || (rc = read_window(m, err)))
+        (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)) ||
+        (rc = read_window(m, err)))
         return rc;
     if (rotated >= own || hp->window > 0)
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
@@ -277,7 +279,8 @@ static int read_experts(rp_model *m, rp_error *err) {
         hp->n_experts == 0)
         return rc;
     if ((rc = model_hparams_read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) ||
-        (rc = read_routing(m, err)) || (rc = read_int(m, "leading_dense_block_count", 0, hp->n_layers - 1, 0, &hp->n_dense, err)) ||
+        (rc = read_routing(m, err)) ||
+        (rc = read_int(m, "leading_dense_block_count", 0, hp->n_layers - 1, 0, &hp->n_dense, err)) ||
         (rc = model_hparams_read_size(m, "interleave_moe_layer_step", hp->n_layers, 1, &hp->experts_every, err)))
         return rc;
     /* Files of early 2024 give the summed width of all experts that a row passes. */

@@ -13,9 +13,10 @@
 /* ---- matrices ---- */
 
 #define L(member) offsetof(model_layer, member)
-static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values), L(ffn.gate), L(ffn.up), L(ffn.down), L(router),
-                                        L(experts.gate), L(experts.up), L(experts.down),
-                                        L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
+static const size_t layer_matrices[] = {
+    L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values),
+    L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
+    L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 

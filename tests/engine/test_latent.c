@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_latent.c: latent attention (tests/golden, deepseek2 and deepseek3): the KV of a token in RAM, on disk and after a
- * restart, in modules at any place, with every quality of reuse, by the bytes of other divisions of the work; and what
- * such KV refuses.
+/* test_latent.c: latent attention (tests/golden, deepseek2 and deepseek3): the KV of a token in RAM, on disk and after
+ * a restart, in modules at any place, with every quality of reuse, by the bytes of other divisions of the work; and
+ * what such KV refuses.
  */
 #include <setjmp.h>
 #include <stdarg.h>

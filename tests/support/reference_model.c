@@ -171,7 +171,8 @@ static sight_list within(const reference_layer *l, sight_list all) {
     return some;
 }
 
-/* Latent attention: keys and values of every head from the latent vector of the token. A key's rotated part is first here. */
+/* Latent attention: keys and values of every head from the latent vector of the token. A key's rotated part is first
+   here. */
 static void expand_latent(reference_kv *s, int32_t i, const double *x) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];

@@ -71,7 +71,8 @@ typedef struct reference_layer {
     reference_norm q_norm, k_norm;
     reference_linear q, k, v, o; /* k, v: none where the layer shares another's states */
     const float *sinks;          /* [n_heads], or NULL */
-    /* Latent attention, as it is defined: k and v of each head are made of one latent vector. q: of q_latent, if there is one */
+    /* Latent attention, as it is defined: k and v of each head are made of one latent vector. q: of q_latent, if there
+       is one */
     reference_linear q_latent, latent_kv; /* latent_kv: [n_latent + n_rotated][n_embd] */
     reference_norm q_latent_norm, latent_norm;
     const float *latent_keys, *latent_values; /* [head][n_latent][key_dim - n_rotated], [head][value_dim][n_latent] */
@@ -89,7 +90,8 @@ struct reference_model {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab;
     int32_t n_ctx, n_trained; /* positions that may occur, and that occurred in training */
     int32_t n_experts, n_used, n_shared_layers, window;
-    int32_t n_latent, n_rotated;                                 /* latent attention: parts of a latent vector; 0: there is none */
+    int32_t n_latent, n_rotated;                                 /* latent attention: parts of a latent vector; 0: there
+                                                                    is none */
     bool layer_norm, parallel;                                   /* layer_norm: subtracts the mean, else RMS */
     double eps, clamp, alibi, score_scale, score_cap, logit_cap; /* clamp, alibi, caps: 0 none */
     double embedding_scale, residual_scale, logit_scale;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_latent.c: latent attention on the CPU: products of a head's columns with its own matrix, and values out of keys.
  *
- *   rows of src, run of each head -> slots [head][row], contiguous -> product of each head over its slots -> runs of dst
+ *   rows of src, run of each head -> slots [head][row], contiguous -> product of each head over its slots -> runs of
+ *   dst
  *
- * A slot is a row of a linear layer, so its result does not depend on the other slots. Latent vectors are stored as keys, in the order
- * [dimension][64 slots]; the kernels of values want [slot][dimension], so each block is turned once for all queries of
- * a tile: a copy, which rounds nothing.
+ * A slot is a row of a linear layer, so its result does not depend on the other slots. Latent vectors are stored as
+ * keys, in the order [dimension][64 slots]; the kernels of values want [slot][dimension], so each block is turned once
+ * for all queries of a tile: a copy, which rounds nothing.
  */
 #include <string.h>
 
@@ -101,7 +102,8 @@ void cpu_linear_runs(backend *self, const backend_buffer *src, backend_columns f
         x->parts[h] = (cpu_linear_part){
             .weight = model_weight_slice(w, h), .first_row = h * rows, .n_rows = rows, .dst = out};
     cpu_linear(b, in, n * rows, x->parts, n);
-    runs_job scatter = {.src = out, .dst = dst, .to = to, .width = out->width, .n = n, .rows = rows, .from_slots = true};
+    runs_job scatter = {
+        .src = out, .dst = dst, .to = to, .width = out->width, .n = n, .rows = rows, .from_slots = true};
     copy_all(b, &scatter);
 }
 
