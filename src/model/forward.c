@@ -35,7 +35,7 @@ struct model_forward {
 
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->net.hp;
-    const int32_t n_ff = BASE_MAX(hp->n_experts > 0 ? 0 : hp->n_ff, hp->n_ff_shared);
+    const int32_t n_ff = BASE_MAX(model_has_dense(hp) ? hp->n_ff : 0, hp->n_ff_shared);
     const int32_t widths[N_BUFFERS] = {
         /* 0: unused buffer */
         [X] = hp->n_embd,
@@ -136,6 +136,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     stores = stores && l->owns_kv;
     if (op->study) op->study->observe_input(b, in);
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
+    if (l->tempered) op->temper(b, buf[Q], rows);
     if (stores) op->store(b, layer, buf[K], buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
@@ -160,7 +161,7 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
     model_forward_linear(f, in, NULL, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate},
                          (weights){&ffn->up_bias, &ffn->gate_bias}, (backend_buffer *[]){up, gate});
-    op->act(b, f->model->arch->act, mixed, ffn->gate.data ? up : NULL, rows);
+    op->act(b, f->model->net.hp.act, mixed, ffn->gate.data ? up : NULL, rows);
     model_forward_linear(f, mixed, NULL, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
 }
 
@@ -175,8 +176,10 @@ static void model_forward_mixture(model_forward *f, int32_t layer, const backend
     op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
     if (!l->shared.up.data) return;
     model_forward_dense(f, &l->shared, in, rows, buf[SHARED]);
-    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
-    op->gate_rows(b, buf[SHARED], buf[GATES], rows);
+    if (l->shared_gate.data) {
+        model_forward_linear(f, in, NULL, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
+        op->gate_rows(b, buf[SHARED], buf[GATES], rows);
+    }
     op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
 }
 

@@ -44,10 +44,10 @@ enum {
     VECTOR = 2,    /* F32, used elementwise */
     RUNS = 4,      /* a norm of heads: [key_dim], [heads][key_dim] or [heads * key_dim] */
     WITH_GATE = 8, /* twice as many outputs: the gate's come first */
-    DENSE = 16,    /* only without experts */
-    EXPERTS = 32,  /* only with experts, a slice for each */
-    SHARED = 64,   /* only with a shared expert */
-    ROUTER = 128,  /* only with experts */
+    DENSE = 16,    /* only in layers without experts */
+    EXPERTS = 32,  /* only in layers with experts, a slice for each */
+    SHARED = 64,   /* only in layers with experts, and with a shared one */
+    ROUTER = 128,  /* only in layers with experts */
 };
 
 typedef struct tensor_row {
@@ -99,8 +99,8 @@ static const tensor_row layer_rows[] = {
     {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR, 0, 0},
     {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | REQUIRED, MODEL_QK_NORM, 0},
     {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_QK_NORM, 0},
-    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
-    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
     {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED, MODEL_SINKS, 0},
@@ -125,13 +125,14 @@ static const tensor_row layer_rows[] = {
     {"ffn_down.bias", L(l.ffn.down_bias), D_EMBD, D_NONE, DENSE | VECTOR, 0, 0},
     {"ffn_gate_inp.weight", L(l.router), D_EMBD, D_EXPERTS, ROUTER | REQUIRED, 0, 0},
     {"ffn_gate_inp.bias", L(l.router_bias), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
+    {"exp_probs_b.bias", L(l.router_correction), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
     {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, 0, 0},
     {"ffn_down_exps.weight", L(l.experts.down), D_FF_EXPERT, D_EMBD, EXPERTS | REQUIRED, 0, 0},
     {"ffn_gate_exps.bias", L(l.experts.gate_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.bias", L(l.experts.up_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, 0, 0},
     {"ffn_down_exps.bias", L(l.experts.down_bias), D_EMBD, D_NONE, EXPERTS | VECTOR, 0, 0},
-    {"ffn_gate_inp_shexp.weight", L(l.shared_gate), D_EMBD, D_NONE, SHARED | REQUIRED, 0, 0},
+    {"ffn_gate_inp_shexp.weight", L(l.shared_gate), D_EMBD, D_NONE, SHARED | REQUIRED, MODEL_SHARED_GATE, 0},
     {"ffn_gate_shexp.weight", L(l.shared.gate), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, MODEL_FFN_GATED, 0},
     {"ffn_up_shexp.weight", L(l.shared.up), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, 0, 0},
     {"ffn_down_shexp.weight", L(l.shared.down), D_FF_SHARED, D_EMBD, SHARED | REQUIRED, 0, 0},
@@ -176,12 +177,17 @@ static int64_t rank_head_rows(const rp_model *m) {
     return gguf_find_tensor(m->file, "cls.output.weight") ? m->net.hp.n_embd : m->net.hp.n_outputs;
 }
 
-static bool row_applies(const rp_model *m, const tensor_row *row) {
-    uint32_t features = m->arch->features;
+static bool has_experts(const model_hparams *hp, int32_t layer) {
+    return hp->n_experts > 0 && layer >= hp->n_dense && (layer + 1) % hp->experts_every == 0;
+}
+
+static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer) {
+    const uint32_t features = m->arch->features;
+    const model_hparams *hp = &m->net.hp;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
-    if (row->flags & DENSE) return m->net.hp.n_experts == 0;
-    if (row->flags & (EXPERTS | ROUTER)) return m->net.hp.n_experts > 0;
-    return !(row->flags & SHARED) || m->net.hp.n_ff_shared > 0;
+    if (row->flags & DENSE) return !has_experts(hp, layer);
+    if (row->flags & (EXPERTS | ROUTER)) return has_experts(hp, layer);
+    return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(hp, layer));
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
@@ -267,7 +273,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     int64_t dims[GGUF_MAX_DIMS];
     model_weight *w = (model_weight *)((char *)base + row->offset);
     int rc = RP_OK;
-    if (!row_applies(b->m, row)) return RP_OK;
+    if (!row_applies(b->m, row, layer)) return RP_OK;
     if (layer >= 0) snprintf(name, sizeof(name), "blk.%d.%s", layer, row->name);
     else snprintf(name, sizeof(name), "%s", row->name);
     const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
@@ -335,7 +341,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
-    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data)
+    if ((b->m->arch->features & MODEL_FFN_GATED) && !has_experts(hp, layer) && !l->ffn.gate.data)
         return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
@@ -355,10 +361,18 @@ static bool is_ignored(gguf_string name) {
     return false;
 }
 
+/* Is it of a layer that predicts further tokens? */
+static bool is_of_draft(const model_hparams *hp, gguf_string name) {
+    char text[64];
+    int32_t layer = -1;
+    snprintf(text, sizeof(text), "%.*s", (int)BASE_MIN(name.n, 32), name.bytes);
+    return sscanf(text, "blk.%d.", &layer) == 1 && layer >= hp->n_layers && layer < hp->n_layers + hp->n_draft_layers;
+}
+
 static int check_all_bound(const binding *b) {
     for (size_t i = 0; i < gguf_n_tensors(b->m->file); i++) {
         gguf_string name = gguf_tensor_at(b->m->file, i)->name;
-        if (b->bound[i] || is_ignored(name)) continue;
+        if (b->bound[i] || is_ignored(name) || is_of_draft(&b->m->net.hp, name)) continue;
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "tensor '%.*s' is unknown in architecture '%s': the model is an unsupported variant",
                             (int)BASE_MIN(name.n, 64), name.bytes, b->m->arch->name);
