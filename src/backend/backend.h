@@ -159,6 +159,8 @@ typedef struct backend_ops {
     void (*clamp)(backend *b, backend_buffer *dst, float limit, int32_t rows); /* to [-limit, limit] */
     void (*scale)(backend *b, backend_buffer *dst, float factor, int32_t rows);
     void (*soft_cap)(backend *b, backend_buffer *dst, float cap, int32_t rows); /* cap * tanh(dst / cap) */
+    /* multiplies each row of the step by the temperature of its position (model_hparams.temperature) */
+    void (*temper)(backend *b, backend_buffer *dst, int32_t rows);
     /* dst row i = src row indices[i] */
     void (*gather)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst);
 } backend_ops;

@@ -19,12 +19,9 @@ typedef struct model_hparams {
      * head makes keys of plain_key_dim dimensions and values of head_value_dim; key_dim is that of the vector. 0:
      * not */
     int32_t plain_key_dim, head_value_dim, n_query_latent; /* n_query_latent: of its queries; 0: none */
-    int32_t n_draft_layers;                                /* more layers of the file, after n_layers, which predict
-                                                              further tokens: not computed */
-    int32_t n_outputs;                                     /* of the output head: logits, or the scores of an encoder's
-                                                              rank head; 0: none */
-    int32_t n_types;                                       /* kinds of tokens with embeddings of their own, added to
-                                                              those of tokens; 0: none */
+    int32_t n_draft_layers;                                /* more layers of the file, after n_layers, which predict further tokens: not computed */
+    int32_t n_outputs;                                     /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
+    int32_t n_types;                                       /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
     rp_pooling pooling;                                    /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
@@ -47,7 +44,12 @@ typedef struct model_hparams {
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */
     float qkv_limit;                         /* q, k and v are clamped to +- this; 0: not */
-    float alibi_max;                         /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
+    /* queries of a layer that is tempered are multiplied by 1 + scale ln(1 + floor((position + offset) / length)) */
+    struct {
+        float scale; /* 0: none is */
+        int32_t length, offset;
+    } temperature;
+    float alibi_max; /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
     struct {
         double base, base_local; /* of layers without and with a window */
         double factor;           /* positions are divided by it; 1 for none */
@@ -139,6 +141,7 @@ typedef struct model_layer {
                        it is
                    recurrent */
     bool owns_kv;
+    bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;
 
 /* Classes of tokens, for backends that write a text without computing one (mock/). */

@@ -186,6 +186,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     stores = stores && l->owns_kv;
     if (op->study) op->study->observe_input(b, in);
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
+    if (l->tempered) op->temper(b, buf[Q], rows);
     const model_hparams *hp = &f->model->net.hp;
     backend_buffer *out = hp->plain_key_dim > 0 ? buf[VALUES] : buf[ATTENDED]; /* of attention */
     if (stores) op->store(b, layer, buf[K], hp->plain_key_dim > 0 ? NULL : buf[V]);

@@ -11,8 +11,7 @@
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
 /* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
 #define BERT (MODEL_ENCODER | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
-/* Experts whose weights sum to 1 only if the metadata have it, and a shared expert that each row passes, without a
-   gate. */
+/* Weights of experts sum to 1 only if the metadata have it, and each row passes a shared expert without a gate. */
 #define SHARED_EXPERTS(of) (((of) & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS_SHARED)
 /* Norms follow attention and the feed-forward, and none precedes them. */
 #define POST_NORMS(of) (((of) & ~(MODEL_PRE_NORM | MODEL_FFN_NORM)) | MODEL_POST_NORM)
@@ -63,9 +62,7 @@ static const model_arch archs[] = {
     {.name = "command-r",
      .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,
      .act = KERNEL_SILU},
-    {.name = "deepseek2",
-     .features = (SHARED_EXPERTS(LLAMA) & ~MODEL_EXPERTS_SUM_1) | MODEL_LATENT,
-     .act = KERNEL_SILU},
+    {.name = "deepseek2", .features = SHARED_EXPERTS(LLAMA) | MODEL_LATENT, .act = KERNEL_SILU},
     {.name = "granite", .features = LLAMA | MODEL_LOGIT_DIVISOR, .act = KERNEL_SILU},
     {.name = "smollm3", .features = LLAMA, .act = KERNEL_SILU, .no_rope_every = 4},
     {
@@ -106,6 +103,9 @@ static const model_arch archs[] = {
      .act = KERNEL_SILU,
      .experts_sigmoid = true},
     {.name = "minimax-m2", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU, .experts_sigmoid = true},
+    {.name = "mistral3", .features = LLAMA, .act = KERNEL_SILU},
+    {.name = "arcee", .features = LLAMA & ~MODEL_FFN_GATED, .act = KERNEL_RELU_SQUARED},
+    {.name = "nemotron", .features = NEOX | MODEL_FFN_NORM, .act = KERNEL_RELU_SQUARED},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };

@@ -140,7 +140,9 @@ static int read_rope(rp_model *m, rp_error *err) {
         return rc;
     if (hp->rot_dim % 2)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
-    return read_rope_scaling(m, err);
+    if ((rc = read_rope_scaling(m, err))) return rc;
+    hp->temperature.length = hp->rope.n_ctx_original;
+    return read_float(m, "attention.temperature_scale", 0.0, LARGE, 0.0, &hp->temperature.scale, err);
 }
 
 /* ---- shape ---- */

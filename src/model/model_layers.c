@@ -55,6 +55,7 @@ static void set_kind(rp_model *m, int32_t i) {
         const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(i, m->net.hp.global_every);
         if (has_window) l->window = m->net.hp.window;
     }
+    l->tempered = m->net.hp.temperature.scale > 0;
     l->rope = MODEL_NO_ROPE;
     if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
     if (m->arch->rope_in_windows && m->net.hp.window > 0 && l->window == 0) return;

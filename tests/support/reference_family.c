@@ -10,9 +10,22 @@
 #include "reference_weights.h"
 
 static const reference_family families[] = {
+    {.name = "arcee", .activation = REFERENCE_RELU_SQUARED, .rotation = REFERENCE_ADJACENT},
+    {.name = "bailingmoe2"},
     {.name = "bloom", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED, .alibi = 8},
+    {.name = "chatglm", .rotation = REFERENCE_ADJACENT},
+    {.name = "cohere2",
+     .rotation = REFERENCE_ADJACENT,
+     .locality = REFERENCE_LOCAL_THREE_OF_FOUR,
+     .rotates_locally = true,
+     .parallel = true},
     {.name = "command-r", .rotation = REFERENCE_ADJACENT, .parallel = true},
+    {.name = "deepseek", .rotation = REFERENCE_ADJACENT},
     {.name = "deepseek2", .rotation = REFERENCE_ADJACENT},
+    {.name = "dots1"},
+    {.name = "ernie4_5", .rotation = REFERENCE_ADJACENT},
+    {.name = "ernie4_5-moe", .rotation = REFERENCE_ADJACENT, .renormalised = true},
+    {.name = "exaone4", .locality = REFERENCE_LOCAL_THREE_OF_FOUR, .rotates_locally = true},
     {.name = "falcon", .activation = REFERENCE_GELU_ERF, .parallel = true},
     {.name = "gemma", .activation = REFERENCE_GELU_TANH, .root_embedding = true},
     {.name = "gemma2",
@@ -25,6 +38,8 @@ static const reference_family families[] = {
      .root_embedding = true,
      .locality = REFERENCE_LOCAL_FIVE_OF_SIX,
      .wide_layers = 62},
+    {.name = "glm4", .rotation = REFERENCE_ADJACENT},
+    {.name = "glm4moe", .mlp_norm = "post_attention_norm"},
     {
         .name = "gpt-oss",
         .activation = REFERENCE_CLAMPED,
@@ -36,15 +51,25 @@ static const reference_family families[] = {
     {.name = "gpt2", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED},
     {.name = "gptneox", .activation = REFERENCE_GELU_ERF},
     {.name = "granite", .rotation = REFERENCE_ADJACENT, .divided_logits = true},
+    {.name = "granitemoe", .rotation = REFERENCE_ADJACENT, .divided_logits = true, .renormalised = true},
+    {.name = "internlm2", .rotation = REFERENCE_ADJACENT},
     {.name = "llama", .rotation = REFERENCE_ADJACENT, .renormalised = true},
+    {.name = "minimax-m2", .renormalised = true},
+    {.name = "mistral3", .rotation = REFERENCE_ADJACENT},
     {.name = "mpt", .activation = REFERENCE_GELU_ERF, .rotation = REFERENCE_UNROTATED},
+    {.name = "nemotron", .activation = REFERENCE_RELU_SQUARED, .layer_norm = true},
     {.name = "olmo2", .locality = REFERENCE_LOCAL_THREE_OF_FOUR},
+    {.name = "olmoe"},
     {.name = "phi2", .activation = REFERENCE_GELU_TANH, .parallel = true},
     {.name = "phi3"},
     {.name = "qwen2"},
     {.name = "qwen2moe"},
+    {.name = "qwen2vl"},
     {.name = "qwen3"},
     {.name = "qwen3moe", .renormalised = true},
+    {.name = "qwen3vl"},
+    {.name = "qwen3vlmoe", .renormalised = true},
+    {.name = "seed_oss", .mlp_norm = "post_attention_norm"},
     {.name = "smollm3", .rotation = REFERENCE_ADJACENT, .unrotated_every = 4},
     {.name = "stablelm", .parallel_without_norm = true},
     {.name = "starcoder2", .activation = REFERENCE_GELU_TANH},
@@ -109,6 +134,12 @@ static void read_sizes(reference_opening *o) {
     }
     m->n_experts = reference_number(o, "expert_count", 0);
     m->n_used = reference_number(o, "expert_used_count", 0);
+    m->n_groups = reference_number(o, "expert_group_count", 1);
+    m->n_used_groups = reference_number(o, "expert_group_used_count", m->n_groups);
+    m->sigmoid = reference_number(o, "expert_gating_func", 1) == 2;
+    m->expert_scale = reference_real(o, "expert_weights_scale", 1);
+    m->temperature = reference_real(o, "attention.temperature_scale", 0);
+    m->temperature_length = reference_number(o, "rope.scaling.original_context_length", m->n_trained);
     m->window = reference_number(o, "attention.sliding_window", 0);
     m->n_shared_layers = reference_number(o, "attention.shared_kv_layers", 0);
 }
@@ -136,11 +167,14 @@ void reference_read_keys(reference_opening *o) {
     if (!o->rc) read_sizes(o);
     if (o->rc) return;
     read_scales(o);
-    o->m->layer_norm =
-        !reference_has(o, "attention.layer_norm_rms_epsilon") && reference_has(o, "attention.layer_norm_epsilon");
+    o->m->layer_norm = o->m->family->layer_norm || (!reference_has(o, "attention.layer_norm_rms_epsilon") &&
+                                                    reference_has(o, "attention.layer_norm_epsilon"));
     o->m->eps =
         reference_real(o, o->m->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5);
     o->m->parallel = o->m->family->parallel;
+    o->m->renormalised = o->m->family->renormalised;
+    char norm[128];
+    gguf_get_bool(o->f, full_key(o, "expert_weights_norm", norm, sizeof norm), &o->m->renormalised);
     if (strcmp(o->m->family->name, "gptneox") == 0) {
         o->m->parallel = true;
         gguf_get_bool(o->f, "gptneox.use_parallel_residual", &o->m->parallel);

@@ -204,7 +204,7 @@ static void project_latent_queries(const reference_model *m, const reference_lay
     free(latent);
 }
 
-static void attention(reference_kv *s, int32_t i, const double *x, sight_list all, double *y) {
+static void attention(reference_kv *s, int32_t i, int32_t position, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     const sight_list seen = within(l, all);
@@ -214,6 +214,8 @@ static void attention(reference_kv *s, int32_t i, const double *x, sight_list al
         project_latent_queries(m, l, x, q);
         expand_latent(s, i, x);
     } else project(m, &l->q, &l->q_norm, x, q);
+    for (int32_t d = 0; d < m->n_heads * m->key_dim && m->temperature > 0; d++)
+        q[d] *= 1 + m->temperature * log(1 + floor(position / m->temperature_length));
     project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
     project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));
     for (int32_t h = 0; h < m->n_heads; h++) attend(s, l, h, q + h * m->key_dim, seen, p, mix + h * m->value_dim);
@@ -237,13 +239,13 @@ static void norm_of(const reference_model *m, const reference_norm *norm, const 
 }
 
 /* x += attention, x += mlp; parallel layers give both the same x, and the same norm unless the mlp has its own. */
-static void run_layer(reference_kv *s, int32_t i, double *x, sight_list all) {
+static void run_layer(reference_kv *s, int32_t i, int32_t position, double *x, sight_list all) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     double *normed = doubles(m->n_embd), *y = doubles(m->n_embd), *before = doubles(m->n_embd);
     memcpy(before, x, (size_t)m->n_embd * sizeof *x);
     norm_of(m, &l->attn_norm, x, normed);
-    attention(s, i, normed, all, y);
+    attention(s, i, position, normed, all, y);
     reference_normalise(m, &l->post_attn_norm, y, m->n_embd);
     add(m, x, y);
     if (!l->parallel || l->mlp_norm.w) norm_of(m, &l->mlp_norm, l->parallel ? before : x, normed);
@@ -284,7 +286,7 @@ void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const refer
     all[n_sights] = (reference_sight){.token = s->n, .distance = 0};
     new_token(s);
     embed(m, id, position, x);
-    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, x, (sight_list){all, n_sights + 1});
+    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, position, x, (sight_list){all, n_sights + 1});
     if (logits) unembed(m, x, logits);
     free(x);
     free(all);

@@ -50,7 +50,9 @@ static void scale_yarn(reference_opening *o, reference_rope *r, double base, dou
         double divided = fmin(fmax((i - low) / (high - low), 0), 1); /* how much of it */
         r->frequencies[i] *= (1 - divided) + divided / factor;
     }
-    const double usual = factor > 1 && o->m->n_latent == 0 ? 0.1 * log(factor) + 1 : 1; /* of scores, where latent */
+    const double growth = factor > 1 ? 0.1 * log(factor) : 0,
+                 less = reference_real(o, "rope.scaling.yarn_log_multiplier", 0);
+    const double usual = o->m->n_latent > 0 ? 1 : (1 + growth) / (1 + less * growth); /* of scores, where latent */
     r->magnitude *= reference_real(o, "rope.scaling.yarn_attn_factor", usual);
 }
 

@@ -206,6 +206,7 @@ static reference_mlp read_experts(reference_opening *o, int32_t i) {
 static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
     l->router = read_linear(o, i, "ffn_gate_inp", m->n_embd, m->n_experts, false);
+    l->correction = reference_tensor(o, name_of(i, "exp_probs_b", "bias").text, false, NULL);
     if (l->router.w) l->mlp = read_experts(o, i);
     else if (gate_is_in_up(o, i)) l->mlp = read_fused_mlp(o, i);
     else l->mlp = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
@@ -231,6 +232,7 @@ static void read_norms(reference_opening *o, reference_layer *l, int32_t i) {
 
 static const reference_rope *rope_of(const reference_model *m, int32_t i) {
     const int32_t every = m->family->unrotated_every;
+    if (m->family->rotates_locally && m->window > 0 && !reference_layer_is_local(m, i)) return NULL;
     if (m->family->rotation == REFERENCE_UNROTATED || (every && (i + 1) % every == 0)) return NULL;
     return &m->ropes[reference_layer_is_local(m, i)];
 }

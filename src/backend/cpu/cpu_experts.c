@@ -75,9 +75,10 @@ static void find_probabilities(const model_hparams *hp, const float *scores, flo
     double max = scores[0], sum = 0.0;
     for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
     for (int32_t e = 0; e < hp->n_experts; e++) sum += exp(scores[e] - max);
-    for (int32_t e = 0; e < hp->n_experts; e++)
-        probabilities[e] =
-            (float)(hp->experts_sigmoid ? 1 / (1 + exp(-(double)scores[e])) : exp(scores[e] - max) / sum);
+    for (int32_t e = 0; e < hp->n_experts; e++) {
+        const double x = scores[e];
+        probabilities[e] = (float)(hp->experts_sigmoid ? 1 / (1 + exp(-x)) : exp(x - max) / sum);
+    }
 }
 
 /* The sum of a group's two best. */
