@@ -15,14 +15,14 @@
 
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
-    /* Latent attention: KV is one vector a token, rot_dim rotated dimensions and value_dim latent ones, of which each
-     * head makes keys of plain_key_dim dimensions and values of head_value_dim; key_dim is that of the vector. 0:
-     * not */
-    int32_t plain_key_dim, head_value_dim, n_query_latent; /* n_query_latent: of its queries; 0: none */
-    int32_t n_draft_layers;                                /* more layers of the file, after n_layers, which predict further tokens: not computed */
-    int32_t n_outputs;                                     /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
-    int32_t n_types;                                       /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
-    rp_pooling pooling;                                    /* of embeddings: mean, cls, last or rank */
+    /* Latent attention: KV is one vector a token, of rot_dim rotated and value_dim latent dimensions (key_dim in all).
+     * Each head makes keys of plain_key_dim dimensions and values of head_value_dim of the latent ones. 0: none.
+     * n_query_latent: dimensions of latent queries; 0: none */
+    int32_t plain_key_dim, head_value_dim, n_query_latent;
+    int32_t n_draft_layers; /* more layers of the file, after n_layers, which predict further tokens: not computed */
+    int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
+    int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    rp_pooling pooling;     /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
     bool experts_sum_1;   /* weights of the selected experts sum to 1 */
