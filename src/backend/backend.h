@@ -52,6 +52,11 @@ typedef struct model_step {
 
 #define BACKEND_MAX_WEIGHTS 4 /* per operation `linear` */
 
+/* Runs of columns of a buffer: run i begins at column first + i * step. */
+typedef struct backend_columns {
+    int32_t first, step;
+} backend_columns;
+
 typedef struct backend backend;
 typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 
@@ -66,7 +71,7 @@ typedef struct backend_study {
     int (*bound)(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
     /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
-     * format. */
+     * format. values NULL: as of store */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
     /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing
        happens without them */
@@ -126,7 +131,15 @@ typedef struct backend_ops {
     void (*adapt)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n,
                   const model_weight *const *weights, backend_buffer *const *dst);
     bool (*has_adapters)(const backend *b); /* of the step that began last */
-    /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
+    /* Run i of dst = slice i of the weight * run i of src, for each slice (latent attention). Other columns are left
+       alone */
+    void (*linear_runs)(backend *b, const backend_buffer *src, backend_columns from, int32_t rows,
+                        const model_weight *weight, backend_buffer *dst, backend_columns to);
+    /* Run i of dst = run i of src, for n runs of `width` columns */
+    void (*copy_runs)(backend *b, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
+                      int32_t n, backend_buffer *dst, backend_columns to);
+    /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. values NULL: of
+       a latent layer, whose values are parts of its keys */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
     /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it.
        RP_ERR_MEMORY. */
@@ -146,6 +159,8 @@ typedef struct backend_ops {
     void (*clamp)(backend *b, backend_buffer *dst, float limit, int32_t rows); /* to [-limit, limit] */
     void (*scale)(backend *b, backend_buffer *dst, float factor, int32_t rows);
     void (*soft_cap)(backend *b, backend_buffer *dst, float cap, int32_t rows); /* cap * tanh(dst / cap) */
+    /* multiplies each row of the step by the temperature of its position (model_hparams.temperature) */
+    void (*temper)(backend *b, backend_buffer *dst, int32_t rows);
     /* dst row i = src row indices[i] */
     void (*gather)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst);
 } backend_ops;

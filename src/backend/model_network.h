@@ -15,13 +15,23 @@
 
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
-    int32_t n_outputs;  /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
-    int32_t n_types;    /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
-    rp_pooling pooling; /* of embeddings: mean, cls, last or rank */
+    /* Latent attention: KV is one vector a token, of rot_dim rotated and value_dim latent dimensions (key_dim in all).
+     * Each head makes keys of plain_key_dim dimensions and values of head_value_dim of the latent ones. 0: none.
+     * n_query_latent: dimensions of latent queries; 0: none */
+    int32_t plain_key_dim, head_value_dim, n_query_latent;
+    int32_t n_draft_layers; /* more layers of the file, after n_layers, which predict further tokens: not computed */
+    int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
+    int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    rp_pooling pooling;     /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
-    bool experts_sum_1; /* weights of the selected experts sum to 1 */
-    int32_t rot_dim;    /* dimensions of a head that are rotated; 0: none */
+    bool experts_sum_1;   /* weights of the selected experts sum to 1 */
+    bool experts_sigmoid; /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
+    float experts_scale;  /* of the weights of the selected experts */
+    /* experts are selected from the best of equal groups of them, by the sum of a group's two best; 0: from all */
+    int32_t n_expert_groups, n_expert_groups_used;
+    int32_t n_dense, experts_every; /* the first layers, and of the others all but each n-th, have no experts */
+    int32_t rot_dim;                /* dimensions of a head that are rotated; 0: none */
     /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
     int32_t window;
     int32_t global_every; /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
@@ -34,7 +44,12 @@ typedef struct model_hparams {
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */
     float qkv_limit;                         /* q, k and v are clamped to +- this; 0: not */
-    float alibi_max;                         /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
+    /* queries of a layer that is tempered are multiplied by 1 + scale ln(1 + floor((position + offset) / length)) */
+    struct {
+        float scale; /* 0: none is */
+        int32_t length, offset;
+    } temperature;
+    float alibi_max; /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
     struct {
         double base, base_local; /* of layers without and with a window */
         double factor;           /* positions are divided by it; 1 for none */
@@ -44,6 +59,11 @@ typedef struct model_hparams {
         int32_t n_ctx_original; /* context length before it was extended */
     } rope;
 } model_hparams;
+
+/* Has any layer a feed-forward without experts? */
+static inline bool model_has_dense(const model_hparams *hp) {
+    return hp->n_experts == 0 || hp->n_dense > 0 || hp->experts_every > 1;
+}
 
 /* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL:
  * absent. */
@@ -99,12 +119,18 @@ typedef struct model_layer {
     model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
     model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
     model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
-    model_weight sinks;                          /* F32 [n_heads], optional */
+    /* Latent attention: k makes the vector, its latent part first. q_latent: optional. Slices: of heads,
+     * [value_dim][plain_key_dim] and [head_value_dim][value_dim] */
+    model_weight q_latent, head_keys, head_values;
+    model_norm q_latent_norm, latent_norm;
+    model_weight sinks; /* F32 [n_heads], optional */
     model_ffn ffn;
     model_weight router, router_bias; /* [n_experts][n_embd]; without data: the feed-forward is ffn */
+    model_weight router_correction;   /* F32 [n_experts], optional: added to probabilities to select experts, not to
+                                         weigh them */
     model_ffn experts;                /* n_experts slices */
     model_ffn shared;
-    model_weight shared_gate; /* [1][n_embd] */
+    model_weight shared_gate; /* [1][n_embd], optional */
 
     model_mixer mixer;
     model_weight decay; /* F32 [n_heads * key_dim], of a decayed sum: as many state elements, f32 */
@@ -115,6 +141,7 @@ typedef struct model_layer {
                        it is
                    recurrent */
     bool owns_kv;
+    bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;
 
 /* Classes of tokens, for backends that write a text without computing one (mock/). */

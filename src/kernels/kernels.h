@@ -241,10 +241,11 @@ typedef float (*kernel_fold_query_fn)(const float *q, const int16_t *ints, const
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
 typedef enum kernel_act {
-    KERNEL_SILU,       /* a / (1 + exp(-a)) */
-    KERNEL_GELU,       /* a / 2 * (1 + erf(a / sqrt 2)) */
-    KERNEL_GELU_TANH,  /* its approximation a / (1 + exp(-2 sqrt(2 / pi) (a + 0.044715 a^3))) */
-    KERNEL_SWIGLU_OAI, /* gpt-oss: g = min(a, 7), u = up cut to [-7, 7]: g / (1 + exp(-1.702 g)) * (u + 1) */
+    KERNEL_SILU,         /* a / (1 + exp(-a)) */
+    KERNEL_GELU,         /* a / 2 * (1 + erf(a / sqrt 2)) */
+    KERNEL_GELU_TANH,    /* its approximation a / (1 + exp(-2 sqrt(2 / pi) (a + 0.044715 a^3))) */
+    KERNEL_SWIGLU_OAI,   /* gpt-oss: g = min(a, 7), u = up cut to [-7, 7]: g / (1 + exp(-1.702 g)) * (u + 1) */
+    KERNEL_RELU_SQUARED, /* max(a, 0)^2 */
     KERNEL_ACT_COUNT
 } kernel_act;
 

@@ -29,6 +29,7 @@ kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format) {
     l.key_bytes = side_bytes(kv_format_keys(format), true, shape->key_dim);
     if (shape->kind == KV_PAIRS) l.value_bytes = side_bytes(kv_format_values(format), false, shape->value_dim);
     if (shape->kind == KV_PAIRS) l.cell_values_at = l.key_bytes;
+    else l.cell_values_at = side_bytes(kv_format_keys(format), true, shape->key_dim - shape->value_dim);
     l.cell_bytes = l.key_bytes + l.value_bytes;
     l.block_bytes = (size_t)shape->n_heads * l.cell_bytes;
     return l;

@@ -5,7 +5,7 @@
  * Layers are of three kinds:
  *
  *   PAIRS    keys and values of each token, by KV head
- *   LATENT   one vector a token for all heads (multi-head latent attention): its keys; the values are the keys' first
+ *   LATENT   one vector a token for all heads (multi-head latent attention): its keys; the values are the keys' last
  *         dimensions
  *   STATE    a fixed number of bytes after any token, none of a token alone (recurrent layers): it has no blocks of
  *         token slots
@@ -56,7 +56,7 @@ typedef struct kv_layer {
     rp_kv_format format;
     size_t key_bytes, value_bytes;  /* of one head in a block */
     size_t cell_bytes, block_bytes; /* keys and values of one head in a block, of all heads; STATE: 0 */
-    size_t cell_values_at;          /* where the values begin in a cell; LATENT: at 0, they are a view of the keys */
+    size_t cell_values_at;          /* where the values begin in a cell; LATENT: in the keys, whose order they have */
 } kv_layer;
 
 kv_layer kv_layer_make(const kv_layer_shape *shape, rp_kv_format format);

@@ -6,13 +6,18 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* X: the residual stream. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
+/* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and
+ * after their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
 enum { X,
        NORMED,
        Q,
        K,
-       V,
+       V, /* of latent attention: the latent part of a latent vector, normed */
+       LATENT_KV,
+       Q_LATENT,
+       Q_HEADS,
        ATTENDED,
+       VALUES, /* of latent attention: what heads make of ATTENDED */
        PROJECTED,
        GATE,
        UP,
@@ -35,7 +40,7 @@ struct model_forward {
 
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->net.hp;
-    const int32_t n_ff = BASE_MAX(hp->n_experts > 0 ? 0 : hp->n_ff, hp->n_ff_shared);
+    const int32_t n_ff = BASE_MAX(model_has_dense(hp) ? hp->n_ff : 0, hp->n_ff_shared);
     const int32_t widths[N_BUFFERS] = {
         /* 0: unused buffer */
         [X] = hp->n_embd,
@@ -43,7 +48,11 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [Q] = hp->n_heads * hp->key_dim,
         [K] = hp->n_kv_heads * hp->key_dim,
         [V] = hp->n_kv_heads * hp->value_dim,
+        [LATENT_KV] = hp->plain_key_dim > 0 ? hp->key_dim : 0,
+        [Q_LATENT] = hp->n_query_latent,
+        [Q_HEADS] = hp->plain_key_dim > 0 ? hp->n_heads * (hp->plain_key_dim + hp->rot_dim) : 0,
         [ATTENDED] = hp->n_heads * hp->value_dim,
+        [VALUES] = hp->n_heads * hp->head_value_dim,
         [PROJECTED] = hp->n_embd,
         [GATE] = n_ff,
         [UP] = n_ff,
@@ -105,6 +114,42 @@ static void wait_for_kv(const model_step *step, const model_layer *l) {
     for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
 }
 
+/* K = the latent vector of each row: the part that store will rotate, and the normed latent part, which is V, too. */
+static void model_forward_project_latent_kv(model_forward *f, const model_layer *l, const backend_buffer *in,
+                                            int32_t rows) {
+    const model_hparams *hp = &f->model->net.hp;
+    const backend_ops *op = f->backend->ops;
+    backend_buffer **buf = f->buffers, *raw = buf[LATENT_KV];
+    BASE_DCHECK(hp->key_dim == hp->rot_dim + hp->value_dim);
+    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->k}, NULL, &raw);
+    op->copy_runs(f->backend, raw, (backend_columns){0, 0}, rows, hp->value_dim, 1, buf[V], (backend_columns){0, 0});
+    op->norm(f->backend, buf[V], &l->latent_norm, rows, buf[V]);
+    op->copy_runs(f->backend, raw, (backend_columns){hp->value_dim, 0}, rows, hp->rot_dim, 1, buf[K],
+                  (backend_columns){0, 0});
+    op->copy_runs(f->backend, buf[V], (backend_columns){0, 0}, rows, hp->value_dim, 1, buf[K],
+                  (backend_columns){hp->rot_dim, 0});
+}
+
+/* Q = the queries, in a latent vector's dimensions: a head's matrix of keys is multiplied into its query, not into each
+   vector. */
+static void model_forward_project_latent_queries(model_forward *f, const model_layer *l, const backend_buffer *in,
+                                                 int32_t rows) {
+    const model_hparams *hp = &f->model->net.hp;
+    const backend_ops *op = f->backend->ops;
+    const int32_t own = hp->plain_key_dim + hp->rot_dim;
+    backend_buffer **buf = f->buffers;
+    if (l->q_latent.data) {
+        model_forward_linear(f, in, NULL, rows, 1, (weights){&l->q_latent}, NULL, &buf[Q_LATENT]);
+        op->norm(f->backend, buf[Q_LATENT], &l->q_latent_norm, rows, buf[Q_LATENT]);
+        in = buf[Q_LATENT];
+    }
+    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->q}, NULL, &buf[Q_HEADS]);
+    op->copy_runs(f->backend, buf[Q_HEADS], (backend_columns){hp->plain_key_dim, own}, rows, hp->rot_dim, hp->n_heads,
+                  buf[Q], (backend_columns){0, hp->key_dim});
+    op->linear_runs(f->backend, buf[Q_HEADS], (backend_columns){0, own}, rows, &l->head_keys, buf[Q],
+                    (backend_columns){hp->rot_dim, hp->key_dim});
+}
+
 /* Buffers [first, end), of Q, K and V, = projections of `in` */
 static void model_forward_project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first,
                                   int end) {
@@ -117,6 +162,11 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     backend_buffer **buf = f->buffers;
     float limit = f->model->net.hp.qkv_limit;
     BASE_ASSERT(first >= Q && first < end && end <= V + 1);
+    if (f->model->net.hp.plain_key_dim > 0) {
+        if (first == Q) model_forward_project_latent_queries(f, l, in, rows);
+        if (end > K) model_forward_project_latent_kv(f, l, in, rows);
+        return;
+    }
     model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
     for (int i = first; i < end; i++) {
         const model_norm *norm = norms[i - Q];
@@ -136,10 +186,16 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     stores = stores && l->owns_kv;
     if (op->study) op->study->observe_input(b, in);
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
-    if (stores) op->store(b, layer, buf[K], buf[V]);
+    if (l->tempered) op->temper(b, buf[Q], rows);
+    const model_hparams *hp = &f->model->net.hp;
+    backend_buffer *out = hp->plain_key_dim > 0 ? buf[VALUES] : buf[ATTENDED]; /* of attention */
+    if (stores) op->store(b, layer, buf[K], hp->plain_key_dim > 0 ? NULL : buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
-    model_forward_linear(f, buf[ATTENDED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
+    if (hp->plain_key_dim > 0)
+        op->linear_runs(b, buf[ATTENDED], (backend_columns){0, hp->value_dim}, rows, &l->head_values, out,
+                        (backend_columns){0, hp->head_value_dim});
+    model_forward_linear(f, out, NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
 /* PROJECTED = recurrence over `in`, from the states of the step */
@@ -160,7 +216,7 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
     model_forward_linear(f, in, NULL, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate},
                          (weights){&ffn->up_bias, &ffn->gate_bias}, (backend_buffer *[]){up, gate});
-    op->act(b, f->model->arch->act, mixed, ffn->gate.data ? up : NULL, rows);
+    op->act(b, f->model->net.hp.act, mixed, ffn->gate.data ? up : NULL, rows);
     model_forward_linear(f, mixed, NULL, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
 }
 
@@ -175,8 +231,10 @@ static void model_forward_mixture(model_forward *f, int32_t layer, const backend
     op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
     if (!l->shared.up.data) return;
     model_forward_dense(f, &l->shared, in, rows, buf[SHARED]);
-    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
-    op->gate_rows(b, buf[SHARED], buf[GATES], rows);
+    if (l->shared_gate.data) {
+        model_forward_linear(f, in, NULL, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
+        op->gate_rows(b, buf[SHARED], buf[GATES], rows);
+    }
     op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
 }
 
@@ -297,6 +355,7 @@ int model_forward_probe(model_forward *f, const model_step *step, float *deviati
     for (int32_t l = 0; l < last; l++) model_forward_block(f, step, l, false);
     model_forward_project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
     wait_for_kv(step, &f->model->net.layers[last]);
-    f->backend->ops->study->deviate(f->backend, last, f->buffers[K], f->buffers[V], deviations);
+    const bool is_latent = f->model->net.hp.plain_key_dim > 0;
+    f->backend->ops->study->deviate(f->backend, last, f->buffers[K], is_latent ? NULL : f->buffers[V], deviations);
     return RP_OK;
 }

@@ -98,12 +98,15 @@ static int set_bare_layers(rp_model *m, rp_error *err) {
     return RP_OK;
 }
 
-static void free_network(model_network *net) {
-    base_free(net->layers);
-    base_free(net->matrices);
-    base_free(net->alibi_slopes);
-    base_free(net->token_classes);
-    for (int i = 0; i < MODEL_N_ROPES; i++) base_free(net->ropes[i].frequencies);
+static void free_network(rp_model *m) {
+    for (int32_t i = 0; m->turned && i < m->net.hp.n_layers; i++) base_free(m->turned[i]);
+    base_free(m->turned);
+    base_free(m->kv_layers);
+    base_free(m->net.layers);
+    base_free(m->net.matrices);
+    base_free(m->net.alibi_slopes);
+    base_free(m->net.token_classes);
+    for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->net.ropes[i].frequencies);
 }
 
 /* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its
@@ -118,9 +121,9 @@ static int read_shape(rp_model *m, rp_error *err) {
     m->has_shape = rc == RP_OK;
     if (!rc) model_identify(m);
     else { /* no shape: only the vocabulary's size is left */
-        free_network(&m->net);
-        base_free(m->kv_layers);
+        free_network(m);
         m->kv_layers = NULL;
+        m->turned = NULL;
         m->n_kv_layers = 0;
         m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
     }
@@ -228,8 +231,7 @@ void model_close(rp_model *m) {
     model_free_template(m);
     base_free(m->name);
     base_free(m->chat_template);
-    free_network(&m->net);
-    base_free(m->kv_layers);
+    free_network(m);
     tokenizer_free(m->tokenizer);
     gguf_close(m->file);
     if (m->has_lock) pthread_mutex_destroy(&m->lock);

@@ -56,7 +56,7 @@ enum {
     MODEL_EMBED_SQRT = 1 << 14,     /* embeddings times sqrt(n_embd) */
     MODEL_LOGIT_DIVISOR = 1 << 15,  /* logit_scale divides */
     MODEL_EXPERTS = 1 << 16,        /* always a mixture of experts */
-    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes, through a gate */
+    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes */
     MODEL_EXPERTS_SUM_1 = 1 << 18,  /* weights of the selected experts sum to 1, unless the metadata override it */
     MODEL_SINKS = 1 << 19,          /* one more logit in each head's softmax, without a token */
     MODEL_PARALLEL_TOLD = 1 << 20,  /* the metadata decide whether they are parallel; by default they are */
@@ -65,6 +65,9 @@ enum {
     MODEL_YARN_EXACT = 1 << 22,
     /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
     MODEL_ENCODER = 1 << 23,
+    MODEL_SHARED_GATE = 1 << 24, /* the shared expert has a gate */
+    MODEL_QK_NORM_IF = 1 << 25,  /* norms of q and k if the file has them */
+    MODEL_LATENT = 1 << 28,      /* latent attention (hp.plain_key_dim) */
 };
 
 typedef struct model_arch {
@@ -74,6 +77,8 @@ typedef struct model_arch {
     /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
     int32_t global_every;
     int32_t no_rope_every; /* every n-th layer has no positions */
+    bool rope_in_windows;  /* if some layers have a window, the others have no positions */
+    bool experts_sigmoid;  /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
     double local_base; /* of rotation in layers with a window; 0: that of the others */
@@ -93,6 +98,8 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
+    float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
+                                  or NULL */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;

@@ -11,6 +11,10 @@
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
 /* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
 #define BERT (MODEL_ENCODER | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
+/* Weights of experts sum to 1 only if the metadata have it, and each row passes a shared expert without a gate. */
+#define SHARED_EXPERTS(of) (((of) & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS_SHARED)
+/* Norms follow attention and the feed-forward, and none precedes them. */
+#define POST_NORMS(of) (((of) & ~(MODEL_PRE_NORM | MODEL_FFN_NORM)) | MODEL_POST_NORM)
 #define NEOX (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_ROPE | MODEL_ROPE_HALVES)
 
 static const model_arch archs[] = {
@@ -24,7 +28,7 @@ static const model_arch archs[] = {
     {.name = "phi3", .features = QWEN, .act = KERNEL_SILU},
     {.name = "qwen2", .features = QWEN, .act = KERNEL_SILU},
     {.name = "qwen2moe",
-     .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS | MODEL_EXPERTS_SHARED,
+     .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS | MODEL_EXPERTS_SHARED | MODEL_SHARED_GATE,
      .act = KERNEL_SILU},
     {.name = "qwen3", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU},
     {.name = "qwen3moe", .features = QWEN | MODEL_QK_NORM | MODEL_EXPERTS, .act = KERNEL_SILU},
@@ -51,13 +55,14 @@ static const model_arch archs[] = {
     {.name = "starcoder2", .features = GPT2 | MODEL_ROPE | MODEL_ROPE_HALVES, .act = KERNEL_GELU_TANH},
     {
         .name = "olmo2",
-        .features = (QWEN & ~(MODEL_PRE_NORM | MODEL_FFN_NORM)) | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL,
+        .features = POST_NORMS(QWEN) | MODEL_QK_NORM | MODEL_ROPE_LOCAL,
         .act = KERNEL_SILU,
         .global_every = 4,
     },
     {.name = "command-r",
      .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,
      .act = KERNEL_SILU},
+    {.name = "deepseek2", .features = SHARED_EXPERTS(LLAMA) | MODEL_LATENT, .act = KERNEL_SILU},
     {.name = "granite", .features = LLAMA | MODEL_LOGIT_DIVISOR, .act = KERNEL_SILU},
     {.name = "smollm3", .features = LLAMA, .act = KERNEL_SILU, .no_rope_every = 4},
     {
@@ -66,6 +71,41 @@ static const model_arch archs[] = {
         .act = KERNEL_SWIGLU_OAI,
         .global_every = 2,
     },
+    {.name = "chatglm", .features = LLAMA, .act = KERNEL_SILU},
+    {.name = "glm4", .features = LLAMA | MODEL_POST_NORM, .act = KERNEL_SILU},
+    {.name = "glm4moe",
+     .features = SHARED_EXPERTS(QWEN) | MODEL_FFN_NORM_RENAMED | MODEL_QK_NORM_IF,
+     .act = KERNEL_SILU,
+     .experts_sigmoid = true},
+    {.name = "exaone4",
+     .features = POST_NORMS(QWEN) | MODEL_QK_NORM,
+     .act = KERNEL_SILU,
+     .global_every = 4,
+     .rope_in_windows = true},
+    {.name = "seed_oss", .features = QWEN | MODEL_FFN_NORM_RENAMED, .act = KERNEL_SILU},
+    {.name = "ernie4_5", .features = LLAMA, .act = KERNEL_SILU},
+    {.name = "ernie4_5-moe", .features = SHARED_EXPERTS(LLAMA) | MODEL_EXPERTS_SUM_1, .act = KERNEL_SILU},
+    {.name = "cohere2",
+     .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,
+     .act = KERNEL_SILU,
+     .global_every = 4,
+     .rope_in_windows = true},
+    {.name = "granitemoe", .features = LLAMA | MODEL_LOGIT_DIVISOR | MODEL_EXPERTS_SHARED, .act = KERNEL_SILU},
+    {.name = "olmoe", .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_QK_NORM, .act = KERNEL_SILU},
+    {.name = "internlm2", .features = LLAMA, .act = KERNEL_SILU},
+    {.name = "qwen2vl", .features = QWEN, .act = KERNEL_SILU},
+    {.name = "qwen3vl", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU},
+    {.name = "qwen3vlmoe", .features = QWEN | MODEL_QK_NORM | MODEL_EXPERTS, .act = KERNEL_SILU},
+    {.name = "deepseek", .features = SHARED_EXPERTS(LLAMA), .act = KERNEL_SILU},
+    {.name = "dots1", .features = SHARED_EXPERTS(QWEN) | MODEL_QK_NORM, .act = KERNEL_SILU, .experts_sigmoid = true},
+    {.name = "bailingmoe2",
+     .features = SHARED_EXPERTS(QWEN) | MODEL_QK_NORM,
+     .act = KERNEL_SILU,
+     .experts_sigmoid = true},
+    {.name = "minimax-m2", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU, .experts_sigmoid = true},
+    {.name = "mistral3", .features = LLAMA, .act = KERNEL_SILU},
+    {.name = "arcee", .features = LLAMA & ~MODEL_FFN_GATED, .act = KERNEL_RELU_SQUARED},
+    {.name = "nemotron", .features = NEOX | MODEL_FFN_NORM, .act = KERNEL_RELU_SQUARED},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };

@@ -115,6 +115,11 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
     double magnitude, less, growth = 0.1 * log(BASE_MAX(hp->rope.factor, 1.0));
     if ((rc = read_number(m, "rope.scaling.yarn_log_multiplier", 0.0, LARGE, 0.0, &less, err))) return rc;
     double usual = (1.0 + growth) / (1.0 + less * growth);
+    if (hp->plain_key_dim > 0) { /* of scores alone, and in the file times 0.1 */
+        const double all = 1.0 + 10.0 * less * growth;
+        hp->score_scale *= (float)(all * all);
+        usual = 1.0;
+    }
     if ((rc = read_number(m, "rope.scaling.yarn_attn_factor", SMALL, LARGE, usual, &magnitude, err))) return rc;
     hp->rope.magnitude *= magnitude;
     if ((rc = read_number(m, "rope.scaling.yarn_beta_fast", SMALL, LARGE, 32.0, &hp->rope.beta_fast, err))) return rc;
@@ -135,7 +140,9 @@ static int read_rope(rp_model *m, rp_error *err) {
         return rc;
     if (hp->rot_dim % 2)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
-    return read_rope_scaling(m, err);
+    if ((rc = read_rope_scaling(m, err))) return rc;
+    hp->temperature.length = hp->rope.n_ctx_original;
+    return read_float(m, "attention.temperature_scale", 0.0, LARGE, 0.0, &hp->temperature.scale, err);
 }
 
 /* ---- shape ---- */
@@ -156,6 +163,38 @@ static int read_window(rp_model *m, rp_error *err) {
                         "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
 }
 
+/* Latent attention. Newer files have the lengths of a latent vector and, as _mla, those of a head; older ones those of
+   a head. */
+static int read_latent(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    char full[KEY_BYTES];
+    const bool is_newer = gguf_has(m->file, full_key(m, "attention.key_length_mla", full));
+    int32_t own, rotated;
+    int rc;
+    if ((rc = model_hparams_read_size(m, is_newer ? "attention.key_length_mla" : "attention.key_length", 4096, -1, &own,
+                                      err)) ||
+        (rc = model_hparams_read_size(m, is_newer ? "attention.value_length_mla" : "attention.value_length", 4096, -1,
+                                      &hp->head_value_dim, err)) ||
+        (rc = model_hparams_read_size(m, "attention.kv_lora_rank", 16384, -1, &hp->value_dim, err)) ||
+        (rc = read_int(m, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0, &hp->n_query_latent, err)) ||
+        (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)) ||
+        (rc = read_window(m, err)))
+        return rc;
+    if (rotated >= own || hp->window > 0)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "latent attention with %d rotated of %d key dimensions and a window of %d: fewer rotated "
+                            "ones, and no window, are supported",
+                            rotated, own, hp->window);
+    hp->rot_dim = rotated;
+    hp->plain_key_dim = own - rotated;
+    hp->key_dim = rotated + hp->value_dim;
+    hp->n_kv_heads = 1;
+    if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, own) > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d dimensions", hp->n_heads,
+                            hp->key_dim);
+    return RP_OK;
+}
+
 static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
@@ -165,6 +204,7 @@ static int read_heads(rp_model *m, rp_error *err) {
     if (hp->n_heads % hp->n_kv_heads)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
                             "%d heads cannot share %d key-value heads evenly", hp->n_heads, hp->n_kv_heads);
+    if (m->arch->features & MODEL_LATENT) return read_latent(m, err);
     int32_t head_dim = hp->n_embd / hp->n_heads;
     BASE_ASSERT(head_dim > 0);
     if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
@@ -177,19 +217,60 @@ static int read_heads(rp_model *m, rp_error *err) {
     return read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
 }
 
-#define GATING_SOFTMAX 1 /* of expert_gating_func */
+/* Of expert_gating_func. The third is a softmax over the selected experts: the first with weights that sum to 1. */
+enum { GATING_UNSET,
+       GATING_SOFTMAX,
+       GATING_SIGMOID,
+       GATING_SOFTMAX_SELECTED };
 
-static int check_gating(const rp_model *m, rp_error *err) {
+static int read_routing(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
     int32_t gating;
-    double scale;
     int rc;
-    if ((rc = read_int(m, "expert_gating_func", 0, INT32_MAX, GATING_SOFTMAX, &gating, err)) ||
-        (rc = read_number(m, "expert_weights_scale", 0.0, LARGE, 1.0, &scale, err)))
+    if ((rc = read_int(m, "expert_gating_func", 0, INT32_MAX, GATING_UNSET, &gating, err)) ||
+        (rc = read_float(m, "expert_weights_scale", 0.0, LARGE, 1.0, &hp->experts_scale, err)) ||
+        (rc = read_int(m, "expert_group_count", 0, hp->n_experts, 0, &hp->n_expert_groups, err)) ||
+        (rc = read_int(m, "expert_group_used_count", 0, BASE_MAX(hp->n_expert_groups, 1), hp->n_expert_groups,
+                       &hp->n_expert_groups_used, err)))
         return rc;
-    if (gating == GATING_SOFTMAX && (scale == 0.0 || scale == 1.0)) return RP_OK; /* 0: not used */
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "expert gating function %d with scale %g: only an unscaled softmax (1) is supported", gating,
-                        scale);
+    if (gating > GATING_SOFTMAX_SELECTED)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "expert gating function %d is not supported (supported: softmax 1, sigmoid 2, softmax of "
+                            "the selected experts 3)",
+                            gating);
+    hp->experts_sigmoid = gating == GATING_UNSET ? m->arch->experts_sigmoid : gating == GATING_SIGMOID;
+    hp->experts_sum_1 = gating == GATING_SOFTMAX_SELECTED ||
+                        read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
+    if (hp->experts_scale == 0) hp->experts_scale = 1; /* not used */
+    if (hp->n_expert_groups <= 1 || hp->n_expert_groups_used == hp->n_expert_groups) hp->n_expert_groups = 0;
+    if (hp->n_expert_groups == 0) return RP_OK;
+    const int32_t group = hp->n_experts / hp->n_expert_groups;
+    if (hp->n_experts % hp->n_expert_groups || group * hp->n_expert_groups_used < hp->n_experts_used)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "%d experts cannot be selected from %d of %d groups of %d experts", hp->n_experts_used,
+                            hp->n_expert_groups_used, hp->n_expert_groups, hp->n_experts);
+    return RP_OK;
+}
+
+/* The width of the shared expert, or of several as one. Without a gate it is that of the tensors: files do not agree on
+ * what the key means. */
+static int read_shared(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    if (m->arch->features & MODEL_SHARED_GATE)
+        return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff,
+                                       &hp->n_ff_shared, err);
+    const gguf_tensor *up = NULL;
+    for (int32_t i = 0; i < hp->n_layers && !up; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "blk.%d.ffn_up_shexp.weight", i);
+        up = gguf_find_tensor(m->file, name);
+    }
+    if (!up || !(m->arch->features & MODEL_EXPERTS_SHARED)) return RP_OK;
+    if (up->dims[1] > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a shared expert of width %lld",
+                            (long long)up->dims[1]);
+    hp->n_ff_shared = (int32_t)up->dims[1];
+    return RP_OK;
 }
 
 static int read_experts(rp_model *m, rp_error *err) {
@@ -200,12 +281,15 @@ static int read_experts(rp_model *m, rp_error *err) {
         hp->n_experts == 0)
         return rc;
     if ((rc = model_hparams_read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) ||
-        (rc = check_gating(m, err)))
+        (rc = read_routing(m, err)) ||
+        (rc = read_int(m, "leading_dense_block_count", 0, hp->n_layers - 1, 0, &hp->n_dense, err)) ||
+        (rc = model_hparams_read_size(m, "interleave_moe_layer_step", hp->n_layers, 1, &hp->experts_every, err)))
         return rc;
-    hp->experts_sum_1 = read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
     /* Files of early 2024 give the summed width of all experts that a row passes. */
     int32_t width = m->arch->features & MODEL_EXPERTS ? BASE_MAX(hp->n_ff / hp->n_experts_used, 1) : hp->n_ff;
-    return model_hparams_read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err);
+    if ((rc = model_hparams_read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err)))
+        return rc;
+    return read_shared(m, err);
 }
 
 /* Kinds of tokens, and outputs of the rank head: those of its tensors. */
@@ -227,19 +311,19 @@ static int read_shape(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
     if ((rc = model_hparams_read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
+        (rc = read_int(m, "nextn_predict_layers", 0, hp->n_layers - 1, 0, &hp->n_draft_layers, err)) ||
         (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
         (rc = model_hparams_read_size(m, "feed_forward_length", MODEL_MAX_DIM, -1, &hp->n_ff, err)) ||
         (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) ||
-        (rc = read_heads(m, err)) || (rc = read_experts(m, err)))
+        (rc = read_heads(m, err)))
         return rc;
+    hp->n_layers -= hp->n_draft_layers;
+    if ((rc = read_experts(m, err))) return rc;
     hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", hp->n_vocab);
     hp->n_outputs = hp->n_vocab;
-    if (model_is_encoder(m)) return read_encoder(m, err);
-    if (!(m->arch->features & MODEL_EXPERTS_SHARED)) return RP_OK;
-    return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared,
-                                   err);
+    return model_is_encoder(m) ? read_encoder(m, err) : RP_OK;
 }
 
 /* ---- numbers ---- */
@@ -248,7 +332,8 @@ static int read_scales(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     uint32_t features = m->arch->features;
     bool wide = m->arch->wide_layers == hp->n_layers;
-    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : hp->key_dim);
+    const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
+    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : head_dim);
     double embed = features & MODEL_EMBED_SQRT ? sqrt(hp->n_embd) : 1.0;
     int rc;
     if ((rc = read_float(m, "attention.scale", SMALL, LARGE, score, &hp->score_scale, err)) ||

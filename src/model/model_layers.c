@@ -13,9 +13,10 @@
 /* ---- matrices ---- */
 
 #define L(member) offsetof(model_layer, member)
-static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(ffn.gate), L(ffn.up), L(ffn.down), L(router),
-                                        L(experts.gate), L(experts.up), L(experts.down),
-                                        L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
+static const size_t layer_matrices[] = {
+    L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values),
+    L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
+    L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
@@ -54,8 +55,10 @@ static void set_kind(rp_model *m, int32_t i) {
         const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(i, m->net.hp.global_every);
         if (has_window) l->window = m->net.hp.window;
     }
+    l->tempered = m->net.hp.temperature.scale > 0;
     l->rope = MODEL_NO_ROPE;
     if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
+    if (m->arch->rope_in_windows && m->net.hp.window > 0 && l->window == 0) return;
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
 }
 
@@ -98,6 +101,7 @@ int model_set_layers(rp_model *m, rp_error *err) {
         if (!m->net.layers[i].owns_kv) continue;
         m->net.layers[i].states = m->n_kv_layers;
         m->kv_layers[m->n_kv_layers++] = (kv_layer_shape){
+            .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
             .n_heads = m->net.hp.n_kv_heads,
             .key_dim = m->net.hp.key_dim,
             .value_dim = m->net.hp.value_dim,

@@ -17,7 +17,7 @@
 /* A layer's tensors as stored in the file, before fused ones are split. */
 typedef struct file_layer {
     model_layer l;
-    model_weight qkv, qkv_bias;
+    model_weight qkv, qkv_bias, kv_b;
     model_norm attn_norm_2;
 } file_layer;
 
@@ -38,16 +38,22 @@ enum dim { D_NONE,
            D_POSITIONS,
            D_TYPES,
            D_RANK_HEAD,
-           D_SCORES };
+           D_SCORES,
+           D_QUERY_LATENT,
+           D_LATENT,
+           D_PLAIN_KEY,
+           D_HEAD_VALUE,
+           D_KEYS_VALUES };
 enum {
     REQUIRED = 1,
     VECTOR = 2,    /* F32, used elementwise */
     RUNS = 4,      /* a norm of heads: [key_dim], [heads][key_dim] or [heads * key_dim] */
     WITH_GATE = 8, /* twice as many outputs: the gate's come first */
-    DENSE = 16,    /* only without experts */
-    EXPERTS = 32,  /* only with experts, a slice for each */
-    SHARED = 64,   /* only with a shared expert */
-    ROUTER = 128,  /* only with experts */
+    DENSE = 16,    /* only in layers without experts */
+    EXPERTS = 32,  /* only in layers with experts, a slice for each */
+    SHARED = 64,   /* only in layers with experts, and with a shared one */
+    ROUTER = 128,  /* only in layers with experts */
+    HEADS = 256,   /* a slice for each head */
 };
 
 typedef struct tensor_row {
@@ -94,13 +100,21 @@ static const tensor_row layer_rows[] = {
     {"attn_q.weight", L(l.q), D_EMBD, D_Q, 0, 0, 0},
     {"attn_k.weight", L(l.k), D_EMBD, D_K, 0, 0, 0},
     {"attn_v.weight", L(l.v), D_EMBD, D_V, 0, 0, 0},
+    {"attn_q_a.weight", L(l.q_latent), D_EMBD, D_QUERY_LATENT, 0, MODEL_LATENT, 0},
+    {"attn_q_a_norm.weight", L(l.q_latent_norm.weight), D_QUERY_LATENT, D_NONE, VECTOR, MODEL_LATENT, 0},
+    {"attn_q_b.weight", L(l.q), D_QUERY_LATENT, D_Q, 0, MODEL_LATENT, 0},
+    {"attn_kv_a_mqa.weight", L(l.k), D_EMBD, D_K, REQUIRED, MODEL_LATENT, 0},
+    {"attn_kv_a_norm.weight", L(l.latent_norm.weight), D_LATENT, D_NONE, REQUIRED | VECTOR, MODEL_LATENT, 0},
+    {"attn_k_b.weight", L(l.head_keys), D_PLAIN_KEY, D_LATENT, HEADS, MODEL_LATENT, 0},
+    {"attn_v_b.weight", L(l.head_values), D_LATENT, D_HEAD_VALUE, HEADS, MODEL_LATENT, 0},
+    {"attn_kv_b.weight", L(kv_b), D_LATENT, D_KEYS_VALUES, 0, MODEL_LATENT, 0}, /* both, in older files */
     {"attn_q.bias", L(l.q_bias), D_Q, D_NONE, VECTOR, 0, 0},
     {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR, 0, 0},
     {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR, 0, 0},
     {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | REQUIRED, MODEL_QK_NORM, 0},
     {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_QK_NORM, 0},
-    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
-    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
     {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED, MODEL_SINKS, 0},
@@ -125,13 +139,14 @@ static const tensor_row layer_rows[] = {
     {"ffn_down.bias", L(l.ffn.down_bias), D_EMBD, D_NONE, DENSE | VECTOR, 0, 0},
     {"ffn_gate_inp.weight", L(l.router), D_EMBD, D_EXPERTS, ROUTER | REQUIRED, 0, 0},
     {"ffn_gate_inp.bias", L(l.router_bias), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
+    {"exp_probs_b.bias", L(l.router_correction), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
     {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, 0, 0},
     {"ffn_down_exps.weight", L(l.experts.down), D_FF_EXPERT, D_EMBD, EXPERTS | REQUIRED, 0, 0},
     {"ffn_gate_exps.bias", L(l.experts.gate_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.bias", L(l.experts.up_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, 0, 0},
     {"ffn_down_exps.bias", L(l.experts.down_bias), D_EMBD, D_NONE, EXPERTS | VECTOR, 0, 0},
-    {"ffn_gate_inp_shexp.weight", L(l.shared_gate), D_EMBD, D_NONE, SHARED | REQUIRED, 0, 0},
+    {"ffn_gate_inp_shexp.weight", L(l.shared_gate), D_EMBD, D_NONE, SHARED | REQUIRED, MODEL_SHARED_GATE, 0},
     {"ffn_gate_shexp.weight", L(l.shared.gate), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, MODEL_FFN_GATED, 0},
     {"ffn_up_shexp.weight", L(l.shared.up), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, 0, 0},
     {"ffn_down_shexp.weight", L(l.shared.down), D_FF_SHARED, D_EMBD, SHARED | REQUIRED, 0, 0},
@@ -152,11 +167,12 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_NONE: return 1;
     case D_EMBD: return hp->n_embd;
     case D_FF: return hp->n_ff;
-    case D_Q: return (int64_t)hp->n_heads * hp->key_dim;
+    case D_Q:
+        return (int64_t)hp->n_heads * (hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim);
     case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
     case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
     case D_QKV: return (int64_t)(hp->n_heads + hp->n_kv_heads) * hp->key_dim + (int64_t)hp->n_kv_heads * hp->value_dim;
-    case D_VALUE: return (int64_t)hp->n_heads * hp->value_dim;
+    case D_VALUE: return (int64_t)hp->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : hp->value_dim);
     case D_HEADS: return hp->n_heads;
     case D_VOCAB: return hp->n_vocab;
     case D_ROT_PAIRS: return hp->rot_dim / 2;
@@ -167,6 +183,11 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_TYPES: return hp->n_types;
     case D_RANK_HEAD: break; /* rank_head_rows */
     case D_SCORES: return hp->n_outputs;
+    case D_QUERY_LATENT: return hp->n_query_latent;
+    case D_LATENT: return hp->value_dim;
+    case D_PLAIN_KEY: return hp->plain_key_dim;
+    case D_HEAD_VALUE: return hp->head_value_dim;
+    case D_KEYS_VALUES: return (int64_t)hp->n_heads * (hp->plain_key_dim + hp->head_value_dim);
     }
     return 0;
 }
@@ -176,12 +197,17 @@ static int64_t rank_head_rows(const rp_model *m) {
     return gguf_find_tensor(m->file, "cls.output.weight") ? m->net.hp.n_embd : m->net.hp.n_outputs;
 }
 
-static bool row_applies(const rp_model *m, const tensor_row *row) {
-    uint32_t features = m->arch->features;
+static bool has_experts(const model_hparams *hp, int32_t layer) {
+    return hp->n_experts > 0 && layer >= hp->n_dense && (layer + 1) % hp->experts_every == 0;
+}
+
+static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer) {
+    const uint32_t features = m->arch->features;
+    const model_hparams *hp = &m->net.hp;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
-    if (row->flags & DENSE) return m->net.hp.n_experts == 0;
-    if (row->flags & (EXPERTS | ROUTER)) return m->net.hp.n_experts > 0;
-    return !(row->flags & SHARED) || m->net.hp.n_ff_shared > 0;
+    if (row->flags & DENSE) return !has_experts(hp, layer);
+    if (row->flags & (EXPERTS | ROUTER)) return has_experts(hp, layer);
+    return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(hp, layer));
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
@@ -192,6 +218,7 @@ static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_
     dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->in);
     if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->out);
     if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
+    if (row->flags & HEADS) dims[n++] = m->net.hp.n_heads;
     BASE_ASSERT(n <= GGUF_MAX_DIMS);
     if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim &&
         (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
@@ -267,7 +294,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     int64_t dims[GGUF_MAX_DIMS];
     model_weight *w = (model_weight *)((char *)base + row->offset);
     int rc = RP_OK;
-    if (!row_applies(b->m, row)) return RP_OK;
+    if (!row_applies(b->m, row, layer)) return RP_OK;
     if (layer >= 0) snprintf(name, sizeof(name), "blk.%d.%s", layer, row->name);
     else snprintf(name, sizeof(name), "%s", row->name);
     const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
@@ -312,15 +339,51 @@ static int binding_missing(const binding *b, int32_t layer, const char *name) {
 /* A bias has the length of all heads together, so it needs a norm over all of them. */
 static bool is_biased_by_head(const model_norm *n) { return n->bias.data && n->bias.n_in != n->weight.n_in; }
 
+/* Latent attention: older files have a matrix of the keys and the values of each head, [head][keys, then values]; the
+ * keys' part is needed with rows and columns exchanged. */
+static int settle_latent(binding *b, file_layer *f, int32_t layer) {
+    const model_hparams *hp = &b->m->net.hp;
+    model_layer *l = &f->l;
+    if ((hp->n_query_latent > 0) != (l->q_latent.data != NULL && l->q_latent_norm.weight.data != NULL))
+        return binding_missing(b, layer, l->q_latent.data ? "attn_q_a_norm.weight" : "attn_q_a.weight");
+    if (l->head_keys.data && l->head_values.data) return RP_OK;
+    if (!f->kv_b.data) return binding_missing(b, layer, l->head_keys.data ? "attn_v_b.weight" : "attn_k_b.weight");
+    const int64_t row_bytes = kernel_row_bytes(f->kv_b.type, hp->value_dim), keys = hp->plain_key_dim;
+    l->head_values = f->kv_b;
+    l->head_values.data = (const char *)f->kv_b.data + keys * row_bytes;
+    l->head_values.n_out = hp->head_value_dim;
+    l->head_values.n_slices = hp->n_heads;
+    l->head_values.slice_bytes = (keys + hp->head_value_dim) * row_bytes;
+    const uint64_t bytes = sizeof(float) * (uint64_t)hp->n_heads * (uint64_t)keys * (uint64_t)hp->value_dim;
+    float *row = base_alloc(sizeof(float) * (size_t)hp->value_dim), *turned = base_alloc((size_t)bytes);
+    for (int64_t i = 0; row && turned && i < hp->n_heads * keys; i++) {
+        const int64_t head = i / keys, key = i % keys;
+        kernel_dequantize(f->kv_b.type,
+                          (const char *)f->kv_b.data + head * l->head_values.slice_bytes + key * row_bytes, row,
+                          hp->value_dim);
+        for (int64_t d = 0; d < hp->value_dim; d++) turned[(head * hp->value_dim + d) * keys + key] = row[d];
+    }
+    base_free(row);
+    b->m->turned[layer] = turned; /* model_close frees it */
+    if (!row || !turned) return base_fail_memory(b->err, bytes, "latent attention");
+    l->head_keys = (model_weight){
+        .data = turned, .type = KERNEL_F32, .n_in = keys, .n_out = hp->value_dim, .n_slices = hp->n_heads};
+    l->head_keys.slice_bytes = (int64_t)sizeof(float) * keys * hp->value_dim;
+    return RP_OK;
+}
+
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     const model_hparams *hp = &b->m->net.hp;
     model_layer *l = &f->l;
+    int rc;
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
     l->owns_kv = layer < hp->n_layers - hp->n_shared;
     if (!l->q.data) return binding_missing(b, layer, "attn_q.weight");
+    const bool is_latent = hp->plain_key_dim > 0;
+    if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
-    if (l->owns_kv && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
+    if (l->owns_kv && !is_latent && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
@@ -335,7 +398,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
-    if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data)
+    if ((b->m->arch->features & MODEL_FFN_GATED) && !has_experts(hp, layer) && !l->ffn.gate.data)
         return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
@@ -355,10 +418,18 @@ static bool is_ignored(gguf_string name) {
     return false;
 }
 
+/* Is it of a layer that predicts further tokens? */
+static bool is_of_draft(const model_hparams *hp, gguf_string name) {
+    char text[64];
+    int32_t layer = -1;
+    snprintf(text, sizeof(text), "%.*s", (int)BASE_MIN(name.n, 32), name.bytes);
+    return sscanf(text, "blk.%d.", &layer) == 1 && layer >= hp->n_layers && layer < hp->n_layers + hp->n_draft_layers;
+}
+
 static int check_all_bound(const binding *b) {
     for (size_t i = 0; i < gguf_n_tensors(b->m->file); i++) {
         gguf_string name = gguf_tensor_at(b->m->file, i)->name;
-        if (b->bound[i] || is_ignored(name)) continue;
+        if (b->bound[i] || is_ignored(name) || is_of_draft(&b->m->net.hp, name)) continue;
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "tensor '%.*s' is unknown in architecture '%s': the model is an unsupported variant",
                             (int)BASE_MIN(name.n, 64), name.bytes, b->m->arch->name);
@@ -401,6 +472,9 @@ int model_bind_tensors(rp_model *m, rp_error *err) {
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
     if (!m->net.layers)
         return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
+    if (m->net.hp.plain_key_dim > 0) m->turned = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->turned));
+    if (m->net.hp.plain_key_dim > 0 && !m->turned)
+        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->turned), "the layers");
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
     int rc = bind_all(&b);

@@ -154,6 +154,7 @@ static double act_of(int act, double a) {
     switch (act) {
     case KERNEL_SILU: return a * sigmoid(a);
     case KERNEL_GELU: return 0.5 * a * erfc(-a / sqrt(2));
+    case KERNEL_RELU_SQUARED: return a > 0 ? a * a : 0;
     case KERNEL_GELU_TANH: return a * sigmoid(2 * sqrt(2 / acos(-1.0)) * (a + 0.044715 * a * a * a));
     default: return fmin(a, 7) * sigmoid(1.702 * fmin(a, 7));
     }
@@ -426,9 +427,11 @@ int main(int argc, char **argv) {
         {"gelu", KERNEL_GELU, check_act, bench_act},
         {"gelu_tanh", KERNEL_GELU_TANH, check_act, bench_act},
         {"swiglu_oai", KERNEL_SWIGLU_OAI, check_act, NULL},
+        {"relu_squared", KERNEL_RELU_SQUARED, check_act, NULL},
         {"silu_places", KERNEL_SILU, check_places, NULL},
         {"gelu_places", KERNEL_GELU, check_places, NULL},
         {"gelu_tanh_places", KERNEL_GELU_TANH, check_places, NULL},
+        {"relu_squared_places", KERNEL_RELU_SQUARED, check_places, NULL},
         {"swiglu_oai_places", KERNEL_SWIGLU_OAI, check_places, NULL},
         {"soft_cap", 0, check_soft_cap, bench_soft_cap},
         {"scale_and_clamp", 0, check_scale_and_clamp, NULL},

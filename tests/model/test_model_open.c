@@ -201,6 +201,14 @@ static void layers_rotate_as_their_architecture_says(void **state) {
     assert_true(m->net.ropes[MODEL_ROPE_GLOBAL].frequencies[0] == 1.0 / 8 &&
                 m->net.ropes[MODEL_ROPE_LOCAL_BASE].frequencies[0] == 1.0);
     model_close(m);
+    m = open_golden("cohere2");
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++)
+        assert_true((m->net.layers[l].window > 0) == (l != 3) &&
+                    m->net.layers[l].rope == (l == 3 ? MODEL_NO_ROPE : MODEL_ROPE_GLOBAL));
+    model_close(m);
+    m = open_golden("exaone4"); /* without windows each layer has positions */
+    assert_true(m->net.hp.window == 0 && m->net.layers[1].rope == MODEL_ROPE_GLOBAL);
+    model_close(m);
     m = open_golden("mpt");
     assert_true(m->net.hp.rot_dim == 0 && m->net.alibi_slopes && m->net.layers[0].rope == MODEL_NO_ROPE &&
                 model_is_movable(m));
@@ -330,6 +338,18 @@ static void old_files_mean_what_they_do_not_say(void **state) {
 
 static void add_log_multiplier(gguf_writer *w) { gguf_writer_f32(w, "llama.rope.scaling.yarn_log_multiplier", 1.0f); }
 static void add_sigmoid(gguf_writer *w) { gguf_writer_u32(w, "qwen3moe.expert_gating_func", 2); }
+static void add_unknown_gating(gguf_writer *w) { gguf_writer_u32(w, "qwen3moe.expert_gating_func", 4); }
+static void add_uneven_groups(gguf_writer *w) {
+    gguf_writer_u32(w, "qwen3moe.expert_group_count", 4);
+    gguf_writer_u32(w, "qwen3moe.expert_group_used_count", 3);
+}
+static void add_few_groups(gguf_writer *w) {
+    gguf_writer_u32(w, "qwen3moe.expert_group_count", 6);
+    gguf_writer_u32(w, "qwen3moe.expert_group_used_count", 1);
+}
+static void add_dense_layers(gguf_writer *w) { gguf_writer_u32(w, "qwen3moe.leading_dense_block_count", 1); }
+static void add_draft_layer(gguf_writer *w) { gguf_writer_u32(w, "glm4.nextn_predict_layers", 1); }
+static void add_only_draft_layers(gguf_writer *w) { gguf_writer_u32(w, "glm4.nextn_predict_layers", 2); }
 static void add_no_norm(gguf_writer *w) { gguf_writer_bool(w, "qwen3moe.expert_weights_norm", false); }
 static void add_not_causal(gguf_writer *w) { gguf_writer_bool(w, "qwen2.attention.causal", false); }
 
@@ -342,8 +362,31 @@ static void numbers_beside_the_shape_are_honoured_or_refused(void **state) {
     m = variant("qwen3moe", NULL, add_no_norm);
     assert_false(m->net.hp.experts_sum_1);
     model_close(m);
-    expect_variant_refused("qwen3moe", add_sigmoid, RP_ERR_UNSUPPORTED, "only an unscaled softmax");
+    m = variant("qwen3moe", NULL, add_sigmoid);
+    assert_true(m->net.hp.experts_sigmoid);
+    model_close(m);
+    expect_variant_refused("qwen3moe", add_unknown_gating, RP_ERR_UNSUPPORTED, "expert gating function 4");
     expect_variant_refused("qwen2", add_not_causal, RP_ERR_UNSUPPORTED, "it is an embedding model");
+}
+
+/* Routing, and layers without experts or beyond those that are computed. */
+static void layers_of_experts_are_those_of_the_metadata(void **state) {
+    (void)state;
+    rp_model *m = open_golden("glm4moe");
+    const model_hparams *hp = &m->net.hp;
+    assert_true(hp->experts_sigmoid && hp->experts_sum_1 && hp->experts_scale == 1.5f);
+    assert_true(hp->n_expert_groups == 4 && hp->n_expert_groups_used == 2 && hp->n_dense == 1);
+    assert_true(!m->net.layers[0].router.data && m->net.layers[0].ffn.up.data);
+    assert_true(m->net.layers[1].router.data && m->net.layers[1].router_correction.data);
+    assert_true(m->net.layers[1].shared.up.data && !m->net.layers[1].shared_gate.data);
+    model_close(m);
+    expect_variant_refused("qwen3moe", add_uneven_groups, RP_ERR_FORMAT, "cannot be selected from 3 of 4 groups");
+    expect_variant_refused("qwen3moe", add_few_groups, RP_ERR_FORMAT, "cannot be selected from 1 of 6 groups");
+    expect_variant_refused("qwen3moe", add_dense_layers, RP_ERR_FORMAT, "'blk.0.ffn_up.weight' is missing");
+    m = variant("glm4", NULL, add_draft_layer);
+    assert_true(m->net.hp.n_layers == 1 && m->net.hp.n_draft_layers == 1 && m->n_kv_layers == 1);
+    model_close(m);
+    expect_variant_refused("glm4", add_only_draft_layers, RP_ERR_FORMAT, "'glm4.nextn_predict_layers' is 2");
 }
 
 static void add_equal_heads(gguf_writer *w) {
@@ -439,6 +482,7 @@ int main(void) {
         cmocka_unit_test(old_files_mean_what_they_do_not_say),
         cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),
         cmocka_unit_test(a_list_of_equal_numbers_is_a_number),
+        cmocka_unit_test(layers_of_experts_are_those_of_the_metadata),
         cmocka_unit_test(mpt_may_have_learned_positions),
         cmocka_unit_test(an_unknown_architecture_is_named_with_those_that_are_known),
         cmocka_unit_test(what_a_file_lacks_or_has_too_much_is_named),

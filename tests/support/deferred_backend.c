@@ -23,6 +23,7 @@ typedef enum op_kind { OP_EMBED,
                        OP_CLAMP,
                        OP_SCALE,
                        OP_SOFT_CAP,
+                       OP_TEMPER,
                        OP_GATHER,
                        OP_OBSERVE,
                        OP_SCAN } op_kind;
@@ -77,6 +78,7 @@ static void compute(backend *b, const call *c) {
     case OP_CLAMP: op->clamp(b, c->dst, c->factor, c->rows); break;
     case OP_SCALE: op->scale(b, c->dst, c->factor, c->rows); break;
     case OP_SOFT_CAP: op->soft_cap(b, c->dst, c->factor, c->rows); break;
+    case OP_TEMPER: op->temper(b, c->dst, c->rows); break;
     case OP_GATHER: op->gather(b, c->src, c->indices, c->n, c->dst); break;
     case OP_OBSERVE: op->study->observe_input(b, c->src); break;
     case OP_SCAN: op->recurrence->scan(b, c->layer, c->src, c->dst); break;
@@ -171,6 +173,10 @@ static void experts(backend *b, int32_t layer, const backend_buffer *src, const 
                     backend_buffer *dst) {
     push(b, (call){.kind = OP_EXPERTS, .layer = layer, .src = src, .other = scores, .rows = rows, .dst = dst});
 }
+static void temper(backend *b, backend_buffer *dst, int32_t rows) {
+    push(b, (call){.kind = OP_TEMPER, .rows = rows, .dst = dst});
+}
+
 static void gate_rows(backend *b, backend_buffer *dst, const backend_buffer *gates, int32_t rows) {
     push(b, (call){.kind = OP_GATE_ROWS, .dst = dst, .src = gates, .rows = rows});
 }
@@ -294,6 +300,7 @@ backend *deferred_backend_new(backend *inner) {
         .attend = attend,
         .act = act,
         .experts = experts,
+        .temper = temper,
         .gate_rows = gate_rows,
         .add = add,
         .clamp = clamp,

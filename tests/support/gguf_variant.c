@@ -81,10 +81,39 @@ static void write_experts(copying *c, const gguf_tensor *t, const char *name, co
     }
 }
 
+/* Latent attention: [latent][head][keys, then values] of blk.N.attn_k_b, [plain][latent][head], and blk.N.attn_v_b,
+ * [latent][value][head]. */
+static void write_joint(copying *c, const gguf_tensor *k, const char *name) {
+    char other[GGUF_MAX_NAME + 1];
+    const int before = (int)(strstr(name, "attn_k_b") - name);
+    snprintf(other, sizeof other, "%.*sattn_v_b.weight", before, name);
+    const gguf_tensor *v = gguf_find_tensor(c->from, other);
+    const int64_t plain = k->dims[0], latent = k->dims[1], heads = k->dims[2], value = v->dims[1], each = plain + value;
+    float *keys = floats_of(k, latent * heads), *values = floats_of(v, value * heads),
+          *all = reference_alloc((size_t)(heads * each * latent), sizeof *all);
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t d = 0; d < latent; d++) {
+            for (int64_t i = 0; i < plain; i++)
+                all[(h * each + i) * latent + d] = keys[(h * latent + d) * plain + i];
+            for (int64_t i = 0; i < value; i++)
+                all[(h * each + plain + i) * latent + d] = values[(h * value + i) * latent + d];
+        }
+    snprintf(other, sizeof other, "%.*sattn_kv_b.weight", before, name);
+    gguf_writer_tensor(c->to, other, KERNEL_F32, 2, (int64_t[]){latent, heads * each}, all);
+    free(keys);
+    free(values);
+    free(all);
+}
+
 static void copy_tensor(copying *c, const gguf_tensor *t) {
     char name[GGUF_MAX_NAME + 1];
     snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);
     if (is_dropped(c, name)) return;
+    if (c->v->joint_keys_values && strstr(name, "attn_v_b.weight")) return;
+    if (c->v->joint_keys_values && strstr(name, "attn_k_b.weight")) {
+        write_joint(c, t, name);
+        return;
+    }
     const int64_t n_rows = t->dims[1] * t->dims[2] * t->dims[3];
     float *all = floats_of(t, n_rows);
     if (c->v->change) c->v->change(name, all, n_rows, t->dims[0]);

@@ -82,15 +82,15 @@ static int32_t *numbers(const json_t *object, const char *key, bool required, in
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
 static void read_prompt(golden_prompt *p, const json_t *object) {
-    const json_t *peer = member(object, "peer", true);
+    const json_t *peer = member(object, "peer", false); /* none: llama.cpp refuses the file */
     p->name = text(object, "name", true);
     p->tokens = numbers(object, "tokens", true, &p->n_tokens);
     p->rows = number(object, "rows");
     p->offset = number(object, "offset");
     p->greedy = numbers(object, "greedy", true, &p->n_greedy);
-    p->peer_error = json_number_value(member(peer, "error", true));
-    p->peer_same = number(peer, "same");
-    p->peer_greedy = numbers(peer, "greedy", false, &p->n_peer_greedy);
+    p->peer_error = peer ? json_number_value(member(peer, "error", true)) : 0;
+    p->peer_same = peer ? number(peer, "same") : 0;
+    p->peer_greedy = peer ? numbers(peer, "greedy", false, &p->n_peer_greedy) : NULL;
     if (p->rows < 1 || p->rows > p->n_tokens) fail("index.json: %d rows of %d tokens", p->rows, p->n_tokens);
 }
 

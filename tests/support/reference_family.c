@@ -10,8 +10,22 @@
 #include "reference_weights.h"
 
 static const reference_family families[] = {
+    {.name = "arcee", .activation = REFERENCE_RELU_SQUARED, .rotation = REFERENCE_ADJACENT},
+    {.name = "bailingmoe2"},
     {.name = "bloom", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED, .alibi = 8},
+    {.name = "chatglm", .rotation = REFERENCE_ADJACENT},
+    {.name = "cohere2",
+     .rotation = REFERENCE_ADJACENT,
+     .locality = REFERENCE_LOCAL_THREE_OF_FOUR,
+     .rotates_locally = true,
+     .parallel = true},
     {.name = "command-r", .rotation = REFERENCE_ADJACENT, .parallel = true},
+    {.name = "deepseek", .rotation = REFERENCE_ADJACENT},
+    {.name = "deepseek2", .rotation = REFERENCE_ADJACENT},
+    {.name = "dots1"},
+    {.name = "ernie4_5", .rotation = REFERENCE_ADJACENT},
+    {.name = "ernie4_5-moe", .rotation = REFERENCE_ADJACENT, .renormalised = true},
+    {.name = "exaone4", .locality = REFERENCE_LOCAL_THREE_OF_FOUR, .rotates_locally = true},
     {.name = "falcon", .activation = REFERENCE_GELU_ERF, .parallel = true},
     {.name = "gemma", .activation = REFERENCE_GELU_TANH, .root_embedding = true},
     {.name = "gemma2",
@@ -24,6 +38,8 @@ static const reference_family families[] = {
      .root_embedding = true,
      .locality = REFERENCE_LOCAL_FIVE_OF_SIX,
      .wide_layers = 62},
+    {.name = "glm4", .rotation = REFERENCE_ADJACENT},
+    {.name = "glm4moe", .mlp_norm = "post_attention_norm"},
     {
         .name = "gpt-oss",
         .activation = REFERENCE_CLAMPED,
@@ -35,15 +51,25 @@ static const reference_family families[] = {
     {.name = "gpt2", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED},
     {.name = "gptneox", .activation = REFERENCE_GELU_ERF},
     {.name = "granite", .rotation = REFERENCE_ADJACENT, .divided_logits = true},
+    {.name = "granitemoe", .rotation = REFERENCE_ADJACENT, .divided_logits = true, .renormalised = true},
+    {.name = "internlm2", .rotation = REFERENCE_ADJACENT},
     {.name = "llama", .rotation = REFERENCE_ADJACENT, .renormalised = true},
+    {.name = "minimax-m2", .renormalised = true},
+    {.name = "mistral3", .rotation = REFERENCE_ADJACENT},
     {.name = "mpt", .activation = REFERENCE_GELU_ERF, .rotation = REFERENCE_UNROTATED},
+    {.name = "nemotron", .activation = REFERENCE_RELU_SQUARED, .layer_norm = true},
     {.name = "olmo2", .locality = REFERENCE_LOCAL_THREE_OF_FOUR},
+    {.name = "olmoe"},
     {.name = "phi2", .activation = REFERENCE_GELU_TANH, .parallel = true},
     {.name = "phi3"},
     {.name = "qwen2"},
     {.name = "qwen2moe"},
+    {.name = "qwen2vl"},
     {.name = "qwen3"},
     {.name = "qwen3moe", .renormalised = true},
+    {.name = "qwen3vl"},
+    {.name = "qwen3vlmoe", .renormalised = true},
+    {.name = "seed_oss", .mlp_norm = "post_attention_norm"},
     {.name = "smollm3", .rotation = REFERENCE_ADJACENT, .unrotated_every = 4},
     {.name = "stablelm", .parallel_without_norm = true},
     {.name = "starcoder2", .activation = REFERENCE_GELU_TANH},
@@ -98,8 +124,22 @@ static void read_sizes(reference_opening *o) {
     m->n_kv_heads = reference_number(o, "attention.head_count_kv", m->n_heads);
     m->key_dim = reference_number(o, "attention.key_length", m->n_embd / m->n_heads);
     m->value_dim = reference_number(o, "attention.value_length", m->n_embd / m->n_heads);
+    m->n_latent = reference_number(o, "attention.kv_lora_rank", 0);
+    if (m->n_latent > 0) {
+        const bool has_own = reference_has(o, "attention.key_length_mla");
+        m->n_rotated = reference_number(o, "rope.dimension_count", -1);
+        m->n_kv_heads = m->n_heads;
+        m->key_dim = reference_number(o, has_own ? "attention.key_length_mla" : "attention.key_length", -1);
+        m->value_dim = reference_number(o, has_own ? "attention.value_length_mla" : "attention.value_length", -1);
+    }
     m->n_experts = reference_number(o, "expert_count", 0);
     m->n_used = reference_number(o, "expert_used_count", 0);
+    m->n_groups = reference_number(o, "expert_group_count", 1);
+    m->n_used_groups = reference_number(o, "expert_group_used_count", m->n_groups);
+    m->sigmoid = reference_number(o, "expert_gating_func", 1) == 2;
+    m->expert_scale = reference_real(o, "expert_weights_scale", 1);
+    m->temperature = reference_real(o, "attention.temperature_scale", 0);
+    m->temperature_length = reference_number(o, "rope.scaling.original_context_length", m->n_trained);
     m->window = reference_number(o, "attention.sliding_window", 0);
     m->n_shared_layers = reference_number(o, "attention.shared_kv_layers", 0);
 }
@@ -108,6 +148,10 @@ static void read_scales(reference_opening *o) {
     reference_model *m = o->m;
     const bool wide = m->family->wide_layers == m->n_layers;
     m->score_scale = reference_real(o, "attention.scale", 1 / sqrt(wide ? (double)m->n_embd / m->n_heads : m->key_dim));
+    if (m->n_latent > 0 && reference_has(o, "rope.scaling.yarn_log_multiplier")) {
+        const double log_factor = log(reference_real(o, "rope.scaling.factor", 1));
+        m->score_scale *= pow(1 + reference_real(o, "rope.scaling.yarn_log_multiplier", 0) * log_factor, 2);
+    }
     m->score_cap = reference_real(o, "attn_logit_softcapping", 0);
     m->logit_cap = reference_real(o, "final_logit_softcapping", 0);
     m->clamp = reference_real(o, "attention.clamp_kqv", 0);
@@ -123,11 +167,14 @@ void reference_read_keys(reference_opening *o) {
     if (!o->rc) read_sizes(o);
     if (o->rc) return;
     read_scales(o);
-    o->m->layer_norm =
-        !reference_has(o, "attention.layer_norm_rms_epsilon") && reference_has(o, "attention.layer_norm_epsilon");
+    o->m->layer_norm = o->m->family->layer_norm || (!reference_has(o, "attention.layer_norm_rms_epsilon") &&
+                                                    reference_has(o, "attention.layer_norm_epsilon"));
     o->m->eps =
         reference_real(o, o->m->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5);
     o->m->parallel = o->m->family->parallel;
+    o->m->renormalised = o->m->family->renormalised;
+    char norm[128];
+    gguf_get_bool(o->f, full_key(o, "expert_weights_norm", norm, sizeof norm), &o->m->renormalised);
     if (strcmp(o->m->family->name, "gptneox") == 0) {
         o->m->parallel = true;
         gguf_get_bool(o->f, "gptneox.use_parallel_residual", &o->m->parallel);

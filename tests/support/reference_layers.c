@@ -65,6 +65,7 @@ static double gelu_erf(double x) { return 0.5 * x * (1 + erf(x / sqrt(2))); }
 static double activation(reference_activation kind, double x) {
     if (kind == REFERENCE_GELU_TANH) return gelu_tanh(x);
     if (kind == REFERENCE_GELU_ERF) return gelu_erf(x);
+    if (kind == REFERENCE_RELU_SQUARED) return x > 0 ? x * x : 0;
     return x * sigmoid(x);
 }
 
@@ -106,24 +107,55 @@ static reference_mlp expert_of(const reference_mlp *stack, int32_t e) {
         .gate = matrix_of(&stack->gate, e), .up = matrix_of(&stack->up, e), .down = matrix_of(&stack->down, e)};
 }
 
-/* Turns the router's probabilities into weights: those of the n_used largest stay, the first of equal ones, others
- * become 0. Returns the margin of the choice. */
-static double choose(const reference_model *m, double *p) {
-    double sum = 0, least = INFINITY, other = -INFINITY;
-    bool *chosen = reference_alloc((size_t)m->n_experts, sizeof *chosen);
-    for (int32_t k = 0; k < m->n_used; k++) {
+/* Marks the n largest of `values` in chosen[of], the first of equal ones. Returns the margin: the smallest of those
+ * minus the largest of the others. */
+static double mark_largest(const double *values, int32_t of, int32_t n, bool *chosen) {
+    double least = INFINITY, other = -INFINITY;
+    for (int32_t k = 0; k < n; k++) {
         int32_t best = -1;
-        for (int32_t e = 0; e < m->n_experts; e++)
-            if (!chosen[e] && (best < 0 || p[e] > p[best])) best = e;
+        for (int32_t e = 0; e < of; e++)
+            if (!chosen[e] && (best < 0 || values[e] > values[best])) best = e;
         chosen[best] = true;
-        sum += p[best];
-        least = p[best];
+        least = values[best];
     }
-    for (int32_t e = 0; e < m->n_experts; e++) other = chosen[e] ? other : fmax(other, p[e]);
-    for (int32_t e = 0; e < m->n_experts; e++) p[e] = !chosen[e] ? 0 : m->family->renormalised ? p[e] / sum
-                                                                                               : p[e];
-    free(chosen);
+    for (int32_t e = 0; e < of; e++) other = chosen[e] ? other : fmax(other, values[e]);
     return least - other;
+}
+
+/* The experts outside the best groups, by the sum of their two best, become minus infinity. Returns the margin. */
+static double keep_groups(const reference_model *m, double *values) {
+    const int32_t size = m->n_experts / m->n_groups;
+    if (m->n_groups <= 1 || m->n_used_groups == m->n_groups) return INFINITY;
+    double *sums = reference_alloc((size_t)m->n_groups, sizeof *sums);
+    bool *kept = reference_alloc((size_t)m->n_groups, sizeof *kept);
+    for (int32_t g = 0; g < m->n_groups; g++) {
+        bool *two = reference_alloc((size_t)size, sizeof *two);
+        mark_largest(values + g * size, size, size > 1 ? 2 : 1, two);
+        for (int32_t e = 0; e < size; e++) sums[g] += two[e] ? values[g * size + e] : 0;
+        free(two);
+    }
+    const double margin = mark_largest(sums, m->n_groups, m->n_used_groups, kept);
+    for (int32_t e = 0; e < m->n_experts; e++)
+        if (!kept[e / size]) values[e] = -INFINITY;
+    free(kept);
+    free(sums);
+    return margin;
+}
+
+/* Turns the router's probabilities into weights: those of the n_used largest, corrected, stay, others become 0. Returns
+ * the margin of the choice. */
+static double choose(const reference_model *m, const float *correction, double *p) {
+    double sum = 0, *values = reference_alloc((size_t)m->n_experts, sizeof *values);
+    bool *chosen = reference_alloc((size_t)m->n_experts, sizeof *chosen);
+    for (int32_t e = 0; e < m->n_experts; e++) values[e] = p[e] + (correction ? correction[e] : 0);
+    double margin = keep_groups(m, values);
+    margin = fmin(margin, mark_largest(values, m->n_experts, m->n_used, chosen));
+    for (int32_t e = 0; e < m->n_experts; e++) sum += chosen[e] ? p[e] : 0;
+    for (int32_t e = 0; e < m->n_experts; e++)
+        p[e] = chosen[e] ? p[e] / (m->renormalised ? sum : 1) * m->expert_scale : 0;
+    free(chosen);
+    free(values);
+    return margin;
 }
 
 static void add_scaled(double *y, const double *x, double factor, int32_t n) {
@@ -134,8 +166,9 @@ static double apply_experts(const reference_model *m, const reference_layer *l, 
     double *p = reference_alloc((size_t)m->n_experts, sizeof *p),
            *one = reference_alloc((size_t)m->n_embd, sizeof *one);
     reference_apply(&l->router, x, p);
-    reference_softmax(p, (size_t)m->n_experts, NULL);
-    const double margin = choose(m, p);
+    for (int32_t e = 0; e < m->n_experts && m->sigmoid; e++) p[e] = sigmoid(p[e]);
+    if (!m->sigmoid) reference_softmax(p, (size_t)m->n_experts, NULL);
+    const double margin = choose(m, l->correction, p);
     for (int32_t d = 0; d < m->n_embd; d++) y[d] = 0;
     for (int32_t e = 0; e < m->n_experts; e++) {
         if (p[e] == 0) continue;

@@ -171,13 +171,51 @@ static sight_list within(const reference_layer *l, sight_list all) {
     return some;
 }
 
-static void attention(reference_kv *s, int32_t i, const double *x, sight_list all, double *y) {
+/* Latent attention: keys and values of every head from the latent vector of the token. A key's rotated part is first
+   here. */
+static void expand_latent(reference_kv *s, int32_t i, const double *x) {
+    const reference_model *m = s->m;
+    const reference_layer *l = &m->layers[i];
+    const int32_t n = m->n_latent, plain = m->key_dim - m->n_rotated;
+    double *latent = doubles(n + m->n_rotated);
+    reference_apply(&l->latent_kv, x, latent);
+    reference_normalise(m, &l->latent_norm, latent, n);
+    for (int32_t h = 0; h < m->n_heads; h++) {
+        double *k = keys_of(s, s->n - 1, i, h), *v = values_of(s, s->n - 1, i, h);
+        for (int32_t d = 0; d < m->n_rotated; d++) k[d] = latent[n + d];
+        for (int32_t d = 0; d < plain; d++)
+            for (int32_t c = 0; c < n; c++) k[m->n_rotated + d] += l->latent_keys[(h * n + c) * plain + d] * latent[c];
+        for (int32_t d = 0; d < m->value_dim; d++)
+            for (int32_t c = 0; c < n; c++) v[d] += l->latent_values[(h * m->value_dim + d) * n + c] * latent[c];
+    }
+    free(latent);
+}
+
+/* Queries of latent attention; their rotated part, last in the file, is first here. */
+static void project_latent_queries(const reference_model *m, const reference_layer *l, const double *x, double *q) {
+    double *latent = doubles(l->q_latent.w ? l->q_latent.n_out : 1), *raw = doubles(m->n_heads * m->key_dim);
+    if (l->q_latent.w) project(m, &l->q_latent, &l->q_latent_norm, x, latent);
+    project(m, &l->q, &(reference_norm){0}, l->q_latent.w ? latent : x, raw);
+    for (int32_t i = 0; i < m->n_heads * m->key_dim; i++) {
+        const int32_t d = i % m->key_dim, plain = m->key_dim - m->n_rotated;
+        q[i - d + (d < plain ? d + m->n_rotated : d - plain)] = raw[i];
+    }
+    free(raw);
+    free(latent);
+}
+
+static void attention(reference_kv *s, int32_t i, int32_t position, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     const sight_list seen = within(l, all);
     double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim),
            *p = doubles((int32_t)seen.n);
-    project(m, &l->q, &l->q_norm, x, q);
+    if (m->n_latent > 0) {
+        project_latent_queries(m, l, x, q);
+        expand_latent(s, i, x);
+    } else project(m, &l->q, &l->q_norm, x, q);
+    for (int32_t d = 0; d < m->n_heads * m->key_dim && m->temperature > 0; d++)
+        q[d] *= 1 + m->temperature * log(1 + floor(position / m->temperature_length));
     project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
     project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));
     for (int32_t h = 0; h < m->n_heads; h++) attend(s, l, h, q + h * m->key_dim, seen, p, mix + h * m->value_dim);
@@ -201,13 +239,13 @@ static void norm_of(const reference_model *m, const reference_norm *norm, const 
 }
 
 /* x += attention, x += mlp; parallel layers give both the same x, and the same norm unless the mlp has its own. */
-static void run_layer(reference_kv *s, int32_t i, double *x, sight_list all) {
+static void run_layer(reference_kv *s, int32_t i, int32_t position, double *x, sight_list all) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
     double *normed = doubles(m->n_embd), *y = doubles(m->n_embd), *before = doubles(m->n_embd);
     memcpy(before, x, (size_t)m->n_embd * sizeof *x);
     norm_of(m, &l->attn_norm, x, normed);
-    attention(s, i, normed, all, y);
+    attention(s, i, position, normed, all, y);
     reference_normalise(m, &l->post_attn_norm, y, m->n_embd);
     add(m, x, y);
     if (!l->parallel || l->mlp_norm.w) norm_of(m, &l->mlp_norm, l->parallel ? before : x, normed);
@@ -248,7 +286,7 @@ void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const refer
     all[n_sights] = (reference_sight){.token = s->n, .distance = 0};
     new_token(s);
     embed(m, id, position, x);
-    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, x, (sight_list){all, n_sights + 1});
+    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, position, x, (sight_list){all, n_sights + 1});
     if (logits) unembed(m, x, logits);
     free(x);
     free(all);

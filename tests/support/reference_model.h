@@ -52,8 +52,8 @@ int32_t reference_kv_count(const reference_kv *s);
  * experts. */
 double reference_kv_margin(const reference_kv *s);
 
-/* Computes the next token, which attends to `sights` and itself. position: the row of learned position embeddings;
- * ignored without them. logits: n_vocab floats, or NULL. */
+/* Computes the next token, which attends to `sights` and itself. position: the row of learned position embeddings,
+ * and what queries are scaled by. logits: n_vocab floats, or NULL. */
 void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
                       float *logits);
 

@@ -50,7 +50,10 @@ static void scale_yarn(reference_opening *o, reference_rope *r, double base, dou
         double divided = fmin(fmax((i - low) / (high - low), 0), 1); /* how much of it */
         r->frequencies[i] *= (1 - divided) + divided / factor;
     }
-    r->magnitude *= reference_real(o, "rope.scaling.yarn_attn_factor", factor > 1 ? 0.1 * log(factor) + 1 : 1);
+    const double growth = factor > 1 ? 0.1 * log(factor) : 0,
+                 less = reference_real(o, "rope.scaling.yarn_log_multiplier", 0);
+    const double usual = o->m->n_latent > 0 ? 1 : (1 + growth) / (1 + less * growth); /* of scores, where latent */
+    r->magnitude *= reference_real(o, "rope.scaling.yarn_attn_factor", usual);
 }
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */

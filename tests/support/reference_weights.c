@@ -117,9 +117,25 @@ static void read_separate(reference_opening *o, reference_layer *l, int32_t i) {
     l->v = read_linear(o, i, "attn_v", m->n_embd, m->n_kv_heads * m->value_dim, true);
 }
 
+static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    const bool has_latent = exists(o, i, "attn_q_a");
+    if (has_latent) {
+        l->q_latent = read_linear(o, i, "attn_q_a", m->n_embd, 0, true);
+        l->q_latent_norm = read_norm(o, i, "attn_q_a_norm", l->q_latent.n_out, true);
+    }
+    l->q = read_linear(o, i, has_latent ? "attn_q_b" : "attn_q", has_latent ? l->q_latent.n_out : m->n_embd,
+                       m->n_heads * m->key_dim, true);
+    l->latent_kv = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
+    l->latent_norm = read_norm(o, i, "attn_kv_a_norm", m->n_latent, true);
+    l->latent_keys = reference_tensor(o, name_of(i, "attn_k_b", "weight").text, true, NULL);
+    l->latent_values = reference_tensor(o, name_of(i, "attn_v_b", "weight").text, true, NULL);
+}
+
 static void read_attention(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
-    if (exists(o, i, "attn_qkv")) read_fused(o, l, i);
+    if (m->n_latent > 0) read_latent(o, l, i);
+    else if (exists(o, i, "attn_qkv")) read_fused(o, l, i);
     else read_separate(o, l, i);
     l->o = read_linear(o, i, "attn_output", m->n_heads * m->value_dim, m->n_embd, true);
     l->q_norm = read_norm(o, i, "attn_q_norm", m->n_heads * m->key_dim, false);
@@ -190,6 +206,7 @@ static reference_mlp read_experts(reference_opening *o, int32_t i) {
 static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
     l->router = read_linear(o, i, "ffn_gate_inp", m->n_embd, m->n_experts, false);
+    l->correction = reference_tensor(o, name_of(i, "exp_probs_b", "bias").text, false, NULL);
     if (l->router.w) l->mlp = read_experts(o, i);
     else if (gate_is_in_up(o, i)) l->mlp = read_fused_mlp(o, i);
     else l->mlp = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
@@ -215,6 +232,7 @@ static void read_norms(reference_opening *o, reference_layer *l, int32_t i) {
 
 static const reference_rope *rope_of(const reference_model *m, int32_t i) {
     const int32_t every = m->family->unrotated_every;
+    if (m->family->rotates_locally && m->window > 0 && !reference_layer_is_local(m, i)) return NULL;
     if (m->family->rotation == REFERENCE_UNROTATED || (every && (i + 1) % every == 0)) return NULL;
     return &m->ropes[reference_layer_is_local(m, i)];
 }

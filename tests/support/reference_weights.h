@@ -20,6 +20,7 @@
 typedef enum reference_activation { REFERENCE_SILU,
                                     REFERENCE_GELU_ERF,
                                     REFERENCE_GELU_TANH,
+                                    REFERENCE_RELU_SQUARED,
                                     REFERENCE_CLAMPED } reference_activation;
 typedef enum reference_rotation { REFERENCE_HALVES,
                                   REFERENCE_ADJACENT,
@@ -36,9 +37,11 @@ typedef struct reference_family {
     reference_activation activation;
     reference_rotation rotation;
     reference_locality locality;
+    bool layer_norm;            /* though the file has an epsilon for RMS norms */
     bool parallel;              /* x + attention(x) + mlp(x); else one after the other */
     bool parallel_without_norm; /* parallel are the layers that have no norm before their mlp */
-    bool renormalised;          /* the chosen experts' weights sum to 1 */
+    bool rotates_locally;       /* with a window, layers without it have no positions */
+    bool renormalised;          /* the chosen experts' weights sum to 1, unless a key tells */
     bool root_embedding;        /* embeddings times sqrt(n_embd) */
     bool divided_logits;        /* logit_scale divides */
     bool yarn_unrounded;        /* default if rope.scaling.yarn_truncate is absent */
@@ -71,9 +74,15 @@ typedef struct reference_layer {
     reference_norm q_norm, k_norm;
     reference_linear q, k, v, o; /* k, v: none where the layer shares another's states */
     const float *sinks;          /* [n_heads], or NULL */
+    /* Latent attention, as it is defined: k and v of each head are made of one latent vector. q: of q_latent, if there
+       is one */
+    reference_linear q_latent, latent_kv; /* latent_kv: [n_latent + n_rotated][n_embd] */
+    reference_norm q_latent_norm, latent_norm;
+    const float *latent_keys, *latent_values; /* [head][n_latent][key_dim - n_rotated], [head][value_dim][n_latent] */
     reference_mlp mlp,
         shared; /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
+    const float *correction;    /* [n_experts] of the router, or NULL */
     int32_t window;             /* it sees distances below; 0: all */
     int32_t states_of;          /* the layer with the keys and values that it attends to */
     const reference_rope *rope; /* NULL: not rotated */
@@ -84,7 +93,10 @@ struct reference_model {
     const reference_family *family;
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab;
     int32_t n_ctx, n_trained; /* positions that may occur, and that occurred in training */
-    int32_t n_experts, n_used, n_shared_layers, window;
+    int32_t n_experts, n_used, n_groups, n_used_groups, n_shared_layers, window;
+    bool sigmoid, renormalised;                                  /* of experts' probabilities and weights */
+    double expert_scale, temperature, temperature_length;        /* temperature 0: none */
+    int32_t n_latent, n_rotated;                                 /* latent attention: parts of a latent vector; 0: none */
     bool layer_norm, parallel;                                   /* layer_norm: subtracts the mean, else RMS */
     double eps, clamp, alibi, score_scale, score_cap, logit_cap; /* clamp, alibi, caps: 0 none */
     double embedding_scale, residual_scale, logit_scale;

@@ -6,8 +6,11 @@ windows are not a multiple of a block's 64 slots, and there are more tokens than
 caps are strong enough to affect the logits.
 """
 import functools
+import re
 from dataclasses import dataclass, field
 from typing import Callable
+
+import torch
 
 VOCAB = 320
 
@@ -29,6 +32,9 @@ class Family:
     experts: str = "F32"                          # type of the experts' matrices
     gates: float = 1.0                            # factor of the experts' gate and up, so that clamps take effect
     differs: str = ""                             # why llama.cpp's result differs
+    converter: str = ""       # the class whose converter writes it, for models that transformers has by another name
+    arch: str = ""            # gguf.MODEL_ARCH, if it is not the converter's
+    tensors: Callable = lambda tensors: tensors   # the saved tensors, by name, as the converter reads them
 
 
 EPS = 1e-3  # of every norm: large enough that ignoring it is noticed
@@ -51,11 +57,49 @@ def layers_of(pattern):
     return ["sliding_attention" if c == "s" else "full_attention" for c in pattern]
 
 
+def latent(layers):
+    """The common shape of DeepSeek V2 and V3."""
+    return dict(**shape(layers=layers, width=64, heads=4, kv_heads=4), kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16,
+                v_head_dim=32, moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=2,
+                first_k_dense_replace=1)
+
+
+def latent_reference(model):
+    """transformers ignores the configured eps in the norms of latent parts; files have one for all norms."""
+    for layer in model.model.layers:
+        for name in ("q_a_layernorm", "kv_a_layernorm"):
+            if hasattr(layer.self_attn, name):
+                getattr(layer.self_attn, name).variance_epsilon = EPS
+
+
 def mpt_reference(model):
     """transformers computes ALiBi for the trained length only, and always with a largest bias of 8."""
     model.config.max_seq_len = 512
     model.transformer.build_mpt_alibi_tensor = functools.partial(model.transformer.build_mpt_alibi_tensor,
                                                                  alibi_bias_max=model.config.attn_config.alibi_bias_max)
+
+
+def deepseek_reference(model):
+    """Its shared expert has no gate: one that is always open."""
+    for layer in model.model.layers[1:]:
+        layer.mlp.shared_expert_gate.weight.data.zero_()
+        layer.mlp.shared_expert_gate.register_forward_hook(lambda module, args, out: out + 100)
+
+
+def fused_qkv(tensors):
+    """BailingMoE's names: q, k and v are one tensor."""
+    parts = {}
+    for name in [n for n in tensors if re.search("self_attn.[qkv]_proj", n)]:
+        parts.setdefault(name[:name.index("self_attn")], {})[name.split("self_attn.")[1][0]] = tensors.pop(name)
+    for name, p in parts.items():
+        tensors[name + "attention.query_key_value.weight"] = lambda p=p: torch.cat([p["q"](), p["k"](), p["v"]()])
+    names = {"self_attn.o_proj": "attention.dense", "self_attn.q_norm": "attention.query_layernorm",
+             "self_attn.k_norm": "attention.key_layernorm", "embed_tokens": "word_embeddings",
+             "e_score_correction_bias": "expert_bias"}
+    for old, new in names.items():
+        for name in [n for n in tensors if old in n]:
+            tensors[name.replace(old, new)] = tensors.pop(name)
+    return tensors
 
 
 NO_WINDOW = "has no window in this architecture: differs from the 25th token on"
@@ -167,4 +211,103 @@ FAMILIES = [
            "the same with experts in MXFP4, and YaRN's range not rounded, as the published models have it", "gpt-4o", PROMPTS + (PAST,),
            experts="MXFP4",
            differs="rounds what it multiplies with MXFP4 to Q8_0, and rounds YaRN's range whatever yarn_truncate says"),
+    Family("glm4", "Glm4",
+           dict(**shape(heads=4), head_dim=16, attention_bias=True, rope_parameters=rope(partial_rotary_factor=0.5)),
+           "norms before and after attention and mlp, half of each head rotates in adjacent pairs, fused gate-up, biases of q, k, v",
+           "glm4", patch={"partial_rotary_factor": 0.5}),
+    Family("glm4moe", "Glm4Moe",
+           dict(**shape(heads=4), head_dim=16, attention_bias=True, use_qk_norm=True, moe_intermediate_size=24,
+                n_routed_experts=12, num_experts_per_tok=3, n_shared_experts=1, first_k_dense_replace=1, norm_topk_prob=True,
+                routed_scaling_factor=1.5, n_group=4, topk_group=2, rope_parameters=rope(partial_rotary_factor=0.5)),
+           "a dense layer, sigmoid routing with a correction, experts from 2 of 4 groups, scaled weights, a shared expert without a "
+           "gate, half of each head rotates", "glm4", patch={"num_nextn_predict_layers": 0}),
+    Family("exaone4", "Exaone4", dict(**shape(), sliding_window=None, layer_types=layers_of("ff")),
+           "norms only after attention and mlp, norms of q and k", "exaone4"),
+    Family("exaone4-windows", "Exaone4",
+           dict(**shape(layers=5), sliding_window=24, layer_types=layers_of("sssfs")),
+           "the same with windows in three layers of four, which alone have positions", "exaone4",
+           differs="has windows in this architecture for models of 64 layers alone"),
+    Family("seed-oss", "SeedOss", dict(**shape(heads=4), head_dim=16, attention_bias=True, attention_out_bias=False),
+           "biases of q, k and v, heads that do not divide the width", "qwen2"),
+    Family("ernie4-5", "Ernie4_5", dict(**shape(heads=4), head_dim=16, use_bias=False, tie_word_embeddings=True),
+           "adjacent pairs, heads that do not divide the width", "llama"),
+    Family("cohere2", "Cohere2",
+           dict(**shape(layers=5, eps="layer_norm_eps"), logit_scale=0.25, sliding_window=24, layer_types=layers_of("sssfs")),
+           "command-r with windows in three layers of four, which alone have positions", "command-r", patch={"rotary_pct": 1.0}),
+    Family("granitemoe", "GraniteMoe",
+           dict(**shape(ff=32), attention_multiplier=0.4, embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0,
+                num_local_experts=6, num_experts_per_tok=2),
+           "granite's factors, experts whose weights sum to 1", "refact"),
+    Family("olmoe", "Olmoe",
+           dict(**{**shape(ff=32, kv_heads=6), "rms_norm_eps": 1e-5}, num_experts=6, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None),
+           "experts without normalised weights, one norm over all of q and all of k", "olmo"),
+    Family("dots1", "Dots1",
+           dict(**shape(heads=4, kv_heads=4), head_dim=16, moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=2,
+                n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, n_group=1, topk_group=1),
+           "a dense layer, sigmoid routing with a correction, scaled weights, two shared experts as one, norms of q and k", "qwen2",
+           patch={"scoring_func": "sigmoid"}),
+    Family("minimax-m2", "MiniMaxM2",
+           dict(**shape(ff=32, heads=4), head_dim=16, rotary_dim=8, num_local_experts=8, num_experts_per_tok=2,
+                rope_parameters=rope(partial_rotary_factor=0.5)),
+           "sigmoid routing with a correction, one norm over all of q and all of k, half of each head rotates", "gpt-4o",
+           patch={"rotary_dim": 8, "use_qk_norm": True, "scoring_func": "sigmoid"}),
+    Family("ernie4-5-moe", "Ernie4_5_Moe",
+           dict(**shape(ff=64), use_bias=False, moe_intermediate_size=32, moe_num_experts=8, moe_k=2, moe_num_shared_experts=1,
+                moe_layer_start_index=1, moe_layer_interval=1),
+           "a dense layer, softmax routing with a correction, weights that sum to 1, a shared expert without a gate", "llama"),
+    Family("chatglm", "Glm",
+           dict(**shape(heads=3, kv_heads=1), head_dim=16, attention_bias=True, rope_parameters=rope(partial_rotary_factor=0.5)),
+           "half of each head rotates in adjacent pairs, fused gate-up, biases of q, k, v", "chatglm-bpe",
+           patch={"partial_rotary_factor": 0.5, "layernorm_epsilon": EPS, "seq_length": 512}),
+    Family("internlm2", "Llama", dict(**shape()), "llama by another name", "llama", arch="INTERNLM2"),
+    Family("qwen2vl", "Qwen2", dict(**shape(heads=3, kv_heads=1), rope_parameters=rope(1000000.0)),
+           "text of a vision model: rotation in sections, which have one position", "qwen2",
+           converter="Qwen2VLForConditionalGeneration",
+           patch={"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0, "mrope_section": [2, 3, 3]}},
+           differs="is less exact in this architecture: the same weights agree within 4e-6 as qwen2"),
+    Family("qwen3vl", "Qwen3", dict(**shape(heads=4), head_dim=16, rope_parameters=rope(1000000.0)),
+           "the same with norms of q and k", "qwen2", converter="Qwen3VLForConditionalGeneration",
+           patch={"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0, "mrope_section": [3, 3, 2]}}),
+    Family("qwen3vlmoe", "Qwen3Moe",
+           dict(**shape(heads=4), head_dim=16, rope_parameters=rope(), moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
+           "the same with experts", "qwen2", converter="Qwen3VLMoeForConditionalGeneration",
+           patch={"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}}),
+    Family("mistral3", "Ministral3",
+           dict(**shape(heads=4, context=1024), head_dim=16,
+                rope_parameters=rope(1000000.0, "yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                                     original_max_position_embeddings=32, llama_4_scaling_beta=0.3)),
+           "YaRN without its attention factor, queries scaled by the logarithm of their position", "tekken", PROMPTS + (PAST,),
+           converter="Ministral3ForCausalLM.Ministral3Model"),
+    Family("arcee", "Arcee", dict(**without(shape(ff=128), "hidden_act"), hidden_act="relu2"),
+           "a plain mlp with a squared ReLU", "llama-bpe"),
+    Family("nemotron", "Nemotron",
+           dict(**shape(ff=128, heads=3, kv_heads=1, eps="norm_eps"), partial_rotary_factor=0.5, hidden_act="relu2"),
+           "LayerNorms of 1 + weight, half of each head rotates, a plain mlp with a squared ReLU", "gpt-2",
+           patch={"partial_rotary_factor": 0.5, "norm_eps": EPS}),
+    Family("deepseek", "Qwen2Moe",
+           dict(**shape(), moe_intermediate_size=32, shared_expert_intermediate_size=64, num_experts=6, num_experts_per_tok=2,
+                norm_topk_prob=False, qkv_bias=False, mlp_only_layers=[0]),
+           "a dense layer, weights not normalised, two shared experts as one without a gate, adjacent pairs", "deepseek-llm",
+           patch={"n_routed_experts": 6, "n_shared_experts": 2, "first_k_dense_replace": 1}, reference=deepseek_reference,
+           converter="DeepseekForCausalLM", tensors=lambda t: {n: x for n, x in t.items() if "shared_expert_gate" not in n}),
+    Family("bailingmoe2", "Glm4Moe",
+           dict(**shape(heads=3, kv_heads=1), head_dim=16, attention_bias=False, use_qk_norm=True, moe_intermediate_size=24,
+                n_routed_experts=12, num_experts_per_tok=3, n_shared_experts=1, first_k_dense_replace=1, norm_topk_prob=True,
+                routed_scaling_factor=2.5, n_group=4, topk_group=2, rope_parameters=rope(partial_rotary_factor=0.5)),
+           "fused qkv, sigmoid routing with a correction, experts from 2 of 4 groups", "gpt-2",
+           patch={"partial_rotary_factor": 0.5, "num_experts": 12, "num_shared_experts": 1, "score_function": "sigmoid",
+                  "num_nextn_predict_layers": 0, "moe_shared_expert_intermediate_size": 24},
+           converter="BailingMoeV2ForCausalLM", tensors=fused_qkv),
+    Family("deepseek2", "DeepseekV2",
+           dict(**latent(layers=3), q_lora_rank=None, topk_method="greedy", n_group=None, topk_group=None, norm_topk_prob=False,
+                routed_scaling_factor=1.0),
+           "latent attention without a latent part of queries (V2 Lite): a dense layer, two shared experts as one", "deepseek-llm",
+           PROMPTS + (PAST,), reference=latent_reference, differs="takes a file without that part only if it has 27 layers"),
+    Family("deepseek3", "DeepseekV3",
+           dict(**latent(layers=3), q_lora_rank=32, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+                rope_parameters=rope(kind="yarn", factor=4.0, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+                                     beta_fast=32, beta_slow=1)),
+           "latent attention with a latent part of queries (V3, R1, Kimi K2): groups of experts, sigmoid routing with a correction, YaRN "
+           "that scales scores", "deepseek-v3", PROMPTS + (PAST,), patch={"scoring_func": "sigmoid"},
+           reference=latent_reference),
 ]

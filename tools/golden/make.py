@@ -55,6 +55,9 @@ def build(family):
             p.data *= family.gates
         if family.experts != "F32" and ".experts." in name and p.ndim == 3 and not name.endswith("_bias"):
             p.data = rounded(p.data.transpose(1, 2), family.experts).transpose(1, 2)
+    for name, b in model.named_buffers():
+        if name.endswith("correction_bias"):    # of routers
+            b.data = 0.2 * torch.randn(b.shape, generator=random)
     return model
 
 
@@ -70,10 +73,13 @@ def convert(family, model, folder, out):
     model.save_pretrained(folder)
     hparams = {**ModelBase.load_hparams(folder, False), **family.patch}
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(VOCAB)}}, "added_tokens": []}))
-    converter = get_model_class(hparams["architectures"][0])
+    name, *inner = (family.converter or hparams["architectures"][0]).split(".")
+    converter = get_model_class(name)
+    for part in inner:
+        converter = getattr(converter, part)
 
     class Converter(converter):
-        model_arch = converter.model_arch
+        model_arch = gguf.MODEL_ARCH[family.arch] if family.arch else converter.model_arch
 
         def set_vocab(self):
             vocabulary.write(self.gguf_writer, family.vocabulary)
@@ -81,7 +87,7 @@ def convert(family, model, folder, out):
                 self.gguf_writer.add_uint32(key, value)
 
         def index_tensors(self, **options):
-            return stack_norms(super().index_tensors(**options))
+            return family.tensors(stack_norms(super().index_tensors(**options)))
 
         def tensor_force_quant(self, name, new_name, bid, n_dims):
             if family.experts != "F32" and "_exps.weight" in new_name:
@@ -90,7 +96,7 @@ def convert(family, model, folder, out):
 
     with torch.inference_mode():
         Converter(folder, gguf.LlamaFileType.ALL_F32, out, eager=True, model_name="Reprise golden test", hparams=hparams).write()
-    return gguf.MODEL_ARCH_NAMES[converter.model_arch]
+    return gguf.MODEL_ARCH_NAMES[Converter.model_arch]
 
 
 def check_experts(family, model):

@@ -4,8 +4,8 @@
     python3 tools/golden/peer.py [NAME...]     in the lab (tools/lab.sh), after make.py
 
 Each prompt gets "peer": {"error": largest difference of a logit / largest logit, "same": number of equal greedy tokens
-before the first different one}, and "greedy" if some differ. Fails if llama.cpp refuses a file, or disagrees and the
-index gives no reason.
+before the first different one}, and "greedy" if some differ; none if llama.cpp refuses the
+file. Fails if llama.cpp refuses a file, or disagrees, and the index gives no reason.
 """
 import subprocess
 import sys
@@ -54,7 +54,9 @@ def check(program, model, folder):
     computed = run(program, model, folder)
     good = computed is not None and compare(model, *computed)
     if computed is None:
-        what = "refused"
+        what, good = "refused", "differs" in model
+        for p in model["prompts"]:
+            p.pop("peer", None)
     else:
         what = ", ".join(f"{p['name']} {p['peer']['error']:.1e} {p['peer']['same']}" for p in model["prompts"])
     print(f"peer: {model['name']}: {what}" + ("" if good else "  <- unexplained"), flush=True)

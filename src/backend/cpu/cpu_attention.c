@@ -52,7 +52,7 @@ static void store_row(store_job *j, int64_t r) {
     const model_row *row = &b->step->rows[r];
     const kernel_table *k = &b->kernels;
     float *keys = j->keys->data + r * j->keys->width;
-    const float *values = j->values->data + r * j->values->width;
+    const float *values = j->values ? j->values->data + r * j->values->width : NULL;
     const model_layer *layer = &b->net->layers[j->layer];
     bool halves = b->net->hp.rope_halves;
     if (layer->rope != MODEL_NO_ROPE)
@@ -67,8 +67,9 @@ static void store_row(store_job *j, int64_t r) {
         kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, kernel_hadamard_size(hp->key_dim));
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
         store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, cpu_keys(row->span, layer->states, block, h), slot);
-        store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, cpu_values(row->span, layer->states, block, h),
-                    slot);
+        if (values)
+            store_value(values + (int64_t)h * hp->value_dim, hp->value_dim,
+                        cpu_values(row->span, layer->states, block, h), slot);
     }
 }
 
@@ -82,7 +83,7 @@ static void store_rows(void *arg, int64_t begin, int64_t end, int thread) {
 
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
     store_job j = {(cpu_backend *)self, layer, keys, values};
-    BASE_ASSERT(j.b->net->layers[layer].owns_kv);
+    BASE_ASSERT(j.b->net->layers[layer].owns_kv && (values == NULL) == (j.b->latent != NULL));
     BASE_ASSERT(keys->width == j.b->shape.layers[j.b->net->layers[layer].states].n_heads * j.b->net->hp.key_dim);
     base_threads_for(j.b->threads, store_rows, &j, j.b->step->n_rows, STORE_ROWS_PER_TASK);
 }
@@ -660,6 +661,10 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
     if (kv_element_is_encoded(v->values)) {
         b->kernels.unpack_values(values, kv_element_bits(v->values), dim, t->scratch->unpacked);
         values = t->scratch->unpacked;
+    }
+    if (b->latent) {
+        cpu_latent_values(values, dim, (size_t)kv_element_bits(v->values) / 8, t->scratch->latent_values);
+        values = t->scratch->latent_values;
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         end = end_of_same(t, visible, r, v->end);

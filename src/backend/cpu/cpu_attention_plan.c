@@ -35,6 +35,7 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].sums);
         base_free(b->scratch[i].angles);
         base_free(b->scratch[i].tile);
+        base_free(b->scratch[i].latent_values);
         base_free(b->scratch[i].transformed);
         base_free(b->scratch[i].int_queries);
         base_free(b->scratch[i].value_scales);
@@ -76,6 +77,10 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
         s->tile = base_alloc_aligned(cpu_tile_bytes(), 64);
         if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile) return false;
+        if (hp->plain_key_dim > 0) {
+            s->latent_values = base_alloc_aligned(sizeof(float) * KV_BLOCK_SLOTS * (size_t)hp->value_dim, 64);
+            if (!s->latent_values) return false;
+        }
         if (!b->has_int_scratch) continue;
         s->transformed = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);

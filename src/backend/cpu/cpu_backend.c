@@ -20,6 +20,7 @@ static void free_backend(backend *self) {
     cpu_choices_free(b);
     cpu_adapters_free(b);
     cpu_experts_free(b);
+    cpu_latent_free(b);
     cpu_pack_free(b);
     base_threads_free(b->threads);
     base_free(b->row);
@@ -125,6 +126,17 @@ static void gate_rows(backend *self, backend_buffer *dst, const backend_buffer *
         cpu(self)->kernels.scale(cpu_row_at(dst, r), 1.0f / (1.0f + expf(-gates->data[r])), dst->width);
 }
 
+static void temper(backend *self, backend_buffer *dst, int32_t rows) {
+    const cpu_backend *b = cpu(self);
+    const model_hparams *hp = &b->net->hp;
+    BASE_ASSERT(rows <= b->step->n_rows && hp->temperature.length > 0);
+    for (int32_t r = 0; r < rows; r++) {
+        const int64_t pos = (int64_t)b->step->rows[r].pos + hp->temperature.offset;
+        const double turns = (double)(pos / hp->temperature.length);
+        b->kernels.scale(cpu_row_at(dst, r), (float)(1 + (double)hp->temperature.scale * log(1 + turns)), dst->width);
+    }
+}
+
 static void gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
     (void)self;
     BASE_ASSERT(src->width == dst->width && n <= dst->rows);
@@ -173,6 +185,8 @@ static const backend_ops ops = {
     .linear = linear,
     .adapt = cpu_adapt,
     .has_adapters = cpu_adapters_are_on,
+    .linear_runs = cpu_linear_runs,
+    .copy_runs = cpu_copy_runs,
     .store = cpu_store,
     .encode = cpu_encode,
     .attend = cpu_attend,
@@ -183,6 +197,7 @@ static const backend_ops ops = {
     .clamp = cpu_clamp,
     .scale = cpu_scale,
     .soft_cap = cpu_soft_cap,
+    .temper = temper,
     .gather = gather,
 };
 
@@ -196,6 +211,7 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) ||
         (rc = cpu_attention_open(b, o->n_ctx, err)))
         return rc;
+    if ((rc = cpu_latent_open(b, o->max_rows, err))) return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }
 

@@ -14,6 +14,7 @@
  *   cpu_relative.c         norms that relative weights of attention are made of
  *   cpu_attention_plan.c   scratch of a step, its rows grouped into tiles
  *   cpu_recurrence.c       layers with states
+ *   cpu_latent.c           latent attention: matrices of heads, values out of keys
  *   cpu_angles.c           angles of rotations
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
@@ -62,6 +63,7 @@ typedef struct cpu_scratch {
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
     struct cpu_tile *tile;
+    void *latent_values; /* latent attention: [64][value_dim] of a block; else NULL */
     /* KV of integers; else NULL */
     float *transformed;   /* [CPU_TILE_QUERIES][key_dim]: rotated queries of one row (kernel_hadamard) */
     int16_t *int_queries; /* [CPU_TILE_QUERIES][key_dim] */
@@ -130,6 +132,7 @@ typedef struct cpu_linear_part {
 } cpu_linear_part;
 
 typedef struct cpu_experts cpu_experts;
+typedef struct cpu_latent cpu_latent;     /* private to cpu_latent.c */
 typedef struct cpu_adapters cpu_adapters; /* private to cpu_adapters.c */
 typedef struct cpu_choices cpu_choices;   /* private to cpu_slot_bounds.c */
 
@@ -143,6 +146,7 @@ typedef struct cpu_backend {
     float *row; /* [n_embd]: one row of embeddings, in floats or in the file's type */
     int32_t heads_per_tile, rows_per_tile;
     cpu_experts *experts;           /* NULL: the model has none */
+    cpu_latent *latent;             /* NULL: no latent attention */
     model_weight *packed;           /* [n_matrices]: repacked matrices; the others have no data */
     char *packed_data;              /* NULL: not yet repacked, or mapped, or no matrix is */
     const backend_weights *weights; /* NULL: repacked weights are not kept */
@@ -242,6 +246,16 @@ int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err);
 void cpu_experts_free(cpu_backend *b);
 void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores,
                      int32_t rows, backend_buffer *dst);
+
+/* Latent attention. Allocates scratch for steps of at most max_rows rows. RP_ERR_MEMORY. */
+int cpu_latent_open(cpu_backend *b, int32_t max_rows, rp_error *err);
+void cpu_latent_free(cpu_backend *b);
+void cpu_linear_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows,
+                     const model_weight *weight, backend_buffer *dst, backend_columns to);
+void cpu_copy_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
+                   int32_t n, backend_buffer *dst, backend_columns to);
+/* out[slot][dimension] = in[dimension][slot] of a block's 64 slots, elements of 2 or 4 bytes. */
+void cpu_latent_values(const void *in, int64_t dim, size_t element_bytes, void *out);
 
 /* cpu_elements.c: the operations of backend.h. */
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);

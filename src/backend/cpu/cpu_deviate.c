@@ -54,7 +54,7 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     const model_hparams *hp = &b->net->hp;
     const model_row *row = &b->step->rows[r];
     float *keys = cpu_row_at(j->keys, r);
-    const float *values = cpu_row_of(j->values, r);
+    const float *values = j->values ? cpu_row_of(j->values, r) : NULL;
     const int32_t layer = b->net->layers[j->layer].states, block = row->slot / KV_BLOCK_SLOTS;
     const kv_layer *l = kv_span_layer(row->span, layer);
     int slot = row->slot % KV_BLOCK_SLOTS;
@@ -66,7 +66,7 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
         sum += squared_difference(l, keys + (int64_t)h * hp->key_dim, cpu_keys(row->span, layer, block, h), true, slot);
     sum /= (double)size;
-    for (int32_t h = 0; h < hp->n_kv_heads; h++)
+    for (int32_t h = 0; values && h < hp->n_kv_heads; h++)
         sum += squared_difference(l, values + (int64_t)h * hp->value_dim, cpu_values(row->span, layer, block, h), false,
                                   slot);
     j->deviations[r] = (float)sum;

@@ -34,6 +34,7 @@ struct cpu_experts {
     int32_t *slot_rows;                         /* [max_rows * n_used] */
     backend_buffer *gathered, *gate, *up, *out; /* [max_rows * n_used][...] */
     cpu_linear_part *parts;                     /* [2 * n_experts] */
+    float *routing;                             /* [3 * n_experts]: of one row: see route_corrected */
 };
 
 /* ---- choosing ---- */
@@ -59,15 +60,74 @@ static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *o
 }
 
 /* The softmax over all experts, or over the chosen ones if their weights sum to 1. */
-static void cpu_experts_weigh(const model_network *net, const float *scores, choice *choices) {
-    const model_hparams *hp = &net->hp;
-    bool sum_1 = hp->experts_sum_1;
+static void weigh_softmax(const model_hparams *hp, const float *scores, choice *choices) {
+    const bool sum_1 = hp->experts_sum_1;
     double max = scores[0], sum = 0.0;
     for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
     for (int32_t e = 0; e < hp->n_experts && !sum_1; e++) sum += exp(scores[e] - max);
     for (int32_t i = 0; i < hp->n_experts_used && sum_1; i++) sum += exp(scores[choices[i].expert] - max);
     for (int32_t i = 0; i < hp->n_experts_used; i++)
-        choices[i].weight = (float)(exp(scores[choices[i].expert] - max) / sum);
+        choices[i].weight = (float)(exp(scores[choices[i].expert] - max) / sum * hp->experts_scale);
+}
+
+/* probabilities[e] = the sigmoid of e's score, or the softmax of all */
+static void find_probabilities(const model_hparams *hp, const float *scores, float *probabilities) {
+    double max = scores[0], sum = 0.0;
+    for (int32_t e = 1; e < hp->n_experts; e++) max = BASE_MAX(max, (double)scores[e]);
+    for (int32_t e = 0; e < hp->n_experts; e++) sum += exp(scores[e] - max);
+    for (int32_t e = 0; e < hp->n_experts; e++) {
+        const double x = scores[e];
+        probabilities[e] = (float)(hp->experts_sigmoid ? 1 / (1 + exp(-x)) : exp(x - max) / sum);
+    }
+}
+
+/* The sum of a group's two best. */
+static float group_value(const float *values, int32_t n) {
+    float best = values[0], second = -INFINITY;
+    for (int32_t i = 1; i < n; i++) {
+        second = BASE_MAX(second, BASE_MIN(best, values[i]));
+        best = BASE_MAX(best, values[i]);
+    }
+    return n > 1 ? best + second : best;
+}
+
+/* Leaves the n_expert_groups_used best groups, the first of equal ones: the values of others become minus infinity. */
+static void drop_groups(const model_hparams *hp, float *values, float *group_values) {
+    const int32_t n = hp->n_expert_groups, size = hp->n_experts / n;
+    BASE_DCHECK(n > hp->n_expert_groups_used && n * size == hp->n_experts);
+    for (int32_t g = 0; g < n; g++) group_values[g] = group_value(values + g * size, size);
+    for (int32_t g = 0; g < n; g++) {
+        int32_t better = 0;
+        for (int32_t k = 0; k < n; k++)
+            better += group_values[k] > group_values[g] || (group_values[k] == group_values[g] && k < g);
+        for (int32_t i = 0; i < size && better >= hp->n_expert_groups_used; i++) values[g * size + i] = -INFINITY;
+    }
+}
+
+/* Selects experts by their probabilities plus a correction, and weighs them by the probabilities alone. */
+static void route_corrected(const cpu_backend *b, const model_layer *l, const float *scores, choice *choices) {
+    const model_hparams *hp = &b->net->hp;
+    const float *correction = l->router_correction.data;
+    float *probabilities = b->experts->routing, *values = probabilities + hp->n_experts;
+    double sum = 0;
+    find_probabilities(hp, scores, probabilities);
+    for (int32_t e = 0; e < hp->n_experts; e++) values[e] = probabilities[e] + (correction ? correction[e] : 0);
+    if (hp->n_expert_groups > 0) drop_groups(hp, values, values + hp->n_experts);
+    cpu_experts_choose(values, hp->n_experts, choices, hp->n_experts_used);
+    for (int32_t i = 0; i < hp->n_experts_used; i++) sum += (double)probabilities[choices[i].expert];
+    const double factor = hp->experts_scale / (hp->experts_sum_1 ? BASE_MAX(sum, 1e-20) : 1.0);
+    for (int32_t i = 0; i < hp->n_experts_used; i++)
+        choices[i].weight = (float)((double)probabilities[choices[i].expert] * factor);
+}
+
+static void route(const cpu_backend *b, const model_layer *l, const float *scores, choice *choices) {
+    const model_hparams *hp = &b->net->hp;
+    if (hp->experts_sigmoid || hp->n_expert_groups > 0 || l->router_correction.data) {
+        route_corrected(b, l, scores, choices);
+        return;
+    }
+    cpu_experts_choose(scores, hp->n_experts, choices, hp->n_experts_used);
+    weigh_softmax(hp, scores, choices);
 }
 
 /* Counting sort: counts each expert's slots, sums the counts to end offsets, and fills slots from the last row back,
@@ -142,8 +202,7 @@ void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, co
     mix_job j = {b, x, src, dst};
     BASE_ASSERT(rows * x->n_used <= x->gathered->rows && scores->width == net->hp.n_experts);
     for (int32_t r = 0; r < rows; r++) {
-        cpu_experts_choose(cpu_row_of(scores, r), net->hp.n_experts, x->choices + (int64_t)r * x->n_used, x->n_used);
-        cpu_experts_weigh(net, cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
+        route(b, &net->layers[layer], cpu_row_of(scores, r), x->choices + (int64_t)r * x->n_used);
     }
     assign_slots(x, net->hp.n_experts, rows);
     int32_t n_slots = rows * x->n_used;
@@ -168,7 +227,8 @@ static int cpu_backend_open_parts(cpu_backend *b, cpu_experts *x, int32_t max_ro
     x->first_slot = base_calloc((size_t)hp->n_experts + 1, sizeof(*x->first_slot));
     x->slot_rows = base_calloc((size_t)slots, sizeof(*x->slot_rows));
     x->parts = base_calloc(2 * (size_t)hp->n_experts, sizeof(*x->parts));
-    if (!x->choices || !x->first_slot || !x->slot_rows || !x->parts)
+    x->routing = base_calloc(3 * (size_t)hp->n_experts, sizeof(*x->routing));
+    if (!x->choices || !x->first_slot || !x->slot_rows || !x->parts || !x->routing)
         return base_fail_memory(err, (uint64_t)slots * sizeof(*x->choices), "experts");
     if ((rc = cpu_buffer_new(&b->base, slots, hp->n_embd, &x->gathered, err)) ||
         (rc = cpu_buffer_new(&b->base, slots, hp->n_ff_expert, &x->gate, err)) ||
@@ -192,6 +252,7 @@ void cpu_experts_free(cpu_backend *b) {
     base_free(x->first_slot);
     base_free(x->slot_rows);
     base_free(x->parts);
+    base_free(x->routing);
     cpu_buffer_free(&b->base, x->gathered);
     cpu_buffer_free(&b->base, x->gate);
     cpu_buffer_free(&b->base, x->up);

@@ -92,18 +92,20 @@ void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_lin
     base_threads_for(b->threads, linear_tasks, &j, tasks, 1);
 }
 
-/* Allocates for the widest rows that a linear layer quantizes. A model with experts has no dense layers of n_ff
- * (model_tensors.c). */
+/* Allocates for the widest rows that a linear layer quantizes. */
 int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->net->hp;
-    int64_t value = (int64_t)hp->n_heads * hp->value_dim;
-    int64_t width = BASE_MAX(BASE_MAX(hp->n_embd, hp->n_ff_shared), value);
-    if (hp->n_experts == 0) width = BASE_MAX(width, hp->n_ff);
+    int64_t value = (int64_t)hp->n_heads * BASE_MAX(hp->value_dim, hp->head_value_dim);
+    int64_t width = BASE_MAX(BASE_MAX(hp->n_embd, hp->n_ff_shared), BASE_MAX(value, hp->n_query_latent));
+    if (model_has_dense(hp)) width = BASE_MAX(width, hp->n_ff);
     int64_t expert_width = hp->n_experts > 0 ? BASE_MAX(hp->n_embd, hp->n_ff_expert) : 0;
     size_t bytes = (size_t)kernel_q8_bytes((width + 31) / 32 * 32) * (size_t)max_rows;
     size_t expert_bytes =
         (size_t)kernel_q8_bytes((expert_width + 31) / 32 * 32) * (size_t)max_rows * (size_t)hp->n_experts_used;
     bytes = BASE_MAX(bytes, expert_bytes);
+    const int64_t run = hp->plain_key_dim > 0 ? BASE_MAX(hp->plain_key_dim, hp->value_dim) : 0; /* of a head */
+    const size_t run_bytes = (size_t)kernel_q8_bytes((run + 31) / 32 * 32) * (size_t)max_rows * (size_t)hp->n_heads;
+    bytes = BASE_MAX(bytes, run_bytes);
     b->q8 = base_alloc_aligned(bytes, 64);
     b->activation_bytes += bytes;
     return b->q8 ? RP_OK : base_fail_memory(err, bytes, "activations");

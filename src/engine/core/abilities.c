@@ -11,7 +11,8 @@ int engine_check_reduces(const rp_engine *e, const char *what, rp_error *err) {
     if (!model_capabilities(e->model).reduces)
         return base_fail(
             err, RP_ERR_UNSUPPORTED,
-            "%s: the layers of '%s' have no KV, or KV of different heads, so that it cannot be reduced: leave it out",
+            "%s: the layers of '%s' have no KV, latent KV, or KV of different heads, which cannot be reduced: leave it "
+            "out",
             what, e->model->arch->name);
     if (!(e->backend_row->can & BACKEND_STUDIES))
         return base_fail(err, RP_ERR_UNSUPPORTED, "%s: the backend '%s' cannot judge slots: leave it out", what,

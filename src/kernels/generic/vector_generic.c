@@ -105,6 +105,13 @@ static void swiglu_oai_row(const float *a, const float *up, float *y, int64_t n)
     }
 }
 
+static void relu_squared_row(const float *a, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const float positive = fmaxf(a[i], 0.0f);
+        y[i] = positive * positive * (up ? up[i] : 1.0f);
+    }
+}
+
 static void add(const float *a, const float *b, float factor, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + factor * b[i];
 }
@@ -148,6 +155,7 @@ void generic_vector_entries(kernel_table *t) {
     t->act[KERNEL_GELU] = gelu_row;
     t->act[KERNEL_GELU_TANH] = gelu_tanh_row;
     t->act[KERNEL_SWIGLU_OAI] = swiglu_oai_row;
+    t->act[KERNEL_RELU_SQUARED] = relu_squared_row;
     t->add = add;
     t->soft_cap = soft_cap;
     t->scale = scale;

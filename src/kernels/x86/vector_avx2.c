@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vector_avx2.c: the functions of one row: quantization of activations, softmax, norms, activations, sums, rotation.
- * The exact GELU, scale and clamp are those of generic/.
+ * The exact GELU, the squared ReLU, scale and clamp are those of generic/.
  *
  * Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes, element i in lane
  * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row, add and rope give the bits of
