@@ -335,7 +335,8 @@ static int32_t on_choose(void *user, const float *logits, int32_t n) {
     }
     assert_int_equal(n, n_vocab);
     assert_true(c->n_calls < 16);
-    c->chosen[c->n_calls] = c->answer ? c->answer : c->n_calls % 2 ? RP_CHOOSE_SAMPLED : second;
+    c->chosen[c->n_calls] = c->answer ? c->answer : c->n_calls % 2 ? RP_CHOOSE_SAMPLED
+                                                                   : second;
     return c->chosen[c->n_calls++];
 }
 

@@ -96,7 +96,7 @@ struct reference_model {
     int32_t n_experts, n_used, n_groups, n_used_groups, n_shared_layers, window;
     bool sigmoid, renormalised;                                  /* of experts' probabilities and weights */
     double expert_scale, temperature, temperature_length;        /* temperature 0: none */
-    int32_t n_latent, n_rotated;                                 /* latent attention: parts of a latent vector; 0: none */
+    int32_t n_latent, n_rotated;                                 /* parts of a latent vector; 0: none */
     bool layer_norm, parallel;                                   /* layer_norm: subtracts the mean, else RMS */
     double eps, clamp, alibi, score_scale, score_cap, logit_cap; /* clamp, alibi, caps: 0 none */
     double embedding_scale, residual_scale, logit_scale;
