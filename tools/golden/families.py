@@ -283,4 +283,9 @@ FAMILIES = [
            patch={"partial_rotary_factor": 0.5, "num_experts": 12, "num_shared_experts": 1, "score_function": "sigmoid",
                   "num_nextn_predict_layers": 0, "moe_shared_expert_intermediate_size": 24},
            converter="BailingMoeV2ForCausalLM", tensors=fused_qkv),
+    Family("apertus", "Apertus",
+           dict(**shape(ff=128), hidden_act="xielu",
+                rope_parameters=rope(500000.0, "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                     original_max_position_embeddings=128)),
+           "xIELU with numbers of each layer, a plain mlp, norms of q and k, Llama 3's scaling", "tekken", PROMPTS + (PAST,)),
 ]
