@@ -149,6 +149,8 @@ typedef struct backend_ops {
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     /* a = act(a) * up; up NULL: a = act(a) */
     void (*act)(backend *b, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
+    /* a = xIELU(a) */
+    void (*xielu)(backend *b, const model_xielu *xielu, backend_buffer *a, int32_t rows);
     /* dst = output of this layer's mixture of experts for src; scores: router logits, [rows][n_experts] */
     void (*experts)(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,
                     backend_buffer *dst);

@@ -83,8 +83,14 @@ static inline model_weight model_weight_slice(const model_weight *w, int64_t i) 
     return s;
 }
 
+/* xIELU: alpha_p a^2 + beta a for a > 0, else alpha_n (exp(min(a, eps)) - 1 - a) + beta a (Huang and Schlag, 2024). */
+typedef struct model_xielu {
+    float alpha_n, alpha_p, beta, eps;
+} model_xielu;
+
 /* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) without a gate. Biases are F32 and optional. */
 typedef struct model_ffn {
+    model_xielu xielu;           /* instead of the model's act; alpha_p 0: no */
     model_weight gate, up, down; /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
     model_weight gate_bias, up_bias, down_bias;
 } model_ffn;

@@ -216,7 +216,8 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
     model_forward_linear(f, in, NULL, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate},
                          (weights){&ffn->up_bias, &ffn->gate_bias}, (backend_buffer *[]){up, gate});
-    op->act(b, f->model->net.hp.act, mixed, ffn->gate.data ? up : NULL, rows);
+    if (ffn->xielu.alpha_p > 0) op->xielu(b, &ffn->xielu, mixed, rows);
+    else op->act(b, f->model->net.hp.act, mixed, ffn->gate.data ? up : NULL, rows);
     model_forward_linear(f, mixed, NULL, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
 }
 

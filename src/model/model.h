@@ -78,6 +78,7 @@ typedef struct model_arch {
     int32_t global_every;
     int32_t no_rope_every; /* every n-th layer has no positions */
     bool rope_in_windows;  /* if some layers have a window, the others have no positions */
+    bool is_xielu;         /* the activation is xIELU, with numbers of each layer in the metadata; act is not used */
     bool experts_sigmoid;  /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;

@@ -106,6 +106,7 @@ static const model_arch archs[] = {
     {.name = "mistral3", .features = LLAMA, .act = KERNEL_SILU},
     {.name = "arcee", .features = LLAMA & ~MODEL_FFN_GATED, .act = KERNEL_RELU_SQUARED},
     {.name = "nemotron", .features = NEOX | MODEL_FFN_NORM, .act = KERNEL_RELU_SQUARED},
+    {.name = "apertus", .features = (QWEN & ~MODEL_FFN_GATED) | MODEL_QK_NORM, .act = KERNEL_SILU, .is_xielu = true},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };

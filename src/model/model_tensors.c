@@ -5,6 +5,7 @@
  * Two tables list the tensors of a file: name, shape and architectures of each. Fused tensors are split here: q, k and
  * v are rows of one matrix, gate and up of another.
  */
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -408,6 +409,31 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     return RP_OK;
 }
 
+/* The numbers of xIELU: those of all layers are an array. The file has the alphas before the softplus that makes them
+ * positive. */
+static int read_xielu(binding *b, int32_t layer) {
+    model_xielu *x = &b->m->net.layers[layer].ffn.xielu;
+    const struct {
+        const char *key;
+        float *to;
+    } parts[] = {{"alpha_n", &x->alpha_n}, {"alpha_p", &x->alpha_p}, {"beta", &x->beta}, {"eps", &x->eps}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(parts); i++) {
+        char key[64];
+        gguf_array list;
+        snprintf(key, sizeof(key), "xielu.%s", parts[i].key); /* without the architecture's name */
+        const bool is_listed = gguf_get_array(b->m->file, key, &list) && list.type == GGUF_F32 &&
+                               list.n >= (uint64_t)b->m->net.hp.n_layers;
+        if (is_listed) memcpy(parts[i].to, (const char *)list.data + (size_t)layer * sizeof(float), sizeof(float));
+        if (!is_listed || !(fabsf(*parts[i].to) < 100.0f))
+            return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0,
+                                "metadata '%s' is not a list of numbers below 100 for %d layers", key,
+                                b->m->net.hp.n_layers);
+    }
+    x->alpha_p = (float)log1p(exp(x->alpha_p));
+    x->alpha_n = (float)(x->beta + log1p(exp(x->alpha_n)));
+    return RP_OK;
+}
+
 /* ---- all ---- */
 
 static bool is_ignored(gguf_string name) {
@@ -447,6 +473,7 @@ static int bind_all(binding *b) {
         for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
         if ((rc = settle_layer(b, &f, l))) return rc;
+        if (m->arch->is_xielu && (rc = read_xielu(b, l))) return rc;
         const bool has_ffn_norm = m->net.layers[l].ffn_norm.weight.data;
         if (l == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->net.hp.parallel = !has_ffn_norm;
         /* A sequential feed-forward without a norm would read raw rows: valid only for architectures without any norm

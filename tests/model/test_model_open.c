@@ -350,6 +350,10 @@ static void add_few_groups(gguf_writer *w) {
 static void add_dense_layers(gguf_writer *w) { gguf_writer_u32(w, "qwen3moe.leading_dense_block_count", 1); }
 static void add_draft_layer(gguf_writer *w) { gguf_writer_u32(w, "glm4.nextn_predict_layers", 1); }
 static void add_only_draft_layers(gguf_writer *w) { gguf_writer_u32(w, "glm4.nextn_predict_layers", 2); }
+static void add_short_xielu(gguf_writer *w) {
+    const float one = 0.5f;
+    gguf_writer_array(w, "xielu.alpha_p", GGUF_F32, &one, 1);
+}
 static void add_no_norm(gguf_writer *w) { gguf_writer_bool(w, "qwen3moe.expert_weights_norm", false); }
 static void add_not_causal(gguf_writer *w) { gguf_writer_bool(w, "qwen2.attention.causal", false); }
 
@@ -387,6 +391,20 @@ static void layers_of_experts_are_those_of_the_metadata(void **state) {
     assert_true(m->net.hp.n_layers == 1 && m->net.hp.n_draft_layers == 1 && m->n_kv_layers == 1);
     model_close(m);
     expect_variant_refused("glm4", add_only_draft_layers, RP_ERR_FORMAT, "'glm4.nextn_predict_layers' is 2");
+}
+
+static void numbers_of_an_activation_are_those_of_each_layer(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_model *m = open_golden("apertus");
+    const model_xielu *first = &m->net.layers[0].ffn.xielu, *second = &m->net.layers[1].ffn.xielu;
+    assert_true(first->alpha_p > 0 && first->alpha_n > first->beta && first->alpha_p != second->alpha_p);
+    model_close(m);
+    m = open_golden("arcee");
+    assert_true(m->net.layers[0].ffn.xielu.alpha_p == 0);
+    model_close(m);
+    assert_int_equal(open_variant("apertus", "xielu.alpha_p", add_short_xielu, &m, &err), RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "'xielu.alpha_p' is not a list of numbers"));
 }
 
 static void add_equal_heads(gguf_writer *w) {
@@ -483,6 +501,7 @@ int main(void) {
         cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),
         cmocka_unit_test(a_list_of_equal_numbers_is_a_number),
         cmocka_unit_test(layers_of_experts_are_those_of_the_metadata),
+        cmocka_unit_test(numbers_of_an_activation_are_those_of_each_layer),
         cmocka_unit_test(mpt_may_have_learned_positions),
         cmocka_unit_test(an_unknown_architecture_is_named_with_those_that_are_known),
         cmocka_unit_test(what_a_file_lacks_or_has_too_much_is_named),

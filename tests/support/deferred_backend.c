@@ -24,6 +24,7 @@ typedef enum op_kind { OP_EMBED,
                        OP_SCALE,
                        OP_SOFT_CAP,
                        OP_TEMPER,
+                       OP_XIELU,
                        OP_GATHER,
                        OP_OBSERVE,
                        OP_SCAN } op_kind;
@@ -37,6 +38,7 @@ typedef struct call {
     const model_weight *weights[BACKEND_MAX_WEIGHTS], *biases[BACKEND_MAX_WEIGHTS];
     bool has_biases;
     const model_norm *norm;
+    const model_xielu *xielu;
     int32_t *indices; /* owned; NULL: none */
     kernel_act act;
     float factor;
@@ -79,6 +81,7 @@ static void compute(backend *b, const call *c) {
     case OP_SCALE: op->scale(b, c->dst, c->factor, c->rows); break;
     case OP_SOFT_CAP: op->soft_cap(b, c->dst, c->factor, c->rows); break;
     case OP_TEMPER: op->temper(b, c->dst, c->rows); break;
+    case OP_XIELU: op->xielu(b, c->xielu, c->dst, c->rows); break;
     case OP_GATHER: op->gather(b, c->src, c->indices, c->n, c->dst); break;
     case OP_OBSERVE: op->study->observe_input(b, c->src); break;
     case OP_SCAN: op->recurrence->scan(b, c->layer, c->src, c->dst); break;
@@ -173,6 +176,10 @@ static void experts(backend *b, int32_t layer, const backend_buffer *src, const 
                     backend_buffer *dst) {
     push(b, (call){.kind = OP_EXPERTS, .layer = layer, .src = src, .other = scores, .rows = rows, .dst = dst});
 }
+static void xielu(backend *b, const model_xielu *x, backend_buffer *a, int32_t rows) {
+    push(b, (call){.kind = OP_XIELU, .xielu = x, .rows = rows, .dst = a});
+}
+
 static void temper(backend *b, backend_buffer *dst, int32_t rows) {
     push(b, (call){.kind = OP_TEMPER, .rows = rows, .dst = dst});
 }
@@ -301,6 +308,7 @@ backend *deferred_backend_new(backend *inner) {
         .act = act,
         .experts = experts,
         .temper = temper,
+        .xielu = xielu,
         .gate_rows = gate_rows,
         .add = add,
         .clamp = clamp,

@@ -10,6 +10,7 @@
 #include "reference_weights.h"
 
 static const reference_family families[] = {
+    {.name = "apertus"},
     {.name = "arcee", .activation = REFERENCE_RELU_SQUARED, .rotation = REFERENCE_ADJACENT},
     {.name = "bailingmoe2"},
     {.name = "bloom", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED, .alibi = 8},

@@ -69,6 +69,11 @@ static double activation(reference_activation kind, double x) {
     return x * sigmoid(x);
 }
 
+static double xielu(const reference_mlp *p, double x) {
+    const double beta = *p->xielu[2], bend = x > 0 ? log1p(exp(*p->xielu[1])) : beta + log1p(exp(*p->xielu[0]));
+    return bend * (x > 0 ? x * x : expm1(fmin(x, *p->xielu[3])) - x) + beta * x;
+}
+
 /* gpt-oss: both sides clamped, a steeper sigmoid, and 1 added to the other side. */
 static double clamped(double gate, double up) {
     gate = fmin(gate, 7);
@@ -86,7 +91,9 @@ static void apply_mlp(reference_activation kind, const reference_mlp *p, const d
     double *gate = reference_alloc(n, sizeof *gate), *up = reference_alloc(n, sizeof *up);
     reference_apply(&p->up, x, up);
     if (p->gate.w) reference_apply(&p->gate, x, gate);
-    for (size_t i = 0; i < n; i++) up[i] = p->gate.w ? gated(kind, gate[i], up[i]) : activation(kind, up[i]);
+    for (size_t i = 0; i < n; i++)
+        up[i] = p->xielu[0] ? xielu(p, up[i]) : p->gate.w ? gated(kind, gate[i], up[i])
+                                                          : activation(kind, up[i]);
     reference_apply(&p->down, up, y);
     free(gate);
     free(up);

@@ -210,6 +210,15 @@ static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
     if (l->router.w) l->mlp = read_experts(o, i);
     else if (gate_is_in_up(o, i)) l->mlp = read_fused_mlp(o, i);
     else l->mlp = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
+    static const char *const xielu[] = {"alpha_n", "alpha_p", "beta", "eps"};
+    for (int k = 0; k < 4; k++) {
+        char key[64];
+        gguf_array list;
+        snprintf(key, sizeof key, "xielu.%s", xielu[k]);
+        if (!gguf_get_array(o->f, key, &list)) continue;
+        memcpy(&l->xielu_numbers[k], (const char *)list.data + (size_t)i * sizeof(float), sizeof(float));
+        l->mlp.xielu[k] = &l->xielu_numbers[k];
+    }
     if (exists(o, i, "ffn_up_shexp")) l->shared = read_mlp(o, i, "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp");
     if (exists(o, i, "ffn_gate_inp_shexp"))
         l->shared_gate = read_linear(o, i, "ffn_gate_inp_shexp", m->n_embd, 1, true);

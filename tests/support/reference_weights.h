@@ -66,6 +66,7 @@ typedef struct reference_norm {
 
 typedef struct reference_mlp {
     reference_linear gate, up, down; /* gate.w NULL: a plain one */
+    const float *xielu[4];           /* alpha_n, alpha_p, beta, eps; NULL: the family's activation */
 } reference_mlp;
 
 typedef struct reference_layer {
@@ -82,6 +83,7 @@ typedef struct reference_layer {
     reference_mlp mlp,
         shared; /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
+    float xielu_numbers[4];     /* of mlp.xielu */
     const float *correction;    /* [n_experts] of the router, or NULL */
     int32_t window;             /* it sees distances below; 0: all */
     int32_t states_of;          /* the layer with the keys and values that it attends to */

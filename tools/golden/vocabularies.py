@@ -45,6 +45,7 @@ CJK = "[一-龥ࠀ-一가-\ud7ff]+".encode("utf-16", "surrogatepass").decode("ut
 CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 GPT2 = CONTRACTIONS + r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K = "(?i:" + CONTRACTIONS + r")|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UNFOLDED = r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|"
 QWEN35 = "(?i:" + CONTRACTIONS + r")|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s|%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -90,6 +91,9 @@ PRE = {
                      False),  # deepseek-ai/deepseek-llm-7b-base
     "deepseek-coder": ([split("[\r\n]"), split("\\s?\\p{L}+"), split("\\s?\\p{P}+"), split(CJK), digits()], False),  # deepseek-coder-6.7b
     "deepseek-v3": ([split(r"\p{N}{1,3}"), split("[一-龥぀-ゟ゠-ヿ]+"), split(DEEPSEEK_V3)], False),  # deepseek-ai/DeepSeek-V3
+    # as llama.cpp 0.7.0 has them: ByteDance-Seed/Seed-OSS-36B-Instruct; inclusionAI/Ling-mini-2.0
+    "seed-coder": ([split(UNFOLDED + r"\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+")], False),
+    "bailingmoe": ([split(UNFOLDED + r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+")], False),
     # of no publication: what llama.cpp takes for files that name none
     "default": ([split(r"[\p{P}\$\+<=>\^\~\|]+"), split(GPT2), split(r"\p{N}+"), split("[0-9][0-9][0-9]")], False),
 }

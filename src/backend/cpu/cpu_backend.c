@@ -191,6 +191,7 @@ static const backend_ops ops = {
     .encode = cpu_encode,
     .attend = cpu_attend,
     .act = cpu_act,
+    .xielu = cpu_xielu,
     .experts = cpu_mix_experts,
     .gate_rows = gate_rows,
     .add = cpu_add,

@@ -261,6 +261,7 @@ void cpu_latent_values(const void *in, int64_t dim, size_t element_bytes, void *
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
 void cpu_buffer_free(backend *self, backend_buffer *buffer);
 void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst);
+void cpu_xielu(backend *self, const model_xielu *xielu, backend_buffer *a, int32_t rows);
 void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
 void cpu_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);
 void cpu_clamp(backend *self, backend_buffer *dst, float limit, int32_t rows);

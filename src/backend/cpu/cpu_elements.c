@@ -3,6 +3,7 @@
  *
  * The leaf of this folder: operations that are made of several, mixtures of experts among them, use it.
  */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
@@ -41,6 +42,7 @@ void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, flo
 typedef struct elements_job {
     const kernel_table *kernels;
     kernel_act act;
+    const model_xielu *xielu;
     float factor;
     const float *src; /* NULL: none */
     float *dst;
@@ -63,6 +65,23 @@ void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buf
     BASE_ASSERT(!up || up->width == a->width);
     elements_job j = {.act = act, .src = up ? up->data : NULL, .dst = a->data};
     elements(self, act_part, &j, a, rows);
+}
+
+static void xielu_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const elements_job *j = arg;
+    const model_xielu *x = j->xielu;
+    for (int64_t i = begin; i < end; i++) {
+        const float a = j->dst[i];
+        const float curved = a > 0 ? x->alpha_p * a * a : x->alpha_n * (expm1f(fminf(a, x->eps)) - a);
+        j->dst[i] = curved + x->beta * a;
+    }
+}
+
+void cpu_xielu(backend *self, const model_xielu *xielu, backend_buffer *a, int32_t rows) {
+    BASE_ASSERT(xielu->alpha_p > 0);
+    elements_job j = {.xielu = xielu, .dst = a->data};
+    elements(self, xielu_part, &j, a, rows);
 }
 
 static void add_part(void *arg, int64_t begin, int64_t end, int thread) {

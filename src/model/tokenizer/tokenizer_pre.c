@@ -70,6 +70,14 @@
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| " \
     "?[\\p{P}\\p{S}]+[\\r\\n]*|" S "*[\\r\\n]+" SPACES
 
+/* Of bailingmoe and seed-coder: cl100k without case folding; line ends end each other, or join no punctuation. */
+#define BAILING \
+    "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" S \
+    "\\p{L}\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]" SPACES
+#define SEED_CODER \
+    "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" S \
+    "\\p{L}\\p{N}\\r\\n]+|" S "*[\\r\\n]+" SPACES
+
 /* ---- the table ---- */
 
 static const pre_tokenizer pre_tokenizers[] = {
@@ -100,6 +108,8 @@ static const pre_tokenizer pre_tokenizers[] = {
     {.names = "deepseek-coder", .patterns = {"[\\r\\n]", S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"}},
     {.names = "deepseek-v3 hunyuan-dense joyai-llm",
      .patterns = {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", DEEPSEEK_V3}},
+    {.names = "seed-coder", .patterns = {SEED_CODER}},
+    {.names = "bailingmoe bailingmoe2 llada-moe", .patterns = {BAILING}},
     /* for files without tokenizer.ggml.pre: llama.cpp's pattern from before the key existed */
     {.names = "default", .patterns = {PUNCTUATION(""), GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
 };
