@@ -56,7 +56,7 @@ enum {
     MODEL_EMBED_SQRT = 1 << 14,     /* embeddings times sqrt(n_embd) */
     MODEL_LOGIT_DIVISOR = 1 << 15,  /* logit_scale divides */
     MODEL_EXPERTS = 1 << 16,        /* always a mixture of experts */
-    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes, through a gate */
+    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes */
     MODEL_EXPERTS_SUM_1 = 1 << 18,  /* weights of the selected experts sum to 1, unless the metadata override it */
     MODEL_SINKS = 1 << 19,          /* one more logit in each head's softmax, without a token */
     MODEL_PARALLEL_TOLD = 1 << 20,  /* the metadata decide whether they are parallel; by default they are */
@@ -65,7 +65,14 @@ enum {
     MODEL_YARN_EXACT = 1 << 22,
     /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
     MODEL_ENCODER = 1 << 23,
+    MODEL_SHARED_GATE = 1 << 24, /* the shared expert has a gate */
+    /* which layers are recurrent follows from the metadata (model_layer_mixer) */
+    MODEL_HAS_SHORT_CONV = 1 << 26,
+    MODEL_HAS_MAMBA2 = 1 << 27,
+    MODEL_OUTPUT_NORM_RENAMED = 1 << 28, /* the files name it token_embd_norm */
+    MODEL_ROPE_TOLD = 1 << 29,           /* positions are rotary only if the metadata say so */
 };
+#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2)
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */

@@ -24,7 +24,7 @@ static const model_arch archs[] = {
     {.name = "phi3", .features = QWEN, .act = KERNEL_SILU},
     {.name = "qwen2", .features = QWEN, .act = KERNEL_SILU},
     {.name = "qwen2moe",
-     .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS | MODEL_EXPERTS_SHARED,
+     .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS | MODEL_EXPERTS_SHARED | MODEL_SHARED_GATE,
      .act = KERNEL_SILU},
     {.name = "qwen3", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU},
     {.name = "qwen3moe", .features = QWEN | MODEL_QK_NORM | MODEL_EXPERTS, .act = KERNEL_SILU},
@@ -66,6 +66,14 @@ static const model_arch archs[] = {
         .act = KERNEL_SWIGLU_OAI,
         .global_every = 2,
     },
+    {
+        .name = "lfm2",
+        .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_QK_NORM | MODEL_HAS_SHORT_CONV | MODEL_OUTPUT_NORM_RENAMED,
+        .act = KERNEL_SILU,
+    },
+    {.name = "granitehybrid",
+     .features = LLAMA | MODEL_LOGIT_DIVISOR | MODEL_EXPERTS_SHARED | MODEL_HAS_MAMBA2 | MODEL_ROPE_TOLD,
+     .act = KERNEL_SILU},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };

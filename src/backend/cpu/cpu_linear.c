@@ -98,6 +98,7 @@ int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->net->hp;
     int64_t value = (int64_t)hp->n_heads * hp->value_dim;
     int64_t width = BASE_MAX(BASE_MAX(hp->n_embd, hp->n_ff_shared), value);
+    width = BASE_MAX(width, (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim);
     if (hp->n_experts == 0) width = BASE_MAX(width, hp->n_ff);
     int64_t expert_width = hp->n_experts > 0 ? BASE_MAX(hp->n_embd, hp->n_ff_expert) : 0;
     size_t bytes = (size_t)kernel_q8_bytes((width + 31) / 32 * 32) * (size_t)max_rows;
