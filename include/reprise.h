@@ -131,6 +131,8 @@ typedef struct rp_model_info {
     const char *pooling;               /* what RP_POOLING_MODEL means: "mean", "cls", "last" or "rank"; static */
     int32_t n_scores;                  /* outputs of its rank head; 0: it has none */
     bool infills;                      /* it has fill-in-the-middle tokens (rp_tokenize_infill) */
+    int32_t n_recurrent_layers;        /* they have a state in place of KV (docs/models.md); */
+    uint64_t state_bytes;              /* of all of them: of one checkpoint */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */

@@ -21,10 +21,35 @@ typedef struct shape {
     int window;           /* 0: none */
     int experts, used;    /* 0: none; otherwise ff is an expert's */
     const char *norms[4]; /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
+    /* recurrent layers: a letter a layer, 'c' for these and 'a' for attention; NULL: there are none */
+    const char *pattern;
+    int kernel, states, state_dim, value_dim; /* taps; of Mamba2: heads, dimensions of their keys and values */
 } shape;
 
 static const shape shapes[] = {
-    {"tinyllama-1.1b", "llama", 22, 2048, 5632, 32, 4, 64, 32000, 16384, 10000.0f, false, 0, 0, 0, {0}},
+    {
+        "tinyllama-1.1b",
+        "llama",
+        22,
+        2048,
+        5632,
+        32,
+        4,
+        64,
+        32000,
+        16384,
+        10000.0f,
+        false,
+        0,
+        0,
+        0,
+        {0},
+        NULL,
+        0,
+        0,
+        0,
+        0,
+    },
     {"tinyllama-1.1b-mha",
      "llama",
      22,
@@ -40,10 +65,59 @@ static const shape shapes[] = {
      0,
      0,
      0,
-     {0}}, /* a KV head per head */
-    {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
-    {"smollm2-135m-mha", "llama", 30, 576, 1536, 9, 9, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}},
-    {"llama3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000.0f, true, 0, 0, 0, {0}},
+     {0},
+     NULL,
+     0,
+     0,
+     0,
+     0}, /* a KV head per head */
+    {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 16384, 100000.0f, true, 0, 0, 0, {0}, NULL, 0, 0, 0, 0},
+    {
+        "smollm2-135m-mha",
+        "llama",
+        30,
+        576,
+        1536,
+        9,
+        9,
+        64,
+        49152,
+        16384,
+        100000.0f,
+        true,
+        0,
+        0,
+        0,
+        {0},
+        NULL,
+        0,
+        0,
+        0,
+        0,
+    },
+    {
+        "llama3.2-1b",
+        "llama",
+        16,
+        2048,
+        8192,
+        32,
+        8,
+        64,
+        128256,
+        131072,
+        500000.0f,
+        true,
+        0,
+        0,
+        0,
+        {0},
+        NULL,
+        0,
+        0,
+        0,
+        0,
+    },
     {
         "gemma3-1b",
         "gemma3",
@@ -61,6 +135,11 @@ static const shape shapes[] = {
         0,
         0,
         {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"},
+        NULL,
+        0,
+        0,
+        0,
+        0,
     },
     {"qwen3moe-4b",
      "qwen3moe",
@@ -77,7 +156,48 @@ static const shape shapes[] = {
      0,
      64,
      8,
-     {"attn_q_norm", "attn_k_norm"}},
+     {"attn_q_norm", "attn_k_norm"},
+     NULL,
+     0,
+     0,
+     0,
+     0},
+    {
+        .name = "lfm2-1.2b",
+        .arch = "lfm2",
+        .layers = 16,
+        .embd = 2048,
+        .ff = 8192,
+        .heads = 32,
+        .kv_heads = 8,
+        .head_dim = 64,
+        .vocab = 65536,
+        .ctx = 128000,
+        .rope_base = 1000000.0f,
+        .tied = true,
+        .norms = {"attn_q_norm", "attn_k_norm"},
+        .pattern = "ccaccaccacacacac",
+        .kernel = 3,
+    },
+    {
+        .name = "granite4-h-1b",
+        .arch = "granitehybrid",
+        .layers = 40,
+        .embd = 1536,
+        .ff = 4096,
+        .heads = 12,
+        .kv_heads = 4,
+        .head_dim = 128,
+        .vocab = 100352,
+        .ctx = 131072,
+        .rope_base = 10000.0f,
+        .tied = true,
+        .pattern = "cccccacccccccccacccccccccacccccccccacccc",
+        .kernel = 4,
+        .states = 48,
+        .state_dim = 128,
+        .value_dim = 64,
+    },
 };
 static const kernel_type types[] = {
 #define X(name, number, block, bytes) KERNEL_##name,
@@ -132,6 +252,17 @@ static void add_number(gguf_writer *w, const shape *s, const char *key, int valu
     if (value > 0) gguf_writer_u32(w, key_of(s, key), (uint32_t)value);
 }
 
+static void add_pattern(gguf_writer *w, const shape *s) {
+    uint32_t heads[64];
+    for (int i = 0; i < s->layers; i++) heads[i] = s->pattern[i] == 'a' ? (uint32_t)s->kv_heads : 0;
+    gguf_writer_array(w, key_of(s, "attention.head_count_kv"), GGUF_U32, heads, (size_t)s->layers);
+    add_number(w, s, s->states > 0 ? "ssm.conv_kernel" : "shortconv.l_cache", s->kernel);
+    add_number(w, s, "ssm.inner_size", s->states * s->value_dim);
+    add_number(w, s, "ssm.state_size", s->state_dim);
+    add_number(w, s, "ssm.time_step_rank", s->states);
+    add_number(w, s, "ssm.group_count", s->states > 0);
+}
+
 static void add_metadata(gguf_writer *w, const shape *s) {
     char name[64];
     snprintf(name, sizeof(name), "%s random", s->name);
@@ -142,7 +273,8 @@ static void add_metadata(gguf_writer *w, const shape *s) {
     add_number(w, s, "embedding_length", s->embd);
     add_number(w, s, "feed_forward_length", s->ff);
     add_number(w, s, "attention.head_count", s->heads);
-    add_number(w, s, "attention.head_count_kv", s->kv_heads);
+    if (s->pattern) add_pattern(w, s);
+    else add_number(w, s, "attention.head_count_kv", s->kv_heads);
     add_number(w, s, "attention.key_length", s->head_dim);
     add_number(w, s, "attention.value_length", s->head_dim);
     add_number(w, s, "attention.sliding_window", s->window);
@@ -197,8 +329,38 @@ static void add_norm(gguf_writer *w, const shape *s, int layer, const char *norm
     gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){of_head ? s->head_dim : s->embd}, ones);
 }
 
+static void add_vector(gguf_writer *w, int layer, const char *name, const int64_t *dims, float from, float to) {
+    const int64_t n = dims[0] * dims[1];
+    char full[64];
+    float *x = malloc(sizeof(*x) * (size_t)n);
+    snprintf(full, sizeof(full), "blk.%d.%s", layer, name);
+    for (int64_t i = 0; i < n; i++) x[i] = from + (to - from) * (float)(i * 37 % 101) / 100.0f;
+    gguf_writer_tensor(w, full, KERNEL_F32, dims[1] > 1 ? 2 : 1, dims, x);
+    free(x);
+}
+
+/* What a recurrent layer has in place of attention. */
+static void add_recurrence(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_inner) {
+    const int64_t inner = s->states * s->value_dim, channels = inner + 2 * s->state_dim;
+    const bool is_conv = s->states == 0;
+    char name[64];
+    snprintf(name, sizeof(name), "blk.%d.%s.weight", layer, is_conv ? "shortconv.in_proj" : "ssm_in");
+    add_matrix(w, name, from_embd, is_conv ? 3 * (int64_t)s->embd : inner + channels + s->states, 0);
+    snprintf(name, sizeof(name), "blk.%d.%s.weight", layer, is_conv ? "shortconv.out_proj" : "ssm_out");
+    add_matrix(w, name, from_inner, s->embd, 0);
+    add_vector(w, layer, is_conv ? "shortconv.conv.weight" : "ssm_conv1d.weight",
+               (int64_t[]){s->kernel, is_conv ? s->embd : channels}, -0.5f, 0.5f);
+    if (is_conv) return;
+    add_vector(w, layer, "ssm_conv1d.bias", (int64_t[]){channels, 1}, 0.0f, 0.0f);
+    add_vector(w, layer, "ssm_dt.bias", (int64_t[]){s->states, 1}, -2.0f, 1.0f);
+    add_vector(w, layer, "ssm_a", (int64_t[]){1, s->states}, -1.0f, -0.01f);
+    add_vector(w, layer, "ssm_d", (int64_t[]){1, s->states}, 1.0f, 1.0f);
+    add_vector(w, layer, "ssm_norm.weight", (int64_t[]){inner, 1}, 1.0f, 1.0f);
+}
+
 static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_value, matrix *from_ff,
-                      const float *ones) {
+                      matrix *from_inner, const float *ones) {
+    const bool is_recurrent = s->pattern && s->pattern[layer] == 'c';
     const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim;
     const char *kind = s->experts > 0 ? "_exps" : "";
     const struct {
@@ -217,11 +379,14 @@ static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_em
     for (size_t i = 0; i < COUNT(rows); i++) {
         char name[64];
         snprintf(name, sizeof(name), "blk.%d.%s%s.weight", layer, rows[i].name, rows[i].suffix);
+        if (is_recurrent && strncmp(rows[i].name, "attn", 4) == 0) continue;
         if (rows[i].n_out > 0) add_matrix(w, name, rows[i].m, rows[i].n_out, rows[i].slices);
     }
     add_norm(w, s, layer, "attn_norm", ones);
     add_norm(w, s, layer, "ffn_norm", ones);
-    for (size_t i = 0; i < COUNT(s->norms) && s->norms[i]; i++) add_norm(w, s, layer, s->norms[i], ones);
+    if (is_recurrent) add_recurrence(w, s, layer, from_embd, from_inner);
+    for (size_t i = 0; i < COUNT(s->norms) && s->norms[i] && !is_recurrent; i++)
+        add_norm(w, s, layer, s->norms[i], ones);
 }
 
 static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64_t seed) {
@@ -233,9 +398,12 @@ static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64
     matrix *from_ff = new_matrix(type, s->ff, 0.7f / sqrtf((float)s->ff), &random);
     int value = s->heads * s->head_dim;
     matrix *from_value = value == s->embd ? from_embd : new_matrix(type, value, 0.7f / sqrtf((float)value), &random);
+    const int inner = s->states * s->value_dim;
+    matrix *from_inner = inner > 0 ? new_matrix(type, inner, 0.7f / sqrtf((float)inner), &random) : from_embd;
     add_matrix(w, "token_embd.weight", embedding, s->vocab, 0);
-    for (int l = 0; l < s->layers; l++) add_layer(w, s, l, from_embd, from_value, from_ff, ones);
-    gguf_writer_tensor(w, "output_norm.weight", KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
+    for (int l = 0; l < s->layers; l++) add_layer(w, s, l, from_embd, from_value, from_ff, from_inner, ones);
+    const char *output_norm = strcmp(s->arch, "lfm2") == 0 ? "token_embd_norm.weight" : "output_norm.weight";
+    gguf_writer_tensor(w, output_norm, KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
     if (!s->tied) add_matrix(w, "output.weight", embedding, s->vocab, 0);
     free(ones);
 }

@@ -74,7 +74,12 @@ void inspect_text_model(const rp_model *model, const rp_memory *memory) {
         printf("%-15s %d, %d active per token\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
     printf("%-15s %d tokens\n", "vocabulary", (int)m->n_vocab);
     printf("%-15s %d positions, %s%s\n", "context", (int)m->n_ctx_train, m->positions,
-           m->movable ? "" : ": modules cannot be shifted (fixed layouts only)");
+           m->movable || m->n_recurrent_layers > 0 ? "" : ": modules cannot be shifted (fixed layouts only)");
+    if (m->n_recurrent_layers > 0) {
+        printf("%-15s %d of %d layers: modules are text of the prompt\n", "recurrent", (int)m->n_recurrent_layers,
+               (int)m->n_layers);
+        print_size("checkpoint", m->state_bytes);
+    }
     if (m->window > 0)
         printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers,
                (int)m->n_layers);

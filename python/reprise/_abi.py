@@ -591,6 +591,8 @@ class rp_model_info(Structure):
     pooling: Bytes | None
     n_scores: int
     infills: bool
+    n_recurrent_layers: int
+    state_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -621,6 +623,8 @@ class rp_model_info(Structure):
         ("pooling", c_char_p),
         ("n_scores", c_int32),
         ("infills", c_bool),
+        ("n_recurrent_layers", c_int32),
+        ("state_bytes", c_uint64),
     ]
 
 

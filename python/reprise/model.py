@@ -51,6 +51,8 @@ class ModelInfo:
     is_encoder: bool
     pooling: str
     n_scores: int
+    n_recurrent_layers: int
+    state_bytes: int
 
 
 def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[bytes]]:

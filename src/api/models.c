@@ -113,6 +113,10 @@ static rp_model_info describe_model(const rp_model *m) {
         .infills = tokenizer_infills(m->tokenizer),
     };
     for (int32_t l = 0; l < m->net.hp.n_layers; l++) info.n_window_layers += m->net.layers[l].window > 0;
+    for (int32_t l = 0; l < m->n_kv_layers; l++) {
+        info.n_recurrent_layers += m->kv_layers[l].kind == KV_STATE;
+        info.state_bytes += m->kv_layers[l].state_bytes;
+    }
     info.weights = m->net.is_mock ? "none" : kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
 }

@@ -12,6 +12,13 @@ bool model_is_recurrent(const model_network *net) {
     return is;
 }
 
+uint64_t model_state_bytes(const model_network *net) {
+    const uint64_t inputs = (uint64_t)(net->hp.recurrent.kernel - 1) * (uint64_t)net->hp.recurrent.channels;
+    const uint64_t matrix = (uint64_t)net->hp.recurrent.head_dim * (uint64_t)net->hp.recurrent.state_dim;
+    BASE_ASSERT(net->hp.recurrent.kernel > 1 && net->hp.recurrent.channels > 0);
+    return sizeof(float) * (inputs + (uint64_t)net->hp.recurrent.n_heads * matrix);
+}
+
 bool model_rope_is_long(const model_network *net, int32_t n_ctx) {
     return net->ropes[MODEL_ROPE_LONG].frequencies && n_ctx > net->hp.rope.n_ctx_original;
 }

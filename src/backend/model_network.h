@@ -25,6 +25,15 @@ typedef struct model_hparams {
     rp_pooling pooling;     /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
+    /* recurrent layers, the same in all of them; 0: none */
+    struct {
+        int32_t kernel;    /* tokens that the convolution sums, a token's own included */
+        int32_t channels;  /* of the convolution */
+        int32_t n_heads;   /* matrices of a state, [state_dim][head_dim] each; none in a short convolution */
+        int32_t n_groups;  /* heads h * n_groups / n_heads share keys and queries (B and C) */
+        int32_t head_dim;  /* dimensions of a head's values */
+        int32_t state_dim; /* of its keys and queries */
+    } recurrent;
     bool experts_sum_1;   /* weights of the selected experts sum to 1 */
     bool experts_sigmoid; /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
     float experts_scale;  /* of the weights of the selected experts */
@@ -115,10 +124,28 @@ enum { MODEL_ROPE_GLOBAL,
 /* How a layer mixes tokens. */
 typedef enum model_mixer {
     MODEL_ATTENTION,
+    MODEL_SHORT_CONV, /* gated convolution of the last tokens (LFM2) */
+    MODEL_MAMBA2,     /* convolution, then a matrix a head: S = decay S + dt x B; its output is S C */
     /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest
        of its kind, for tests */
     MODEL_DECAYED_SUM,
 } model_mixer;
+
+#define MODEL_MAX_KERNEL 8 /* tokens of a convolution */
+#define MODEL_MAX_INPUTS 4 /* projections that a recurrent layer reads */
+
+/* A recurrent layer, besides the projection of its output, which is `o`. Vectors are F32. Inputs, side by side:
+ *
+ *   SHORT_CONV    [0] B | C | x: the output is C * conv(B * x)
+ *   MAMBA2        [0] z | x | B | C | dt: conv over x | B | C, dt and z by head and dimension
+ */
+typedef struct model_recurrent {
+    model_weight in[MODEL_MAX_INPUTS]; /* the first n of them; the others have no data */
+    model_weight conv, conv_bias;      /* [channels][kernel]; [channels], optional */
+    model_weight dt_bias, a, d;        /* [n_heads]: dt = softplus(dt + bias), decay = exp(dt a), output += d x */
+    model_norm norm;                   /* of gated values */
+    model_weight decay;                /* [width], of a decayed sum: as many state elements, f32 */
+} model_recurrent;
 
 typedef struct model_layer {
     model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
@@ -139,13 +166,11 @@ typedef struct model_layer {
     model_weight shared_gate; /* [1][n_embd], optional */
 
     model_mixer mixer;
-    model_weight decay; /* F32 [n_heads * key_dim], of a decayed sum: as many state elements, f32 */
-    int32_t window;     /* 0: sees everything */
-    int32_t rope;       /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
-    int32_t states;     /* layer of a span that holds its KV: its own, or that of an earlier layer; of spans of states,
-                           if
-                       it is
-                   recurrent */
+    model_recurrent recurrent; /* unless the mixer is attention */
+    int32_t window;            /* 0: sees everything */
+    int32_t rope;              /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
+    /* layer of a span that holds its KV: its own, or that of an earlier layer. Recurrent: of spans of states */
+    int32_t states;
     bool owns_kv;
     bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;
@@ -180,6 +205,8 @@ typedef struct model_network {
 
 /* Has it any layer that is not attention? */
 bool model_is_recurrent(const model_network *net);
+/* Bytes of a recurrent layer's state: its last kernel - 1 inputs, then its heads' matrices; f32. */
+uint64_t model_state_bytes(const model_network *net);
 
 /* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.
  * Models with long-context factors (long-rope) use them if n_ctx exceeds the original context length. */

@@ -238,6 +238,28 @@ typedef void (*kernel_unpack_fn)(const void *head, int bits, int64_t dim, void *
 typedef float (*kernel_fold_query_fn)(const float *q, const int16_t *ints, const kernel_ranges *ranges, int64_t dim,
                                       int16_t *out);
 
+/* ---- recurrent layers --------------------------------------------------------------------------------------------
+ * Elements (channels, dimensions of values) are lanes, and sums run over taps or state dimensions in ascending order:
+ * no result depends on how rows, elements or heads are divided into calls. Fused where the set has FMA.
+ *
+ * Convolution: y[i] = bias[i] + sum over j of w[j * w_stride + i] * x[j][i]; bias NULL: 0. */
+typedef void (*kernel_convolve_fn)(const float *const *x, int n_taps, const float *w, int64_t w_stride,
+                                   const float *bias, float *y, int64_t n);
+
+/* Rows of one head of Mamba2 (Dao and Gu, 2024). x [dim], b and c [n_state] begin `stride` floats apart in
+ * consecutive rows, y [dim] y_stride. For each row in order, with state[n_state][dim]:
+ *
+ *     state[i][d] = decay * state[i][d] + (dt * x[d]) * b[i]        y[d] = sum over i of state[i][d] * c[i] */
+typedef struct kernel_mamba2_rows {
+    int64_t n;
+    const float *x, *b, *c;
+    int64_t stride;
+    const float *dt, *decay; /* [n] */
+    float *y;
+    int64_t y_stride;
+} kernel_mamba2_rows;
+typedef void (*kernel_mamba2_fn)(float *state, int64_t n_state, int64_t dim, const kernel_mamba2_rows *rows);
+
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
 typedef enum kernel_act {
@@ -279,6 +301,8 @@ typedef struct kernel_table {
     kernel_act_fn act[KERNEL_ACT_COUNT];
     /* y[i] = a[i] + scale * b[i], rounded twice (a scale of 1 is a plain sum); y may be a or b */
     void (*add)(const float *a, const float *b, float scale, float *y, int64_t n);
+    kernel_convolve_fn convolve;
+    kernel_mamba2_fn mamba2;
     void (*soft_cap)(float *x, float cap, int64_t n); /* in place: x[i] = cap * tanh(x[i] / cap), cap > 0 */
     void (*scale)(float *x, float factor, int64_t n); /* in place */
     void (*clamp)(float *x, float limit, int64_t n);  /* in place: to [-limit, limit] */

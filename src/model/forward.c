@@ -7,7 +7,8 @@
 #include "base/memory.h"
 
 /* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and
- * after their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
+ * after their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts.
+ * INPUTS, SCANNED: of recurrent layers. */
 enum { X,
        NORMED,
        Q,
@@ -25,6 +26,8 @@ enum { X,
        ROUTES,
        SHARED,
        GATES,
+       INPUTS,
+       SCANNED = INPUTS + MODEL_MAX_INPUTS,
        HEAD,
        LOGITS,
        N_BUFFERS };
@@ -41,7 +44,7 @@ struct model_forward {
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->net.hp;
     const int32_t n_ff = BASE_MAX(model_has_dense(hp) ? hp->n_ff : 0, hp->n_ff_shared);
-    const int32_t widths[N_BUFFERS] = {
+    int32_t widths[N_BUFFERS] = {
         /* 0: unused buffer */
         [X] = hp->n_embd,
         [NORMED] = hp->n_embd,
@@ -63,6 +66,12 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [HEAD] = hp->n_embd,
         [LOGITS] = hp->n_outputs,
     };
+    for (int32_t l = 0; l < hp->n_layers; l++) {
+        const model_layer *layer = &f->model->net.layers[l];
+        if (layer->mixer == MODEL_ATTENTION) continue;
+        for (int i = 0; i < MODEL_MAX_INPUTS; i++) widths[INPUTS + i] = (int32_t)layer->recurrent.in[i].n_out;
+        widths[SCANNED] = (int32_t)layer->o.n_in;
+    }
     for (int i = 0; i < N_BUFFERS; i++) {
         int32_t rows = i == HEAD || i == LOGITS ? f->max_logits : f->max_rows;
         if (widths[i] == 0) continue;
@@ -202,10 +211,14 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
 static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
     BASE_ASSERT(f->model->net.layers[layer].mixer != MODEL_ATTENTION);
     const model_layer *l = &f->model->net.layers[layer];
+    const model_weight *const matrices[] = {&l->recurrent.in[0], &l->recurrent.in[1], &l->recurrent.in[2],
+                                            &l->recurrent.in[3]};
     backend_buffer **buf = f->buffers;
-    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->q}, (weights){&l->q_bias}, &buf[Q]);
-    f->backend->ops->recurrence->scan(f->backend, layer, buf[Q], buf[ATTENDED]);
-    model_forward_linear(f, buf[ATTENDED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
+    int n = 0;
+    while (n < MODEL_MAX_INPUTS && matrices[n]->data) n++;
+    model_forward_linear(f, in, NULL, rows, n, matrices, NULL, &buf[INPUTS]);
+    f->backend->ops->recurrence->scan(f->backend, layer, &buf[INPUTS], buf[SCANNED]);
+    model_forward_linear(f, buf[SCANNED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
 /* dst = down(act(gate(in)) * up(in)), or down(act(up(in))) */

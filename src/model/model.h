@@ -67,8 +67,14 @@ enum {
     MODEL_ENCODER = 1 << 23,
     MODEL_SHARED_GATE = 1 << 24, /* the shared expert has a gate */
     MODEL_QK_NORM_IF = 1 << 25,  /* norms of q and k if the file has them */
-    MODEL_LATENT = 1 << 28,      /* latent attention (hp.plain_key_dim) */
+    MODEL_LATENT = 1 << 30,      /* latent attention (hp.plain_key_dim) */
+    /* which layers are recurrent follows from the metadata (model_layer_mixer) */
+    MODEL_HAS_SHORT_CONV = 1 << 26,
+    MODEL_HAS_MAMBA2 = 1 << 27,
+    MODEL_OUTPUT_NORM_RENAMED = 1 << 28, /* the files name it token_embd_norm */
+    MODEL_ROPE_TOLD = 1 << 29,           /* positions are rotary only if the metadata say so */
 };
+#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2)
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */

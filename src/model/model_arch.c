@@ -107,6 +107,14 @@ static const model_arch archs[] = {
     {.name = "arcee", .features = LLAMA & ~MODEL_FFN_GATED, .act = KERNEL_RELU_SQUARED},
     {.name = "nemotron", .features = NEOX | MODEL_FFN_NORM, .act = KERNEL_RELU_SQUARED},
     {.name = "apertus", .features = (QWEN & ~MODEL_FFN_GATED) | MODEL_QK_NORM, .act = KERNEL_SILU, .is_xielu = true},
+    {
+        .name = "lfm2",
+        .features = (QWEN & ~MODEL_EXPERTS_SUM_1) | MODEL_QK_NORM | MODEL_HAS_SHORT_CONV | MODEL_OUTPUT_NORM_RENAMED,
+        .act = KERNEL_SILU,
+    },
+    {.name = "granitehybrid",
+     .features = LLAMA | MODEL_LOGIT_DIVISOR | MODEL_EXPERTS_SHARED | MODEL_HAS_MAMBA2 | MODEL_ROPE_TOLD,
+     .act = KERNEL_SILU},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };

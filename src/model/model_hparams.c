@@ -130,6 +130,7 @@ static int read_rope(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
     if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
+    if ((m->arch->features & MODEL_ROPE_TOLD) && !read_flag(m, "rope.scaling.finetuned", false)) return RP_OK;
     if ((rc = model_hparams_read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
         (rc = read_number(m, "rope.freq_base", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base, err)) ||
         (rc = read_number(m, "rope.freq_base_swa", 1.0 + SMALL, LARGE,
@@ -161,6 +162,42 @@ static int read_window(rp_model *m, rp_error *err) {
     if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                         "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
+}
+
+#define KV_HEADS "attention.head_count_kv"
+
+/* The KV heads of a layer, of a list of them; -1: there is no list, or it is too short. */
+static int64_t listed_kv_heads(const rp_model *m, int32_t layer) {
+    char full[KEY_BYTES];
+    gguf_array list;
+    uint32_t n;
+    if (!gguf_get_array(m->file, full_key(m, KV_HEADS, full), &list) || (uint64_t)layer >= list.n ||
+        (list.type != GGUF_U32 && list.type != GGUF_I32))
+        return -1;
+    memcpy(&n, (const char *)list.data + (size_t)layer * sizeof(n), sizeof(n));
+    return n;
+}
+
+/* Of models with recurrent layers: a number, or a list with 0 for each of these. */
+static int read_kv_heads(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    int64_t most = 0;
+    bool is_list = (m->arch->features & MODEL_RECURRENT) && listed_kv_heads(m, 0) >= 0;
+    if (!is_list) return model_hparams_read_size(m, KV_HEADS, hp->n_heads, hp->n_heads, &hp->n_kv_heads, err);
+    for (int32_t i = 0; i < hp->n_layers; i++) most = BASE_MAX(most, listed_kv_heads(m, i));
+    for (int32_t i = 0; i < hp->n_layers; i++) is_list &= listed_kv_heads(m, i) == 0 || listed_kv_heads(m, i) == most;
+    if (!is_list || most > hp->n_heads)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "metadata '%s." KV_HEADS "' is not a list of one number of heads, or 0, for each of %d "
+                            "layers",
+                            m->arch->name, hp->n_layers);
+    hp->n_kv_heads = most > 0 ? (int32_t)most : hp->n_heads;
+    return RP_OK;
+}
+
+model_mixer model_layer_mixer(const rp_model *m, int32_t layer) {
+    if (!(m->arch->features & MODEL_RECURRENT) || listed_kv_heads(m, layer) != 0) return MODEL_ATTENTION;
+    return m->arch->features & MODEL_HAS_SHORT_CONV ? MODEL_SHORT_CONV : MODEL_MAMBA2;
 }
 
 /* Latent attention. Newer files have the lengths of a latent vector and, as _mla, those of a head; older ones those of
@@ -199,7 +236,7 @@ static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
     if ((rc = model_hparams_read_size(m, "attention.head_count", hp->n_embd, -1, &hp->n_heads, err)) ||
-        (rc = model_hparams_read_size(m, "attention.head_count_kv", hp->n_heads, hp->n_heads, &hp->n_kv_heads, err)))
+        (rc = read_kv_heads(m, err)))
         return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
@@ -292,6 +329,35 @@ static int read_experts(rp_model *m, rp_error *err) {
     return read_shared(m, err);
 }
 
+/* ---- recurrent layers ---- */
+
+#define MAX_STATE_FLOATS (1 << 28) /* of a layer; the pool has the same limit */
+
+static int read_recurrence(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    int32_t inner;
+    int rc;
+    if (m->arch->features & MODEL_HAS_SHORT_CONV) {
+        hp->recurrent.channels = hp->n_embd;
+        return read_int(m, "shortconv.l_cache", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err);
+    }
+    if ((rc = read_int(m, "ssm.conv_kernel", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err)) ||
+        (rc = model_hparams_read_size(m, "ssm.inner_size", MODEL_MAX_DIM, -1, &inner, err)) ||
+        (rc = model_hparams_read_size(m, "ssm.time_step_rank", inner, -1, &hp->recurrent.n_heads, err)) ||
+        (rc = model_hparams_read_size(m, "ssm.group_count", hp->recurrent.n_heads, 1, &hp->recurrent.n_groups, err)) ||
+        (rc = model_hparams_read_size(m, "ssm.state_size", 4096, -1, &hp->recurrent.state_dim, err)))
+        return rc;
+    hp->recurrent.head_dim = inner / hp->recurrent.n_heads;
+    hp->recurrent.channels = inner + 2 * hp->recurrent.n_groups * hp->recurrent.state_dim;
+    if (inner % hp->recurrent.n_heads == 0 && hp->recurrent.n_heads % hp->recurrent.n_groups == 0 &&
+        (int64_t)inner * hp->recurrent.state_dim <= MAX_STATE_FLOATS / 2 &&
+        (int64_t)hp->recurrent.n_groups * hp->recurrent.state_dim <= MODEL_MAX_DIM)
+        return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                        "%d state dimensions of %d groups for %d heads of %d dimensions in all",
+                        hp->recurrent.state_dim, hp->recurrent.n_groups, hp->recurrent.n_heads, inner);
+}
+
 /* Kinds of tokens, and outputs of the rank head: those of its tensors. */
 static int read_encoder(rp_model *m, rp_error *err) {
     const gguf_tensor *types = gguf_find_tensor(m->file, "token_types.weight"),
@@ -323,6 +389,7 @@ static int read_shape(rp_model *m, rp_error *err) {
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", hp->n_vocab);
     hp->n_outputs = hp->n_vocab;
+    if ((m->arch->features & MODEL_RECURRENT) && (rc = read_recurrence(m, err))) return rc;
     return model_is_encoder(m) ? read_encoder(m, err) : RP_OK;
 }
 

@@ -27,6 +27,8 @@ void model_read_advice(rp_model *m);
 void model_identify(rp_model *m);
 /* Needs file, arch, tokenizer. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED. */
 int model_read_hparams(rp_model *m, rp_error *err);
+/* How a layer mixes tokens. Needs hparams. */
+model_mixer model_layer_mixer(const rp_model *m, int32_t layer);
 /* Needs hparams. Every tensor of the file must be known: an unknown one is part of a feature that this architecture
  * does not have here. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
 int model_bind_tensors(rp_model *m, rp_error *err);

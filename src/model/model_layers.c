@@ -16,7 +16,8 @@
 static const size_t layer_matrices[] = {
     L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values),
     L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
-    L(shared.gate), L(shared.up), L(shared.down), L(shared_gate)};
+    L(shared.gate), L(shared.up), L(shared.down), L(shared_gate),
+    L(recurrent.in[0]), L(recurrent.in[1]), L(recurrent.in[2]), L(recurrent.in[3])};
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
@@ -100,6 +101,13 @@ int model_set_layers(rp_model *m, rp_error *err) {
         set_kind(m, i);
         if (!m->net.layers[i].owns_kv) continue;
         m->net.layers[i].states = m->n_kv_layers;
+        if (m->net.layers[i].mixer != MODEL_ATTENTION) {
+            m->net.layers[i].rope = MODEL_NO_ROPE;
+            m->net.layers[i].window = 0;
+            m->kv_layers[m->n_kv_layers++] =
+                (kv_layer_shape){.kind = KV_STATE, .state_bytes = (uint32_t)model_state_bytes(&m->net)};
+            continue;
+        }
         m->kv_layers[m->n_kv_layers++] = (kv_layer_shape){
             .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
             .n_heads = m->net.hp.n_kv_heads,
@@ -153,7 +161,8 @@ int model_read_f16_layers(const rp_model *m, const char *name, const char *list,
         if (last >= m->net.hp.n_layers)
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d",
                              name, list, last, m->net.hp.n_layers - 1);
-        for (int32_t i = first; i <= last; i++) kv_layers[m->net.layers[i].states].in_f16 = true;
+        for (int32_t i = first; i <= last; i++)
+            kv_layers[m->net.layers[i].states].in_f16 = m->net.layers[i].mixer == MODEL_ATTENTION;
         if (*at == '\0') return RP_OK;
     }
 }

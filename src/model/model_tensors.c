@@ -44,17 +44,27 @@ enum dim { D_NONE,
            D_LATENT,
            D_PLAIN_KEY,
            D_HEAD_VALUE,
-           D_KEYS_VALUES };
+           D_KEYS_VALUES,
+           D_THREE_EMBD,
+           D_KERNEL,
+           D_CHANNELS,
+           D_MAMBA2_IN,
+           D_INNER,
+           D_STATES,
+           D_GROUPS,
+           D_GROUP_INNER };
 enum {
     REQUIRED = 1,
-    VECTOR = 2,    /* F32, used elementwise */
-    RUNS = 4,      /* a norm of heads: [key_dim], [heads][key_dim] or [heads * key_dim] */
-    WITH_GATE = 8, /* twice as many outputs: the gate's come first */
-    DENSE = 16,    /* only in layers without experts */
-    EXPERTS = 32,  /* only in layers with experts, a slice for each */
-    SHARED = 64,   /* only in layers with experts, and with a shared one */
-    ROUTER = 128,  /* only in layers with experts */
-    HEADS = 256,   /* a slice for each head */
+    VECTOR = 2,      /* F32, used elementwise */
+    RUNS = 4,        /* a norm of heads: [key_dim], [heads][key_dim] or [heads * key_dim] */
+    WITH_GATE = 8,   /* twice as many outputs: the gate's come first */
+    DENSE = 16,      /* only in layers without experts */
+    EXPERTS = 32,    /* only in layers with experts, a slice for each */
+    SHARED = 64,     /* only in layers with experts, and with a shared one */
+    ROUTER = 128,    /* only in layers with experts */
+    ATTENTION = 256, /* only in layers with attention */
+    RECURRENT = 512, /* only in recurrent layers */
+    HEADS = 1024,    /* a slice for each head */
 };
 
 typedef struct tensor_row {
@@ -75,7 +85,9 @@ static const tensor_row model_rows[] = {
     {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"token_types.weight", offsetof(rp_model, net.token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
     {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0,
-     MODEL_ENCODER},
+     MODEL_ENCODER | MODEL_OUTPUT_NORM_RENAMED},
+    {"token_embd_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR,
+     MODEL_OUTPUT_NORM_RENAMED, 0},
     {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM,
      MODEL_ENCODER},
     {"output.weight", offsetof(rp_model, net.output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
@@ -96,35 +108,38 @@ static const tensor_row layer_rows[] = {
     {"attn_norm.bias", L(l.attn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_norm_2.weight", L(attn_norm_2.weight), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
     {"attn_norm_2.bias", L(attn_norm_2.bias), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
-    {"attn_qkv.weight", L(qkv), D_EMBD, D_QKV, 0, 0, 0},
-    {"attn_qkv.bias", L(qkv_bias), D_QKV, D_NONE, VECTOR, 0, 0},
-    {"attn_q.weight", L(l.q), D_EMBD, D_Q, 0, 0, 0},
-    {"attn_k.weight", L(l.k), D_EMBD, D_K, 0, 0, 0},
-    {"attn_v.weight", L(l.v), D_EMBD, D_V, 0, 0, 0},
-    {"attn_q_a.weight", L(l.q_latent), D_EMBD, D_QUERY_LATENT, 0, MODEL_LATENT, 0},
-    {"attn_q_a_norm.weight", L(l.q_latent_norm.weight), D_QUERY_LATENT, D_NONE, VECTOR, MODEL_LATENT, 0},
-    {"attn_q_b.weight", L(l.q), D_QUERY_LATENT, D_Q, 0, MODEL_LATENT, 0},
-    {"attn_kv_a_mqa.weight", L(l.k), D_EMBD, D_K, REQUIRED, MODEL_LATENT, 0},
-    {"attn_kv_a_norm.weight", L(l.latent_norm.weight), D_LATENT, D_NONE, REQUIRED | VECTOR, MODEL_LATENT, 0},
-    {"attn_k_b.weight", L(l.head_keys), D_PLAIN_KEY, D_LATENT, HEADS, MODEL_LATENT, 0},
-    {"attn_v_b.weight", L(l.head_values), D_LATENT, D_HEAD_VALUE, HEADS, MODEL_LATENT, 0},
-    {"attn_kv_b.weight", L(kv_b), D_LATENT, D_KEYS_VALUES, 0, MODEL_LATENT, 0}, /* both, in older files */
-    {"attn_q.bias", L(l.q_bias), D_Q, D_NONE, VECTOR, 0, 0},
-    {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR, 0, 0},
-    {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR, 0, 0},
-    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | REQUIRED, MODEL_QK_NORM, 0},
-    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_QK_NORM, 0},
-    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
-    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS, MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
-    {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
-    {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
-    {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED, MODEL_SINKS, 0},
+    {"attn_qkv.weight", L(qkv), D_EMBD, D_QKV, ATTENTION, 0, 0},
+    {"attn_qkv.bias", L(qkv_bias), D_QKV, D_NONE, VECTOR | ATTENTION, 0, 0},
+    {"attn_q.weight", L(l.q), D_EMBD, D_Q, ATTENTION, 0, 0},
+    {"attn_k.weight", L(l.k), D_EMBD, D_K, ATTENTION, 0, 0},
+    {"attn_v.weight", L(l.v), D_EMBD, D_V, ATTENTION, 0, 0},
+    {"attn_q_a.weight", L(l.q_latent), D_EMBD, D_QUERY_LATENT, ATTENTION, MODEL_LATENT, 0},
+    {"attn_q_a_norm.weight", L(l.q_latent_norm.weight), D_QUERY_LATENT, D_NONE, VECTOR | ATTENTION, MODEL_LATENT, 0},
+    {"attn_q_b.weight", L(l.q), D_QUERY_LATENT, D_Q, ATTENTION, MODEL_LATENT, 0},
+    {"attn_kv_a_mqa.weight", L(l.k), D_EMBD, D_K, REQUIRED | ATTENTION, MODEL_LATENT, 0},
+    {"attn_kv_a_norm.weight", L(l.latent_norm.weight), D_LATENT, D_NONE, REQUIRED | VECTOR | ATTENTION, MODEL_LATENT,
+     0},
+    {"attn_k_b.weight", L(l.head_keys), D_PLAIN_KEY, D_LATENT, HEADS | ATTENTION, MODEL_LATENT, 0},
+    {"attn_v_b.weight", L(l.head_values), D_LATENT, D_HEAD_VALUE, HEADS | ATTENTION, MODEL_LATENT, 0},
+    {"attn_kv_b.weight", L(kv_b), D_LATENT, D_KEYS_VALUES, ATTENTION, MODEL_LATENT, 0}, /* both, in older files */
+    {"attn_q.bias", L(l.q_bias), D_Q, D_NONE, VECTOR | ATTENTION, 0, 0},
+    {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR | ATTENTION, 0, 0},
+    {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR | ATTENTION, 0, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | REQUIRED | ATTENTION, MODEL_QK_NORM, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS | ATTENTION, MODEL_QK_NORM, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | ATTENTION,
+     MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_K, D_NONE, VECTOR | RUNS | ATTENTION,
+     MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
+    {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR | ATTENTION, MODEL_LAYER_NORM, 0},
+    {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR | ATTENTION, MODEL_LAYER_NORM, 0},
+    {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_SINKS, 0},
     {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
     {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"layer_output_norm.weight", L(l.layer_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
     {"layer_output_norm.bias", L(l.layer_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
-    {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED, 0, 0},
-    {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR, 0, 0},
+    {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED | ATTENTION, 0, 0},
+    {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"post_attention_norm.weight", L(l.post_attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
     {"post_attention_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM_RENAMED, 0},
     {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM,
@@ -151,6 +166,21 @@ static const tensor_row layer_rows[] = {
     {"ffn_gate_shexp.weight", L(l.shared.gate), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, MODEL_FFN_GATED, 0},
     {"ffn_up_shexp.weight", L(l.shared.up), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, 0, 0},
     {"ffn_down_shexp.weight", L(l.shared.down), D_FF_SHARED, D_EMBD, SHARED | REQUIRED, 0, 0},
+    {"shortconv.in_proj.weight", L(l.recurrent.in[0]), D_EMBD, D_THREE_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV,
+     0},
+    {"shortconv.conv.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
+     MODEL_HAS_SHORT_CONV, 0},
+    {"shortconv.out_proj.weight", L(l.o), D_EMBD, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV, 0},
+    {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_MAMBA2_IN, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2, 0},
+    {"ssm_conv1d.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2,
+     0},
+    {"ssm_conv1d.bias", L(l.recurrent.conv_bias), D_CHANNELS, D_NONE, RECURRENT | VECTOR, MODEL_HAS_MAMBA2, 0},
+    {"ssm_dt.bias", L(l.recurrent.dt_bias), D_STATES, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
+    {"ssm_a", L(l.recurrent.a), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
+    {"ssm_d", L(l.recurrent.d), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
+    {"ssm_norm.weight", L(l.recurrent.norm.weight), D_GROUP_INNER, D_GROUPS, RECURRENT | REQUIRED | VECTOR,
+     MODEL_HAS_MAMBA2, 0},
+    {"ssm_out.weight", L(l.o), D_INNER, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2, 0},
 };
 #undef L
 
@@ -189,6 +219,16 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_PLAIN_KEY: return hp->plain_key_dim;
     case D_HEAD_VALUE: return hp->head_value_dim;
     case D_KEYS_VALUES: return (int64_t)hp->n_heads * (hp->plain_key_dim + hp->head_value_dim);
+    case D_THREE_EMBD: return 3 * (int64_t)hp->n_embd;
+    case D_KERNEL: return hp->recurrent.kernel;
+    case D_CHANNELS: return hp->recurrent.channels;
+    case D_MAMBA2_IN:
+        return (int64_t)hp->recurrent.channels + (int64_t)hp->recurrent.n_heads * (hp->recurrent.head_dim + 1);
+    case D_INNER: return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim;
+    case D_STATES: return hp->recurrent.n_heads;
+    case D_GROUPS: return hp->recurrent.n_groups;
+    case D_GROUP_INNER:
+        return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim / BASE_MAX(hp->recurrent.n_groups, 1);
     }
     return 0;
 }
@@ -206,6 +246,10 @@ static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer)
     const uint32_t features = m->arch->features;
     const model_hparams *hp = &m->net.hp;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
+    if (row->flags & (ATTENTION | RECURRENT)) {
+        const bool is_attention = model_layer_mixer(m, layer) == MODEL_ATTENTION;
+        if (is_attention != ((row->flags & ATTENTION) != 0)) return false;
+    }
     if (row->flags & DENSE) return !has_experts(hp, layer);
     if (row->flags & (EXPERTS | ROUTER)) return has_experts(hp, layer);
     return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(hp, layer));
@@ -380,11 +424,16 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
     l->owns_kv = layer < hp->n_layers - hp->n_shared;
-    if (!l->q.data) return binding_missing(b, layer, "attn_q.weight");
+    l->mixer = model_layer_mixer(b->m, layer);
+    const bool is_attention = l->mixer == MODEL_ATTENTION;
+    if (!is_attention && !l->owns_kv)
+        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                            "recurrent layer %d cannot share the KV of another layer", layer);
+    if (is_attention && !l->q.data) return binding_missing(b, layer, "attn_q.weight");
     const bool is_latent = hp->plain_key_dim > 0;
     if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
-    if (l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
-    if (l->owns_kv && !is_latent && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
+    if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
+    if (is_attention && l->owns_kv && !is_latent && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))

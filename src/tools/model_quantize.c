@@ -74,13 +74,14 @@ static int find_target(const target **out, const char *type, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "cannot quantize to '%s': give one of %s", type, list);
 }
 
-/* Vectors, norms, biases, positions and routers (small differences select other experts) are small and sensitive to
- * rounding. */
+/* Vectors, norms, biases, positions, routers (small differences select other experts), convolutions and decays of
+ * recurrent layers are small and sensitive to rounding. Decays are vectors of two dimensions. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
-    static const char *const kept[] = {"norm", ".bias", "position_embd", "ffn_gate_inp"};
+    static const char *const kept[] = {"norm", ".bias", "position_embd",
+                                       "ffn_gate_inp", "ssm_conv1d", "shortconv.conv"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept); i++)
         if (strstr(name, kept[i])) return true;
-    return t->dims[1] == 1 && t->dims[2] == 1 && t->dims[3] == 1;
+    return (t->dims[0] == 1 || t->dims[1] == 1) && t->dims[2] == 1 && t->dims[3] == 1;
 }
 
 static int plan_tensor(job *j, size_t i, rp_error *err) {

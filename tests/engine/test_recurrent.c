@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recurrent.c: a model with recurrent layers: a prefix of the cache is used up to a checkpoint of their states, in
+/* test_recurrent.c: models with recurrent layers: a prefix of the cache is used up to a checkpoint of their states, in
  * RAM, on disk and after a restart, with the bytes of a run without reuse; a checkpoint that is missing or damaged is a
- * miss with its reason.
+ * miss with its reason. All of it with a decayed sum (recurrent_model.h) and with a golden model of each kind of
+ * recurrent layer.
+ *
+ *   test_recurrent [NAME...]     golden models, or "sum"
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,8 +16,10 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "kv/span.h"
 #include "model/model.h"
+#include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/recurrent_model.h"
@@ -26,19 +31,34 @@
 
 #define N_PROMPT 700
 #define N_ANSWER 20
-#define EVERY \
-    KV_SPAN_TOKENS /* tokens between checkpoints: the states of this model are smaller than the KV of a span */
 
+/* NULL: a made-up llama with decayed sums; and tokens between checkpoints: whole spans whose KV is not smaller. */
+static const struct subject {
+    const char *golden;
+    int32_t every;
+} subjects[] = {{NULL, KV_SPAN_TOKENS}, {"lfm2", KV_SPAN_TOKENS}, {"granitehybrid", 2 * KV_SPAN_TOKENS}};
+
+static const struct subject *subject;
 static rp_model *model;
 static int32_t n_vocab;
+
+/* The last checkpoint before an edit of token n, of those in regular distances. */
+static int32_t last_before(int32_t n) { return n - n % subject->every; }
 
 static int open_recurrent(void **state) {
     (void)state;
     rp_model_info info = {.struct_size = sizeof(info)};
-    tiny_model_shape shape = tiny_model_defaults();
-    shape.n_layers = 4;
-    model = tiny_model_open(&shape, NULL);
-    recurrent_model_make(model);
+    if (subject->golden) {
+        rp_error err = {0};
+        golden *g = golden_open();
+        must(rp_model_open(&model, golden_find(g, subject->golden)->path, NULL, &err), &err);
+        golden_close(g);
+    } else {
+        tiny_model_shape shape = tiny_model_defaults();
+        shape.n_layers = 4;
+        model = tiny_model_open(&shape, NULL);
+        recurrent_model_make(model);
+    }
     rp_model_describe(model, &info);
     n_vocab = info.n_vocab;
     return 0;
@@ -217,7 +237,7 @@ static void an_edit_leaves_a_checkpoint_at_the_branch(void **state) {
     fill(tokens, 0, N_PROMPT, 1);
     check_prompt(e, tokens, N_PROMPT, 0);
     fill(tokens, 600, N_PROMPT, 2);
-    check_prompt(e, tokens, N_PROMPT, 2 * EVERY);
+    check_prompt(e, tokens, N_PROMPT, last_before(600));
     fill(tokens, 600, N_PROMPT, 3);
     check_prompt(e, tokens, N_PROMPT, 600);
     fill(tokens, 100, N_PROMPT, 4); /* before the first checkpoint */
@@ -238,7 +258,7 @@ static void a_missing_checkpoint_is_a_reason(void **state) {
     run(e, tokens, N_PROMPT, N_ANSWER, RP_REUSE_ON, &r);
     oracle_run_free(&r);
     run(e, tokens, 650, N_ANSWER, RP_REUSE_ON, &r); /* cached KV for 649 of its tokens */
-    assert_int_equal(r.result->cached_tokens, 2 * EVERY);
+    assert_int_equal(r.result->cached_tokens, last_before(600));
     bool has_reason = false;
     for (int32_t i = 0; i < r.result->n_plan; i++) has_reason |= strcmp(r.result->plan[i].reason, "checkpoint") == 0;
     assert_true(has_reason);
@@ -312,7 +332,7 @@ static void checkpoints_survive_a_restart(void **state) {
     check_conversation(e, N_PROMPT - 1);
     fill(tokens, 0, N_PROMPT, 1);
     fill(tokens, 600, N_PROMPT, 2);
-    check_prompt(e, tokens, N_PROMPT, 2 * EVERY);
+    check_prompt(e, tokens, N_PROMPT, last_before(600));
     rp_engine_free(e);
     store_folder_remove(dir);
 }
@@ -395,7 +415,11 @@ static void a_small_budget_changes_no_result(void **state) {
     fill(tokens, 0, N_PROMPT, 1);
     oracle_run alone;
     run_alone(tokens, N_PROMPT, N_ANSWER, &alone);
-    o.kv_budget_bytes = alone.result->kv_bytes + alone.result->kv_bytes / 4;
+    const kv_shape shape = model_kv_shape(model, RP_KV_F16);
+    const uint64_t block = kv_shape_block_bytes(&shape);
+    uint64_t reserved = 0; /* for running states */
+    for (int32_t l = 0; l < shape.n_layers; l++) reserved += (shape.layers[l].state_bytes + block - 1) / block * block;
+    o.kv_budget_bytes = reserved + alone.result->kv_bytes + alone.result->kv_bytes / 4;
     rp_engine *e = new_engine(&o);
     for (int32_t i = 0; i < 6; i++) {
         oracle_run r, expected;
@@ -481,7 +505,7 @@ static void modules_are_text(void **state) {
     rp_engine_free(e);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_division_into_steps_gives_the_same_bytes),
         cmocka_unit_test(requests_in_one_step_do_not_meet),
@@ -497,5 +521,13 @@ int main(void) {
         cmocka_unit_test(what_needs_other_kv_is_refused),
         cmocka_unit_test(modules_are_text),
     };
-    return cmocka_run_group_tests(tests, open_recurrent, close_recurrent);
+    int failed = 0;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(subjects); i++) {
+        const char *name = subjects[i].golden ? subjects[i].golden : "sum";
+        bool is_wanted = argc == 1;
+        for (int k = 1; k < argc; k++) is_wanted |= strcmp(argv[k], name) == 0;
+        subject = &subjects[i];
+        if (is_wanted) failed += cmocka_run_group_tests_name(name, tests, open_recurrent, close_recurrent);
+    }
+    return failed;
 }

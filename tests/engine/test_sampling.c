@@ -340,7 +340,7 @@ static int32_t on_choose(void *user, const float *logits, int32_t n) {
     return c->chosen[c->n_calls++];
 }
 
-/* The tokens are those that were chosen, with and without drafts; the others those that the sampler draws after them. */
+/* The tokens are those that were chosen, with and without drafts; the others those that the sampler draws. */
 static void tokens_can_be_chosen(void **state) {
     (void)state;
     for (int way = 0; way < 4; way++) {

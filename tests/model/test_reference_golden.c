@@ -73,7 +73,8 @@ static void the_reference_gives_the_golden_logits(void **state) {
     golden *g = golden_open();
     tally t = {0};
     (void)state;
-    for (int32_t i = 0; i < g->n_models; i++) check_file(&g->models[i], g->models[i].path, &t);
+    for (int32_t i = 0; i < g->n_models; i++)
+        if (!golden_is_recurrent(&g->models[i])) check_file(&g->models[i], g->models[i].path, &t);
     printf("reference: %d models, %d rows, worst deviation %.2g\n", g->n_models, t.rows, t.worst);
     assert_true(t.worst < LIMIT);
     golden_close(g);

@@ -31,6 +31,7 @@ typedef struct emulated_512 {
 #define avx512_linear_quant emulated_linear_quant
 #define avx512_linear_float_entries emulated_linear_float_entries
 #define avx512_attention_entries emulated_attention_entries
+#define avx512_recurrence_entries emulated_recurrence_entries
 #define avx512_attention_int8_entries emulated_attention_int8_entries
 #define avxvnni_attention_int8_entries emulated_attention_int8_entries_256
 

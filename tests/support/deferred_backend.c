@@ -84,7 +84,7 @@ static void compute(backend *b, const call *c) {
     case OP_XIELU: op->xielu(b, c->xielu, c->dst, c->rows); break;
     case OP_GATHER: op->gather(b, c->src, c->indices, c->n, c->dst); break;
     case OP_OBSERVE: op->study->observe_input(b, c->src); break;
-    case OP_SCAN: op->recurrence->scan(b, c->layer, c->src, c->dst); break;
+    case OP_SCAN: op->recurrence->scan(b, c->layer, c->dsts, c->dst); break;
     }
 }
 
@@ -205,8 +205,10 @@ static void gather(backend *b, const backend_buffer *src, const int32_t *indices
 static void observe_input(backend *b, const backend_buffer *input) {
     push(b, (call){.kind = OP_OBSERVE, .src = input});
 }
-static void scan(backend *b, int32_t layer, const backend_buffer *src, backend_buffer *dst) {
-    push(b, (call){.kind = OP_SCAN, .layer = layer, .src = src, .dst = dst});
+static void scan(backend *b, int32_t layer, backend_buffer *const *in, backend_buffer *dst) {
+    call c = {.kind = OP_SCAN, .layer = layer, .dst = dst};
+    memcpy(c.dsts, in, sizeof(c.dsts));
+    push(b, c);
 }
 
 /* ---- operations that wait ---- */

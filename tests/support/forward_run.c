@@ -20,12 +20,14 @@ void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, i
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);
     kv_context_init(&r->context, r->pool);
+    if (model_is_recurrent(&m->net)) must(r->backend->ops->recurrence->states_new(r->backend, &r->states, &err), &err);
 }
 
 void forward_run_close(forward_run *r) {
     kv_context_clear(&r->context);
     model_forward_free(r->forward);
     kv_pool_free(r->pool);
+    if (r->states) r->backend->ops->recurrence->states_free(r->backend, r->states);
     r->backend->ops->free(r->backend);
 }
 
@@ -45,7 +47,7 @@ void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int3
             must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
             wanted += row[i].wants_logits;
         }
-        model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1};
+        model_step step = {.rows = row, .n_rows = k, .contexts = contexts, .n_contexts = 1, .states = &r->states};
         must(model_forward_step(r->forward, &step, logits, &err), &err);
         if (logits) logits += (size_t)wanted * (size_t)r->model->net.hp.n_vocab;
         done += k;

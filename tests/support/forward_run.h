@@ -17,6 +17,7 @@ typedef struct forward_run {
     model_forward *forward;
     kv_pool *pool;
     kv_context context;
+    backend_states *states; /* of the context; NULL: the model has no recurrent layers */
     int32_t chunk;
     attention_observer *observer;   /* of all rows that are fed; borrowed; NULL: none */
     query_record *queries;          /* the same */

@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/compiler.h"
+#include "model/model.h"
 
 #define MAX_PATH 4096
 
@@ -180,3 +181,8 @@ const float *golden_row(const golden_model *m, const golden_prompt *p, int32_t i
 }
 
 int32_t golden_row_token(const golden_prompt *p, int32_t i) { return p->n_tokens - p->rows + i; }
+
+bool golden_is_recurrent(const golden_model *m) {
+    const model_arch *arch = model_arch_find(m->architecture, strlen(m->architecture));
+    return arch && (arch->features & MODEL_RECURRENT);
+}

@@ -8,6 +8,7 @@
 #ifndef SUPPORT_GOLDEN_H
 #define SUPPORT_GOLDEN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct golden_prompt {
@@ -40,6 +41,9 @@ typedef struct golden {
 
 golden *golden_open(void);
 void golden_close(golden *g); /* NULL does nothing */
+
+/* Has it recurrent layers? The slow reference (reference.h) has none: transformers alone is theirs. */
+bool golden_is_recurrent(const golden_model *m);
 
 const golden_model *golden_find(const golden *g, const char *name);               /* NULL: there is none */
 const golden_prompt *golden_find_prompt(const golden_model *m, const char *name); /* NULL: there is none */

@@ -43,7 +43,15 @@ static const struct {
     {.shape = 4, .type = KERNEL_F32},
     {.golden = "mistral"},
     {.shape = 1, .type = KERNEL_F32, .is_recurrent = true},
+    {.golden = "lfm2", .is_recurrent = true},
+    {.golden = "granitehybrid", .is_recurrent = true},
 };
+
+/* The last three take turns as one. */
+static uint64_t model_of(uint64_t seed) {
+    const uint64_t n = SCHEDULE_MODELS - 2, i = seed % n;
+    return i < n - 1 ? i : i + seed / n % 3;
+}
 
 static void open_files(schedule_model *m, const char *path, const char *chat) {
     rp_error err = {0};
@@ -82,8 +90,9 @@ void schedule_models_open(schedule_model models[SCHEDULE_MODELS]) {
         if (m->name) open_files(m, golden_find(g, m->name)->path, NULL);
         else open_made_up(m, kinds[i].shape, kinds[i].type);
         if (!kinds[i].is_recurrent) continue;
-        m->name = "llama, recurrent";
         m->is_recurrent = true;
+        if (kinds[i].golden) continue;
+        m->name = "llama, recurrent";
         recurrent_model_make(m->model);
     }
     golden_close(g);
@@ -453,7 +462,7 @@ static void choose_keep(schedule_world *w) {
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
     static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8,
                                            RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
-    *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
+    *w = (schedule_world){.seed = seed, .model = &models[model_of(seed)], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
     w->pml.dial = w->pml.formats = true;
     w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];

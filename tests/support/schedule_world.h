@@ -28,10 +28,10 @@ typedef struct schedule_model {
     int32_t n_ctx, n_vocab;
     int32_t shorter; /* divisor for the number of words in texts */
     bool is_movable, has_windows;
-    bool is_recurrent; /* recurrent_model.h */
+    bool is_recurrent; /* some of its layers have states */
 } schedule_model;
 
-#define SCHEDULE_MODELS 11
+#define SCHEDULE_MODELS 13
 void schedule_models_open(schedule_model models[SCHEDULE_MODELS]);
 void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
 

@@ -72,6 +72,13 @@ def latent_reference(model):
                 getattr(layer.self_attn, name).variance_epsilon = EPS
 
 
+def recurrent(kind, pattern):
+    return [kind if c == "c" else "attention" if kind == "mamba" else "full_attention" for c in pattern]
+
+
+MAMBA = dict(mamba_n_heads=8, mamba_d_head=12, mamba_d_state=16, mamba_n_groups=1, mamba_expand=2, mamba_d_conv=4)
+
+
 def mpt_reference(model):
     """transformers computes ALiBi for the trained length only, and always with a largest bias of 8."""
     model.config.max_seq_len = 512
@@ -315,4 +322,18 @@ FAMILIES = [
            "latent attention with a latent part of queries (V3, R1, Kimi K2): groups of experts, sigmoid routing with a correction, YaRN "
            "that scales scores", "deepseek-v3", PROMPTS + (PAST,), patch={"scoring_func": "sigmoid"},
            reference=latent_reference),
+    Family("lfm2", "Lfm2",
+           dict(**shape(layers=5, heads=4, context=4096, eps="norm_eps"), layer_types=recurrent("conv", "ccfcc"), block_auto_adjust_ff_dim=False,
+                conv_L_cache=3, rope_parameters=rope(1000000.0)),
+           "gated convolutions of 3 tokens in four layers, attention with norms of q and k in one", "lfm2"),
+    Family("granitehybrid", "GraniteMoeHybrid",
+           dict(**shape(layers=4), **MAMBA, shared_intermediate_size=80, num_local_experts=0, num_experts_per_tok=0,
+                layer_types=recurrent("mamba", "ccfc"),
+                attention_multiplier=0.4, embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0),
+           "Mamba2 in three layers, one attention layer without positions, granite's factors", "refact"),
+    Family("granitehybrid-moe", "GraniteMoeHybrid",
+           dict(**shape(layers=4, ff=32), **MAMBA, shared_intermediate_size=48, num_local_experts=4, num_experts_per_tok=2,
+                layer_types=recurrent("mamba", "cfcc"), attention_multiplier=0.4, embedding_multiplier=3.0, residual_multiplier=0.6,
+                logits_scaling=2.0),
+           "the same with 4 experts, 2 used, and a shared expert without a gate", "refact"),
 ]

@@ -45,6 +45,10 @@ def build(family):
         noise = torch.randn(p.shape, generator=random)
         if name.endswith("sinks"):
             p.data = 6 + 2 * noise              # as large as the scores of a window
+        elif name.endswith("A_log"):
+            p.data = noise - 2                  # a head forgets half of its state within 1 to 40 tokens
+        elif "conv" in name and p.ndim == 3:
+            p.data = 0.5 * noise                # a few taps a channel
         elif p.ndim == 1 or name.endswith("_bias"):
             p.data += 0.2 * noise               # norms stay near 1, or near 0 if 1 is added to them; biases near 0
         elif name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight")):

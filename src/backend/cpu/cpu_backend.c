@@ -21,6 +21,7 @@ static void free_backend(backend *self) {
     cpu_adapters_free(b);
     cpu_experts_free(b);
     cpu_latent_free(b);
+    cpu_recurrence_free(b);
     cpu_pack_free(b);
     base_threads_free(b->threads);
     base_free(b->row);
@@ -213,6 +214,7 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
         (rc = cpu_attention_open(b, o->n_ctx, err)))
         return rc;
     if ((rc = cpu_latent_open(b, o->max_rows, err))) return rc;
+    if (model_is_recurrent(b->net) && (rc = cpu_recurrence_open(b, o->max_rows, err))) return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }
 

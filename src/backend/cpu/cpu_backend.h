@@ -93,7 +93,8 @@ typedef struct cpu_row_tile {
     int32_t first_tile, n_tiles; /* of the group */
 } cpu_row_tile;
 
-typedef struct cpu_run cpu_run; /* private to cpu_attention_plan.c */
+typedef struct cpu_recurrent cpu_recurrent; /* private to cpu_recurrence.c */
+typedef struct cpu_run cpu_run;             /* private to cpu_attention_plan.c */
 typedef struct cpu_found cpu_found;
 
 /* The tiles of a step's rows. */
@@ -170,10 +171,14 @@ typedef struct cpu_backend {
     cpu_choices *choices;          /* NULL: none ever did */
     bool is_adapted;               /* rows of the step have adapters; */
     cpu_adapters *adapters;        /* NULL: none ever had */
+    cpu_recurrent *recurrent;      /* NULL: the model has no recurrent layers */
     uint64_t n_divided;            /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
 extern const backend_recurrence cpu_recurrence;
+/* Scratch of steps of at most max_rows rows, for a model with recurrent layers. RP_ERR_MEMORY. */
+int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err);
+void cpu_recurrence_free(cpu_backend *b);
 
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */
 int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans the step. RP_ERR_MEMORY */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_recurrence.c: layers with states.
+/* cpu_recurrence.c: layers with states: running states, scratch, and a table of the kinds of layers.
  *
  *   states   [layer 0: state_bytes][layer 3: state_bytes] ...      of one sequence, layers of other kinds have none;
  *         each begins at a cache line
+ *   a state  [kernel - 1][channels] inputs of the convolution, then [n_heads][state_dim][head_dim] matrices; f32
  *
- * A scan divides the elements among threads, and each goes through the rows of the step in their order: an element's
- * arithmetic depends neither on the division nor on where steps begin.
+ * A scan divides channels or heads among threads, and each goes through the rows of the step in their order: an
+ * element's arithmetic depends neither on the division nor on where steps begin. Stages without a state are divided by
+ * rows.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -16,9 +19,18 @@
 
 #define STATE_ALIGNMENT 64
 #define ELEMENTS_PER_TASK 1024
+#define CHANNELS_PER_TASK 256
+#define ROWS_PER_TASK 4
+#define ROWS_PER_CALL 64 /* of a kernel: their factors are on the stack */
 
 struct backend_states {
     char *data;
+};
+
+/* What a backend has besides running states. */
+struct cpu_recurrent {
+    float **convolutions;      /* [n_layers]: weights of a layer's convolution as [kernel][channels]; NULL: none */
+    backend_buffer *convolved; /* [max_rows][channels]; NULL: not needed */
 };
 
 static const cpu_backend *cpu(const backend *b) { return (const cpu_backend *)b; }
@@ -63,32 +75,243 @@ static void states_save(backend *self, const backend_states *states, kv_span *to
             kv_span_put_state(to, l, states->data + state_at(cpu(self), l));
 }
 
+/* ---- a scan ---- */
+
+/* One layer of a step. */
 typedef struct scan_job {
     const cpu_backend *b;
-    const float *decay;
-    size_t at; /* of the layer in states */
-    const backend_buffer *src;
-    backend_buffer *dst;
+    const model_layer *layer;
+    const float *weights; /* of the convolution */
+    size_t at;            /* of the layer in states */
+    backend_buffer *const *in;
+    backend_buffer *convolved, *dst;
 } scan_job;
 
-static void scan_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const scan_job *j = arg;
+static float *scan_job_state(const scan_job *j, int32_t row) {
     const model_step *step = j->b->step;
-    for (int32_t r = 0; r < step->n_rows; r++) {
-        float *state = (float *)(void *)(step->states[step->rows[r].context]->data + j->at), *y = cpu_row_at(j->dst, r);
-        const float *x = cpu_row_of(j->src, r);
-        for (int64_t i = begin; i < end; i++) y[i] = state[i] = j->decay[i] * state[i] + x[i];
+    return (float *)(void *)(step->states[step->rows[row].context]->data + j->at);
+}
+
+/* The end of the rows that belong to the sequence of a row. */
+static int32_t scan_job_end(const scan_job *j, int32_t row) {
+    const model_step *step = j->b->step;
+    int32_t end = row + 1;
+    while (end < step->n_rows && step->rows[end].context == step->rows[row].context) end++;
+    return end;
+}
+
+/* Rows [first, end) of one sequence, channels [begin, last): dst = convolution of src from column src_at on; the inputs
+ * of the state become the last ones. */
+static void convolve_rows(const scan_job *j, int32_t first, int32_t end, const backend_buffer *src, int64_t src_at,
+                          backend_buffer *dst, int64_t begin, int64_t last) {
+    const int32_t kernel = j->b->net->hp.recurrent.kernel, channels = j->b->net->hp.recurrent.channels;
+    const float *bias = j->layer->recurrent.conv_bias.data;
+    float *inputs = scan_job_state(j, first);
+    BASE_ASSERT(kernel > 1 && kernel <= MODEL_MAX_KERNEL && last <= channels && src_at + channels <= src->width);
+    for (int32_t r = first; r < end; r++) {
+        const float *x[MODEL_MAX_KERNEL];
+        for (int32_t i = 0; i < kernel; i++) {
+            const int32_t row = r - (kernel - 1) + i;
+            x[i] = row >= first ? cpu_row_of(src, row) + src_at : inputs + (row - first + kernel - 1) * channels;
+            x[i] += begin;
+        }
+        j->b->kernels.convolve(x, kernel, j->weights + begin, channels, bias ? bias + begin : NULL,
+                               cpu_row_at(dst, r) + begin, last - begin);
+    }
+    for (int32_t i = 0; i < kernel - 1; i++) {
+        const int32_t row = end - (kernel - 1) + i;
+        const float *from = row >= first ? cpu_row_of(src, row) + src_at : inputs + (i + end - first) * channels;
+        memcpy(inputs + i * channels + begin, from + begin, sizeof(float) * (size_t)(last - begin));
     }
 }
 
-static void scan(backend *self, int32_t layer, const backend_buffer *src, backend_buffer *dst) {
+/* ---- short convolutions ---- */
+
+static void multiply(float *y, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] *= x[i];
+}
+
+static void short_conv_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const int64_t n = j->b->net->hp.recurrent.channels; /* of each of B, C, x */
+    for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
+        last = scan_job_end(j, first);
+        for (int32_t r = first; r < last; r++)
+            multiply(cpu_row_at(j->in[0], r) + 2 * n + begin, cpu_row_of(j->in[0], r) + begin, end - begin);
+        convolve_rows(j, first, last, j->in[0], 2 * n, j->dst, begin, end);
+        for (int32_t r = first; r < last; r++)
+            multiply(cpu_row_at(j->dst, r) + begin, cpu_row_of(j->in[0], r) + n + begin, end - begin);
+    }
+}
+
+static void scan_short_conv(scan_job *j) {
+    const int32_t channels = j->b->net->hp.recurrent.channels;
+    BASE_ASSERT(j->in[0]->width == 3 * channels && j->dst->width == channels);
+    base_threads_for(j->b->threads, short_conv_part, j, channels, CHANNELS_PER_TASK);
+}
+
+/* ---- Mamba2 ---- */
+
+/* Channels of the convolution: x | B | C. */
+static void convolve_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const int64_t inner = (int64_t)j->b->net->hp.recurrent.n_heads * j->b->net->hp.recurrent.head_dim;
+    for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
+        last = scan_job_end(j, first);
+        convolve_rows(j, first, last, j->in[0], inner, j->convolved, begin, end);
+        for (int32_t r = first; r < last; r++) {
+            float *y = cpu_row_at(j->convolved, r) + begin;
+            j->b->kernels.act[KERNEL_SILU](y, NULL, y, end - begin);
+        }
+    }
+}
+
+/* log(1 + exp(x)) */
+static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. */
+static void mamba2_rows(const scan_job *j, int64_t head, int32_t first, int32_t end) {
+    const model_network *net = j->b->net;
+    const int64_t dim = net->hp.recurrent.head_dim, n_state = net->hp.recurrent.state_dim;
+    const int64_t n_heads = net->hp.recurrent.n_heads, n_groups = net->hp.recurrent.n_groups;
+    const int64_t channels = net->hp.recurrent.channels, inner = n_heads * dim;
+    const float *dt_bias = j->layer->recurrent.dt_bias.data, *a = j->layer->recurrent.a.data;
+    const float *x = cpu_row_of(j->convolved, first) + head * dim;
+    const float *b = cpu_row_of(j->convolved, first) + inner + head * n_groups / n_heads * n_state;
+    float dt[ROWS_PER_CALL], decay[ROWS_PER_CALL];
+    BASE_DCHECK(end - first <= ROWS_PER_CALL);
+    for (int32_t r = first; r < end; r++) {
+        dt[r - first] = softplus(cpu_row_of(j->in[0], r)[inner + channels + head] + dt_bias[head]);
+        decay[r - first] = expf(dt[r - first] * a[head]);
+    }
+    float *state = scan_job_state(j, first) + (net->hp.recurrent.kernel - 1) * channels + head * dim * n_state;
+    const kernel_mamba2_rows rows = {.n = end - first,
+                                     .x = x,
+                                     .b = b,
+                                     .c = b + n_groups * n_state,
+                                     .stride = channels,
+                                     .dt = dt,
+                                     .decay = decay,
+                                     .y = cpu_row_at(j->dst, first) + head * dim,
+                                     .y_stride = inner};
+    j->b->kernels.mamba2(state, n_state, dim, &rows);
+}
+
+static void mamba2_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    for (int64_t head = begin; head < end; head++)
+        for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
+            last = BASE_MIN(scan_job_end(j, first), first + ROWS_PER_CALL);
+            mamba2_rows(j, head, first, last);
+        }
+}
+
+/* y = norm of (y + d x) * silu(z), the norm over each group of heads */
+static void mamba2_gate_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const kernel_table *k = &j->b->kernels;
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t dim = hp->recurrent.head_dim, n_groups = hp->recurrent.n_groups, inner = j->dst->width;
+    const float *d = j->layer->recurrent.d.data, *weights = j->layer->recurrent.norm.weight.data;
+    for (int64_t r = begin; r < end; r++) {
+        float *y = cpu_row_at(j->dst, r);
+        for (int64_t h = 0; h < hp->recurrent.n_heads; h++)
+            k->add(y + h * dim, cpu_row_of(j->convolved, r) + h * dim, d[h], y + h * dim, dim);
+        k->act[KERNEL_SILU](cpu_row_of(j->in[0], r), y, y, inner);
+        for (int64_t at = 0; weights && at < inner; at += inner / n_groups)
+            k->rms_norm(y + at, weights + at, hp->norm_eps, y + at, inner / n_groups);
+    }
+}
+
+static void scan_mamba2(scan_job *j) {
+    const model_hparams *hp = &j->b->net->hp;
+    const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim;
+    BASE_ASSERT(j->dst->width == inner && j->convolved && j->convolved->width == hp->recurrent.channels);
+    BASE_ASSERT(j->in[0]->width == inner + hp->recurrent.channels + hp->recurrent.n_heads);
+    base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
+    base_threads_for(j->b->threads, mamba2_part, j, hp->recurrent.n_heads, 1);
+    base_threads_for(j->b->threads, mamba2_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+}
+
+/* ---- decayed sums ---- */
+
+static void decayed_sum_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const float *decay = j->layer->recurrent.decay.data;
+    for (int32_t r = 0; r < j->b->step->n_rows; r++) {
+        float *state = scan_job_state(j, r), *y = cpu_row_at(j->dst, r);
+        const float *x = cpu_row_of(j->in[0], r);
+        for (int64_t i = begin; i < end; i++) y[i] = state[i] = decay[i] * state[i] + x[i];
+    }
+}
+
+static void scan_decayed_sum(scan_job *j) {
+    BASE_ASSERT(j->in[0]->width == j->dst->width);
+    BASE_ASSERT(j->b->shape.layers[j->layer->states].state_bytes == sizeof(float) * (size_t)j->dst->width);
+    base_threads_for(j->b->threads, decayed_sum_part, j, j->dst->width, ELEMENTS_PER_TASK);
+}
+
+/* ---- all kinds ---- */
+
+static void (*const kinds[])(scan_job *j) = {
+    [MODEL_SHORT_CONV] = scan_short_conv,
+    [MODEL_MAMBA2] = scan_mamba2,
+    [MODEL_DECAYED_SUM] = scan_decayed_sum,
+};
+
+static void scan(backend *self, int32_t layer, backend_buffer *const *in, backend_buffer *dst) {
     const cpu_backend *b = cpu(self);
     const model_layer *l = &b->net->layers[layer];
-    scan_job j = {b, l->decay.data, state_at(b, l->states), src, dst};
-    BASE_ASSERT(l->mixer == MODEL_DECAYED_SUM && b->step->states && src->width == dst->width);
-    BASE_ASSERT(b->shape.layers[l->states].state_bytes == sizeof(float) * (size_t)src->width);
-    base_threads_for(b->threads, scan_part, &j, src->width, ELEMENTS_PER_TASK);
+    BASE_ASSERT(l->mixer != MODEL_ATTENTION && b->step->states && kinds[l->mixer]);
+    scan_job j = {.b = b,
+                  .layer = l,
+                  .weights = b->recurrent->convolutions[layer],
+                  .at = state_at(b, l->states),
+                  .in = in,
+                  .convolved = b->recurrent->convolved,
+                  .dst = dst};
+    kinds[l->mixer](&j);
+}
+
+/* ---- opening ---- */
+
+/* Weights of a convolution, channel by channel, as the kernel reads them: tap by tap. NULL: no memory. */
+static float *transpose(const model_weight *conv) {
+    const int64_t kernel = conv->n_in, channels = conv->n_out;
+    const float *from = conv->data;
+    float *to = base_alloc(sizeof(*to) * (size_t)(kernel * channels));
+    for (int64_t i = 0; to && i < kernel * channels; i++) to[i % kernel * channels + i / kernel] = from[i];
+    return to;
+}
+
+int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
+    const model_hparams *hp = &b->net->hp;
+    struct cpu_recurrent *r = b->recurrent = base_calloc(1, sizeof(*r));
+    if (!r || !(r->convolutions = base_calloc((size_t)hp->n_layers, sizeof(*r->convolutions))))
+        return base_fail_memory(err, (uint64_t)hp->n_layers * sizeof(*r->convolutions), "recurrent layers");
+    for (int32_t l = 0; l < hp->n_layers; l++) {
+        const model_weight *conv = &b->net->layers[l].recurrent.conv;
+        if (b->net->layers[l].mixer == MODEL_ATTENTION || !conv->data) continue;
+        BASE_ASSERT(conv->n_in == hp->recurrent.kernel && conv->n_out == hp->recurrent.channels);
+        if (!(r->convolutions[l] = transpose(conv)))
+            return base_fail_memory(err, sizeof(float) * (uint64_t)(conv->n_in * conv->n_out), "recurrent layers");
+    }
+    if (hp->recurrent.n_heads == 0) return RP_OK;
+    return cpu_buffer_new(&b->base, max_rows, hp->recurrent.channels, &r->convolved, err);
+}
+
+void cpu_recurrence_free(cpu_backend *b) {
+    struct cpu_recurrent *r = b->recurrent;
+    if (!r) return;
+    for (int32_t l = 0; r->convolutions && l < b->net->hp.n_layers; l++) base_free(r->convolutions[l]);
+    base_free(r->convolutions);
+    base_free(r->convolved);
+    base_free(r);
 }
 
 const backend_recurrence cpu_recurrence = {

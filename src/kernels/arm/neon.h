@@ -16,5 +16,6 @@ void neon_linear_quant_entries(kernel_table *t);
 void neon_attention_entries(kernel_table *t);
 void neon_attention_int8_entries(kernel_table *t);
 void neon_vector_entries(kernel_table *t);
+void neon_recurrence_entries(kernel_table *t);
 
 #endif

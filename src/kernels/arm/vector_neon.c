@@ -18,6 +18,7 @@ void kernel_table_neon(kernel_table *t) {
     neon_attention_entries(t);
     neon_attention_int8_entries(t);
     neon_vector_entries(t);
+    neon_recurrence_entries(t);
 }
 
 /* The first n of eight floats at p, n > 0; the other lanes are 0 and their memory is not accessed. */

@@ -14,5 +14,6 @@ void generic_attention_entries(kernel_table *t);
 void generic_attention_int8_entries(kernel_table *t);
 void generic_attention_bits_entries(kernel_table *t);
 void generic_vector_entries(kernel_table *t);
+void generic_recurrence_entries(kernel_table *t);
 
 #endif

@@ -18,6 +18,7 @@ void kernel_table_generic(kernel_table *t) {
     generic_attention_int8_entries(t);
     generic_attention_bits_entries(t);
     generic_vector_entries(t);
+    generic_recurrence_entries(t);
 }
 
 static void quantize_row(const float *x, void *q8, int64_t n) {

@@ -32,5 +32,6 @@ void kernel_table_avx512(kernel_table *t) {
     lanes_quant_entries(t);
     avx512_linear_float_entries(t);
     avx512_attention_entries(t);
+    avx512_recurrence_entries(t);
     avx512_attention_int8_entries(t);
 }

@@ -23,6 +23,7 @@ void kernel_table_avx2(kernel_table *t) {
     avx2_attention_int8_entries(t);
     avx2_attention_bits_entries(t);
     avx2_vector_entries(t);
+    avx2_recurrence_entries(t);
 }
 
 static __m256 absolute(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }

@@ -20,10 +20,12 @@ void avx2_attention_entries(kernel_table *t);
 void avx2_attention_int8_entries(kernel_table *t);
 void avx2_attention_bits_entries(kernel_table *t);
 void avx2_vector_entries(kernel_table *t);
+void avx2_recurrence_entries(kernel_table *t);
 /* avx512's product of a quantized type. */
 kernel_linear_fn avx512_linear_quant(kernel_type t);
 void avx512_linear_float_entries(kernel_table *t);
 void avx512_attention_entries(kernel_table *t);
+void avx512_recurrence_entries(kernel_table *t);
 void avx512_attention_int8_entries(kernel_table *t);
 void avxvnni_attention_int8_entries(kernel_table *t);
 

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recurrence_generic.c: convolutions and states of recurrent layers in plain C (kernels.h has the order of sums). */
+#include "base/check.h"
+#include "kernels/generic/generic.h"
+
+static void convolve(const float *const *x, int n_taps, const float *w, int64_t w_stride, const float *bias, float *y,
+                     int64_t n) {
+    BASE_DCHECK(n_taps > 0);
+    for (int64_t i = 0; i < n; i++) {
+        float sum = bias ? bias[i] : 0.0f;
+        for (int j = 0; j < n_taps; j++) sum += w[j * w_stride + i] * x[j][i];
+        y[i] = sum;
+    }
+}
+
+static void mamba2(float *state, int64_t n_state, int64_t dim, const kernel_mamba2_rows *rows) {
+    BASE_DCHECK(n_state > 0 && dim > 0);
+    for (int64_t r = 0; r < rows->n; r++) {
+        const float *x = rows->x + r * rows->stride, *b = rows->b + r * rows->stride, *c = rows->c + r * rows->stride;
+        float *y = rows->y + r * rows->y_stride;
+        for (int64_t d = 0; d < dim; d++) {
+            const float u = rows->dt[r] * x[d];
+            float sum = 0.0f;
+            for (int64_t i = 0; i < n_state; i++) {
+                float *s = &state[i * dim + d];
+                *s = rows->decay[r] * *s + u * b[i];
+                sum += *s * c[i];
+            }
+            y[d] = sum;
+        }
+    }
+}
+
+void generic_recurrence_entries(kernel_table *t) {
+    t->convolve = convolve;
+    t->mamba2 = mamba2;
+}

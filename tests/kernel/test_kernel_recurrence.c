@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_kernel_recurrence.c: convolutions and states of recurrent layers.
+ *
+ * References are in double. Unit u = 2^-24. All levels above plain C give the same bytes, and so does every division of
+ * rows into calls.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "support/kernel_check.h"
+
+static float *row(int64_t n) { return check_alloc((size_t)n * sizeof(float), 4 * (size_t)check_random_in(0, 7)); }
+
+static float *filled(int64_t n) {
+    float *x = row(n);
+    check_fill(x, n, CHECK_NORMAL);
+    return x;
+}
+
+/* The same bytes as the lowest level above plain C. */
+static void check_level(const kernel_table *t, const float *got, const float *lowest, int64_t n, const char *what) {
+    if (check_lowest_level() && t != check_reference() && strcmp(t->name, "generic") != 0)
+        check_same_bytes(got, lowest, (size_t)n * sizeof(*got), what);
+}
+
+/* ---- convolutions ---- */
+
+static void check_convolve(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t n = check_random_in(1, 70), stride = n + check_random_in(0, 3);
+        const int n_taps = (int)check_random_in(1, 8);
+        float *w = filled(stride * n_taps), *bias = round % 2 ? filled(n) : NULL, *y = row(n), *lowest = row(n);
+        float *x[8];
+        for (int j = 0; j < n_taps; j++) x[j] = filled(n);
+        t->convolve((const float *const *)x, n_taps, w, stride, bias, y, n);
+        for (int64_t i = 0; i < n; i++) {
+            double want = bias ? (double)bias[i] : 0, size = fabs(want);
+            for (int j = 0; j < n_taps; j++) {
+                want += (double)w[j * stride + i] * (double)x[j][i];
+                size += fabs((double)w[j * stride + i] * (double)x[j][i]);
+            }
+            check_near((double)y[i], want, 2 * (n_taps + 1) * CHECK_UNIT * size, "convolve", i);
+        }
+        if (check_lowest_level())
+            check_lowest_level()->convolve((const float *const *)x, n_taps, w, stride, bias, lowest, n);
+        check_level(t, y, lowest, n, "convolve at another level");
+        for (int j = 0; j < n_taps; j++) check_release(x[j]);
+        check_release(w);
+        if (bias) check_release(bias);
+        check_release(y);
+        check_release(lowest);
+    }
+}
+
+/* ---- Mamba2 ---- */
+
+typedef struct mamba2_case {
+    int64_t n_state, dim, n, stride, y_stride;
+    float *x, *b, *c, *dt, *decay, *state;
+} mamba2_case;
+
+static mamba2_case new_case(void) {
+    mamba2_case m = {.n_state = check_random_in(1, 40), .dim = check_random_in(1, 70), .n = check_random_in(1, 9)};
+    m.stride = BASE_MAX(m.n_state, m.dim) + check_random_in(0, 5);
+    m.y_stride = m.dim + check_random_in(0, 5);
+    m.x = filled(m.n * m.stride);
+    m.b = filled(m.n * m.stride);
+    m.c = filled(m.n * m.stride);
+    m.dt = filled(m.n);
+    m.decay = row(m.n);
+    m.state = filled(m.n_state * m.dim);
+    for (int64_t r = 0; r < m.n; r++) m.decay[r] = 0.1f * (float)check_random_in(0, 10);
+    return m;
+}
+
+static void free_case(mamba2_case *m) {
+    float *const all[] = {m->x, m->b, m->c, m->dt, m->decay, m->state};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) check_release(all[i]);
+}
+
+/* Rows [first, end), from and to `state`. */
+static void run(const kernel_table *t, const mamba2_case *m, int64_t first, int64_t end, float *state, float *y) {
+    const kernel_mamba2_rows rows = {
+        .n = end - first,
+        .x = m->x + first * m->stride,
+        .b = m->b + first * m->stride,
+        .c = m->c + first * m->stride,
+        .stride = m->stride,
+        .dt = m->dt + first,
+        .decay = m->decay + first,
+        .y = y + first * m->y_stride,
+        .y_stride = m->y_stride,
+    };
+    t->mamba2(state, m->n_state, m->dim, &rows);
+}
+
+static void check_mamba2_values(const mamba2_case *m, const float *y) {
+    double *s = malloc(sizeof(double) * (size_t)m->n_state), *sizes = malloc(sizeof(double) * (size_t)m->n_state);
+    for (int64_t d = 0; d < m->dim; d++) {
+        for (int64_t i = 0; i < m->n_state; i++) sizes[i] = fabs(s[i] = (double)m->state[i * m->dim + d]);
+        for (int64_t r = 0; r < m->n; r++) {
+            double want = 0, size = 0;
+            for (int64_t i = 0; i < m->n_state; i++) {
+                const double u = (double)m->dt[r] * (double)m->x[r * m->stride + d] * (double)m->b[r * m->stride + i];
+                s[i] = (double)m->decay[r] * s[i] + u;
+                sizes[i] = (double)m->decay[r] * sizes[i] + fabs(u);
+                want += s[i] * (double)m->c[r * m->stride + i];
+                size += sizes[i] * fabs((double)m->c[r * m->stride + i]);
+            }
+            check_near((double)y[r * m->y_stride + d], want, (double)(m->n_state + 4 * m->n + 4) * CHECK_UNIT * size,
+                       "mamba2", d);
+        }
+    }
+    free(s);
+    free(sizes);
+}
+
+static void check_mamba2(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 150; round++) {
+        mamba2_case m = new_case();
+        const int64_t n_y = m.n * m.y_stride, n_s = m.n_state * m.dim, cut = check_random_in(0, m.n);
+        float *state[3], *y[3];
+        for (int i = 0; i < 3; i++) {
+            state[i] = row(n_s), y[i] = row(n_y);
+            memcpy(state[i], m.state, (size_t)n_s * sizeof(float));
+            memset(y[i], 0, (size_t)n_y * sizeof(float));
+        }
+        run(t, &m, 0, m.n, state[0], y[0]);
+        check_mamba2_values(&m, y[0]);
+        run(t, &m, 0, cut, state[1], y[1]); /* another division of the rows */
+        run(t, &m, cut, m.n, state[1], y[1]);
+        check_same_bytes(y[0], y[1], (size_t)n_y * sizeof(float), "mamba2, divided");
+        check_same_bytes(state[0], state[1], (size_t)n_s * sizeof(float), "state of mamba2, divided");
+        if (check_lowest_level()) run(check_lowest_level(), &m, 0, m.n, state[2], y[2]);
+        check_level(t, y[0], y[2], n_y, "mamba2 at another level");
+        check_level(t, state[0], state[2], n_s, "state of mamba2 at another level");
+        for (int i = 0; i < 3; i++) {
+            check_release(state[i]);
+            check_release(y[i]);
+        }
+        free_case(&m);
+    }
+}
+
+/* ---- timing ---- */
+
+typedef struct bench_args {
+    const kernel_table *t;
+    const mamba2_case *m;
+    float *y;
+} bench_args;
+
+static void bench_call(void *arg) {
+    const bench_args *a = arg;
+    run(a->t, a->m, 0, a->m->n, a->m->state, a->y);
+}
+
+/* A head of Granite 4: 64 dimensions, 128 of its state; 64 rows. */
+static void bench_mamba2(const kernel_table *t, int arg) {
+    (void)arg;
+    mamba2_case m = {.n_state = 128, .dim = 64, .n = 64, .stride = 256, .y_stride = 64};
+    m.x = filled(m.n * m.stride);
+    m.b = filled(m.n * m.stride);
+    m.c = filled(m.n * m.stride);
+    m.dt = filled(m.n);
+    m.decay = row(m.n);
+    m.state = filled(m.n_state * m.dim);
+    for (int64_t r = 0; r < m.n; r++) m.decay[r] = 0.9f;
+    float *y = row(m.n * m.y_stride);
+    check_time("64 rows of a head", bench_call, &(bench_args){t, &m, y}, (double)(m.n * m.n_state * m.dim * 4),
+               5.0 * (double)(m.n * m.n_state * m.dim));
+    free_case(&m);
+    check_release(y);
+}
+
+int main(int argc, char **argv) {
+    static const check_subject subjects[] = {
+        {"convolve", 0, check_convolve, NULL},
+        {"mamba2", 0, check_mamba2, bench_mamba2},
+    };
+    return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
+}
