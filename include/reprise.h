@@ -292,6 +292,15 @@ typedef struct rp_engine_options {
     const rp_cluster_options *cluster;      /* an engine of a cluster, or one that only plans
                                                (reprise_cluster.h). NULL: neither */
     const rp_engine_experiment *experiment; /* for measurements (reprise_test.h). NULL: none */
+
+    /* Speculative decoding by a draft model, besides prompt lookup (rp_request.n_draft). */
+    rp_model *draft_model;   /* a smaller model with the same vocabulary: it drafts tokens, which this engine's model
+                                verifies; no answer changes. Borrowed until rp_engine_free; may be the model of other
+                                engines. RP_ERR_INVALID: other tokens; RP_ERR_UNSUPPORTED: an encoder, or a model
+                                with recurrent layers. NULL: none */
+    uint64_t draft_kv_bytes; /* limit on its KV, a part of kv_budget_bytes; requests that find no memory in it are
+                                not drafted for. 0: what max_sequences requests need, at most an eighth of
+                                kv_budget_bytes */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -575,7 +584,8 @@ typedef struct rp_request {
     bool special_text;           /* control tokens of the answer, except those that end it, are their name in its
                                     text ("[TOOL_CALLS]"), for stops and grammar, too: a grammar that has the
                                     name accepts the token. default: they have no text */
-    int32_t n_draft;             /* speculative decoding by prompt lookup: draft up to N tokens, verified in one
+    int32_t n_draft;             /* speculative decoding by prompt lookup, and by rp_engine_options.draft_model
+                                    where the engine has one: draft up to N tokens, verified in one
                                     step; the answer does not change. 0: off (default); up to RP_MAX_DRAFT;
                                     RP_DRAFT_AUTO: as many as are expected to save time, by the request's own
                                     acceptance. Models with recurrent layers: no effect */
