@@ -33,7 +33,7 @@ typedef struct run_options {
 } run_options;
 
 #define DRAFT_DEFAULT INT32_MIN /* --draft was not given */
-#define FORM_MAX_TOKENS 1024 /* of an answer with a form, without --max-tokens */
+#define FORM_MAX_TOKENS 1024    /* of an answer with a form, without --max-tokens */
 
 static const char *const reuse_names[] = {"on", "off", "exact", "auto", NULL}; /* in the order of rp_reuse */
 
@@ -398,7 +398,8 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.context_shift = o->context_shift;
     r.adapter = s->adapter;
     r.adapter_scale = o->lora_scale;
-    r.n_draft = o->draft != DRAFT_DEFAULT ? o->draft : o->engine.draft_model != NULL ? RP_DRAFT_AUTO : 0;
+    r.n_draft = o->draft != DRAFT_DEFAULT ? o->draft : o->engine.draft_model != NULL ? RP_DRAFT_AUTO
+                                                                                     : 0;
     r.shifted_reuse = o->shifted_reuse;
     r.on_logits = s->dump != NULL ? run_on_logits : NULL;
     r.on_progress = run_on_progress;
@@ -536,7 +537,11 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.draft = DRAFT_DEFAULT, .shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1, .lora_scale = 1};
+    run_options o = {.draft = DRAFT_DEFAULT,
+                     .shifted_reuse = -1,
+                     .sampling = cli_sampling_defaults(),
+                     .repeat = 1,
+                     .lora_scale = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -82,10 +82,12 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 /* clang-format on */
 
 /* The row of commands with a draft model. */
+/* clang-format off */
 #define CLI_DRAFT_ROW(type, field) \
     {.name = "draft-model", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.draft_model), \
-     .help = "speculative decoding: a smaller model with the same vocabulary, which drafts tokens where prompt lookup " \
-             "finds none; its KV is part of --kv-ram; no answer changes (none)"}
+     .help = "speculative decoding: a smaller model with the same vocabulary, which drafts tokens where prompt " \
+             "lookup finds none; its KV is part of --kv-ram; no answer changes (none)"}
+/* clang-format on */
 
 /* Rows of commands that may use a store on disk. */
 /* clang-format off */

@@ -173,7 +173,7 @@ static void answers_are_those_without_a_draft_model(void **state) {
     print_message("%lld requests: %lld tokens drafted, %lld accepted; by the model %lld, %lld\n", (long long)t.requests,
                   (long long)t.drafted, (long long)t.accepted, (long long)t.by_model, (long long)t.by_model_accepted);
     assert_true(t.by_model > t.requests && t.by_model_accepted > t.by_model / 10);
-    assert_true(t.drafted > t.by_model);                  /* lookup, too */
+    assert_true(t.drafted > t.by_model);                    /* lookup, too */
     assert_true(t.by_model_accepted < t.by_model * 9 / 10); /* rejected ones, too */
 }
 

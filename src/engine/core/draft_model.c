@@ -22,7 +22,7 @@
 #include "sampling/sampler.h"
 #include "reprise_test.h"
 
-#define CHUNK 64            /* rows of a step besides one of each request: texts are read in pieces of so many at most */
+#define CHUNK 64            /* rows of a step besides one of each request */
 #define MOST_POSITIONS 8192 /* of a context, if the model has more: its rotations and scores take memory */
 #define LEAST_POSITIONS (DRAFT_FIRST + 2 * RP_MAX_DRAFT + 2)
 #define PADDING 1024  /* tokens by which one vocabulary may be longer: files of one family are padded differently */
@@ -34,7 +34,8 @@
 #define FIRST_WEIGHT 4.0
 #define FORGETTING 0.95
 #define FORGETTING_ALL 0.999
-#define FADING 0.98 /* of a request's own rate, for each step without a draft: it is tried again after some */
+#define FADING 0.97     /* of a request's own rate, per step without a draft: it is tried again after some */
+#define LEAST_RATE 0.45 /* that a request begins with, whatever others had */
 
 /* ---- life ---- */
 
@@ -194,7 +195,7 @@ int32_t draft_context_follow(draft_model *d, draft_context *c, const int32_t *hi
 }
 
 double draft_context_rate(const draft_model *d, draft_context *c) {
-    const double all = BASE_MAX(d->rate.right / d->rate.all, FIRST_RATE / 2);
+    const double all = BASE_MAX(d->rate.right / d->rate.all, LEAST_RATE);
     if (c->rate.all == 0) c->rate = (draft_rate){all * FIRST_WEIGHT, FIRST_WEIGHT};
     return c->rate.right / c->rate.all;
 }
@@ -214,8 +215,9 @@ void draft_context_learn(draft_model *d, draft_context *c, int32_t right, int32_
 
 void draft_context_forget(draft_context *c) {
     if (c->rate.all == 0) return;
-    c->rate.right = c->rate.right * FADING + FIRST_RATE * (1 - FADING);
-    c->rate.all = c->rate.all * FADING + (1 - FADING);
+    const double rate = c->rate.right / c->rate.all, faded = FIRST_RATE + (rate - FIRST_RATE) * FADING;
+    c->rate.all = BASE_MAX(c->rate.all * FADING, FIRST_WEIGHT);
+    c->rate.right = faded * c->rate.all;
 }
 
 /* ---- runs ---- */

@@ -26,7 +26,7 @@
 
 #define DRAFT_FIRST 128   /* tokens of the text that a context begins with, */
 #define DRAFT_WINDOW 1024 /* and that it has at most, about */
-#define DRAFT_LAG 16      /* tokens that are read in the step that drafts; more are read before, in steps of their own */
+#define DRAFT_LAG 16      /* tokens that are read in the step that drafts; more are read in steps before */
 
 struct sampler;
 
@@ -37,11 +37,11 @@ typedef struct draft_rate {
 
 /* What the draft model holds of a request. All zeros: nothing yet. */
 typedef struct draft_context {
-    kv_context kv; /* pool NULL: not begun */
-    int32_t first; /* index in the history of its first token, */
-    int32_t next;  /* and of the next one that it has to read */
-    int32_t pos;   /* of that one in the draft model */
-    int32_t slots; /* tokens that it holds */
+    kv_context kv;                        /* pool NULL: not begun */
+    int32_t first;                        /* index in the history of its first token, */
+    int32_t next;                         /* and of the next one that it has to read */
+    int32_t pos;                          /* of that one in the draft model */
+    int32_t slots;                        /* tokens that it holds */
     int32_t ahead[RP_MAX_DRAFT], n_ahead; /* drafts that it holds after the history */
     int32_t tokens[RP_MAX_DRAFT], n;      /* the last draft */
     int32_t waits;                        /* steps until it is tried again: there was no memory */
@@ -52,9 +52,9 @@ typedef struct draft_context {
 /* A request's part in a run of the draft model. */
 typedef struct draft_part {
     draft_context *context;
-    const int32_t *history; /* n tokens of prompt and answer */
-    int32_t n, n_read;      /* n_read: tokens to read, from context->next on */
-    int32_t n_draft;        /* tokens to draft after them; 0 unless it reads all */
+    const int32_t *history;        /* n tokens of prompt and answer */
+    int32_t n, n_read;             /* n_read: tokens to read, from context->next on */
+    int32_t n_draft;               /* tokens to draft after them; 0 unless it reads all */
     const struct sampler *sampler; /* the answer's: the draft is drawn from the draft model's logits as the answer is
                                       from the target's, with the same random numbers. Not changed */
     int32_t n_answer;              /* tokens of the answer so far, for */
@@ -66,16 +66,16 @@ typedef struct draft_model {
     struct backend *backend;
     struct model_forward *forward;
     struct kv_pool *pool;
-    cost_model cost;  /* of its steps */
-    draft_rate rate;  /* of all requests, for new ones */
-    int32_t bos;      /* precedes a text whose beginning a context does not have; -1: none */
-    int32_t n_vocab, n_outputs;        /* of the target; of this model */
+    cost_model cost;                       /* of its steps */
+    draft_rate rate;                       /* of all requests, for new ones */
+    int32_t bos;                           /* precedes a text whose beginning a context does not have; -1: none */
+    int32_t n_vocab, n_outputs;            /* of the target; of this model */
     int32_t max_parts, max_rows, most_pos; /* most_pos: positions of a context */
-    struct model_row *rows;            /* [max_rows] */
-    const kv_context **contexts;       /* [max_parts], and these: */
-    draft_part **drawn, *parts;        /* parts of a step that want logits; of an engine's step (drafts.c) */
+    struct model_row *rows;                /* [max_rows] */
+    const kv_context **contexts;           /* [max_parts], and these: */
+    draft_part **drawn, *parts;            /* parts of a step that want logits; of an engine's step (drafts.c) */
     int32_t n_parts;
-    float *logits, *widened;           /* [max_parts][n_outputs]; [n_vocab] */
+    float *logits, *widened; /* [max_parts][n_outputs]; [n_vocab] */
 } draft_model;
 
 /* Opens it without KV: draft_model_open_kv follows. RP_ERR_INVALID: other tokens than the target's; RP_ERR_UNSUPPORTED;

@@ -15,19 +15,19 @@
 
 /* A draft must promise to decode this much faster: predictions are inexact. */
 #define LEAST_GAIN 1.05
-#define READ_SHARE 0.5  /* of a step's time, for reading by the draft model before its first draft */
-#define READ_ROWS 64    /* at most */
-#define LEAST_LEFT 12   /* tokens that an answer may still have, for the draft model to begin to read */
-#define LONG_MATCH 3    /* tokens: a lookup that is preferred to the model where the length is given */
+#define READ_SHARE 0.5 /* of a step's time, for reading by the draft model before its first draft */
+#define READ_ROWS 64   /* at most */
+#define LEAST_LEFT 12  /* tokens that an answer may still have, for the draft model to begin to read */
+#define LONG_MATCH 3   /* tokens: a lookup that is preferred to the model where the length is given */
 
 typedef struct draft_round {
     rp_engine *e;
     cost_load load; /* of the step so far, drafts included */
     int32_t n_answers;
-    int32_t left;                    /* draft tokens that the step has room for */
-    int32_t drafting[RP_MAX_DRAFT];  /* requests that the draft model drafts a k-th token for */
-    int32_t rows_left;               /* of the draft model's first step */
-    bool reads;                      /* a request's text is read by the draft model */
+    int32_t left;                   /* draft tokens that the step has room for */
+    int32_t drafting[RP_MAX_DRAFT]; /* requests that the draft model drafts a k-th token for */
+    int32_t rows_left;              /* of the draft model's first step */
+    bool reads;                     /* a request's text is read by the draft model */
     draft_part *parts;
     int32_t n_parts;
 } draft_round;
@@ -79,9 +79,9 @@ static double model_cost_us(const draft_round *r, int32_t k) {
 }
 
 typedef struct draft_source_row {
-    int32_t (*most)(draft_round *r, rp_job *c, int32_t room);  /* tokens that it may draft; 0: none */
-    double (*rate)(const draft_round *r, rp_job *c);           /* probability that a token is right after right ones */
-    double (*cost_us)(const draft_round *r, int32_t k);        /* of its k-th token, 1 or more */
+    int32_t (*most)(draft_round *r, rp_job *c, int32_t room); /* tokens that it may draft; 0: none */
+    double (*rate)(const draft_round *r, rp_job *c);          /* probability that a token is right after right ones */
+    double (*cost_us)(const draft_round *r, int32_t k);       /* of its k-th token, 1 or more */
 } draft_source_row;
 
 static const draft_source_row sources[N_DRAFT_SOURCES] = {
@@ -113,8 +113,9 @@ static draft_choice best_length(const draft_round *r, rp_job *c, const draft_sou
     return best;
 }
 
-/* The draft model's part in the step: drafts, or reads the text in pieces first. Returns whether it drafts. */
-static bool add_model_part(draft_round *r, rp_job *c, int32_t length) {
+/* The draft model's part in the step: drafts, or reads the text in pieces first. is_given: the length is the request's,
+ * and no time decides. Returns whether it drafts. */
+static bool add_model_part(draft_round *r, rp_job *c, int32_t length, bool is_given) {
     draft_model *d = r->e->draft_model;
     draft_context *own = &c->drafts.model;
     const prompt_lookup *text = &c->prompt_lookup;
@@ -134,7 +135,8 @@ static bool add_model_part(draft_round *r, rp_job *c, int32_t length) {
         const double us = READ_SHARE * cost_model_predict(r->e->cost, &r->load);
         const int32_t most = BASE_MIN(BASE_MIN(lag - 1, READ_ROWS), r->rows_left);
         if (r->reads || most <= 0) return false;
-        part.n_read = BASE_MIN(cost_model_overhead(&d->cost, &none, own->slots, most, us), most);
+        const int32_t fitting = is_given ? most : cost_model_overhead(&d->cost, &none, own->slots, most, us);
+        part.n_read = BASE_MIN(BASE_MAX(fitting, DRAFT_LAG), most); /* the answer must not outrun it */
         part.n_draft = 0;
         r->reads = true;
     }
@@ -157,8 +159,9 @@ static void choose(draft_round *r, rp_job *c) {
     }
     draft_choice *lookup = &best[DRAFT_LOOKUP], *model = &best[DRAFT_MODEL];
     const bool is_long = lookup->length > 0 && c->prompt_lookup.matched >= LONG_MATCH;
-    const bool prefers = model->length > 0 && (is_given ? !is_long : lookup->length == 0 || model->speed > lookup->speed);
-    c->drafts.source = prefers && add_model_part(r, c, model->length) ? DRAFT_MODEL : DRAFT_LOOKUP;
+    const bool is_better = lookup->length == 0 || model->speed > lookup->speed;
+    const bool prefers = model->length > 0 && (is_given ? !is_long : is_better);
+    c->drafts.source = prefers && add_model_part(r, c, model->length, is_given) ? DRAFT_MODEL : DRAFT_LOOKUP;
     c->drafts.n = best[c->drafts.source].length;
     if (c->drafts.source == DRAFT_LOOKUP)
         memcpy(c->drafts.tokens, c->prompt_lookup.tokens, (size_t)c->drafts.n * sizeof(*c->drafts.tokens));
