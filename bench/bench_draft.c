@@ -10,8 +10,9 @@
  * acceptance, and answers are compared with those of the run without drafts.
  *
  * --answers (1) answers of --tokens (128) are decoded at once, after --cached (256) tokens each; runs with and without
- * drafts take turns, --rounds (3) times; on a machine with other work the ratio of CPU times is the steadier one. --draft (-1): rp_request.n_draft. --temperature (100): at 0 random weights
- * repeat themselves, and prompt lookup drafts. Public interface only.
+ * drafts take turns, --rounds (3) times. On a machine with other work the ratio of CPU times is the steadier one.
+ * --draft (-1): rp_request.n_draft. --temperature (100): at 0 random weights repeat themselves, and prompt lookup
+ * drafts. Public interface only.
  */
 #include <stdio.h>
 #include <stdlib.h>
