@@ -85,7 +85,7 @@ static outcome run(bench *b, float share) {
 int main(int argc, char **argv) {
     static const float shares[] = {0, 0.3f, 0.5f, 0.6f, 0.7f, 0.8f, 0.9f, 1};
     static bench b;
-    rp_model *model, *draft;
+    rp_model *model, *draft = NULL;
     rp_error err;
     rp_engine_options o = rp_engine_options_defaults();
     unsigned seed = 7;
