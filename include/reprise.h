@@ -491,6 +491,10 @@ typedef enum rp_reuse {
 typedef bool (*rp_on_text)(void *user, const char *text, size_t n);
 /* Called before each generated token with the logits it is sampled from (n_vocab floats, borrowed). */
 typedef void (*rp_on_logits)(void *user, const float *logits, int32_t n_vocab);
+#define RP_CHOOSE_SAMPLED (-1)
+/* Chooses each token instead of the sampler, from the same logits. Returns its id, or RP_CHOOSE_SAMPLED: the sampler's.
+ * Another value, or a token that the grammar excludes, ends the job with RP_ERR_INVALID. The engine's steps wait. */
+typedef int32_t (*rp_on_choose)(void *user, const float *logits, int32_t n_vocab);
 /* A generated token. `top` is borrowed during the callback; without n_logprobs, logprob is 0 and top NULL. */
 typedef struct rp_token {
     uint32_t struct_size;
@@ -686,6 +690,7 @@ typedef struct rp_request {
     rp_on_text on_text;
     rp_on_token on_token;
     rp_on_logits on_logits;
+    rp_on_choose on_choose;
     rp_on_progress on_progress;
     rp_on_done on_done;
     void *user;

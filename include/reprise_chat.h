@@ -243,9 +243,10 @@ typedef struct rp_chat rp_chat;
 
 /* Renders the messages by the model's chat template, or in its chat format if it has none, and makes the grammar of
  * the answer. *out: rp_chat_free; NULL on failure. The model must outlive it. RP_ERR_INVALID (messages, tool names,
- * malformed JSON, a schema or a regular expression that cannot be enforced, two forms, a chat template that refuses
- * the conversation; `where` is the option: "tools[0].parameters.properties.x"), RP_ERR_UNSUPPORTED (a keyword of a
- * strict schema), RP_ERR_NAME (tool_name), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+ * texts of tools and calls that are not UTF-8, malformed JSON, a schema or a regular expression that cannot be
+ * enforced, two forms, a chat template that refuses the conversation; `where` is the option:
+ * "tools[0].parameters.properties.x"), RP_ERR_UNSUPPORTED (a keyword of a strict schema), RP_ERR_NAME (tool_name),
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *options, rp_error *err);
 RP_API void rp_chat_free(rp_chat *chat);
 
@@ -301,7 +302,8 @@ typedef enum rp_chat_event {
 } rp_chat_event;
 
 /* call: NULL for text and reasoning; its arguments are those that have arrived. All pointers are borrowed during the
- * call. Return false to stop reading. */
+ * call. Return false to stop reading. Functions of the reader that calls it must not be called from within: feed and
+ * end return RP_ERR_INVALID then, and rp_chat_reader_free does nothing. */
 typedef bool (*rp_on_chat_event)(void *user, rp_chat_event event, const rp_tool_call *call, const char *bytes,
                                  size_t n);
 

@@ -84,7 +84,7 @@ typedef struct rp_store_entry {
     const char *fault;     /* why the header cannot be read: "cipher", "version", ... (docs/format.md); "": it can.
                               Static */
     bool encrypted, pinned;
-    bool expired; /* `expires` has passed */
+    bool expired; /* `expires` has passed, and the entry is not pinned: a pinned one does not expire */
     bool in_ram, on_disk;
     bool in_use;        /* held by a job or by the disk tier's writer */
     int32_t n_tokens;   /* tokens with KV in this entry; reduced: slots of the head that has most */
@@ -101,8 +101,8 @@ typedef struct rp_store_entry {
 typedef struct rp_store_listing {
     uint32_t struct_size;
     bool has_more;        /* more entries match than the page's limit */
-    bool index_unwritten; /* of rp_store_remove: the disk is full, and the index still has rows of removed records.
-                             The next opening that can write repairs it */
+    bool index_unwritten; /* of rp_store_remove: the disk is full, or the index could not be opened again after that,
+                             and it still has rows of removed records. The next opening that can write repairs it */
     rp_store_entry *entries;
     size_t n_entries;
     void *owner; /* internal */
@@ -249,10 +249,10 @@ typedef struct rp_store_cleaning {
     uint64_t index_bytes_before, index_bytes;
 } rp_store_cleaning;
 
-/* Removes temporary files, bad files, and expired records that are not pinned; enters records that the index lacks,
- * removes rows without a record, corrects rows that contradict their records, and compacts the index. On a full disk
- * it removes as much as it can, without the index if that cannot be changed. on_progress (records) may be NULL.
- * RP_ERR_CONFLICT (opened read-only), RP_ERR_IO, RP_ERR_MEMORY; after an error part of the work is done. */
+/* Removes temporary files, bad files and expired records; enters records that the index lacks, removes rows without a
+ * record, corrects rows that contradict their records, and compacts the index. On a full disk it removes as much as it
+ * can, without the index if that cannot be changed. on_progress (records) may be NULL. RP_ERR_CONFLICT (opened
+ * read-only), RP_ERR_IO, RP_ERR_MEMORY; after an error part of the work is done. */
 RP_API int rp_store_gc(rp_store *store, rp_on_progress on_progress, void *user, rp_store_cleaning *out, rp_error *err);
 /* Rebuilds the index from the records' headers. It keeps uses, last use, expiry and pin of each record from the old
  * one, and the whole row of a record with an unreadable header. The new index replaces the old one atomically. Errors

@@ -144,25 +144,28 @@ typedef enum rp_lint_severity {
 
 /* Findings of rp_schema_lint: X(NAME, name, severity). docs/lint.md explains each, and its remedy. */
 #define RP_LINTS(X) \
-    X(PROMPT, "prompt", ERROR)         /* a prompt that the schema refuses */ \
-    X(ARGUMENT, "argument", ERROR)     /* arguments longer than their parameter's len */ \
-    X(CONTEXT, "context", ERROR)       /* positions beyond the context */ \
-    X(GLUED, "glued", WARNING)         /* words run together where a text, a module or a parameter ends */ \
-    X(BORDER, "border", WARNING)       /* a border cuts what would be one token */ \
-    X(INDENT, "indent", WARNING)       /* the document's indentation is part of the texts */ \
-    X(REFERENCE, "reference", WARNING) /* "the above", which the module did not attend to */ \
-    X(EMPTY, "empty", WARNING)         /* a module without text */ \
-    X(SMALL, "small", NOTE)            /* a module too small to save time */ \
-    X(TOGETHER, "together", NOTE)      /* modules that are always imported together */ \
-    X(ALWAYS, "always", NOTE)          /* a module that every prompt imports */ \
-    X(UNION, "union", NOTE)            /* members of different lengths, which leave positions empty (fixed layout) */ \
-    X(NAME, "name", NOTE)              /* a name that is introduced in another module */ \
-    X(HOLE, "hole", NOTE)              /* a parameter longer than its arguments */ \
-    X(BEHIND, "behind", NOTE)          /* much text that attended to a placeholder instead of the argument */ \
-    X(BEGINNING, "beginning", NOTE)    /* modules with no text before them */ \
-    X(SCOPE, "scope", NOTE)            /* scope="module" after text that it could attend to */ \
-    X(CROWDED, "crowded", NOTE)        /* no prompt can import all of it */ \
-    X(UNSTABLE, "unstable", NOTE)      /* the model's chat template changes earlier parts of a conversation */
+    X(INVALID_PROMPT, "invalid-prompt", ERROR)         /* a prompt that the schema refuses */ \
+    X(LONG_ARGUMENT, "long-argument", ERROR)           /* arguments longer than their parameter's len */ \
+    X(EXCEEDS_CONTEXT, "exceeds-context", ERROR)       /* positions beyond the context */ \
+    X(JOINED_WORDS, "joined-words", WARNING)           /* words run together at the end of a text or module */ \
+    X(CUT_TOKEN, "cut-token", WARNING)                 /* a border cuts what would be one token */ \
+    X(INDENTATION, "indentation", WARNING)             /* the document's indentation is part of the texts */ \
+    X(OUTSIDE_REFERENCE, "outside-reference", WARNING) /* "the above", which the module did not attend to */ \
+    X(EMPTY_MODULE, "empty-module", WARNING)           /* a module without text */ \
+    X(SMALL_MODULE, "small-module", NOTE)              /* a module too small to save time */ \
+    X(IMPORTED_TOGETHER, "imported-together", NOTE)    /* modules that are always imported together */ \
+    X(ALWAYS_IMPORTED, "always-imported", NOTE)        /* a module that every prompt imports */ \
+    X(UNEVEN_UNION, "uneven-union", \
+      NOTE)                                   /* members of different lengths (fixed layout) */ \
+    X(OUTSIDE_NAME, "outside-name", NOTE)     /* a name that is introduced in another module */ \
+    X(LONG_PARAMETER, "long-parameter", NOTE) /* a parameter longer than its arguments */ \
+    X(TEXT_AFTER_PARAMETER, "text-after-parameter", \
+      NOTE)                                                   /* text that attended to a placeholder */ \
+    X(SHORT_BEGINNING, "short-beginning", NOTE)               /* modules with no text before them */ \
+    X(MODULE_SCOPE, "module-scope", NOTE)                     /* scope="module" after text that it could attend to */ \
+    X(SCHEMA_EXCEEDS_CONTEXT, "schema-exceeds-context", NOTE) /* no prompt can import all of it */ \
+    X(UNSTABLE_TEMPLATE, "unstable-template", \
+      NOTE) /* the chat template changes earlier messages */
 
 typedef enum rp_lint_code {
 #define X(id, name, severity) RP_LINT_##id,

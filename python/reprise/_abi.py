@@ -26,6 +26,7 @@ RP_MAX_LOGPROBS = 100
 RP_MAX_DRAFT = 15
 RP_DRAFT_AUTO = -1
 RP_MAX_SESSION_BYTES = 1024
+RP_CHOOSE_SAMPLED = -1
 RP_N_POOLINGS = 6
 RP_MAX_DOCUMENTS = 1024
 RP_MAX_TOOLS = 512
@@ -188,25 +189,25 @@ RP_LINT_ERROR = 0
 RP_LINT_WARNING = 1
 RP_LINT_NOTE = 2
 
-RP_LINT_PROMPT = 0
-RP_LINT_ARGUMENT = 1
-RP_LINT_CONTEXT = 2
-RP_LINT_GLUED = 3
-RP_LINT_BORDER = 4
-RP_LINT_INDENT = 5
-RP_LINT_REFERENCE = 6
-RP_LINT_EMPTY = 7
-RP_LINT_SMALL = 8
-RP_LINT_TOGETHER = 9
-RP_LINT_ALWAYS = 10
-RP_LINT_UNION = 11
-RP_LINT_NAME = 12
-RP_LINT_HOLE = 13
-RP_LINT_BEHIND = 14
-RP_LINT_BEGINNING = 15
-RP_LINT_SCOPE = 16
-RP_LINT_CROWDED = 17
-RP_LINT_UNSTABLE = 18
+RP_LINT_INVALID_PROMPT = 0
+RP_LINT_LONG_ARGUMENT = 1
+RP_LINT_EXCEEDS_CONTEXT = 2
+RP_LINT_JOINED_WORDS = 3
+RP_LINT_CUT_TOKEN = 4
+RP_LINT_INDENTATION = 5
+RP_LINT_OUTSIDE_REFERENCE = 6
+RP_LINT_EMPTY_MODULE = 7
+RP_LINT_SMALL_MODULE = 8
+RP_LINT_IMPORTED_TOGETHER = 9
+RP_LINT_ALWAYS_IMPORTED = 10
+RP_LINT_UNEVEN_UNION = 11
+RP_LINT_OUTSIDE_NAME = 12
+RP_LINT_LONG_PARAMETER = 13
+RP_LINT_TEXT_AFTER_PARAMETER = 14
+RP_LINT_SHORT_BEGINNING = 15
+RP_LINT_MODULE_SCOPE = 16
+RP_LINT_SCHEMA_EXCEEDS_CONTEXT = 17
+RP_LINT_UNSTABLE_TEMPLATE = 18
 RP_N_LINTS = 19
 
 RP_POLICY_LRU = 0
@@ -802,6 +803,8 @@ rp_on_text = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_size_t)
 
 rp_on_logits = CFUNCTYPE(None, c_void_p, POINTER(c_float), c_int32)
 
+rp_on_choose = CFUNCTYPE(c_int32, c_void_p, POINTER(c_float), c_int32)
+
 
 class rp_token(Structure):
     struct_size: int
@@ -870,6 +873,7 @@ class rp_request(Structure):
     on_text: Any
     on_token: Any
     on_logits: Any
+    on_choose: Any
     on_progress: Any
     on_done: Any
     user: int | None
@@ -920,6 +924,7 @@ class rp_request(Structure):
         ("on_text", rp_on_text),
         ("on_token", rp_on_token),
         ("on_logits", rp_on_logits),
+        ("on_choose", rp_on_choose),
         ("on_progress", rp_on_progress),
         ("on_done", rp_on_done),
         ("user", c_void_p),

@@ -169,7 +169,7 @@ class Engine:
     options  those of rp_engine_options in reprise.h, under their names there; sizes are bytes. kv_format is a name ("int8"), store_write is
              "back", "through" or "off". draft_model is a Model, which must stay open, or the path of one, which the engine then opens
              and closes; requests use it with n_draft
-    Threads: any number may run prompts at once; they share steps. No Python code runs on the engine's thread, except with logits=True.
+    Threads: any number may run prompts at once; they share steps. No Python code runs on the engine's thread, except with logits=True or choose=.
     """
 
     def __init__(
@@ -335,7 +335,7 @@ class Engine:
     ) -> job.Job:
         with Request(None if isinstance(prompt, chat.Turn) else prompt, options) as request:
             # The job has its owners before the library has the job: an exception anywhere leaves none behind.
-            one = job.Job(self, request.logits)
+            one = job.Job(self, request.steps)
             try:
                 with self.handle as pointer:
                     self._adopt(one)

@@ -21,9 +21,9 @@ from typing import Any
 
 from . import _abi
 from ._library import call, lib, reported
-from .errors import CancelledError, InvalidError
+from .errors import CancelledError, Error, InvalidError
 from .handle import Handle, finalize
-from .requests import LogitsCollector
+from .requests import StepCallbacks
 from .result import OwnedResult, Result
 
 _SLICE_MS = 100  # a waiting thread looks for signals so often
@@ -50,11 +50,11 @@ class Job:
     engine  the Engine, which closes when nothing holds it: `Engine(M).submit(...).result()`; None: closed
     """
 
-    def __init__(self, engine: object, logits: LogitsCollector | None = None) -> None:
+    def __init__(self, engine: object, steps: StepCallbacks | None = None) -> None:
         self.engine: object | None = engine
-        self.handle = Handle("job", kept=logits)  # filled in by submission
+        self.handle = Handle("job", kept=steps)  # filled in by submission
         self.owner: set[Handle] = set()  # the engine's jobs
-        self._logits = logits
+        self._steps = steps
 
     def __enter__(self) -> Job:
         return self
@@ -63,7 +63,7 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_logits") and not self.handle.is_freed:
+        if hasattr(self, "_steps") and not self.handle.is_freed:
             finalize(self._close_at_last)
 
     def _close_at_last(self) -> None:
@@ -116,14 +116,22 @@ class Job:
         if not self.wait():
             raise CancelledError("the job was closed by another thread")
         owned = OwnedResult()
-        with self.handle as pointer:
-            call(lib.rp_job_result, pointer, ctypes.byref(owned.pointer))
+        try:
+            with self.handle as pointer:
+                call(lib.rp_job_result, pointer, ctypes.byref(owned.pointer))
+        except Error:
+            if self._steps and self._steps.error:
+                raise self._steps.error from None
+            raise
         return owned
 
     def result(self) -> Result:
         """Waits for the result, once. The errors of Engine.run."""
         owned = self.finish()
-        return Result(owned, self._logits.view(owned.pointer.contents.n_tokens) if self._logits else None)
+        keeps_logits = self._steps is not None and self._steps.keeps_logits
+        return Result(
+            owned, self._steps.view(owned.pointer.contents.n_tokens) if self._steps and keeps_logits else None
+        )
 
 
 def free_job(handle: Handle) -> None:

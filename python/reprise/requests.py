@@ -7,7 +7,8 @@ import array
 import ctypes
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _abi
@@ -72,22 +73,44 @@ class RequestOptions(TypedDict, total=False):
     adapter: Lora | None
     adapter_scale: float
     logits: bool
+    choose: Callable[[memoryview], int | None]
 
 
 OPTIONS = tuple(RequestOptions.__annotations__)
 
 
-class LogitsCollector:
-    """Keeps the logits of each step. Its callback runs on the engine's thread: every step waits for the copy."""
+class StepCallbacks:
+    """What a request calls at each of its tokens. It runs on the engine's thread: the steps of all requests wait.
+
+    logits=True   keeps the logits
+    choose=f      f(logits), float32 as a memoryview, returns the id of the next token; None: as it is sampled. What f raises is the job's error.
+    """
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.n_rows = 0
-        self.callback = _abi.rp_on_logits(self._take)
+        self.keeps_logits = False
+        self.choose: Callable[[memoryview], int | None] | None = None
+        self.error: BaseException | None = None
+        self.on_logits = _abi.rp_on_logits(self._take)
+        self.on_choose = _abi.rp_on_choose(self._choose)
 
     def _take(self, _user: int | None, logits: Any, n_vocab: int) -> None:
         self.data += ctypes.string_at(logits, n_vocab * 4)
         self.n_rows += 1
+
+    def _choose(self, _user: int | None, logits: Any, n_vocab: int) -> int:
+        try:
+            assert self.choose is not None
+            token = self.choose(memoryview(ctypes.string_at(logits, n_vocab * 4)).cast("f"))
+            if token is None:
+                return _abi.RP_CHOOSE_SAMPLED
+            if not 0 <= operator.index(token) < n_vocab:
+                raise InvalidError(f"choose returned {token}: give a token id below {n_vocab}, or None")
+            return operator.index(token)
+        except BaseException as e:  # also KeyboardInterrupt: the library's thread cannot raise it
+            self.error = e
+            return _abi.RP_CHOOSE_SAMPLED - 1  # ends the job
 
     def view(self, n_tokens: int) -> memoryview:
         """The rows of an answer's tokens: not that of an end-of-text token, which is none of them."""
@@ -106,7 +129,7 @@ class Request:
         self.used: list[Handle] = []  # of an adapter, until the library has a reference of its own
         self.c: Any = _abi.rp_request()
         self.kept: list[Any] = []
-        self.logits: LogitsCollector | None = None
+        self.steps: StepCallbacks | None = None
         lib.rp_request_init(self.c, ctypes.sizeof(self.c))
         try:
             self._set_options(options)
@@ -186,9 +209,12 @@ class Request:
                 biases[i].bias = -math.inf if bias is None else bias
             self.kept.append(biases)
             c.sampling.bias, c.sampling.n_bias = biases, len(value)
-        elif name == "logits" and value:
-            self.logits = LogitsCollector()
-            c.on_logits = self.logits.callback
+        elif name in ("logits", "choose") and value:
+            self.steps = self.steps or StepCallbacks()
+            if name == "logits":
+                self.steps.keeps_logits, c.on_logits = True, self.steps.on_logits
+            else:
+                self.steps.choose, c.on_choose = value, self.steps.on_choose
 
     # ---- prompts ----
 

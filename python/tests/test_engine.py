@@ -115,6 +115,32 @@ def test_logits_give_the_tokens_and_their_probabilities(engine: Engine) -> None:
         assert row[token] - total == pytest.approx(result.logprobs[step], abs=1e-4)
 
 
+def test_choose_replaces_the_sampler(engine: Engine) -> None:
+    """Greedy choice by the program gives the greedy answer; None leaves the token to the sampler."""
+    greedy = engine.run("Once upon a time", max_tokens=6)
+    rows: list[int] = []
+
+    def best(logits: memoryview) -> int | None:
+        rows.append(len(logits))
+        return None if len(rows) % 2 else max(range(len(logits)), key=lambda i: logits[i])
+
+    chosen = engine.run("Once upon a time", max_tokens=6, choose=best, logits=True)
+    assert chosen.tokens == greedy.tokens and set(rows) == {engine.model.info.n_vocab}
+    assert chosen.logits is not None and len(chosen.logits) == 6
+
+
+def test_what_choose_raises_is_the_error(engine: Engine) -> None:
+    def fail(_logits: memoryview) -> int:
+        raise KeyError("no token")
+
+    with pytest.raises(KeyError, match="no token"):
+        engine.run("Once upon a time", max_tokens=6, choose=fail)
+    with pytest.raises(errors.InvalidError, match="choose returned -7"):
+        engine.run("Once upon a time", max_tokens=6, choose=lambda _logits: -7)
+    with pytest.raises(KeyError), engine.stream("Once upon a time", max_tokens=6, choose=fail) as stream:
+        "".join(stream)
+
+
 def test_rows_of_logits_are_tokens(engine: Engine) -> None:
     """The logits of an end-of-text token, which is no token of the answer, had a row."""
     ended = engine.run([{"role": "user", "content": "What is 2+2?"}], max_tokens=300, logits=True)

@@ -66,11 +66,11 @@ for _ in range(5):
     # ctypes may start a collection as it makes the arguments of a callback, before the callback's first line.
     "a collection on the engine's thread": """
 engine = reprise.Engine(MODEL, n_threads=1)
-take = requests.LogitsCollector._take
+take = requests.StepCallbacks._take
 def collect(self, *args):
     gc.collect()
     take(self, *args)
-requests.LogitsCollector._take = collect
+requests.StepCallbacks._take = collect
 cycle(job=engine.submit("Once", **long))
 stream = engine.stream("Once", **long)
 next(stream)

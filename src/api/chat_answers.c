@@ -17,11 +17,13 @@ struct rp_chat_reader {
     tool_finder finder;
     rp_on_chat_event on_event;
     void *user;
-    bool over; /* it has failed, or ended */
+    bool over;     /* it has failed, or ended */
+    bool in_event; /* on_event is running: the finder is in the middle of a change */
 };
 
 /* The id of a call: calls of the conversation are counted from 0. */
 static void call_id(const rp_chat *c, const tool_item *item, char id[CALL_ID_BYTES]) {
+    BASE_ASSERT(item->tool && item->number >= 0);
     snprintf(id, CALL_ID_BYTES, "call_%zu", c->n_calls + (size_t)item->number);
 }
 
@@ -33,7 +35,8 @@ static int reader_on_event(void *user, tool_event event, const tool_item *item, 
         [TOOL_ARGUMENTS] = RP_CHAT_ARGUMENTS,
         [TOOL_END] = RP_CHAT_CALL_END,
     };
-    const rp_chat_reader *r = user;
+    BASE_ASSERT((size_t)event < BASE_ARRAY_LEN(events));
+    rp_chat_reader *r = user;
     char id[CALL_ID_BYTES] = "";
     rp_tool_call call = {0};
     if (item->tool) {
@@ -43,10 +46,20 @@ static int reader_on_event(void *user, tool_event event, const tool_item *item, 
                               .arguments = item->text.data ? item->text.data : "",
                               .is_whole = item->is_whole};
     }
-    return r->on_event(r->user, events[event], item->tool ? &call : NULL, bytes, n) ? 0 : RP_ERR_CANCELLED;
+    r->in_event = true;
+    const bool goes_on = r->on_event(r->user, events[event], item->tool ? &call : NULL, bytes, n);
+    r->in_event = false;
+    return goes_on ? 0 : RP_ERR_CANCELLED;
+}
+
+/* May the reader be used now? `what` names the function. */
+static int reader_check(const rp_chat_reader *r, const char *what, rp_error *err) {
+    if (r->in_event) return base_fail(err, RP_ERR_INVALID, "%s: the reader is in use: it called on_event", what);
+    return r->over ? base_fail(err, RP_ERR_INVALID, "%s: the answer has ended", what) : RP_OK;
 }
 
 static int reader_fail(rp_chat_reader *r, int rc, rp_error *err) {
+    BASE_ASSERT(rc == RP_ERR_CANCELLED || rc == RP_ERR_MEMORY || rc == RP_ERR_LIMIT);
     r->over = true;
     if (rc == RP_ERR_CANCELLED)
         return base_fail(err, RP_ERR_CANCELLED, "the reader of an answer was stopped by its callback");
@@ -67,6 +80,7 @@ static void reader_close(rp_chat_reader *r) {
 
 int rp_chat_reader_new(rp_chat_reader **out, const rp_chat *chat, rp_on_chat_event on_event, void *user,
                        rp_error *err) {
+    if (out) *out = NULL;
     if (!out || !chat) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_new: out and chat are needed");
     *out = base_alloc(sizeof(**out));
     if (!*out) return base_fail_memory(err, sizeof(**out), "a reader of answers");
@@ -77,8 +91,8 @@ int rp_chat_reader_new(rp_chat_reader **out, const rp_chat *chat, rp_on_chat_eve
 int rp_chat_reader_feed(rp_chat_reader *r, const char *text, size_t n, rp_error *err) {
     if (!r || (!text && n > 0))
         return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_feed: reader and text are needed");
-    if (r->over) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_feed: the answer has ended");
-    int rc = 0;
+    int rc = reader_check(r, "rp_chat_reader_feed", err);
+    if (rc) return rc;
     for (size_t at = 0; at < n && !rc; at += FED_BYTES)
         rc = tool_finder_feed(&r->finder, text + at, BASE_MIN(n - at, FED_BYTES));
     return rc ? reader_fail(r, rc, err) : RP_OK;
@@ -113,14 +127,16 @@ static int fill_answer(const rp_chat *c, const tool_finder *f, rp_chat_answer *a
         call->is_whole = item->is_whole;
         if (!call->id || !call->name || !call->arguments) rc = RP_ERR_MEMORY;
     }
+    BASE_ASSERT(rc || a->n_calls == (size_t)f->n_calls);
     return rc;
 }
 
 int rp_chat_reader_end(rp_chat_reader *r, rp_chat_answer **out, rp_error *err) {
     if (out) *out = NULL;
     if (!r) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_end: a reader is needed");
-    if (r->over) return base_fail(err, RP_ERR_INVALID, "rp_chat_reader_end: the answer has ended");
-    int rc = tool_finder_finish(&r->finder);
+    int rc = reader_check(r, "rp_chat_reader_end", err);
+    if (rc) return rc;
+    rc = tool_finder_finish(&r->finder);
     rp_chat_answer *a = rc || !out ? NULL : base_calloc(1, sizeof(*a));
     if (!rc && out) rc = a ? fill_answer(r->chat, &r->finder, a) : RP_ERR_MEMORY;
     if (rc) {
@@ -135,16 +151,16 @@ int rp_chat_reader_end(rp_chat_reader *r, rp_chat_answer **out, rp_error *err) {
 }
 
 void rp_chat_reader_free(rp_chat_reader *r) {
-    if (!r) return;
+    if (!r || r->in_event) return;
     reader_close(r);
     base_free(r);
 }
 
 int rp_chat_parse(const rp_chat *chat, const char *text, size_t n, rp_chat_answer **out, rp_error *err) {
+    if (out) *out = NULL;
     if (!chat || !out || (!text && n > 0))
         return base_fail(err, RP_ERR_INVALID, "rp_chat_parse: chat, text and out are needed");
     rp_chat_reader r;
-    *out = NULL;
     reader_init(&r, chat, NULL, NULL);
     int rc = rp_chat_reader_feed(&r, text, n, err);
     if (!rc) rc = rp_chat_reader_end(&r, out, err);

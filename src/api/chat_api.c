@@ -12,6 +12,7 @@
 #include "base/json_read.h"
 #include "base/memory.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "structured/chat_input.h"
 #include "structured/structured_error.h"
 #include "structured/tool_text.h"
@@ -27,7 +28,17 @@ void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
-/* ---- copies ---- */
+/* ---- texts ---- */
+
+/* Refuses a text (NULL: none) that is not UTF-8: no JSON value can be made of it. */
+static void check_utf8(const char *text, const char *place, rp_error *err) {
+    const size_t n = text && !err->code ? strlen(text) : 0;
+    for (size_t i = 0; i < n && !err->code;) {
+        const int length = base_utf8_length((const unsigned char *)text + i, n - i);
+        if (length < 1) structured_fail(err, RP_ERR_INVALID, place, "'%s' is not UTF-8: byte %zu", place, i);
+        else i += (size_t)length;
+    }
+}
 
 /* Takes a string over. NULL: out of memory. */
 static const char *chat_own(rp_chat *c, char *text, rp_error *err) {
@@ -92,7 +103,6 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
     for (size_t i = 0; i < o->n_tools && !err->code; i++) {
         const rp_tool *in = &o->tools[i];
         tool_spec *t = &c->tools[i];
-        snprintf(place, sizeof(place), "tools[%zu].parameters", i);
         if (!is_tool_name(in->name))
             structured_fail(err, RP_ERR_INVALID, "tools",
                             "tool '%.40s': a name has up to %d letters, digits and _-.:", in->name ? in->name : "",
@@ -100,8 +110,11 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
         for (size_t k = 0; k < i && !err->code; k++)
             if (strcmp(c->tools[k].name, in->name) == 0)
                 structured_fail(err, RP_ERR_INVALID, "tools", "duplicate tool '%.80s'", in->name);
+        snprintf(place, sizeof(place), "tools[%zu].description", i);
+        check_utf8(in->description, place, err);
         t->name = chat_copy(c, in->name, err);
         t->description = chat_copy(c, in->description, err);
+        snprintf(place, sizeof(place), "tools[%zu].parameters", i);
         t->place = chat_copy(c, place, err);
         t->schema = chat_schema(c, in->parameters, place, err);
         t->strict = in->strict;
@@ -164,6 +177,16 @@ bool rp_model_writes_control_marks(const rp_model *model) {
 
 /* ---- messages ---- */
 
+static void check_call(const rp_tool_call *call, size_t i, size_t k, rp_error *err) {
+    char place[96];
+    if (!call->name || !call->arguments)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: a call has a name and arguments", i);
+    snprintf(place, sizeof(place), "messages[%zu].calls[%zu].name", i, k);
+    check_utf8(call->name, place, err);
+    snprintf(place, sizeof(place), "messages[%zu].calls[%zu].id", i, k);
+    check_utf8(call->id, place, err);
+}
+
 static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
     if ((unsigned)m->role >= RP_N_ROLES)
         structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
@@ -173,9 +196,7 @@ static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
         structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: n_calls is %zu, but there are no calls", i,
                         m->n_calls);
     else
-        for (size_t k = 0; k < m->n_calls; k++)
-            if (!m->calls[k].name || !m->calls[k].arguments)
-                structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: a call has a name and arguments", i);
+        for (size_t k = 0; k < m->n_calls && !err->code; k++) check_call(&m->calls[k], i, k, err);
 }
 
 static void check_messages(const rp_chat_options *o, rp_error *err) {
@@ -222,6 +243,7 @@ static void conversation_make(conversation *v, const rp_chat_options *o, rp_erro
         for (size_t k = 0; k < m->n_calls; k++)
             v->calls[v->n_calls++] = (chat_call){i, m->calls[k].id, m->calls[k].name, m->calls[k].arguments};
     }
+    BASE_ASSERT(err->code || v->n_calls == n_calls);
 }
 
 /* ---- messages as text, for models that write tools in no other way ---- */
@@ -236,6 +258,7 @@ static void check_text(int rc, rp_error *err) {
 
 /* Adds a message of what the buffer holds, and empties it. */
 static void add_written(rp_chat *c, rp_role role, base_buffer *b, rp_error *err) {
+    BASE_ASSERT((unsigned)role < RP_N_ROLES); /* check_message */
     const size_t n = b->len;
     const char *text = chat_copy(c, b->data ? b->data : "", err);
     if (!err->code && base_grow((void **)&c->messages, &c->cap_messages, c->n_messages + 1, RP_MAX_MESSAGES + 1,
@@ -276,6 +299,7 @@ static void write_messages(rp_chat *c, const rp_chat_options *o, const char *cha
             check_text(tool_text_call(&b, m->calls[k].name, m->calls[k].arguments), err);
         if (!goes_on) add_written(c, m->role == RP_ROLE_TOOL && as_user ? RP_ROLE_USER : m->role, &b, err);
     }
+    BASE_ASSERT(err->code || (c->n_messages > 0 && b.len == 0)); /* the last message has taken what was written */
     base_buffer_free(&b);
 }
 
@@ -301,6 +325,7 @@ static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_cha
 
 static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_template_failure *failure,
                   rp_error *err) {
+    BASE_ASSERT(in->n_messages > 0 && !c->turns && !c->rendered); /* an earlier try has left nothing */
     uint32_t *sources = base_calloc(in->n_messages, sizeof(*sources));
     rp_template_input *values = NULL;
     rp_template_options options = rp_template_options_defaults();
@@ -312,6 +337,7 @@ static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_te
     rp_template_input_free(values);
     base_free(sources);
     if (rc) base_free(c->turns), c->turns = NULL;
+    BASE_ASSERT(!rc == (c->rendered != NULL) && c->n_turns <= in->n_messages);
     return rc;
 }
 
@@ -319,11 +345,13 @@ static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_te
 static bool adapt(chat_input *in, conversation *v, rp_template_failure why, rp_error *err) {
     const chat_retry retry = chat_input_adapt(in, v->merged.messages != NULL, why);
     if (retry != CHAT_MERGE) return retry == CHAT_AGAIN;
+    BASE_ASSERT(!v->merged.messages); /* once */
     const int rc = chat_merge(&v->merged, in->messages, in->n_messages, MAX_TEXT_BYTES);
     check_text(rc, err);
     if (rc) return false;
     if (in->n_calls + in->n_results + in->n_reasonings > 0)
         chat_merged_move(&v->merged, v->calls, v->n_calls, v->results, v->n_results, v->reasonings, v->n_reasonings);
+    BASE_ASSERT(v->merged.n_messages > 0 && v->merged.n_messages <= in->n_messages);
     in->messages = v->merged.messages;
     in->n_messages = v->merged.n_messages;
     return true;
@@ -342,6 +370,7 @@ static void render_conversation(rp_chat *c, const rp_model *model, chat_input *i
     }
     if (rc && !err->code) *err = rc == RP_ERR_INVALID ? first : again;
     else if (!rc) c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);
+    BASE_ASSERT(!rc == !err->code); /* else a chat without its prompt would be returned */
 }
 
 static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options *o, rp_error *err) {
@@ -372,9 +401,9 @@ static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options
 int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *options, rp_error *err) {
     rp_chat_options o = {.struct_size = sizeof(o)};
     rp_error own = {0};
+    if (out) *out = NULL;
     if (!out || !model || !options)
         return base_fail(err, RP_ERR_INVALID, "rp_chat_new: out, model and options are needed");
-    *out = NULL;
     const int rc = base_sized_read(&o, sizeof(o), options, "rp_chat_options", err);
     rp_chat *c = rc ? NULL : base_calloc(1, sizeof(*c));
     if (rc) return rc;
@@ -430,12 +459,13 @@ const char *rp_chat_warning(const rp_chat *chat, size_t i) {
 
 int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *err) {
     rp_error own = {0};
+    if (out) *out = NULL;
     if (!schema || !out) return base_fail(err, RP_ERR_INVALID, "rp_json_schema_grammar: schema and out are needed");
-    *out = NULL;
     json_t *value = read_schema(schema, n, "schema", &own);
     const answer_form form = {.wants_json = true, .schema = value, .place = "schema"};
     tool_grammar g = {0};
     if (value && !tool_grammar_make(&form, &g, &own)) {
+        BASE_ASSERT(g.text && !g.trigger); /* an answer that is JSON is JSON from its first byte */
         *out = g.text;
         json_decref(g.dropped);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/chat.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -44,6 +45,11 @@ static void chat_job_on_logits(void *user, const float *logits, int32_t n_vocab)
     j->own.on_logits(j->own.user, logits, n_vocab);
 }
 
+static int32_t chat_job_on_choose(void *user, const float *logits, int32_t n_vocab) {
+    const chat_job *j = user;
+    return j->own.on_choose(j->own.user, logits, n_vocab);
+}
+
 static void chat_job_on_progress(void *user, uint64_t done, uint64_t total) {
     const chat_job *j = user;
     j->own.on_progress(j->own.user, done, total);
@@ -58,6 +64,7 @@ static void chat_job_on_done(void *user) {
 static rp_stop_verdict chat_job_on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
     chat_job *j = user;
     if (j->own.on_stop) return j->own.on_stop(j->own.user, stop, text, n, end);
+    BASE_ASSERT(tool_finder_is_needed(&j->chat->form) && j->n_stops <= n && end <= n); /* the text only grows */
     if (!j->stops.answer) tool_finder_init(&j->stops, &j->chat->form, TOOL_REASONING_DROPPED, NULL, NULL);
     if (tool_finder_feed(&j->stops, text + j->n_stops, n - j->n_stops)) return RP_STOP_COUNTS; /* out of memory */
     j->n_stops = n;
@@ -81,6 +88,7 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     if (!c) return base_fail(err, RP_ERR_INVALID, "a chat is needed");
     if (q->prompt.kind != RP_PROMPT_NONE || q->grammar)
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt or a grammar: both are the chat's");
+    BASE_ASSERT(c->rendered ? c->n_turns == 0 || c->turns : c->n_messages > 0); /* rp_chat_new */
     j->own = *q;
     j->chat = chat_ref(c);
     q->struct_size = (uint32_t)sizeof(*q);
@@ -94,6 +102,7 @@ static int chat_job_begin(chat_job *j, const rp_chat *c, const rp_request *reque
     q->on_text = q->on_text ? chat_job_on_text : NULL;
     q->on_token = q->on_token ? chat_job_on_token : NULL;
     q->on_logits = q->on_logits ? chat_job_on_logits : NULL;
+    q->on_choose = q->on_choose ? chat_job_on_choose : NULL;
     q->on_progress = q->on_progress ? chat_job_on_progress : NULL;
     q->on_done = chat_job_on_done;
     q->on_stop = q->on_stop || tool_finder_is_needed(&c->form) ? chat_job_on_stop : NULL;

@@ -2,6 +2,7 @@
 /* embedding_api.c: embeddings of many texts: a job for each, several at a time. The caller's thread. */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -28,6 +29,7 @@ static int embedding_fail_at(size_t i, int rc, const rp_error *found, rp_error *
 }
 
 static int embedding_submit(embedding_run *run, rp_error *err) {
+    BASE_ASSERT(run->next < run->n);
     const rp_embedding_input *in = &run->inputs[run->next];
     rp_request q = run->request;
     int32_t *own = NULL;
@@ -44,6 +46,7 @@ static int embedding_submit(embedding_run *run, rp_error *err) {
 }
 
 static int embedding_collect(embedding_run *run, rp_error *err) {
+    BASE_ASSERT(run->first < run->next); /* its job is under way */
     const size_t i = run->first++;
     rp_error found;
     int rc = rp_job_result(run->jobs[i], &run->results[i], &found);
@@ -66,6 +69,7 @@ static int embedding_run_all(embedding_run *run, rp_error *err) {
         else if (submitted == RP_ERR_BUSY && run->next > run->first) rc = embedding_collect(run, err);
         else rc = embedding_fail_at(run->next, submitted, &found, err);
     }
+    BASE_ASSERT(rc || (run->first == run->n && run->next == run->n));
     return rc;
 }
 

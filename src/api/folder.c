@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "api/store.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/disk/store_bundle.h"
@@ -34,6 +35,8 @@ static int folder_gather(void *user, const store_item *item, rp_error *err) {
         if (e.label && e.label[0]) base_free((char *)(uintptr_t)e.label);
         return base_fail_memory(err, need * sizeof(e), "a list of records");
     }
+    BASE_ASSERT(l->n_entries == 0 || /* ascending: folder_list cuts a page off by it */
+                memcmp(&g->keys[l->n_entries - 1], &item->row.record.key, sizeof(base_key)) <= 0);
     g->keys[l->n_entries] = item->row.record.key;
     l->entries[l->n_entries++] = e;
     return RP_OK;
@@ -48,6 +51,7 @@ static int folder_fail_none(const rp_store *store, const gathering *g, rp_error 
                             s->name, g->n_hidden);
     const char *what = s->name ? s->name : s->key ? s->key
                                                   : s->model;
+    BASE_ASSERT(what); /* store_selection_is_named */
     const char *text = s->name ? "no record of '%s': see rp_store_list"
                        : s->key
                            ? "no record with a key that begins with '%s': see rp_store_list"
@@ -102,6 +106,7 @@ static int folder_begin_change(rp_store *store, const rp_store_selection *select
 }
 
 static void folder_end_change(rp_store_listing *l, rp_store_listing **out, int rc) {
+    BASE_ASSERT(rc || l);
     if (out) *out = rc ? NULL : l;
     if (rc || !out) rp_store_listing_free(l);
 }
@@ -147,6 +152,7 @@ int folder_pin(rp_store *store, const rp_store_selection *selection, bool pinned
     for (size_t i = 0; !rc && i < l->n_entries; i++) {
         rc = store_admin_pin(store->admin, &((const base_key *)l->owner)[i], pinned, err);
         l->entries[i].pinned = pinned;
+        store_entry_update_expired(&l->entries[i]);
     }
     rc = folder_commit(store, l, rc, err);
     folder_end_change(l, changed, rc);
@@ -155,13 +161,14 @@ int folder_pin(rp_store *store, const rp_store_selection *selection, bool pinned
 
 int folder_set_ttl(rp_store *store, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
                    rp_error *err) {
+    BASE_ASSERT(ttl_s >= 0 && ttl_s <= RP_STORE_MAX_TTL_S); /* rp_store_set_ttl */
     rp_store_listing *l;
     int64_t expires = ttl_s ? (int64_t)time(NULL) + ttl_s : 0;
     int rc = folder_begin_change(store, selection, false, &l, err);
     for (size_t i = 0; !rc && i < l->n_entries; i++) {
         rc = store_admin_set_expiry(store->admin, &((const base_key *)l->owner)[i], expires, err);
         l->entries[i].expires = expires;
-        l->entries[i].expired = false;
+        store_entry_update_expired(&l->entries[i]);
     }
     rc = folder_commit(store, l, rc, err);
     folder_end_change(l, changed, rc);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "api/store.h"
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -72,6 +73,7 @@ static void live_entries_examine(void *user, const store_item *item) {
     if (r->rc || !store_selection_matches(r->selection, &e) || !store_page_follows(&r->page, key_of(item))) return;
     r->n_selected++;
     if (r->action == LIVE_LIST && r->n == 2 * r->page.limit) live_command_cut(r);
+    BASE_ASSERT(r->action != LIVE_LIST || r->n < 2 * r->page.limit);
     if (base_grow((void **)&r->found, &r->cap, r->n + 1, SPAN_STORE_MAX, sizeof(*r->found)))
         r->rc = base_fail_memory(&r->err, r->cap * sizeof(*r->found), "a list of store entries");
     else r->found[r->n++] = *item;
@@ -82,6 +84,7 @@ static void live_entries_examine(void *user, const store_item *item) {
 static int live_command_fill_listing(live_command *r) {
     rp_store_listing *l = r->listing;
     live_command_cut(r);
+    BASE_ASSERT(r->n == r->n_selected || (r->action == LIVE_LIST && r->n < r->n_selected)); /* a change has no page */
     l->has_more = r->n_selected > r->n;
     if (r->n == 0) return RP_OK;
     if (!(l->entries = base_calloc(r->n, sizeof(*l->entries))))
@@ -97,6 +100,7 @@ static int live_command_fill_listing(live_command *r) {
 
 /* Changes the found entries. The listing, which has all of them, keeps the changed ones, as they are now. */
 static int live_command_change(rp_engine *e, live_command *r) {
+    BASE_ASSERT(r->action != LIVE_LIST && (!r->listing || r->listing->n_entries == r->n));
     if (span_store_is_read_only(e->store))
         return base_fail(&r->err, RP_ERR_CONFLICT, "the store is open read-only: entries cannot be changed");
     for (size_t i = 0; i < r->n; i++) {
@@ -113,6 +117,7 @@ static int live_command_change(rp_engine *e, live_command *r) {
         rp_store_entry *entry = &r->listing->entries[i];
         if (r->action == LIVE_PIN) entry->pinned = r->pinned;
         if (r->action == LIVE_TTL) entry->expires = r->ttl_s ? (int64_t)time(NULL) + r->ttl_s : 0;
+        if (r->action != LIVE_REMOVE) store_entry_update_expired(entry);
     }
     if (r->n > 0 && r->n_changed == 0 && r->action == LIVE_PIN && r->pinned) return store_fail_pin_texts(&r->err);
     span_store_sync(e->store, &r->sync, r->action == LIVE_PIN && r->pinned);
@@ -125,6 +130,7 @@ static void live_command_run(rp_engine *e, void *arg) {
     r->sync.done = true;
     span_store_each(e->store, live_entries_examine, r);
     const rp_store_selection *s = r->selection;
+    BASE_ASSERT(!s->model); /* live_command_do: it would have no entry, and the message no text */
     if (!r->rc && r->n_selected == 0 && store_selection_is_named(s) && !r->page.after)
         r->rc = base_fail(&r->err, RP_ERR_NAME,
                           s->name ? "no entry of '%s'" : "no entry with a key that begins with '%s'",
@@ -152,6 +158,7 @@ static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out
         return base_fail(err, RP_ERR_INVALID, "an engine caches KV of its own model only: leave the model out");
     if (out && !(r->listing = store_listing_new(err))) return RP_ERR_MEMORY;
     int rc = engine_do_until(e, live_command_run, live_command_is_over, r, err);
+    BASE_ASSERT(rc || r->sync.done); /* else the store has a pointer to it */
     base_free(r->found);
     if (!rc && !r->rc && r->sync.rc && r->action == LIVE_REMOVE)
         r->rc = base_fail(&r->err, RP_ERR_IO,
@@ -162,6 +169,7 @@ static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out
         r->rc = base_fail(&r->err, RP_ERR_IO,
                           "%zu entries are changed until the engine ends, but not on disk: %s: try again",
                           r->n_changed, r->sync.err.message);
+    BASE_ASSERT(rc || r->rc || r->n_unkept <= r->n_changed); /* each of them was pinned */
     if (!rc && !r->rc && r->n_unkept > 0)
         r->rc = base_fail(&r->err, RP_ERR_IO,
                           "%zu of %zu entries are pinned until the engine ends only: their records could not be "
@@ -178,6 +186,7 @@ int live_list(rp_engine *e, const rp_store_selection *selection, const rp_store_
               rp_error *err) {
     live_command r = {.selection = selection, .page = *page, .action = LIVE_LIST};
     if (r.page.limit == 0) r.page.limit = RP_STORE_MAX_LISTED;
+    BASE_ASSERT(r.page.limit <= RP_STORE_MAX_LISTED); /* store_page_check */
     return live_command_do(e, &r, out, err);
 }
 
@@ -189,6 +198,7 @@ int live_pin(rp_engine *e, const rp_store_selection *selection, bool pinned, rp_
 
 int live_set_ttl(rp_engine *e, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed,
                  rp_error *err) {
+    BASE_ASSERT(ttl_s >= 0 && ttl_s <= RP_STORE_MAX_TTL_S); /* rp_store_set_ttl */
     live_command r = {.selection = selection, .page.limit = SPAN_STORE_MAX, .action = LIVE_TTL, .ttl_s = ttl_s};
     return live_command_do(e, &r, changed, err);
 }

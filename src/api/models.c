@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models.c: models and tokens: the plain parts of the public interface. */
+#include "base/check.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -52,6 +53,7 @@ static kernel_type main_type(const rp_model *m, uint64_t *bytes, uint64_t *param
     *bytes = *parameters = 0;
     for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        BASE_ASSERT((unsigned)t->type < KERNEL_TYPE_END); /* gguf.c refuses others */
         by_type[t->type] += t->bytes;
         if (by_type[t->type] > by_type[best]) best = t->type;
         *bytes += t->bytes;
@@ -128,6 +130,7 @@ int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progr
     *out = "";
     int rc = base_threads_check(n_threads, err);
     if (!rc) rc = model_fingerprint(m, NULL, n_threads ? n_threads : base_cpu_count(), on_progress, user, err);
+    BASE_ASSERT(rc || atomic_load(&m->has_fingerprint));
     if (!rc) *out = m->fingerprint_hex;
     return rc;
 }
@@ -255,6 +258,7 @@ int rp_model_render_input(const rp_model *m, const rp_template_input *in, const 
         return base_fail(err, RP_ERR_UNSUPPORTED,
                          "the model has no chat template of its own: use messages, or give a template");
     model_template_tokens(m, items, &tokens.n);
+    BASE_ASSERT(2 * tokens.n <= BASE_ARRAY_LEN(items)); /* pairs */
     int rc = template_render(m->template, in, &tokens, options, out, err);
     if (!rc && (rc = model_complete_rendered(m, *out, err))) {
         rp_template_text_free(*out);
@@ -289,7 +293,10 @@ int rp_count_rendered(const rp_model *m, const rp_template_text *text, const rp_
     pml_turn *found = base_calloc(BASE_MAX(n_turns, 1), sizeof(*found));
     if (!found) return base_fail_memory(err, n_turns * sizeof(*found), "turns of a conversation");
     rc = pml_append_rendered(m, text, ended, n_turns, found, &list, err);
-    for (size_t i = 0; i < n_turns && !rc; i++) ends[i] = found[i].end;
+    for (size_t i = 0; i < n_turns && !rc; i++) {
+        BASE_ASSERT(found[i].end <= list.n && (i == 0 || found[i - 1].end <= found[i].end));
+        ends[i] = found[i].end;
+    }
     *n_tokens = rc ? 0 : list.n;
     base_free(found);
     token_list_free(&list);

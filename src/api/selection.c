@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.c: listings, selections and pages of store entries: see store.h. Any thread. */
 #include <string.h>
+#include <time.h>
 
 #include "api/store.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/record/record_bundle.h"
@@ -38,6 +40,7 @@ rp_store_entry store_item_describe(const store_item *item, bool digits) {
                                           [RECORD_REDUCED] = RP_STORE_REDUCED,
                                           [RECORD_STATES] = RP_STORE_STATES};
     const record_row *row = &item->row;
+    BASE_ASSERT((size_t)row->record.kind < BASE_ARRAY_LEN(kinds) && (unsigned)item->fault < RECORD_FAULT_COUNT);
     const bool is_known = row->n_layers > 0,
                has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
     rp_store_entry e = {
@@ -64,6 +67,10 @@ rp_store_entry store_item_describe(const store_item *item, bool digits) {
     return e;
 }
 
+void store_entry_update_expired(rp_store_entry *e) {
+    e->expired = e->expires != 0 && !e->pinned && e->expires <= (int64_t)time(NULL);
+}
+
 static bool has_prefix(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 
 static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
@@ -73,6 +80,7 @@ static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
 }
 
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {
+    BASE_ASSERT(!s->key || e->key[0]); /* store_item_describe was asked for it */
     return is_of_kind(s, e->kind) && has_prefix(e->key, s->key) && has_prefix(e->model, s->model) &&
            (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
 }
@@ -88,6 +96,8 @@ bool store_selection_is_named(const rp_store_selection *s) { return s->name || s
 /* ---- Pages ---- */
 
 int store_page_check(const rp_store_page *p, bool is_live, rp_error *err) {
+    if ((unsigned)p->order > RP_STORE_BY_BYTES)
+        return base_fail(err, RP_ERR_INVALID, "order %d: give one of rp_store_order", (int)p->order);
     if (is_live && p->limit > RP_STORE_MAX_LISTED)
         return base_fail(err, RP_ERR_INVALID, "limit of %zu entries: give at most %d", p->limit, RP_STORE_MAX_LISTED);
     if (p->after && (p->order != RP_STORE_BY_KEY || strlen(p->after) != STORE_KEY_DIGITS))
@@ -98,6 +108,7 @@ int store_page_check(const rp_store_page *p, bool is_live, rp_error *err) {
 bool store_page_follows(const rp_store_page *p, const base_key *key) {
     char digits[STORE_KEY_DIGITS + 1];
     if (!p->after) return true;
+    BASE_ASSERT(p->order == RP_STORE_BY_KEY); /* store_page_check */
     base_key_hex(key, digits, STORE_KEY_DIGITS);
     return strcmp(digits, p->after) > 0;
 }
@@ -112,12 +123,14 @@ rp_store_listing *store_listing_new(rp_error *err) {
 }
 
 void store_listing_keep(rp_store_listing *l, size_t from, size_t to) {
+    BASE_ASSERT(to <= from && from < l->n_entries);
     rp_store_entry entry = l->entries[to];
     l->entries[to] = l->entries[from];
     l->entries[from] = entry;
 }
 
 void store_listing_cut(rp_store_listing *l, size_t n) {
+    BASE_ASSERT(n <= l->n_entries);
     while (l->n_entries > n) {
         const char *label = l->entries[--l->n_entries].label;
         if (label[0]) base_free((char *)(uintptr_t)label);

@@ -2,6 +2,7 @@
 /* store.c: the functions of reprise_store.h: arguments are checked here, then folder.c or live.c does the work. */
 #include "api/store.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -22,6 +23,7 @@ int rp_store_open(rp_store **out, const char *dir, const rp_store_options *optio
     rp_store *s = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "a store");
     rc = store_admin_open(&s->admin, dir, &o, err);
+    BASE_ASSERT(!rc == (s->admin != NULL));
     if (rc) base_free(s);
     else *out = s;
     return rc;
@@ -114,6 +116,7 @@ int store_check_folder(const rp_store *s, const char *what, rp_error *err) {
     if (s->engine)
         return base_fail(err, RP_ERR_CONFLICT, "%s: the store belongs to a running engine: open its folder instead",
                          what);
+    BASE_ASSERT(s->admin); /* it is one of the two */
     return RP_OK;
 }
 

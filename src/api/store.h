@@ -21,6 +21,8 @@ struct rp_store {
 /* An entry as the public header describes it; its label is borrowed from the item. digits: with key and model, which
  * take time. */
 rp_store_entry store_item_describe(const store_item *item, bool digits);
+/* After a change of `pinned` or `expires`: makes `expired` what a new listing would have. */
+void store_entry_update_expired(rp_store_entry *e);
 /* RP_ERR_INVALID: no field is set, or a key or a model is malformed. */
 int store_selection_check(const rp_store_selection *s, rp_error *err);
 /* Whether an entry is selected. e needs its key and its model only if the selection has one. */

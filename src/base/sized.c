@@ -44,6 +44,7 @@ int base_sized_check(const void *theirs, const char *type, rp_error *err) {
 
 void base_sized_write(void *theirs, const void *own, size_t own_bytes) {
     size_t n = sized_bytes(theirs), common = BASE_MIN(n, own_bytes);
+    if (common < sizeof(uint32_t)) return; /* struct_size is not set */
     memcpy((char *)theirs + sizeof(uint32_t), (const char *)own + sizeof(uint32_t), common - sizeof(uint32_t));
     memset((char *)theirs + common, 0, n - common);
 }

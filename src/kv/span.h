@@ -125,9 +125,8 @@ void kv_span_seal(kv_span *s, const base_key *key);
 typedef struct kv_span_form {
     rp_kv_format format;
     int32_t first_pos, n_tokens, readable_from;
-    const uint8_t *
-        kept; /* [n_layers], borrowed: bit b: the layer, in a reduced span any head of it, has block b (the others were
-                 freed) */
+    /* [n_layers], borrowed: bit b: the layer, in a reduced span any head of it, has block b (the others were freed) */
+    const uint8_t *kept;
     /* reduced spans, else slots is NULL; first_pos: the lowest position, n_tokens: slots of the head that has most */
     const uint16_t *slots; /* [n_layers][n_kv_heads], borrowed: slots of each head, at most KV_SPAN_TOKENS */
     int32_t n_kv_heads;

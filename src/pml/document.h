@@ -88,10 +88,9 @@ typedef struct pml_node {
     int64_t ttl_seconds; /* MODULE; 0: none */
     int32_t param_len;   /* PARAM: tokens */
     bool required;       /* PARAM: a prompt without an argument for it is refused */
-    const char *
-        scaffold;                  /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL
-                                      (checked: it is a member);
-                             SCAFFOLD: the modules attribute (checked: every path names a module, two or more) */
+    /* PARAM: placeholder text or NULL; UNION: the default member's name or NULL (checked: it is a member); SCAFFOLD:
+       the modules attribute (checked: every path names a module, two or more) */
+    const char *scaffold;
     const pml_argument *arguments; /* IMPORT */
     int32_t n_arguments;
 } pml_node;

@@ -46,12 +46,10 @@ typedef enum pml_part_kind {
 
 typedef struct pml_part {
     pml_part_kind kind;
-    char *
-        name; /* MODULE: the path of non-empty names, at most PML_MAX_PATH_NAMES; DOCUMENT: an XML name; ARGUMENT: the
-                 parameter */
-    char *
-        text; /* TEXT, DOCUMENT, ARGUMENT: n bytes of UTF-8; PML: a document that pml_prompt_parse accepts, for the same
-                 schema */
+    /* MODULE: a path of non-empty names, at most PML_MAX_PATH_NAMES; DOCUMENT: an XML name; ARGUMENT: its parameter */
+    char *name;
+    /* TEXT, DOCUMENT, ARGUMENT: n bytes of UTF-8; PML: a document that pml_prompt_parse accepts, for the same schema */
+    char *text;
     size_t n;
     tokenizer_range *trusted; /* RENDERED: [n_trusted], in the text; owned */
     size_t n_trusted;

@@ -43,7 +43,8 @@ bool pml_quality_read(const char *text, rp_quality *out) {
 }
 
 char *pml_quality_write(rp_quality q, char out[RP_QUALITY_BYTES]) {
-    if (modes[q.mode].most > 0) snprintf(out, RP_QUALITY_BYTES, "%s:%d", modes[q.mode].name, q.amount);
+    if (!pml_quality_is_valid(q)) out[0] = '\0'; /* rp_quality_text takes any */
+    else if (modes[q.mode].most > 0) snprintf(out, RP_QUALITY_BYTES, "%s:%d", modes[q.mode].name, q.amount);
     else snprintf(out, RP_QUALITY_BYTES, "%s", modes[q.mode].name);
     return out;
 }

@@ -137,14 +137,34 @@ static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard,
 
 /* ---- all of it ---- */
 
+/* Checks a token that on_choose has chosen, and skips the sampler's draw. */
+static int answer_check_chosen(answer *a, int32_t token, bool *too_hard, rp_error *err) {
+    grammar_constraint *g = &a->grammar_constraint;
+    bool fits = true;
+    int rc = RP_OK;
+    if (token < 0 || token >= a->place.n_vocab)
+        return base_fail(err, RP_ERR_INVALID, "on_choose returned %d: give a token id below %d, or RP_CHOOSE_SAMPLED",
+                         token, a->place.n_vocab);
+    sampler_skip(&a->sampler);
+    if (g->grammar && !a->options->ignore_eos && tokenizer_is_end(a->place.tokenizer, token))
+        fits = grammar_constraint_may_end(g);
+    else if (g->grammar) rc = grammar_constraint_check(g, &a->sampler, drops_space(a), token, &fits, too_hard, err);
+    if (rc || fits || *too_hard) return rc;
+    return base_fail(err, RP_ERR_INVALID, "on_choose returned token %d, which the grammar excludes", token);
+}
+
 /* *token: -1: there is none. */
 static int answer_choose(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
     bool too_hard = false;
     int rc = RP_OK;
     BASE_ASSERT(!o->experiment->forced || a->result->n_tokens < o->experiment->n_forced);
+    const int32_t chosen = o->on_choose ? o->on_choose(o->user, logits, a->place.n_vocab) : RP_CHOOSE_SAMPLED;
     if (o->experiment->forced) *token = o->experiment->forced[a->result->n_tokens];
-    else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
+    else if (chosen != RP_CHOOSE_SAMPLED) {
+        rc = answer_check_chosen(a, chosen, &too_hard, err);
+        *token = rc || too_hard ? -1 : chosen;
+    } else if (!a->grammar_constraint.grammar) *token = sampler_draw(&a->sampler, logits);
     else
         rc =
             grammar_constraint_draw(&a->grammar_constraint, &a->sampler, logits, drops_space(a), token, &too_hard, err);

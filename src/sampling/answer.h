@@ -38,9 +38,8 @@ typedef struct answer {
     logprobs logprobs;
     text_stream stream;
     size_t cap_tokens, cap_logprobs, cap_top;
-    base_budget *
-        memory;        /* of the thread that opened it: it counts what the answer allocates, whichever thread samples.
-                          NULL: none */
+    /* of the thread that opened it: it counts what the answer allocates, whichever thread samples. NULL: none */
+    base_budget *memory;
     uint64_t first_us; /* when the first token was there; 0 before. Resumed tokens do not count */
     int32_t n_resumed;
     size_t *resumed_ends; /* [n_resumed]: text that may be given out after each; NULL: none, or the callbacks have

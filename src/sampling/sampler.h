@@ -45,10 +45,8 @@ typedef struct sampler {
     int32_t n_vocab;
     uint64_t random; /* splitmix64 */
     bool adjusts;    /* there are a bias or penalties */
-    float *
-        adjusted;                  /* [n_vocab] logits after them, of what is allowed; NULL if there are none and all is
-                                      always
-                     allowed */
+    /* [n_vocab] logits after them, of what is allowed; NULL if there are none and all is always allowed */
+    float *adjusted;
     const uint64_t *allowed;       /* tokens that may be drawn, as bits; NULL: all. Set for a draw, after
                                       sampler_restrict; borrowed */
     sampler_candidate *candidates; /* [n_vocab]; NULL at temperature 0 */

@@ -430,7 +430,10 @@ int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, b
     json_grammar_visit(g, schema, &e);
     refuse_cycles(g);
     json_grammar_end_rule(g, number, &e);
-    if (base_alloc_failures() != failures) structured_fail_memory(err); /* a merged schema could lack a part */
+    if (base_alloc_failures() != failures) { /* a merged schema could lack a part: that is the cause of any error */
+        *err = (rp_error){0};
+        structured_fail_memory(err);
+    }
     if (!strict && g->text.len > JSON_GRAMMAR_LOOSE_BYTES)
         json_grammar_too_large(g, "the grammars of all tools together are");
     snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "r%d", number);

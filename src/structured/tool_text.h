@@ -7,7 +7,8 @@
  *         for Qwen
  *
  * Definitions are compact and have sorted keys: the prompt does not depend on the client's order of keys, and hits the
- * prefix cache. Functions with a buffer return 0, RP_ERR_LIMIT or RP_ERR_MEMORY; then a part may have been appended.
+ * prefix cache. Texts are UTF-8, which the callers have checked: JSON has no others, and its NULL means no memory.
+ * Functions with a buffer return 0, RP_ERR_LIMIT or RP_ERR_MEMORY; then a part may have been appended.
  * Any thread.
  */
 #ifndef STRUCTURED_TOOL_TEXT_H

@@ -31,8 +31,8 @@ EXPECTED = {
     "code": [],
     "labels": [],
     "reader": [],
-    "retrieval": [(5, "name", "zantec"), (6, "name", "lormax"), (7, "name", "wolqueen"), (9, "name", "danemar")],
-    "travel": [(3, "small", "plan")],
+    "retrieval": [(5, "outside-name", "zantec"), (6, "outside-name", "lormax"), (7, "outside-name", "wolqueen"), (9, "outside-name", "danemar")],
+    "travel": [(3, "small-module", "plan")],
 }
 
 
@@ -110,7 +110,7 @@ class Lint(unittest.TestCase):
             first = json.loads(f.readline())
         said = self.report(self.file("s.xml", first["schema"]), "--pml", task)
         self.assertEqual(said["prompts"], 200)
-        self.assertEqual([(f["code"], f["module"]) for f in said["findings"]], [("always", "d1"), ("always", "d2"), ("always", "d3")])
+        self.assertEqual([(f["code"], f["module"]) for f in said["findings"]], [("always-imported", "d1"), ("always-imported", "d2"), ("always-imported", "d3")])
 
     def test_files_of_prompts(self):
         schema = self.file("s.xml", SCHEMA)
@@ -119,7 +119,7 @@ class Lint(unittest.TestCase):
         said = self.report(schema, "--pml", self.file("p.xml", documents), status=1)
         self.assertEqual((said["prompts"], said["other_prompts"], said["errors"]), (2, 1, 1))
         error, = [f for f in said["findings"] if f["severity"] == "error"]
-        self.assertEqual((error["code"], os.path.basename(error["document"]), error["line"], error["column"]), ("prompt", "p.xml#4", 2, 3))
+        self.assertEqual((error["code"], os.path.basename(error["document"]), error["line"], error["column"]), ("invalid-prompt", "p.xml#4", 2, 3))
         self.assertTrue(error["message"].startswith("schema 's' has no module 'c'"), error["message"])
 
         lines = "\n".join([json.dumps(PROMPT), "", json.dumps({"prompt": "<prompt schema='s'><c/></prompt>", "answers": ["x"]})])
@@ -163,15 +163,15 @@ class Lint(unittest.TestCase):
         self.assertEqual(self.of_template(stable), [])
         self.assertEqual(self.of_template("{{ raise_exception('no') }}"), [])
         found = self.of_template("{%- set day = strftime_now('%d %b %Y') %}\n{{- 'Day: ' + day + '\\n' }}\n" + stable)
-        self.assertEqual([(f["code"], f["severity"], f["document"], f["line"], f["module"]) for f in found], [("unstable", "note", "chat template", 2, "")])
+        self.assertEqual([(f["code"], f["severity"], f["document"], f["line"], f["module"]) for f in found], [("unstable-template", "note", "chat template", 2, "")])
         self.assertRegex(found[0]["message"], r"^the template prints the date or the time, here '\d\d \w+ \d{4}': ")
         drops = stable.replace("m.content", "(m.content.split('</think>')[-1] if not loop.last else m.content)")
         found = self.of_template(drops)
-        self.assertEqual([(f["code"], f["line"]) for f in found], [("unstable", 2)])
+        self.assertEqual([(f["code"], f["line"]) for f in found], [("unstable-template", 2)])
         self.assertIn("in message 2 while the conversation has 2 messages", found[0]["message"])
         self.assertIn("once it has 3", found[0]["message"])
         schema = self.file("glued.xml", SCHEMA.replace(" For <", " For<"))
-        self.assertEqual([f["code"] for f in self.of_template(drops, schema)], ["glued", "unstable"])
+        self.assertEqual([f["code"] for f in self.of_template(drops, schema)], ["joined-words", "unstable-template"])
 
     @unittest.skipUnless(os.path.isdir(TEMPLATES), "REPRISE_TEST_DATA has no templates")
     def test_published_templates(self):
@@ -188,7 +188,7 @@ class Lint(unittest.TestCase):
     def test_lines(self):
         schema = self.file("s.xml", SCHEMA.replace(" For <", " For<"))
         done = lint(schema)
-        self.assertRegex(done.stdout, r"^[^\n]*s\.xml:2:\d+: warning: a: '[^\n]* For' and [^\n]* \[glued\]\n$")
+        self.assertRegex(done.stdout, r"^[^\n]*s\.xml:2:\d+: warning: a: '[^\n]* For' and [^\n]* \[joined-words\]\n$")
         self.assertEqual(done.stderr, "0 errors, 1 warnings, 0 notes\n")
         said = self.report(schema)
         self.assertEqual(set(said), {"findings", "left_out", "errors", "warnings", "notes", "prompts", "other_prompts"})

@@ -2,15 +2,24 @@
 /* test_live_cache.c: an operator lists and changes the cache of a running engine: selections, order and limits; pins
  * and TTLs that survive a restart; removed entries are computed again, and KV held by a running job stays valid.
  */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
+#include "engine/core/commands.h"
+#include "engine/core/engine_state.h"
+#include "store/span_store.h"
 #include "support/gate.h"
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
@@ -196,8 +205,10 @@ static void selections_name_what_is_meant(void **state) {
         assert_int_equal(live_list(e, &wrong[i], NULL, &l, &err), RP_ERR_INVALID);
         assert_int_equal(live_remove(e, &wrong[i], NULL, &err), RP_ERR_INVALID);
     }
-    const rp_store_page pages[] = {
-        {.limit = RP_STORE_MAX_LISTED + 1}, {.after = "abcd"}, {.after = one.key, .order = RP_STORE_BY_BYTES}};
+    const rp_store_page pages[] = {{.limit = RP_STORE_MAX_LISTED + 1},
+                                   {.after = "abcd"},
+                                   {.after = one.key, .order = RP_STORE_BY_BYTES},
+                                   {.order = (rp_store_order)2}};
     for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++)
         assert_int_equal(live_list(e, &all, &pages[i], &l, &err), RP_ERR_INVALID);
     assert_int_equal(live_pin(e, NULL, true, NULL, &err), RP_ERR_INVALID);
@@ -249,6 +260,63 @@ static void what_is_said_holds_over_a_restart(void **state) {
     store_folder_remove(dir);
 }
 
+/* ---- expired entries ---- */
+
+typedef struct holder {
+    rp_engine *e;
+    atomic_bool begun;
+} holder;
+
+static int64_t in_an_hour(void) { return (int64_t)time(NULL) + 3600; }
+
+/* The engine's thread: waits for the next command, which then meets the store an hour later; the engine removes expired
+ * entries after its commands. */
+static void hold_until_a_command(rp_engine *e, void *arg) {
+    atomic_store(&((holder *)arg)->begun, true);
+    for (bool is_next = false; !is_next; sched_yield()) {
+        pthread_mutex_lock(&e->lock);
+        is_next = e->commands->queued != NULL;
+        pthread_mutex_unlock(&e->lock);
+    }
+    span_store_set_clock(e->store, in_an_hour);
+}
+
+static void *hold(void *arg) {
+    holder *h = arg;
+    if (engine_do(h->e, hold_until_a_command, h, NULL)) abort();
+    return NULL;
+}
+
+/* A changed entry is listed as it is after the change: neither a pinned nor a renewed one has expired. */
+static void changes_renew_what_has_expired(void **state) {
+    (void)state;
+    for (int pins = 0; pins < 2; pins++) {
+        const rp_store_selection over = {.expired = true};
+        holder h = {.e = new_engine(NULL, false)};
+        pthread_t thread;
+        rp_store_listing *changed;
+        rp_error err;
+        size_t n;
+        cached(h.e, both, NULL);
+        assert_int_equal(live_set_ttl(h.e, &(rp_store_selection){.name = "s/one"}, 60, &n, &err), RP_OK);
+        rp_store *store = live_attach(h.e);
+        assert_int_equal(pthread_create(&thread, NULL, hold, &h), 0);
+        while (!atomic_load(&h.begun)) sched_yield();
+        if (pins) assert_int_equal(rp_store_pin(store, &over, true, &changed, &err), RP_OK);
+        else assert_int_equal(rp_store_set_ttl(store, &over, 7200, &changed, &err), RP_OK);
+        assert_int_equal(changed->n_entries, 1); /* it had expired */
+        assert_string_equal(changed->entries[0].label, "s/one");
+        assert_int_equal(changed->entries[0].pinned, pins);
+        assert_false(changed->entries[0].expired);
+        assert_int_equal(count(h.e, &over), 0);
+        assert_false(entry_of(h.e, "s/one").expired);
+        pthread_join(thread, NULL);
+        rp_store_listing_free(changed);
+        rp_store_close(store);
+        rp_engine_free(h.e);
+    }
+}
+
 /* Everything that a decoding job holds is removed: the job continues unchanged, other jobs miss, and its end frees the
  * memory. */
 static void what_is_held_stays_valid(void **state) {
@@ -294,6 +362,7 @@ int main(void) {
         cmocka_unit_test(selections_name_what_is_meant),
         cmocka_unit_test(what_is_said_holds_over_a_restart),
         cmocka_unit_test(what_is_held_stays_valid),
+        cmocka_unit_test(changes_renew_what_has_expired),
     };
     return cmocka_run_group_tests_name("live cache", tests, open_model, close_model);
 }

@@ -319,6 +319,83 @@ static void logprobs_are_told_with_each_token(void **state) {
     }
 }
 
+/* ---- tokens that the program chooses ---- */
+
+typedef struct chooser {
+    int32_t answer; /* a fixed return value; 0: the second most likely token of every second call */
+    int32_t n_calls, chosen[16];
+} chooser;
+
+static int32_t on_choose(void *user, const float *logits, int32_t n) {
+    chooser *c = user;
+    int32_t best = 0, second = -1;
+    for (int32_t i = 1; i < n; i++) {
+        if (logits[i] > logits[best]) second = best, best = i;
+        else if (second < 0 || logits[i] > logits[second]) second = i;
+    }
+    assert_int_equal(n, n_vocab);
+    assert_true(c->n_calls < 16);
+    c->chosen[c->n_calls] = c->answer ? c->answer : c->n_calls % 2 ? RP_CHOOSE_SAMPLED : second;
+    return c->chosen[c->n_calls++];
+}
+
+/* The tokens are those that were chosen, with and without drafts; the others those that the sampler draws after them. */
+static void tokens_can_be_chosen(void **state) {
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        rp_request q = request_of(12);
+        chooser c = {0};
+        q.ignore_eos = true;
+        q.on_choose = on_choose;
+        q.user = &c;
+        q.n_draft = way % 2 ? 4 : 0;
+        if (way > 1) q.sampling = all_on(9);
+        rp_result *r = tiny_model_answer(engine, &q);
+        assert_true(r->n_tokens == 12 && c.n_calls == 12);
+        for (int i = 0; i < 12; i += 2) assert_int_equal(r->tokens[i], c.chosen[i]);
+        q.on_choose = NULL; /* the same draws follow the same tokens */
+        q.resumed = r->tokens;
+        q.n_resumed = 11;
+        rp_result *again = tiny_model_answer(engine, &q);
+        assert_memory_equal(r->tokens, again->tokens, 12 * sizeof(int32_t));
+        rp_result_free(again);
+        rp_result_free(r);
+    }
+}
+
+static void wrong_choices_end_the_job(void **state) {
+    (void)state;
+    size_t n;
+    int32_t no_digit = 0;
+    for (const char *s; no_digit < n_vocab; no_digit++)
+        if ((s = rp_token_bytes(model, no_digit, false, &n)) && n > 0 && (s[0] < '0' || s[0] > '9')) break;
+    const struct {
+        int32_t answer;
+        const char *grammar, *says;
+    } wrong[] = {
+        {n_vocab, NULL, "on_choose returned"},
+        {-2, NULL, "on_choose returned -2"},
+        {no_digit, "root ::= [0-9]+", "which the grammar excludes"},
+    };
+    assert_true(no_digit > 0 && no_digit < n_vocab);
+    for (size_t i = 0; i < LEN(wrong); i++)
+        for (int way = 0; way < 2; way++) {
+            rp_request q = request_of(12);
+            chooser c = {.answer = wrong[i].answer};
+            rp_result *r;
+            rp_error err = {0};
+            q.grammar = wrong[i].grammar;
+            q.on_choose = on_choose;
+            q.user = &c;
+            if (way) q.sampling = all_on(9);
+            assert_int_equal(rp_engine_run(engine, &q, &r, &err), RP_ERR_INVALID);
+            assert_non_null(strstr(err.message, wrong[i].says));
+            assert_int_equal(c.n_calls, 1);
+        }
+}
+
+/* ---- what is left out ---- */
+
 static void logprobs_are_left_out_unless_asked_for(void **state) {
     (void)state;
     listener l = {.stop_at = -1};
@@ -527,6 +604,8 @@ int main(void) {
         cmocka_unit_test(an_answer_ends_before_its_stop_string),
         cmocka_unit_test(stop_strings_that_do_not_come_change_nothing),
         cmocka_unit_test(a_bias_forbids_and_forces),
+        cmocka_unit_test(tokens_can_be_chosen),
+        cmocka_unit_test(wrong_choices_end_the_job),
         cmocka_unit_test(penalties_see_prompt_and_answer),
         cmocka_unit_test(penalties_see_the_same_prompt_composed_and_plain),
         cmocka_unit_test(a_generated_token_allocates_nothing),

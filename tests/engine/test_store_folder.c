@@ -530,6 +530,8 @@ static void pages(void **state) {
     rp_store_listing_free(whole);
     assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = RP_STORE_BY_BYTES, .after = after}, &l, &err),
                      RP_ERR_INVALID);
+    assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = (rp_store_order)2}, &l, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = (rp_store_order)-1}, &l, &err), RP_ERR_INVALID);
     rp_store_close(c);
 }
 
@@ -573,8 +575,17 @@ static void cleans(void **state) {
     cache = cache_world_cache(dir, NULL, false);
     assert_int_equal(rp_store_gc(cache, NULL, NULL, &c, &err), RP_OK);
     assert_int_equal(c.leftovers + c.bad + c.expired + c.rows_removed + c.rows_entered, 0);
-    assert_int_equal(count(cache, &(rp_store_selection){.expired = true}), 1);
-    assert_int_equal(rp_store_remove(cache, &(rp_store_selection){.expired = true}, NULL, &err), RP_OK);
+    const rp_store_selection miami = {.name = "cities/plan/miami"}, over = {.expired = true};
+    rp_store_listing *l;
+    assert_int_equal(count(cache, &over), 0); /* a pinned entry does not expire; changes list it as it is now */
+    for (int pinned = 0; pinned < 3; pinned++) {
+        assert_int_equal(rp_store_pin(cache, &miami, pinned == 1, &l, &err), RP_OK);
+        assert_true(l->n_entries == 1 && l->entries[0].expires == 1000);
+        assert_int_equal(l->entries[0].expired, pinned != 1);
+        assert_int_equal(count(cache, &over), pinned != 1);
+        rp_store_listing_free(l);
+    }
+    assert_int_equal(rp_store_remove(cache, &over, NULL, &err), RP_OK);
     rp_store_close(cache);
     assert_false(exists(path));
     cache_world_fill(&world, dir, NULL);

@@ -11,10 +11,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "api/store.h"
 #include "base/compiler.h"
 #include "base/io.h"
 #include "base/memory.h"
@@ -171,6 +173,55 @@ static void allocations_fail(work w) {
     assert_true(failed > 0);
 }
 
+/* ---- full disks ---- */
+
+/* A store that was opened on a full disk: without its index. */
+static rp_store *open_full(const char *dir) {
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    record_index_close(c->admin->index);
+    c->admin->index = NULL;
+    c->admin->is_full = true;
+    return c;
+}
+
+/* Regression: a removal opens the index of a full disk again. If that failed for another reason, changes were permitted
+ * without it, and the next one was a false assertion. Reasons: a file that is not the index's, then each allocation. */
+static void an_index_cannot_be_opened_again(void **state) {
+    (void)state;
+    static const rp_store_selection cities = {.name = "cities"}, over = {.expired = true};
+    rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
+    char dir[STORE_FOLDER_BYTES], foreign[STORE_FOLDER_BYTES + 16];
+    uint64_t n_unwritten = 0;
+    prepare(REMOVE, dir);
+    snprintf(foreign, sizeof foreign, "%s/index.db-wal", dir);
+    bool more = true;
+    for (uint64_t n = 0; more; n++) {
+        rp_store_listing *l = NULL;
+        rp_error err = {0};
+        rp_store *c = open_full(dir);
+        if (n == 0) assert_int_equal(mkdir(foreign, 0700), 0);
+        base_alloc_count();
+        base_alloc_fail_at(n, 0);
+        int rc = rp_store_remove(c, &over, &l, &err); /* no record */
+        more = base_alloc_count() >= n;
+        base_alloc_fail_at(0, 0);
+        const bool has_index = c->admin->index != NULL && !c->admin->is_full;
+        if (!rc) assert_int_equal(l->index_unwritten, !has_index);
+        n_unwritten += !rc && !has_index;
+        rp_store_listing_free(l);
+        rmdir(foreign);
+        assert_int_equal(rp_store_pin(c, &cities, true, NULL, &err), has_index ? RP_OK : RP_ERR_IO);
+        assert_int_equal(rp_store_rebuild(c, NULL, NULL, &cleaning, &err), has_index ? RP_OK : RP_ERR_IO);
+        assert_int_equal(rp_store_remove(c, &over, &l, &err), RP_OK); /* the next one opens it */
+        assert_false(l->index_unwritten);
+        rp_store_listing_free(l);
+        assert_int_equal(rp_store_pin(c, &cities, false, NULL, &err), RP_OK);
+        rp_store_close(c);
+    }
+    assert_true(n_unwritten > 1); /* for either reason */
+    store_folder_remove(dir);
+}
+
 #define BOTH(name, work) \
     static void name##_calls(void **state) { \
         (void)state; \
@@ -202,6 +253,7 @@ int main(void) {
         cmocka_unit_test(rm_allocations),
         cmocka_unit_test(ls_calls),
         cmocka_unit_test(ls_allocations),
+        cmocka_unit_test(an_index_cannot_be_opened_again),
     };
     return cmocka_run_group_tests_name("cache_faults", tests, open_all, close_all);
 }

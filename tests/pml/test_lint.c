@@ -55,8 +55,13 @@ typedef struct lint_case {
 static const lint_case cases[] = {
     {"a good schema", BEGIN MODULE("a") MODULE("b") "</schema>", {AND("<a/>"), AND("<b/>")}, 5, 0, ""},
 
-    {"an unknown module", BEGIN MODULE("a") "</schema>", {AND("<nothing/>")}, 0, 0, "prompt:"},
-    {"a prompt that is no XML", BEGIN MODULE("a") "</schema>", {"<prompt schema='s'><a></prompt>"}, 0, 0, "prompt:"},
+    {"an unknown module", BEGIN MODULE("a") "</schema>", {AND("<nothing/>")}, 0, 0, "invalid-prompt:"},
+    {"a prompt that is no XML",
+     BEGIN MODULE("a") "</schema>",
+     {"<prompt schema='s'><a></prompt>"},
+     0,
+     0,
+     "invalid-prompt:"},
     {"a prompt of another schema", BEGIN MODULE("a") "</schema>", {"<prompt schema='t'><nothing/></prompt>"}, 0, 0, ""},
 
     {"an argument too long",
@@ -64,7 +69,7 @@ static const lint_case cases[] = {
      {AND("<a p='three long days and a week'/>")},
      0,
      0,
-     "argument:a"},
+     "long-argument:a"},
     {"an argument that fits",
      BEGIN "<module name='a'>" LONG " For <param name='p' len='20'/>.</module></schema>",
      {AND("<a p='three long days and a week and one day more'/>")},
@@ -72,27 +77,32 @@ static const lint_case cases[] = {
      0,
      ""},
 
-    {"a module beyond the context", BEGIN MODULE("a") "</schema>", {NULL}, 0, 40, "context:a"},
+    {"a module beyond the context", BEGIN MODULE("a") "</schema>", {NULL}, 0, 40, "exceeds-context:a"},
     {"a prompt beyond the context",
      BEGIN MODULE("a") MODULE("b") "</schema>",
      {AND("<a/><b/>"), AND("<a/>")},
      0,
      110,
-     "crowded: context:"},
-    {"more than a prompt can have", BEGIN MODULE("a") MODULE("b") "</schema>", {AND("<a/>")}, 0, 110, "crowded:"},
+     "schema-exceeds-context: exceeds-context:"},
+    {"more than a prompt can have",
+     BEGIN MODULE("a") MODULE("b") "</schema>",
+     {AND("<a/>")},
+     0,
+     110,
+     "schema-exceeds-context:"},
 
     {"a word before a parameter",
      BEGIN "<module name='a'>" LONG " It was for<param name='p' len='4'/>.</module></schema>",
      {NULL},
      0,
      0,
-     "glued:a"},
+     "joined-words:a"},
     {"a word behind a parameter",
      BEGIN "<module name='a'>" LONG " For <param name='p' len='4'/>days.</module></schema>",
      {NULL},
      0,
      0,
-     "glued:a"},
+     "joined-words:a"},
     {"space on both sides",
      BEGIN "<module name='a'>" LONG " For <param name='p' len='4'/> days.</module></schema>",
      {NULL},
@@ -110,21 +120,21 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "glued:a"},
+     "joined-words:a"},
     {"a word before a member of a union",
      "<schema name='s'>We answer from the texts that follow here, in plain words as<union>" MODULE("a")
          MODULE("b") "</union></schema>",
      {NULL},
      0,
      0,
-     "glued:a glued:b"},
+     "joined-words:a joined-words:b"},
     {"a module left out",
      "<schema name='s'>We answer from the texts that follow here, in plain words each<module name='a'>, " LONG
      "</module>or not.</schema>",
      {NULL},
      0,
      0,
-     "glued:"},
+     "joined-words:"},
 
     {"a space that stays behind",
      BEGIN "<module name='a' xml:space='preserve'>" LONG " Here is </module><module name='b'>the " LONG
@@ -132,7 +142,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "border:b"},
+     "cut-token:b"},
     {"a space that goes on",
      BEGIN "<module name='a'>" LONG " Here is </module><module name='b'>the " LONG "</module></schema>",
      {NULL},
@@ -144,7 +154,7 @@ static const lint_case cases[] = {
      {AND("<a p='the day'/>")},
      0,
      0,
-     "border:a"},
+     "cut-token:a"},
 
     {"lines that are indented",
      BEGIN "\n    <module name='a'>\n        It was a long day\n        and many people\n        came to see it\n      "
@@ -153,7 +163,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "indent:a"},
+     "indentation:a"},
     {"lines at the margin",
      BEGIN "\n    <module name='a'>\nIt was a long day\nand many people\ncame to see it\nin the years.\n"
            "    </module></schema>",
@@ -175,7 +185,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "reference:b"},
+     "outside-reference:b"},
     {"the above, seen",
      BEGIN "<module name='a'>" LONG "<module name='b'>The above is what we know. " LONG "</module></module></schema>",
      {NULL},
@@ -193,7 +203,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "scope:b reference:b"},
+     "module-scope:b outside-reference:b"},
     {"the above, computed anew",
      BEGIN MODULE("a") "<module name='b' cache='false'>The above is what we know. " LONG "</module></schema>",
      {NULL},
@@ -211,7 +221,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "reference:b"},
+     "outside-reference:b"},
     {"the above far inside",
      BEGIN MODULE("a") "<module name='b'>" LONG " " LONG " The above is what we know.</module></schema>",
      {NULL},
@@ -229,7 +239,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "reference:a"},
+     "outside-reference:a"},
     {"see below, inside",
      BEGIN "<module name='a'>" LONG " For more, see below." MODULE("b") "</module></schema>",
      {NULL},
@@ -244,10 +254,10 @@ static const lint_case cases[] = {
      0,
      ""},
 
-    {"a module without text", BEGIN "<module name='a'/></schema>", {NULL}, 0, 0, "empty:a"},
+    {"a module without text", BEGIN "<module name='a'/></schema>", {NULL}, 0, 0, "empty-module:a"},
     {"a module with modules alone", BEGIN "<module name='a'>" MODULE("b") "</module></schema>", {NULL}, 0, 0, ""},
 
-    {"a small module", BEGIN "<module name='a'>It was so.</module></schema>", {NULL}, 0, 0, "small:a"},
+    {"a small module", BEGIN "<module name='a'>It was so.</module></schema>", {NULL}, 0, 0, "small-module:a"},
     {"a small module, computed anew",
      BEGIN "<module name='a' cache='false'>It was so.</module></schema>",
      {NULL},
@@ -273,19 +283,19 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "together:a"},
+     "imported-together:a"},
     {"small ones that prompts do not join",
      BEGIN "<module name='a'>It was so.</module> <module name='b'>It was here.</module></schema>",
      {AND("<a/>"), AND("<b/>")},
      5,
      0,
-     "small:a small:b"},
+     "small-module:a small-module:b"},
     {"modules that prompts always join",
      BEGIN MODULE("a") MODULE("b") MODULE("c") "</schema>",
      {AND("<a/><b/>"), AND("<c/>")},
      5,
      0,
-     "together:a"},
+     "imported-together:a"},
     {"modules joined in another order",
      BEGIN MODULE("a") MODULE("b") MODULE("c") "</schema>",
      {AND("<b/><a/>"), AND("<c/>")},
@@ -316,13 +326,13 @@ static const lint_case cases[] = {
      {AND("<a/>"), AND("<a/><b/>")},
      5,
      0,
-     "always:a"},
+     "always-imported:a"},
     {"a module whenever another is there",
      BEGIN "<module name='a'>" LONG MODULE("b") "</module>" MODULE("c") "</schema>",
      {AND("<a><b/></a>"), AND("<c/>")},
      5,
      0,
-     "always:a/b"},
+     "always-imported:a/b"},
     {"a template in all prompts",
      BEGIN "<module name='a'>" LONG " For <param name='p' len='2'/>.</module></schema>",
      {AND("<a p='one'/>")},
@@ -336,7 +346,7 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "union:"},
+     "uneven-union:"},
     {"a packed union",
      BEGIN "<union><module name='a'>" LONG LONG LONG LONG LONG "</module>" MODULE("b") MODULE("c") "</union></schema>",
      {NULL},
@@ -356,28 +366,28 @@ static const lint_case cases[] = {
      {NULL},
      0,
      0,
-     "name:b"},
+     "outside-name:b"},
     {"the module's own name",
      BEGIN "<module name='or-moor'>Here is OrMoor. " LONG "</module>\n<module name='b'>" LONG
            " It is in OrMoor.</module></schema>",
      {NULL},
      0,
      0,
-     "name:b"},
+     "outside-name:b"},
     {"a term in quotes",
      BEGIN "<module name='a'>A \"state tax\" is one. " LONG "</module>\n<module name='b'>" LONG
            " It is a state tax.</module></schema>",
      {NULL},
      0,
      0,
-     "name:b"},
+     "outside-name:b"},
     {"a function",
      BEGIN "<module name='a'>def kes_load(path):\n    return path # " LONG
            "</module>\n<module name='b'>def mon(path):\n    " LONG " kes_load(path)</module></schema>",
      {NULL},
      0,
      0,
-     "name:b"},
+     "outside-name:b"},
     {"prose that begins like code",
      BEGIN "<module name='a'>class teachers are here. " LONG "</module>\n<module name='b'>" LONG
            " The teachers are not.</module></schema>",
@@ -433,20 +443,20 @@ static const lint_case cases[] = {
      {AND("<a p='a day'/>"), AND("<a p='one'/>")},
      0,
      0,
-     "hole:a"},
+     "long-parameter:a"},
     {"a parameter without arguments",
      BEGIN "<module name='a'>" LONG " For <param name='p' len='2'/>.</module></schema>",
      {AND("<a/>"), AND("")},
      5,
      0,
-     "hole:a"},
+     "long-parameter:a"},
 
     {"text behind a parameter",
      BEGIN "<module name='a'>For <param name='p' len='2'/>: " LONG LONG "</module></schema>",
      {NULL},
      0,
      0,
-     "behind:a"},
+     "text-after-parameter:a"},
     {"text before a parameter",
      BEGIN "<module name='a'>" LONG LONG " For <param name='p' len='2'/>: so.</module></schema>",
      {NULL},
@@ -460,9 +470,19 @@ static const lint_case cases[] = {
      0,
      ""},
 
-    {"no text before modules", "<schema name='s'>" MODULE("a") MODULE("b") "</schema>", {NULL}, 0, 0, "beginning:a"},
+    {"no text before modules",
+     "<schema name='s'>" MODULE("a") MODULE("b") "</schema>",
+     {NULL},
+     0,
+     0,
+     "short-beginning:a"},
     {"no text, fixed layout", "<schema name='s' layout='fixed'>" MODULE("a") MODULE("b") "</schema>", {NULL}, 0, 0, ""},
-    {"scope module", BEGIN "<module name='a' scope='module'>" LONG "</module></schema>", {NULL}, 0, 0, "scope:a"},
+    {"scope module",
+     BEGIN "<module name='a' scope='module'>" LONG "</module></schema>",
+     {NULL},
+     0,
+     0,
+     "module-scope:a"},
     {"scope module with nothing to see",
      "<schema name='s'><module name='a' scope='module'>" LONG "</module></schema>",
      {NULL},
@@ -477,8 +497,8 @@ static const char *list_findings(const rp_lint *lint, char *out, size_t bytes) {
     for (size_t i = 0, used = 0; i < lint->n_findings; i++, used = strlen(out)) {
         const rp_lint_finding *f = &lint->findings[i];
         assert_true(f->line > 0 && f->column > 0 && f->message[0] && !strchr(f->message, '\n'));
-        assert_string_equal(f->document,
-                            f->code == RP_LINT_PROMPT || strncmp(f->message, "the prompt", 10) == 0 ? "p" : "d");
+        assert_string_equal(
+            f->document, f->code == RP_LINT_INVALID_PROMPT || strncmp(f->message, "the prompt", 10) == 0 ? "p" : "d");
         snprintf(out + used, bytes - used, "%s%s:%s", i > 0 ? " " : "", rp_lint_name(f->code), f->module);
     }
     return out;
@@ -516,7 +536,7 @@ static void every_finding_is_tried(void **state) {
         bool found = false;
         snprintf(name, sizeof(name), "%s:", rp_lint_name((rp_lint_code)code));
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) found |= strstr(cases[i].expected, name) != NULL;
-        if (!found && code != RP_LINT_UNSTABLE) fail_msg("no case has '%s'", name);
+        if (!found && code != RP_LINT_UNSTABLE_TEMPLATE) fail_msg("no case has '%s'", name);
     }
     assert_null(rp_lint_name(RP_N_LINTS));
 }
@@ -535,7 +555,7 @@ static void templates_that_change(void **state) {
     assert_int_equal(rp_model_lint(changing, &lint, NULL), RP_OK);
     assert_int_equal(lint->n_findings, 1);
     assert_int_equal(lint->n_severity[RP_LINT_NOTE], 1);
-    assert_int_equal(lint->findings[0].code, RP_LINT_UNSTABLE);
+    assert_int_equal(lint->findings[0].code, RP_LINT_UNSTABLE_TEMPLATE);
     assert_int_equal(lint->findings[0].line, 3);
     assert_string_equal(lint->findings[0].document, "chat template");
     rp_lint_free(lint);
@@ -543,8 +563,8 @@ static void templates_that_change(void **state) {
     const char *schema = BEGIN "<module name='a'></module></schema>";
     assert_int_equal(rp_schema_lint(changing, schema, strlen(schema), "d", NULL, NULL, 0, 0, &lint, NULL), RP_OK);
     assert_int_equal(lint->n_findings, 2);
-    assert_int_equal(lint->findings[0].code, RP_LINT_EMPTY);
-    assert_int_equal(lint->findings[1].code, RP_LINT_UNSTABLE);
+    assert_int_equal(lint->findings[0].code, RP_LINT_EMPTY_MODULE);
+    assert_int_equal(lint->findings[1].code, RP_LINT_UNSTABLE_TEMPLATE);
     rp_lint_free(lint);
 
     int rc = RP_ERR_MEMORY, n = 0;
@@ -597,9 +617,9 @@ typedef struct golden {
 
 static const golden prototype[] = {
     {"empty.xml", ""},
-    {"parameterized_prompts.xml", "4:9 indent 14:70 glued 21:21 behind"},
-    {"personalization-education.xml", "2:13 indent 239:13 context"},
-    {"schema_mbti.xml", "1:1 crowded 3:9 indent 1:1 context"},
+    {"parameterized_prompts.xml", "4:9 indentation 14:70 joined-words 21:21 text-after-parameter"},
+    {"personalization-education.xml", "2:13 indentation 239:13 exceeds-context"},
+    {"schema_mbti.xml", "1:1 schema-exceeds-context 3:9 indentation 1:1 exceeds-context"},
 };
 
 static void the_prototypes_documents(void **state) {
@@ -658,8 +678,8 @@ static void random_documents(void **state) {
             fail_msg("seed %d: %s", (int)seed, err.message);
         for (size_t i = 0; i < lint->n_findings; i++) {
             const rp_lint_finding *f = &lint->findings[i];
-            bool of_gap = f->code == RP_LINT_PROMPT && (p.fixed || strstr(f->message, "long"));
-            assert_true(f->line > 0 && (f->severity != RP_LINT_ERROR || f->code == RP_LINT_ARGUMENT || of_gap));
+            bool of_gap = f->code == RP_LINT_INVALID_PROMPT && (p.fixed || strstr(f->message, "long"));
+            assert_true(f->line > 0 && (f->severity != RP_LINT_ERROR || f->code == RP_LINT_LONG_ARGUMENT || of_gap));
         }
         rp_lint_free(lint);
         for (int i = 0; i < RANDOM_PROMPTS; i++) base_free((char *)prompts[i].pml);

@@ -176,6 +176,11 @@ static void errors(void **state) {
     const rp_chat_message call = {
         .role = RP_ROLE_USER, .calls = &(rp_tool_call){.name = "f", .arguments = "{}"}, .n_calls = 1};
     const rp_chat_message no_calls = {.role = RP_ROLE_ASSISTANT, .n_calls = 2};
+    const rp_tool latin_tool = {.name = "f", .description = "caf\xE9"};
+    const rp_tool_call latin_names[] = {{.name = "f", .arguments = "{}"}, {.name = "\xE9", .arguments = "{}"}};
+    const rp_tool_call latin_id = {.id = "\xE9", .name = "f", .arguments = "{}"};
+    const rp_chat_message latin_call = {.role = RP_ROLE_ASSISTANT, .calls = latin_names, .n_calls = 2},
+                          latin_id_call = {.role = RP_ROLE_ASSISTANT, .calls = &latin_id, .n_calls = 1};
     const struct {
         rp_chat_options o;
         rp_code code;
@@ -201,6 +206,11 @@ static void errors(void **state) {
         {{.messages = &user, .n_messages = 1, .json_schema = "{}", .regex = "a"}, RP_ERR_INVALID, "exclude each other"},
         {{.messages = &user, .n_messages = 1, .regex = "(?=a)"}, RP_ERR_INVALID, "'regex' is not supported"},
         {{.messages = &user, .n_messages = 1, .json_schema = "1"}, RP_ERR_INVALID, "give a JSON Schema"},
+        {{.messages = &user, .n_messages = 1, .tools = &latin_tool, .n_tools = 1},
+         RP_ERR_INVALID,
+         "'tools[0].description' is not UTF-8: byte 3"},
+        {{.messages = &latin_call, .n_messages = 1}, RP_ERR_INVALID, "'messages[0].calls[1].name' is not UTF-8"},
+        {{.messages = &latin_id_call, .n_messages = 1}, RP_ERR_INVALID, "'messages[0].calls[0].id' is not UTF-8"},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         rp_chat_options o = cases[i].o;
@@ -221,6 +231,30 @@ static void errors(void **state) {
     assert_int_equal(rp_chat_run(chat, w->engine, &request, &result, &err), RP_ERR_INVALID);
     assert_null(result);
     rp_chat_free(chat);
+}
+
+/* A function that fails sets *out to NULL, whichever argument is missing. */
+static void results_of_failures_are_null(void **state) {
+    const world *w = *state;
+    const rp_chat_message user = {.role = RP_ROLE_USER, .text = "Hello"};
+    const rp_chat_options o = options_of(&user, 1);
+    rp_error err;
+    rp_chat *chat = (rp_chat *)&err;
+    rp_chat_reader *reader = (rp_chat_reader *)&err;
+    rp_chat_answer *answer = (rp_chat_answer *)&err;
+    char *grammar = err.message;
+    assert_int_equal(rp_chat_new(&chat, NULL, &o, &err), RP_ERR_INVALID);
+    assert_null(chat);
+    chat = (rp_chat *)&err;
+    assert_int_equal(rp_chat_new(&chat, w->model, NULL, &err), RP_ERR_INVALID);
+    assert_null(chat);
+    assert_int_equal(rp_chat_new(NULL, w->model, &o, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_chat_reader_new(&reader, NULL, NULL, NULL, &err), RP_ERR_INVALID);
+    assert_null(reader);
+    assert_int_equal(rp_chat_parse(NULL, "a", 1, &answer, &err), RP_ERR_INVALID);
+    assert_null(answer);
+    assert_int_equal(rp_json_schema_grammar(NULL, 0, &grammar, &err), RP_ERR_INVALID);
+    assert_null(grammar);
 }
 
 /* A template that writes tools, calls and results itself, opens reasoning, and whose model has its marks as control
@@ -411,6 +445,42 @@ static void a_reader_is_stopped(void **state) {
     rp_chat_free(chat);
 }
 
+typedef struct inner_use {
+    rp_chat_reader *reader;
+    int n_events, fed, ended;
+} inner_use;
+
+static bool use_within(void *user, rp_chat_event event, const rp_tool_call *call, const char *bytes, size_t n) {
+    inner_use *u = user;
+    (void)event, (void)call, (void)bytes, (void)n;
+    if (u->n_events++ > 0) return true;
+    u->fed = rp_chat_reader_feed(u->reader, "two", 3, NULL);
+    u->ended = rp_chat_reader_end(u->reader, NULL, NULL);
+    rp_chat_reader_free(u->reader);
+    return true;
+}
+
+/* on_event cannot use the reader that calls it. */
+static void a_reader_is_not_used_within_its_callback(void **state) {
+    const world *w = *state;
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
+    rp_chat_options o = options_of(&message, 1);
+    rp_chat *chat = chat_of(w, &o);
+    inner_use use = {0};
+    rp_chat_answer *answer;
+    rp_error err;
+    assert_int_equal(rp_chat_reader_new(&use.reader, chat, use_within, &use, &err), RP_OK);
+    assert_int_equal(rp_chat_reader_feed(use.reader, "one", 3, &err), RP_OK);
+    assert_int_equal(use.fed, RP_ERR_INVALID);
+    assert_int_equal(use.ended, RP_ERR_INVALID);
+    assert_int_equal(rp_chat_reader_end(use.reader, &answer, &err), RP_OK);
+    assert_string_equal(answer->text, "one");
+    assert_int_equal(use.n_events, 1);
+    rp_chat_answer_free(answer);
+    rp_chat_reader_free(use.reader);
+    rp_chat_free(chat);
+}
+
 /* ---- jobs ---- */
 
 typedef struct calls_seen {
@@ -593,11 +663,13 @@ int main(void) {
         cmocka_unit_test(answers_have_parts),
         cmocka_unit_test(warnings_name_what_is_not_enforced),
         cmocka_unit_test(errors),
+        cmocka_unit_test(results_of_failures_are_null),
         cmocka_unit_test(templates_write_the_conversation),
         cmocka_unit_test(templates_that_refuse_get_another_form),
         cmocka_unit_test(schemas_as_grammars),
         cmocka_unit_test(answers_are_read_as_they_arrive),
         cmocka_unit_test(a_reader_is_stopped),
+        cmocka_unit_test(a_reader_is_not_used_within_its_callback),
         cmocka_unit_test(jobs_of_chats),
         cmocka_unit_test(returned_answers_are_known),
         cmocka_unit_test(every_allocation_fails_cleanly),

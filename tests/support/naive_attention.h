@@ -18,9 +18,9 @@ typedef struct naive_query {
     int32_t n_ctx; /* selects the frequencies of long-rope models */
     int32_t layer, head, pos;
     const float *x; /* [key_dim] */
-    const bool *
-        hidden; /* [views][KV_SPAN_TOKENS]: slots that it does not see, besides those that no query at its position
-                   does; NULL: none */
+    /* [views][KV_SPAN_TOKENS]: slots that it does not see, besides those that no query at its position does; NULL: none
+       */
+    const bool *hidden;
 } naive_query;
 
 /* out[key_dim]: the query rotated to (pos - shift). */

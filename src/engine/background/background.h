@@ -41,9 +41,8 @@ struct segment_prefill;
 /* The result of a task; valid during the callback. */
 typedef struct background_result {
     const float *logits; /* [n_vocab] after its last token */
-    const span_path *
-        path;                            /* the cached prefix and, if it is kept, the computed tokens: all of them, or
-                                            fewer if memory was short */
+    /* the cached prefix and, if it is kept, the computed tokens: all of them, or fewer if memory was short */
+    const span_path *path;
     size_t n_found_steps;                /* steps of the path that were cache hits */
     const struct backend_states *states; /* of recurrent layers after its last token; NULL: the model has none */
 } background_result;
@@ -72,9 +71,8 @@ typedef struct background_piece {
 typedef struct background_task {
     base_key salt;       /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
     rp_kv_format format; /* of its tokens; one that is not encoded */
-    background_piece *
-        pieces;                    /* [n_pieces], by base_alloc, the last with end n: formats piece by piece instead,
-                                      without the prefix cache; */
+    /* [n_pieces], by base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
+    background_piece *pieces;
     int32_t n_pieces;              /* or none */
     int32_t *tokens, *positions;   /* [n], by rising position; allocated with base_alloc */
     int32_t n;                     /* at least 1 */

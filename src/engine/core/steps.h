@@ -41,9 +41,8 @@ typedef struct step_part {
 /* What the scheduler has to do for the jobs of a step. */
 typedef struct step_result {
     int32_t n_parts; /* in engine_steps.parts, each with its outcome */
-    rp_job *
-        probed; /* whose modules' tokens were compared with the prompt that they are in, and failed with this; NULL:
-                   none */
+    /* whose modules' tokens were compared with the prompt that they are in, and failed with this; NULL: none */
+    rp_job *probed;
     int rc;
     rp_error err;
 } step_result;

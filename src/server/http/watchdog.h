@@ -25,9 +25,8 @@ typedef struct server_peer {
     struct server_request *request; /* abandoned when the client disconnects; or NULL */
     bool watched;
     unsigned char address[16]; /* IPv4 as ::ffff:a.b.c.d; zeros: none (a Unix socket) */
-    char *
-        target;       /* of the request that is read, on the cluster's port (cluster_port.h); NULL: none. Freed with the
-                         peer */
+    /* of the request that is read, on the cluster's port (cluster_port.h); NULL: none. Freed with the peer */
+    char *target;
     uint64_t idle_us; /* idle since then; 0: a request is being read or handled */
     bool refused;     /* beyond a limit: its requests get 503, and it is closed */
     bool is_closing;  /* its socket was shut down to make way for a new connection */

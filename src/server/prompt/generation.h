@@ -155,12 +155,10 @@ typedef struct generation {
                                          format. Owned */
     chat_style rendered_style;  /* of `rendered` */
     size_t rendered_first;      /* the first message in it, besides leading system messages */
-    json_t *
-        template_hint; /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A
-                          reference */
-    uint32_t *
-        rendered_sources;             /* [n_messages] the numbers that its origins have for their contents; 0: left out
-                                         (truncation). Owned */
+    /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
+    json_t *template_hint;
+    /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */
+    uint32_t *rendered_sources;
     rp_rendered_turn *rendered_turns; /* [n_rendered_turns] its messages; owned */
     size_t n_rendered_turns;
     server_prompt *prompts; /* of completions: each gets n answers */

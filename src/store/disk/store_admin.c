@@ -36,11 +36,15 @@ static int open_index(store_admin *a, rp_error *err) {
     return rc == RP_ERR_IO ? RP_OK : rc;
 }
 
-/* Opens the index of a full disk after a removal. The comparison with the files removes the rows of removed records. */
+/* Opens the index of a full disk after a removal. The comparison with the files removes the rows of removed records.
+ * If either fails, for whatever reason, the store stays without an index (is_full) until the next removal. */
 static void open_index_again(store_admin *a) {
-    if (!a->is_full || open_index(a, NULL) || !a->index) return;
-    a->is_full = false;
-    if (store_admin_each(a, NULL, NULL, NULL)) a->is_full = true;
+    rp_error why;
+    if (!a->is_full) return;
+    int rc = a->index ? RP_OK : open_index(a, &why);
+    if (!rc && a->index) rc = store_admin_each(a, NULL, NULL, &why);
+    if (rc) base_log(BASE_LOG_WARN, "store: %s: continuing without the index", why.message);
+    a->is_full = rc || !a->index;
 }
 
 int store_admin_open(store_admin **out, const char *dir, const rp_store_options *o, rp_error *err) {
@@ -70,9 +74,11 @@ void store_admin_close(store_admin *a) {
 }
 
 int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
+    BASE_ASSERT(a->folder.read_only || a->is_full || a->index); /* changes that are no removals need it */
     if (!a->folder.read_only && a->is_full && !removes)
         return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0,
-                            "the disk is full: free space first (rp_store_gc and rp_store_remove work on a full disk)");
+                            "the disk was full, and the index is not open since: free space first (rp_store_gc and "
+                            "rp_store_remove work on a full disk)");
     if (!a->folder.read_only) return RP_OK;
     return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0,
                         "the store is open read-only: open it for writing to change it");
@@ -117,7 +123,7 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
         .row = *row,
         .fault = l->fault,
         .encrypted = l->a->cipher && !l->fault,
-        .expired = row->use.expires != 0 && row->use.expires <= l->now,
+        .expired = row->use.expires != 0 && !row->use.pinned && row->use.expires <= l->now,
     };
     if (l->fault) {
         disk_folder_record(&l->a->folder, &row->record.key, path);
@@ -286,7 +292,7 @@ static int clean_item(void *user, const store_item *item, rp_error *err) {
     if (c->on_progress) c->on_progress(c->user, c->out->records, 0);
     if (c->keeps && item->fault && record_index_keep(c->a->index, &item->row.record.key, err))
         return RP_ERR_INTERNAL; /* RP_ERR_IO would mean that the index is unreadable */
-    if (c->keeps || !item->expired || item->row.use.pinned) return RP_OK;
+    if (c->keeps || !item->expired) return RP_OK;
     return store_keys_add(&c->expired, &item->row.record.key, item->row.bytes, err);
 }
 

@@ -16,7 +16,8 @@
 typedef struct store_admin {
     disk_folder folder;
     record_index *index;  /* NULL: opened read-only and there is none that can be read, or is_full */
-    bool is_full;         /* no disk space to change the index: removals are possible, and the index follows later */
+    bool is_full;         /* the disk was full when the index was opened, and it has not been opened and compared with
+                             the files since: removals are possible, and the index follows later */
     uint64_t index_bytes; /* size of the index before it was opened: opening increases it */
     record_cipher *cipher;
     bool has_changed;  /* pins or expiry times since the last commit */

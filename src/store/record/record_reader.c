@@ -25,9 +25,9 @@ struct record_reader {
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
     uint8_t *message;     /* of one piece; NULL until the first layer of an encrypted record is read */
-    uint8_t *
-        copies; /* [4] blocks, or a piece of a reduced span, for layers that are not read in place (kv/span.h); NULL
-                   until one is read */
+    /* [4] blocks, or a piece of a reduced span, for layers that are not read in place (kv/span.h); NULL until one is
+       read */
+    uint8_t *copies;
     char path[];
 };
 

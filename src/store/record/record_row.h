@@ -29,7 +29,8 @@ typedef struct record_row {
 typedef struct store_item {
     record_row row;     /* of a store in use: its form is format and n_tokens alone, and bytes is 0 without a record */
     record_fault fault; /* of a folder: why its header cannot be read */
-    bool encrypted, expired;
+    bool encrypted;
+    bool expired;       /* its time is over, and it is not pinned */
     bool held;          /* of a store in use: referenced by others than the store */
     uint64_t ram_bytes; /* of a store in use */
 } store_item;

@@ -35,9 +35,8 @@ typedef struct writer {
     uint64_t file_bytes;
     size_t private_bytes, kv_at, block_bytes;
     uint8_t *header; /* [kv_at] */
-    uint8_t *
-        copies;       /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL:
-                         there are none */
+    /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL: there are none */
+    uint8_t *copies;
     uint8_t *message; /* of one piece; NULL: plain */
     record_stream stream;
     char *temporary;

@@ -26,9 +26,10 @@ static int lint_check_size(lint *x, int32_t m) {
     int32_t n = x->tokens[m], slots = KV_BLOCK_SLOTS;
     if (!lint_is_leaf(x, m)) return RP_OK;
     if (n == 0)
-        return lint_add(x, RP_LINT_EMPTY, m, "the module is empty: give it the text that prompts reuse, or remove it");
+        return lint_add(x, RP_LINT_EMPTY_MODULE, m,
+                        "the module is empty: give it the text that prompts reuse, or remove it");
     if (n >= LINT_SMALL_TOKENS || !lint_is_reused(x, m) || x->is_grouped[m]) return RP_OK;
-    return lint_add(x, RP_LINT_SMALL, m,
+    return lint_add(x, RP_LINT_SMALL_MODULE, m,
                     "%d token%s (less than %d): reuse saves little, and costs a view that every later token attends "
                     "to and a block of %d slots in each layer (%s), %d %% of it empty: write cache=\"false\", or "
                     "merge it with the adjacent text",
@@ -63,7 +64,7 @@ static int check_union(lint *x, int32_t u) {
     BASE_ASSERT(n > 0); /* the parser refuses empty unions */
     int32_t wasted = longest - (int32_t)(sum / n);
     if (wasted < LINT_UNION_TOKENS || wasted < longest / 2) return RP_OK;
-    return lint_add(x, RP_LINT_UNION, u,
+    return lint_add(x, RP_LINT_UNEVEN_UNION, u,
                     "%d members of %d ('%.40s') to %d tokens ('%.40s') all reserve %d positions: a prompt leaves %d of "
                     "them empty on average: %s",
                     n, shortest, x->d->nodes[short_one].name, longest, x->d->nodes[long_one].name, longest, wasted,
@@ -80,14 +81,14 @@ static int lint_check_context(lint *x) {
         const pml_segment *s = &l->segments[i];
         int32_t end = s->pos + s->n_tokens;
         if (end <= x->n_ctx) continue;
-        return lint_add(x, RP_LINT_CONTEXT, s->holder,
+        return lint_add(x, RP_LINT_EXCEEDS_CONTEXT, s->holder,
                         "%s ends at position %d, but the context has %d: no prompt can use it: shorten the text "
                         "before it, split it, or use a larger context",
                         s->holder == 0 ? "the schema's own text" : "the module", end, x->n_ctx);
     }
     if (l->length <= x->n_ctx) return RP_OK;
     return lint_add(
-        x, RP_LINT_CROWDED, 0,
+        x, RP_LINT_SCHEMA_EXCEEDS_CONTEXT, 0,
         "the whole schema takes %d positions, but the context has %d: a prompt can import only a part of it", l->length,
         x->n_ctx);
 }
@@ -101,7 +102,7 @@ static int check_beginning(lint *x) {
         if (x->tokens[m] < LINT_SMALL_TOKENS) continue;
         const pml_segment *s = &x->l->segments[x->first[m]];
         if (s->pos >= LINT_BEGINNING_TOKENS) return RP_OK;
-        return lint_add(x, RP_LINT_BEGINNING, m,
+        return lint_add(x, RP_LINT_SHORT_BEGINNING, m,
                         "only %d token%s before it when it is prefilled: its KV is that of the beginning of a text, "
                         "wherever a prompt puts it: begin the schema with a sentence or two of its own text",
                         s->pos, s->pos == 1 ? "" : "s");
@@ -125,7 +126,7 @@ static int check_scope(lint *x) {
             continue;
         int32_t unseen = unseen_tokens(x, m);
         if (unseen < LINT_BEGINNING_TOKENS) continue;
-        return lint_add(x, RP_LINT_SCOPE, m,
+        return lint_add(x, RP_LINT_MODULE_SCOPE, m,
                         "scope=\"module\" hides %d tokens that precede it in every prompt: write scope=\"path\", "
                         "which gives better answers at no cost, unless other schemas must share the same KV",
                         unseen);

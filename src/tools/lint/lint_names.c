@@ -445,7 +445,7 @@ static int add_uses(lint *x, const use *first, size_t n) {
                  (int)first[i].name->n, first[i].name->p, x->d->nodes[first[i].name->module].name);
     }
     if (n > MOST_LISTED) snprintf(list + strlen(list), sizeof(list) - strlen(list), " and %zu more", n - MOST_LISTED);
-    return lint_add(x, RP_LINT_NAME, first->module,
+    return lint_add(x, RP_LINT_OUTSIDE_NAME, first->module,
                     "uses %s, introduced by modules outside its scope: questions over both still work; if the text "
                     "depends on the definition, nest the module in the one that introduces the name, or put both into "
                     "a <scaffold>",
@@ -535,10 +535,10 @@ static int check_backward(lint *x, int32_t i, int32_t m, const char *phrase) {
     char path[160];
     if (holder == m || (holder >= 0 && lint_has_seen(x, m, holder))) return RP_OK;
     if (holder < 0)
-        return lint_add(x, RP_LINT_REFERENCE, i,
+        return lint_add(x, RP_LINT_OUTSIDE_REFERENCE, i,
                         "\"%s\": no text precedes the module when it is prefilled: refer to the text by its name",
                         phrase);
-    return lint_add(x, RP_LINT_REFERENCE, i,
+    return lint_add(x, RP_LINT_OUTSIDE_REFERENCE, i,
                     "\"%s\": the preceding text is '%.100s', which is outside the module's scope and may be missing "
                     "in a prompt: refer to it by its name, merge both modules, or nest this one in it",
                     phrase, pml_path(x->d, holder, path, sizeof(path)));
@@ -552,9 +552,9 @@ static int check_forward(lint *x, int32_t i, int32_t m, const char *phrase) {
     for (int32_t h = holder; h > 0; h = pml_holder(x->d, h))
         if (h == m) return RP_OK; /* it is inside the module */
     if (holder < 0)
-        return lint_add(x, RP_LINT_REFERENCE, i,
+        return lint_add(x, RP_LINT_OUTSIDE_REFERENCE, i,
                         "\"%s\": no text follows the module in the schema: refer to the text by its name", phrase);
-    return lint_add(x, RP_LINT_REFERENCE, i,
+    return lint_add(x, RP_LINT_OUTSIDE_REFERENCE, i,
                     "\"%s\": the following text is '%.100s', which a prompt may omit or put elsewhere: refer to it by "
                     "its name, or merge both modules",
                     phrase, pml_path(x->d, holder, path, sizeof(path)));

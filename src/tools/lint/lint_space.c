@@ -118,13 +118,13 @@ static int lint_space_meet(lint *x, int32_t node, const piece *a, const piece *b
     if (a->n == 0 || b->n == 0) return RP_OK;
     *found = true;
     if (is_glued(a, b))
-        return lint_add(x, RP_LINT_GLUED, node,
+        return lint_add(x, RP_LINT_JOINED_WORDS, node,
                         "'%s' and '%s' are joined into one word %s: put white space between them",
                         piece_show(a, true, left), piece_show(b, false, right), what);
     int rc = compare_tokens(x, a, b, &apart, &joined, &same);
     *found = !rc && !same;
     if (rc || same) return rc;
-    return lint_add(x, RP_LINT_BORDER, node,
+    return lint_add(x, RP_LINT_CUT_TOKEN, node,
                     "'%s' and '%s' are tokenized separately %s, which changes their tokens (%d, not %d): put white "
                     "space after the border, not before it, or put the border between words",
                     piece_show(a, true, left), piece_show(b, false, right), what, apart, joined);
@@ -287,7 +287,7 @@ static int check_indent(lint *x) {
         texts++;
     }
     if (tokens < LINT_INDENT_TOKENS || tokens < (int32_t)x->l->tokens.n / 50) return RP_OK;
-    return lint_add(x, RP_LINT_INDENT, first,
+    return lint_add(x, RP_LINT_INDENTATION, first,
                     "indentation of the document is part of %d text%s, from here on: %d of %zu tokens: begin their "
                     "lines at the margin, or move them into files (src)",
                     texts, texts == 1 ? "" : "s", tokens, x->l->tokens.n);

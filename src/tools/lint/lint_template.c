@@ -89,12 +89,12 @@ static int add_unstable(lint *x, const rp_template *t, const rp_template_change 
     shown(c->before, c, before);
     shown(c->after, c, after);
     if (c->by_time)
-        return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
+        return lint_add_at(x, RP_LINT_UNSTABLE_TEMPLATE, &at, -1,
                            "the template prints the date or the time, here %s: when it changes, all text after it "
                            "misses the prefix cache: %s",
                            before, advice);
     if (c->line_after > 0 && c->line_after != line) snprintf(place, sizeof(place), " (line %d)", (int)c->line_after);
-    return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
+    return lint_add_at(x, RP_LINT_UNSTABLE_TEMPLATE, &at, -1,
                        "the template writes %s in message %d%s while the conversation has %d message%s, and %s%s once "
                        "it has %d: the prefix cache "
                        "misses from there on: %s",

@@ -102,7 +102,7 @@ static int add_failure(lint *x, const rp_lint_prompt *p, int rc, const rp_error 
     }
     if (strncmp(message, e->where, strlen(e->where)) == 0)
         message += strlen(e->where) + strspn(message + strlen(e->where), ": ");
-    return lint_add_at(x, RP_LINT_PROMPT, &place, -1, "%s", message);
+    return lint_add_at(x, RP_LINT_INVALID_PROMPT, &place, -1, "%s", message);
 }
 
 static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
@@ -113,7 +113,7 @@ static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
     if (rc) return add_failure(x, p, rc, e);
     count_modules(r, plan);
     if (plan->end >= x->n_ctx)
-        rc = lint_add_at(x, RP_LINT_CONTEXT,
+        rc = lint_add_at(x, RP_LINT_EXCEEDS_CONTEXT,
                          &(lint_place){p->name, r->prompt->nodes[0].line, r->prompt->nodes[0].column, LINT_OF_PROMPT},
                          -1,
                          "the prompt takes %d positions, but the context has %d: import less, or use a larger context",
@@ -161,16 +161,16 @@ static int lint_use_check_arguments(lint *x, int32_t i) {
     int32_t prompts = x->use.imported[pml_holder(x->d, i)];
     BASE_ASSERT(prompts <= x->use.n_planned && p->n_too_long <= p->n_given);
     if (p->n_too_long > 0)
-        return lint_add(x, RP_LINT_ARGUMENT, i,
+        return lint_add(x, RP_LINT_LONG_ARGUMENT, i,
                         "%d of %d arguments of '%.40s' are longer than len=\"%d\", the longest %d tokens: write "
                         "len=\"%d\", or shorten them",
                         p->n_too_long, p->n_given, n->name, n->param_len, p->longest, p->longest);
     if (p->n_given == 0 && prompts >= LINT_LEAST_PROMPTS)
-        return lint_add(x, RP_LINT_HOLE, i,
+        return lint_add(x, RP_LINT_LONG_PARAMETER, i,
                         "none of %d prompts that import the module gives '%.40s' an argument: remove the parameter",
                         prompts, n->name);
     if (p->n_given == 0 || n->param_len <= p->longest + LINT_HOLE_TOKENS) return RP_OK;
-    return lint_add(x, RP_LINT_HOLE, i,
+    return lint_add(x, RP_LINT_LONG_PARAMETER, i,
                     "len=\"%d\", but the longest of %d argument%s of '%.40s' has %d tokens: the text after it attends "
                     "to %d meaningless placeholders: write len=\"%d\"",
                     n->param_len, p->n_given, p->n_given == 1 ? "" : "s", n->name, p->longest,
@@ -197,7 +197,7 @@ static int lint_use_check_after(lint *x, int32_t segment) {
     const pml_hole *hole = pml_segment_holes(x->l, s);
     int32_t behind = lint_use_tokens_after(x, segment, hole);
     if (behind < LINT_BEHIND_TOKENS) return RP_OK;
-    return lint_add(x, RP_LINT_BEHIND, hole->param,
+    return lint_add(x, RP_LINT_TEXT_AFTER_PARAMETER, hole->param,
                     "%d tokens of the module follow '%.40s' and attend to its placeholder, not to the argument: move "
                     "text that does not depend on it before it, or into its own module",
                     behind, x->d->nodes[hole->param].name);
@@ -245,11 +245,11 @@ static int check_run(lint *x, int32_t m) {
     if (n == 1) return RP_OK;
     for (int32_t i = m; i >= 0 && i <= last; i = x->d->nodes[i].next) x->is_grouped[i] = true;
     if (by_use)
-        return lint_add(x, RP_LINT_TOGETHER, m,
+        return lint_add(x, RP_LINT_IMPORTED_TOGETHER, m,
                         "all %d prompts that import it also import the next %d, up to '%.40s': merge them into one "
                         "module (%d tokens): one view instead of %d, and each text attends to those before it",
                         imported, n - 1, x->d->nodes[last].name, sum, n);
-    return lint_add(x, RP_LINT_TOGETHER, m,
+    return lint_add(x, RP_LINT_IMPORTED_TOGETHER, m,
                     "%d small adjacent modules, up to '%.40s', %d tokens in total: merge those that prompts import "
                     "together, and write cache=\"false\" into the others (sample prompts show which)",
                     n, x->d->nodes[last].name, sum);
@@ -266,11 +266,11 @@ static int check_always(lint *x, int32_t m) {
     if (lint_has_params(x, m) || x->l->scope_of[m] == PML_SCOPE_MODULE) return RP_OK;
     x->is_grouped[m] = true;
     if (holder == 0)
-        return lint_add(x, RP_LINT_ALWAYS, m,
+        return lint_add(x, RP_LINT_ALWAYS_IMPORTED, m,
                         "all %d prompts import it: make its text (%d tokens) the schema's own text, so that every "
                         "later module attends to it",
                         n, x->tokens[m]);
-    return lint_add(x, RP_LINT_ALWAYS, m,
+    return lint_add(x, RP_LINT_ALWAYS_IMPORTED, m,
                     "all %d prompts that import '%.40s' also import it: move its text (%d tokens) into that module", n,
                     x->d->nodes[holder].name, x->tokens[m]);
 }
