@@ -82,6 +82,9 @@ exactness: all ## compare requests at every cut, killed, and concurrent, byte by
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((10 + $(ROUNDS) / 30)) build/tests/crash/test_crash
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
 
+test-drafts: all ## compare 1,000 random requests with a draft model with the same without one: make test-drafts ROUNDS=1000
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(if $(filter file,$(origin ROUNDS)),1000,$(ROUNDS)) build/tests/engine/test_draft_model
+
 oracle: all ## compare random schemas and prompts of every model family with the slow reference: make oracle ROUNDS=500 (about 20 minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/oracle/test_oracle
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$(($(ROUNDS) / 10)) build/tests/oracle/test_oracle_families

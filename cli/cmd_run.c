@@ -32,7 +32,8 @@ typedef struct run_options {
     bool ignore_eos, context_shift, json, verbose, explain;
 } run_options;
 
-#define FORM_MAX_TOKENS 1024 /* of an answer with a form, without --max-tokens */
+#define DRAFT_DEFAULT INT32_MIN /* --draft was not given */
+#define FORM_MAX_TOKENS 1024    /* of an answer with a form, without --max-tokens */
 
 static const char *const reuse_names[] = {"on", "off", "exact", "auto", NULL}; /* in the order of rp_reuse */
 
@@ -132,10 +133,10 @@ static const cli_option options[] = {
         .offset = AT(draft),
         .min = RP_DRAFT_AUTO,
         .max = RP_MAX_DRAFT,
-        .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to "
-                "save time; the answer does "
-                "not change (0)",
+        .help = "speculative decoding by prompt lookup, and by --draft-model: draft up to N tokens a step; -1: as many "
+                "as are expected to save time; the answer does not change (0; with --draft-model -1)",
     },
+    CLI_DRAFT_ROW(run_options, engine),
     {
         .name = "shifted-reuse",
         .kind = CLI_INT,
@@ -365,7 +366,8 @@ static int load(run_state *s) {
     if (o->lora != NULL && rp_adapter_open(&s->adapter, s->loaded.model, o->lora, &err) != RP_OK)
         return cli_fail_library(&err);
     rp_engine_options engine = cli_engine_options(&o->engine);
-    status = cli_load_engine(&s->loaded, &engine, &o->schemas);
+    status = cli_find_draft(&s->loaded, o->engine.draft_model);
+    if (status == CLI_OK) status = cli_load_engine(&s->loaded, &engine, &o->schemas);
     if (status == CLI_OK) status = cli_prepare_engine(&s->loaded, &engine);
     s->load_ms = cli_now_ms() - start;
     return status;
@@ -396,7 +398,8 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.context_shift = o->context_shift;
     r.adapter = s->adapter;
     r.adapter_scale = o->lora_scale;
-    r.n_draft = o->draft;
+    r.n_draft = o->draft != DRAFT_DEFAULT ? o->draft : o->engine.draft_model != NULL ? RP_DRAFT_AUTO
+                                                                                     : 0;
     r.shifted_reuse = o->shifted_reuse;
     r.on_logits = s->dump != NULL ? run_on_logits : NULL;
     r.on_progress = run_on_progress;
@@ -534,7 +537,11 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1, .lora_scale = 1};
+    run_options o = {.draft = DRAFT_DEFAULT,
+                     .shifted_reuse = -1,
+                     .sampling = cli_sampling_defaults(),
+                     .repeat = 1,
+                     .lora_scale = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

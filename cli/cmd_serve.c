@@ -131,6 +131,7 @@ static const cli_option options[] = {
      .max = 65536,
      .help = "maximum queue depth; further requests get status 503 with Retry-After (256)"},
     SERVE_LIMIT_ROWS(serve_options, common),
+    CLI_DRAFT_ROW(serve_options, engine),
     CLI_ENGINE_ROWS(serve_options, engine, 't'),
     CLI_STORE_ROWS(serve_options, engine),
     {.name = "scaffold-ram",
@@ -265,7 +266,8 @@ static serve_models_options models_options(const serve_options *o, rp_mock_optio
     engine.audit_raises = o->audit_raise;
     *mock = mock_options(o);
     return (serve_models_options){&o->models, o->common.name, o->chat_format,
-                                  &o->schemas, o->mock ? mock : NULL, engine};
+                                  &o->schemas, o->mock ? mock : NULL, engine,
+                                  o->engine.draft_model};
 }
 
 typedef struct serve_run {

@@ -49,6 +49,9 @@ static json_t *usage_object(const rp_result *r) {
     cli_json_set(usage, "completion_tokens", json_integer(r->n_tokens));
     cli_json_set(usage, "drafted_tokens", json_integer(r->drafted_tokens));
     cli_json_set(usage, "accepted_tokens", json_integer(r->accepted_tokens));
+    cli_json_set(usage, "model_drafted_tokens", json_integer(r->model_drafted_tokens));
+    cli_json_set(usage, "model_accepted_tokens", json_integer(r->model_accepted_tokens));
+    if (r->draft_reason[0]) cli_json_set(usage, "draft_reason", json_string(r->draft_reason));
     return usage;
 }
 
@@ -266,4 +269,8 @@ void run_report_explain(FILE *to, const rp_result *r) {
     fprintf(to, "; decode %.1f ms; KV %.1f MiB\n", t->decode_ms, (double)r->kv_bytes / (1 << 20));
     if (r->drafted_tokens > 0)
         fprintf(to, "drafts: %d tokens proposed, %d accepted\n", (int)r->drafted_tokens, (int)r->accepted_tokens);
+    if (r->model_drafted_tokens > 0)
+        fprintf(to, "by the draft model: %d tokens proposed, %d accepted\n", (int)r->model_drafted_tokens,
+                (int)r->model_accepted_tokens);
+    else if (r->draft_reason[0]) fprintf(to, "draft model: no drafts (%s)\n", r->draft_reason);
 }

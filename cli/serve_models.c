@@ -34,6 +34,7 @@ struct serve_models {
     rp_server *server;
     serve_model items[RP_SERVER_MAX_MODELS];
     size_t n;
+    char *draft_path;     /* owned; NULL: none */
     bool is_starting;     /* the first load, which shows progress */
     pthread_mutex_t lock; /* guards `loaded` of all */
 };
@@ -75,6 +76,10 @@ static int add_models(serve_models *s) {
     if (o->models->n > RP_SERVER_MAX_MODELS)
         return cli_fail(CLI_WRONG_USE, "--model: give at most %d models", RP_SERVER_MAX_MODELS);
     for (size_t i = 0; i < o->models->n && status == CLI_OK; i++) status = add_model(s, o->models->items[i]);
+    if (status == CLI_OK && o->draft_model != NULL && s->n > 1)
+        return cli_fail(CLI_WRONG_USE, "--draft-model is for a single model: start a server for each of the %zu models",
+                        s->n);
+    if (status == CLI_OK && o->draft_model != NULL) status = model_path_find(o->draft_model, &s->draft_path);
     if (status != CLI_OK || s->n == 1) return status;
     if (o->name != NULL)
         return cli_fail(CLI_WRONG_USE, "--name is for a single model: with several use --model NAME=FILE");
@@ -143,7 +148,7 @@ static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     serve_models *s = user;
     serve_model *m = &s->items[i];
     rp_engine_options o = s->options.engine;
-    cli_loaded loaded = {.mock = s->options.mock};
+    cli_loaded loaded = {.mock = s->options.mock, .draft_path = s->draft_path};
     char dir[DIR_BYTES];
     const double begin = now_seconds();
     int rc = s->n > 1 ? set_share(s, m, &o, dir, err) : RP_OK;
@@ -247,5 +252,6 @@ void serve_models_free(serve_models *s) {
     if (s == NULL) return;
     pthread_mutex_destroy(&s->lock);
     for (size_t i = 0; i < s->n; i++) free(s->items[i].path);
+    free(s->draft_path);
     free(s);
 }

@@ -21,6 +21,7 @@ typedef struct serve_models_options {
     const cli_list *schemas;     /* files, for each model */
     const rp_mock_options *mock; /* all models are mocks (reprise_test.h); NULL: none is */
     rp_engine_options engine;    /* of each model; its ram_bytes and store_budget_bytes are for all together */
+    const char *draft_model;     /* of a single model: a file or a name; NULL: none */
 } serve_models_options;
 
 /* Checks the names. With several models, also opens all files and closes them again, so that errors are found at the

@@ -84,8 +84,7 @@ typedef struct rp_model_options {
     const char *chat_format; /* a name from rp_chat_format_name; NULL: from the model's metadata and template */
     bool vocabulary_only;    /* load the tokenizer only: the file needs no weights and may have any architecture.
                                 rp_schema_lint, rp_split and engines without plans_only refuse this model with
-                                RP_ERR_UNSUPPORTED. Where the file has weights, they are not read.
-                                Default false */
+                                RP_ERR_UNSUPPORTED. Where the file has weights, they are not read. Default false */
 } rp_model_options;
 
 RP_API void rp_model_options_init(rp_model_options *options, uint32_t struct_size);
@@ -255,8 +254,7 @@ typedef struct rp_engine_options {
                                   background after the full KV, and used from then on (docs/quality.md). A
                                   schema's or module's keep="..." overrides it; "100%": none. NULL: none.
                                   Borrowed until rp_engine_new returns */
-    const char *keep_method;   /* that chooses the slots: kvzip, kvzip+, expected, compactor. NULL: kvzip.
-                                  Borrowed likewise */
+    const char *keep_method;   /* that chooses the slots: kvzip, kvzip+, expected, compactor. NULL: kvzip. Borrowed */
     const char *kv_keep;       /* rp_request.kv_keep of requests that name none; it yields to quality focus, and
                                   where the KV budget cannot hold it (rp_kv_reduction.reason). NULL, "off": none.
                                   Borrowed likewise */
@@ -294,6 +292,13 @@ typedef struct rp_engine_options {
     const rp_cluster_options *cluster;      /* an engine of a cluster, or one that only plans
                                                (reprise_cluster.h). NULL: neither */
     const rp_engine_experiment *experiment; /* for measurements (reprise_test.h). NULL: none */
+
+    /* Speculative decoding by a draft model, besides prompt lookup (rp_request.n_draft): a smaller model with the same
+     * vocabulary. Borrowed until rp_engine_free. RP_ERR_INVALID: other tokens; RP_ERR_UNSUPPORTED: an encoder,
+     * recurrent layers. NULL: none. draft_kv_bytes: limit on its KV, a part of kv_budget_bytes; 0: what max_sequences
+     * requests need, at most an eighth of it. Requests that find no memory there are not drafted for */
+    rp_model *draft_model;
+    uint64_t draft_kv_bytes;
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -556,8 +561,7 @@ typedef struct rp_request {
                             answer ends with the text so far. 0: none (default) */
     int32_t turn_tokens; /* while requests of this priority, or a higher one, wait for a place in the batch, the
                             answer gives its place up after so many tokens, keeps its KV, and goes on when its
-                            turn comes: for answers that may be longer than anyone reads. 0: it keeps its place
-                            (default) */
+                            turn comes: for answers that may be longer than anyone reads. 0: it keeps its place */
 
     /* The answer. */
     int32_t max_tokens;          /* default 128; the answer also ends at the end of the context, unless
@@ -576,15 +580,14 @@ typedef struct rp_request {
                                     ends ("stop") where nothing else is possible; max_tokens truncates it. NULL:
                                     any text (default). Up to RP_MAX_GRAMMAR_BYTES */
     const char *grammar_trigger; /* apply the grammar only after this text first appears in the answer, even
-                                    inside a token; up to RP_MAX_TRIGGER_BYTES. NULL: from the answer's first
-                                    byte (default) */
+                                    inside a token; up to RP_MAX_TRIGGER_BYTES. NULL: from the answer's first byte */
     bool special_text;           /* control tokens of the answer, except those that end it, are their name in its
                                     text ("[TOOL_CALLS]"), for stops and grammar, too: a grammar that has the
                                     name accepts the token. default: they have no text */
-    int32_t n_draft;             /* speculative decoding by prompt lookup: draft up to N tokens, verified in one
-                                    step; the answer does not change. 0: off (default); up to RP_MAX_DRAFT;
-                                    RP_DRAFT_AUTO: as many as are expected to save time, by the request's own
-                                    acceptance. Models with recurrent layers: no effect */
+    int32_t n_draft;             /* speculative decoding by prompt lookup and rp_engine_options.draft_model: draft up
+                                    to N tokens, verified in one step; the answer does not change. 0: off (default);
+                                    up to RP_MAX_DRAFT; RP_DRAFT_AUTO: as many as are expected to save time, by the
+                                    request's own acceptance. Models with recurrent layers: no effect */
     const int32_t *resumed;      /* n_resumed tokens of the answer that were sampled before, by this or another
                                     engine, with the same request: the answer continues after them, with the
                                     bytes that it would have had. They are computed like a prompt, and count as
@@ -596,8 +599,7 @@ typedef struct rp_request {
                                     Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary;
                                     tokens after the answer's end, or that the grammar, the end of text or
                                     max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep, focus, context_shift
-                                    if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL:
-                                    none (default) */
+                                    if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none */
     int32_t n_resumed;
 
     /* Reuse of KV, and its form. */
@@ -623,20 +625,17 @@ typedef struct rp_request {
     rp_adapter *adapter;      /* compute prompt and answer with this adapter; borrowed during submission. Their
                                  KV has keys of its own, modules included. Of an activated adapter: from its
                                  invocation tokens on (rp_result.adapter_from); RP_ERR_UNSUPPORTED (a module
-                                 after them, unless at quality exact), RP_ERR_CONFLICT (context_shift). NULL:
-                                 none (default) */
+                                 after them, unless at quality exact), RP_ERR_CONFLICT (context_shift). NULL: none */
     float adapter_scale;      /* factor of what the adapter adds, besides the adapter's own; 0: as without an
                                  adapter; default 1 */
     rp_on_meaning on_meaning; /* which answers of this engine in its conversation become the sampled tokens: those
-                                 that mean the same, besides those of the same text. NULL: those of the same text
-                                 (default) */
+                                 that mean the same, besides those of the same text. NULL: those of the same text */
 
     /* What the cache keeps of it. */
     const char *session;        /* a name of the conversation or the agent's run that the request belongs to, the
                                    client's own: its cached text outlives that of requests without one, and a
                                    hundred uses by one session do not make it popular (docs/eviction.md). Names
-                                   of two tenants never meet; up to RP_MAX_SESSION_BYTES. NULL or "": none
-                                   (default) */
+                                   of two tenants never meet; up to RP_MAX_SESSION_BYTES. NULL or "": none (default) */
     const char *parent_session; /* the session for which this one works, as a subagent: its text is evicted before
                                    that of main agents. NULL or "": none (default) */
     bool ends_session;          /* no request of the session follows: after this one, text that no other session
@@ -675,8 +674,7 @@ typedef struct rp_request {
                                   KV has no logits: the whole prompt is computed again. With modules only at
                                   quality exact (RP_ERR_CONFLICT). 0: none (default) */
     int32_t n_kept_shares;     /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about
-                                  this many numbers for the whole prompt; up to RP_MAX_KEPT_SHARES. 0: none
-                                  (default) */
+                                  this many numbers for the whole prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
 
     /* Callbacks, each of which may be NULL, and the stream. */
     rp_on_text on_text;

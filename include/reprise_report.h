@@ -152,7 +152,7 @@ typedef struct rp_result {
     int32_t prompt_tokens;          /* cached_tokens + fresh_tokens */
     int32_t cached_tokens;          /* tokens with reused KV */
     int32_t fresh_tokens;           /* tokens computed for this request */
-    int32_t drafted_tokens;         /* by prompt lookup (n_draft) */
+    int32_t drafted_tokens;         /* by prompt lookup and by the draft model (n_draft) */
     int32_t accepted_tokens;        /* accepted drafts: answer tokens that needed no step of their own */
     uint64_t bytes_copied;          /* KV bytes copied while composing: 0 */
     uint64_t kv_bytes;              /* KV that the request held at its end, its modules included */
@@ -200,6 +200,14 @@ typedef struct rp_result {
                                               its invocation tokens */
     int32_t inexact_tokens;                /* prompt tokens, cached and fresh ones, whose KV is not that of a
                                               full prefill: plan items that are not exact */
+    int32_t model_drafted_tokens;          /* of drafted_tokens and of accepted_tokens: those of the draft model */
+    int32_t model_accepted_tokens;         /* (rp_engine_options.draft_model) */
+    const char *draft_reason;              /* why the draft model drafted nothing, static; "": it did, or the engine
+                                              has none:
+                                              "off"     n_draft is 0, or the answer is given (n_forced)
+                                              "target"  the engine's model cannot remove the KV of rejected tokens
+                                              "memory"  there was no memory for the draft model's KV
+                                              "cost"    no draft of it was expected to save time */
 } rp_result;
 
 /* ---- Steps ---- */

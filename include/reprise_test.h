@@ -39,6 +39,11 @@ struct rp_request_experiment {
                                say; then it ends. NULL: none */
     int32_t first_position; /* moves the whole plan; default 0. Logits do not depend on it except for rounding */
     bool no_prefix;         /* disable the prefix cache: no lookups, nothing is cached for them */
+    int32_t n_known;
+    const int32_t *known; /* n_known tokens of the answer, as known from an earlier run: the draft model computes as
+                             ever, but each token that it drafts is the known one with the probability known_share, and
+                             else a wrong one: for measurements without a trained pair of models. NULL: none */
+    float known_share;    /* 0 to 1 */
 };
 
 /* rp_engine_options.experiment; borrowed until rp_engine_new returns. Initialise it likewise. */

@@ -145,6 +145,7 @@ void bench_submit(bench_driver *d, rp_request *request, const bench_place *p) {
     request->on_token = bench_driver_on_token;
     request->on_done = bench_driver_on_done;
     request->user = c;
+    if (d->loaded->draft != NULL && request->n_draft == 0) request->n_draft = RP_DRAFT_AUTO;
     d->kinds[p->kind].submitted++;
     if (rp_engine_submit(d->loaded->engine, request, &c->call, &err) != RP_OK) {
         count_error(d, p->kind, &err);

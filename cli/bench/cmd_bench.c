@@ -157,6 +157,7 @@ static const cli_option options[] = {
         .max = 256,
         .help = "maximum number of requests in a batch (16)",
     },
+    CLI_DRAFT_ROW(bench_options, engine),
     CLI_ENGINE_ROWS(bench_options, engine, 't'),
     CLI_STORE_ROWS(bench_options, engine),
     {
@@ -258,6 +259,7 @@ static int bench_with(const bench_options *o) {
                      : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o->model, NULL);
     if (status == CLI_OK) status = bench_check_context(o, loaded.model);
+    if (status == CLI_OK) status = cli_find_draft(&loaded, o->engine.draft_model);
     if (status == CLI_OK) status = run_session(&s, &loaded);
     cli_loaded_free(&loaded);
     bench_driver_close(s.driver);

@@ -33,9 +33,9 @@ static const cli_option options[] = {
     CHAT_SETTING_ROWS(chat_options, settings),
     RUN_JSON_SCHEMA_ROW(chat_options, json_schema),
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
-     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save "
-             "time; the answer does "
-             "not change (-1)"},
+     .help = "speculative decoding by prompt lookup, and by --draft-model: draft up to N tokens a step; -1: as many as "
+             "are expected to save time; the answer does not change (-1)"},
+    CLI_DRAFT_ROW(chat_options, engine),
     CLI_ENGINE_ROWS(chat_options, engine, 't'),
     CLI_STORE_ROWS(chat_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
@@ -67,7 +67,8 @@ static int chat_load(const chat_options *o, cli_loaded *loaded, chat_session *s)
     if (status != CLI_OK) return status;
     cli_sampling_settle(&s->settings.sampling, loaded->model);
     rp_engine_options engine = cli_engine_options(&o->engine);
-    status = cli_load_engine(loaded, &engine, &no_schemas);
+    status = cli_find_draft(loaded, o->engine.draft_model);
+    if (status == CLI_OK) status = cli_load_engine(loaded, &engine, &no_schemas);
     if (status == CLI_OK) status = cli_prepare_engine(loaded, &engine);
     s->engine = loaded->engine;
     return status;

@@ -91,10 +91,10 @@ static const llama_option table[] = {
      "--dry-penalty-last-n "
      "--dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent",
      NULL, SAMPLER},
-    {"-md --model-draft -hfd --hf-repo-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -devd --device-draft -cd "
-     "--ctx-size-draft "
+    {"-md --model-draft -hfd --hf-repo-draft", "draft-model", NULL},
+    {"-ngld --gpu-layers-draft --n-gpu-layers-draft -devd --device-draft -cd --ctx-size-draft "
      "-td --threads-draft --draft-min --draft-n-min --draft-p-min --draft-p-split",
-     "draft", "prompt lookup, no draft model"},
+     NULL, "the draft model has the model's threads, and its drafts the length that saves most time: leave it out"},
     {"--draft-max --draft-n --draft", "draft", "in requests to 'reprise serve', the field n_draft"},
     /* server */
     {"-a", "name", NULL},

@@ -142,11 +142,25 @@ int cli_load_vocabulary(cli_loaded *l, const char *path) {
     return rp_model_open(&l->model, l->found, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
+int cli_find_draft(cli_loaded *l, const char *name) {
+    if (name == NULL) return CLI_OK;
+    const int status = model_path_find(name, &l->draft_found);
+    l->draft_path = l->draft_found;
+    return status;
+}
+
 static int open_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas, bool warns,
                        rp_error *err) {
     rp_model_info info = {.struct_size = sizeof(info)};
+    rp_engine_options o = *options;
+    int rc = RP_OK;
+    if (l->draft_path != NULL) {
+        watch_maps(l->draft_path, NULL);
+        rc = rp_model_open(&l->draft, l->draft_path, NULL, err);
+        o.draft_model = l->draft;
+    }
     if (options->weights_dir != NULL) watch_maps(l->path, options->weights_dir);
-    int rc = rp_engine_new(&l->engine, l->model, options, err);
+    if (rc == RP_OK) rc = rp_engine_new(&l->engine, l->model, &o, err);
     if (rc != RP_OK) return rc;
     rp_model_describe(l->model, &info);
     if (warns && options->n_ctx > info.n_ctx_train)
@@ -219,6 +233,8 @@ int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_
 void cli_loaded_free(cli_loaded *l) {
     rp_engine_close(l->engine, l->close_ms != NULL ? *l->close_ms : -1);
     rp_model_close(l->model);
+    rp_model_close(l->draft);
     free(l->found);
+    free(l->draft_found);
     *l = (cli_loaded){0};
 }

@@ -12,6 +12,10 @@ typedef struct cli_loaded {
     const char *path; /* of the model: `found`, or borrowed */
     char *found;      /* owned: where the name of -m leads; NULL: the model was opened by its path */
     rp_model *model;
+    const char *draft_path; /* of the engine's draft model, set before the engine is made: `draft_found`, or borrowed;
+                               NULL: none */
+    char *draft_found;      /* owned: cli_find_draft */
+    rp_model *draft;
     rp_engine *engine;
     rp_schema *schema;           /* the last of the schemas */
     const int64_t *close_ms;     /* argument of rp_engine_close; NULL: no limit */
@@ -23,7 +27,7 @@ typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
-    const char *store, *store_key, *kv_f16_layers, *keep, *keep_method;
+    const char *store, *store_key, *kv_f16_layers, *keep, *keep_method, *draft_model;
     bool read_only;
 } cli_engine_args;
 
@@ -77,6 +81,14 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
              "(8G, for models from 64M)"}
 /* clang-format on */
 
+/* The row of commands with a draft model. */
+/* clang-format off */
+#define CLI_DRAFT_ROW(type, field) \
+    {.name = "draft-model", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.draft_model), \
+     .help = "speculative decoding: a smaller model with the same vocabulary, which drafts tokens where prompt " \
+             "lookup finds none; its KV is part of --kv-ram; no answer changes (none)"}
+/* clang-format on */
+
 /* Rows of commands that may use a store on disk. */
 /* clang-format off */
 #define CLI_STORE_ROWS(type, field) \
@@ -111,6 +123,8 @@ int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
 /* Opens a model for its vocabulary only; files without weights are accepted. Returns an exit status. */
 int cli_load_vocabulary(cli_loaded *l, const char *path);
+/* The file of the draft model, by its path or name; NULL: none. Before the engine is made. Returns an exit status. */
+int cli_find_draft(cli_loaded *l, const char *name);
 /* Creates the engine and loads the schemas in order. Returns an exit status. */
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas);
 /* Prepares the weights, with a progress bar. Returns an exit status. */

@@ -467,6 +467,9 @@ class rp_result(Structure):
     prompt_top_logprobs: Any
     adapter_from: int
     inexact_tokens: int
+    model_drafted_tokens: int
+    model_accepted_tokens: int
+    draft_reason: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("text", c_char_p),
@@ -507,6 +510,9 @@ class rp_result(Structure):
         ("prompt_top_logprobs", POINTER(rp_token_logprob)),
         ("adapter_from", c_int32),
         ("inexact_tokens", c_int32),
+        ("model_drafted_tokens", c_int32),
+        ("model_accepted_tokens", c_int32),
+        ("draft_reason", c_char_p),
     ]
 
 
@@ -672,6 +678,8 @@ class rp_engine_options(Structure):
     audit_raises: bool
     cluster: int | None
     experiment: int | None
+    draft_model: int | None
+    draft_kv_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -705,6 +713,8 @@ class rp_engine_options(Structure):
         ("audit_raises", c_bool),
         ("cluster", c_void_p),
         ("experiment", c_void_p),
+        ("draft_model", c_void_p),
+        ("draft_kv_bytes", c_uint64),
     ]
 
 
@@ -1834,12 +1844,18 @@ class rp_request_experiment(Structure):
     forced: Any
     first_position: int
     no_prefix: bool
+    n_known: int
+    known: Any
+    known_share: float
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_forced", c_int32),
         ("forced", POINTER(c_int32)),
         ("first_position", c_int32),
         ("no_prefix", c_bool),
+        ("n_known", c_int32),
+        ("known", POINTER(c_int32)),
+        ("known_share", c_float),
     ]
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's protocol, without a connection: prompts as requests, replies and events as answers, errors as exceptions."""
+"""The server's protocol, without a connection: requests of prompts, answers of replies and events, errors as exceptions.
+
+Owns the bounds of what a server may send.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import difflib
 import io
 import json
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
@@ -27,11 +31,12 @@ from .errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from .http1 import MAX_BODY_BYTES, BadResponse
 from .prompt import Markup, Message, Prompt, part_json
 from .requests import PromptLike
 from .result import PlanItem, Timings, Usage
 from .schema import Schema
+
+MAX_BODY_BYTES = 64 << 20  # of a whole answer, of an event, and of a stream's text
 
 _T = TypeVar("_T")
 Kind: TypeAlias = Literal["prompts", "completions", "chat/completions"]
@@ -97,6 +102,13 @@ class Answer:
         return html.result(self)
 
 
+class BadResponse(Exception):
+    """What came is no response of a server, or exceeds a bound."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(" ".join(reason[:1000].split())[:200])
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request to the server."""
@@ -156,8 +168,8 @@ def _open_messages(prompt: Prompt) -> list[dict[str, Any]]:
     for part in prompt.parts:
         if not isinstance(part, Message):
             raise InvalidError(
-                "a prompt with an open role has a part outside of roles: a server takes open roles in conversations only, "
-                "so put every part into a role, or use no is_open=True"
+                "a prompt with an open role has a part outside of roles: a server takes open roles in conversations "
+                "only, so put every part into a role, or use no is_open=True"
             )
         content = [part_json(inside) for inside in part.parts]
         for one in content:
@@ -268,15 +280,77 @@ def _plan_item(part: Any) -> PlanItem:
     )
 
 
+_FIELDS = ("event", "data", "id", "retry", "")  # "": comments
+
+
+class EventParser:
+    """Server-sent events: (event, data) of each that is complete."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()  # of a line
+        self._name = "message"
+        self._lines: list[str] = []
+        self._bytes = 0  # of the event's lines so far
+
+    def feed(self, data: bytes) -> list[tuple[str, str]]:
+        self._rest += data
+        events: list[tuple[str, str]] = []
+        if b"\n" in data:
+            *lines, self._rest = self._rest.split(b"\n")
+            for line in lines:
+                self._take(line.removesuffix(b"\r"), events)
+        self._check(len(self._rest))
+        return events
+
+    def _check(self, more: int) -> None:
+        if self._bytes + more > MAX_BODY_BYTES:
+            raise BadResponse(f"an event has more than {MAX_BODY_BYTES} bytes")
+
+    def _take(self, line: bytearray, events: list[tuple[str, str]]) -> None:
+        if not line:
+            if self._lines:
+                events.append((self._name, "\n".join(self._lines)))
+            self._name, self._lines, self._bytes = "message", [], 0
+            return
+        self._bytes += len(line) + 1
+        self._check(0)
+        try:
+            name, _, value = line.decode().partition(":")
+        except UnicodeDecodeError:
+            raise BadResponse("an event is not UTF-8") from None
+        if name not in _FIELDS:
+            raise BadResponse(f"it is no event stream: {bytes(line[:40])!r}")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "data":
+            self._lines.append(value)
+
+
 class Events:
-    """The events of a streamed answer: pieces of text, then `answer`."""
+    """A streamed answer from the bytes of its events: pieces of text, then `answer`."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.answer: Answer | None = None
+        self._parser = EventParser()
+        self._waiting: deque[tuple[str, str]] = deque()
         self._text = io.StringIO()
         self._characters = 0
         self._finish_reason = ""
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes; b"": that was all."""
+        self._waiting.extend(self._parser.feed(data))
+        if not data and self.answer is None:
+            raise BadResponse("the answer ended before its end")
+
+    def next(self) -> str:
+        """The next piece; "": feed it first."""
+        text = ""
+        while self._waiting and not text:
+            text = self.take(*self._waiting.popleft())
+        return text
 
     def take(self, name: str, data: str) -> str:
         """The text that an event adds. An Error that the server reports."""
@@ -340,7 +414,10 @@ _MAX_MESSAGE = 2000
 
 
 def error_of(status: int, reply: Any, retry_after: str = "") -> Error:
-    """The exception of a server's error: the class that an engine raises, as far as the server's code determines it. status 0: in a stream."""
+    """The exception of a server's error: the class that an engine raises, as far as the server's code determines it.
+
+    status 0: in a stream.
+    """
     error = reply.get("error") if isinstance(reply, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str) or not error["message"]:
         raise BadResponse(f"status {status} without an error's text")

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -166,7 +167,8 @@ class Engine:
 
     model    a Model, or the path of one, which the engine then opens and closes
     options  those of rp_engine_options in reprise.h, under their names there; sizes are bytes. kv_format is a name ("int8"), store_write is
-             "back", "through" or "off"
+             "back", "through" or "off". draft_model is a Model, which must stay open, or the path of one, which the engine then opens
+             and closes; requests use it with n_draft
     Threads: any number may run prompts at once; they share steps. No Python code runs on the engine's thread, except with logits=True or choose=.
     """
 
@@ -200,8 +202,10 @@ class Engine:
         keep_method: str | None = None,
         kv_keep: str | None = None,
         kv_method: str | None = None,
+        draft_model: Model | str | os.PathLike[str] | None = None,
+        draft_kv_bytes: int = 0,
     ) -> None:
-        values = {name: value for name, value in locals().items() if name not in ("self", "model")}
+        values = {name: value for name, value in locals().items() if name not in ("self", "model", "draft_model")}
         self._core = Core()
         self.handle = self._core.handle
         self._lock = threading.Lock()
@@ -211,10 +215,17 @@ class Engine:
         lib.rp_engine_options_init(options, ctypes.sizeof(options))
         for name, value in values.items():
             _set_option(options, name, value)
+        self._owns_draft = draft_model is not None and not isinstance(draft_model, Model)
+        self._draft: Model | None = None
         self.model = model if isinstance(model, Model) else Model(model)
         try:
-            with self.model.handle as pointer:
-                self.model.engines.add(self._core)
+            if draft_model is not None:
+                self._draft = draft_model if isinstance(draft_model, Model) else Model(draft_model)
+            with self.model.handle as pointer, self._draft.handle if self._draft else nullcontext() as draft:
+                options.draft_model = draft
+                for used in (self.model, self._draft):
+                    if used is not None:
+                        used.engines.add(self._core)
                 _cores.add(self._core)
                 call(lib.rp_engine_new, ctypes.byref(self.handle.cell), pointer, ctypes.byref(options))
         except BaseException:
@@ -232,6 +243,10 @@ class Engine:
         self.model.engines.discard(self._core)
         if self._has_model:
             self.model.close()
+        if self._draft is not None:
+            self._draft.engines.discard(self._core)
+            if self._owns_draft:
+                self._draft.close()
         return n
 
     def __enter__(self) -> Engine:

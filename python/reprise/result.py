@@ -23,6 +23,9 @@ class Usage:
     drafted_tokens: int
     accepted_tokens: int
     kv_bytes: int
+    model_drafted_tokens: int
+    model_accepted_tokens: int
+    draft_reason: str
 
 
 @dataclass(frozen=True, slots=True)

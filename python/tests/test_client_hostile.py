@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that answer with anything: every value of a reply and of an event may be wrong. One clear error each, in bounded memory and time."""
+"""Servers that answer with anything: every value of a reply and of an event may be wrong.
 
-import asyncio
+One clear error each, in bounded memory and time.
+"""
+
+import contextlib
 import json
 import random
 import socket
 import threading
 import tracemalloc
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import pytest
-from test_client import Server
+from test_client import AnyClient, Server, Tasks
 
-from reprise import AsyncClient, Client, Prompt, Schema, errors
-from reprise.answers import answer_of
-from reprise.http1 import BadResponse
+from reprise import Client, Prompt, Schema, errors
+from reprise.answers import MAX_BODY_BYTES, BadResponse, EventParser, answer_of
 
 MAX_BYTES = 220 << 20  # a body of 64 MiB, its copies and its text
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: %s\r\n\r\n"
@@ -27,7 +32,8 @@ class Hostile:
     """A server that sends given bytes for every request."""
 
     def __init__(self, data: bytes, more: Iterable[bytes] = ()) -> None:
-        self.data, self.more = data, list(more)
+        self.pieces = [data, *more]
+        self.requests: list[bytes] = []  # their methods
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.thread = threading.Thread(target=self._serve)
@@ -39,14 +45,15 @@ class Hostile:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
-            with connection:
-                try:
-                    while b"\r\n\r\n" not in connection.recv(1 << 16):
-                        pass
-                    for piece in (self.data, *self.more):
-                        connection.sendall(piece)
-                except OSError:
-                    pass  # the client had enough
+            with connection, connection.makefile("rb") as file, contextlib.suppress(OSError):  # the client had enough
+                lines = list(takewhile(bytes.strip, file))
+                file.read(next((int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")), 0))
+                self.requests += [line.split()[0] for line in lines[:1]]
+                for piece in self.reply():
+                    connection.sendall(piece)
+
+    def reply(self) -> list[bytes]:
+        return self.pieces
 
     def __enter__(self) -> "Hostile":
         return self
@@ -58,26 +65,28 @@ class Hostile:
 
 
 def ways(url: str, prompt: Any = "x") -> Iterator[Callable[[], object]]:
-    async def run() -> None:
-        async with AsyncClient(url, timeout=60) as client:
-            await client.run(prompt)
+    def run(kind: AnyClient) -> None:
+        with kind(url, timeout=60) as client:
+            client.run(prompt)
 
-    async def stream() -> None:
-        async with AsyncClient(url, timeout=60) as client:
-            async for _ in client.stream(prompt):
-                pass
+    def stream(kind: AnyClient) -> None:
+        with kind(url, timeout=60) as client:
+            list(client.stream(prompt))
 
-    def stream_of_threads() -> None:
-        for _ in Client(url, timeout=60).stream(prompt):
-            pass
-
-    yield lambda: Client(url, timeout=60).run(prompt)
-    yield stream_of_threads
-    yield lambda: asyncio.run(run())
-    yield lambda: asyncio.run(stream())
+    for kind in (Client, Tasks):
+        yield partial(run, kind)
+        yield partial(stream, kind)
 
 
 REPLIES = {
+    "nothing": b"",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n" * 3,
+    "half a head": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "endless head": b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000,
+    "endless line": b"HTTP/1.1 200 OK\r\nx: " + b"y" * 1_000_000,
+    "too short": b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"choices":[]}',
+    "no chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nabc",
+    "cut chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{}",
     "deep": BODY + b"[" * 200_000,
     "number": BODY + b"9" * 100_000,
     "null": BODY + b"null",
@@ -167,50 +176,27 @@ def test_statuses_become_errors(reply: bytes, cls: type[errors.Error], words: st
 
 
 def test_a_server_that_never_has_the_schema_ends_after_one_repetition() -> None:
-    gone = status(b"404 No", b"", error_body("not_found", "schema 'towns' is not loaded: load it first"))
-    requests = []
-
     class Forgetful(Hostile):
-        def _serve(self) -> None:
-            while True:
-                try:
-                    connection, _ = self.listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    request = connection.recv(1 << 16)
-                    requests.append(request.split(b" ")[0])
-                    connection.sendall(gone if request.startswith(b"POST") else status(b"200 OK", b"", b"{}"))
+        def reply(self) -> list[bytes]:
+            return self.pieces if self.requests[-1] == b"POST" else [status(b"200 OK", b"", b"{}")]
 
     prompt = Prompt(Schema("towns", '<schema name="towns"/>')).text("x")
-    with Forgetful(b"") as server:
+    gone = error_body("not_found", "schema 'towns' is not loaded: load it first")
+    with Forgetful(status(b"404 No", b"", gone)) as server:
         for way in ways(server.url, prompt):
-            requests.clear()
+            server.requests.clear()
             with pytest.raises(errors.UnknownNameError):
                 way()
-            assert requests == [b"PUT", b"POST", b"PUT", b"POST"]
-
-
-def real_reply() -> bytes:
-    real = Server()
-    try:
-        host, port = real.url.removeprefix("http://").split(":")
-        body = json.dumps({"prompt": "Once", "max_tokens": 4}).encode()
-        with socket.create_connection((host, int(port))) as connection:
-            connection.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-            )
-            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-    finally:
-        real.stop()
-    return received
+            assert server.requests == [b"PUT", b"POST", b"PUT", b"POST"]
 
 
 def test_random_changes_of_real_replies() -> None:
     """Any value of a real answer replaced by another one: an answer, or an error of one line."""
-    received = real_reply()
-    reply = json.loads(received.partition(b"\r\n\r\n")[2])
+    with Server() as server:
+        body = json.dumps({"prompt": "Once", "max_tokens": 4}).encode()
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"{server.url}/v1/completions", body, headers)) as received:
+            reply = json.load(received)
     numbers = random.Random(11)
     values: list[Any] = [None, True, -1, 1.5, 10**30, "x", [], {}, [None], {"a": 1}]
 
@@ -244,3 +230,42 @@ def test_random_changes_of_real_replies() -> None:
         except BadResponse as e:
             assert "\n" not in str(e) and len(str(e)) < 200
     assert 0 < answers < 20_000
+
+
+# ---- events ----
+
+
+def test_events_in_any_pieces() -> None:
+    stream = (
+        b': keep-alive\n\nevent: text\ndata: {"a":\ndata:1}\nid: 7\nretry: 5\n\n'
+        + "data: ü\r\n\r\nevent: x\n\ndata\n\n".encode()
+        + b"data: last"
+    )
+    for step in range(1, len(stream) + 1):
+        parser, found = EventParser(), []
+        for i in range(0, len(stream), step):
+            found += parser.feed(stream[i : i + step])
+        assert found == [("text", '{"a":\n1}'), ("message", "ü"), ("message", "")]
+
+
+@pytest.mark.parametrize(
+    "stream, words", [(b"data: \xff\n\n", "not UTF-8"), (b"<html>\n", "no event stream"), (b" data: x\n", "no event")]
+)
+def test_what_is_no_event_stream_is_refused(stream: bytes, words: str) -> None:
+    with pytest.raises(BadResponse, match=words):
+        EventParser().feed(stream)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [b"x" * (1 << 20), b"data: %s\n" % (b"x" * 120) * (1 << 13), b":%s\n" % (b"x" * 126) * (1 << 13)],
+    ids=["line", "data", "comments"],
+)
+def test_an_event_without_an_end_is_refused(more: bytes) -> None:
+    parser, n = EventParser(), 0
+    parser.feed(b"data: ")
+    with pytest.raises(BadResponse, match="an event has more"):
+        while True:
+            parser.feed(more)
+            n += len(more)
+            assert n <= MAX_BODY_BYTES + len(more)

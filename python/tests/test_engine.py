@@ -488,3 +488,14 @@ def test_a_tenants_schema_is_its_own(model: Model) -> None:
         shared = engine.run(Prompt(own).module("a").text("Which?"), tenant="other", max_tokens=1)  # loads it for all
         assert shared.usage.cached_tokens == 0
         engine.unload(own, tenant="acme")
+
+
+def test_a_draft_model_changes_no_answer() -> None:
+    with Model(MODEL) as model, Engine(model, n_threads=1) as plain:
+        expected = plain.run("Once upon a time", max_tokens=24, temperature=0)
+        for draft in (model, MODEL):
+            with Engine(model, n_threads=1, draft_model=draft) as engine:
+                result = engine.run("Once upon a time", max_tokens=24, temperature=0, n_draft=4)
+                assert result.text == expected.text
+                assert result.usage.model_drafted_tokens >= result.usage.model_accepted_tokens > 0
+                assert result.usage.draft_reason == ""

@@ -18,6 +18,13 @@ void kv_context_drop(kv_context *c, size_t n) {
     c->open = false;
 }
 
+void kv_context_remove(kv_context *c, size_t view) {
+    BASE_ASSERT(view + 1 < c->n_views);
+    kv_span_unref(c->views[view].span);
+    memmove(c->views + view, c->views + view + 1, (c->n_views - view - 1) * sizeof(*c->views));
+    c->n_views--;
+}
+
 void kv_context_clear(kv_context *c) {
     kv_context_drop(c, c->n_views);
     base_free(c->views);

@@ -57,6 +57,9 @@ void kv_context_close(kv_context *c);
 /* Replaces the span of a view by one with the same tokens, whose only reference it takes. */
 void kv_context_replace(kv_context *c, size_t view, kv_span *span);
 
+/* Removes a view; later ones stay where they are by position. Not the last one. */
+void kv_context_remove(kv_context *c, size_t view);
+
 /* Removes the last n views, for instance the spans of a run that was computed for the store alone. */
 void kv_context_drop(kv_context *c, size_t n);
 

@@ -26,6 +26,7 @@
 #include "reprise_store.h"
 #include "reprise_test.h"
 
+#define DRAFT_POSITIONS 256 /* that a draft model has at least, here */
 #define MOST_SLOTS (2 * SCHEDULE_CALLS)
 #define MOST_CLIENTS 4
 #define MOST_ACTS (5 * MOST_SLOTS)
@@ -467,6 +468,8 @@ static void count(schedule *s, const slot *c, const rp_result *r) {
     t->beyond += r->context_shifts > 0;
     t->drafted += (uint64_t)r->drafted_tokens;
     t->accepted += (uint64_t)r->accepted_tokens;
+    t->model_drafted += (uint64_t)r->model_drafted_tokens;
+    t->model_accepted += (uint64_t)r->model_accepted_tokens;
 }
 
 static bool looks_for_nothing(const rp_request *q) {
@@ -650,6 +653,15 @@ static void draw_disk(schedule *s) {
     o->store_key_file = s->key[0];
 }
 
+/* The model drafts for itself, if it can; sometimes with little memory for that. */
+static void draw_draft_model(schedule *s) {
+    rp_model_info info = {.struct_size = sizeof(info)};
+    rp_model_describe(s->w->model->model, &info);
+    if (s->w->model->is_recurrent || info.n_ctx_train < DRAFT_POSITIONS) return;
+    s->engine_options.draft_model = s->w->model->model;
+    s->engine_options.draft_kv_bytes = chance(s, 3) ? (uint64_t)1 << 17 : 0;
+}
+
 static void draw_engine(schedule *s) {
     static const float goals[] = {0, 0.0001f, 0.05f, 1, 50, INFINITY};
     static const int32_t chunks[] = {1, 2, 7, 16, 64, 100, 256, 512};
@@ -667,6 +679,7 @@ static void draw_engine(schedule *s) {
     }
     o->on_step = on_step;
     o->step_user = s;
+    if (!s->is_tight && chance(s, 3)) draw_draft_model(s);
     if (chance(s, 2)) draw_disk(s);
 }
 
@@ -742,6 +755,7 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"tokens found in modules", t->module_tokens},
         {"evictions", t->evictions},
         {"drafts right", t->accepted},
+        {"by the draft model", t->model_accepted},
         {"of drafts", t->drafted},
         {"answers with an edit", t->shifted},
         {"first answers of tenants", t->firsts},

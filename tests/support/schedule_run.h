@@ -28,6 +28,7 @@ typedef struct schedule_tally {
     uint64_t logits_in[RP_N_KV_FORMATS];   /* by the engine's KV format; modules may have others */
     uint64_t prefix_tokens, module_tokens; /* hits in the prefix cache; in modules */
     uint64_t evictions, drafted, accepted;
+    uint64_t model_drafted, model_accepted; /* of them, by a draft model */
 
     uint64_t waits; /* steps in which an admissible job waited for another with the same prompt */
 

@@ -20,6 +20,7 @@
 #include "engine/core/abilities.h"
 #include "engine/core/commands.h"
 #include "engine/core/cost_model.h"
+#include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/identity.h"
 #include "engine/core/job_feature.h"
@@ -274,6 +275,7 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
     *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
                                                                   : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
+    if (e->draft_model) draft_model_usage(e->draft_model, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
     if (o->ram_bytes == 0) return RP_OK;
@@ -361,7 +363,11 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     };
     if ((rc = backend_open(&e->backend, e->backend_row->name, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
+        (rc = o->draft_model ? draft_model_open(&e->draft_model, o->draft_model, e->model, e->n_threads,
+                                                e->max_sequences, err)
+                             : RP_OK) ||
         (rc = kv_budget(e, o, &budget, err)) ||
+        (rc = e->draft_model ? draft_model_open_kv(e->draft_model, o->draft_kv_bytes, &budget, err) : RP_OK) ||
         (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) ||
         (rc = steps_open(e, err)))
@@ -487,6 +493,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     audit_close(e);
     answer_memory_free(e->answers);
     model_forward_free(e->forward);
+    draft_model_close(e->draft_model);
     span_tree_free(e->tree);
     size_t n_lost = span_store_close(e->store, deadline);
     record_cipher_close(e->cipher);

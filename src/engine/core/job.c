@@ -89,6 +89,8 @@ void job_release(rp_job *c) {
     span_path_release(&c->path);
     moved_kv_put_back(c);
     checkpoints_release(c);
+    draft_context_release(&c->drafts.model);
+    drafts_drop(c);
     sequence_reset(&c->seq);
     c->n_found = 0;
     c->n_dropped = 0;
@@ -99,6 +101,7 @@ static void job_free_plan(rp_job *c) {
     base_free(c->request->stops);
     base_free(c->request->bias);
     base_free(c->request->forced);
+    base_free(c->request->known);
     base_free(c->request->pieces);
     base_free(c->tokens);
     base_free(c->positions);

@@ -39,6 +39,7 @@
 #include "engine/reuse/span_prefetch.h"
 #include "engine/background/scaffolds.h"
 #include "engine/reuse/segment_prefills.h"
+#include "engine/core/drafts.h"
 #include "engine/core/job_feature.h"
 #include "engine/core/sequence.h"
 #include "engine/core/turns.h"
@@ -80,7 +81,7 @@ typedef struct job_request {
     char **stops;
     rp_logit_bias *bias;
     rp_request_experiment experiment; /* with a copy of its tokens, */
-    int32_t *forced;
+    int32_t *forced, *known;
     rp_schema *schema; /* a reference; NULL for plain text */
     pml_document *document;
     int32_t raised;                    /* quality steps by which the auditor raised its schema (audit.h) */
@@ -150,6 +151,7 @@ struct rp_job {
     sequence seq;
     answer answer;
     prompt_lookup prompt_lookup;
+    job_drafts drafts;
     uint64_t prefill_done, prefill_total; /* tokens of modules */
     uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;

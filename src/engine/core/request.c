@@ -117,11 +117,13 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     own->adapter = NULL;
     if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
         !copy_items((void **)&q->forced, o->experiment->forced, o->experiment->n_forced, sizeof(*q->forced)) ||
+        !copy_items((void **)&q->known, o->experiment->known, o->experiment->n_known, sizeof(*q->known)) ||
         !copy_stops(q, o))
         return base_fail_memory(err, sizeof(*o), "a request");
     own->sampling.bias = q->bias;
     q->experiment = *o->experiment;
     q->experiment.forced = q->forced;
+    q->experiment.known = q->known;
     own->experiment = &q->experiment;
     own->stops = (const char *const *)q->stops;
     return RP_OK;
@@ -348,6 +350,7 @@ static int job_open_result(rp_job *c, rp_error *err) {
     c->result = base_calloc(1, sizeof(*c->result));
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     c->result->struct_size = (uint32_t)sizeof(*c->result);
+    c->result->draft_reason = "";
     return RP_OK;
 }
 

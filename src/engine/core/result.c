@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "engine/core/cost_model.h"
+#include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
@@ -319,6 +320,7 @@ static int describe_plan(rp_job *c, rp_error *err) {
     r->prompt_tokens = p->n_cached + p->n_fresh;
     r->fresh_tokens = r->prompt_tokens - r->cached_tokens;
     BASE_ASSERT(r->cached_tokens >= 0 && r->fresh_tokens >= 0);
+    r->draft_reason = drafts_reason(c);
     for (int32_t i = 0; i < r->n_plan; i++) r->inexact_tokens += r->plan[i].exact ? 0 : r->plan[i].n_tokens;
     return RP_OK;
 }

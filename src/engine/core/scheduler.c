@@ -19,6 +19,7 @@
 #include "engine/background/background.h"
 #include "engine/background/scaffolds.h"
 #include "engine/core/commands.h"
+#include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
@@ -491,6 +492,7 @@ static void compose_all(rp_engine *e) {
 
 static int scheduler_prepare(rp_engine *e, rp_on_progress on_progress, void *user, rp_error *err) {
     int rc = e->backend->ops->prepare(e->backend, on_progress, user, err);
+    if (!rc && e->draft_model) rc = draft_model_prepare(e->draft_model, on_progress, user, err);
     pthread_mutex_lock(&e->lock);
     e->prepared = rc == RP_OK;
     pthread_mutex_unlock(&e->lock);

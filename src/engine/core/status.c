@@ -10,6 +10,7 @@
 #include "base/sized.h"
 #include "engine/background/background.h"
 #include "engine/background/scaffolds.h"
+#include "engine/core/draft_model.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/load.h"
@@ -31,7 +32,14 @@ void engine_publish(rp_engine *e) {
         .most = e->other_bytes + states.budget_bytes / (ENGINE_TABLE_SHARE - 1) * ENGINE_TABLE_SHARE,
     };
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
+    if (e->draft_model) {
+        const kv_pool_stats draft = kv_pool_get_stats(e->draft_model->pool);
+        memory.kv += draft.slab_bytes;
+        memory.kv_limit += draft.budget_bytes;
+        memory.most += draft.budget_bytes;
+    }
     e->backend->ops->usage(e->backend, &memory);
+    if (e->draft_model) draft_model_usage(e->draft_model, &memory);
     span_store_stats(e->store, &stats);
     const rp_engine_load load = engine_load(e);
     int32_t running = e->n_running;

@@ -26,6 +26,7 @@
 #include "base/memory.h"
 #include "engine/background/background.h"
 #include "engine/core/cost_model.h"
+#include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/job_feature.h"
@@ -77,10 +78,12 @@ int steps_open(rp_engine *e, rp_error *err) {
     s->reported = base_calloc((size_t)s->max_parts, sizeof(*s->reported));
     s->contexts = base_calloc((size_t)s->max_parts, sizeof(*s->contexts));
     s->states = base_calloc((size_t)s->max_parts, sizeof(*s->states));
+    s->answers = base_calloc((size_t)e->max_sequences, sizeof(*s->answers));
     s->rows = base_calloc((size_t)s->max_rows, sizeof(*s->rows));
     s->logits = base_calloc(n_logits + 1, sizeof(float)); /* an encoder may have none */
     s->hidden = base_calloc(n_hidden, sizeof(float));
-    if (s->parts && s->reported && s->contexts && s->states && s->rows && s->logits && s->hidden) return RP_OK;
+    if (s->parts && s->reported && s->contexts && s->states && s->answers && s->rows && s->logits && s->hidden)
+        return RP_OK;
     return base_fail_memory(err, (n_logits + n_hidden) * sizeof(float), "an engine");
 }
 
@@ -89,6 +92,7 @@ void steps_close(engine_steps *s) {
     base_free(s->reported);
     base_free(s->contexts);
     base_free(s->states);
+    base_free(s->answers);
     base_free(s->rows);
     base_free(s->logits);
     base_free(s->hidden);
@@ -167,69 +171,20 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int
     count_wanted(s, p, n_last);
 }
 
-/* A load with more rows of one of its contexts, which has `slots` slots. */
-static cost_load with_rows(cost_load load, int32_t rows, double slots) {
-    load.rows += rows;
-    load.row_slots += rows * (slots + 0.5 * rows);
-    load.slots += rows;
-    return load;
-}
-
-/* The next token of each answer, without drafts. Returns the number of answers. */
-static int32_t load_of_answers(const rp_engine *e, cost_load *load) {
-    int32_t n = 0;
-    *load = (cost_load){0};
-    for (int32_t i = 0; i < e->n_running; i++) {
-        const rp_job *c = e->running[i];
-        if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
-        *load = with_rows(*load, 1, (double)c->seq.slots);
-        load->slots += (double)c->seq.slots;
-        n++;
-    }
-    return n;
-}
-
-/* A draft must promise to decode this much faster: predictions are inexact. */
-#define LEAST_GAIN 1.05
-
-/* The length of the draft with which the step's n answers are expected to get the most tokens per second. A token of
- * the guess counts if all before it are right. */
-static int32_t best_draft(const rp_engine *e, const rp_job *c, const cost_load *answers, int32_t n) {
-    const double rate = prompt_lookup_rate(&c->prompt_lookup), plain_us = cost_model_predict(e->cost, answers);
-    double tokens = n, right = 1, best = LEAST_GAIN * n / plain_us;
-    int32_t length = 0;
-    if (plain_us <= 0) return 0;
-    for (int32_t k = 1; k <= c->prompt_lookup.n_guessed; k++) {
-        const cost_load load = with_rows(*answers, k, (double)c->seq.slots);
-        tokens += right *= rate;
-        const double speed = tokens / cost_model_predict(e->cost, &load);
-        if (speed > best) best = speed, length = k;
-    }
-    return length;
-}
-
 static void add_answers(step *s) {
     rp_engine *e = s->e;
-    int32_t drafts = RP_MAX_DRAFT;
-    cost_load answers;
-    const int32_t n_answers = load_of_answers(e, &answers);
-    int32_t first = e->steps->next_answer < e->n_running ? e->steps->next_answer : 0, i = 0;
-    for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
+    rp_job **answers = e->steps->answers;
+    int32_t first = e->steps->next_answer < e->n_running ? e->steps->next_answer : 0, i = 0, n = 0;
+    for (; i < e->n_running && n < e->max_sequences; i++) {
         rp_job *c = e->running[(first + i) % e->n_running];
-        if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
-        prompt_lookup *lookup = &c->prompt_lookup;
-        const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
-        /* rows that may follow the last token before the context ends */
-        const int32_t room = BASE_MAX(e->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0);
-        prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, room), c->answer.most - c->result->n_tokens - 1));
-        lookup->n_guessed = answer_fitting(&c->answer, lookup->tokens, lookup->n_guessed);
-        lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
-        answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
-        drafts -= lookup->n_tokens;
-        BASE_ASSERT(drafts >= 0); /* there are rows for so many: rp_engine.steps.max_rows */
-        step_add_part(s, c, NULL, 1, 1 + lookup->n_tokens, lookup->tokens, lookup->n_tokens);
+        if (c->phase == JOB_DECODE && !c->aside && !job_is_paused(c)) answers[n++] = c;
     }
     e->steps->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
+    drafts_make(e, answers, n);
+    for (i = 0; i < n; i++) {
+        const job_drafts *drafts = &answers[i]->drafts;
+        step_add_part(s, answers[i], NULL, 1, 1 + drafts->n, drafts->tokens, drafts->n);
+    }
 }
 
 /* ---- chunks of prompts and modules ---- */
@@ -409,9 +364,10 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token = -1, n_drafts = rows - 1;
     const job_feature *again;
-    BASE_ASSERT(n_drafts == 0 || n_drafts == c->prompt_lookup.n_tokens);
+    BASE_ASSERT(n_drafts == 0 || n_drafts == c->drafts.n);
     int rc = steps_draw_one(e, c, p, 0, &token, &again, err);
-    while (!rc && !again && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
+    const int32_t first = token;
+    while (!rc && !again && !c->answer.over && right < n_drafts && token == c->drafts.tokens[right]) {
         push_token(c, token);
         c->seq.done++;
         right++;
@@ -424,12 +380,12 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
     if (again) {
-        c->prompt_lookup.n_guessed = c->prompt_lookup.n_tokens = 0; /* whether the guess goes on right is not known */
+        drafts_drop(c); /* whether they go on right is not known */
         c->phase = JOB_RECOMPUTING;
         return again->again(c, err);
     }
     if (!c->answer.over) push_token(c, token);
-    prompt_lookup_learn(&c->prompt_lookup, right, token);
+    drafts_learn(c, right, first, token);
     return RP_OK;
 }
 
