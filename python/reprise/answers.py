@@ -243,6 +243,9 @@ def answer_of(kind: Kind, reply: Any, text: str | None = None, finish_reason: st
             0,
             0,
             _field(reduction, "bytes", int),
+            0,
+            0,
+            "",
         ),
         timings=Timings(
             _field(ms, "queue", float),

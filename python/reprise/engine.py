@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -221,7 +221,8 @@ class Engine:
         try:
             if draft_model is not None:
                 self._draft = draft_model if isinstance(draft_model, Model) else Model(draft_model)
-            with self.model.handle as pointer, self._draft.handle if self._draft else nullcontext() as draft:
+            draft_handle: AbstractContextManager[Any] = self._draft.handle if self._draft else nullcontext()
+            with self.model.handle as pointer, draft_handle as draft:
                 options.draft_model = draft
                 for used in (self.model, self._draft):
                     if used is not None:
