@@ -221,7 +221,9 @@ class Engine:
         try:
             if draft_model is not None:
                 self._draft = draft_model if isinstance(draft_model, Model) else Model(draft_model)
-            draft_handle: AbstractContextManager[Any] = self._draft.handle if self._draft else nullcontext()
+            draft_handle: AbstractContextManager[Any] = nullcontext()
+            if self._draft:
+                draft_handle = self._draft.handle
             with self.model.handle as pointer, draft_handle as draft:
                 options.draft_model = draft
                 for used in (self.model, self._draft):
