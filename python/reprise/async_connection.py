@@ -12,6 +12,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 
@@ -29,6 +30,7 @@ class AsyncConnection:
         self._address = address
         self._loop = asyncio.get_running_loop()
         self._http = httpx.AsyncHTTPTransport(verify=address.tls or False, trust_env=False, limits=_ONE)
+        self._is_aborted = False
         self._sending: asyncio.Task[httpx.Response] | None = None
         self._socket: socket.socket | None = None
         self._pieces: AsyncIterator[bytes]
@@ -42,18 +44,28 @@ class AsyncConnection:
                     address.origin + address.path + call.path,
                     headers=address.headers(call),
                     content=call.body,
-                    extensions={"timeout": httpx.Timeout(address.timeout).as_dict()},
+                    extensions={"timeout": httpx.Timeout(address.timeout).as_dict(), "trace": self._trace},
                 )
                 # In a task of its own: anyio before 4, which connects, leaves cancellations in its task that
-                # asyncio.timeout takes for others', and may swallow one.
+                # asyncio.timeout takes for others', and may swallow one (_trace).
                 self._sending = self._loop.create_task(self._http.handle_async_request(request))
                 response = await asyncio.shield(self._sending)
             except (httpx.InvalidURL, ssl.SSLError, UnicodeError) as e:
                 raise address.unreachable(e) from None
-        self._socket = response.extensions["network_stream"].get_extra_info("socket")
         self._pieces = response.aiter_raw()
         get = response.headers.get
         return Head(response.status_code, get("content-type", ""), get("retry-after", ""))
+
+    async def _trace(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self._socket = info["return_value"].get_extra_info("socket")
+            if self._is_aborted:  # meanwhile
+                self._shut_down()
+
+    def _shut_down(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     async def read(self) -> bytes:
         with self._errors():
@@ -64,9 +76,8 @@ class AsyncConnection:
 
     def abort(self) -> None:
         """The server notices at once; the rest happens when the event loop runs next."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+        self._is_aborted = True
+        self._shut_down()
         with contextlib.suppress(RuntimeError):  # the event loop has ended, and its connections with it
             self._loop.call_soon_threadsafe(self._close_soon)
 
@@ -76,9 +87,9 @@ class AsyncConnection:
         task.add_done_callback(_closing.discard)
 
     async def aclose(self) -> None:
-        while self._sending is not None and not self._sending.done():
+        if self._sending is not None and not self._sending.done():
             self._sending.cancel()
-            await asyncio.wait([self._sending], timeout=1)
+            await asyncio.wait([self._sending])
         with contextlib.suppress(OSError, httpx.HTTPError):
             await self._http.aclose()
 

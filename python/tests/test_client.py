@@ -260,6 +260,24 @@ def test_cancelling_a_task_ends_the_request(server: Server) -> None:
     server.until_idle()
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_cancelling_at_any_step_ends_the_request_with_its_loop(server: Server, is_stream: bool) -> None:
+    """anyio before 4 swallows a cancellation at the end of connecting: a loop that ended waited for the answer."""
+
+    async def main(n_steps: int) -> None:
+        client = AsyncClient(server.url)
+        task = asyncio.ensure_future(anext(client.stream("Once", **LONG)) if is_stream else client.run("Once", **LONG))
+        for _ in range(n_steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    for n_steps in range(60):
+        asyncio.run(main(n_steps))
+    server.until_idle()
+
+
 def test_others_may_close_a_stream(server: Server) -> None:
     with Client(server.url) as client:
         stream = client.stream("Once", **LONG)
