@@ -117,6 +117,8 @@ static const gguf_tensor *find_other(const gguf_file *f, gguf_string name, const
     return gguf_find_tensor(f, other);
 }
 
+#define NO_SLICES "adapters of experts, and of heads of latent attention, are not supported"
+
 static bool is_float(kernel_type t) { return t == KERNEL_F32 || t == KERNEL_F16 || t == KERNEL_BF16; }
 
 static bool is_matrix(const gguf_tensor *t) { return t->dims[2] == 1 && t->dims[3] == 1; }
@@ -124,7 +126,7 @@ static bool is_matrix(const gguf_tensor *t) { return t->dims[2] == 1 && t->dims[
 static int check_pair(const opening *o, const gguf_tensor *a, const gguf_tensor *b, const gguf_tensor *base) {
     const int64_t rank = a->dims[1];
     if (!is_matrix(base) || !is_matrix(a) || !is_matrix(b))
-        return fail_tensor(o, a, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
+        return fail_tensor(o, a, RP_ERR_UNSUPPORTED, NO_SLICES);
     for (int i = 0; i < 2; i++) {
         const gguf_tensor *t = i ? b : a;
         if (!is_float(t->type) && t->type != KERNEL_Q8_0)
@@ -184,7 +186,7 @@ static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor 
         if (!data || data < begin || data >= begin + base->bytes || w->n_in != base->dims[0]) continue;
         BASE_ASSERT((data - begin) % kernel_row_bytes(base->type, base->dims[0]) == 0);
         const int64_t first = (data - begin) / kernel_row_bytes(base->type, base->dims[0]);
-        if (w->n_slices != 1) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, "adapters of experts are not supported");
+        if (w->n_slices != 1) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, NO_SLICES);
         adapter_matrix *m = &a->weights.matrices[i];
         if (m->a.data) return fail_tensor(o, ta, RP_ERR_FORMAT, "changes a matrix that another tensor changes, too");
         int rc = shared.data ? RP_OK : pack_rows(o, ta, 0, ta->dims[1], &shared);

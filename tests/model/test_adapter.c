@@ -338,7 +338,7 @@ static void test_experts(void **state) {
     gguf_writer_tensor(w, "blk.0.ffn_up_exps.weight.lora_a", KERNEL_F32, 2, (int64_t[]){m->net.hp.n_embd, 1}, x);
     gguf_writer_tensor(w, "blk.0.ffn_up_exps.weight.lora_b", KERNEL_F32, 2, (int64_t[]){1, m->net.hp.n_ff_expert}, x);
     assert_int_equal(try_writer(m, w, &err), RP_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "adapters of experts are not supported"));
+    assert_non_null(strstr(err.message, "adapters of experts, and of heads of latent attention, are not supported"));
     rp_model_close(m);
 }
 
