@@ -46,8 +46,7 @@ typedef struct model_step {
     int32_t n_contexts;
     backend_states *const *
         states; /* [n_contexts]: after the token before each context's first row; the step moves them to its last row.
-                   NULL: the
-                                      network has no recurrent layers */
+                   NULL: the network has no recurrent layers */
 } model_step;
 
 #define BACKEND_MAX_WEIGHTS 4 /* per operation `linear` */

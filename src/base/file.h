@@ -30,8 +30,7 @@ typedef struct base_file_id {
     uint64_t device, inode, bytes;
     int64_t mtime_ns, ctime_ns; /* since 1970 */
     bool is_settled;            /* the last change was BASE_FILE_SETTLED_NS old when this was read: any later one will
-                                   have another
-                       time */
+                                   have another time */
 } base_file_id;
 
 #define BASE_FILE_SETTLED_NS INT64_C(2000000000) /* the coarsest clock of a file system (FAT) ticks every two seconds */

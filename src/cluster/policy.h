@@ -26,8 +26,8 @@
 /* State of a node in a decision. */
 typedef struct cluster_facts {
     int32_t node;
-    const rp_engine_load *load; /* of the node's last report; coefficients of another node if it has not
-                                               measured its own */
+    const rp_engine_load *load; /* of the node's last report; coefficients of another node if it has not measured its
+                                   own */
     double drain_us;            /* until its prompts are computed, those not reported yet included */
     int64_t queued_tokens;      /* likewise */
     int32_t requests;           /* on it, likewise */

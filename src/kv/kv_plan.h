@@ -89,9 +89,8 @@ typedef struct kv_plan {
     kv_shape shape;         /* in the format */
     const kv_layer *layers; /* [n_layers] */
     const kv_place *places; /* [n_layers] */
-    const int32_t *column;  /* [n_layers + 1]: where the blocks of each layer begin in a column; only of the
-                                        pool's
-                              format */
+    const int32_t *column;  /* [n_layers + 1]: where the blocks of each layer begin in a column; only of the pool's
+                               format */
     int32_t column_blocks;  /* of the pool that 64 tokens take in all layers; -1: the pool does not take the format */
     kv_packing packing;     /* of layers that are not apart; of the pool's format: of whole layers, in reduced spans */
     bool has_windows;

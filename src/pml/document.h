@@ -70,10 +70,10 @@ typedef struct pml_node {
     const tokenizer_range *trusted; /* TEXT of a prompt: ranges where control tokens are recognised; NULL: none */
     size_t n_trusted;
     bool text_continues;    /* TEXT: directly preceded by a parameter, text, module or union of the same role or
-                            document: no SentencePiece dummy space is inserted */
+                               document: no SentencePiece dummy space is inserted */
     bool border_space;      /* white space at a border that is settled later (docs/pml.md, White space). PARAM: before
-                            it, so its value begins with one space. TEXT of a prompt: between it and the import after
-                            it */
+                               it, so its value begins with one space. TEXT of a prompt: between it and the import after
+                               it */
     pml_scope scope;        /* SCHEMA (never INHERIT; default: path), MODULE */
     pml_anchor anchor;      /* SCHEMA (never INHERIT; default: none), MODULE */
     pml_layout_kind layout; /* SCHEMA */
@@ -82,8 +82,7 @@ typedef struct pml_node {
     bool pin;               /* MODULE */
     bool has_kv;            /* SCHEMA, MODULE: it names a KV format, kv, for itself and the modules inside */
     rp_kv_format kv;
-    int32_t keep;        /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules
-                                inside;
+    int32_t keep;        /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules inside;
                             0: none named */
     int64_t ttl_seconds; /* MODULE; 0: none */
     int32_t param_len;   /* PARAM: tokens */

@@ -42,8 +42,7 @@ typedef struct pml_formats {
     int32_t keep;            /* share of the slots of modules whose schema names none, in 1/1000; 0: all; */
     reduction_method method; /* that selects them */
     bool falls_back;         /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no
-                                module
-                           is reduced; */
+                                module is reduced; */
     rp_kv_format named;      /* the salt covers this format; without falls_back that of text */
 } pml_formats;
 

@@ -49,8 +49,7 @@ typedef struct answer_form {
     tool_choice tool_choice;
     bool one_call;          /* at most */
     bool loose_tools;       /* the schemas of tools that are not strict are left out: their grammar was too large for
-                               the
-                              engine */
+                               the engine */
     bool wants_json;        /* the answer is a JSON object, or matches `schema` */
     const json_t *schema;   /* NULL: none */
     const char *place;      /* of `schema` or `regex`, for errors */

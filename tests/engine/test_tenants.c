@@ -174,9 +174,7 @@ typedef struct pair {
     const char *name;
     rp_request request, before, other;
     bool keeps_work; /* the tenant's own earlier requests change its report only; after a restart not even that: records
-                       do not have the
-                        tenant of a prefix
- */
+                        do not have the tenant of a prefix */
     bool moves;      /* the bytes change as well: KV that is not exact is reused */
 } pair;
 

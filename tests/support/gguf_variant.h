@@ -12,8 +12,7 @@
 
 typedef struct gguf_variant {
     const char *without_key;  /* left out; NULL: none */
-    bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files
-                                  have
+    bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files have
                                  it; so up, down */
     bool joint_keys_values;   /* attn_kv_b.weight for attn_k_b.weight and attn_v_b.weight, as older files have it */
     int32_t shared_kv_layers; /* the last n layers have no key and value tensors, and the metadata declares that */

@@ -43,8 +43,7 @@ typedef struct schedule_tally {
     uint64_t shifted; /* requests that may differ: they shifted the KV after an edit */
 
     uint64_t reduced,
-        beyond; /* compared requests whose KV was reduced for their answer; whose answer was longer than the
-                                           context */
+        beyond; /* compared requests whose KV was reduced for their answer; whose answer was longer than the context */
 
     uint64_t firsts; /* answers to a tenant's first request, after those of other tenants */
 } schedule_tally;

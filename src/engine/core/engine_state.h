@@ -28,8 +28,7 @@ struct rp_engine {
     struct record_cipher *cipher;                /* NULL: records are not encrypted */
     struct pml_formats *formats;                 /* KV formats of text and of modules, as it was created; */
     atomic_bool falls_back;                      /* requests are planned with f16 instead; never reset */
-    struct kv_layer_shape *kv_layers;            /* of states.shape: the model's, with
-                                                                      rp_engine_options.kv_f16_layers;
+    struct kv_layer_shape *kv_layers;            /* of states.shape: the model's, with rp_engine_options.kv_f16_layers;
                                                     NULL: the model's own */
     struct record_format *states;                /* of this engine's records: fingerprint, arithmetic, shape of the
                                                     KV */

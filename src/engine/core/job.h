@@ -116,7 +116,7 @@ struct rp_job {
     job_scope *scopes;   /* [cap_scopes] of the tokens below; the first one is that of token 0 */
     int32_t n_scopes, cap_scopes;
     int32_t switch_at; /* > 0: the first of the tokens below that its adapter computes, as earlier ones are the base
-                      model's: a scope begins there */
+                          model's: a scope begins there */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens,

@@ -45,14 +45,11 @@ typedef struct job_wants {
     const struct adapter_use *adapter; /* that computes its tokens; NULL: the base model alone */
     const char *late_reason;           /* pml_item.why of the n_late tokens: none of them is in the prefix cache */
     const char *full_reason;           /* why its modules keep all of their KV, as rp_plan_item.full_reason; NULL: the
-                                          plan
-                                   decides */
+                                          plan decides */
     int32_t most_answer;               /* tokens of its answer; 0: as many as its context has */
     int32_t most_held;                 /* tokens of its answer that hold KV at one time; 0: all of them */
     int32_t n_extra;                   /* tokens of modules that it may compute before its first token is drawn, besides
-                                          those of
-                               its
-                           plan's runs; */
+                                          those of its plan's runs; */
     int32_t n_late;                    /* and after that, in spans of their own */
     int32_t n_observed;                /* last tokens of the prompt that it computes whatever is cached */
     bool unshared;                     /* it neither uses nor adds KV of the prefix cache */

@@ -12,8 +12,7 @@
 /* Places in the batch, and jobs that have left it. The engine's thread. */
 typedef struct engine_places {
     rp_job *flushing;    /* complete, but their KV is not on disk yet (RP_STORE_WRITE_THROUGH) */
-    int32_t n_paused;    /* running jobs, as of the last admission, that are paused or gave up their turn: they do
-                                not
+    int32_t n_paused;    /* running jobs, as of the last admission, that are paused or gave up their turn: they do not
                             count against max_sequences */
     uint64_t n_admitted; /* since the start */
     uint64_t n_asides;   /* turns given up so far */

@@ -52,7 +52,7 @@ typedef struct job_reduction {
     attention_observer *observer; /* of a composed job whose method needs one; else NULL */
     int32_t n_rows;               /* observed rows: the last ones of the prompt */
     struct slot_bounds *bounds;   /* of a composed job whose answer's rows choose their slots, once its prompt is
-                                   complete; else NULL */
+                                     complete; else NULL */
     bool done;
     uint64_t bytes_before, bytes; /* KV of the context before and after */
     uint64_t us;                  /* time it took */

@@ -81,7 +81,7 @@ typedef struct server_choice {
     bool ended, collected;
     server_piece piece; /* input of the finder */
     tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text
-                         (generate_is_parsed) */
+                           (generate_is_parsed) */
     int32_t n_blocks;   /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not
                            ended */
     bool block_is_open, block_is_reasoning;

@@ -63,25 +63,24 @@ struct server_request;
  * Those after the first do nothing for a request without an answer. */
 typedef struct server_answer_ops {
     int (*begin)(struct server_request
-                     *x); /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE:
-                                               the answers are under way, and the request is no longer the worker's;
-                                               else a problem's kind */
+                     *x); /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
+                             answers are under way, and the request is no longer the worker's; else a problem's kind */
 
     void (*finish)(
         struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
 
     void (*assist)(
         struct server_request *x); /* worker, while the request streams: what the stream needs before it goes on
-                                                 (server_request_ask_worker). NULL: it never asks */
+                                      (server_request_ask_worker). NULL: it never asks */
 
     void (*look)(struct server_request *x,
                  uint64_t keep_alive_us);     /* the watchdog's thread: resumes or keeps alive a stream */
     void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
     void (*free)(struct server_request *x);   /* frees the choices, jobs first */
     int (*pin)(struct server_request *x, const char *id,
-               const char *field); /* worker: what the request names with this id, in that field (or
-                                                 NULL), is on another server, which alone gets the request. A problem's
-                                                 kind. NULL: all is here */
+               const char *field); /* worker: what the request names with this id, in that field (or NULL), is on
+                                      another server, which alone gets the request. A problem's kind. NULL: all is here
+                                      */
 } server_answer_ops;
 
 /* What http/ asks of the layers above it; server.c has the table. */
@@ -140,8 +139,7 @@ typedef struct server_request {
     } answer; /* of a finished answer, for on_request */
 
     bool has_parted;                      /* it is no user of its model any more (model_pool_part) */
-    struct server_model *model;           /* that its route needs, from before the handler on
-                                                             (model_pool.h); NULL: the
+    struct server_model *model;           /* that its route needs, from before the handler on (model_pool.h); NULL: the
                                              route needs none */
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;

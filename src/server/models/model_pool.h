@@ -47,8 +47,7 @@ typedef struct server_model {
     schema_registry *registry;   /* uploaded schemas, also while the model is not loaded */
     schema_folder *folder;       /* NULL: uploaded schemas live as long as the process */
     pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, registry and folder agree; above the
-                                    registry's
-                        lock */
+                                    registry's lock */
 
     /* For users of the model, and in callbacks of the pool. */
     rp_model_info info; /* its texts are the pool's; as of the last load */

@@ -25,8 +25,7 @@ typedef enum noise_shape {
     NOISE_EQUAL,   /* a line that is `begin` */
     NOISE_TAGGED,  /* lines from one that begins with `begin`, the next one with `next`, to one that is `end` */
     NOISE_SECTION, /* lines from one that begins with `begin`, the next one with `next`, to the empty line after a line
-                      that is `end`,
-        or to the end */
+                      that is `end`, or to the end */
 } noise_shape;
 
 typedef struct noise_rule {
@@ -208,7 +207,7 @@ typedef struct noise_scan {
     const char *text;
     bool takes_lines; /* volatile lines, with RP_AGENT_NOISE_ALL */
     uint32_t missed;  /* rules whose end was looked for in vain: not again in this message, so that the pass stays
-                        linear */
+                         linear */
 } noise_scan;
 
 /* Reads a line at `at` of the block [begin, end), or more lines that are a piece. heading: the `within` of the lines

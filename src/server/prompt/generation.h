@@ -149,10 +149,8 @@ typedef struct generation {
     int32_t n_split;            /* of them: between separators (document_split.h) */
     bool has_markup;            /* some parts are PML or modules */
     uint64_t steps_left;        /* of the model's template, for all renderings of the request */
-    rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL:
-                                               they have the
-                                  built-in
-                                         format. Owned */
+    rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL: they have the
+                                   built-in format. Owned */
     chat_style rendered_style;  /* of `rendered` */
     size_t rendered_first;      /* the first message in it, besides leading system messages */
     /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
@@ -168,8 +166,7 @@ typedef struct generation {
     const char *built_schema; /* the name of its schema; NULL: its modules are its documents */
 
     answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server
-                         before the
-                 prompt is made */
+                         before the prompt is made */
     size_t cap_tools;
     chat_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
@@ -179,8 +176,8 @@ typedef struct generation {
     server_guided guided;
     server_infill infill;
 
-    bool special_text; /* the model's marks are control tokens: rp_request.special_text; set with the form's
-                         convention */
+    bool special_text; /* the model's marks are control tokens: rp_request.special_text; set with the form's convention
+                          */
 
     /* Reasoning, for the template. */
     const char *reasoning_effort;  /* NULL: not given */
@@ -216,7 +213,7 @@ typedef struct generation {
     int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
     int32_t n;              /* answers to each prompt */
     rp_sampling sampling;   /* without bias; what the request leaves open is GENERATION_OPEN_* until
-                              generation_settle_sampling */
+                               generation_settle_sampling */
     rp_sampling otherwise;  /* the dialect's defaults for that, where the model's file has no advice */
     rp_logit_bias *bias;
     int32_t n_bias;

@@ -74,12 +74,11 @@ typedef struct record {
      * of part 0 the last span of the module; states: the node of the token before them */
     base_key parent;
     record_kind kind;
-    int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less
-                               than
+    int32_t at;         /* text, states: after this many tokens of the parent, at most 256; reduced: its part, less than
                            form.n_parts */
     int32_t first_slot; /* the slot of tokens[0] */
     int32_t n_tokens;   /* at most 256; first_slot + n_tokens is at most form.n_tokens; reduced, states: 0, as is
-                     first_slot */
+                           first_slot */
     const int32_t *tokens;
     kv_span_form form;
     uint64_t cost_us;  /* time to compute it, approximately */
