@@ -374,8 +374,8 @@ static void statement(writer *w) {
         "{% for i in range($r) %}{% set ns.y = ns.y ~ $c %}{% endfor %}",
         "{% for i in range($r) %}{% set ns.y = ns.y + [i] %}{% endfor %}",
         "{% for i in range(22) %}{% set ns.x = ns.x.replace($c, $c * 2) %}{% endfor %}",
-        "{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% set ns.y = (ns.y, ns.y) %}{% endfor %}{% set x = ns.x "
-        "== ns.y %}",
+        ("{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% set ns.y = (ns.y, ns.y) %}{% endfor %}"
+         "{% set x = ns.x == ns.y %}"),
         "{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{% set x = {ns.x: 1} %}",
         /* around it */
         "{% for i in range($r) %}$S{% endfor %}",
