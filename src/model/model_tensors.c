@@ -399,6 +399,7 @@ static int settle_latent(binding *b, file_layer *f, int32_t layer) {
     l->head_values.n_out = hp->head_value_dim;
     l->head_values.n_slices = hp->n_heads;
     l->head_values.slice_bytes = (keys + hp->head_value_dim) * row_bytes;
+    if (b->m->vocabulary_only) return RP_OK; /* no weight is read */
     const uint64_t bytes = sizeof(float) * (uint64_t)hp->n_heads * (uint64_t)keys * (uint64_t)hp->value_dim;
     float *row = base_alloc(sizeof(float) * (size_t)hp->value_dim), *turned = base_alloc((size_t)bytes);
     for (int64_t i = 0; row && turned && i < hp->n_heads * keys; i++) {

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "model/model.h"
 #include "reprise_pml.h"
 #include "reprise_store.h"
 #include "support/gguf_variant.h"
@@ -146,6 +147,12 @@ static void older_files_give_the_same_logits(void **state) {
         }
         assert_true(oracle_run_same(&runs[0], &runs[1]));
         for (int k = 0; k < 2; k++) oracle_run_free(&runs[k]);
+        assert_non_null(older->turned[0]);
+        rp_model_close(older);
+        rp_model_options plans = rp_model_options_defaults(); /* the shape is enough: no weight is read */
+        plans.vocabulary_only = true;
+        must(rp_model_open(&older, path, &plans, &err), &err);
+        assert_true(older->has_shape && !older->turned[0]);
         rp_model_close(older);
         unlink(path);
     }
