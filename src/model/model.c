@@ -18,6 +18,8 @@
 #include "model/model_internal.h"
 #include "model/model_template.h"
 
+#define ALIKE 3 /* letters that an unknown architecture has in common with those that its error line names */
+
 /* ---- opening ---- */
 
 /* GGUF files that are no models, by general.type, or by general.architecture in older files. */
@@ -54,12 +56,16 @@ static int find_arch(rp_model *m, rp_error *err) {
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata 'general.architecture' is missing");
     m->arch = model_arch_find(name.bytes, (size_t)name.n);
     if (m->arch) return RP_OK;
-    char list[512] = "";
-    for (size_t i = 0, used = 0; model_arch_at(i) && used < sizeof(list); i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", model_arch_at(i)->name);
+    char similar[RP_ERROR_MESSAGE_BYTES / 2] = ""; /* names that begin alike; all have no room in a message */
+    size_t n = 0, used = 0;
+    for (const model_arch *arch; (arch = model_arch_at(n)); n++)
+        if (name.n >= ALIKE && strncmp(arch->name, name.bytes, ALIKE) == 0 && used < sizeof(similar))
+            used += (size_t)snprintf(similar + used, sizeof(similar) - used, "%s%s", used ? ", " : "; similar: ",
+                                     arch->name);
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "architecture '%.*s' is not supported (supported: %s)", (int)BASE_MIN(name.n, 64), name.bytes,
-                        list);
+                        "architecture '%.*s' is not supported%s (docs/models.md has all %zu, and why others are not "
+                        "supported)",
+                        (int)BASE_MIN(name.n, 64), name.bytes, similar, n);
 }
 
 static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {

@@ -17,12 +17,12 @@ LAB = os.path.join(ROOT, "tools", "lab.sh")
 
 
 class Ours:
-    """bench_peer with one model; exits at the end of its input."""
+    """bench_peer with one model, of this checkout or of another one; exits at the end of its input."""
 
-    def __init__(self, path, threads, ctx=CTX):
-        program = os.path.join(ROOT, "build", "bench", "bench_peer")
+    def __init__(self, path, threads, ctx=CTX, checkout=ROOT):
+        program = os.path.join(checkout, "build", "bench", "bench_peer")
         if not os.access(program, os.X_OK):
-            fail("build/bench/bench_peer is missing: run make")
+            fail(f"{os.path.relpath(program)} is missing: run make")
         self.process = subprocess.Popen([program, path, "--threads", str(threads), "--ctx", str(ctx)], cwd=ROOT, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.opened = self.answer("opening the model")
