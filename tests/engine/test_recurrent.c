@@ -31,6 +31,7 @@
 
 #define N_PROMPT 700
 #define N_ANSWER 20
+#define LEAST_PART 32 /* tokens of a module that is worth a checkpoint (checkpoints.c) */
 
 /* NULL: a made-up llama with decayed sums; and tokens between checkpoints: whole spans whose KV is not smaller. */
 static const struct subject {
@@ -245,6 +246,67 @@ static void an_edit_leaves_a_checkpoint_at_the_branch(void **state) {
     fill(tokens, 100, N_PROMPT, 5);
     check_prompt(e, tokens, N_PROMPT, 100);
     rp_engine_free(e);
+}
+
+enum { SYSTEM = 60,
+       ASKED = 150,
+       ANSWERED = 240,
+       EDITED = 330,
+       HEAD = 3 }; /* where messages end */
+
+/* tokens[from, end) of a text, as a message: its last token ends answers. */
+static void fill_message(int32_t *tokens, int32_t from, int32_t end, int32_t which) {
+    fill(tokens, from, end, which);
+    tokens[end - 1] = tokenizer_eos(model->tokenizer);
+}
+
+/* The prompt of a conversation: a system message, a question, an answer, a question, and the head of an answer. */
+static int32_t fill_conversation(int32_t *tokens, int32_t system, int32_t question) {
+    fill_message(tokens, 0, SYSTEM, system);
+    fill_message(tokens, SYSTEM, ASKED, 11);
+    fill_message(tokens, ASKED, ANSWERED, 12);
+    fill_message(tokens, ANSWERED, EDITED, question);
+    fill(tokens, EDITED, EDITED + HEAD, 13);
+    return EDITED + HEAD;
+}
+
+/* Of prompts that were never edited there before, only the edited message is computed; of another conversation with the
+   same first message, all but that. */
+static void check_edits(rp_engine *e, int32_t first_cached) {
+    static int32_t tokens[EDITED + HEAD + N_ANSWER + 40];
+    oracle_run r;
+    int32_t n = fill_conversation(tokens, 10, 20);
+    check_prompt(e, tokens, n, first_cached);
+    n = fill_conversation(tokens, 10, 21);
+    check_prompt(e, tokens, n, first_cached ? first_cached : ANSWERED);
+    fill_message(tokens, SYSTEM, ASKED, 22);
+    check_prompt(e, tokens, n, first_cached ? first_cached : SYSTEM);
+
+    /* the next turn, whose client leaves out the first tokens of the answer (its reasoning): from the answer's head */
+    n = fill_conversation(tokens, 10, 23);
+    run(e, tokens, n, N_ANSWER, RP_REUSE_ON, &r);
+    memcpy(tokens + n, r.result->tokens + N_ANSWER / 2, sizeof(*tokens) * N_ANSWER / 2);
+    oracle_run_free(&r);
+    fill(tokens, n + N_ANSWER / 2, n + N_ANSWER / 2 + 40, 24);
+    check_prompt(e, tokens, n + N_ANSWER / 2 + 40, first_cached ? n + N_ANSWER / 2 + 39 : n - 1);
+}
+
+static void an_edited_message_is_computed_from_its_beginning(void **state) {
+    char dir[STORE_FOLDER_BYTES];
+    (void)state;
+    store_folder_make(dir);
+    rp_engine_options o = usual();
+    o.store_dir = dir;
+    o.store_write = RP_STORE_WRITE_THROUGH;
+    rp_engine *e = new_engine(&o);
+    check_edits(e, 0);
+    rp_engine_free(e);
+    e = new_engine(&o);
+    check_edits(e, EDITED + HEAD - 1);
+    int32_t tokens[EDITED + HEAD];
+    check_prompt(e, tokens, fill_conversation(tokens, 10, 25), ANSWERED); /* after a restart */
+    rp_engine_free(e);
+    store_folder_remove(dir);
 }
 
 /* A miss that only a checkpoint would have avoided says so. */
@@ -521,6 +583,39 @@ static void modules_are_text(void **state) {
     rp_engine_free(e);
 }
 
+/* The first request with another question computes nothing but the question. */
+static void modules_end_in_checkpoints(void **state) {
+    static const char *const questions[] = {" Where is it?", " And how far is it from here, by a road?"};
+    char text[2048];
+    (void)state;
+    rp_error err = {0};
+    rp_engine_options o = usual();
+    rp_engine *e = new_engine(&o);
+    snprintf(text, sizeof(text), "<schema name='s'><module name='one'>%s</module><module name='two'>%s</module></schema>",
+             "The river of the city flows from the hills to the sea, and under nine bridges.",
+             "The hills of the river are seven; on each stands a tower, and on one a house.");
+    must(rp_schema_parse(e, text, strlen(text), "s", NULL, NULL, NULL, &err), &err);
+    rp_request q = rp_request_defaults();
+    q.max_tokens = N_ANSWER;
+    q.ignore_eos = true;
+    int32_t cached = 0, n_prompt[2];
+    for (int i = 0; i < 2; i++) {
+        oracle_run r;
+        snprintf(text, sizeof(text), "<prompt schema='s'><two/><one/>%s</prompt>", questions[i]);
+        q.prompt = rp_prompt_pml(text);
+        oracle_run_make(&r, e, &q);
+        must(r.rc, &r.err);
+        cached = r.result->cached_tokens;
+        n_prompt[i] = r.result->prompt_tokens;
+        assert_true(i > 0 || cached == 0);
+        printf("%d of %d tokens were cached\n", cached, n_prompt[i]);
+        oracle_run_free(&r);
+    }
+    assert_true(cached > LEAST_PART && cached < n_prompt[0]);
+    assert_true(n_prompt[1] - cached <= (int32_t)strlen(questions[1]) + 1);
+    rp_engine_free(e);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_division_into_steps_gives_the_same_bytes),
@@ -528,6 +623,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(drafts_are_not_used),
         cmocka_unit_test(a_prefix_is_used_up_to_a_checkpoint),
         cmocka_unit_test(an_edit_leaves_a_checkpoint_at_the_branch),
+        cmocka_unit_test(an_edited_message_is_computed_from_its_beginning),
         cmocka_unit_test(a_missing_checkpoint_is_a_reason),
         cmocka_unit_test(a_job_that_waits_gets_a_checkpoint),
         cmocka_unit_test(checkpoints_survive_a_restart),
@@ -536,6 +632,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_small_budget_changes_no_result),
         cmocka_unit_test(what_needs_other_kv_is_refused),
         cmocka_unit_test(modules_are_text),
+        cmocka_unit_test(modules_end_in_checkpoints),
     };
     int failed = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(subjects); i++) {

@@ -2,12 +2,14 @@
 /* checkpoints.c: see checkpoints.h. */
 #include "engine/reuse/checkpoints.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "backend/backend.h"
 #include "engine/core/cost_model.h"
 #include "engine/core/engine_state.h"
@@ -16,10 +18,85 @@
 #include "engine/reuse/prefix.h"
 #include "kv/block_pool.h"
 #include "kv/span.h"
+#include "model/model.h"
+#include "pml/plan.h"
 #include "store/index/span_tree.h"
 #include "store/span_store.h"
 
-#define MOST_BETWEEN 4096 /* tokens that are computed again at most, after an edit of a long text */
+#define MOST_BETWEEN 4096 /* tokens of an interval */
+#define LEAST_PART 32     /* tokens that are worth a checkpoint of their own */
+#define LAST_PARTS 2
+#define MOST_HEAD 12 /* tokens after the last message, before the answer: there is a checkpoint after them anyway */
+
+/* ---- points of a prompt ---- */
+
+/* Does its text enter the prefix cache? */
+static bool leaves_any(const rp_job *c) {
+    return c->engine->is_recurrent && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
+}
+
+/* Tokens of an interval: whole spans, whose KV takes at least as much memory as a checkpoint. */
+static int32_t interval(const rp_engine *e) {
+    const uint64_t bytes = (uint64_t)kv_states_blocks(e->pool) * kv_pool_block_bytes(e->pool);
+    const uint64_t span_bytes = BASE_MAX(kv_shape_token_bytes(kv_pool_shape(e->pool)) * KV_SPAN_TOKENS, 1);
+    return (int32_t)BASE_MIN((bytes + span_bytes - 1) / span_bytes * KV_SPAN_TOKENS, MOST_BETWEEN);
+}
+
+static int compare_positions(const void *a, const void *b) {
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The positions after the modules of its plan, ascending: to be freed; NULL: none. */
+static int32_t *module_ends(const rp_job *c, size_t *n) {
+    const pml_plan *p = c->plan;
+    int32_t *ends = p && c->exact ? base_alloc(p->n_items * sizeof(*ends)) : NULL;
+    *n = 0;
+    for (size_t i = 0; ends && i < p->n_items; i++)
+        if (p->items[i].is_view) ends[(*n)++] = p->items[i].pos + p->items[i].n_tokens;
+    if (*n) qsort(ends, *n, sizeof(*ends), compare_positions);
+    return ends;
+}
+
+/* Adds a point where it is missing. */
+static void add_point(job_states *s, int32_t point) {
+    int32_t at = s->n_points;
+    while (at > 0 && s->points[at - 1] > point) at--;
+    if (at > 0 && s->points[at - 1] == point) return;
+    memmove(s->points + at + 1, s->points + at, (size_t)(s->n_points++ - at) * sizeof(*s->points));
+    s->points[at] = point;
+}
+
+/* Without memory there are none. */
+static void find_points(rp_job *c) {
+    job_states *s = &c->states;
+    const tokenizer *t = c->engine->model->tokenizer;
+    const int32_t most = BASE_MIN(job_most_found(c), c->n_prompt), every = interval(c->engine);
+    int32_t last[LAST_PARTS] = {0}; /* the last one first */
+    int32_t in_interval = 0;
+    size_t n_modules, module = 0;
+    base_free(s->points);
+    s->n_points = 0;
+    if (!(s->points = base_alloc((size_t)(most / every + 1 + LAST_PARTS) * sizeof(*s->points)))) return;
+    int32_t *modules = module_ends(c, &n_modules);
+    for (int32_t n = 1; n <= most; n++) {
+        bool is_end = most - n >= MOST_HEAD && tokenizer_is_end(t, c->tokens[n - 1]);
+        for (; module < n_modules && modules[module] <= c->positions[n - 1] + 1; module++) is_end = true;
+        if (is_end && n - last[0] >= LEAST_PART) {
+            if (last[0] == 0) add_point(s, n);
+            memmove(last + 1, last, sizeof(last) - sizeof(*last));
+            last[0] = n;
+        }
+        if (is_end && (n - 1) % every >= every / 2) in_interval = n;
+        if (n % every == 0) {
+            add_point(s, in_interval ? in_interval : n);
+            in_interval = 0;
+        }
+    }
+    for (int32_t i = 0; i < LAST_PARTS; i++)
+        if (last[i] > 0) add_point(s, last[i]);
+    base_free(modules);
+}
 
 /* ---- what a job continues from ---- */
 
@@ -32,6 +109,7 @@ void checkpoints_find(rp_job *c) {
     span_path_take_states(&c->path, &s->from);
     s->last = (int32_t)c->path.n_tokens;
     s->branch = n > s->last ? n : 0;
+    if (leaves_any(c)) find_points(c);
 }
 
 bool checkpoints_are_ready(const rp_job *c) {
@@ -60,23 +138,15 @@ void checkpoints_use(const rp_job *c) {
 
 /* ---- what it leaves ---- */
 
-/* Does its text enter the prefix cache? */
-static bool leaves_any(const rp_job *c) {
-    return c->engine->is_recurrent && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
-}
-
-/* The next number of tokens, more than n, after which a checkpoint has to be made. `every`: a multiple of a span's
- * tokens, whose KV takes at least as much memory as a checkpoint. */
+/* The next number of tokens, more than n, after which a checkpoint has to be made. */
 static int32_t next_point(const rp_job *c, int32_t n) {
-    const kv_pool *pool = c->engine->pool;
-    const uint64_t bytes = (uint64_t)kv_states_blocks(pool) * kv_pool_block_bytes(pool);
-    const uint64_t span_bytes = BASE_MAX(kv_shape_token_bytes(kv_pool_shape(pool)) * KV_SPAN_TOKENS, 1);
-    const int32_t every = (int32_t)BASE_MIN((bytes + span_bytes - 1) / span_bytes * KV_SPAN_TOKENS, MOST_BETWEEN);
-    const int32_t most = job_most_found(c);
+    const job_states *s = &c->states;
+    const int32_t most = job_most_found(c), every = interval(c->engine);
     BASE_ASSERT(every > 0 && n >= 0);
-    int32_t next = n - n % every + every;
-    if (most > n) next = BASE_MIN(next, most);
-    if (c->states.branch > n) next = BASE_MIN(next, c->states.branch);
+    int32_t next = n < most ? most : n - n % every + every, i = 0;
+    while (i < s->n_points && s->points[i] <= n) i++;
+    if (i < s->n_points) next = BASE_MIN(next, s->points[i]);
+    if (s->branch > n) next = BASE_MIN(next, s->branch);
     for (const rp_job *w = c->engine->waiting; w; w = w->next)
         if (w->waits_for == c && w->waits_until > n) next = BASE_MIN(next, w->waits_until);
     BASE_ASSERT(next > n);
@@ -147,5 +217,6 @@ void checkpoints_release(rp_job *c) {
     for (int32_t i = 0; i < s->n_unnamed; i++) kv_span_unref(s->unnamed[i].span);
     kv_span_unref(s->from);
     if (s->now) b->ops->recurrence->states_free(b, s->now);
+    base_free(s->points);
     *s = (job_states){0};
 }

@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoints.h: states of recurrent layers in jobs: where a job continues, and what it leaves to others.
  *
- *   tokens        | found in the prefix cache | computed ...           | last of the prompt | answer ... |
- *   checkpoints                               ^ continues here   ^ every N tokens, branch   ^            ^ its end
+ *   tokens       | found in the prefix cache | computed ...              | last of the prompt | answer ... |
+ *   checkpoints                              ^ continues here   ^ points of the prompt, branch ^            ^ its end
  *
  * A state cannot be cut: a job can use cached KV up to a token after which there is a checkpoint (span_tree.h), and
  * computes the others. It leaves checkpoints where later prompts are likely to part from its text: before the last
  * token of its prompt, at the end of its answer, where cached KV ended that it had to compute again (a branch), where a
- * job that waits for it parts from it, and every N tokens, N such that checkpoints take no more memory than the KV
- * between them. A step ends at each of these tokens. A checkpoint is made only if there is memory for it besides what
- * is reserved; it gets its name when the KV before it enters the prefix tree.
+ * job that waits for it parts from it, and at the points of its prompt:
+ *
+ *   parts            | system | user | assistant | user ... | assistant | user | generation prompt
+ *   points                    ^ first              ^ in each interval   ^ last
+ *
+ *   first, last      the end of its first part, which other conversations have, and of the last two, between which and
+ *                    the last token of the prompt an edit of the last message begins. A part is a message, whose last
+ *                    token ends answers, or a module.
+ *   in each interval of N tokens: the last end of a part in its second half, or its end. N such that checkpoints take
+ *                    about as much memory as the KV between them. Intervals begin at the first token of the text:
+ *                    texts with the same beginning have the same points there.
+ *
+ * A step ends at each of these tokens. A checkpoint is made only if there is memory for it besides what is reserved; it
+ * gets its name when the KV before it enters the prefix tree.
  *
  * The running states themselves are in the backend's memory: so many blocks of the pool as a checkpoint takes stay
  * reserved for each job, and unused (job_tokens.c).
@@ -34,10 +45,12 @@ typedef struct job_states {
     struct backend_states *now; /* after the job's last computed token; NULL: it has computed none since it was
                                    composed */
     struct kv_span *
-        from;       /* continues from these, which may still be loading; NULL: from the beginning of the text, or `now`
+        from;        /* continues from these, which may still be loading; NULL: from the beginning of the text, or `now`
                        is set */
-    int32_t branch; /* tokens whose KV was cached, if more than were found; else 0 */
-    int32_t last;   /* of its checkpoints, found or saved: after so many tokens */
+    int32_t branch;  /* tokens whose KV was cached, if more than were found; else 0 */
+    int32_t last;    /* of its checkpoints, found or saved: after so many tokens */
+    int32_t *points; /* [n_points] of its prompt, ascending: numbers of tokens */
+    int32_t n_points;
     struct {
         struct kv_span *span;
         int32_t n_tokens, n_before; /* of the job before it; before the previous one */
