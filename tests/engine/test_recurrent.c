@@ -591,9 +591,9 @@ static void modules_end_in_checkpoints(void **state) {
     rp_error err = {0};
     rp_engine_options o = usual();
     rp_engine *e = new_engine(&o);
-    snprintf(text, sizeof(text), "<schema name='s'><module name='one'>%s</module><module name='two'>%s</module></schema>",
+    snprintf(text, sizeof(text), "<schema name='s'><module name='one'>%s</module>%s</schema>",
              "The river of the city flows from the hills to the sea, and under nine bridges.",
-             "The hills of the river are seven; on each stands a tower, and on one a house.");
+             "<module name='two'>The hills of the river are seven; on each stands a tower.</module>");
     must(rp_schema_parse(e, text, strlen(text), "s", NULL, NULL, NULL, &err), &err);
     rp_request q = rp_request_defaults();
     q.max_tokens = N_ANSWER;
