@@ -397,7 +397,7 @@ static int read_shape(rp_model *m, rp_error *err) {
 
 static int read_scales(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
-    uint32_t features = m->arch->features;
+    uint64_t features = m->arch->features;
     bool wide = m->arch->wide_layers == hp->n_layers;
     const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
     double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : head_dim);

@@ -72,7 +72,7 @@ typedef struct tensor_row {
     size_t offset;    /* offset of the model_weight in rp_model or file_layer */
     enum dim in, out;
     unsigned flags;
-    uint32_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */
+    uint64_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */
 } tensor_row;
 
 static const tensor_row model_rows[] = {
@@ -243,7 +243,7 @@ static bool has_experts(const model_hparams *hp, int32_t layer) {
 }
 
 static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer) {
-    const uint32_t features = m->arch->features;
+    const uint64_t features = m->arch->features;
     const model_hparams *hp = &m->net.hp;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
     if (row->flags & (ATTENTION | RECURRENT)) {
