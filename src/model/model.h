@@ -56,7 +56,7 @@
 #define MODEL_LOGIT_DIVISOR (1ull << 15)  /* logit_scale divides */
 #define MODEL_EXPERTS (1ull << 16)        /* always a mixture of experts */
 #define MODEL_EXPERTS_SHARED (1ull << 17) /* and a shared expert that every row passes */
-#define MODEL_EXPERTS_SUM_1 (1ull << 18)  /* weights of the selected experts sum to 1, unless the metadata override it */
+#define MODEL_EXPERTS_SUM_1 (1ull << 18)  /* weights of the selected experts sum to 1, unless the metadata differ */
 #define MODEL_SINKS (1ull << 19)          /* one more logit in each head's softmax, without a token */
 #define MODEL_PARALLEL_TOLD (1ull << 20)  /* the metadata decide whether they are parallel; by default they are */
 #define MODEL_PARALLEL_BARE (1ull << 21)  /* they are parallel if the feed-forward has no separate norm */
@@ -72,7 +72,12 @@
 #define MODEL_HAS_MAMBA2 (1ull << 27)
 #define MODEL_OUTPUT_NORM_RENAMED (1ull << 28) /* the files name it token_embd_norm */
 #define MODEL_ROPE_TOLD (1ull << 29)           /* positions are rotary only if the metadata say so */
-#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2)
+#define MODEL_HAS_DELTA_NET (1ull << 31)       /* which layers: model_layer_mixer */
+/* ... whose heads of one group are neighbours, and whose rates are one matrix; else heads h, h + n_groups, ... are a
+ * group, and there are two matrices */
+#define MODEL_DELTA_NEIGHBOURS (1ull << 32)
+#define MODEL_ATTENTION_GATED (1ull << 33) /* hp.attention_gated */
+#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET)
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
@@ -105,6 +110,7 @@ struct rp_model {
     model_weight rope_factors, rope_factors_long, rope_factors_short;
     float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
                                   or NULL */
+    int32_t attention_every;   /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;
