@@ -34,6 +34,7 @@ typedef struct model_hparams {
         int32_t head_dim;  /* dimensions of a head's values */
         int32_t state_dim; /* of its keys and queries */
         bool neighbours;   /* of delta nets: as above; else head h shares those of h % n_groups */
+        bool joint;        /* of delta nets: q, k, v and z of a group are neighbours, in one input */
     } recurrent;
     bool experts_sum_1;   /* weights of the selected experts sum to 1 */
     bool experts_sigmoid; /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
@@ -142,10 +143,10 @@ typedef enum model_mixer {
  *   SHORT_CONV    [0] B | C | x: the output is C * conv(B * x)
  *   MAMBA2        [0] z | x | B | C | dt: conv over x | B | C, dt and z by head and dimension
  *   DELTA_NET     [0] q | k | v: conv over all; [1] z, by head and dimension; rates of the heads: [2] beta, [3] dt;
- *                 with neighbours [2] beta | dt of each group's heads
+ *                 with neighbours [2] beta | dt of each group's heads; joint [0] q | k | v | z of each group, no [1]
  */
 typedef struct model_recurrent {
-    model_weight in[MODEL_MAX_INPUTS]; /* the first n of them; the others have no data */
+    model_weight in[MODEL_MAX_INPUTS]; /* without data: none */
     model_weight conv, conv_bias;      /* [channels][kernel]; [channels], optional */
     model_weight dt_bias, a, d;        /* [n_heads]: dt = softplus(dt + bias), decay = exp(dt a), output += d x */
     model_norm norm;                   /* of gated values */

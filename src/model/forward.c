@@ -228,12 +228,16 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
 static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
     BASE_ASSERT(f->model->net.layers[layer].mixer != MODEL_ATTENTION);
     const model_layer *l = &f->model->net.layers[layer];
-    const model_weight *const matrices[] = {&l->recurrent.in[0], &l->recurrent.in[1], &l->recurrent.in[2],
-                                            &l->recurrent.in[3]};
+    const model_weight *matrices[MODEL_MAX_INPUTS];
+    backend_buffer *inputs[MODEL_MAX_INPUTS];
     backend_buffer **buf = f->buffers;
     int n = 0;
-    while (n < MODEL_MAX_INPUTS && matrices[n]->data) n++;
-    model_forward_linear(f, in, NULL, rows, n, matrices, NULL, &buf[INPUTS]);
+    for (int i = 0; i < MODEL_MAX_INPUTS; i++) {
+        if (!l->recurrent.in[i].data) continue;
+        matrices[n] = &l->recurrent.in[i];
+        inputs[n++] = buf[INPUTS + i];
+    }
+    model_forward_linear(f, in, NULL, rows, n, matrices, NULL, inputs);
     f->backend->ops->recurrence->scan(f->backend, layer, &buf[INPUTS], buf[SCANNED]);
     model_forward_linear(f, buf[SCANNED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }

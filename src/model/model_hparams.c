@@ -376,6 +376,11 @@ static int read_recurrence(rp_model *m, rp_error *err) {
         return rc;
     if (is_delta && (rc = read_delta_layers(m, err))) return rc;
     hp->recurrent.neighbours = (m->arch->features & MODEL_DELTA_NEIGHBOURS) != 0;
+    for (int32_t i = 0; i < hp->n_layers && hp->recurrent.neighbours && !hp->recurrent.joint; i++) {
+        char name[64]; /* of older files */
+        snprintf(name, sizeof(name), "blk.%d.ssm_in.weight", i);
+        hp->recurrent.joint = gguf_find_tensor(m->file, name) != NULL;
+    }
     hp->recurrent.head_dim = inner / hp->recurrent.n_heads;
     hp->recurrent.channels = inner + 2 * hp->recurrent.n_groups * hp->recurrent.state_dim;
     if (inner % hp->recurrent.n_heads == 0 && hp->recurrent.n_heads % hp->recurrent.n_groups == 0 &&

@@ -55,7 +55,8 @@ enum dim { D_NONE,
            D_GROUPS,
            D_GROUP_INNER,
            D_HEAD_DIM,
-           D_BETA_DT };
+           D_BETA_DT,
+           D_DELTA_IN };
 enum {
     REQUIRED = 1,
     VECTOR = 2,      /* F32, used elementwise */
@@ -185,8 +186,9 @@ static const tensor_row layer_rows[] = {
     {"ssm_norm.weight", L(l.recurrent.norm.weight), D_GROUP_INNER, D_GROUPS, RECURRENT | REQUIRED | VECTOR,
      MODEL_HAS_MAMBA2, 0},
     {"ssm_out.weight", L(l.o), D_INNER, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
-    {"attn_qkv.weight", L(l.recurrent.in[0]), D_EMBD, D_CHANNELS, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET, 0},
-    {"attn_gate.weight", L(l.recurrent.in[1]), D_EMBD, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET, 0},
+    {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_DELTA_IN, RECURRENT, MODEL_DELTA_NEIGHBOURS, 0}, /* older files */
+    {"attn_qkv.weight", L(l.recurrent.in[0]), D_EMBD, D_CHANNELS, RECURRENT, MODEL_HAS_DELTA_NET, 0},
+    {"attn_gate.weight", L(l.recurrent.in[1]), D_EMBD, D_INNER, RECURRENT, MODEL_HAS_DELTA_NET, 0},
     {"ssm_ba.weight", L(l.recurrent.in[2]), D_EMBD, D_BETA_DT, RECURRENT | REQUIRED, MODEL_DELTA_NEIGHBOURS, 0},
     {"ssm_beta.weight", L(l.recurrent.in[2]), D_EMBD, D_STATES, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET,
      MODEL_DELTA_NEIGHBOURS},
@@ -246,6 +248,7 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
         return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim / BASE_MAX(hp->recurrent.n_groups, 1);
     case D_HEAD_DIM: return hp->recurrent.head_dim;
     case D_BETA_DT: return 2 * (int64_t)hp->recurrent.n_heads;
+    case D_DELTA_IN: return dim_of(hp, D_CHANNELS) + dim_of(hp, D_INNER);
     }
     return 0;
 }
@@ -448,6 +451,12 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "recurrent layer %d cannot share the KV of another layer", layer);
     if (is_attention && !l->q.data) return binding_missing(b, layer, "attn_q.weight");
+    if (l->mixer == MODEL_DELTA_NET) { /* all layers alike */
+        const bool is_joint = l->recurrent.in[0].n_out > hp->recurrent.channels, has_gate = l->recurrent.in[1].data;
+        if (hp->recurrent.joint && !is_joint) return binding_missing(b, layer, "ssm_in.weight");
+        if (!l->recurrent.in[0].data || (is_joint && has_gate)) return binding_missing(b, layer, "attn_qkv.weight");
+        if (!is_joint && !has_gate) return binding_missing(b, layer, "attn_gate.weight");
+    }
     const bool is_latent = hp->plain_key_dim > 0;
     if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");

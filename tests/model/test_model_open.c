@@ -399,6 +399,15 @@ static void add_short_delta_layers(gguf_writer *w) { gguf_writer_array(w, DELTA_
 static void add_other_delta_layers(gguf_writer *w) { gguf_writer_array(w, DELTA_LAYERS, GGUF_BOOL, "\1\1\0\1", 4); }
 static void add_short_values(gguf_writer *w) { gguf_writer_u32(w, "qwen35.attention.value_length", 16); }
 
+static void add_joint_delta_net(gguf_writer *w) {
+    static const float rows[48 * 192];
+    gguf_writer_tensor(w, "blk.0.ssm_in.weight", KERNEL_F32, 2, (int64_t[]){48, 192}, rows);
+}
+static void add_joint_neighbours(gguf_writer *w) {
+    static const float rows[48 * 256];
+    gguf_writer_tensor(w, "blk.0.ssm_in.weight", KERNEL_F32, 2, (int64_t[]){48, 256}, rows);
+}
+
 static void layers_of_delta_nets_are_those_of_the_metadata(void **state) {
     static const struct {
         const char *without;
@@ -409,6 +418,7 @@ static void layers_of_delta_nets_are_those_of_the_metadata(void **state) {
         {DELTA_LAYERS, add_short_delta_layers, RP_ERR_UNSUPPORTED, "is not a list of booleans for 4 layers"},
         {DELTA_LAYERS, add_other_delta_layers, RP_ERR_FORMAT, "tensor 'blk.2.attn_qkv.weight': has shape"},
         {"qwen35.attention.value_length", add_short_values, RP_ERR_FORMAT, "keys of 32 and values of 16 dimensions"},
+        {NULL, add_joint_delta_net, RP_ERR_UNSUPPORTED, "'blk.0.ssm_in.weight' is unknown"},
         {"qwen35.ssm.group_count", NULL, RP_ERR_FORMAT, "'qwen35.ssm.group_count' is missing"},
     };
     (void)state;
@@ -420,6 +430,7 @@ static void layers_of_delta_nets_are_those_of_the_metadata(void **state) {
     assert_int_equal(listed->net.layers[3].q.n_out, 2 * listed->net.hp.n_heads * listed->net.hp.key_dim);
     model_close(listed);
     model_close(by_interval);
+    expect_variant_refused("qwen3next", add_joint_neighbours, RP_ERR_FORMAT, "'blk.0.ssm_in.weight' is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++) {
         rp_error err = {0};
         rp_model *m = NULL;

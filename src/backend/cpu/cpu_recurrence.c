@@ -242,6 +242,26 @@ static void scan_mamba2(scan_job *j) {
 
 #define QK_EPSILON 1e-6 /* of the norms of keys and queries: no metadata have it */
 
+/* Reorders joint inputs, q | k | v | z of each group, to q | k | v | z of all; z moves up in place, the last first. */
+static void delta_order_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const model_hparams *hp = &j->b->net->hp;
+    const size_t n = (size_t)hp->recurrent.state_dim, n_groups = (size_t)hp->recurrent.n_groups;
+    const size_t v = (size_t)j->dst->width / n_groups, each = 2 * (n + v), channels = n_groups * (2 * n + v);
+    for (int64_t r = begin; r < end; r++) {
+        float *x = cpu_row_at(j->in[0], r), *to = cpu_row_at(j->convolved, r);
+        for (size_t g = 0; g < n_groups; g++) {
+            memcpy(to + g * n, x + g * each, n * sizeof(float));
+            memcpy(to + (n_groups + g) * n, x + g * each + n, n * sizeof(float));
+            memcpy(to + 2 * n_groups * n + g * v, x + g * each + 2 * n, v * sizeof(float));
+        }
+        for (size_t g = n_groups; g-- > 0;)
+            memmove(x + channels + g * v, x + g * each + 2 * n + v, v * sizeof(float));
+        memcpy(x, to, channels * sizeof(float));
+    }
+}
+
 /* Keys and queries of each group get the length 1, queries then 1 / sqrt(dimensions). */
 static void delta_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
@@ -307,17 +327,21 @@ static void delta_gate_part(void *arg, int64_t begin, int64_t end, int thread) {
     const int64_t dim = hp->recurrent.head_dim, inner = j->dst->width;
     for (int64_t r = begin; r < end; r++) {
         float *y = cpu_row_at(j->dst, r);
+        const float *z = hp->recurrent.joint ? cpu_row_of(j->in[0], r) + hp->recurrent.channels
+                                             : cpu_row_of(j->in[1], r);
         for (int64_t at = 0; at < inner; at += dim)
             j->b->kernels.rms_norm(y + at, j->layer->recurrent.norm.weight.data, hp->norm_eps, y + at, dim);
-        j->b->kernels.act[KERNEL_SILU](cpu_row_of(j->in[1], r), y, y, inner);
+        j->b->kernels.act[KERNEL_SILU](z, y, y, inner);
     }
 }
 
 static void scan_delta_net(scan_job *j) {
     const model_hparams *hp = &j->b->net->hp;
     const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim;
-    BASE_ASSERT(j->dst->width == inner && j->convolved && j->in[0]->width == hp->recurrent.channels);
+    BASE_ASSERT(j->dst->width == inner && j->convolved);
+    BASE_ASSERT(j->in[0]->width == hp->recurrent.channels + (hp->recurrent.joint ? inner : 0));
     BASE_ASSERT(j->in[2]->width == (hp->recurrent.neighbours ? 2 : 1) * hp->recurrent.n_heads);
+    if (hp->recurrent.joint) base_threads_for(j->b->threads, delta_order_part, j, j->b->step->n_rows, ROWS_PER_TASK);
     base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
     base_threads_for(j->b->threads, delta_norm_part, j, j->b->step->n_rows, ROWS_PER_TASK);
     base_threads_for(j->b->threads, delta_part, j, hp->recurrent.n_heads, 1);
