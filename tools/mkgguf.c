@@ -23,7 +23,9 @@ typedef struct shape {
     const char *norms[4]; /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
     /* recurrent layers: a letter a layer, 'c' for these and 'a' for attention; NULL: there are none */
     const char *pattern;
-    int kernel, states, state_dim, value_dim; /* taps; of Mamba2: heads, dimensions of their keys and values */
+    int kernel, states, state_dim, value_dim; /* taps; heads with states, dimensions of their keys and values */
+    int groups;                               /* of these heads: delta nets, and attention has a gate; 0: Mamba2 */
+    int rot;                                  /* rotated dimensions of a head; 0: all */
 } shape;
 
 /* clang-format off */
@@ -63,6 +65,11 @@ static const shape shapes[] = {
      .vocab = 100352, .ctx = 131072, .rope_base = 10000.0f, .tied = true,
      .pattern = "cccccacccccccccacccccccccacccccccccacccc", .kernel = 4,
      .states = 48, .state_dim = 128, .value_dim = 64},
+    {.name = "qwen35-0.8b", .arch = "qwen35", .layers = 24, .embd = 1024, .ff = 3584,
+     .heads = 8, .kv_heads = 2, .head_dim = 256, .rot = 64,
+     .vocab = 248320, .ctx = 262144, .rope_base = 10000000.0f, .tied = true,
+     .norms = {"attn_q_norm", "attn_k_norm"}, .pattern = "cccacccacccacccacccaccca", .kernel = 4,
+     .states = 16, .state_dim = 128, .value_dim = 128, .groups = 16},
 };
 /* clang-format on */
 static const kernel_type types[] = {
@@ -120,13 +127,19 @@ static void add_number(gguf_writer *w, const shape *s, const char *key, int valu
 
 static void add_pattern(gguf_writer *w, const shape *s) {
     uint32_t heads[64];
-    for (int i = 0; i < s->layers; i++) heads[i] = s->pattern[i] == 'a' ? (uint32_t)s->kv_heads : 0;
-    gguf_writer_array(w, key_of(s, "attention.head_count_kv"), GGUF_U32, heads, (size_t)s->layers);
+    uint8_t recurrent[64];
+    for (int i = 0; i < s->layers; i++) {
+        recurrent[i] = s->pattern[i] == 'c';
+        heads[i] = recurrent[i] ? 0 : (uint32_t)s->kv_heads;
+    }
+    if (s->groups > 0)
+        gguf_writer_array(w, key_of(s, "attention.recurrent_layers"), GGUF_BOOL, recurrent, (size_t)s->layers);
+    else gguf_writer_array(w, key_of(s, "attention.head_count_kv"), GGUF_U32, heads, (size_t)s->layers);
     add_number(w, s, s->states > 0 ? "ssm.conv_kernel" : "shortconv.l_cache", s->kernel);
     add_number(w, s, "ssm.inner_size", s->states * s->value_dim);
     add_number(w, s, "ssm.state_size", s->state_dim);
     add_number(w, s, "ssm.time_step_rank", s->states);
-    add_number(w, s, "ssm.group_count", s->states > 0);
+    add_number(w, s, "ssm.group_count", s->groups > 0 ? s->groups : s->states > 0);
 }
 
 static void add_metadata(gguf_writer *w, const shape *s) {
@@ -140,14 +153,14 @@ static void add_metadata(gguf_writer *w, const shape *s) {
     add_number(w, s, "feed_forward_length", s->ff);
     add_number(w, s, "attention.head_count", s->heads);
     if (s->pattern) add_pattern(w, s);
-    else add_number(w, s, "attention.head_count_kv", s->kv_heads);
+    if (!s->pattern || s->groups > 0) add_number(w, s, "attention.head_count_kv", s->kv_heads);
     add_number(w, s, "attention.key_length", s->head_dim);
     add_number(w, s, "attention.value_length", s->head_dim);
     add_number(w, s, "attention.sliding_window", s->window);
     add_number(w, s, "expert_count", s->experts);
     add_number(w, s, "expert_used_count", s->used);
     add_number(w, s, "expert_feed_forward_length", s->experts > 0 ? s->ff : 0);
-    add_number(w, s, "rope.dimension_count", s->head_dim);
+    add_number(w, s, "rope.dimension_count", s->rot > 0 ? s->rot : s->head_dim);
     add_number(w, s, "vocab_size", s->vocab);
     gguf_writer_f32(w, key_of(s, "attention.layer_norm_rms_epsilon"), 1e-5f);
     gguf_writer_f32(w, key_of(s, "rope.freq_base"), s->rope_base);
@@ -205,7 +218,30 @@ static void add_vector(gguf_writer *w, int layer, const char *name, const int64_
     free(x);
 }
 
-/* What a recurrent layer has in place of attention. */
+/* What a delta net has in place of attention. */
+static void add_delta_net(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_inner) {
+    const int64_t inner = s->states * s->value_dim, channels = inner + 2 * s->groups * s->state_dim;
+    const struct {
+        const char *name;
+        matrix *m;
+        int64_t n_out;
+    } rows[] = {{"attn_qkv", from_embd, channels},
+                {"attn_gate", from_embd, inner},
+                {"ssm_beta", from_embd, s->states},
+                {"ssm_alpha", from_embd, s->states},
+                {"ssm_out", from_inner, s->embd}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "blk.%d.%s.weight", layer, rows[i].name);
+        add_matrix(w, name, rows[i].m, rows[i].n_out, 0);
+    }
+    add_vector(w, layer, "ssm_conv1d.weight", (int64_t[]){s->kernel, channels}, -0.5f, 0.5f);
+    add_vector(w, layer, "ssm_dt.bias", (int64_t[]){s->states, 1}, -2.0f, 1.0f);
+    add_vector(w, layer, "ssm_a", (int64_t[]){s->states, 1}, -1.0f, -0.01f);
+    add_vector(w, layer, "ssm_norm.weight", (int64_t[]){s->value_dim, 1}, 1.0f, 1.0f);
+}
+
+/* What a layer of convolutions or Mamba2 has in place of attention. */
 static void add_recurrence(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_inner) {
     const int64_t inner = s->states * s->value_dim, channels = inner + 2 * s->state_dim;
     const bool is_conv = s->states == 0;
@@ -227,7 +263,8 @@ static void add_recurrence(gguf_writer *w, const shape *s, int layer, matrix *fr
 static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_value, matrix *from_ff,
                       matrix *from_inner, const float *ones) {
     const bool is_recurrent = s->pattern && s->pattern[layer] == 'c';
-    const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim;
+    const int64_t q = (int64_t)s->heads * s->head_dim * (s->groups > 0 ? 2 : 1),
+                  kv = (int64_t)s->kv_heads * s->head_dim;
     const char *kind = s->experts > 0 ? "_exps" : "";
     const struct {
         const char *name, *suffix;
@@ -249,8 +286,9 @@ static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_em
         if (rows[i].n_out > 0) add_matrix(w, name, rows[i].m, rows[i].n_out, rows[i].slices);
     }
     add_norm(w, s, layer, "attn_norm", ones);
-    add_norm(w, s, layer, "ffn_norm", ones);
-    if (is_recurrent) add_recurrence(w, s, layer, from_embd, from_inner);
+    add_norm(w, s, layer, s->groups > 0 ? "post_attention_norm" : "ffn_norm", ones);
+    if (is_recurrent && s->groups > 0) add_delta_net(w, s, layer, from_embd, from_inner);
+    else if (is_recurrent) add_recurrence(w, s, layer, from_embd, from_inner);
     for (size_t i = 0; i < COUNT(s->norms) && s->norms[i] && !is_recurrent; i++)
         add_norm(w, s, layer, s->norms[i], ones);
 }

@@ -33,6 +33,8 @@ typedef struct model_hparams {
         int32_t n_groups;  /* heads h * n_groups / n_heads share keys and queries (B and C) */
         int32_t head_dim;  /* dimensions of a head's values */
         int32_t state_dim; /* of its keys and queries */
+        bool neighbours;   /* of delta nets: as above; else head h shares those of h % n_groups */
+        bool joint;        /* of delta nets: q, k, v and z of a group are neighbours, in one input */
     } recurrent;
     bool experts_sum_1;   /* weights of the selected experts sum to 1 */
     bool experts_sigmoid; /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
@@ -47,6 +49,7 @@ typedef struct model_hparams {
     int32_t n_shared;     /* layers at the end that use the KV of an earlier layer */
     bool parallel;        /* attention and feed-forward read the same rows */
     bool layer_norm;      /* every norm is a LayerNorm; else RMSNorm */
+    bool attention_gated; /* the matrix of queries yields, after the query of each head, a gate of the head's result */
     bool rope_halves;     /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
     kernel_act act;       /* of the feed-forward */
     float norm_eps;
@@ -126,6 +129,7 @@ typedef enum model_mixer {
     MODEL_ATTENTION,
     MODEL_SHORT_CONV, /* gated convolution of the last tokens (LFM2) */
     MODEL_MAMBA2,     /* convolution, then a matrix a head: S = decay S + dt x B; its output is S C */
+    MODEL_DELTA_NET,  /* likewise: S = decay S + beta (v - decay S k) k; its output is S q (gated delta nets) */
     /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest
        of its kind, for tests */
     MODEL_DECAYED_SUM,
@@ -138,9 +142,11 @@ typedef enum model_mixer {
  *
  *   SHORT_CONV    [0] B | C | x: the output is C * conv(B * x)
  *   MAMBA2        [0] z | x | B | C | dt: conv over x | B | C, dt and z by head and dimension
+ *   DELTA_NET     [0] q | k | v: conv over all; [1] z, by head and dimension; rates of the heads: [2] beta, [3] dt;
+ *                 with neighbours [2] beta | dt of each group's heads; joint [0] q | k | v | z of each group, no [1]
  */
 typedef struct model_recurrent {
-    model_weight in[MODEL_MAX_INPUTS]; /* the first n of them; the others have no data */
+    model_weight in[MODEL_MAX_INPUTS]; /* without data: none */
     model_weight conv, conv_bias;      /* [channels][kernel]; [channels], optional */
     model_weight dt_bias, a, d;        /* [n_heads]: dt = softplus(dt + bias), decay = exp(dt a), output += d x */
     model_norm norm;                   /* of gated values */
@@ -149,8 +155,9 @@ typedef struct model_recurrent {
 
 typedef struct model_layer {
     model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
-    model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
-    model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
+    model_norm attn_out_norm, layer_out_norm; /* of the residual stream itself, after each sum: encoders */
+    /* [n_heads * key_dim][n_embd], with attention_gated twice as many rows ... [n_embd][n_heads * value_dim] */
+    model_weight q, k, v, o;
     model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
     /* Latent attention: k makes the vector, its latent part first. q_latent: optional. Slices: of heads,
      * [value_dim][plain_key_dim] and [head_value_dim][value_dim] */

@@ -260,6 +260,21 @@ typedef struct kernel_mamba2_rows {
 } kernel_mamba2_rows;
 typedef void (*kernel_mamba2_fn)(float *state, int64_t n_state, int64_t dim, const kernel_mamba2_rows *rows);
 
+/* Rows of one head of a gated delta net (Yang, Kautz and Hatamizadeh, 2025). q and k [n_state], v [dim] begin `stride`
+ * floats apart in consecutive rows, y [dim] y_stride. For each row in order, with state[n_state][dim]:
+ *
+ *     u[d] = beta * (v[d] - decay * sum over i of state[i][d] * k[i])
+ *     state[i][d] = decay * state[i][d] + u[d] * k[i]        y[d] = sum over i of state[i][d] * q[i] */
+typedef struct kernel_delta_rows {
+    int64_t n;
+    const float *q, *k, *v;
+    int64_t stride;
+    const float *beta, *decay; /* [n] */
+    float *y;
+    int64_t y_stride;
+} kernel_delta_rows;
+typedef void (*kernel_delta_fn)(float *state, int64_t n_state, int64_t dim, const kernel_delta_rows *rows);
+
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
 typedef enum kernel_act {
@@ -268,6 +283,7 @@ typedef enum kernel_act {
     KERNEL_GELU_TANH,    /* its approximation a / (1 + exp(-2 sqrt(2 / pi) (a + 0.044715 a^3))) */
     KERNEL_SWIGLU_OAI,   /* gpt-oss: g = min(a, 7), u = up cut to [-7, 7]: g / (1 + exp(-1.702 g)) * (u + 1) */
     KERNEL_RELU_SQUARED, /* max(a, 0)^2 */
+    KERNEL_SIGMOID,      /* 1 / (1 + exp(-a)): of a gate, whose `up` is what it scales */
     KERNEL_ACT_COUNT
 } kernel_act;
 
@@ -303,6 +319,7 @@ typedef struct kernel_table {
     void (*add)(const float *a, const float *b, float scale, float *y, int64_t n);
     kernel_convolve_fn convolve;
     kernel_mamba2_fn mamba2;
+    kernel_delta_fn delta;
     void (*soft_cap)(float *x, float cap, int64_t n); /* in place: x[i] = cap * tanh(x[i] / cap), cap > 0 */
     void (*scale)(float *x, float factor, int64_t n); /* in place */
     void (*clamp)(float *x, float limit, int64_t n);  /* in place: to [-limit, limit] */

@@ -6,8 +6,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_LATENT, Q_HEADS: its queries, before and
- * after their second matrix. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts.
+/* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_HEADS: queries as their matrix yields them,
+ * if Q is made of them: of latent attention, or with gates. Q_LATENT: before the second matrix of latent attention.
+ * ATTENTION_GATE: gates alone. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts.
  * INPUTS, SCANNED: of recurrent layers. */
 enum { X,
        NORMED,
@@ -17,6 +18,7 @@ enum { X,
        LATENT_KV,
        Q_LATENT,
        Q_HEADS,
+       ATTENTION_GATE,
        ATTENDED,
        VALUES, /* of latent attention: what heads make of ATTENDED */
        PROJECTED,
@@ -44,6 +46,10 @@ struct model_forward {
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->net.hp;
     const int32_t n_ff = BASE_MAX(model_has_dense(hp) ? hp->n_ff : 0, hp->n_ff_shared);
+    /* of a head in Q_HEADS */
+    const int32_t query_dim = hp->attention_gated     ? 2 * hp->key_dim
+                              : hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim
+                                                      : 0;
     int32_t widths[N_BUFFERS] = {
         /* 0: unused buffer */
         [X] = hp->n_embd,
@@ -53,7 +59,8 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [V] = hp->n_kv_heads * hp->value_dim,
         [LATENT_KV] = hp->plain_key_dim > 0 ? hp->key_dim : 0,
         [Q_LATENT] = hp->n_query_latent,
-        [Q_HEADS] = hp->plain_key_dim > 0 ? hp->n_heads * (hp->plain_key_dim + hp->rot_dim) : 0,
+        [Q_HEADS] = hp->n_heads * query_dim,
+        [ATTENTION_GATE] = hp->attention_gated ? hp->n_heads * hp->value_dim : 0,
         [ATTENDED] = hp->n_heads * hp->value_dim,
         [VALUES] = hp->n_heads * hp->head_value_dim,
         [PROJECTED] = hp->n_embd,
@@ -169,14 +176,23 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
-    float limit = f->model->net.hp.qkv_limit;
+    const model_hparams *hp = &f->model->net.hp;
+    float limit = hp->qkv_limit;
     BASE_ASSERT(first >= Q && first < end && end <= V + 1);
-    if (f->model->net.hp.plain_key_dim > 0) {
+    if (hp->plain_key_dim > 0) {
         if (first == Q) model_forward_project_latent_queries(f, l, in, rows);
         if (end > K) model_forward_project_latent_kv(f, l, in, rows);
         return;
     }
-    model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
+    backend_buffer *const dst[] = {hp->attention_gated ? buf[Q_HEADS] : buf[Q], buf[K], buf[V]};
+    model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q),
+                         dst + (first - Q));
+    if (hp->attention_gated && first == Q) { /* query | gate of each head */
+        op->copy_runs(b, buf[Q_HEADS], (backend_columns){0, 2 * hp->key_dim}, rows, hp->key_dim, hp->n_heads, buf[Q],
+                      (backend_columns){0, hp->key_dim});
+        op->copy_runs(b, buf[Q_HEADS], (backend_columns){hp->key_dim, 2 * hp->key_dim}, rows, hp->key_dim, hp->n_heads,
+                      buf[ATTENTION_GATE], (backend_columns){0, hp->key_dim});
+    }
     for (int i = first; i < end; i++) {
         const model_norm *norm = norms[i - Q];
         if (limit > 0) op->clamp(b, buf[i], limit, rows);
@@ -197,13 +213,14 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
     if (l->tempered) op->temper(b, buf[Q], rows);
     const model_hparams *hp = &f->model->net.hp;
-    backend_buffer *out = hp->plain_key_dim > 0 ? buf[VALUES] : buf[ATTENDED]; /* of attention */
+    backend_buffer *out = buf[ATTENDED]; /* of attention */
     if (stores) op->store(b, layer, buf[K], hp->plain_key_dim > 0 ? NULL : buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
+    if (hp->attention_gated) op->act(b, KERNEL_SIGMOID, out = buf[ATTENTION_GATE], buf[ATTENDED], rows);
     if (hp->plain_key_dim > 0)
-        op->linear_runs(b, buf[ATTENDED], (backend_columns){0, hp->value_dim}, rows, &l->head_values, out,
-                        (backend_columns){0, hp->head_value_dim});
+        op->linear_runs(b, buf[ATTENDED], (backend_columns){0, hp->value_dim}, rows, &l->head_values,
+                        out = buf[VALUES], (backend_columns){0, hp->head_value_dim});
     model_forward_linear(f, out, NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
@@ -211,12 +228,16 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
 static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
     BASE_ASSERT(f->model->net.layers[layer].mixer != MODEL_ATTENTION);
     const model_layer *l = &f->model->net.layers[layer];
-    const model_weight *const matrices[] = {&l->recurrent.in[0], &l->recurrent.in[1], &l->recurrent.in[2],
-                                            &l->recurrent.in[3]};
+    const model_weight *matrices[MODEL_MAX_INPUTS];
+    backend_buffer *inputs[MODEL_MAX_INPUTS];
     backend_buffer **buf = f->buffers;
     int n = 0;
-    while (n < MODEL_MAX_INPUTS && matrices[n]->data) n++;
-    model_forward_linear(f, in, NULL, rows, n, matrices, NULL, &buf[INPUTS]);
+    for (int i = 0; i < MODEL_MAX_INPUTS; i++) {
+        if (!l->recurrent.in[i].data) continue;
+        matrices[n] = &l->recurrent.in[i];
+        inputs[n++] = buf[INPUTS + i];
+    }
+    model_forward_linear(f, in, NULL, rows, n, matrices, NULL, inputs);
     f->backend->ops->recurrence->scan(f->backend, layer, &buf[INPUTS], buf[SCANNED]);
     model_forward_linear(f, buf[SCANNED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }

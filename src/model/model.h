@@ -38,47 +38,50 @@
 
 /* Features of an architecture; a row of the table is a set of these. Features that follow from the presence of a tensor
  * (biases, fused or tied weights) need no bit. */
-enum {
-    MODEL_LAYER_NORM = 1 << 0,       /* every norm is a LayerNorm; else RMSNorm */
-    MODEL_PRE_NORM = 1 << 1,         /* attention reads normed rows (attn_norm) */
-    MODEL_FFN_NORM = 1 << 2,         /* the feed-forward reads normed rows (ffn_norm) */
-    MODEL_FFN_NORM_RENAMED = 1 << 3, /* ... which the files name post_attention_norm */
-    MODEL_POST_NORM = 1 << 4,        /* the outputs of attention and feed-forward are normed before they are added */
-    MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
-    MODEL_EMBED_NORM = 1 << 6,
-    MODEL_PARALLEL = 1 << 7,    /* attention and feed-forward read the same rows */
-    MODEL_ROPE = 1 << 8,        /* rotary positions */
-    MODEL_ROPE_HALVES = 1 << 9, /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
-    MODEL_ROPE_LOCAL = 1 << 10, /* layers with a window may have a separate base, and have no scaling */
-    MODEL_ALIBI = 1 << 11,
-    MODEL_POSITIONS = 1 << 12, /* always learned positions, added to the embedding: KV cannot be shifted */
-    MODEL_FFN_GATED = 1 << 13,
-    MODEL_EMBED_SQRT = 1 << 14,     /* embeddings times sqrt(n_embd) */
-    MODEL_LOGIT_DIVISOR = 1 << 15,  /* logit_scale divides */
-    MODEL_EXPERTS = 1 << 16,        /* always a mixture of experts */
-    MODEL_EXPERTS_SHARED = 1 << 17, /* and a shared expert that every row passes */
-    MODEL_EXPERTS_SUM_1 = 1 << 18,  /* weights of the selected experts sum to 1, unless the metadata override it */
-    MODEL_SINKS = 1 << 19,          /* one more logit in each head's softmax, without a token */
-    MODEL_PARALLEL_TOLD = 1 << 20,  /* the metadata decide whether they are parallel; by default they are */
-    MODEL_PARALLEL_BARE = 1 << 21,  /* they are parallel if the feed-forward has no separate norm */
-    /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
-    MODEL_YARN_EXACT = 1 << 22,
-    /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
-    MODEL_ENCODER = 1 << 23,
-    MODEL_SHARED_GATE = 1 << 24, /* the shared expert has a gate */
-    MODEL_QK_NORM_IF = 1 << 25,  /* norms of q and k if the file has them */
-    MODEL_LATENT = 1 << 30,      /* latent attention (hp.plain_key_dim) */
-    /* which layers are recurrent follows from the metadata (model_layer_mixer) */
-    MODEL_HAS_SHORT_CONV = 1 << 26,
-    MODEL_HAS_MAMBA2 = 1 << 27,
-    MODEL_OUTPUT_NORM_RENAMED = 1 << 28, /* the files name it token_embd_norm */
-    MODEL_ROPE_TOLD = 1 << 29,           /* positions are rotary only if the metadata say so */
-};
-#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2)
+#define MODEL_LAYER_NORM (1ull << 0)       /* every norm is a LayerNorm; else RMSNorm */
+#define MODEL_PRE_NORM (1ull << 1)         /* attention reads normed rows (attn_norm) */
+#define MODEL_FFN_NORM (1ull << 2)         /* the feed-forward reads normed rows (ffn_norm) */
+#define MODEL_FFN_NORM_RENAMED (1ull << 3) /* ... which the files name post_attention_norm */
+#define MODEL_POST_NORM (1ull << 4)        /* outputs of attention and feed-forward are normed before they are added */
+#define MODEL_QK_NORM (1ull << 5)          /* norms of q and k */
+#define MODEL_EMBED_NORM (1ull << 6)
+#define MODEL_PARALLEL (1ull << 7)    /* attention and feed-forward read the same rows */
+#define MODEL_ROPE (1ull << 8)        /* rotary positions */
+#define MODEL_ROPE_HALVES (1ull << 9) /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
+#define MODEL_ROPE_LOCAL (1ull << 10) /* layers with a window may have a separate base, and have no scaling */
+#define MODEL_ALIBI (1ull << 11)
+#define MODEL_POSITIONS (1ull << 12) /* always learned positions, added to the embedding: KV cannot be shifted */
+#define MODEL_FFN_GATED (1ull << 13)
+#define MODEL_EMBED_SQRT (1ull << 14)     /* embeddings times sqrt(n_embd) */
+#define MODEL_LOGIT_DIVISOR (1ull << 15)  /* logit_scale divides */
+#define MODEL_EXPERTS (1ull << 16)        /* always a mixture of experts */
+#define MODEL_EXPERTS_SHARED (1ull << 17) /* and a shared expert that every row passes */
+#define MODEL_EXPERTS_SUM_1 (1ull << 18)  /* weights of the selected experts sum to 1, unless the metadata differ */
+#define MODEL_SINKS (1ull << 19)          /* one more logit in each head's softmax, without a token */
+#define MODEL_PARALLEL_TOLD (1ull << 20)  /* the metadata decide whether they are parallel; by default they are */
+#define MODEL_PARALLEL_BARE (1ull << 21)  /* they are parallel if the feed-forward has no separate norm */
+/* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
+#define MODEL_YARN_EXACT (1ull << 22)
+/* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
+#define MODEL_ENCODER (1ull << 23)
+#define MODEL_SHARED_GATE (1ull << 24) /* the shared expert has a gate */
+#define MODEL_QK_NORM_IF (1ull << 25)  /* norms of q and k if the file has them */
+#define MODEL_LATENT (1ull << 30)      /* latent attention (hp.plain_key_dim) */
+/* which layers are recurrent follows from the metadata (model_layer_mixer) */
+#define MODEL_HAS_SHORT_CONV (1ull << 26)
+#define MODEL_HAS_MAMBA2 (1ull << 27)
+#define MODEL_OUTPUT_NORM_RENAMED (1ull << 28) /* the files name it token_embd_norm */
+#define MODEL_ROPE_TOLD (1ull << 29)           /* positions are rotary only if the metadata say so */
+#define MODEL_HAS_DELTA_NET (1ull << 31)       /* which layers: model_layer_mixer */
+/* ... whose heads of one group are neighbours, and whose rates are one matrix; else heads h, h + n_groups, ... are a
+ * group, and there are two matrices */
+#define MODEL_DELTA_NEIGHBOURS (1ull << 32)
+#define MODEL_ATTENTION_GATED (1ull << 33) /* hp.attention_gated */
+#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET)
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
-    uint32_t features;
+    uint64_t features;
     kernel_act act;
     /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
     int32_t global_every;
@@ -107,6 +110,7 @@ struct rp_model {
     model_weight rope_factors, rope_factors_long, rope_factors_short;
     float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
                                   or NULL */
+    int32_t attention_every;   /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;

@@ -7,6 +7,8 @@
 
 #define LLAMA (MODEL_PRE_NORM | MODEL_FFN_NORM | MODEL_ROPE | MODEL_FFN_GATED | MODEL_EXPERTS_SUM_1)
 #define QWEN (LLAMA | MODEL_ROPE_HALVES)
+/* Three delta nets for each layer of attention, whose output has a gate. */
+#define QWEN_NEXT (QWEN | MODEL_FFN_NORM_RENAMED | MODEL_QK_NORM | MODEL_HAS_DELTA_NET | MODEL_ATTENTION_GATED)
 #define GEMMA (QWEN | MODEL_EMBED_SQRT)
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
 /* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
@@ -32,6 +34,13 @@ static const model_arch archs[] = {
      .act = KERNEL_SILU},
     {.name = "qwen3", .features = QWEN | MODEL_QK_NORM, .act = KERNEL_SILU},
     {.name = "qwen3moe", .features = QWEN | MODEL_QK_NORM | MODEL_EXPERTS, .act = KERNEL_SILU},
+    {.name = "qwen3next",
+     .features = QWEN_NEXT | MODEL_DELTA_NEIGHBOURS | MODEL_EXPERTS | MODEL_EXPERTS_SHARED | MODEL_SHARED_GATE,
+     .act = KERNEL_SILU},
+    {.name = "qwen35", .features = QWEN_NEXT, .act = KERNEL_SILU},
+    {.name = "qwen35moe",
+     .features = QWEN_NEXT | MODEL_EXPERTS | MODEL_EXPERTS_SHARED | MODEL_SHARED_GATE,
+     .act = KERNEL_SILU},
     {.name = "gemma", .features = GEMMA, .act = KERNEL_GELU_TANH},
     {
         .name = "gemma2",

@@ -165,6 +165,7 @@ static int read_window(rp_model *m, rp_error *err) {
 }
 
 #define KV_HEADS "attention.head_count_kv"
+#define RECURRENT_LAYERS "attention.recurrent_layers" /* booleans */
 
 /* The KV heads of a layer, of a list of them; -1: there is no list, or it is too short. */
 static int64_t listed_kv_heads(const rp_model *m, int32_t layer) {
@@ -196,6 +197,15 @@ static int read_kv_heads(rp_model *m, rp_error *err) {
 }
 
 model_mixer model_layer_mixer(const rp_model *m, int32_t layer) {
+    if (m->arch->features & MODEL_HAS_DELTA_NET) {
+        char full[KEY_BYTES];
+        gguf_array list;
+        const bool is_listed = gguf_get_array(m->file, full_key(m, RECURRENT_LAYERS, full), &list);
+        BASE_ASSERT(!is_listed || (uint64_t)layer < list.n); /* read_delta_layers */
+        const bool is_attention =
+            is_listed ? ((const uint8_t *)list.data)[layer] == 0 : (layer + 1) % m->attention_every == 0;
+        return is_attention ? MODEL_ATTENTION : MODEL_DELTA_NET;
+    }
     if (!(m->arch->features & MODEL_RECURRENT) || listed_kv_heads(m, layer) != 0) return MODEL_ATTENTION;
     return m->arch->features & MODEL_HAS_SHORT_CONV ? MODEL_SHORT_CONV : MODEL_MAMBA2;
 }
@@ -248,6 +258,10 @@ static int read_heads(rp_model *m, rp_error *err) {
         (rc = model_hparams_read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
         (rc = read_window(m, err)))
         return rc;
+    if ((m->arch->features & MODEL_ATTENTION_GATED) && hp->key_dim != hp->value_dim)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "gates of attention with keys of %d and values of %d dimensions: they must be equal",
+                            hp->key_dim, hp->value_dim);
     if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, hp->value_dim) > MODEL_MAX_DIM)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d and %d dimensions", hp->n_heads,
                             hp->key_dim, hp->value_dim);
@@ -333,8 +347,20 @@ static int read_experts(rp_model *m, rp_error *err) {
 
 #define MAX_STATE_FLOATS (1 << 28) /* of a layer; the pool has the same limit */
 
+/* Which layers are delta nets: a list, or all but each n-th. */
+static int read_delta_layers(rp_model *m, rp_error *err) {
+    char full[KEY_BYTES];
+    gguf_array list;
+    if (!gguf_get_array(m->file, full_key(m, RECURRENT_LAYERS, full), &list))
+        return model_hparams_read_size(m, "full_attention_interval", MODEL_MAX_LAYERS, 4, &m->attention_every, err);
+    if (list.type == GGUF_BOOL && list.n >= (uint64_t)m->net.hp.n_layers) return RP_OK;
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "metadata '%s' is not a list of booleans for %d layers", full, m->net.hp.n_layers);
+}
+
 static int read_recurrence(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
+    const bool is_delta = (m->arch->features & MODEL_HAS_DELTA_NET) != 0;
     int32_t inner;
     int rc;
     if (m->arch->features & MODEL_HAS_SHORT_CONV) {
@@ -344,9 +370,17 @@ static int read_recurrence(rp_model *m, rp_error *err) {
     if ((rc = read_int(m, "ssm.conv_kernel", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err)) ||
         (rc = model_hparams_read_size(m, "ssm.inner_size", MODEL_MAX_DIM, -1, &inner, err)) ||
         (rc = model_hparams_read_size(m, "ssm.time_step_rank", inner, -1, &hp->recurrent.n_heads, err)) ||
-        (rc = model_hparams_read_size(m, "ssm.group_count", hp->recurrent.n_heads, 1, &hp->recurrent.n_groups, err)) ||
+        (rc = model_hparams_read_size(m, "ssm.group_count", hp->recurrent.n_heads, is_delta ? -1 : 1,
+                                      &hp->recurrent.n_groups, err)) ||
         (rc = model_hparams_read_size(m, "ssm.state_size", 4096, -1, &hp->recurrent.state_dim, err)))
         return rc;
+    if (is_delta && (rc = read_delta_layers(m, err))) return rc;
+    hp->recurrent.neighbours = (m->arch->features & MODEL_DELTA_NEIGHBOURS) != 0;
+    for (int32_t i = 0; i < hp->n_layers && hp->recurrent.neighbours && !hp->recurrent.joint; i++) {
+        char name[64]; /* of older files */
+        snprintf(name, sizeof(name), "blk.%d.ssm_in.weight", i);
+        hp->recurrent.joint = gguf_find_tensor(m->file, name) != NULL;
+    }
     hp->recurrent.head_dim = inner / hp->recurrent.n_heads;
     hp->recurrent.channels = inner + 2 * hp->recurrent.n_groups * hp->recurrent.state_dim;
     if (inner % hp->recurrent.n_heads == 0 && hp->recurrent.n_heads % hp->recurrent.n_groups == 0 &&
@@ -375,11 +409,14 @@ static int read_encoder(rp_model *m, rp_error *err) {
 
 static int read_shape(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
+    int32_t n_ff_expert; /* files without dense layers may have this width alone */
     int rc;
     if ((rc = model_hparams_read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
         (rc = read_int(m, "nextn_predict_layers", 0, hp->n_layers - 1, 0, &hp->n_draft_layers, err)) ||
         (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
-        (rc = model_hparams_read_size(m, "feed_forward_length", MODEL_MAX_DIM, -1, &hp->n_ff, err)) ||
+        (rc = read_int(m, "expert_feed_forward_length", 0, MODEL_MAX_DIM, 0, &n_ff_expert, err)) ||
+        (rc = model_hparams_read_size(m, "feed_forward_length", MODEL_MAX_DIM, n_ff_expert > 0 ? n_ff_expert : -1,
+                                      &hp->n_ff, err)) ||
         (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) ||
         (rc = read_heads(m, err)))
         return rc;
@@ -397,7 +434,7 @@ static int read_shape(rp_model *m, rp_error *err) {
 
 static int read_scales(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
-    uint32_t features = m->arch->features;
+    uint64_t features = m->arch->features;
     bool wide = m->arch->wide_layers == hp->n_layers;
     const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
     double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : head_dim);
@@ -421,6 +458,7 @@ static int read_numbers(rp_model *m, rp_error *err) {
     hp->layer_norm = (m->arch->features & MODEL_LAYER_NORM) != 0;
     hp->rope_halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
+    hp->attention_gated = (m->arch->features & MODEL_ATTENTION_GATED) != 0;
     if (m->arch->features & MODEL_PARALLEL_TOLD) hp->parallel = read_flag(m, "use_parallel_residual", true);
     if ((rc = read_float(m, eps, 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
         (rc = read_float(m, "attn_logit_softcapping", 0.0, LARGE, m->arch->score_cap, &hp->score_cap, err)) ||

@@ -26,6 +26,7 @@ enum dim { D_NONE,
            D_EMBD,
            D_FF,
            D_Q,
+           D_Q_ROWS,
            D_K,
            D_V,
            D_QKV,
@@ -52,7 +53,10 @@ enum dim { D_NONE,
            D_INNER,
            D_STATES,
            D_GROUPS,
-           D_GROUP_INNER };
+           D_GROUP_INNER,
+           D_HEAD_DIM,
+           D_BETA_DT,
+           D_DELTA_IN };
 enum {
     REQUIRED = 1,
     VECTOR = 2,      /* F32, used elementwise */
@@ -72,7 +76,7 @@ typedef struct tensor_row {
     size_t offset;    /* offset of the model_weight in rp_model or file_layer */
     enum dim in, out;
     unsigned flags;
-    uint32_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */
+    uint64_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */
 } tensor_row;
 
 static const tensor_row model_rows[] = {
@@ -110,7 +114,7 @@ static const tensor_row layer_rows[] = {
     {"attn_norm_2.bias", L(attn_norm_2.bias), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
     {"attn_qkv.weight", L(qkv), D_EMBD, D_QKV, ATTENTION, 0, 0},
     {"attn_qkv.bias", L(qkv_bias), D_QKV, D_NONE, VECTOR | ATTENTION, 0, 0},
-    {"attn_q.weight", L(l.q), D_EMBD, D_Q, ATTENTION, 0, 0},
+    {"attn_q.weight", L(l.q), D_EMBD, D_Q_ROWS, ATTENTION, 0, 0},
     {"attn_k.weight", L(l.k), D_EMBD, D_K, ATTENTION, 0, 0},
     {"attn_v.weight", L(l.v), D_EMBD, D_V, ATTENTION, 0, 0},
     {"attn_q_a.weight", L(l.q_latent), D_EMBD, D_QUERY_LATENT, ATTENTION, MODEL_LATENT, 0},
@@ -122,7 +126,7 @@ static const tensor_row layer_rows[] = {
     {"attn_k_b.weight", L(l.head_keys), D_PLAIN_KEY, D_LATENT, HEADS | ATTENTION, MODEL_LATENT, 0},
     {"attn_v_b.weight", L(l.head_values), D_LATENT, D_HEAD_VALUE, HEADS | ATTENTION, MODEL_LATENT, 0},
     {"attn_kv_b.weight", L(kv_b), D_LATENT, D_KEYS_VALUES, ATTENTION, MODEL_LATENT, 0}, /* both, in older files */
-    {"attn_q.bias", L(l.q_bias), D_Q, D_NONE, VECTOR | ATTENTION, 0, 0},
+    {"attn_q.bias", L(l.q_bias), D_Q_ROWS, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"attn_q_norm.weight", L(l.q_norm.weight), D_Q, D_NONE, VECTOR | RUNS | REQUIRED | ATTENTION, MODEL_QK_NORM, 0},
@@ -172,15 +176,27 @@ static const tensor_row layer_rows[] = {
      MODEL_HAS_SHORT_CONV, 0},
     {"shortconv.out_proj.weight", L(l.o), D_EMBD, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV, 0},
     {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_MAMBA2_IN, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2, 0},
-    {"ssm_conv1d.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2,
-     0},
+    {"ssm_conv1d.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
+     MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
     {"ssm_conv1d.bias", L(l.recurrent.conv_bias), D_CHANNELS, D_NONE, RECURRENT | VECTOR, MODEL_HAS_MAMBA2, 0},
-    {"ssm_dt.bias", L(l.recurrent.dt_bias), D_STATES, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
+    {"ssm_dt.bias", L(l.recurrent.dt_bias), D_STATES, D_NONE, RECURRENT | REQUIRED | VECTOR,
+     MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
     {"ssm_a", L(l.recurrent.a), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
     {"ssm_d", L(l.recurrent.d), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
     {"ssm_norm.weight", L(l.recurrent.norm.weight), D_GROUP_INNER, D_GROUPS, RECURRENT | REQUIRED | VECTOR,
      MODEL_HAS_MAMBA2, 0},
-    {"ssm_out.weight", L(l.o), D_INNER, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2, 0},
+    {"ssm_out.weight", L(l.o), D_INNER, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
+    {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_DELTA_IN, RECURRENT, MODEL_DELTA_NEIGHBOURS, 0}, /* older files */
+    {"attn_qkv.weight", L(l.recurrent.in[0]), D_EMBD, D_CHANNELS, RECURRENT, MODEL_HAS_DELTA_NET, 0},
+    {"attn_gate.weight", L(l.recurrent.in[1]), D_EMBD, D_INNER, RECURRENT, MODEL_HAS_DELTA_NET, 0},
+    {"ssm_ba.weight", L(l.recurrent.in[2]), D_EMBD, D_BETA_DT, RECURRENT | REQUIRED, MODEL_DELTA_NEIGHBOURS, 0},
+    {"ssm_beta.weight", L(l.recurrent.in[2]), D_EMBD, D_STATES, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET,
+     MODEL_DELTA_NEIGHBOURS},
+    {"ssm_alpha.weight", L(l.recurrent.in[3]), D_EMBD, D_STATES, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET,
+     MODEL_DELTA_NEIGHBOURS},
+    {"ssm_a", L(l.recurrent.a), D_STATES, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_DELTA_NET, 0},
+    {"ssm_norm.weight", L(l.recurrent.norm.weight), D_HEAD_DIM, D_NONE, RECURRENT | REQUIRED | VECTOR,
+     MODEL_HAS_DELTA_NET, 0},
 };
 #undef L
 
@@ -200,9 +216,10 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_FF: return hp->n_ff;
     case D_Q:
         return (int64_t)hp->n_heads * (hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim);
+    case D_Q_ROWS: return dim_of(hp, D_Q) * (hp->attention_gated ? 2 : 1);
     case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
     case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
-    case D_QKV: return (int64_t)(hp->n_heads + hp->n_kv_heads) * hp->key_dim + (int64_t)hp->n_kv_heads * hp->value_dim;
+    case D_QKV: return dim_of(hp, D_Q_ROWS) + dim_of(hp, D_K) + dim_of(hp, D_V);
     case D_VALUE: return (int64_t)hp->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : hp->value_dim);
     case D_HEADS: return hp->n_heads;
     case D_VOCAB: return hp->n_vocab;
@@ -229,6 +246,9 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_GROUPS: return hp->recurrent.n_groups;
     case D_GROUP_INNER:
         return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim / BASE_MAX(hp->recurrent.n_groups, 1);
+    case D_HEAD_DIM: return hp->recurrent.head_dim;
+    case D_BETA_DT: return 2 * (int64_t)hp->recurrent.n_heads;
+    case D_DELTA_IN: return dim_of(hp, D_CHANNELS) + dim_of(hp, D_INNER);
     }
     return 0;
 }
@@ -243,7 +263,7 @@ static bool has_experts(const model_hparams *hp, int32_t layer) {
 }
 
 static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer) {
-    const uint32_t features = m->arch->features;
+    const uint64_t features = m->arch->features;
     const model_hparams *hp = &m->net.hp;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
     if (row->flags & (ATTENTION | RECURRENT)) {
@@ -369,7 +389,7 @@ static model_weight model_weight_part_of(const model_weight *w, int64_t first, i
 
 static void split_qkv(const model_hparams *hp, const model_weight *fused, model_weight *q, model_weight *k,
                       model_weight *v) {
-    int64_t n_q = dim_of(hp, D_Q), n_k = dim_of(hp, D_K);
+    int64_t n_q = dim_of(hp, D_Q_ROWS), n_k = dim_of(hp, D_K);
     if (!fused->data) return;
     *q = model_weight_part_of(fused, 0, n_q);
     *k = model_weight_part_of(fused, n_q, n_k);
@@ -431,6 +451,12 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "recurrent layer %d cannot share the KV of another layer", layer);
     if (is_attention && !l->q.data) return binding_missing(b, layer, "attn_q.weight");
+    if (l->mixer == MODEL_DELTA_NET) { /* all layers alike */
+        const bool is_joint = l->recurrent.in[0].n_out > hp->recurrent.channels, has_gate = l->recurrent.in[1].data;
+        if (hp->recurrent.joint && !is_joint) return binding_missing(b, layer, "ssm_in.weight");
+        if (!l->recurrent.in[0].data || (is_joint && has_gate)) return binding_missing(b, layer, "attn_qkv.weight");
+        if (!is_joint && !has_gate) return binding_missing(b, layer, "attn_gate.weight");
+    }
     const bool is_latent = hp->plain_key_dim > 0;
     if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");

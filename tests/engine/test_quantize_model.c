@@ -231,7 +231,7 @@ static void rows_that_are_not_whole_blocks_get_another_type(void **state) {
 static void copies_of_every_family_can_be_opened(void **state) {
     (void)state;
     static const char *const small[] = {".bias", "norm", "ffn_gate_inp", "position_embd", "ssm_conv1d",
-                                        "shortconv.conv", "ssm_a", "ssm_d"};
+                                        "shortconv.conv", "ssm_a", "ssm_beta", "ssm_ba", "ssm_d"};
     golden *g = golden_open();
     for (int32_t k = 0; k < g->n_models; k++) {
         rp_error err = {0};

@@ -37,7 +37,10 @@
 static const struct subject {
     const char *golden;
     int32_t every;
-} subjects[] = {{NULL, KV_SPAN_TOKENS}, {"lfm2", KV_SPAN_TOKENS}, {"granitehybrid", 2 * KV_SPAN_TOKENS}};
+} subjects[] = {{NULL, KV_SPAN_TOKENS},
+                {"lfm2", KV_SPAN_TOKENS},
+                {"granitehybrid", 2 * KV_SPAN_TOKENS},
+                {"qwen35", KV_SPAN_TOKENS}};
 
 static const struct subject *subject;
 static rp_model *model;

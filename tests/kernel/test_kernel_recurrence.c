@@ -55,73 +55,106 @@ static void check_convolve(const kernel_table *t, int arg) {
     }
 }
 
-/* ---- Mamba2 ---- */
+/* ---- heads with a matrix: Mamba2, delta nets ---- */
 
-typedef struct mamba2_case {
+enum { MAMBA2,
+       DELTA };
+
+/* Rows of one head: x, b, c of Mamba2; v, k, q and beta of a delta net. */
+typedef struct head_case {
+    int kind;
     int64_t n_state, dim, n, stride, y_stride;
     float *x, *b, *c, *dt, *decay, *state;
-} mamba2_case;
+} head_case;
 
-static mamba2_case new_case(void) {
-    mamba2_case m = {.n_state = check_random_in(1, 40), .dim = check_random_in(1, 70), .n = check_random_in(1, 9)};
+static void fill_case(head_case *m, int kind) {
+    m->kind = kind;
+    m->x = filled(m->n * m->stride);
+    m->b = filled(m->n * m->stride);
+    m->c = filled(m->n * m->stride);
+    m->dt = filled(m->n);
+    m->decay = row(m->n);
+    m->state = filled(m->n_state * m->dim);
+    for (int64_t r = 0; r < m->n; r++) m->decay[r] = 0.1f * (float)check_random_in(0, 10);
+    /* keys of a delta net have a length of about 1, and beta is a sigmoid: else its state grows with every row */
+    for (int64_t i = 0; i < m->n * m->stride && kind == DELTA; i++) m->b[i] /= sqrtf((float)m->n_state);
+    for (int64_t r = 0; r < m->n && kind == DELTA; r++) m->dt[r] = 0.1f * (float)check_random_in(0, 10);
+}
+
+static head_case new_case(int kind) {
+    head_case m = {.n_state = check_random_in(1, 40), .dim = check_random_in(1, 70), .n = check_random_in(1, 9)};
     m.stride = BASE_MAX(m.n_state, m.dim) + check_random_in(0, 5);
     m.y_stride = m.dim + check_random_in(0, 5);
-    m.x = filled(m.n * m.stride);
-    m.b = filled(m.n * m.stride);
-    m.c = filled(m.n * m.stride);
-    m.dt = filled(m.n);
-    m.decay = row(m.n);
-    m.state = filled(m.n_state * m.dim);
-    for (int64_t r = 0; r < m.n; r++) m.decay[r] = 0.1f * (float)check_random_in(0, 10);
+    fill_case(&m, kind);
     return m;
 }
 
-static void free_case(mamba2_case *m) {
+static void free_case(head_case *m) {
     float *const all[] = {m->x, m->b, m->c, m->dt, m->decay, m->state};
     for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) check_release(all[i]);
 }
 
 /* Rows [first, end), from and to `state`. */
-static void run(const kernel_table *t, const mamba2_case *m, int64_t first, int64_t end, float *state, float *y) {
-    const kernel_mamba2_rows rows = {
+static void run(const kernel_table *t, const head_case *m, int64_t first, int64_t end, float *state, float *y) {
+    const int64_t at = first * m->stride;
+    const kernel_mamba2_rows mamba2 = {
         .n = end - first,
-        .x = m->x + first * m->stride,
-        .b = m->b + first * m->stride,
-        .c = m->c + first * m->stride,
+        .x = m->x + at,
+        .b = m->b + at,
+        .c = m->c + at,
         .stride = m->stride,
         .dt = m->dt + first,
         .decay = m->decay + first,
         .y = y + first * m->y_stride,
         .y_stride = m->y_stride,
     };
-    t->mamba2(state, m->n_state, m->dim, &rows);
+    const kernel_delta_rows delta = {
+        .n = end - first,
+        .q = m->c + at,
+        .k = m->b + at,
+        .v = m->x + at,
+        .stride = m->stride,
+        .beta = m->dt + first,
+        .decay = m->decay + first,
+        .y = y + first * m->y_stride,
+        .y_stride = m->y_stride,
+    };
+    if (m->kind == MAMBA2) t->mamba2(state, m->n_state, m->dim, &mamba2);
+    else t->delta(state, m->n_state, m->dim, &delta);
 }
 
-static void check_mamba2_values(const mamba2_case *m, const float *y) {
+/* sizes: sums of absolute values, which errors are relative to. */
+static void check_values(const head_case *m, const float *y) {
     double *s = malloc(sizeof(double) * (size_t)m->n_state), *sizes = malloc(sizeof(double) * (size_t)m->n_state);
+    const double steps = m->kind == MAMBA2 ? (double)(m->n_state + 4 * m->n + 4)
+                                           : (double)((m->n_state + 8) * (m->n + 1));
     for (int64_t d = 0; d < m->dim; d++) {
         for (int64_t i = 0; i < m->n_state; i++) sizes[i] = fabs(s[i] = (double)m->state[i * m->dim + d]);
         for (int64_t r = 0; r < m->n; r++) {
-            double want = 0, size = 0;
-            for (int64_t i = 0; i < m->n_state; i++) {
-                const double u = (double)m->dt[r] * (double)m->x[r * m->stride + d] * (double)m->b[r * m->stride + i];
-                s[i] = (double)m->decay[r] * s[i] + u;
-                sizes[i] = (double)m->decay[r] * sizes[i] + fabs(u);
-                want += s[i] * (double)m->c[r * m->stride + i];
-                size += sizes[i] * fabs((double)m->c[r * m->stride + i]);
+            const float *b = m->b + r * m->stride, *c = m->c + r * m->stride;
+            const double decay = (double)m->decay[r];
+            double want = 0, size = 0, added = (double)m->x[r * m->stride + d], added_size = fabs(added);
+            for (int64_t i = 0; i < m->n_state && m->kind == DELTA; i++) {
+                added -= decay * s[i] * (double)b[i];
+                added_size += decay * sizes[i] * fabs((double)b[i]);
             }
-            check_near((double)y[r * m->y_stride + d], want, (double)(m->n_state + 4 * m->n + 4) * CHECK_UNIT * size,
-                       "mamba2", d);
+            for (int64_t i = 0; i < m->n_state; i++) {
+                s[i] = decay * s[i] + (double)m->dt[r] * added * (double)b[i];
+                sizes[i] = decay * sizes[i] + fabs((double)m->dt[r] * (double)b[i]) * added_size;
+                want += s[i] * (double)c[i];
+                size += sizes[i] * fabs((double)c[i]);
+            }
+            check_near((double)y[r * m->y_stride + d], want, steps * CHECK_UNIT * size,
+                       m->kind == MAMBA2 ? "mamba2" : "delta", d);
         }
     }
     free(s);
     free(sizes);
 }
 
-static void check_mamba2(const kernel_table *t, int arg) {
-    (void)arg;
+static void check_head(const kernel_table *t, int kind) {
     for (int round = 0; round < 150; round++) {
-        mamba2_case m = new_case();
+        head_case m = new_case(kind);
         const int64_t n_y = m.n * m.y_stride, n_s = m.n_state * m.dim, cut = check_random_in(0, m.n);
         float *state[3], *y[3];
         for (int i = 0; i < 3; i++) {
@@ -130,14 +163,14 @@ static void check_mamba2(const kernel_table *t, int arg) {
             memset(y[i], 0, (size_t)n_y * sizeof(float));
         }
         run(t, &m, 0, m.n, state[0], y[0]);
-        check_mamba2_values(&m, y[0]);
+        check_values(&m, y[0]);
         run(t, &m, 0, cut, state[1], y[1]); /* another division of the rows */
         run(t, &m, cut, m.n, state[1], y[1]);
-        check_same_bytes(y[0], y[1], (size_t)n_y * sizeof(float), "mamba2, divided");
-        check_same_bytes(state[0], state[1], (size_t)n_s * sizeof(float), "state of mamba2, divided");
+        check_same_bytes(y[0], y[1], (size_t)n_y * sizeof(float), "a head, divided");
+        check_same_bytes(state[0], state[1], (size_t)n_s * sizeof(float), "state of a head, divided");
         if (check_lowest_level()) run(check_lowest_level(), &m, 0, m.n, state[2], y[2]);
-        check_level(t, y[0], y[2], n_y, "mamba2 at another level");
-        check_level(t, state[0], state[2], n_s, "state of mamba2 at another level");
+        check_level(t, y[0], y[2], n_y, "a head at another level");
+        check_level(t, state[0], state[2], n_s, "state of a head at another level");
         for (int i = 0; i < 3; i++) {
             check_release(state[i]);
             check_release(y[i]);
@@ -150,7 +183,7 @@ static void check_mamba2(const kernel_table *t, int arg) {
 
 typedef struct bench_args {
     const kernel_table *t;
-    const mamba2_case *m;
+    const head_case *m;
     float *y;
 } bench_args;
 
@@ -159,20 +192,15 @@ static void bench_call(void *arg) {
     run(a->t, a->m, 0, a->m->n, a->m->state, a->y);
 }
 
-/* A head of Granite 4: 64 dimensions, 128 of its state; 64 rows. */
-static void bench_mamba2(const kernel_table *t, int arg) {
-    (void)arg;
-    mamba2_case m = {.n_state = 128, .dim = 64, .n = 64, .stride = 256, .y_stride = 64};
-    m.x = filled(m.n * m.stride);
-    m.b = filled(m.n * m.stride);
-    m.c = filled(m.n * m.stride);
-    m.dt = filled(m.n);
-    m.decay = row(m.n);
-    m.state = filled(m.n_state * m.dim);
-    for (int64_t r = 0; r < m.n; r++) m.decay[r] = 0.9f;
+/* A head of Granite 4 (64 dimensions, 128 of its state) or of Qwen 3.5 (128 and 128): 64 rows and one. */
+static void bench_head(const kernel_table *t, int kind) {
+    head_case m = {.n_state = 128, .dim = kind == MAMBA2 ? 64 : 128, .n = 64, .stride = 256, .y_stride = 128};
+    fill_case(&m, kind);
     float *y = row(m.n * m.y_stride);
-    check_time("64 rows of a head", bench_call, &(bench_args){t, &m, y}, (double)(m.n * m.n_state * m.dim * 4),
-               5.0 * (double)(m.n * m.n_state * m.dim));
+    const double per_row = (double)(m.n_state * m.dim);
+    for (; m.n > 0; m.n = m.n > 1 ? 1 : 0)
+        check_time(m.n > 1 ? "64 rows of a head" : "a row of a head", bench_call, &(bench_args){t, &m, y},
+                   4 * per_row * (double)m.n, (kind == MAMBA2 ? 5 : 7) * per_row * (double)m.n);
     free_case(&m);
     check_release(y);
 }
@@ -180,7 +208,8 @@ static void bench_mamba2(const kernel_table *t, int arg) {
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
         {"convolve", 0, check_convolve, NULL},
-        {"mamba2", 0, check_mamba2, bench_mamba2},
+        {"mamba2", MAMBA2, check_head, bench_head},
+        {"delta", DELTA, check_head, bench_head},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -154,6 +154,7 @@ static double act_of(int act, double a) {
     switch (act) {
     case KERNEL_SILU: return a * sigmoid(a);
     case KERNEL_GELU: return 0.5 * a * erfc(-a / sqrt(2));
+    case KERNEL_SIGMOID: return sigmoid(a);
     case KERNEL_RELU_SQUARED: return a > 0 ? a * a : 0;
     case KERNEL_GELU_TANH: return a * sigmoid(2 * sqrt(2 / acos(-1.0)) * (a + 0.044715 * a * a * a));
     default: return fmin(a, 7) * sigmoid(1.702 * fmin(a, 7));
@@ -184,8 +185,9 @@ static void check_act(const kernel_table *t, int act) {
         t->act[act](a, alone ? NULL : up, y, n);
         for (int64_t i = 0; i < n; i++) {
             const double by = alone ? 1 : up_of(act, up[i]), want = act_of(act, a[i]) * by;
+            const bool is_own = act == KERNEL_SILU || act == KERNEL_SIGMOID; /* a itself is the exponent of exp */
             const double exponent =
-                act == KERNEL_SILU ? 0 : fmin(fabs((double)a[i]) * (1.6 + 0.08 * (double)a[i] * (double)a[i]), 110);
+                is_own ? 0 : fmin(fabs((double)a[i]) * (1.6 + 0.08 * (double)a[i] * (double)a[i]), 110);
             if (fabs(want) > 3e38) continue; /* 3e38 * up may overflow, as it should */
             const double bound =
                 (16 + 4 * exponent) * CHECK_UNIT * fabs(want) + 4 * CHECK_UNIT * fabs(act_of(act, a[i]));
@@ -428,10 +430,12 @@ int main(int argc, char **argv) {
         {"gelu_tanh", KERNEL_GELU_TANH, check_act, bench_act},
         {"swiglu_oai", KERNEL_SWIGLU_OAI, check_act, NULL},
         {"relu_squared", KERNEL_RELU_SQUARED, check_act, NULL},
+        {"sigmoid", KERNEL_SIGMOID, check_act, NULL},
         {"silu_places", KERNEL_SILU, check_places, NULL},
         {"gelu_places", KERNEL_GELU, check_places, NULL},
         {"gelu_tanh_places", KERNEL_GELU_TANH, check_places, NULL},
         {"relu_squared_places", KERNEL_RELU_SQUARED, check_places, NULL},
+        {"sigmoid_places", KERNEL_SIGMOID, check_places, NULL},
         {"swiglu_oai_places", KERNEL_SWIGLU_OAI, check_places, NULL},
         {"soft_cap", 0, check_soft_cap, bench_soft_cap},
         {"scale_and_clamp", 0, check_scale_and_clamp, NULL},

@@ -116,6 +116,8 @@ static bool check_model(const golden_model *m, base_cpu_level level, bool verbos
     if (quantized) ok &= check_variant(m, &(gguf_variant){0}, "decoded", level, verbose);
     if (strcmp(m->name, "mixtral") == 0)
         ok &= check_variant(m, &(gguf_variant){.split_experts = true}, "old experts", level, verbose);
+    if (strcmp(m->name, "qwen3next") == 0)
+        ok &= check_variant(m, &(gguf_variant){.joint_delta_nets = true}, "old delta net", level, verbose);
     return ok;
 }
 

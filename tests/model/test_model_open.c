@@ -394,6 +394,51 @@ static void layers_of_experts_are_those_of_the_metadata(void **state) {
     expect_variant_refused("glm4", add_only_draft_layers, RP_ERR_FORMAT, "'glm4.nextn_predict_layers' is 2");
 }
 
+#define DELTA_LAYERS "qwen35.attention.recurrent_layers"
+static void add_short_delta_layers(gguf_writer *w) { gguf_writer_array(w, DELTA_LAYERS, GGUF_BOOL, "\1", 1); }
+static void add_other_delta_layers(gguf_writer *w) { gguf_writer_array(w, DELTA_LAYERS, GGUF_BOOL, "\1\1\0\1", 4); }
+static void add_short_values(gguf_writer *w) { gguf_writer_u32(w, "qwen35.attention.value_length", 16); }
+
+static void add_joint_delta_net(gguf_writer *w) {
+    static const float rows[48 * 192];
+    gguf_writer_tensor(w, "blk.0.ssm_in.weight", KERNEL_F32, 2, (int64_t[]){48, 192}, rows);
+}
+static void add_joint_neighbours(gguf_writer *w) {
+    static const float rows[48 * 256];
+    gguf_writer_tensor(w, "blk.0.ssm_in.weight", KERNEL_F32, 2, (int64_t[]){48, 256}, rows);
+}
+
+static void layers_of_delta_nets_are_those_of_the_metadata(void **state) {
+    static const struct {
+        const char *without;
+        void (*add)(gguf_writer *);
+        int code;
+        const char *part;
+    } refused[] = {
+        {DELTA_LAYERS, add_short_delta_layers, RP_ERR_UNSUPPORTED, "is not a list of booleans for 4 layers"},
+        {DELTA_LAYERS, add_other_delta_layers, RP_ERR_FORMAT, "tensor 'blk.2.attn_qkv.weight': has shape"},
+        {"qwen35.attention.value_length", add_short_values, RP_ERR_FORMAT, "keys of 32 and values of 16 dimensions"},
+        {NULL, add_joint_delta_net, RP_ERR_UNSUPPORTED, "'blk.0.ssm_in.weight' is unknown"},
+        {"qwen35.ssm.group_count", NULL, RP_ERR_FORMAT, "'qwen35.ssm.group_count' is missing"},
+    };
+    (void)state;
+    rp_model *listed = open_golden("qwen35"), *by_interval = variant("qwen35", DELTA_LAYERS, NULL);
+    for (int32_t l = 0; l < 4; l++) {
+        assert_int_equal(listed->net.layers[l].mixer, l == 3 ? MODEL_ATTENTION : MODEL_DELTA_NET);
+        assert_int_equal(by_interval->net.layers[l].mixer, listed->net.layers[l].mixer);
+    }
+    assert_int_equal(listed->net.layers[3].q.n_out, 2 * listed->net.hp.n_heads * listed->net.hp.key_dim);
+    model_close(listed);
+    model_close(by_interval);
+    expect_variant_refused("qwen3next", add_joint_neighbours, RP_ERR_FORMAT, "'blk.0.ssm_in.weight' is missing");
+    for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++) {
+        rp_error err = {0};
+        rp_model *m = NULL;
+        assert_int_equal(open_variant("qwen35", refused[i].without, refused[i].add, &m, &err), refused[i].code);
+        if (!strstr(err.message, refused[i].part)) fail_msg("'%s' does not say '%s'", err.message, refused[i].part);
+    }
+}
+
 static void numbers_of_an_activation_are_those_of_each_layer(void **state) {
     (void)state;
     rp_error err = {0};
@@ -502,6 +547,7 @@ int main(void) {
         cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),
         cmocka_unit_test(a_list_of_equal_numbers_is_a_number),
         cmocka_unit_test(layers_of_experts_are_those_of_the_metadata),
+        cmocka_unit_test(layers_of_delta_nets_are_those_of_the_metadata),
         cmocka_unit_test(numbers_of_an_activation_are_those_of_each_layer),
         cmocka_unit_test(mpt_may_have_learned_positions),
         cmocka_unit_test(an_unknown_architecture_is_named_with_similar_ones),

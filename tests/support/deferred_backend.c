@@ -14,6 +14,7 @@ typedef enum op_kind { OP_EMBED,
                        OP_NORM,
                        OP_LINEAR,
                        OP_ADAPT,
+                       OP_COPY_RUNS,
                        OP_STORE,
                        OP_ATTEND,
                        OP_ACT,
@@ -32,7 +33,7 @@ typedef enum op_kind { OP_EMBED,
 /* A call: its arguments, in the order of backend_ops. */
 typedef struct call {
     op_kind kind;
-    int32_t layer, rows, n;
+    int32_t layer, rows, width, n;
     const backend_buffer *src, *other;
     backend_buffer *dst, *dsts[BACKEND_MAX_WEIGHTS];
     const model_weight *weights[BACKEND_MAX_WEIGHTS], *biases[BACKEND_MAX_WEIGHTS];
@@ -42,6 +43,7 @@ typedef struct call {
     int32_t *indices; /* owned; NULL: none */
     kernel_act act;
     float factor;
+    backend_columns from, to;
 } call;
 
 typedef struct deferred {
@@ -71,6 +73,7 @@ static void compute(backend *b, const call *c) {
     case OP_NORM: op->norm(b, c->src, c->norm, c->rows, c->dst); break;
     case OP_LINEAR: op->linear(b, c->src, c->rows, c->n, c->weights, c->has_biases ? c->biases : NULL, c->dsts); break;
     case OP_ADAPT: op->adapt(b, c->src, c->indices, c->rows, c->n, c->weights, c->dsts); break;
+    case OP_COPY_RUNS: op->copy_runs(b, c->src, c->from, c->rows, c->width, c->n, c->dst, c->to); break;
     case OP_STORE: op->store(b, c->layer, c->dst, c->src); break;
     case OP_ATTEND: op->attend(b, c->layer, c->src, c->dst); break;
     case OP_ACT: op->act(b, c->act, c->dst, c->src, c->rows); break;
@@ -162,6 +165,17 @@ static void adapt(backend *b, const backend_buffer *src, const int32_t *indices,
     call c = of_weights(OP_ADAPT, src, rows, n, weights, NULL, dst);
     c.indices = copy_indices(indices, rows);
     push(b, c);
+}
+static void copy_runs(backend *b, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
+                      int32_t n, backend_buffer *dst, backend_columns to) {
+    push(b, (call){.kind = OP_COPY_RUNS,
+                   .src = src,
+                   .from = from,
+                   .rows = rows,
+                   .width = width,
+                   .n = n,
+                   .dst = dst,
+                   .to = to});
 }
 static void store(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
     push(b, (call){.kind = OP_STORE, .layer = layer, .dst = keys, .src = values});
@@ -305,6 +319,7 @@ backend *deferred_backend_new(backend *inner) {
         .linear = linear,
         .adapt = adapt,
         .has_adapters = has_adapters,
+        .copy_runs = copy_runs,
         .store = store,
         .attend = attend,
         .act = act,

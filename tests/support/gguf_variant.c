@@ -105,6 +105,39 @@ static void write_joint(copying *c, const gguf_tensor *k, const char *name) {
     free(all);
 }
 
+static uint64_t number_of(copying *c, const char *name) {
+    char key[128];
+    uint64_t n = 0;
+    snprintf(key, sizeof key, "%s.%s", c->architecture, name);
+    if (!gguf_get_u64(c->from, key, &n)) abort();
+    return n;
+}
+
+/* Rows of blk.N.attn_qkv, q | k | v, and of blk.N.attn_gate as q | k | v | z of each group. */
+static void write_joint_delta_net(copying *c, const gguf_tensor *qkv, const gguf_tensor *gate, const char *name) {
+    char joint[GGUF_MAX_NAME + 1];
+    const int64_t groups = (int64_t)number_of(c, "ssm.group_count"), key = (int64_t)number_of(c, "ssm.state_size"),
+                  value = gate->dims[1] / groups, width = qkv->dims[0], n = qkv->dims[1] + gate->dims[1];
+    float *rows = floats_of(qkv, qkv->dims[1]), *z = floats_of(gate, gate->dims[1]),
+          *all = reference_alloc((size_t)(n * width), sizeof *all), *to = all;
+    for (int64_t g = 0; g < groups; g++) {
+        const struct {
+            const float *from;
+            int64_t n;
+        } parts[] = {{rows + g * key * width, key},
+                     {rows + (groups + g) * key * width, key},
+                     {rows + (2 * groups * key + g * value) * width, value},
+                     {z + g * value * width, value}};
+        for (int i = 0; i < 4; to += parts[i++].n * width)
+            memcpy(to, parts[i].from, (size_t)(parts[i].n * width) * sizeof *to);
+    }
+    snprintf(joint, sizeof joint, "%.*sssm_in.weight", (int)(strstr(name, "attn_qkv") - name), name);
+    gguf_writer_tensor(c->to, joint, KERNEL_F32, 2, (int64_t[]){width, n}, all);
+    free(rows);
+    free(z);
+    free(all);
+}
+
 static void copy_tensor(copying *c, const gguf_tensor *t) {
     char name[GGUF_MAX_NAME + 1];
     snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);
@@ -112,6 +145,13 @@ static void copy_tensor(copying *c, const gguf_tensor *t) {
     if (c->v->joint_keys_values && strstr(name, "attn_v_b.weight")) return;
     if (c->v->joint_keys_values && strstr(name, "attn_k_b.weight")) {
         write_joint(c, t, name);
+        return;
+    }
+    if (c->v->joint_delta_nets && strstr(name, "attn_gate.weight")) return;
+    if (c->v->joint_delta_nets && strstr(name, "attn_qkv.weight")) {
+        char gate[GGUF_MAX_NAME + 1];
+        snprintf(gate, sizeof gate, "%.*sattn_gate.weight", (int)(strstr(name, "attn_qkv") - name), name);
+        write_joint_delta_net(c, t, gguf_find_tensor(c->from, gate), name);
         return;
     }
     const int64_t n_rows = t->dims[1] * t->dims[2] * t->dims[3];

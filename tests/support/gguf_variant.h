@@ -15,6 +15,7 @@ typedef struct gguf_variant {
     bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files have
                                  it; so up, down */
     bool joint_keys_values;   /* attn_kv_b.weight for attn_k_b.weight and attn_v_b.weight, as older files have it */
+    bool joint_delta_nets;    /* ssm_in.weight for attn_qkv.weight and attn_gate.weight of delta nets, likewise */
     int32_t shared_kv_layers; /* the last n layers have no key and value tensors, and the metadata declares that */
     /* changes a tensor's elements, [n_rows][width]; NULL: none */
     void (*change)(const char *name, float *x, int64_t n_rows, int64_t width);

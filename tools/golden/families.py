@@ -76,6 +76,19 @@ def recurrent(kind, pattern):
     return [kind if c == "c" else "attention" if kind == "mamba" else "full_attention" for c in pattern]
 
 
+# The epsilon is that of published models: transformers always has it in the norms of keys and queries, llama.cpp the
+# one of the file.
+DELTA = {**shape(layers=4, heads=4), "rms_norm_eps": 1e-6, "head_dim": 32, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+
+
+def delta_reference(model):
+    """Delta nets token after token: transformers computes a prompt in chunks."""
+    for layer in model.model.layers:
+        if hasattr(layer, "linear_attn"):
+            rule = layer.linear_attn.recurrent_gated_delta_rule
+            layer.linear_attn.chunk_gated_delta_rule = lambda *args, cu_seqlens=None, rule=rule, **more: rule(*args, **more)
+
+
 MAMBA = dict(mamba_n_heads=8, mamba_d_head=12, mamba_d_state=16, mamba_n_groups=1, mamba_expand=2, mamba_d_conv=4)
 
 
@@ -336,4 +349,22 @@ FAMILIES = [
                 layer_types=recurrent("mamba", "cfcc"), attention_multiplier=0.4, embedding_multiplier=3.0, residual_multiplier=0.6,
                 logits_scaling=2.0),
            "the same with 4 experts, 2 used, and a shared expert without a gate", "refact"),
+    Family("qwen3next", "Qwen3Next",
+           dict(**DELTA, linear_num_key_heads=2, linear_num_value_heads=6,
+                layer_types=recurrent("linear_attention", "ccfc"), rope_parameters=rope(partial_rotary_factor=0.25),
+                moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=4, num_experts_per_tok=2),
+           "delta nets in three layers, three heads of values to one of keys, attention with a gate, 4 experts, 2 used, a gated shared one",
+           "qwen2", reference=delta_reference),
+    Family("qwen35", "Qwen3_5Text",
+           dict(**DELTA, linear_num_key_heads=2, linear_num_value_heads=4,
+                layer_types=recurrent("linear_attention", "cccf"), tie_word_embeddings=True,
+                rope_parameters=rope(1000000.0, partial_rotary_factor=0.25, mrope_section=[2, 1, 1])),
+           "delta nets in three layers, heads of values in another order, attention with a gate", "qwen35", reference=delta_reference),
+    Family("qwen35moe", "Qwen3_5MoeText",
+           dict(**without({**DELTA, "rms_norm_eps": EPS}, "intermediate_size"), linear_num_key_heads=3, linear_num_value_heads=6,
+                layer_types=recurrent("linear_attention", "cfcc"),
+                rope_parameters=rope(1000000.0, partial_rotary_factor=0.25, mrope_section=[2, 1, 1]),
+                moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=4, num_experts_per_tok=2),
+           "the same with 4 experts, 2 used, and a gated shared one", "qwen35", reference=delta_reference,
+           differs="has the file's epsilon in the norms of keys and queries of delta nets, too; published models have one for all"),
 ]

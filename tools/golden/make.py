@@ -84,6 +84,8 @@ def convert(family, model, folder, out):
 
     class Converter(converter):
         model_arch = gguf.MODEL_ARCH[family.arch] if family.arch else converter.model_arch
+        # transformers' Qwen has no layers for drafts, which this converter wants unless it is told so
+        no_mtp = converter.no_mtp or hasattr(converter, "opt_num_mtp_layers")
 
         def set_vocab(self):
             vocabulary.write(self.gguf_writer, family.vocabulary)

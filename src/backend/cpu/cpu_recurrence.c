@@ -83,6 +83,7 @@ typedef struct scan_job {
     const model_layer *layer;
     const float *weights; /* of the convolution */
     size_t at;            /* of the layer in states */
+    int64_t conv_at;      /* in[0]: the first column that the convolution reads */
     backend_buffer *const *in;
     backend_buffer *convolved, *dst;
 } scan_job;
@@ -151,16 +152,15 @@ static void scan_short_conv(scan_job *j) {
     base_threads_for(j->b->threads, short_conv_part, j, channels, CHANNELS_PER_TASK);
 }
 
-/* ---- Mamba2 ---- */
+/* ---- Mamba2, and what delta nets share with it ---- */
 
-/* Channels of the convolution: x | B | C. */
+/* CONVOLVED = SiLU of the convolution of in[0], some channels. */
 static void convolve_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const scan_job *j = arg;
-    const int64_t inner = (int64_t)j->b->net->hp.recurrent.n_heads * j->b->net->hp.recurrent.head_dim;
     for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
         last = scan_job_end(j, first);
-        convolve_rows(j, first, last, j->in[0], inner, j->convolved, begin, end);
+        convolve_rows(j, first, last, j->in[0], j->conv_at, j->convolved, begin, end);
         for (int32_t r = first; r < last; r++) {
             float *y = cpu_row_at(j->convolved, r) + begin;
             j->b->kernels.act[KERNEL_SILU](y, NULL, y, end - begin);
@@ -232,9 +232,120 @@ static void scan_mamba2(scan_job *j) {
     const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim;
     BASE_ASSERT(j->dst->width == inner && j->convolved && j->convolved->width == hp->recurrent.channels);
     BASE_ASSERT(j->in[0]->width == inner + hp->recurrent.channels + hp->recurrent.n_heads);
+    j->conv_at = inner; /* x | B | C */
     base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
     base_threads_for(j->b->threads, mamba2_part, j, hp->recurrent.n_heads, 1);
     base_threads_for(j->b->threads, mamba2_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+}
+
+/* ---- delta nets ---- */
+
+#define QK_EPSILON 1e-6 /* of the norms of keys and queries: no metadata have it */
+
+/* Reorders joint inputs, q | k | v | z of each group, to q | k | v | z of all; z moves up in place, the last first. */
+static void delta_order_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const model_hparams *hp = &j->b->net->hp;
+    const size_t n = (size_t)hp->recurrent.state_dim, n_groups = (size_t)hp->recurrent.n_groups;
+    const size_t v = (size_t)j->dst->width / n_groups, each = 2 * (n + v), channels = n_groups * (2 * n + v);
+    for (int64_t r = begin; r < end; r++) {
+        float *x = cpu_row_at(j->in[0], r), *to = cpu_row_at(j->convolved, r);
+        for (size_t g = 0; g < n_groups; g++) {
+            memcpy(to + g * n, x + g * each, n * sizeof(float));
+            memcpy(to + (n_groups + g) * n, x + g * each + n, n * sizeof(float));
+            memcpy(to + 2 * n_groups * n + g * v, x + g * each + 2 * n, v * sizeof(float));
+        }
+        for (size_t g = n_groups; g-- > 0;)
+            memmove(x + channels + g * v, x + g * each + 2 * n + v, v * sizeof(float));
+        memcpy(x, to, channels * sizeof(float));
+    }
+}
+
+/* Keys and queries of each group get the length 1, queries then 1 / sqrt(dimensions). */
+static void delta_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t n = hp->recurrent.state_dim, n_groups = hp->recurrent.n_groups;
+    for (int64_t r = begin; r < end; r++) {
+        float *x = cpu_row_at(j->convolved, r);
+        for (int64_t g = 0; g < 2 * n_groups; g++, x += n) {
+            double squares = 0;
+            for (int64_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+            const double length = sqrt((squares + QK_EPSILON) * (double)(g < n_groups ? n : 1));
+            j->b->kernels.scale(x, (float)(1 / length), n);
+        }
+    }
+}
+
+/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. */
+static void delta_rows(const scan_job *j, int64_t head, int32_t first, int32_t end) {
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t dim = hp->recurrent.head_dim, n_state = hp->recurrent.state_dim, channels = hp->recurrent.channels;
+    const int64_t n_heads = hp->recurrent.n_heads, n_groups = hp->recurrent.n_groups, in_group = n_heads / n_groups;
+    const int64_t group = hp->recurrent.neighbours ? head / in_group : head % n_groups;
+    const int64_t beta_at = hp->recurrent.neighbours ? head + group * in_group : head;
+    const backend_buffer *rates = hp->recurrent.neighbours ? j->in[2] : j->in[3];
+    const int64_t rate_at = hp->recurrent.neighbours ? beta_at + in_group : head;
+    const float *dt_bias = j->layer->recurrent.dt_bias.data, *a = j->layer->recurrent.a.data;
+    const float *q = cpu_row_of(j->convolved, first) + group * n_state;
+    float beta[ROWS_PER_CALL], decay[ROWS_PER_CALL];
+    BASE_DCHECK(end - first <= ROWS_PER_CALL);
+    for (int32_t r = first; r < end; r++) {
+        beta[r - first] = 1.0f / (1.0f + expf(-cpu_row_of(j->in[2], r)[beta_at]));
+        decay[r - first] = expf(softplus(cpu_row_of(rates, r)[rate_at] + dt_bias[head]) * a[head]);
+    }
+    float *state = scan_job_state(j, first) + (hp->recurrent.kernel - 1) * channels + head * dim * n_state;
+    const kernel_delta_rows rows = {.n = end - first,
+                                    .q = q,
+                                    .k = q + n_groups * n_state,
+                                    .v = cpu_row_of(j->convolved, first) + 2 * n_groups * n_state + head * dim,
+                                    .stride = channels,
+                                    .beta = beta,
+                                    .decay = decay,
+                                    .y = cpu_row_at(j->dst, first) + head * dim,
+                                    .y_stride = n_heads * dim};
+    j->b->kernels.delta(state, n_state, dim, &rows);
+}
+
+static void delta_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    for (int64_t head = begin; head < end; head++)
+        for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
+            last = BASE_MIN(scan_job_end(j, first), first + ROWS_PER_CALL);
+            delta_rows(j, head, first, last);
+        }
+}
+
+/* y = norm of each head's y, times silu(z) */
+static void delta_gate_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t dim = hp->recurrent.head_dim, inner = j->dst->width;
+    for (int64_t r = begin; r < end; r++) {
+        float *y = cpu_row_at(j->dst, r);
+        const float *z = hp->recurrent.joint ? cpu_row_of(j->in[0], r) + hp->recurrent.channels
+                                             : cpu_row_of(j->in[1], r);
+        for (int64_t at = 0; at < inner; at += dim)
+            j->b->kernels.rms_norm(y + at, j->layer->recurrent.norm.weight.data, hp->norm_eps, y + at, dim);
+        j->b->kernels.act[KERNEL_SILU](z, y, y, inner);
+    }
+}
+
+static void scan_delta_net(scan_job *j) {
+    const model_hparams *hp = &j->b->net->hp;
+    const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim;
+    BASE_ASSERT(j->dst->width == inner && j->convolved);
+    BASE_ASSERT(j->in[0]->width == hp->recurrent.channels + (hp->recurrent.joint ? inner : 0));
+    BASE_ASSERT(j->in[2]->width == (hp->recurrent.neighbours ? 2 : 1) * hp->recurrent.n_heads);
+    if (hp->recurrent.joint) base_threads_for(j->b->threads, delta_order_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
+    base_threads_for(j->b->threads, delta_norm_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, delta_part, j, hp->recurrent.n_heads, 1);
+    base_threads_for(j->b->threads, delta_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
 }
 
 /* ---- decayed sums ---- */
@@ -261,6 +372,7 @@ static void scan_decayed_sum(scan_job *j) {
 static void (*const kinds[])(scan_job *j) = {
     [MODEL_SHORT_CONV] = scan_short_conv,
     [MODEL_MAMBA2] = scan_mamba2,
+    [MODEL_DELTA_NET] = scan_delta_net,
     [MODEL_DECAYED_SUM] = scan_decayed_sum,
 };
 

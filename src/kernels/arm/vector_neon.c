@@ -211,6 +211,7 @@ static float32x4_t times_sigmoid(float32x4_t a, float32x4_t t) {
 }
 
 static float32x4_t silu(float32x4_t a) { return times_sigmoid(a, a); }
+static float32x4_t sigmoid(float32x4_t a) { return times_sigmoid(vdupq_n_f32(1.0f), a); }
 
 /* The argument a (c + d a^2) with c = 2 sqrt(2 / pi), d = 0.044715 c. */
 static float32x4_t gelu_tanh(float32x4_t a) {
@@ -234,6 +235,7 @@ static BASE_ALWAYS_INLINE void act_row(float32x4_t (*act)(float32x4_t), const fl
 
 static void silu_row(const float *a, const float *up, float *y, int64_t n) { act_row(silu, a, up, y, n); }
 static void gelu_tanh_row(const float *a, const float *up, float *y, int64_t n) { act_row(gelu_tanh, a, up, y, n); }
+static void sigmoid_row(const float *a, const float *up, float *y, int64_t n) { act_row(sigmoid, a, up, y, n); }
 
 /* FMIN and FMAX let a NaN through. */
 static void swiglu_oai_row(const float *a, const float *up, float *y, int64_t n) {
@@ -329,6 +331,7 @@ void neon_vector_entries(kernel_table *t) {
     t->act[KERNEL_SILU] = silu_row;
     t->act[KERNEL_GELU_TANH] = gelu_tanh_row;
     t->act[KERNEL_SWIGLU_OAI] = swiglu_oai_row;
+    t->act[KERNEL_SIGMOID] = sigmoid_row;
     t->add = add;
     t->soft_cap = soft_cap;
     t->rope = rope;

@@ -31,7 +31,27 @@ static void mamba2(float *state, int64_t n_state, int64_t dim, const kernel_mamb
     }
 }
 
+static void delta(float *state, int64_t n_state, int64_t dim, const kernel_delta_rows *rows) {
+    BASE_DCHECK(n_state > 0 && dim > 0);
+    for (int64_t r = 0; r < rows->n; r++) {
+        const float *q = rows->q + r * rows->stride, *k = rows->k + r * rows->stride, *v = rows->v + r * rows->stride;
+        float *y = rows->y + r * rows->y_stride;
+        for (int64_t d = 0; d < dim; d++) {
+            float known = 0.0f, sum = 0.0f;
+            for (int64_t i = 0; i < n_state; i++) known += state[i * dim + d] * k[i];
+            const float u = rows->beta[r] * (v[d] - rows->decay[r] * known);
+            for (int64_t i = 0; i < n_state; i++) {
+                float *s = &state[i * dim + d];
+                *s = rows->decay[r] * *s + u * k[i];
+                sum += *s * q[i];
+            }
+            y[d] = sum;
+        }
+    }
+}
+
 void generic_recurrence_entries(kernel_table *t) {
     t->convolve = convolve;
     t->mamba2 = mamba2;
+    t->delta = delta;
 }

@@ -113,6 +113,10 @@ static void relu_squared_row(const float *a, const float *up, float *y, int64_t 
     }
 }
 
+static void sigmoid_row(const float *a, const float *up, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = times_sigmoid(1.0f, a[i]) * (up ? up[i] : 1.0f);
+}
+
 static void add(const float *a, const float *b, float factor, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + factor * b[i];
 }
@@ -157,6 +161,7 @@ void generic_vector_entries(kernel_table *t) {
     t->act[KERNEL_GELU_TANH] = gelu_tanh_row;
     t->act[KERNEL_SWIGLU_OAI] = swiglu_oai_row;
     t->act[KERNEL_RELU_SQUARED] = relu_squared_row;
+    t->act[KERNEL_SIGMOID] = sigmoid_row;
     t->add = add;
     t->soft_cap = soft_cap;
     t->scale = scale;

@@ -197,6 +197,7 @@ static __m256 times_sigmoid(__m256 a, __m256 t) {
 }
 
 static __m256 silu(__m256 a) { return times_sigmoid(a, a); }
+static __m256 sigmoid(__m256 a) { return times_sigmoid(_mm256_set1_ps(1.0f), a); }
 
 /* The argument a (c + d a^2) with c = 2 sqrt(2 / pi), d = 0.044715 c. */
 static __m256 gelu_tanh(__m256 a) {
@@ -215,6 +216,7 @@ static BASE_ALWAYS_INLINE void act_row(__m256 (*act)(__m256), const float *a, co
 
 static void silu_row(const float *a, const float *up, float *y, int64_t n) { act_row(silu, a, up, y, n); }
 static void gelu_tanh_row(const float *a, const float *up, float *y, int64_t n) { act_row(gelu_tanh, a, up, y, n); }
+static void sigmoid_row(const float *a, const float *up, float *y, int64_t n) { act_row(sigmoid, a, up, y, n); }
 
 /* min and max return the second operand for a NaN: the NaN passes through. */
 static void swiglu_oai_row(const float *a, const float *up, float *y, int64_t n) {
@@ -308,6 +310,7 @@ void avx2_vector_entries(kernel_table *t) {
     t->act[KERNEL_SILU] = silu_row;
     t->act[KERNEL_GELU_TANH] = gelu_tanh_row;
     t->act[KERNEL_SWIGLU_OAI] = swiglu_oai_row;
+    t->act[KERNEL_SIGMOID] = sigmoid_row;
     t->add = add;
     t->soft_cap = soft_cap;
     t->rope = rope;
