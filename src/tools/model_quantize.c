@@ -74,8 +74,8 @@ static int find_target(const target **out, const char *type, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "cannot quantize to '%s': give one of %s", type, list);
 }
 
-/* Vectors, norms, biases, positions and routers (small differences select other experts), convolutions, decays and rates
- * of recurrent layers are small and sensitive to rounding. Decays may be vectors of two dimensions. */
+/* Vectors, norms, biases, positions and routers (small differences select other experts), convolutions, decays and
+ * rates of recurrent layers are small and sensitive to rounding. Decays may be vectors of two dimensions. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
     static const char *const kept[] = {"norm", ".bias", "position_embd", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv",
                                        "ssm_alpha", "ssm_beta", "ssm_ba"};
