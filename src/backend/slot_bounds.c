@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-static int64_t groups_in(int64_t n_slots) { return (n_slots + SLOT_GROUP - 1) / SLOT_GROUP; }
+static int64_t groups_in(int64_t n_slots) { return BASE_DIV_UP(n_slots, SLOT_GROUP); }
 
 static uint64_t key_bytes(const kv_shape *shape, int64_t n_groups) {
-    const int64_t blocks = (n_groups + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    const int64_t blocks = BASE_DIV_UP(n_groups, KV_BLOCK_SLOTS);
     return sizeof(uint16_t) * 2 *
            (uint64_t)(blocks * KV_BLOCK_SLOTS * shape->layers[0].key_dim * shape->n_layers * kv_shape_heads(shape));
 }

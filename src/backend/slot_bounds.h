@@ -22,6 +22,7 @@
 #define BACKEND_SLOT_BOUNDS_H
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "kv/context.h"
 
 /* A slot of a sequence: its view of the context (of an observer: of its views), its slot there, and its position in the
@@ -67,7 +68,7 @@ void slot_bounds_free(slot_bounds *s); /* NULL is fine */
 uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_runs);
 
 static inline int64_t slot_bounds_blocks(const slot_bounds *s) {
-    return (s->n_groups + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    return BASE_DIV_UP(s->n_groups, KV_BLOCK_SLOTS);
 }
 /* A block of 64 groups: the largest elements, or the smallest. layer: of the KV. */
 static inline uint16_t *slot_bounds_keys(const slot_bounds *s, int32_t layer, int32_t kv_head, int64_t block,

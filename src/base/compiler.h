@@ -86,5 +86,6 @@ static inline unsigned base_x86_xcr0(void) {
 #define BASE_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define BASE_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define BASE_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define BASE_DIV_UP(n, by) (((n) + (by)-1) / (by)) /* integers, n >= 0, by > 0 */
 
 #endif

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "cluster/index_wide.h"
@@ -575,7 +576,7 @@ void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32
                          uint8_t *held) {
     enum { AHEAD = 8 }; /* names whose slots are prefetched: each is a miss of the processor's caches */
     match_state m = {
-        .items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = (n_nodes + 63) / 64, .held = held};
+        .items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = BASE_DIV_UP(n_nodes, 64), .held = held};
     uint64_t hashes[AHEAD];
     BASE_ASSERT(n_items >= 0 && n_nodes >= 0 && n_nodes <= CLUSTER_MAX_NODES);
     memset(held, 0, (size_t)n_nodes * (size_t)n_items);

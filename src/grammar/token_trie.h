@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "reprise.h"
 
 #define TOKEN_TRIE_MAX_DEPTH 1024
@@ -48,7 +49,7 @@ int token_trie_new(token_trie **out, const token_source *source, rp_error *err);
 void token_trie_free(token_trie *t);
 
 /* Masks: one bit per token. */
-static inline size_t token_mask_words(int32_t n_tokens) { return ((size_t)n_tokens + 63) / 64; }
+static inline size_t token_mask_words(int32_t n_tokens) { return BASE_DIV_UP((size_t)n_tokens, 64); }
 static inline bool token_mask_has(const uint64_t *mask, int32_t token) { return mask[token >> 6] >> (token & 63) & 1; }
 static inline void token_mask_add(uint64_t *mask, int32_t token) { mask[token >> 6] |= UINT64_C(1) << (token & 63); }
 

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 
 int kv_selection_new(kv_selection **out, int32_t n_layers, int32_t n_kv_heads, int32_t n_slots, rp_error *err) {
-    const size_t words = (size_t)(n_slots + 63) / 64,
+    const size_t words = BASE_DIV_UP((size_t)n_slots, 64),
                  bytes = sizeof(uint64_t) * (size_t)n_layers * (size_t)n_kv_heads * words;
     *out = NULL;
     if (n_slots > KV_SELECTION_MAX_SLOTS)

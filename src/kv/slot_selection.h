@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "reprise.h"
 
 /* Slots in the run of a selection. */
@@ -35,7 +36,7 @@ typedef enum kv_selection_budget { KV_BUDGET_ALL,
 int kv_selection_new(kv_selection **out, int32_t n_layers, int32_t n_kv_heads, int32_t n_slots, rp_error *err);
 void kv_selection_free(kv_selection *s); /* NULL is fine */
 
-static inline int32_t kv_selection_words(const kv_selection *s) { return (s->n_slots + 63) / 64; }
+static inline int32_t kv_selection_words(const kv_selection *s) { return BASE_DIV_UP(s->n_slots, 64); }
 static inline uint64_t *kv_selection_head(const kv_selection *s, int32_t layer, int32_t kv_head) {
     return s->bits + ((int64_t)layer * s->n_kv_heads + kv_head) * kv_selection_words(s);
 }

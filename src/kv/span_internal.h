@@ -99,7 +99,7 @@ static inline int32_t span_layers_ready(const kv_span *s) {
     return atomic_load_explicit(&s->ready, memory_order_acquire);
 }
 
-static inline int32_t span_cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
+static inline int32_t span_cells_of(int32_t n_slots) { return BASE_DIV_UP(n_slots, KV_BLOCK_SLOTS); }
 static inline uint8_t span_all_blocks(int32_t n_slots) { return (uint8_t)((1 << span_cells_of(n_slots)) - 1); }
 
 /* Reduced spans: KV heads of each layer; index of one among those of all layers. */

@@ -2,12 +2,13 @@
 /* span_select.c: reduced spans made of slots of other spans, copied byte by byte: kv_span_reduce, kv_span_collect. */
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "kv/span_internal.h"
 
 int32_t kv_reduced_spans(const kv_selection *selection) {
-    return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
+    return BASE_DIV_UP(kv_selection_most(selection), KV_SPAN_TOKENS);
 }
 
 /* Slots of the run: selected ones [begin, end) of a head. Returns their number. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -146,7 +147,7 @@ static int check_pair(const opening *o, const gguf_tensor *a, const gguf_tensor 
 static char *adapter_take_block(rp_adapter *a, int64_t bytes) {
     BASE_ASSERT(bytes > 0);
     if (base_grow((void **)&a->blocks, &a->cap_blocks, a->n_blocks + 1, MAX_BLOCKS, sizeof(*a->blocks))) return NULL;
-    char *block = base_alloc_aligned((size_t)(bytes + 63) / 64 * 64, 64);
+    char *block = base_alloc_aligned(BASE_DIV_UP((size_t)bytes, 64) * 64, 64);
     if (!block) return NULL;
     a->blocks[a->n_blocks++] = block;
     a->bytes += (uint64_t)bytes;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -145,7 +146,7 @@ static int compute_digest(rp_model *m, int n_threads, rp_on_progress on_progress
                      : base_fail_memory(err, (n + 1) * sizeof(*g.first), "a fingerprint");
     for (size_t i = 0; !rc && i < n; i++) {
         uint64_t bytes = gguf_tensor_at(m->file, i)->bytes;
-        g.first[i + 1] = g.first[i] + (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+        g.first[i + 1] = g.first[i] + BASE_DIV_UP(bytes, PIECE_BYTES);
         total += bytes;
     }
     if (!rc && !(g.pieces = base_calloc((size_t)g.first[n] + 1, sizeof(*g.pieces))))

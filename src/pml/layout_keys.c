@@ -22,6 +22,7 @@
  * KV format: only of a segment with another than the one that the salt covers: the engine's own.
  */
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/layout_internal.h"
@@ -98,7 +99,7 @@ static void hash_kept_blocks(const pml_layout *l, const pml_segment *s, int32_t 
 
 static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_error *err) {
     kv_positions *readers;
-    s->n_spans = (s->n_tokens + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
+    s->n_spans = BASE_DIV_UP(s->n_tokens, KV_SPAN_TOKENS);
     s->first_key = l->n_keys;
     int rc = base_grow((void **)&l->keys, &l->cap_keys, l->n_keys + (size_t)s->n_spans, KV_MAX_VIEWS, sizeof(base_key));
     if (rc) return base_fail(err, rc, "out of memory: the keys of schema '%s'", l->schema->nodes[0].name);

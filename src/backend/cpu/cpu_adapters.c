@@ -12,6 +12,7 @@
  * are not touched.
  */
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -115,7 +116,7 @@ static int32_t list_groups(const cpu_backend *b, const int32_t *indices, int32_t
     return n;
 }
 
-static int64_t n_tasks(int64_t n_out) { return (n_out + OUTPUTS_PER_TASK - 1) / OUTPUTS_PER_TASK; }
+static int64_t n_tasks(int64_t n_out) { return BASE_DIV_UP(n_out, OUTPUTS_PER_TASK); }
 
 /* Parts of all groups and weights that the groups' adapters change. *tasks_a, *tasks_b: their tasks. */
 static int32_t list_parts(cpu_backend *b, int32_t n_groups, int32_t n, const model_weight *const *weights,

@@ -60,7 +60,7 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
     const encode_job *j = arg;
     const kernel_table *k = &j->b->kernels;
     const int32_t n_heads = j->b->net->hp.n_kv_heads,
-                  n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+                  n_blocks = BASE_DIV_UP(kv_span_tokens(j->from), KV_BLOCK_SLOTS);
     float *x = j->slots + thread * slots_floats(&j->b->net->hp);
     for (int64_t i = begin; i < end; i++) {
         const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks),
@@ -80,7 +80,7 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     encode_job j = {.b = b, .from = from, .to = to};
     const uint64_t bytes =
         sizeof(float) * (uint64_t)slots_floats(&b->net->hp) * (uint64_t)base_threads_count(b->threads);
-    const int64_t n_blocks = (kv_span_tokens(from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    const int64_t n_blocks = BASE_DIV_UP(kv_span_tokens(from), KV_BLOCK_SLOTS);
     BASE_ASSERT(kv_span_tokens(from) == kv_span_tokens(to) && !kv_span_is_sealed(to)); /* kv_span_new_like */
     BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
     if (!(j.slots = base_alloc((size_t)bytes))) return base_fail_memory(err, bytes, "the encoding of KV");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "backend/cpu/cpu_backend.h"
@@ -31,7 +32,7 @@ static bool is_packed(const cpu_backend *b, const model_weight *w) {
 
 /* One slice's bytes, rounded up so that the next begins aligned. */
 static int64_t slice_bytes(const cpu_backend *b, const model_weight *w) {
-    return (kernel_packed_bytes(w->type, b->kernels.side, w->n_in, w->n_out) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return BASE_DIV_UP(kernel_packed_bytes(w->type, b->kernels.side, w->n_in, w->n_out), ALIGNMENT) * ALIGNMENT;
 }
 
 /* Groups of rows, numbered through all slices. */

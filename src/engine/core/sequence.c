@@ -6,7 +6,7 @@
 #include "base/compiler.h"
 #include "backend/backend.h"
 
-static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
+static int64_t blocks_for(int64_t tokens) { return BASE_DIV_UP(tokens, KV_BLOCK_SLOTS); }
 
 /* The format is the pool's. */
 static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {

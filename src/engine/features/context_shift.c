@@ -96,7 +96,7 @@ static void context_shift_room(const rp_job *c, job_room *room) {
     const job_shift *s = shift_of(c);
     if (!context_shift_may(c)) return;
     const int64_t n_spans =
-        (s->kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
+        BASE_DIV_UP(s->kept, KV_SPAN_TOKENS) + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
     room->runs += CONTEXT_SHIFT_PIECES + 2; /* a shift begins a span */
     room->blocks +=
         copied_spans_blocks(c, (s->kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * kv_shape_heads(shape), n_spans);

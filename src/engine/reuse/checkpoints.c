@@ -39,7 +39,7 @@ static bool leaves_any(const rp_job *c) {
 static int32_t interval(const rp_engine *e) {
     const uint64_t bytes = (uint64_t)kv_states_blocks(e->pool) * kv_pool_block_bytes(e->pool);
     const uint64_t span_bytes = BASE_MAX(kv_shape_token_bytes(kv_pool_shape(e->pool)) * KV_SPAN_TOKENS, 1);
-    return (int32_t)BASE_MIN((bytes + span_bytes - 1) / span_bytes * KV_SPAN_TOKENS, MOST_BETWEEN);
+    return (int32_t)BASE_MIN(BASE_DIV_UP(bytes, span_bytes) * KV_SPAN_TOKENS, MOST_BETWEEN);
 }
 
 static int compare_positions(const void *a, const void *b) {

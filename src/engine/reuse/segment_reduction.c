@@ -202,10 +202,10 @@ void segment_reduction_free(segment_reduction *r) {
 static int64_t most_reduced_blocks(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t permille) {
     const kv_shape *shape = kv_pool_shape(pool);
     BASE_ASSERT(permille > 0 && permille <= REDUCTION_ALL);
-    const int64_t kept = ((int64_t)n * permille + 999) / 1000, most = (n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    const int64_t kept = ((int64_t)n * permille + 999) / 1000, most = BASE_DIV_UP(n, KV_BLOCK_SLOTS);
     const int64_t n_cells =
         (int64_t)shape->n_layers * kv_shape_heads(shape) * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, most);
-    return kv_reduced_blocks(pool, format, n_cells, (n + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS);
+    return kv_reduced_blocks(pool, format, n_cells, BASE_DIV_UP(n, KV_SPAN_TOKENS));
 }
 
 int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {

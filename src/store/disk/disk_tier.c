@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/io.h"
@@ -525,7 +526,7 @@ static int disk_tier_check_budget(const disk_tier *d, rp_error *err) {
     const uint64_t need = d->overhead + GROWTH_BYTES + MARGIN_BYTES + record_bytes;
     /* a part of a larger budget is for the quarantine */
     const uint64_t exact = BASE_MIN((need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1), need + BAD_BYTES);
-    const uint64_t least = (exact + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
+    const uint64_t least = BASE_DIV_UP(exact, BUDGET_UNIT) * BUDGET_UNIT;
     return base_fail_at(
         err, RP_ERR_INVALID, d->options.dir, 0,
         "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",

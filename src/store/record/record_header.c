@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -64,7 +65,7 @@ record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
 
 uint8_t record_all_kept(int32_t n_slots) {
     BASE_ASSERT(n_slots >= 0 && n_slots <= KV_SPAN_TOKENS);
-    return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1);
+    return (uint8_t)((1 << BASE_DIV_UP(n_slots, KV_BLOCK_SLOTS)) - 1);
 }
 
 uint32_t record_version_of(const kv_shape *shape) { return kv_shape_capabilities(shape).reduces ? 2 : 3; }
@@ -79,7 +80,7 @@ size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads,
 
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
     if (is_encrypted) return RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES + private_bytes + RECORD_MESSAGE_EXTRA;
-    return (RECORD_PUBLIC_BYTES + private_bytes + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
+    return BASE_DIV_UP(RECORD_PUBLIC_BYTES + private_bytes, RECORD_PAGE) * RECORD_PAGE;
 }
 
 /* ---- numbers, always little-endian ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 
 /* ---- sizes ---- */
 
@@ -44,7 +45,7 @@ int record_layer_pieces(const kv_shape *shape, const kv_span_form *form, int32_t
     }
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (form->kept[layer] >> b & 1) sizes[n++] = record_block_bytes(shape, form, layer, version, b);
-    BASE_ASSERT(n <= (form->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS);
+    BASE_ASSERT(n <= BASE_DIV_UP(form->n_tokens, KV_BLOCK_SLOTS));
     return n;
 }
 
