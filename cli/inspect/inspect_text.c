@@ -68,8 +68,9 @@ void inspect_text_model(const rp_model *model, const rp_memory *memory) {
     inspect_text_print_row("weights", m->weights);
     print_size("weight bytes", m->weight_bytes);
     printf("%-15s %d of width %d, feed-forward %d\n", "layers", (int)m->n_layers, (int)m->n_embd, (int)m->n_ff);
-    printf("%-15s %d of %d dimensions, %d for keys and values\n", "heads", (int)m->n_heads, (int)m->head_dim,
-           (int)m->n_kv_heads);
+    if (m->n_heads > 0)
+        printf("%-15s %d of %d dimensions, %d for keys and values\n", "heads", (int)m->n_heads, (int)m->head_dim,
+               (int)m->n_kv_heads);
     if (m->n_experts > 0)
         printf("%-15s %d, %d active per token\n", "experts", (int)m->n_experts, (int)m->n_experts_used);
     printf("%-15s %d tokens\n", "vocabulary", (int)m->n_vocab);

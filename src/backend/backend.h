@@ -92,6 +92,9 @@ typedef struct backend_recurrence {
        step. */
     void (*states_load)(backend *b, backend_states *states, const kv_span *from);
     void (*states_save)(backend *b, const backend_states *states, kv_span *to);
+    /* dst = SiLU of the convolution of src's first columns, row by row; moves these inputs of the states. A part of the
+       scan, for layers that project its result (Mamba1) */
+    void (*convolve)(backend *b, int32_t layer, backend_buffer *src, backend_buffer *dst);
     /* dst = output of a layer's recurrence, row by row; moves the states of the step. in: the layer's inputs
        (model_recurrent), which it may overwrite */
     void (*scan)(backend *b, int32_t layer, backend_buffer *const *in, backend_buffer *dst);

@@ -8,7 +8,7 @@
 
 bool model_is_recurrent(const model_network *net) {
     bool is = false;
-    for (int32_t l = 0; l < net->hp.n_layers && !is; l++) is = net->layers[l].mixer != MODEL_ATTENTION;
+    for (int32_t l = 0; l < net->hp.n_layers && !is; l++) is = model_mixer_recurs(net->layers[l].mixer);
     return is;
 }
 

@@ -33,12 +33,14 @@ typedef struct model_hparams {
         int32_t n_groups;  /* heads h * n_groups / n_heads share keys and queries (B and C) */
         int32_t head_dim;  /* dimensions of a head's values */
         int32_t state_dim; /* of its keys and queries */
+        int32_t n_steps;   /* dimensions that time steps are projected from (Mamba1); else 0 */
         bool neighbours;   /* of delta nets: as above; else head h shares those of h % n_groups */
         bool joint;        /* of delta nets: q, k, v and z of a group are neighbours, in one input */
     } recurrent;
-    bool experts_sum_1;   /* weights of the selected experts sum to 1 */
-    bool experts_sigmoid; /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
-    float experts_scale;  /* of the weights of the selected experts */
+    bool experts_by_router; /* a layer has experts if it has a router */
+    bool experts_sum_1;     /* weights of the selected experts sum to 1 */
+    bool experts_sigmoid;   /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
+    float experts_scale;    /* of the weights of the selected experts */
     /* experts are selected from the best of equal groups of them, by the sum of a group's two best; 0: from all */
     int32_t n_expert_groups, n_expert_groups_used;
     int32_t n_dense, experts_every; /* the first layers, and of the others all but each n-th, have no experts */
@@ -74,7 +76,7 @@ typedef struct model_hparams {
 
 /* Has any layer a feed-forward without experts? */
 static inline bool model_has_dense(const model_hparams *hp) {
-    return hp->n_experts == 0 || hp->n_dense > 0 || hp->experts_every > 1;
+    return hp->n_experts == 0 || hp->n_dense > 0 || hp->experts_every > 1 || hp->experts_by_router;
 }
 
 /* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL:
@@ -127,30 +129,43 @@ enum { MODEL_ROPE_GLOBAL,
 /* How a layer mixes tokens. */
 typedef enum model_mixer {
     MODEL_ATTENTION,
-    MODEL_SHORT_CONV, /* gated convolution of the last tokens (LFM2) */
-    MODEL_MAMBA2,     /* convolution, then a matrix a head: S = decay S + dt x B; its output is S C */
-    MODEL_DELTA_NET,  /* likewise: S = decay S + beta (v - decay S k) k; its output is S q (gated delta nets) */
+    MODEL_NO_MIXER,         /* not at all: the layer is a feed-forward alone */
+    MODEL_SHORT_CONV,       /* gated convolution of the last tokens (LFM2) */
+    MODEL_MAMBA2,           /* convolution, then a matrix a head: S = decay S + dt x B; its output is S C */
+    MODEL_DELTA_NET,        /* likewise: S = decay S + beta (v - decay S k) k; its output is S q (gated delta nets) */
+    MODEL_MAMBA1,           /* as MAMBA2, a decay for each channel and dimension, of dt that the convolved rows yield */
+    MODEL_ATTENTION_MAMBA2, /* both, of the same rows: their outputs are added (Falcon H1) */
     /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest
        of its kind, for tests */
     MODEL_DECAYED_SUM,
 } model_mixer;
 
+static inline bool model_mixer_attends(model_mixer m) { return m == MODEL_ATTENTION || m == MODEL_ATTENTION_MAMBA2; }
+static inline bool model_mixer_recurs(model_mixer m) { return m != MODEL_ATTENTION && m != MODEL_NO_MIXER; }
+
 #define MODEL_MAX_KERNEL 8 /* tokens of a convolution */
 #define MODEL_MAX_INPUTS 4 /* projections that a recurrent layer reads */
 
-/* A recurrent layer, besides the projection of its output, which is `o`. Vectors are F32. Inputs, side by side:
+/* The recurrence of a layer. Vectors are F32. Inputs, side by side:
  *
  *   SHORT_CONV    [0] B | C | x: the output is C * conv(B * x)
  *   MAMBA2        [0] z | x | B | C | dt: conv over x | B | C, dt and z by head and dimension
+ *   MAMBA1        [0] x | z; the scan reads [1] conv(x), [2] dt, [3] B | C, too, which follow from [1]: B | C = select
+ *                 conv(x), dt = steps (step_ranks conv(x)) before the softplus
  *   DELTA_NET     [0] q | k | v: conv over all; [1] z, by head and dimension; rates of the heads: [2] beta, [3] dt;
  *                 with neighbours [2] beta | dt of each group's heads; joint [0] q | k | v | z of each group, no [1]
  */
 typedef struct model_recurrent {
     model_weight in[MODEL_MAX_INPUTS]; /* without data: none */
     model_weight conv, conv_bias;      /* [channels][kernel]; [channels], optional */
-    model_weight dt_bias, a, d;        /* [n_heads]: dt = softplus(dt + bias), decay = exp(dt a), output += d x */
-    model_norm norm;                   /* of gated values */
-    model_weight decay;                /* [width], of a decayed sum: as many state elements, f32 */
+    /* [n_heads]: dt = softplus(dt + bias), decay = exp(dt a), output += d x. Mamba1: [channels], and for each of these
+     * [state_dim] of a */
+    model_weight dt_bias, a, d;
+    model_weight step_ranks, steps, select; /* Mamba1: [n_steps][channels], [channels][n_steps], [2 state][channels] */
+    model_norm step_norm, b_norm, c_norm;   /* Mamba1, optional: of step_ranks x, B, C */
+    model_norm norm;                        /* of gated values; optional */
+    model_weight out;                       /* projection of its output */
+    model_weight decay;                     /* [width], of a decayed sum: as many state elements, f32 */
 } model_recurrent;
 
 typedef struct model_layer {
@@ -173,11 +188,12 @@ typedef struct model_layer {
     model_weight shared_gate; /* [1][n_embd], optional */
 
     model_mixer mixer;
-    model_recurrent recurrent; /* unless the mixer is attention */
+    model_recurrent recurrent; /* if the mixer recurs */
     int32_t window;            /* 0: sees everything */
     int32_t rope;              /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
-    /* layer of a span that holds its KV: its own, or that of an earlier layer. Recurrent: of spans of states */
-    int32_t states;
+    /* layer of a span that holds its KV: its own, or that of an earlier layer; and of spans of states, its own. A layer
+     * with one of the two has the same number as both; one without either has -1 */
+    int32_t states, recurrence;
     bool owns_kv;
     bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;
@@ -210,7 +226,7 @@ typedef struct model_network {
     const void *source;
 } model_network;
 
-/* Has it any layer that is not attention? */
+/* Has it any recurrent layer? */
 bool model_is_recurrent(const model_network *net);
 /* Bytes of a recurrent layer's state: its last kernel - 1 inputs, then its heads' matrices; f32. */
 uint64_t model_state_bytes(const model_network *net);

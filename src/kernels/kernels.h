@@ -260,6 +260,22 @@ typedef struct kernel_mamba2_rows {
 } kernel_mamba2_rows;
 typedef void (*kernel_mamba2_fn)(float *state, int64_t n_state, int64_t dim, const kernel_mamba2_rows *rows);
 
+/* Rows of `dim` channels of Mamba1 (Gu and Dao, 2023). x, dt and y [dim] begin `stride` floats apart in consecutive
+ * rows, b and c [n_state] bc_stride. state and a: [n_state] rows of dim floats, `stride` (of the call) apart; a <= 0,
+ * dt >= 0. For each row in order:
+ *
+ *     state[i][d] = exp(dt[d] * a[i][d]) * state[i][d] + (dt[d] * x[d]) * b[i]
+ *     y[d] = sum over i of state[i][d] * c[i]
+ */
+typedef struct kernel_mamba1_rows {
+    int64_t n;
+    const float *x, *dt, *b, *c;
+    float *y;
+    int64_t stride, bc_stride;
+} kernel_mamba1_rows;
+typedef void (*kernel_mamba1_fn)(float *state, const float *a, int64_t stride, int64_t n_state, int64_t dim,
+                                 const kernel_mamba1_rows *rows);
+
 /* Rows of one head of a gated delta net (Yang, Kautz and Hatamizadeh, 2025). q and k [n_state], v [dim] begin `stride`
  * floats apart in consecutive rows, y [dim] y_stride. For each row in order, with state[n_state][dim]:
  *
@@ -319,6 +335,7 @@ typedef struct kernel_table {
     void (*add)(const float *a, const float *b, float scale, float *y, int64_t n);
     kernel_convolve_fn convolve;
     kernel_mamba2_fn mamba2;
+    kernel_mamba1_fn mamba1;
     kernel_delta_fn delta;
     void (*soft_cap)(float *x, float cap, int64_t n); /* in place: x[i] = cap * tanh(x[i] / cap), cap > 0 */
     void (*scale)(float *x, float factor, int64_t n); /* in place */

@@ -29,7 +29,8 @@ enum { X,
        SHARED,
        GATES,
        INPUTS,
-       SCANNED = INPUTS + MODEL_MAX_INPUTS,
+       STEPS = INPUTS + MODEL_MAX_INPUTS, /* of Mamba1: what time steps are projected from */
+       SCANNED,
        HEAD,
        LOGITS,
        N_BUFFERS };
@@ -75,9 +76,14 @@ static int new_buffers(model_forward *f, rp_error *err) {
     };
     for (int32_t l = 0; l < hp->n_layers; l++) {
         const model_layer *layer = &f->model->net.layers[l];
-        if (layer->mixer == MODEL_ATTENTION) continue;
+        if (!model_mixer_recurs(layer->mixer)) continue;
         for (int i = 0; i < MODEL_MAX_INPUTS; i++) widths[INPUTS + i] = (int32_t)layer->recurrent.in[i].n_out;
-        widths[SCANNED] = (int32_t)layer->o.n_in;
+        if (layer->mixer == MODEL_MAMBA1) {
+            widths[INPUTS + 1] = widths[INPUTS + 2] = hp->recurrent.channels;
+            widths[INPUTS + 3] = 2 * hp->recurrent.state_dim;
+            widths[STEPS] = hp->recurrent.n_steps;
+        }
+        widths[SCANNED] = (int32_t)layer->recurrent.out.n_in;
     }
     for (int i = 0; i < N_BUFFERS; i++) {
         int32_t rows = i == HEAD || i == LOGITS ? f->max_logits : f->max_rows;
@@ -224,9 +230,22 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     model_forward_linear(f, out, NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
-/* PROJECTED = recurrence over `in`, from the states of the step */
-static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
-    BASE_ASSERT(f->model->net.layers[layer].mixer != MODEL_ATTENTION);
+/* The inputs of Mamba1's scan that follow from its convolved rows. */
+static void model_forward_select(model_forward *f, int32_t layer, int32_t rows) {
+    const model_recurrent *r = &f->model->net.layers[layer].recurrent;
+    const backend_ops *op = f->backend->ops;
+    backend_buffer **in = f->buffers + INPUTS, *steps = f->buffers[STEPS];
+    op->recurrence->convolve(f->backend, layer, in[0], in[1]);
+    model_forward_linear(f, in[1], NULL, rows, 2, (weights){&r->step_ranks, &r->select}, NULL,
+                         (backend_buffer *[]){steps, in[3]});
+    if (r->step_norm.weight.data) op->norm(f->backend, steps, &r->step_norm, rows, steps);
+    model_forward_linear(f, steps, NULL, rows, 1, (weights){&r->steps}, (weights){&r->dt_bias}, &in[2]);
+}
+
+/* dst = recurrence over `in`, from the states of the step */
+static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows,
+                                     backend_buffer *dst) {
+    BASE_ASSERT(model_mixer_recurs(f->model->net.layers[layer].mixer));
     const model_layer *l = &f->model->net.layers[layer];
     const model_weight *matrices[MODEL_MAX_INPUTS];
     backend_buffer *inputs[MODEL_MAX_INPUTS];
@@ -238,8 +257,9 @@ static void model_forward_recurrence(model_forward *f, int32_t layer, const back
         inputs[n++] = buf[INPUTS + i];
     }
     model_forward_linear(f, in, NULL, rows, n, matrices, NULL, inputs);
+    if (l->mixer == MODEL_MAMBA1) model_forward_select(f, layer, rows);
     f->backend->ops->recurrence->scan(f->backend, layer, &buf[INPUTS], buf[SCANNED]);
-    model_forward_linear(f, buf[SCANNED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
+    model_forward_linear(f, buf[SCANNED], NULL, rows, 1, (weights){&l->recurrent.out}, NULL, &dst);
 }
 
 /* dst = down(act(gate(in)) * up(in)), or down(act(up(in))) */
@@ -281,8 +301,8 @@ static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t 
     return f->buffers[NORMED];
 }
 
-/* One transformer block: x += mixer(norm x), then x += feed-forward(norm x); or, in parallel, both from the same
- * x. */
+/* One block: x += mixer(norm x), then x += feed-forward(norm x); or, in parallel, both from the same x; or one of the
+ * two alone. */
 static void model_forward_block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
     int32_t rows = step->n_rows;
     const model_layer *l = &f->model->net.layers[layer];
@@ -290,11 +310,15 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers, *in = attention_input(f, layer, rows);
-    if (l->mixer == MODEL_ATTENTION) model_forward_attention(f, step, layer, in, stores);
-    else model_forward_recurrence(f, layer, in, rows);
+    const bool attends = model_mixer_attends(l->mixer), recurs = model_mixer_recurs(l->mixer);
+    const bool has_ffn = l->router.data || l->ffn.up.data;
+    if (attends) model_forward_attention(f, step, layer, in, stores);
+    if (recurs) model_forward_recurrence(f, layer, in, rows, attends ? buf[MIXED] : buf[PROJECTED]);
+    if (attends && recurs) op->add(b, buf[PROJECTED], buf[MIXED], 1.0f, rows);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
-    if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
+    if (!hp->parallel && (attends || recurs)) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     if (l->attn_out_norm.weight.data) op->norm(b, buf[X], &l->attn_out_norm, rows, buf[X]);
+    if (!has_ffn) return;
     if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
     if (l->router.data) model_forward_mixture(f, layer, in, rows);
     else model_forward_dense(f, &l->ffn, in, rows, buf[MIXED]);

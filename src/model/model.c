@@ -101,8 +101,9 @@ static int set_bare_layers(rp_model *m, rp_error *err) {
     if (!m->net.layers)
         return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
-        m->net.layers[i].owns_kv = i < m->net.hp.n_layers - m->net.hp.n_shared;
         m->net.layers[i].mixer = model_layer_mixer(m, i);
+        m->net.layers[i].owns_kv =
+            m->net.layers[i].mixer != MODEL_NO_MIXER && i < m->net.hp.n_layers - m->net.hp.n_shared;
     }
     return RP_OK;
 }

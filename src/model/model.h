@@ -77,7 +77,9 @@
  * group, and there are two matrices */
 #define MODEL_DELTA_NEIGHBOURS (1ull << 32)
 #define MODEL_ATTENTION_GATED (1ull << 33) /* hp.attention_gated */
-#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET)
+#define MODEL_HAS_MAMBA1 (1ull << 48)
+#define MODEL_MAMBA1_NORMS (1ull << 49) /* norms of time steps, B and C */
+#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET | MODEL_HAS_MAMBA1)
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
@@ -88,7 +90,10 @@ typedef struct model_arch {
     int32_t no_rope_every; /* every n-th layer has no positions */
     bool rope_in_windows;  /* if some layers have a window, the others have no positions */
     bool is_xielu;         /* the activation is xIELU, with numbers of each layer in the metadata; act is not used */
-    bool experts_sigmoid;  /* probabilities of experts are sigmoids, unless the metadata override it */
+    bool mixes_both;       /* each layer has attention and a recurrence */
+    bool is_split;         /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
+    bool experts_by_router;
+    bool experts_sigmoid; /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
     double local_base; /* of rotation in layers with a window; 0: that of the others */

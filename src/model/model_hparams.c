@@ -129,7 +129,7 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
 static int read_rope(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
-    if (!(m->arch->features & MODEL_ROPE)) return RP_OK;
+    if (!(m->arch->features & MODEL_ROPE) || hp->n_heads == 0) return RP_OK;
     if ((m->arch->features & MODEL_ROPE_TOLD) && !read_flag(m, "rope.scaling.finetuned", false)) return RP_OK;
     if ((rc = model_hparams_read_size(m, "rope.dimension_count", hp->key_dim, hp->key_dim, &hp->rot_dim, err)) ||
         (rc = read_number(m, "rope.freq_base", 1.0 + SMALL, LARGE, 10000.0, &hp->rope.base, err)) ||
@@ -165,34 +165,36 @@ static int read_window(rp_model *m, rp_error *err) {
 }
 
 #define KV_HEADS "attention.head_count_kv"
+#define FEED_FORWARD "feed_forward_length"
 #define RECURRENT_LAYERS "attention.recurrent_layers" /* booleans */
 
-/* The KV heads of a layer, of a list of them; -1: there is no list, or it is too short. */
-static int64_t listed_kv_heads(const rp_model *m, int32_t layer) {
+/* A layer's number in a list of them; -1: there is no list, or it is too short. */
+static int64_t listed(const rp_model *m, const char *key, int32_t layer) {
     char full[KEY_BYTES];
     gguf_array list;
     uint32_t n;
-    if (!gguf_get_array(m->file, full_key(m, KV_HEADS, full), &list) || (uint64_t)layer >= list.n ||
+    if (!gguf_get_array(m->file, full_key(m, key, full), &list) || (uint64_t)layer >= list.n ||
         (list.type != GGUF_U32 && list.type != GGUF_I32))
         return -1;
     memcpy(&n, (const char *)list.data + (size_t)layer * sizeof(n), sizeof(n));
     return n;
 }
 
-/* Of models with recurrent layers: a number, or a list with 0 for each of these. */
-static int read_kv_heads(rp_model *m, rp_error *err) {
-    model_hparams *hp = &m->net.hp;
+/* A number from min to max; in models with recurrent layers, also a list of one number, or 0, for each layer. fallback:
+ * as of read_int, and for a list of 0. */
+static int read_listed(rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out,
+                       rp_error *err) {
+    const model_hparams *hp = &m->net.hp;
     int64_t most = 0;
-    bool is_list = (m->arch->features & MODEL_RECURRENT) && listed_kv_heads(m, 0) >= 0;
-    if (!is_list) return model_hparams_read_size(m, KV_HEADS, hp->n_heads, hp->n_heads, &hp->n_kv_heads, err);
-    for (int32_t i = 0; i < hp->n_layers; i++) most = BASE_MAX(most, listed_kv_heads(m, i));
-    for (int32_t i = 0; i < hp->n_layers; i++) is_list &= listed_kv_heads(m, i) == 0 || listed_kv_heads(m, i) == most;
-    if (!is_list || most > hp->n_heads)
+    bool is_list = (m->arch->features & MODEL_RECURRENT) && listed(m, key, 0) >= 0;
+    if (!is_list) return read_int(m, key, min, max, fallback, out, err);
+    for (int32_t i = 0; i < hp->n_layers; i++) most = BASE_MAX(most, listed(m, key, i));
+    for (int32_t i = 0; i < hp->n_layers; i++) is_list &= listed(m, key, i) == 0 || listed(m, key, i) == most;
+    if (!is_list || most > max)
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                            "metadata '%s." KV_HEADS "' is not a list of one number of heads, or 0, for each of %d "
-                            "layers",
-                            m->arch->name, hp->n_layers);
-    hp->n_kv_heads = most > 0 ? (int32_t)most : hp->n_heads;
+                            "metadata '%s.%s' is not a list of one number up to %d, or 0, for each of %d layers",
+                            m->arch->name, key, max, hp->n_layers);
+    *out = most > 0 ? (int32_t)most : BASE_MAX(fallback, 0);
     return RP_OK;
 }
 
@@ -206,8 +208,17 @@ model_mixer model_layer_mixer(const rp_model *m, int32_t layer) {
             is_listed ? ((const uint8_t *)list.data)[layer] == 0 : (layer + 1) % m->attention_every == 0;
         return is_attention ? MODEL_ATTENTION : MODEL_DELTA_NET;
     }
-    if (!(m->arch->features & MODEL_RECURRENT) || listed_kv_heads(m, layer) != 0) return MODEL_ATTENTION;
+    if (!(m->arch->features & MODEL_RECURRENT)) return MODEL_ATTENTION;
+    if (m->arch->mixes_both) return MODEL_ATTENTION_MAMBA2;
+    if (m->net.hp.n_heads > 0 && listed(m, KV_HEADS, layer) != 0) return MODEL_ATTENTION;
+    if (m->arch->is_split && model_layer_has_ffn(m, layer)) return MODEL_NO_MIXER;
+    if (m->arch->features & MODEL_HAS_MAMBA1) return MODEL_MAMBA1;
     return m->arch->features & MODEL_HAS_SHORT_CONV ? MODEL_SHORT_CONV : MODEL_MAMBA2;
+}
+
+bool model_layer_has_ffn(const rp_model *m, int32_t layer) {
+    if (m->net.hp.n_ff == 0) return false;
+    return !m->arch->is_split || (listed(m, FEED_FORWARD, layer) != 0 && listed(m, KV_HEADS, layer) == 0);
 }
 
 /* Latent attention. Newer files have the lengths of a latent vector and, as _mla, those of a head; older ones those of
@@ -245,9 +256,11 @@ static int read_latent(rp_model *m, rp_error *err) {
 static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
-    if ((rc = model_hparams_read_size(m, "attention.head_count", hp->n_embd, -1, &hp->n_heads, err)) ||
-        (rc = read_kv_heads(m, err)))
-        return rc;
+    /* without heads, every layer recurs */
+    const int32_t least = (m->arch->features & MODEL_RECURRENT & ~MODEL_HAS_DELTA_NET) && !m->arch->mixes_both ? 0 : 1;
+    if ((rc = read_int(m, "attention.head_count", least, hp->n_embd, -1, &hp->n_heads, err))) return rc;
+    if (hp->n_heads == 0) return RP_OK;
+    if ((rc = read_listed(m, KV_HEADS, 1, hp->n_heads, hp->n_heads, &hp->n_kv_heads, err))) return rc;
     if (hp->n_heads % hp->n_kv_heads)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
                             "%d heads cannot share %d key-value heads evenly", hp->n_heads, hp->n_kv_heads);
@@ -367,9 +380,12 @@ static int read_recurrence(rp_model *m, rp_error *err) {
         hp->recurrent.channels = hp->n_embd;
         return read_int(m, "shortconv.l_cache", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err);
     }
+    const bool is_mamba1 = (m->arch->features & MODEL_HAS_MAMBA1) != 0;
+    int32_t *rank = is_mamba1 ? &hp->recurrent.n_steps : &hp->recurrent.n_heads;
+    hp->recurrent.n_heads = 1; /* of Mamba1, whose channels are dimensions of one head */
     if ((rc = read_int(m, "ssm.conv_kernel", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err)) ||
         (rc = model_hparams_read_size(m, "ssm.inner_size", MODEL_MAX_DIM, -1, &inner, err)) ||
-        (rc = model_hparams_read_size(m, "ssm.time_step_rank", inner, -1, &hp->recurrent.n_heads, err)) ||
+        (rc = model_hparams_read_size(m, "ssm.time_step_rank", inner, -1, rank, err)) ||
         (rc = model_hparams_read_size(m, "ssm.group_count", hp->recurrent.n_heads, is_delta ? -1 : 1,
                                       &hp->recurrent.n_groups, err)) ||
         (rc = model_hparams_read_size(m, "ssm.state_size", 4096, -1, &hp->recurrent.state_dim, err)))
@@ -381,8 +397,11 @@ static int read_recurrence(rp_model *m, rp_error *err) {
         snprintf(name, sizeof(name), "blk.%d.ssm_in.weight", i);
         hp->recurrent.joint = gguf_find_tensor(m->file, name) != NULL;
     }
+    if (is_mamba1 && read_flag(m, "ssm.dt_b_c_rms", false))
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "norms without weights in recurrent layers (Falcon Mamba) are not supported");
     hp->recurrent.head_dim = inner / hp->recurrent.n_heads;
-    hp->recurrent.channels = inner + 2 * hp->recurrent.n_groups * hp->recurrent.state_dim;
+    hp->recurrent.channels = is_mamba1 ? inner : inner + 2 * hp->recurrent.n_groups * hp->recurrent.state_dim;
     if (inner % hp->recurrent.n_heads == 0 && hp->recurrent.n_heads % hp->recurrent.n_groups == 0 &&
         (int64_t)inner * hp->recurrent.state_dim <= MAX_STATE_FLOATS / 2 &&
         (int64_t)hp->recurrent.n_groups * hp->recurrent.state_dim <= MODEL_MAX_DIM)
@@ -409,18 +428,20 @@ static int read_encoder(rp_model *m, rp_error *err) {
 
 static int read_shape(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
-    int32_t n_ff_expert; /* files without dense layers may have this width alone */
+    const bool recurs = (m->arch->features & MODEL_RECURRENT) != 0; /* layers may have no feed-forward */
+    int32_t n_ff_expert;                                            /* files without dense layers may have it alone */
     int rc;
     if ((rc = model_hparams_read_size(m, "block_count", MODEL_MAX_LAYERS, -1, &hp->n_layers, err)) ||
         (rc = read_int(m, "nextn_predict_layers", 0, hp->n_layers - 1, 0, &hp->n_draft_layers, err)) ||
         (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
         (rc = read_int(m, "expert_feed_forward_length", 0, MODEL_MAX_DIM, 0, &n_ff_expert, err)) ||
-        (rc = model_hparams_read_size(m, "feed_forward_length", MODEL_MAX_DIM, n_ff_expert > 0 ? n_ff_expert : -1,
-                                      &hp->n_ff, err)) ||
+        (rc = read_listed(m, FEED_FORWARD, recurs ? 0 : 1, MODEL_MAX_DIM, n_ff_expert > 0 ? n_ff_expert : -1, &hp->n_ff,
+                          err)) ||
         (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) ||
         (rc = read_heads(m, err)))
         return rc;
     hp->n_layers -= hp->n_draft_layers;
+    hp->experts_by_router = m->arch->experts_by_router;
     if ((rc = read_experts(m, err))) return rc;
     hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
@@ -437,7 +458,7 @@ static int read_scales(rp_model *m, rp_error *err) {
     uint64_t features = m->arch->features;
     bool wide = m->arch->wide_layers == hp->n_layers;
     const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
-    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : head_dim);
+    double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : BASE_MAX(head_dim, 1));
     double embed = features & MODEL_EMBED_SQRT ? sqrt(hp->n_embd) : 1.0;
     int rc;
     if ((rc = read_float(m, "attention.scale", SMALL, LARGE, score, &hp->score_scale, err)) ||
@@ -451,8 +472,6 @@ static int read_scales(rp_model *m, rp_error *err) {
 
 static int read_numbers(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
-    const char *eps =
-        m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     int rc;
     hp->act = m->arch->act;
     hp->layer_norm = (m->arch->features & MODEL_LAYER_NORM) != 0;
@@ -460,7 +479,10 @@ static int read_numbers(rp_model *m, rp_error *err) {
     hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
     hp->attention_gated = (m->arch->features & MODEL_ATTENTION_GATED) != 0;
     if (m->arch->features & MODEL_PARALLEL_TOLD) hp->parallel = read_flag(m, "use_parallel_residual", true);
-    if ((rc = read_float(m, eps, 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
+    /* some files name that of RMSNorms as that of LayerNorms */
+    if ((rc = read_float(m, "attention.layer_norm_epsilon", 0.0, 1.0, 1e-5, &hp->norm_eps, err)) ||
+        (!hp->layer_norm && (rc = read_float(m, "attention.layer_norm_rms_epsilon", 0.0, 1.0, (double)hp->norm_eps,
+                                             &hp->norm_eps, err))) ||
         (rc = read_float(m, "attn_logit_softcapping", 0.0, LARGE, m->arch->score_cap, &hp->score_cap, err)) ||
         (rc = read_float(m, "final_logit_softcapping", 0.0, LARGE, m->arch->logit_cap, &hp->logit_cap, err)) ||
         (rc = read_float(m, "attention.clamp_kqv", 0.0, LARGE, 0.0, &hp->qkv_limit, err)) ||

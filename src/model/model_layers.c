@@ -17,7 +17,8 @@ static const size_t layer_matrices[] = {
     L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values),
     L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
     L(shared.gate), L(shared.up), L(shared.down), L(shared_gate),
-    L(recurrent.in[0]), L(recurrent.in[1]), L(recurrent.in[2]), L(recurrent.in[3])};
+    L(recurrent.in[0]), L(recurrent.in[1]), L(recurrent.in[2]), L(recurrent.in[3]), L(recurrent.out),
+    L(recurrent.step_ranks), L(recurrent.steps), L(recurrent.select)};
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
@@ -69,8 +70,9 @@ static int share_kv(rp_model *m, int32_t i, rp_error *err) {
     BASE_ASSERT(i >= m->net.hp.n_layers - m->net.hp.n_shared);
     model_layer *l = &m->net.layers[i];
     for (int32_t k = m->net.hp.n_layers - m->net.hp.n_shared - 1; k >= 0; k--) {
-        if (m->net.layers[k].window != l->window || m->net.layers[k].rope != l->rope) continue;
-        l->states = m->net.layers[k].states;
+        const model_layer *earlier = &m->net.layers[k];
+        if (!model_mixer_attends(earlier->mixer) || earlier->window != l->window || earlier->rope != l->rope) continue;
+        l->states = earlier->states;
         return RP_OK;
     }
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
@@ -95,20 +97,26 @@ static int set_slopes(rp_model *m, rp_error *err) {
 int model_set_layers(rp_model *m, rp_error *err) {
     int rc = list_matrices(m, err);
     if (rc) return rc;
-    m->kv_layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->kv_layers));
-    if (!m->kv_layers) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->kv_layers), "the layers");
+    const size_t most = 2 * (size_t)m->net.hp.n_layers; /* one for a layer's KV, and one for its state */
+    m->kv_layers = base_calloc(most, sizeof(*m->kv_layers));
+    if (!m->kv_layers) return base_fail_memory(err, most * sizeof(*m->kv_layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
+        model_layer *l = &m->net.layers[i];
+        const bool attends = model_mixer_attends(l->mixer);
         set_kind(m, i);
-        if (!m->net.layers[i].owns_kv) continue;
-        m->net.layers[i].states = m->n_kv_layers;
-        if (m->net.layers[i].mixer != MODEL_ATTENTION) {
-            m->net.layers[i].rope = MODEL_NO_ROPE;
-            m->net.layers[i].window = 0;
-            m->kv_layers[m->n_kv_layers++] =
+        if (!attends) l->rope = MODEL_NO_ROPE, l->window = 0;
+        if (l->mixer == MODEL_NO_MIXER) l->states = -1;
+        if (!l->owns_kv) continue;
+        l->states = l->recurrence = m->n_kv_layers;
+        if (model_mixer_recurs(l->mixer)) {
+            l->recurrence += attends;
+            m->kv_layers[l->recurrence] =
                 (kv_layer_shape){.kind = KV_STATE, .state_bytes = (uint32_t)model_state_bytes(&m->net)};
-            continue;
+            m->n_kv_layers++;
         }
-        m->kv_layers[m->n_kv_layers++] = (kv_layer_shape){
+        if (!attends) continue;
+        m->n_kv_layers++;
+        m->kv_layers[l->states] = (kv_layer_shape){
             .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
             .n_heads = m->net.hp.n_kv_heads,
             .key_dim = m->net.hp.key_dim,
@@ -117,9 +125,12 @@ int model_set_layers(rp_model *m, rp_error *err) {
         };
     }
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
-        if (!m->net.layers[i].owns_kv && (rc = share_kv(m, i, err))) return rc;
+        const bool shares = !m->net.layers[i].owns_kv && m->net.layers[i].mixer != MODEL_NO_MIXER;
+        if (shares && (rc = share_kv(m, i, err))) return rc;
     }
-    BASE_ASSERT(m->n_kv_layers > 0); /* n_shared < n_layers */
+    if (m->n_kv_layers == 0)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "no layer has attention or a recurrence: the metadata list feed-forwards alone");
     return m->arch->features & MODEL_ALIBI && m->net.hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
 }
 
@@ -162,7 +173,7 @@ int model_read_f16_layers(const rp_model *m, const char *name, const char *list,
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d",
                              name, list, last, m->net.hp.n_layers - 1);
         for (int32_t i = first; i <= last; i++)
-            kv_layers[m->net.layers[i].states].in_f16 = m->net.layers[i].mixer == MODEL_ATTENTION;
+            if (model_mixer_attends(m->net.layers[i].mixer)) kv_layers[m->net.layers[i].states].in_f16 = true;
         if (*at == '\0') return RP_OK;
     }
 }

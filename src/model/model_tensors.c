@@ -18,7 +18,7 @@
 /* A layer's tensors as stored in the file, before fused ones are split. */
 typedef struct file_layer {
     model_layer l;
-    model_weight qkv, qkv_bias, kv_b;
+    model_weight qkv, qkv_bias, kv_b, ssm_x;
     model_norm attn_norm_2;
 } file_layer;
 
@@ -54,6 +54,10 @@ enum dim { D_NONE,
            D_STATES,
            D_GROUPS,
            D_GROUP_INNER,
+           D_TWO_INNER,
+           D_STEPS,
+           D_SELECTED,
+           D_STATE,
            D_HEAD_DIM,
            D_BETA_DT,
            D_DELTA_IN };
@@ -149,6 +153,7 @@ static const tensor_row layer_rows[] = {
     {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_FFN_NORM,
      MODEL_FFN_NORM_RENAMED},
     {"ffn_norm.weight", L(l.ffn_norm.weight), D_EMBD, D_NONE, VECTOR, MODEL_PRE_NORM, MODEL_FFN_NORM},
+    {"ffn_norm", L(l.ffn_norm.weight), D_EMBD, D_NONE, VECTOR, MODEL_PRE_NORM, MODEL_FFN_NORM}, /* falcon-h1 */
     {"ffn_norm.bias", L(l.ffn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"post_ffw_norm.weight", L(l.post_ffn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
     {"ffn_gate.weight", L(l.ffn.gate), D_EMBD, D_FF, DENSE, MODEL_FFN_GATED, 0},
@@ -174,18 +179,31 @@ static const tensor_row layer_rows[] = {
      0},
     {"shortconv.conv.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
      MODEL_HAS_SHORT_CONV, 0},
-    {"shortconv.out_proj.weight", L(l.o), D_EMBD, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV, 0},
+    {"shortconv.out_proj.weight", L(l.recurrent.out), D_EMBD, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV, 0},
     {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_MAMBA2_IN, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2, 0},
+    {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_TWO_INNER, RECURRENT | REQUIRED, MODEL_HAS_MAMBA1, 0},
     {"ssm_conv1d.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
-     MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
-    {"ssm_conv1d.bias", L(l.recurrent.conv_bias), D_CHANNELS, D_NONE, RECURRENT | VECTOR, MODEL_HAS_MAMBA2, 0},
+     MODEL_HAS_MAMBA2 | MODEL_HAS_MAMBA1 | MODEL_HAS_DELTA_NET, 0},
+    {"ssm_conv1d.bias", L(l.recurrent.conv_bias), D_CHANNELS, D_NONE, RECURRENT | VECTOR,
+     MODEL_HAS_MAMBA2 | MODEL_HAS_MAMBA1, 0},
+    {"ssm_x.weight", L(ssm_x), D_INNER, D_SELECTED, RECURRENT | REQUIRED, MODEL_HAS_MAMBA1, 0},
+    {"ssm_dt.weight", L(l.recurrent.steps), D_STEPS, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_MAMBA1, 0},
+    {"ssm_dt.bias", L(l.recurrent.dt_bias), D_INNER, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA1, 0},
+    {"ssm_a", L(l.recurrent.a), D_STATE, D_INNER, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA1, 0},
+    {"ssm_d", L(l.recurrent.d), D_INNER, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA1, 0},
+    {"ssm_dt_norm.weight", L(l.recurrent.step_norm.weight), D_STEPS, D_NONE, RECURRENT | REQUIRED | VECTOR,
+     MODEL_MAMBA1_NORMS, 0},
+    {"ssm_b_norm.weight", L(l.recurrent.b_norm.weight), D_STATE, D_NONE, RECURRENT | REQUIRED | VECTOR,
+     MODEL_MAMBA1_NORMS, 0},
+    {"ssm_c_norm.weight", L(l.recurrent.c_norm.weight), D_STATE, D_NONE, RECURRENT | REQUIRED | VECTOR,
+     MODEL_MAMBA1_NORMS, 0},
     {"ssm_dt.bias", L(l.recurrent.dt_bias), D_STATES, D_NONE, RECURRENT | REQUIRED | VECTOR,
      MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
     {"ssm_a", L(l.recurrent.a), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
     {"ssm_d", L(l.recurrent.d), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA2, 0},
-    {"ssm_norm.weight", L(l.recurrent.norm.weight), D_GROUP_INNER, D_GROUPS, RECURRENT | REQUIRED | VECTOR,
-     MODEL_HAS_MAMBA2, 0},
-    {"ssm_out.weight", L(l.o), D_INNER, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET, 0},
+    {"ssm_norm.weight", L(l.recurrent.norm.weight), D_GROUP_INNER, D_GROUPS, RECURRENT | VECTOR, MODEL_HAS_MAMBA2, 0},
+    {"ssm_out.weight", L(l.recurrent.out), D_INNER, D_EMBD, RECURRENT | REQUIRED,
+     MODEL_HAS_MAMBA2 | MODEL_HAS_MAMBA1 | MODEL_HAS_DELTA_NET, 0},
     {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_DELTA_IN, RECURRENT, MODEL_DELTA_NEIGHBOURS, 0}, /* older files */
     {"attn_qkv.weight", L(l.recurrent.in[0]), D_EMBD, D_CHANNELS, RECURRENT, MODEL_HAS_DELTA_NET, 0},
     {"attn_gate.weight", L(l.recurrent.in[1]), D_EMBD, D_INNER, RECURRENT, MODEL_HAS_DELTA_NET, 0},
@@ -244,6 +262,10 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_INNER: return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim;
     case D_STATES: return hp->recurrent.n_heads;
     case D_GROUPS: return hp->recurrent.n_groups;
+    case D_TWO_INNER: return 2 * (int64_t)hp->recurrent.channels;
+    case D_STEPS: return hp->recurrent.n_steps;
+    case D_SELECTED: return hp->recurrent.n_steps + 2 * (int64_t)hp->recurrent.state_dim;
+    case D_STATE: return hp->recurrent.state_dim;
     case D_GROUP_INNER:
         return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim / BASE_MAX(hp->recurrent.n_groups, 1);
     case D_HEAD_DIM: return hp->recurrent.head_dim;
@@ -258,21 +280,27 @@ static int64_t rank_head_rows(const rp_model *m) {
     return gguf_find_tensor(m->file, "cls.output.weight") ? m->net.hp.n_embd : m->net.hp.n_outputs;
 }
 
-static bool has_experts(const model_hparams *hp, int32_t layer) {
-    return hp->n_experts > 0 && layer >= hp->n_dense && (layer + 1) % hp->experts_every == 0;
+static bool has_experts(const rp_model *m, int32_t layer) {
+    const model_hparams *hp = &m->net.hp;
+    if (hp->experts_by_router) {
+        char name[64];
+        snprintf(name, sizeof(name), "blk.%d.ffn_gate_inp.weight", layer);
+        return hp->n_experts > 0 && gguf_find_tensor(m->file, name);
+    }
+    return hp->n_experts > 0 && layer >= hp->n_dense && (layer + 1) % hp->experts_every == 0 &&
+           model_layer_has_ffn(m, layer);
 }
 
 static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer) {
     const uint64_t features = m->arch->features;
     const model_hparams *hp = &m->net.hp;
     if ((row->only && !(features & row->only)) || (features & row->unless)) return false;
-    if (row->flags & (ATTENTION | RECURRENT)) {
-        const bool is_attention = model_layer_mixer(m, layer) == MODEL_ATTENTION;
-        if (is_attention != ((row->flags & ATTENTION) != 0)) return false;
-    }
-    if (row->flags & DENSE) return !has_experts(hp, layer);
-    if (row->flags & (EXPERTS | ROUTER)) return has_experts(hp, layer);
-    return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(hp, layer));
+    const model_mixer mixer = layer < 0 ? MODEL_NO_MIXER : model_layer_mixer(m, layer);
+    if ((row->flags & ATTENTION) && !model_mixer_attends(mixer)) return false;
+    if ((row->flags & RECURRENT) && !model_mixer_recurs(mixer)) return false;
+    if (row->flags & DENSE) return model_layer_has_ffn(m, layer) && !has_experts(m, layer);
+    if (row->flags & (EXPERTS | ROUTER)) return has_experts(m, layer);
+    return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(m, layer));
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
@@ -444,12 +472,19 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     int rc;
     split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
     split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
-    l->owns_kv = layer < hp->n_layers - hp->n_shared;
+    if (f->ssm_x.data) {
+        l->recurrent.step_ranks = model_weight_part_of(&f->ssm_x, 0, hp->recurrent.n_steps);
+        l->recurrent.select =
+            model_weight_part_of(&f->ssm_x, hp->recurrent.n_steps, 2 * (int64_t)hp->recurrent.state_dim);
+    }
     l->mixer = model_layer_mixer(b->m, layer);
-    const bool is_attention = l->mixer == MODEL_ATTENTION;
-    if (!is_attention && !l->owns_kv)
+    l->owns_kv = l->mixer != MODEL_NO_MIXER && layer < hp->n_layers - hp->n_shared;
+    const bool is_attention = model_mixer_attends(l->mixer);
+    if (model_mixer_recurs(l->mixer) && !l->owns_kv)
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "recurrent layer %d cannot share the KV of another layer", layer);
+    if (l->mixer == MODEL_MAMBA2 && !l->recurrent.norm.weight.data)
+        return binding_missing(b, layer, "ssm_norm.weight");
     if (is_attention && !l->q.data) return binding_missing(b, layer, "attn_q.weight");
     if (l->mixer == MODEL_DELTA_NET) { /* all layers alike */
         const bool is_joint = l->recurrent.in[0].n_out > hp->recurrent.channels, has_gate = l->recurrent.in[1].data;
@@ -466,7 +501,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "per-head norms in layer %d have biases", layer);
-    if (l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
+    if (hp->n_ff > 0 && l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
         model_weight both = l->ffn.up;
         if (l->ffn.gate.data || l->ffn.up_bias.data)
             return base_fail_at(
@@ -475,7 +510,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
-    if ((b->m->arch->features & MODEL_FFN_GATED) && !has_experts(hp, layer) && !l->ffn.gate.data)
+    if ((b->m->arch->features & MODEL_FFN_GATED) && l->ffn.up.data && !l->ffn.gate.data)
         return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
@@ -553,8 +588,9 @@ static int bind_all(binding *b) {
         const bool has_ffn_norm = m->net.layers[l].ffn_norm.weight.data;
         if (l == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->net.hp.parallel = !has_ffn_norm;
         /* A sequential feed-forward without a norm would read raw rows: valid only for architectures without any norm
-         * before it. */
-        if (!m->net.hp.parallel && (m->arch->features & MODEL_PRE_NORM) && !has_ffn_norm)
+         * before it. Alone, it has attn_norm. */
+        const bool is_after = model_layer_has_ffn(m, l) && m->net.layers[l].mixer != MODEL_NO_MIXER;
+        if (!m->net.hp.parallel && (m->arch->features & MODEL_PRE_NORM) && is_after && !has_ffn_norm)
             return binding_missing(b, l, "ffn_norm.weight");
     }
     if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;

@@ -75,10 +75,13 @@ static int find_target(const target **out, const char *type, rp_error *err) {
 }
 
 /* Vectors, norms, biases, positions and routers (small differences select other experts), convolutions, decays and
- * rates of recurrent layers are small and sensitive to rounding. Decays may be vectors of two dimensions. */
+ * rates of recurrent layers are small and sensitive to rounding. Decays are no ".weight", and have up to two
+ * dimensions. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
     static const char *const kept[] = {"norm", ".bias", "position_embd", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv",
-                                       "ssm_alpha", "ssm_beta", "ssm_ba"};
+                                       "ssm_alpha", "ssm_beta", "ssm_ba", "ssm_dt"};
+    const char *suffix = strrchr(name, '.');
+    if (!suffix || strcmp(suffix, ".weight") != 0) return true;
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept); i++)
         if (strstr(name, kept[i])) return true;
     return (t->dims[0] == 1 || t->dims[1] == 1) && t->dims[2] == 1 && t->dims[3] == 1;

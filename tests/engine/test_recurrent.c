@@ -19,6 +19,7 @@
 #include "base/compiler.h"
 #include "kv/span.h"
 #include "model/model.h"
+#include "support/gate.h"
 #include "support/golden.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
@@ -40,7 +41,12 @@ static const struct subject {
 } subjects[] = {{NULL, KV_SPAN_TOKENS},
                 {"lfm2", KV_SPAN_TOKENS},
                 {"granitehybrid", 2 * KV_SPAN_TOKENS},
-                {"qwen35", KV_SPAN_TOKENS}};
+                {"qwen35", KV_SPAN_TOKENS},
+                {"falcon-h1", KV_SPAN_TOKENS},
+                {"nemotron-h", KV_SPAN_TOKENS},
+                {"mamba2", 4096},
+                {"jamba", KV_SPAN_TOKENS},
+                {"mamba", 4096}};
 
 static const struct subject *subject;
 static rp_model *model;
@@ -346,12 +352,17 @@ static void a_job_that_waits_gets_a_checkpoint(void **state) {
         fill(tokens[i], 601, N_PROMPT, 2 + i);
         run_alone(tokens[i], N_PROMPT, N_ANSWER, &alone[i]);
     }
+    gate g; /* both are submitted before a token of the first is computed */
+    q.ignore_eos = true;
+    q.max_tokens = 2;
+    q.prompt = rp_prompt_tokens(tokens[0] + 1, 3);
+    gate_close(&g, e, &q);
     for (int i = 0; i < 2; i++) {
         q.prompt = rp_prompt_tokens(tokens[i], N_PROMPT);
         q.max_tokens = N_ANSWER;
-        q.ignore_eos = true;
         must(oracle_run_submit(&r[i], e, &q, &jobs[i]), NULL);
     }
+    gate_end(&g);
     for (int i = 0; i < 2; i++) {
         oracle_run_finish(&r[i], jobs[i]);
         assert_true(oracle_run_same(&alone[i], &r[i]));

@@ -179,6 +179,103 @@ static void check_head(const kernel_table *t, int kind) {
     }
 }
 
+/* ---- Mamba1 ---- */
+
+typedef struct mamba1_case {
+    int64_t n_state, dim, n, stride, bc_stride;
+    float *x, *dt, *b, *c, *a, *state;
+} mamba1_case;
+
+static mamba1_case new_mamba1(int64_t n_state, int64_t dim, int64_t n) {
+    mamba1_case m = {.n_state = n_state, .dim = dim, .n = n};
+    m.stride = dim + check_random_in(0, 5);
+    m.bc_stride = n_state + check_random_in(0, 5);
+    m.x = filled(n * m.stride);
+    m.dt = filled(n * m.stride);
+    m.b = filled(n * m.bc_stride);
+    m.c = filled(n * m.bc_stride);
+    m.a = filled(n_state * m.stride);
+    m.state = filled(n_state * m.stride);
+    for (int64_t i = 0; i < n * m.stride; i++) m.dt[i] = fabsf(m.dt[i]);
+    for (int64_t i = 0; i < n_state * m.stride; i++) m.a[i] = (i % 7 ? -1.0f : -60.0f) * fabsf(m.a[i]);
+    return m;
+}
+
+static void free_mamba1(mamba1_case *m) {
+    float *const all[] = {m->x, m->dt, m->b, m->c, m->a, m->state};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) check_release(all[i]);
+}
+
+/* Rows [first, end), channels [from, to), from and to `state`. */
+static void run_mamba1(const kernel_table *t, const mamba1_case *m, int64_t first, int64_t end, int64_t from,
+                       int64_t to, float *state, float *y) {
+    const kernel_mamba1_rows rows = {
+        .n = end - first,
+        .x = m->x + first * m->stride + from,
+        .dt = m->dt + first * m->stride + from,
+        .b = m->b + first * m->bc_stride,
+        .c = m->c + first * m->bc_stride,
+        .y = y + first * m->stride + from,
+        .stride = m->stride,
+        .bc_stride = m->bc_stride,
+    };
+    t->mamba1(state + from, m->a + from, m->stride, m->n_state, to - from, &rows);
+}
+
+/* The exponent is rounded: exp is off by its size times u, besides its own error. */
+static void check_mamba1_values(const mamba1_case *m, const float *y) {
+    double *s = malloc(sizeof(double) * (size_t)m->n_state), *sizes = malloc(sizeof(double) * (size_t)m->n_state);
+    for (int64_t d = 0; d < m->dim; d++) {
+        for (int64_t i = 0; i < m->n_state; i++) sizes[i] = fabs(s[i] = (double)m->state[i * m->stride + d]);
+        for (int64_t r = 0; r < m->n; r++) {
+            const double dt = (double)m->dt[r * m->stride + d], x = (double)m->x[r * m->stride + d];
+            double want = 0, size = 0;
+            for (int64_t i = 0; i < m->n_state; i++) {
+                const double decay = exp(dt * (double)m->a[i * m->stride + d]);
+                const double u = dt * x * (double)m->b[r * m->bc_stride + i];
+                s[i] = decay * s[i] + u;
+                sizes[i] = decay * sizes[i] + fabs(u);
+                want += s[i] * (double)m->c[r * m->bc_stride + i];
+                size += sizes[i] * fabs((double)m->c[r * m->bc_stride + i]);
+            }
+            check_near((double)y[r * m->stride + d], want,
+                       (double)(m->n_state + 12 * m->n + 4) * CHECK_UNIT * size + 1e-35, "mamba1", d);
+        }
+    }
+    free(s);
+    free(sizes);
+}
+
+static void check_mamba1(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 150; round++) {
+        mamba1_case m = new_mamba1(check_random_in(1, 20), check_random_in(1, 70), check_random_in(1, 9));
+        const int64_t n_y = m.n * m.stride, n_s = m.n_state * m.stride;
+        const int64_t cut = check_random_in(0, m.n), split = check_random_in(1, m.dim);
+        float *state[3], *y[3];
+        for (int i = 0; i < 3; i++) {
+            state[i] = row(n_s), y[i] = row(n_y);
+            memcpy(state[i], m.state, (size_t)n_s * sizeof(float));
+            memset(y[i], 0, (size_t)n_y * sizeof(float));
+        }
+        run_mamba1(t, &m, 0, m.n, 0, m.dim, state[0], y[0]);
+        check_mamba1_values(&m, y[0]);
+        run_mamba1(t, &m, 0, cut, 0, m.dim, state[1], y[1]); /* another division of rows, and of channels */
+        run_mamba1(t, &m, cut, m.n, 0, split, state[1], y[1]);
+        if (split < m.dim) run_mamba1(t, &m, cut, m.n, split, m.dim, state[1], y[1]);
+        check_same_bytes(y[0], y[1], (size_t)n_y * sizeof(float), "mamba1, divided");
+        check_same_bytes(state[0], state[1], (size_t)n_s * sizeof(float), "state of mamba1, divided");
+        if (check_lowest_level()) run_mamba1(check_lowest_level(), &m, 0, m.n, 0, m.dim, state[2], y[2]);
+        check_level(t, y[0], y[2], n_y, "mamba1 at another level");
+        check_level(t, state[0], state[2], n_s, "state of mamba1 at another level");
+        for (int i = 0; i < 3; i++) {
+            check_release(state[i]);
+            check_release(y[i]);
+        }
+        free_mamba1(&m);
+    }
+}
+
 /* ---- timing ---- */
 
 typedef struct bench_args {
@@ -205,11 +302,34 @@ static void bench_head(const kernel_table *t, int kind) {
     check_release(y);
 }
 
+typedef struct bench_mamba1_args {
+    const kernel_table *t;
+    const mamba1_case *m;
+    float *y;
+} bench_mamba1_args;
+
+static void bench_mamba1_call(void *arg) {
+    const bench_mamba1_args *a = arg;
+    run_mamba1(a->t, a->m, 0, a->m->n, 0, a->m->dim, a->m->state, a->y);
+}
+
+/* A task of the backend: 256 channels, 16 dimensions of their states; 64 rows. */
+static void bench_mamba1(const kernel_table *t, int arg) {
+    (void)arg;
+    mamba1_case m = new_mamba1(16, 256, 64);
+    float *y = row(m.n * m.stride);
+    check_time("64 rows of 256 channels", bench_mamba1_call, &(bench_mamba1_args){t, &m, y},
+               (double)(m.n_state * m.dim * 8), 5.0 * (double)(m.n * m.n_state * m.dim));
+    free_mamba1(&m);
+    check_release(y);
+}
+
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
         {"convolve", 0, check_convolve, NULL},
         {"mamba2", MAMBA2, check_head, bench_head},
         {"delta", DELTA, check_head, bench_head},
+        {"mamba1", 0, check_mamba1, bench_mamba1},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -28,6 +28,7 @@ typedef enum op_kind { OP_EMBED,
                        OP_XIELU,
                        OP_GATHER,
                        OP_OBSERVE,
+                       OP_CONVOLVE,
                        OP_SCAN } op_kind;
 
 /* A call: its arguments, in the order of backend_ops. */
@@ -87,6 +88,7 @@ static void compute(backend *b, const call *c) {
     case OP_XIELU: op->xielu(b, c->xielu, c->dst, c->rows); break;
     case OP_GATHER: op->gather(b, c->src, c->indices, c->n, c->dst); break;
     case OP_OBSERVE: op->study->observe_input(b, c->src); break;
+    case OP_CONVOLVE: op->recurrence->convolve(b, c->layer, c->dsts[0], c->dst); break;
     case OP_SCAN: op->recurrence->scan(b, c->layer, c->dsts, c->dst); break;
     }
 }
@@ -219,6 +221,9 @@ static void gather(backend *b, const backend_buffer *src, const int32_t *indices
 static void observe_input(backend *b, const backend_buffer *input) {
     push(b, (call){.kind = OP_OBSERVE, .src = input});
 }
+static void convolve(backend *b, int32_t layer, backend_buffer *src, backend_buffer *dst) {
+    push(b, (call){.kind = OP_CONVOLVE, .layer = layer, .dsts = {src}, .dst = dst});
+}
 static void scan(backend *b, int32_t layer, backend_buffer *const *in, backend_buffer *dst) {
     call c = {.kind = OP_SCAN, .layer = layer, .dst = dst};
     memcpy(c.dsts, in, sizeof(c.dsts));
@@ -303,7 +308,8 @@ backend *deferred_backend_new(backend *inner) {
     BASE_ASSERT(d && inner->ops->study && inner->ops->recurrence);
     d->inner = inner;
     d->study = (backend_study){.observe_input = observe_input, .deviate = deviate}; /* of a forward pass */
-    d->recurrence = (backend_recurrence){states_new, states_free, states_load, states_save, scan};
+    d->recurrence = (backend_recurrence){states_new, states_free, states_load,
+                                         states_save, convolve, scan};
     d->ops = (backend_ops){
         .name = "deferred",
         .study = &d->study,

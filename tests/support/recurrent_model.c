@@ -19,7 +19,9 @@ void recurrent_model_make(rp_model *m) {
         model_layer *layer = &m->net.layers[l];
         assert(layer->owns_kv);
         layer->mixer = MODEL_DECAYED_SUM;
+        layer->recurrence = layer->states;
         layer->recurrent.in[0] = layer->q;
+        layer->recurrent.out = layer->o;
         layer->recurrent.decay = (model_weight){.type = KERNEL_F32, .data = decays, .n_in = n, .n_out = 1};
         m->kv_layers[layer->states] =
             (kv_layer_shape){.kind = KV_STATE, .state_bytes = (uint32_t)(sizeof(float) * (size_t)n)};

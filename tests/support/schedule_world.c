@@ -46,12 +46,14 @@ static const struct {
     {.golden = "lfm2", .is_recurrent = true},
     {.golden = "granitehybrid", .is_recurrent = true},
     {.golden = "qwen35", .is_recurrent = true},
+    {.golden = "falcon-h1", .is_recurrent = true},
+    {.golden = "mamba2", .is_recurrent = true},
 };
 
-/* The last four take turns as one. */
+/* The last six take turns as one. */
 static uint64_t model_of(uint64_t seed) {
-    const uint64_t n = SCHEDULE_MODELS - 3, i = seed % n;
-    return i < n - 1 ? i : i + seed / n % 4;
+    const uint64_t n = SCHEDULE_MODELS - 5, i = seed % n;
+    return i < n - 1 ? i : i + seed / n % 6;
 }
 
 static void open_files(schedule_model *m, const char *path, const char *chat) {

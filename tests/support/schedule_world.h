@@ -31,7 +31,7 @@ typedef struct schedule_model {
     bool is_recurrent; /* some of its layers have states */
 } schedule_model;
 
-#define SCHEDULE_MODELS 14
+#define SCHEDULE_MODELS 16
 void schedule_models_open(schedule_model models[SCHEDULE_MODELS]);
 void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
 

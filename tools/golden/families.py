@@ -13,6 +13,7 @@ from typing import Callable
 import torch
 
 VOCAB = 320
+REMOVED = object()  # of a patch: the key is not in config.json
 
 SHORT, LONG, PAST = ("short", 11), ("long", 150), ("past", 300)
 PROMPTS = (("one", 1), SHORT, LONG)
@@ -90,6 +91,19 @@ def delta_reference(model):
 
 
 MAMBA = dict(mamba_n_heads=8, mamba_d_head=12, mamba_d_state=16, mamba_n_groups=1, mamba_expand=2, mamba_d_conv=4)
+
+
+def nemotron_reference(model):
+    """transformers has a least time step, which neither the model's own code nor llama.cpp has."""
+    for layer in model.model.layers:
+        layer.mixer.time_step_min = 0.0
+
+
+def nemotron_h(layers):
+    """One chunk for each prompt: transformers adds up the states of several over the wrong dimension."""
+    return dict(chunk_size=256, hidden_size=48, intermediate_size=80, layers_block_type=layers, num_attention_heads=4, num_key_value_heads=2,
+                head_dim=16, max_position_embeddings=512, ssm_state_size=16, mamba_num_heads=8, mamba_head_dim=12, n_groups=2,
+                conv_kernel=4, expand=2, layer_norm_epsilon=EPS)
 
 
 def mpt_reference(model):
@@ -339,6 +353,10 @@ FAMILIES = [
            dict(**shape(layers=5, heads=4, context=4096, eps="norm_eps"), layer_types=recurrent("conv", "ccfcc"), block_auto_adjust_ff_dim=False,
                 conv_L_cache=3, rope_parameters=rope(1000000.0)),
            "gated convolutions of 3 tokens in four layers, attention with norms of q and k in one", "lfm2"),
+    Family("lfm2moe", "Lfm2Moe",
+           dict(**shape(layers=5, heads=4, context=4096, eps="norm_eps"), layer_types=recurrent("conv", "ccfcc"), conv_L_cache=3,
+                moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2, num_dense_layers=1, rope_parameters=rope(1000000.0)),
+           "the same with experts by a sigmoid with a correction, and a dense layer", "lfm2"),
     Family("granitehybrid", "GraniteMoeHybrid",
            dict(**shape(layers=4), **MAMBA, shared_intermediate_size=80, num_local_experts=0, num_experts_per_tok=0,
                 layer_types=recurrent("mamba", "ccfc"),
@@ -349,6 +367,35 @@ FAMILIES = [
                 layer_types=recurrent("mamba", "cfcc"), attention_multiplier=0.4, embedding_multiplier=3.0, residual_multiplier=0.6,
                 logits_scaling=2.0),
            "the same with 4 experts, 2 used, and a shared expert without a gate", "refact"),
+    Family("mamba2", "Mamba2",
+           dict(num_hidden_layers=3, hidden_size=48, num_heads=8, head_dim=12, state_size=16, n_groups=1, expand=2, conv_kernel=4,
+                layer_norm_epsilon=EPS),
+           "Mamba2 in every layer, without attention and feed-forwards", "llama"),
+    Family("falcon-h1", "FalconH1",
+           dict(**shape(heads=4), head_dim=16, mamba_d_ssm=96, mamba_n_heads=8, mamba_d_head=12, mamba_n_groups=2, mamba_d_state=16,
+                mamba_d_conv=4, rope_parameters=rope(100000.0), lm_head_multiplier=0.5, embedding_multiplier=2.0,
+                mlp_multipliers=[0.8, 0.6], key_multiplier=0.7, attention_in_multiplier=1.2, attention_out_multiplier=0.9,
+                ssm_multipliers=[0.7, 0.8, 0.9, 1.1, 1.2], ssm_in_multiplier=1.3, ssm_out_multiplier=0.8),
+           "Mamba2 and attention in each layer, added; factors, which the converter multiplies into the weights", "falcon",
+           patch={"rope_theta": 100000.0}),
+    Family("nemotron-h", "NemotronH", nemotron_h(["mamba", "mlp", "attention", "mlp", "mamba"]),
+           "a layer is Mamba2 of two groups, attention without positions, or a feed-forward with a squared ReLU", "pixtral",
+           patch={"hybrid_override_pattern": "M-*-M", "d_head": 12,
+                  **{key: REMOVED for key in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group")}},
+           reference=nemotron_reference),
+    Family("nemotron-h-moe", "NemotronH",
+           dict(**nemotron_h(["mamba", "moe", "attention", "mamba", "moe"]), n_routed_experts=8, num_experts_per_tok=2,
+                moe_intermediate_size=32, moe_shared_expert_intermediate_size=48, routed_scaling_factor=2.5, norm_topk_prob=True),
+           "the same with experts by a sigmoid with a correction, scaled weights, and a shared expert without a gate", "pixtral",
+           patch={"hybrid_override_pattern": "ME*ME", "d_head": 12}, reference=nemotron_reference),
+    Family("mamba", "Mamba",
+           dict(num_hidden_layers=3, hidden_size=48, state_size=8, expand=2, conv_kernel=4, time_step_rank=3, layer_norm_epsilon=EPS),
+           "Mamba1 in every layer, without attention and feed-forwards, tied output", "olmo"),
+    Family("jamba", "Jamba",
+           dict(**shape(layers=5, ff=64, heads=4), attn_layer_period=4, attn_layer_offset=2, expert_layer_period=2, expert_layer_offset=1,
+                num_experts=4, num_experts_per_tok=2, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=3,
+                use_mamba_kernels=False),
+           "Mamba1 with norms in four layers, attention without positions in one, experts in two, weights not normalised", "llama"),
     Family("qwen3next", "Qwen3Next",
            dict(**DELTA, linear_num_key_heads=2, linear_num_value_heads=6,
                 layer_types=recurrent("linear_attention", "ccfc"), rope_parameters=rope(partial_rotary_factor=0.25),

@@ -25,7 +25,7 @@ from conversion import ModelBase, get_model_class
 
 import index
 import vocabulary
-from families import FAMILIES, VOCAB
+from families import FAMILIES, REMOVED, VOCAB
 
 ROWS = 4     # logits are stored for the last positions of a prompt
 GREEDY = 64  # tokens of the greedy continuation
@@ -51,7 +51,8 @@ def build(family):
             p.data = 0.5 * noise                # a few taps a channel
         elif p.ndim == 1 or name.endswith("_bias"):
             p.data += 0.2 * noise               # norms stay near 1, or near 0 if 1 is added to them; biases near 0
-        elif name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight")):
+        elif name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight",
+                            ".embeddings.weight")):
             p.data = 0.4 * noise
         else:
             p.data = noise * (1.5 if "attn" in name or "attention" in name else 1.0) / width ** 0.5
@@ -60,7 +61,7 @@ def build(family):
         if family.experts != "F32" and ".experts." in name and p.ndim == 3 and not name.endswith("_bias"):
             p.data = rounded(p.data.transpose(1, 2), family.experts).transpose(1, 2)
     for name, b in model.named_buffers():
-        if name.endswith("correction_bias"):    # of routers
+        if name.endswith(("correction_bias", "expert_bias")):    # of routers
             b.data = 0.2 * torch.randn(b.shape, generator=random)
     return model
 
@@ -75,7 +76,7 @@ def convert(family, model, folder, out):
     """Saves the model with transformers and converts it with llama.cpp's converter."""
     folder = Path(folder)
     model.save_pretrained(folder)
-    hparams = {**ModelBase.load_hparams(folder, False), **family.patch}
+    hparams = {k: v for k, v in {**ModelBase.load_hparams(folder, False), **family.patch}.items() if v is not REMOVED}
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(VOCAB)}}, "added_tokens": []}))
     name, *inner = (family.converter or hparams["architectures"][0]).split(".")
     converter = get_model_class(name)

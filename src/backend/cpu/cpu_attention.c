@@ -849,7 +849,7 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     int32_t group = b->net->hp.n_heads / b->net->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->net->layers[layer];
     const kv_shape *shape = kv_pool_shape(b->step->contexts[0]->pool);
-    BASE_ASSERT(l->mixer == MODEL_ATTENTION && queries->width == b->net->hp.n_heads * b->net->hp.key_dim);
+    BASE_ASSERT(model_mixer_attends(l->mixer) && queries->width == b->net->hp.n_heads * b->net->hp.key_dim);
     attend_job j = {
         .b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     j.sees_ints = b->sees_ints && !shape->layers[l->states].in_f16;

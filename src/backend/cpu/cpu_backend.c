@@ -52,7 +52,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     cpu(self)->step = step;
     rc = cpu_choices_begin(cpu(self), err);
     if (!rc) rc = cpu_adapters_begin(cpu(self), err);
-    return rc ? rc : cpu_attention_begin(cpu(self), err);
+    return rc || cpu(self)->net->hp.n_heads == 0 ? rc : cpu_attention_begin(cpu(self), err);
 }
 
 static void dequantize_row(const model_weight *w, int64_t row, float *dst) {
@@ -211,7 +211,7 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     b->inverse_norms = base_alloc(sizeof(float) * (size_t)o->max_rows);
     if (!b->inverse_norms) return base_fail_memory(err, sizeof(float) * (uint64_t)o->max_rows, "activations");
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) ||
-        (rc = cpu_attention_open(b, o->n_ctx, err)))
+        (b->net->hp.n_heads > 0 && (rc = cpu_attention_open(b, o->n_ctx, err))))
         return rc;
     if ((rc = cpu_latent_open(b, o->max_rows, err))) return rc;
     if (model_is_recurrent(b->net) && (rc = cpu_recurrence_open(b, o->max_rows, err))) return rc;
@@ -231,9 +231,9 @@ int cpu_backend_new(backend **out, const model_network *net, const backend_optio
     b->shape = o->shape;
     b->weights = o->weights;
     kernel_table_init(&b->kernels, o->level);
-    int32_t group = net->hp.n_heads / net->hp.n_kv_heads;
-    BASE_ASSERT(net->hp.n_heads % net->hp.n_kv_heads == 0);
-    b->heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES);
+    int32_t group = net->hp.n_heads / BASE_MAX(net->hp.n_kv_heads, 1);
+    BASE_ASSERT(net->hp.n_heads == group * net->hp.n_kv_heads);
+    b->heads_per_tile = BASE_MAX(BASE_MIN(group, CPU_TILE_QUERIES), 1); /* without heads there are no tiles */
     b->rows_per_tile = CPU_TILE_QUERIES / b->heads_per_tile;
     for (int32_t l = 0; l < net->hp.n_layers; l++) { /* the kinds of angles that a step needs */
         int32_t rope = net->layers[l].rope;

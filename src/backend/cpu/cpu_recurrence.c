@@ -30,6 +30,7 @@ struct backend_states {
 /* What a backend has besides running states. */
 struct cpu_recurrent {
     float **convolutions;      /* [n_layers]: weights of a layer's convolution as [kernel][channels]; NULL: none */
+    float **decays;            /* [n_layers]: a of Mamba1 as [state][channels]; NULL: none */
     backend_buffer *convolved; /* [max_rows][channels]; NULL: not needed */
 };
 
@@ -82,6 +83,7 @@ typedef struct scan_job {
     const cpu_backend *b;
     const model_layer *layer;
     const float *weights; /* of the convolution */
+    const float *decays;  /* cpu_recurrent.decays of the layer */
     size_t at;            /* of the layer in states */
     int64_t conv_at;      /* in[0]: the first column that the convolution reads */
     backend_buffer *const *in;
@@ -238,6 +240,64 @@ static void scan_mamba2(scan_job *j) {
     base_threads_for(j->b->threads, mamba2_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
 }
 
+/* ---- Mamba1 ---- */
+
+static void mamba1_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const model_recurrent *l = &j->layer->recurrent;
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t n = hp->recurrent.state_dim;
+    for (int64_t r = begin; r < end; r++) {
+        float *b = cpu_row_at(j->in[3], r), *c = b + n;
+        j->b->kernels.rms_norm(b, l->b_norm.weight.data, hp->norm_eps, b, n);
+        j->b->kernels.rms_norm(c, l->c_norm.weight.data, hp->norm_eps, c, n);
+    }
+}
+
+/* Channels [begin, end): y = (output + d x) silu(z) */
+static void mamba1_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t channels = hp->recurrent.channels, n_state = hp->recurrent.state_dim;
+    const float *d = (const float *)j->layer->recurrent.d.data;
+    for (int32_t r = 0; r < j->b->step->n_rows; r++) {
+        float *dt = cpu_row_at(j->in[2], r);
+        for (int64_t i = begin; i < end; i++) dt[i] = softplus(dt[i]);
+    }
+    for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
+        last = scan_job_end(j, first);
+        const float *b = cpu_row_of(j->in[3], first);
+        const kernel_mamba1_rows rows = {.n = last - first,
+                                         .x = cpu_row_of(j->in[1], first) + begin,
+                                         .dt = cpu_row_of(j->in[2], first) + begin,
+                                         .b = b,
+                                         .c = b + n_state,
+                                         .y = cpu_row_at(j->dst, first) + begin,
+                                         .stride = channels,
+                                         .bc_stride = 2 * n_state};
+        float *state = scan_job_state(j, first) + (hp->recurrent.kernel - 1) * channels + begin;
+        j->b->kernels.mamba1(state, j->decays + begin, channels, n_state, end - begin, &rows);
+    }
+    for (int32_t r = 0; r < j->b->step->n_rows; r++) {
+        float *y = cpu_row_at(j->dst, r) + begin;
+        const float *x = cpu_row_of(j->in[1], r) + begin;
+        for (int64_t i = 0; i < end - begin; i++) y[i] += d[begin + i] * x[i];
+        j->b->kernels.act[KERNEL_SILU](cpu_row_of(j->in[0], r) + channels + begin, y, y, end - begin);
+    }
+}
+
+static void scan_mamba1(scan_job *j) {
+    const model_hparams *hp = &j->b->net->hp;
+    const int32_t channels = hp->recurrent.channels;
+    BASE_ASSERT(j->dst->width == channels && j->in[0]->width == 2 * channels && j->in[1]->width == channels);
+    BASE_ASSERT(j->in[2]->width == channels && j->in[3]->width == 2 * hp->recurrent.state_dim && j->decays);
+    if (j->layer->recurrent.b_norm.weight.data)
+        base_threads_for(j->b->threads, mamba1_norm_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, mamba1_part, j, channels, CHANNELS_PER_TASK);
+}
+
 /* ---- delta nets ---- */
 
 #define QK_EPSILON 1e-6 /* of the norms of keys and queries: no metadata have it */
@@ -363,7 +423,7 @@ static void decayed_sum_part(void *arg, int64_t begin, int64_t end, int thread) 
 
 static void scan_decayed_sum(scan_job *j) {
     BASE_ASSERT(j->in[0]->width == j->dst->width);
-    BASE_ASSERT(j->b->shape.layers[j->layer->states].state_bytes == sizeof(float) * (size_t)j->dst->width);
+    BASE_ASSERT(j->b->shape.layers[j->layer->recurrence].state_bytes == sizeof(float) * (size_t)j->dst->width);
     base_threads_for(j->b->threads, decayed_sum_part, j, j->dst->width, ELEMENTS_PER_TASK);
 }
 
@@ -372,48 +432,65 @@ static void scan_decayed_sum(scan_job *j) {
 static void (*const kinds[])(scan_job *j) = {
     [MODEL_SHORT_CONV] = scan_short_conv,
     [MODEL_MAMBA2] = scan_mamba2,
+    [MODEL_MAMBA1] = scan_mamba1,
+    [MODEL_ATTENTION_MAMBA2] = scan_mamba2,
     [MODEL_DELTA_NET] = scan_delta_net,
     [MODEL_DECAYED_SUM] = scan_decayed_sum,
 };
 
-static void scan(backend *self, int32_t layer, backend_buffer *const *in, backend_buffer *dst) {
-    const cpu_backend *b = cpu(self);
+static scan_job job_of(const cpu_backend *b, int32_t layer, backend_buffer *const *in) {
     const model_layer *l = &b->net->layers[layer];
-    BASE_ASSERT(l->mixer != MODEL_ATTENTION && b->step->states && kinds[l->mixer]);
-    scan_job j = {.b = b,
-                  .layer = l,
-                  .weights = b->recurrent->convolutions[layer],
-                  .at = state_at(b, l->states),
-                  .in = in,
-                  .convolved = b->recurrent->convolved,
-                  .dst = dst};
-    kinds[l->mixer](&j);
+    BASE_ASSERT(model_mixer_recurs(l->mixer) && b->step->states && kinds[l->mixer]);
+    return (scan_job){.b = b,
+                      .layer = l,
+                      .weights = b->recurrent->convolutions[layer],
+                      .decays = b->recurrent->decays[layer],
+                      .at = state_at(b, l->recurrence),
+                      .in = in};
+}
+
+static void scan(backend *self, int32_t layer, backend_buffer *const *in, backend_buffer *dst) {
+    scan_job j = job_of(cpu(self), layer, in);
+    j.convolved = j.b->recurrent->convolved;
+    j.dst = dst;
+    kinds[j.layer->mixer](&j);
+}
+
+static void convolve(backend *self, int32_t layer, backend_buffer *src, backend_buffer *dst) {
+    scan_job j = job_of(cpu(self), layer, &src);
+    BASE_ASSERT(j.layer->mixer == MODEL_MAMBA1 && dst->width == j.b->net->hp.recurrent.channels);
+    j.convolved = dst;
+    base_threads_for(j.b->threads, convolve_part, &j, dst->width, CHANNELS_PER_TASK);
 }
 
 /* ---- opening ---- */
 
-/* Weights of a convolution, channel by channel, as the kernel reads them: tap by tap. NULL: no memory. */
-static float *transpose(const model_weight *conv) {
-    const int64_t kernel = conv->n_in, channels = conv->n_out;
-    const float *from = conv->data;
-    float *to = base_alloc(sizeof(*to) * (size_t)(kernel * channels));
-    for (int64_t i = 0; to && i < kernel * channels; i++) to[i % kernel * channels + i / kernel] = from[i];
-    return to;
+/* Weights of a convolution, or decays, channel by channel, as the kernel reads them: tap by tap, or dimension by
+ * dimension. RP_ERR_MEMORY. */
+static int transpose(const model_weight *w, float **out, rp_error *err) {
+    const int64_t n = w->n_in, channels = w->n_out;
+    const float *from = w->data;
+    float *to = *out = base_alloc(sizeof(*to) * (size_t)(n * channels));
+    if (!to) return base_fail_memory(err, sizeof(*to) * (uint64_t)(n * channels), "recurrent layers");
+    for (int64_t i = 0; i < n * channels; i++) to[i % n * channels + i / n] = from[i];
+    return RP_OK;
 }
 
 int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->net->hp;
     struct cpu_recurrent *r = b->recurrent = base_calloc(1, sizeof(*r));
-    if (!r || !(r->convolutions = base_calloc((size_t)hp->n_layers, sizeof(*r->convolutions))))
+    if (!r || !(r->convolutions = base_calloc((size_t)hp->n_layers, sizeof(*r->convolutions))) ||
+        !(r->decays = base_calloc((size_t)hp->n_layers, sizeof(*r->decays))))
         return base_fail_memory(err, (uint64_t)hp->n_layers * sizeof(*r->convolutions), "recurrent layers");
     for (int32_t l = 0; l < hp->n_layers; l++) {
-        const model_weight *conv = &b->net->layers[l].recurrent.conv;
-        if (b->net->layers[l].mixer == MODEL_ATTENTION || !conv->data) continue;
+        const model_weight *conv = &b->net->layers[l].recurrent.conv, *a = &b->net->layers[l].recurrent.a;
+        int rc;
+        if (!model_mixer_recurs(b->net->layers[l].mixer) || !conv->data) continue;
         BASE_ASSERT(conv->n_in == hp->recurrent.kernel && conv->n_out == hp->recurrent.channels);
-        if (!(r->convolutions[l] = transpose(conv)))
-            return base_fail_memory(err, sizeof(float) * (uint64_t)(conv->n_in * conv->n_out), "recurrent layers");
+        if ((rc = transpose(conv, &r->convolutions[l], err))) return rc;
+        if (b->net->layers[l].mixer == MODEL_MAMBA1 && (rc = transpose(a, &r->decays[l], err))) return rc;
     }
-    if (hp->recurrent.n_heads == 0) return RP_OK;
+    if (hp->recurrent.n_heads == 0 || hp->recurrent.n_steps > 0) return RP_OK;
     return cpu_buffer_new(&b->base, max_rows, hp->recurrent.channels, &r->convolved, err);
 }
 
@@ -421,7 +498,9 @@ void cpu_recurrence_free(cpu_backend *b) {
     struct cpu_recurrent *r = b->recurrent;
     if (!r) return;
     for (int32_t l = 0; r->convolutions && l < b->net->hp.n_layers; l++) base_free(r->convolutions[l]);
+    for (int32_t l = 0; r->decays && l < b->net->hp.n_layers; l++) base_free(r->decays[l]);
     base_free(r->convolutions);
+    base_free(r->decays);
     base_free(r->convolved);
     base_free(r);
 }
@@ -431,5 +510,6 @@ const backend_recurrence cpu_recurrence = {
     .states_free = states_free,
     .states_load = states_load,
     .states_save = states_save,
+    .convolve = convolve,
     .scan = scan,
 };

@@ -78,6 +78,11 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b
 }
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return vnegq_f32(v); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return vcvtq_f32_s32(v); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_max(lanes_floats a, lanes_floats b) { return vmaxq_f32(a, b); }
+/* The lowest eight bits of each float, moved to where its exponent is; all other bits are 0. */
+static BASE_ALWAYS_INLINE lanes_floats lanes_low_bits_as_exponents(lanes_floats v) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(v), 23));
+}
 
 /* LANES elements at p. */
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) { return vreinterpretq_f32_u8(vld1q_u8(p)); }

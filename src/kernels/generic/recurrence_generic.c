@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recurrence_generic.c: convolutions and states of recurrent layers in plain C (kernels.h has the order of sums). */
+#include <math.h>
+
 #include "base/check.h"
 #include "kernels/generic/generic.h"
 
@@ -31,6 +33,24 @@ static void mamba2(float *state, int64_t n_state, int64_t dim, const kernel_mamb
     }
 }
 
+static void mamba1(float *state, const float *a, int64_t stride, int64_t n_state, int64_t dim,
+                   const kernel_mamba1_rows *rows) {
+    BASE_DCHECK(n_state > 0 && dim > 0 && dim <= stride && dim <= rows->stride);
+    for (int64_t r = 0; r < rows->n; r++) {
+        const float *b = rows->b + r * rows->bc_stride, *c = rows->c + r * rows->bc_stride;
+        for (int64_t d = 0; d < dim; d++) {
+            const float dt = rows->dt[r * rows->stride + d], u = dt * rows->x[r * rows->stride + d];
+            float sum = 0.0f;
+            for (int64_t i = 0; i < n_state; i++) {
+                float *s = &state[i * stride + d];
+                *s = expf(dt * a[i * stride + d]) * *s + u * b[i];
+                sum += *s * c[i];
+            }
+            rows->y[r * rows->stride + d] = sum;
+        }
+    }
+}
+
 static void delta(float *state, int64_t n_state, int64_t dim, const kernel_delta_rows *rows) {
     BASE_DCHECK(n_state > 0 && dim > 0);
     for (int64_t r = 0; r < rows->n; r++) {
@@ -53,5 +73,6 @@ static void delta(float *state, int64_t n_state, int64_t dim, const kernel_delta
 void generic_recurrence_entries(kernel_table *t) {
     t->convolve = convolve;
     t->mamba2 = mamba2;
+    t->mamba1 = mamba1;
     t->delta = delta;
 }

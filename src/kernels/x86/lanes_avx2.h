@@ -49,6 +49,10 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b
 }
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return _mm256_cvtepi32_ps(v); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_max(lanes_floats a, lanes_floats b) { return _mm256_max_ps(a, b); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_low_bits_as_exponents(lanes_floats v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 23));
+}
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) {
     return _mm256_loadu_ps((const float *)(const void *)p);

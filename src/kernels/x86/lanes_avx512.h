@@ -56,6 +56,10 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_fnma(lanes_floats a, lanes_floats b
 }
 static BASE_ALWAYS_INLINE lanes_floats lanes_negate(lanes_floats v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }
 static BASE_ALWAYS_INLINE lanes_floats lanes_to_floats(lanes_ints v) { return _mm512_cvtepi32_ps(v); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_max(lanes_floats a, lanes_floats b) { return _mm512_max_ps(a, b); }
+static BASE_ALWAYS_INLINE lanes_floats lanes_low_bits_as_exponents(lanes_floats v) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), 23));
+}
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_f32(const uint8_t *p) { return _mm512_loadu_ps(p); }
 

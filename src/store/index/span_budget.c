@@ -115,10 +115,14 @@ static void keep_in(span_budget *b, span_tier tier, uint32_t i) {
     span_budget_fit_kept(b, tier, EVICTION_NONE, (budget - BASE_MIN(b->pinned_bytes[tier], budget)) / KEPT_SHARE);
 }
 
+/* Of an entry whose span has no KV, in models without attention: about as much memory as its tokens, its span and the
+ * entry take. Such texts are evicted, too, although this frees no block. */
+#define ENTRY_BYTES 4096
+
 eviction_item span_budget_item(const span_budget *b, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
     const span_entry *e = &b->index->entries[i];
     eviction_item about = {
-        .bytes = BASE_MAX(bytes, 1),
+        .bytes = bytes > 0 ? bytes : ENTRY_BYTES,
         .cost_us = cost_in(e, tier),
         .parent = parent_in(b, tier, i),
         .group = span_budget_group(b, e->tenant),
