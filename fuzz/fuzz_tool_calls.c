@@ -78,8 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     read_answer(&whole, &gen, reasoning, (const char *)data + 2, n - 2, 0);
     read_answer(&cut, &gen, reasoning, (const char *)data + 2, n - 2, 1 + data[1] % 64);
     check_same(&whole, &cut);
-    const bool writes = gen.convention.family->forms[0]->body == TOOL_BODY_ARG_KEYS ||
-                        gen.convention.family->forms[0]->body == TOOL_BODY_PARAMETERS;
+    const bool writes = gen.convention.family->forms[0]->body == TOOL_BODY_TEXT ||
+                        gen.convention.family->forms[0]->body == TOOL_BODY_LITERALS;
     for (size_t i = 0; i < whole.n_items && writes; i++)
         if (whole.items[i].tool && whole.items[i].is_whole && memchr(data, '{', n) == NULL)
             check_written(&whole.items[i]);

@@ -92,22 +92,82 @@ static const tool_form kimi = {
 };
 
 static const tool_form glm = {
-    .body = TOOL_BODY_ARG_KEYS, .open = "<tool_call>", .begin = "", .end = "</tool_call>", .close = ""};
-
-static const tool_form coder = {
-    .body = TOOL_BODY_PARAMETERS,
+    .body = TOOL_BODY_TEXT,
     .open = "<tool_call>",
-    .begin = "\n<function=",
-    .end = "</function>",
-    .close = "\n</tool_call>",
-};
-static const tool_form coder_bare = {
-    .body = TOOL_BODY_PARAMETERS,
-    .open = "<function=",
     .begin = "",
-    .end = "</function>",
-    .close = "\n</tool_call>",
+    .after_name = "",
+    .key_open = "\n<arg_key>",
+    .key_close = "</arg_key>\n<arg_value>",
+    .value_end = "</arg_value>",
+    .end = "</tool_call>",
+    .close = "",
 };
+
+#define FUNCTION_FORM \
+    .body = TOOL_BODY_TEXT, .after_name = ">", .key_open = "\n<parameter=", .key_close = ">", \
+    .value_end = "</parameter>", .end = "</function>"
+static const tool_form coder = {
+    FUNCTION_FORM, .has_lines = true, .open = "<tool_call>", .begin = "\n<function=", .close = "\n</tool_call>"};
+static const tool_form coder_bare = {
+    FUNCTION_FORM, .has_lines = true, .open = "<function=", .begin = "", .close = "\n</tool_call>"};
+static const tool_form seed = {FUNCTION_FORM, .open = "<seed:tool_call>", .begin = "\n<function=",
+                               .close = "\n</seed:tool_call>"};
+
+/* Calls in one block; text and JSON have marks of their own, where the names of arguments are attributes. */
+static const tool_form minimax = {
+    .body = TOOL_BODY_TEXT,
+    .open = "<minimax:tool_call>",
+    .begin = "\n<invoke name=\"",
+    .after_name = "\">",
+    .key_open = "\n<parameter name=\"",
+    .key_close = "\">",
+    .value_end = "</parameter>",
+    .end = "</invoke>",
+    .next = "\n",
+    .close = "\n</minimax:tool_call>",
+};
+#define DSML "\uFF5CDSML\uFF5C"
+#define DSML_FORM(name) \
+    .body = TOOL_BODY_TEXT, .open = "<" DSML name ">", .begin = "\n<" DSML "invoke name=\"", .after_name = "\">", \
+    .key_open = "\n<" DSML "parameter name=\"", .key_close = "\" string=\"true\">", \
+    .key_close_json = "\" string=\"false\">", .value_end = "</" DSML "parameter>", .end = "</" DSML "invoke>", \
+    .next = "\n", .close = "\n</" DSML name ">"
+static const tool_form dsml_functions = {DSML_FORM("function_calls")};
+static const tool_form dsml_tools = {DSML_FORM("tool_calls")};
+
+/* ---- forms with literals ---- */
+
+static const tool_notation gemma_notation = {
+    .quotes = {"<|\"|>"}, .close = '}', .bare_keys = true, .names = {"true", "false", "null"}};
+static const tool_form gemma_4 = {
+    .body = TOOL_BODY_LITERALS,
+    .notation = &gemma_notation,
+    .open = "<|tool_call>",
+    .begin = "call:",
+    .after_name = "{",
+    .key_close = ":",
+    .end = "<tool_call|>",
+    .close = "",
+};
+
+static const tool_notation python_notation = {
+    .quotes = {"\"", "'"}, .close = ')', .has_escapes = true, .names = {"True", "False", "None"}};
+static const tool_form lfm = {
+    .body = TOOL_BODY_LITERALS,
+    .notation = &python_notation,
+    .open = "<|tool_call_start|>",
+    .is_list = true,
+    .begin = "",
+    .after_name = "(",
+    .key_close = "=",
+    .end = "",
+    .next = ", ",
+    .close = "]<|tool_call_end|>",
+};
+static const tool_form lfm_list = {JSON_FORM, .open = "<|tool_call_start|>", .is_list = true,
+                                   .end = "", .next = ", ", .close = "]<|tool_call_end|>"};
+
+/* ---- other forms ---- */
 
 static const tool_form functionary = {
     .body = TOOL_BODY_NAMED,
@@ -179,6 +239,12 @@ static const tool_family families[] = {
     {.name = "gemma",
      .forms = {&gemma_code, &gemma_code_list, &gemma_json, &gemma_json_list, &bare_object, &bare_list, &hermes},
      NO_ANSWER},
+    {.name = "gemma-4", .forms = {&gemma_4, &hermes}, .dropped = {"<|tool_response>"}, NO_ANSWER},
+    {.name = "lfm2", .forms = {&lfm, &lfm_list, &hermes}, NO_ANSWER},
+    {.name = "minimax-m2", .forms = {&minimax, &hermes}, NO_ANSWER},
+    {.name = "seed-oss", .forms = {&seed, &hermes}, NO_ANSWER},
+    {.name = "deepseek-3.2", .forms = {&dsml_functions, &dsml_tools, &hermes}, NO_ANSWER},
+    {.name = "deepseek-4", .forms = {&dsml_tools, &dsml_functions, &hermes}, NO_ANSWER},
     {.name = "harmony",
      .forms = {&harmony, &hermes},
      .answer_open = "<|channel|>final<|message|>",
@@ -216,6 +282,8 @@ const tool_family *tool_convention_family(const tool_convention *c) { return c->
 
 static const reasoning_marks think = {"<think>", "</think>", true};
 static const reasoning_marks think_in_brackets = {"[THINK]", "[/THINK]", false};
+static const reasoning_marks seed_think = {"<seed:think>", "</seed:think>", true};
+static const reasoning_marks thought = {"<|channel>thought", "<channel|>", false};
 static const reasoning_marks thinking = {"<|START_THINKING|>", "<|END_THINKING|>", false};
 static const reasoning_marks analysis = {"<|channel|>analysis<|message|>", "<|end|>", false};
 
@@ -231,6 +299,15 @@ static const struct {
     {"harmony", {"<|channel|>", "<|message|>"}},
     {"command-r7b", {"<|START_ACTION|>"}},
     {"kimi-k2", {"<|tool_calls_section_begin|>"}},
+    {"deepseek-3.2", {DSML, "function_calls>"}},
+    {"deepseek-4", {DSML}},
+    {"minimax-m2", {"<minimax:tool_call>"}},
+    {"seed-oss", {"<seed:tool_call>"}},
+    {"gemma-4", {"<|tool_call>"}},
+    {"gemma-4", {"<|turn>"}},
+    {"lfm2", {"<|tool_call_start|>"}},
+    {"lfm2", {"<|tool_list_start|>"}},
+    {"lfm2", {"<|im_start|>", "List of tools: "}},
     {"deepseek", {WIDE("tool" LOW "calls" LOW "begin")}},
     {"mistral", {"[TOOL_CALLS]"}},
     {"glm-4.5", {"<arg_key>"}},
@@ -252,6 +329,8 @@ static const struct {
     {&analysis, "<|channel|>analysis"},
     {&thinking, "<|START_THINKING|>"},
     {&think_in_brackets, "[THINK]"},
+    {&seed_think, "<seed:think>"},
+    {&thought, "<|channel>"},
     {&think, "</think>"},
 };
 
@@ -309,7 +388,7 @@ tool_convention tool_convention_detect(const char *text, size_t n, const char *c
 
 /* ---- marks ---- */
 
-#define FORM_MARKS 9
+#define FORM_MARKS 13
 
 const char *tool_convention_mark(const tool_convention *c, size_t i) {
     const tool_family *family = tool_convention_family(c);
@@ -320,7 +399,8 @@ const char *tool_convention_mark(const tool_convention *c, size_t i) {
     if (i < n_forms * FORM_MARKS) {
         const tool_form *f = family->forms[i / FORM_MARKS];
         const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments,
-                                     f->id_mark, f->end, f->next, f->close};
+                                     f->id_mark, f->end, f->next, f->close, f->key_open, f->key_close,
+                                     f->value_end, f->notation ? f->notation->quotes[0] : NULL};
         BASE_ASSERT(i % FORM_MARKS < BASE_ARRAY_LEN(marks));
         const char *mark = marks[i % FORM_MARKS];
         return mark ? mark : "";

@@ -2,11 +2,12 @@
 /* tool_conventions.h: how the families of models write tool calls and reasoning (docs/tools.md has an example of each).
  *
  * A form is one way to write calls, as texts around name and arguments. ' ' and '\n' in a text are optional white
- * space:
+ * space, but for a ' ' before a letter in a grammar:
  *
  *   open [list] begin before_name NAME after_name ARGUMENTS after_arguments end  (next begin ... end)*  [close]
  *
  *   <tool_call>     \n{"name": "f", "arguments":  {...}  }                  \n</tool_call>              TOOL_BODY_JSON
+ *   <|tool_call>     call:f           {            a:1,b:[2]      }          <tool_call|>               TOOL_BODY_LITERALS
  *   [TOOL_CALLS] [  {"name": "f", "arguments":    {...}  }  ,  {...}  ]                                 TOOL_BODY_JSON,
  *         a list
  *   <function=       f               >            {...}                     </function>                 TOOL_BODY_NAMED
@@ -22,9 +23,19 @@
 typedef enum tool_body {
     TOOL_BODY_JSON,       /* an object: a member with the name, then one with the arguments; others are skipped */
     TOOL_BODY_NAMED,      /* the name as text, then the arguments as an object */
-    TOOL_BODY_ARG_KEYS,   /* the name as text, then <arg_key>k</arg_key><arg_value>v</arg_value> for each argument */
-    TOOL_BODY_PARAMETERS, /* the name as text, then <parameter=k>v</parameter> for each argument */
+    TOOL_BODY_TEXT,       /* the name as text, then key_open k key_close v value_end for each argument */
+    TOOL_BODY_LITERALS,   /* the name as text, then k key_close v, with commas between, in brackets: values are literals
+                             of a notation of their own */
 } tool_body;
+
+/* How values are written as literals. Strings in a quote that is one character have escapes, as in Python; others have
+ * none. Names in objects are strings, or bare. */
+typedef struct tool_notation {
+    const char *quotes[2]; /* the first one is written, either is read; NULL: there is one */
+    char close;            /* of the arguments */
+    bool has_escapes, bare_keys;
+    const char *names[3]; /* true, false, null, as they are written */
+} tool_notation;
 
 typedef struct tool_form {
     const char *open;
@@ -36,10 +47,15 @@ typedef struct tool_form {
                                                                read */
     const char *id_key;                                     /* JSON: a member before the name that the grammar writes;
                                                                NULL: none */
-    const char *before_name, *after_name, *after_arguments; /* NAMED */
+    const char *before_name, *after_name, *after_arguments; /* NAMED; after_name: TEXT and LITERALS, too */
     const char *id_mark;                                    /* NAMED: what may follow the name before after_name: this
                                                                and an id; NULL: nothing */
     bool writes_id;                                         /* ... the grammar writes it, a number */
+    const char *key_open, *key_close, *value_end;           /* TEXT; key_close: LITERALS, too */
+    const char *key_close_json;                             /* TEXT: instead of key_close, where the value is JSON; NULL:
+                                                               the schema says which are */
+    bool has_lines;                                         /* TEXT: line ends around a value belong to its marks */
+    const tool_notation *notation;                          /* LITERALS */
     const char *end;
     const char *next; /* NULL: each call has its `open` */
     const char *close;

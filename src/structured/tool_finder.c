@@ -19,9 +19,10 @@ enum {
     IN_HEADER,
     IN_HEAD,
     IN_ARGUMENTS,
+    IN_LITERALS,
     IN_KEY,
     IN_VALUE,
-    IN_TAIL,
+    IN_TAIL, /* IN_ARGUMENTS to IN_VALUE: within a call */
     IN_NEXT,
 };
 
@@ -278,9 +279,11 @@ static int begin_call(tool_finder *f, size_t at, const tool_spec *tool) {
         f->n_calls++;
         rc = report_item(f, TOOL_BEGIN, "", 0);
     }
-    const bool is_text = f->form && (f->form->body == TOOL_BODY_ARG_KEYS || f->form->body == TOOL_BODY_PARAMETERS);
-    f->state = is_text ? IN_KEY : IN_ARGUMENTS;
-    return rc || !is_text ? rc : finder_arguments(f, "{", 1);
+    f->state = !f->form || f->form->body == TOOL_BODY_JSON || f->form->body == TOOL_BODY_NAMED ? IN_ARGUMENTS
+               : f->form->body == TOOL_BODY_TEXT                                               ? IN_KEY
+                                                                                               : IN_LITERALS;
+    if (f->state == IN_LITERALS) tool_literals_begin(&f->literals, f->form);
+    return rc || f->state == IN_ARGUMENTS ? rc : finder_arguments(f, "{", 1);
 }
 
 static int read_header(tool_finder *f, bool *goes_on) {
@@ -375,6 +378,21 @@ static int tool_finder_read_arguments(tool_finder *f, bool *goes_on) {
     return rc;
 }
 
+static int read_literals(tool_finder *f, bool *goes_on) {
+    BASE_ASSERT(f->state == IN_LITERALS && f->form);
+    base_buffer json = BASE_BUFFER(TOOL_CALLS_BYTES);
+    tool_literals_verdict verdict;
+    size_t n = 0;
+    int rc = tool_literals_read(&f->literals, f->held.data, f->held.len, &n, &json, &verdict);
+    if (!rc) rc = finder_arguments(f, json.data, json.len);
+    base_buffer_free(&json);
+    if (rc) return rc;
+    finder_drop(f, n);
+    if (verdict == TOOL_LITERALS_GO_ON) *goes_on = false;
+    else f->state = verdict == TOOL_LITERALS_WHOLE ? IN_TAIL : IN_TEXT;
+    return verdict == TOOL_LITERALS_BROKEN ? finder_end(f, false) : 0;
+}
+
 /* Harmony's form has neither tail nor another call: a mark ends the message. */
 static int read_tail(tool_finder *f, bool *goes_on) {
     BASE_ASSERT(f->state == IN_TAIL);
@@ -427,21 +445,6 @@ static void value_begin(tool_finder *f) {
     f->scan = SCAN_BEGIN;
 }
 
-/* Brackets: whether each open one is an object's. */
-static bool push_bracket(tool_finder *f, bool is_object) {
-    BASE_ASSERT(f->depth >= 0 && f->depth <= TOOL_VALUE_DEPTH);
-    if (f->depth == TOOL_VALUE_DEPTH) return false;
-    const uint64_t bit = UINT64_C(1) << (f->depth % 64);
-    uint64_t *word = &f->brackets[f->depth++ / 64];
-    *word = is_object ? *word | bit : *word & ~bit;
-    return true;
-}
-
-static bool pop_bracket(tool_finder *f, bool is_object) {
-    f->depth--;
-    return f->depth >= 0 && (f->brackets[f->depth / 64] >> (f->depth % 64) & 1) == is_object;
-}
-
 /* One character of what may be JSON: false: it is not. */
 static bool scan_character(tool_finder *f, char c) {
     if (f->in_string) {
@@ -452,8 +455,8 @@ static bool scan_character(tool_finder *f, char c) {
         return true;
     }
     if (c == '"') return f->in_string = true;
-    if (c == '{' || c == '[') return push_bracket(f, c == '{');
-    if (c == '}' || c == ']') return pop_bracket(f, c == '}');
+    if (c == '{' || c == '[') return tool_brackets_push(f->brackets, &f->depth, c == '{');
+    if (c == '}' || c == ']') return tool_brackets_pop(f->brackets, &f->depth, c == '}');
     return tool_heads_is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
            (c != '\0' && strchr(":,.+-E", c));
 }
@@ -486,7 +489,7 @@ static bool first_end(const tool_finder *f, const char *end, size_t *n) {
 }
 
 static bool value_end(tool_finder *f, size_t *n, size_t *n_end) {
-    const char *end = tool_heads_value_end(f->form);
+    const char *end = f->form->value_end;
     scan_held(f);
     if (f->scan == SCAN_WHOLE) {
         size_t at = f->n_scanned;
@@ -506,20 +509,11 @@ static bool value_end(tool_finder *f, size_t *n, size_t *n_end) {
 /* ---- as JSON ---- */
 
 static int value_escaped(tool_finder *f, const char *text, size_t n) {
-    size_t plain = 0;
-    int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        char code[8];
-        if (c >= 0x20 && c != '"' && c != '\\') continue;
-        if (c == '"' || c == '\\') snprintf(code, sizeof(code), "\\%c", c);
-        else if (c == '\n') snprintf(code, sizeof(code), "\\n");
-        else snprintf(code, sizeof(code), "\\u%04x", c);
-        rc = finder_arguments(f, text + plain, i - plain);
-        if (!rc) rc = finder_arguments(f, code, strlen(code));
-        plain = i + 1;
-    }
-    return rc ? rc : finder_arguments(f, text + plain, n - plain);
+    base_buffer escaped = BASE_BUFFER(TOOL_CALLS_BYTES);
+    int rc = tool_literals_escape(&escaped, text, n);
+    if (!rc) rc = finder_arguments(f, escaped.data, escaped.len);
+    base_buffer_free(&escaped);
+    return rc;
 }
 
 static int value_string(tool_finder *f, const char *text, size_t n) {
@@ -546,8 +540,9 @@ static int read_key(tool_finder *f, bool *goes_on) {
     BASE_ASSERT(f->state == IN_KEY && f->form);
     const char *name = NULL;
     size_t n_name = 0, end = 0, at = 0;
+    tool_value value = TOOL_VALUE_BY_SCHEMA;
     tool_match ends = tool_heads_expect(&f->held, &end, f->form->end),
-               m = tool_heads_key(f->form, &f->held, &at, &name, &n_name);
+               m = tool_heads_key(f->form, &f->held, &at, &name, &n_name, &value);
     ends = within_limit(f, ends, 0, end);
     m = within_limit(f, m, 0, at);
     int rc = 0;
@@ -566,20 +561,22 @@ static int read_key(tool_finder *f, bool *goes_on) {
         return finder_end(f, false);
     }
     f->state = IN_VALUE;
-    f->is_text_value = tool_heads_is_text(f->form, finder_last(f)->tool, name, n_name);
+    f->is_text_value = value == TOOL_VALUE_BY_SCHEMA
+                           ? tool_heads_is_text(f->form, finder_last(f)->tool, name, n_name)
+                           : value == TOOL_VALUE_TEXT;
     value_begin(f);
     rc = f->n_values++ > 0 ? finder_arguments(f, ", ", 2) : 0;
     if (!rc) rc = value_string(f, name, n_name);
     if (!rc) rc = finder_arguments(f, f->is_text_value ? ": \"" : ": ", f->is_text_value ? 3 : 2);
     if (!rc) finder_drop(f, at);
-    f->skips_line = f->form->body == TOOL_BODY_PARAMETERS;
+    f->skips_line = f->form->has_lines;
     return rc;
 }
 
 /* Where the text of a value ends; without its end, how much of it is certain. A line end before the end belongs to
    it. */
 static bool find_text_end(const tool_finder *f, size_t *n) {
-    const char *end = tool_heads_value_end(f->form);
+    const char *end = f->form->value_end;
     const size_t length = strlen(end);
     const base_buffer *b = &f->held;
     for (*n = 0; *n < b->len; (*n)++) {
@@ -600,10 +597,10 @@ static int read_value(tool_finder *f, bool *goes_on) {
         if (f->held.data[0] == '\n') finder_drop(f, 1);
         f->skips_line = false;
     }
-    size_t n_end = strlen(tool_heads_value_end(f->form));
+    size_t n_end = strlen(f->form->value_end);
     const bool over = f->is_text_value ? find_text_end(f, &n) : value_end(f, &n, &n_end);
     const size_t end = over ? n + n_end : n;
-    if (over && f->form->body == TOOL_BODY_PARAMETERS && n > 0 && f->held.data[n - 1] == '\n') n--;
+    if (over && f->form->has_lines && n > 0 && f->held.data[n - 1] == '\n') n--;
     if (!over) *goes_on = false;
     if (!f->is_text_value) {
         if (!over) return 0; /* it is read when it is whole */
@@ -626,6 +623,7 @@ static int read_on(tool_finder *f, bool goes_on) {
                                                                     read_header,
                                                                     read_head,
                                                                     tool_finder_read_arguments,
+                                                                    read_literals,
                                                                     read_key,
                                                                     read_value,
                                                                     read_tail,
@@ -649,8 +647,7 @@ rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t 
     const char *text = is_text ? last->text.data : NULL;
     const size_t n_text = is_text ? last->text.len : 0, n_stop = strlen(stop), n = n_text + b->len,
                  mark = n_text + tool_heads_spaces(b, 0);
-    if (f->state == IN_REASONING || f->state == IN_ARGUMENTS || f->state == IN_KEY || f->state == IN_VALUE)
-        return RP_STOP_IS_TEXT;
+    if (f->state == IN_REASONING || (f->state >= IN_ARGUMENTS && f->state <= IN_VALUE)) return RP_STOP_IS_TEXT;
     if (f->state != IN_TEXT) return RP_STOP_UNDECIDED;
     if (n < after + n_stop) return RP_STOP_IS_TEXT;
     const size_t end = n - after, begin = end - n_stop;
@@ -685,7 +682,7 @@ int tool_finder_finish(tool_finder *f) {
     f->state = IN_TEXT;
     if (f->n_reasoned > 0)
         f->reasoned[f->n_reasoned - 1].end = BASE_MIN(f->reasoned[f->n_reasoned - 1].end, f->n_read + b->len);
-    if (state == IN_ARGUMENTS || state == IN_KEY || state == IN_VALUE) return finder_end(f, false);
+    if (state >= IN_ARGUMENTS && state <= IN_VALUE) return finder_end(f, false);
     if (state == IN_TAIL) return finder_end(f, true);
     if (b->len == 0 || (is_space && (after_call || f->skips_space))) return 0;
     if (state != IN_REASONING) return finder_release(f, b->len);

@@ -12,8 +12,8 @@
  *    is text
  *
  * Harmony's answers are messages with headers, each to the next mark: HEADER, then TEXT, REASONING or ARGUMENTS.
- * Arguments that are not JSON (TOOL_BODY_ARG_KEYS, TOOL_BODY_PARAMETERS) become JSON as they arrive: KEY and VALUE
- * instead of ARGUMENTS.
+ * Arguments that are not JSON become JSON as they arrive: KEY and VALUE instead of ARGUMENTS (TOOL_BODY_TEXT), or
+ * LITERALS (TOOL_BODY_LITERALS: tool_literals.h).
  *
  * Text that may begin a call or reasoning is held back until that is decided, with the white space before it. A call is
  * reported when its name is known, and its arguments as they arrive. White space around calls and reasoning belongs to
@@ -27,6 +27,7 @@
 #include "base/buffer.h"
 #include "reprise.h"
 #include "structured/answer_form.h"
+#include "structured/tool_literals.h"
 
 #define TOOL_CALLS_BYTES ((size_t)64 << 20) /* of an answer */
 #define TOOL_CALLS_HEAD_BYTES 512           /* a longer head is text */
@@ -69,7 +70,6 @@ typedef struct tool_mark {
     bool at_start;
 } tool_mark;
 #define TOOL_MAX_MARKS 16
-#define TOOL_VALUE_DEPTH 1024 /* of JSON in a value; a deeper one ends where a text does */
 
 typedef struct tool_finder {
     const answer_form *answer; /* borrowed: tools, convention, whether the prompt opened reasoning */
@@ -98,6 +98,7 @@ typedef struct tool_finder {
     size_t n_scanned;
     uint64_t brackets[TOOL_VALUE_DEPTH / 64]; /* ... and the brackets that are open in them */
     int32_t n_values;
+    tool_literals literals;
     tool_on_event on_event;
     void *user;
 } tool_finder;

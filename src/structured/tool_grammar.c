@@ -2,6 +2,7 @@
 /* tool_grammar.c: see tool_grammar.h. Owns nothing. */
 #include "structured/tool_grammar.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,12 +12,14 @@
 #include "base/buffer.h"
 #include "base/json_write.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "structured/json_grammar.h"
 #include "structured/json_schema.h"
 #include "structured/json_schema_check.h"
 #include "structured/regex.h"
 #include "structured/structured_error.h"
 #include "structured/tool_heads.h"
+#include "structured/tool_literals.h"
 
 #define MAX_KEY_BYTES 256 /* a name of an argument, with its marks, is a head */
 
@@ -26,7 +29,8 @@ typedef struct writer {
     json_grammar *g;
     json_t *dropped; /* an array of texts: what is not enforced */
     rp_error *err;
-    int n_untils;
+    int n_rules;         /* rules with a number */
+    int n_literals;       /* schemas whose values are literals */
     int check_steps;      /* left (json_schema_check.h) */
     char value_until[16]; /* rule of text up to and with an argument's end; "": none yet */
 } writer;
@@ -71,10 +75,11 @@ static void put_literal(writer *w, base_buffer *b, const char *bytes, size_t n) 
     put(w, b, " ");
 }
 
-/* A text of a form: '\n' is a gap, ' ' an optional space. */
+/* A text of a form: '\n' is a gap, ' ' an optional space, but for one before a letter. */
 static void put_text(writer *w, base_buffer *b, const char *text) {
     while (*text) {
-        const size_t n = strcspn(text, "\n ");
+        size_t n = strcspn(text, "\n ");
+        while (text[n] == ' ' && text[n + 1] >= 'a' && text[n + 1] <= 'z') n += 1 + strcspn(text + n + 1, "\n ");
         put_literal(w, b, text, n);
         text += n;
         if (*text) put(w, b, *text++ == '\n' ? "gap " : "sp ");
@@ -83,38 +88,54 @@ static void put_text(writer *w, base_buffer *b, const char *text) {
 
 static base_buffer *rules(const writer *w) { return json_grammar_text(w->g); }
 
-/* The state after c, of matching `text` (Knuth, Morris, Pratt, 1977). */
-static size_t next_state(const char *text, size_t n, size_t state, char c) {
+/* The state after a character, of matching `text` (Knuth, Morris, Pratt, 1977). States are bytes; in UTF-8 they are
+   where characters begin. */
+static size_t next_state(const char *text, size_t n, size_t state, const char *c, size_t n_c) {
     BASE_ASSERT(state < n);
-    for (size_t k = state + 1; k > 0; k--) /* the longest prefix that is a suffix of text[0..state) c */
-        if (k <= n && text[k - 1] == c && memcmp(text, text + state + 1 - k, k - 1) == 0) return k;
+    for (size_t k = state + n_c; k >= n_c; k--) /* the longest prefix that is a suffix of text[0..state) c */
+        if (k <= n && memcmp(text + k - n_c, c, n_c) == 0 && memcmp(text, text + state + n_c - k, k - n_c) == 0)
+            return k;
     return 0;
+}
+
+static size_t character_bytes(const char *text, size_t n) {
+    const int bytes = base_utf8_length((const unsigned char *)text, n);
+    BASE_ASSERT(bytes > 0);
+    return (size_t)bytes;
+}
+
+/* Is the character at i in text[0..i), too? */
+static bool is_before(const char *text, size_t i, size_t length) {
+    for (size_t k = 0; k < i; k++)
+        if (memcmp(text + k, text + i, length) == 0) return true;
+    return false;
 }
 
 /* Rules of any text up to and with the first `end`; writes the name of the first one. A rule for each prefix of
    `end`. */
 static void put_until(writer *w, const char *end, char name[16]) {
     const size_t n = strlen(end);
-    const int number = w->n_untils++;
-    char part[64], seen[64];
-    BASE_ASSERT(n > 0 && n <= sizeof(seen));
+    const int number = w->n_rules++;
+    char part[64];
+    BASE_ASSERT(n > 0);
     snprintf(name, 16, "u%d-0", number);
-    for (size_t state = 0; state < n; state++) {
-        size_t n_seen = 0;
+    for (size_t state = 0, length; state < n; state += character_bytes(end + state, n - state)) {
         snprintf(part, sizeof(part), "u%d-%zu ::= ", number, state);
         put(w, rules(w), part);
-        for (size_t i = 0; i < n; i++) {
-            const char c = end[i];
-            if (memchr(seen, c, n_seen)) continue;
-            seen[n_seen++] = c;
-            const size_t next = next_state(end, n, state, c);
-            put_literal(w, rules(w), &c, 1);
+        for (size_t i = 0; i < n; i += length) {
+            length = character_bytes(end + i, n - i);
+            if (is_before(end, i, length)) continue;
+            const size_t next = next_state(end, n, state, end + i, length);
+            put_literal(w, rules(w), end + i, length);
             snprintf(part, sizeof(part), next == n ? "| " : "u%d-%zu | ", number, next);
             put(w, rules(w), part);
         }
         put(w, rules(w), "[^");
-        for (size_t i = 0; i < n_seen; i++) {
-            snprintf(part, sizeof(part), "\\x%02X", (unsigned char)seen[i]);
+        for (size_t i = 0; i < n; i += length) {
+            length = character_bytes(end + i, n - i);
+            if (is_before(end, i, length)) continue;
+            snprintf(part, sizeof(part), length == 1 ? "\\x%02X" : "\\u%04X",
+                     (unsigned)base_utf8_decode((const unsigned char *)end + i, (int)length));
             put(w, rules(w), part);
         }
         snprintf(part, sizeof(part), "\\x00] u%d-0\n", number);
@@ -177,7 +198,7 @@ static void put_named_call(writer *w, base_buffer *b, const tool_spec *t) {
 
 /* Any text, and the argument's end. */
 static void put_any_text(writer *w, base_buffer *b) {
-    if (!w->value_until[0]) put_until(w, tool_heads_value_end(w->form), w->value_until);
+    if (!w->value_until[0]) put_until(w, w->form->value_end, w->value_until);
     put(w, b, w->value_until);
     put(w, b, " ");
 }
@@ -196,7 +217,7 @@ static json_t *schema_of_property(const json_t *schema, const json_t *property) 
 
 /* A line end that belongs to the marks; must: one, since the text has another one beside it. */
 static void put_line(writer *w, base_buffer *b, bool must) {
-    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, must ? "\"\\x0A\" " : "line ");
+    if (w->form->has_lines) put(w, b, must ? "\"\\x0A\" " : "line ");
 }
 
 /* One of the strings as text. */
@@ -207,7 +228,7 @@ static void put_listed_text(writer *w, base_buffer *b, const json_t *string) {
     put_line(w, b, text[0] == '\n');
     put_literal(w, b, text, n);
     put_line(w, b, n > 0 && text[n - 1] == '\n');
-    put_literal(w, b, tool_heads_value_end(w->form), strlen(tool_heads_value_end(w->form)));
+    put_literal(w, b, w->form->value_end, strlen(w->form->value_end));
 }
 
 /* One of the strings that the keywords beside them allow; without one, any of them, or a problem. */
@@ -251,31 +272,35 @@ static void put_value(writer *w, base_buffer *b, const tool_spec *t, const char 
     put(w, b, rule);
     put(w, b, " ");
     put_line(w, b, false);
-    put_literal(w, b, tool_heads_value_end(w->form), strlen(tool_heads_value_end(w->form)));
+    put_literal(w, b, w->form->value_end, strlen(w->form->value_end));
 }
 
 /* A name that its marks end, or that is too long for a head, cannot be written. */
 static bool is_writable(writer *w, const tool_spec *t, const char *name) {
-    const bool keys = w->form->body == TOOL_BODY_ARG_KEYS,
-               fits = strlen(name) <= MAX_KEY_BYTES && !strchr(name, keys ? '<' : '>');
+    const char ends[] = {w->form->key_close[0], '\0'},
+               *refused = !w->form->notation              ? ends
+                          : w->form->notation->bare_keys ? ""
+                                                         : TOOL_LITERALS_NAME_ENDS;
+    const bool is_quoted = w->form->notation && w->form->notation->bare_keys,
+               fits = strlen(name) <= MAX_KEY_BYTES &&
+                      (is_quoted ? !strstr(name, w->form->notation->quotes[0]) : !name[strcspn(name, refused)]);
     char place[256];
     if (fits) return true;
     snprintf(place, sizeof(place), "%.120s.properties.%.100s", t->place ? t->place : "", name);
     if (t->strict)
         structured_fail(w->err, RP_ERR_UNSUPPORTED, place,
-                        "'%.300s' is not supported: this model writes names without '%c', of at most %d bytes", place,
-                        keys ? '<' : '>', MAX_KEY_BYTES);
+                        "'%.300s' is not supported: this model writes names without '%s', of at most %d bytes", place,
+                        is_quoted ? w->form->notation->quotes[0] : refused, MAX_KEY_BYTES);
     else put_dropped(w, "%.200s (this model cannot write the name)", place);
     return false;
 }
 
-static void put_key(writer *w, base_buffer *b, const char *name, const char *rule) {
-    BASE_ASSERT(w->form->body == TOOL_BODY_ARG_KEYS || w->form->body == TOOL_BODY_PARAMETERS);
-    const bool keys = w->form->body == TOOL_BODY_ARG_KEYS;
-    put_text(w, b, keys ? "\n<arg_key>" : "\n<parameter=");
+static void put_key(writer *w, base_buffer *b, const char *name, const char *rule, bool is_text) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_TEXT);
+    put_text(w, b, w->form->key_open);
     if (name) put_literal(w, b, name, strlen(name));
     else put(w, b, rule);
-    put_text(w, b, keys ? "</arg_key>\n<arg_value>" : ">"); /* white space after it would be the value's */
+    put_text(w, b, is_text || !w->form->key_close_json ? w->form->key_close : w->form->key_close_json);
 }
 
 static bool is_required(const json_t *schema, const char *name) {
@@ -289,24 +314,24 @@ static bool is_required(const json_t *schema, const char *name) {
 
 /* A name, and its arguments in the order of the schema; without properties, any. */
 static void put_text_call(writer *w, base_buffer *b, const tool_spec *t) {
-    BASE_ASSERT(w->form->body == TOOL_BODY_ARG_KEYS || w->form->body == TOOL_BODY_PARAMETERS);
+    BASE_ASSERT(w->form->body == TOOL_BODY_TEXT);
     const char *name;
     json_t *one;
     put_literal(w, b, t->name, strlen(t->name));
-    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "\">\" ");
+    put_text(w, b, w->form->after_name);
     const bool any = t->schema && is_any_object(w, t);
     json_t *properties = any ? NULL : json_object_get(t->schema, "properties");
     json_object_foreach(properties, name, one) {
         const bool required = is_required(t->schema, name);
         if ((json_is_false(one) && !required) || !is_writable(w, t, name)) continue;
         put(w, b, required ? "" : "(");
-        put_key(w, b, name, NULL);
+        put_key(w, b, name, NULL, tool_heads_is_text(w->form, t, name, strlen(name)));
         put_value(w, b, t, name, one);
         put(w, b, required ? "" : ")? ");
     }
     if (any) {
         put(w, b, "(");
-        put_key(w, b, NULL, "[A-Za-z0-9_.-]{1,64} ");
+        put_key(w, b, NULL, "[A-Za-z0-9_.-]{1,64} ", true);
         put_line(w, b, false);
         put_any_text(w, b);
         put(w, b, ")* ");
@@ -314,10 +339,315 @@ static void put_text_call(writer *w, base_buffer *b, const tool_spec *t) {
     put(w, b, "gap ");
 }
 
+/* ---- arguments as literals ---- */
+
+#define LITERALS_DEPTH 24    /* of schemas inside of schemas */
+#define LITERALS_VISITS 4000 /* schemas of all tools, those of $ref again at each use: beyond them values are any */
+
+static void put_literal_value(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, int depth);
+
+static void put_character(writer *w, base_buffer *b, char c) { put_literal(w, b, &c, 1); }
+
+static void put_comma(writer *w, base_buffer *b) { put(w, b, w->form->notation->has_escapes ? "\",\" sp " : "\",\" "); }
+
+static void put_colon(writer *w, base_buffer *b) { put(w, b, w->form->notation->has_escapes ? "\":\" sp " : "\":\" "); }
+
+/* Rules of any literals: "lvalue", "lobject", "lstring". */
+static void put_literal_rules(writer *w) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_LITERALS);
+    const tool_notation *notation = w->form->notation;
+    base_buffer *text = rules(w);
+    char until[16];
+    if (!notation->has_escapes) put_until(w, notation->quotes[0], until);
+    put(w, text, "lstring ::= ");
+    if (notation->has_escapes) put(w, text, "string");
+    else put_literal(w, text, notation->quotes[0], strlen(notation->quotes[0]));
+    if (!notation->has_escapes) put(w, text, until);
+    put(w, text, "\nlkey ::= ");
+    put(w, text, notation->bare_keys ? "[A-Za-z0-9_.-]{1,64}" : "string");
+    put(w, text, "\nlitem ::= lkey ");
+    put_colon(w, text);
+    put(w, text, "lvalue\nlobject ::= \"{\" (litem (");
+    put_comma(w, text);
+    put(w, text, "litem)*)? \"}\"\nlarray ::= \"[\" (lvalue (");
+    put_comma(w, text);
+    put(w, text, "lvalue)*)? \"]\"\nlvalue ::= lobject | larray | lstring | number | lboolean | ");
+    put_literal(w, text, notation->names[2], strlen(notation->names[2]));
+    put(w, text, "\nlboolean ::= ");
+    put_literal(w, text, notation->names[0], strlen(notation->names[0]));
+    put(w, text, "| ");
+    put_literal(w, text, notation->names[1], strlen(notation->names[1]));
+    put(w, text, "\n");
+}
+
+/* Can the notation write all strings of the value? */
+static bool is_literal(const tool_form *form, const json_t *value) {
+    const char *name;
+    const json_t *one;
+    if (form->notation->has_escapes) return true;
+    if (json_is_string(value)) return !strstr(json_string_value(value), form->notation->quotes[0]);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!is_literal(form, json_array_get(value, i))) return false;
+    json_object_foreach((json_t *)value, name, one) {
+        if (strstr(name, form->notation->quotes[0]) || !is_literal(form, one)) return false;
+    }
+    return true;
+}
+
+static void put_json_text(writer *w, base_buffer *b, const json_t *value) {
+    char *text = base_json_text(value, JSON_ENCODE_ANY);
+    if (!text) structured_fail_memory(w->err);
+    else put_literal(w, b, text, strlen(text));
+    base_free(text);
+}
+
+static void put_literal_string(writer *w, base_buffer *b, const char *text, size_t n) {
+    const tool_notation *notation = w->form->notation;
+    json_t *string = notation->has_escapes ? base_json_string(text, n) : NULL;
+    const size_t n_quote = strlen(notation->quotes[0]);
+    if (notation->has_escapes && !string) structured_fail_memory(w->err);
+    if (string) put_json_text(w, b, string);
+    json_decref(string);
+    if (notation->has_escapes) return;
+    put_literal(w, b, notation->quotes[0], n_quote);
+    put_literal(w, b, text, n);
+    put_literal(w, b, notation->quotes[0], n_quote);
+}
+
+/* A name in an object: bare, where it is a word and the notation has such; always where it is an argument's in Python,
+   which is_writable has checked. */
+static void put_literal_name(writer *w, base_buffer *b, const char *name, bool is_argument) {
+    const size_t n = strlen(name);
+    bool is_word = n > 0 && n <= MAX_KEY_BYTES && name[0] != ' ' && name[n - 1] != ' ';
+    for (size_t i = 0; i < n && is_word; i++)
+        is_word = (unsigned char)name[i] >= 0x80 || isalnum((unsigned char)name[i]) || strchr("_.- ", name[i]);
+    if (w->form->notation->bare_keys ? is_word : is_argument) put_literal(w, b, name, n);
+    else put_literal_string(w, b, name, n);
+    if (is_argument) put_text(w, b, w->form->key_close);
+    else put_colon(w, b);
+}
+
+/* A value as it is. */
+static void put_literal_json(writer *w, base_buffer *b, const json_t *value) {
+    const char *const *names = w->form->notation->names;
+    const char *name, *text = json_is_true(value)    ? names[0]
+                              : json_is_false(value) ? names[1]
+                              : json_is_null(value)  ? names[2]
+                                                     : NULL;
+    const json_t *one;
+    size_t n = 0;
+    if (text) put_literal(w, b, text, strlen(text));
+    else if (json_is_string(value)) put_literal_string(w, b, json_string_value(value), json_string_length(value));
+    else if (json_is_number(value)) put_json_text(w, b, value);
+    else put_character(w, b, json_is_object(value) ? '{' : '[');
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        if (i > 0) put_comma(w, b);
+        put_literal_json(w, b, json_array_get(value, i));
+    }
+    json_object_foreach((json_t *)value, name, one) {
+        if (n++ > 0) put_comma(w, b);
+        put_literal_name(w, b, name, false);
+        put_literal_json(w, b, one);
+    }
+    if (json_is_array(value)) put_character(w, b, ']');
+    else if (json_is_object(value)) put_character(w, b, '}');
+}
+
+/* What the notation cannot have enforced: refused where strict, else any value. */
+static void put_literal_any(writer *w, base_buffer *b, const tool_spec *t, const char *rule, const char *what) {
+    if (t->strict)
+        structured_fail(w->err, RP_ERR_UNSUPPORTED, t->place, "'%.300s': %s is not supported in calls of this model",
+                        t->place, what);
+    else put_dropped(w, "%.200s (%s, in calls of this model)", t->place, what);
+    put(w, b, rule);
+}
+
+/* const or enum: those that the keywords beside them allow. */
+static void put_literal_listed(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema) {
+    const json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
+    const size_t n = fixed ? 1 : json_array_size(values);
+    base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES);
+    size_t used = 0;
+    for (size_t i = 0; i < n && !w->err->code; i++) {
+        const json_t *value = fixed ? fixed : json_array_get(values, i);
+        if (!is_literal(w->form, value) ||
+            json_schema_check(t->schema, schema, value, &w->check_steps) == JSON_SCHEMA_MISFIT)
+            continue;
+        put(w, &e, used++ > 0 ? "| " : "(");
+        put_literal_json(w, &e, value);
+    }
+    if (used == 0) put_literal_any(w, b, t, "lvalue ", fixed ? "this const" : "this enum");
+    else put(w, b, e.data);
+    if (used > 0) put(w, b, ") ");
+    base_buffer_free(&e);
+}
+
+/* Members in the order of the schema: "first" has those after which nothing was written yet, "l<rule>-<i>" those from
+ * the i-th on with a comma before each. is_arguments: the members of a call. */
+static void put_literal_members(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, bool is_arguments,
+                                int depth) {
+    BASE_ASSERT(depth >= 0 && depth <= LITERALS_DEPTH);
+    const int rule = w->n_rules++;
+    const char *name, *between = "";
+    char part[48];
+    json_t *one;
+    int i = 0;
+    const bool is_bare = w->form->notation->bare_keys;
+    bool must = false;
+    put(w, b, "(");
+    json_object_foreach(json_object_get(schema, "properties"), name, one) {
+        const bool required = is_required(schema, name);
+        if ((json_is_false(one) && !required) || ((is_arguments || is_bare) && !is_writable(w, t, name))) continue;
+        base_buffer member = BASE_BUFFER(JSON_GRAMMAR_BYTES);
+        put_literal_name(w, &member, name, is_arguments);
+        put_literal_value(w, &member, t, one, depth + 1);
+        snprintf(part, sizeof(part), "l%d-%d-m ::= ", rule, i);
+        put(w, rules(w), part);
+        put(w, rules(w), member.data ? member.data : "");
+        snprintf(part, sizeof(part), "\nl%d-%d ::= (", rule, i);
+        put(w, rules(w), part);
+        put_comma(w, rules(w));
+        snprintf(part, sizeof(part), required ? "l%d-%d-m) l%d-%d\n" : "l%d-%d-m)? l%d-%d\n", rule, i, rule, i + 1);
+        put(w, rules(w), part);
+        if (!must) {
+            snprintf(part, sizeof(part), "l%d-%d-m l%d-%d ", rule, i, rule, i + 1);
+            put(w, b, between);
+            put(w, b, part);
+            between = "| ";
+        }
+        must = must || required;
+        base_buffer_free(&member);
+        i++;
+    }
+    snprintf(part, sizeof(part), "l%d-%d ::= \"\"\n", rule, i);
+    put(w, rules(w), part);
+    put(w, b, i == 0 ? "\"\") " : must ? ") " : ")? ");
+}
+
+static void put_literal_object(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, int depth) {
+    if (!json_is_object(json_object_get(schema, "properties"))) {
+        put(w, b, "lobject ");
+        return;
+    }
+    put_character(w, b, '{');
+    put_literal_members(w, b, t, schema, false, depth);
+    put_character(w, b, '}');
+}
+
+static void put_literal_array(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, int depth) {
+    const json_t *items = json_object_get(schema, "items"), *low = json_object_get(schema, "minItems"),
+                 *high = json_object_get(schema, "maxItems");
+    const int rule = w->n_rules++;
+    const json_int_t most = JSON_GRAMMAR_REPEATS, min = BASE_MIN(BASE_MAX(json_integer_value(low), 0), most),
+                     max = json_is_integer(high) ? BASE_MIN(BASE_MAX(json_integer_value(high), min), most) : -1;
+    char part[64];
+    base_buffer item = BASE_BUFFER(JSON_GRAMMAR_BYTES);
+    if (json_is_object(items)) put_literal_value(w, &item, t, items, depth + 1);
+    else put(w, &item, "lvalue ");
+    snprintf(part, sizeof(part), "l%d ::= ", rule);
+    put(w, rules(w), part);
+    put(w, rules(w), item.data ? item.data : "");
+    put(w, rules(w), "\n");
+    base_buffer_free(&item);
+    if (max == 0) {
+        put(w, b, "\"[]\" ");
+        return;
+    }
+    snprintf(part, sizeof(part), "\"[\" (l%d (", rule);
+    put(w, b, part);
+    put_comma(w, b);
+    if (max < 0) snprintf(part, sizeof(part), "l%d){%d,}", rule, (int)BASE_MAX(min - 1, 0));
+    else snprintf(part, sizeof(part), "l%d){%d,%d}", rule, (int)BASE_MAX(min - 1, 0), (int)(max - 1));
+    put(w, b, part);
+    put(w, b, min > 0 ? ") \"]\" " : ")? \"]\" ");
+}
+
+static void put_literal_type(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, const char *type,
+                             int depth) {
+    char rule[JSON_GRAMMAR_RULE_BYTES] = "";
+    const bool is_string = strcasecmp(type, "string") == 0;
+    if (strcasecmp(type, "object") == 0) put_literal_object(w, b, t, schema, depth);
+    else if (strcasecmp(type, "array") == 0) put_literal_array(w, b, t, schema, depth);
+    else if (strcasecmp(type, "boolean") == 0) put(w, b, "lboolean ");
+    else if (strcasecmp(type, "null") == 0)
+        put_literal(w, b, w->form->notation->names[2], strlen(w->form->notation->names[2]));
+    else if (is_string && !w->form->notation->has_escapes) put(w, b, "lstring ");
+    else if (is_string || strcasecmp(type, "number") == 0 || strcasecmp(type, "integer") == 0) {
+        json_t *own = json_copy((json_t *)schema);
+        if (!own || json_object_set_new(own, "type", json_string(type))) structured_fail_memory(w->err);
+        else json_grammar_add(w->g, own, t->place ? t->place : "", t->strict, rule, w->err);
+        json_decref(own);
+        put(w, b, rule);
+        put(w, b, " ");
+    } else put_literal_any(w, b, t, "lvalue ", "this type");
+}
+
+/* Each of the types, or each of the schemas. */
+static void put_literal_alternatives(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema,
+                                     const json_t *list, bool types, int depth) {
+    put(w, b, "(");
+    for (size_t i = 0; i < json_array_size(list) && !w->err->code; i++) {
+        const json_t *one = json_array_get(list, i);
+        if (i > 0) put(w, b, "| ");
+        if (!types) put_literal_value(w, b, t, one, depth + 1);
+        else put_literal_type(w, b, t, schema, json_is_string(one) ? json_string_value(one) : "", depth);
+    }
+    put(w, b, ") ");
+}
+
+static void put_literal_value(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, int depth) {
+    static const char *const refused[] = {"allOf", "not", "if", "patternProperties", "prefixItems", JSON_GRAMMAR_REFUSED};
+    const json_t *type = json_object_get(schema, "type"), *any = json_object_get(schema, "anyOf"),
+                 *ref = json_object_get(schema, "$ref"), *target = NULL;
+    if (w->err->code) return;
+    if (!any) any = json_object_get(schema, "oneOf");
+    if (json_is_string(ref)) target = json_schema_resolve(t->schema, json_string_value(ref));
+    for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++)
+        if (json_object_get(schema, refused[i])) {
+            put_literal_any(w, b, t, "lvalue ", refused[i]);
+            return;
+        }
+    if (depth >= LITERALS_DEPTH || w->n_literals++ >= LITERALS_VISITS)
+        put_literal_any(w, b, t, "lvalue ", "a schema of so many parts");
+    else if (json_object_get(schema, "const") || json_object_get(schema, "enum")) put_literal_listed(w, b, t, schema);
+    else if (target) put_literal_value(w, b, t, target, depth + 1);
+    else if (ref) put_literal_any(w, b, t, "lvalue ", "this $ref");
+    else if (json_array_size(any) > 0) put_literal_alternatives(w, b, t, schema, any, false, depth);
+    else if (json_array_size(type) > 0) put_literal_alternatives(w, b, t, schema, type, true, depth);
+    else if (json_is_string(type) && json_is_true(json_object_get(schema, "nullable"))) {
+        put(w, b, "(");
+        put_literal_type(w, b, t, schema, json_string_value(type), depth);
+        put(w, b, "| ");
+        put_literal_type(w, b, t, schema, "null", depth);
+        put(w, b, ") ");
+    } else if (json_is_string(type)) put_literal_type(w, b, t, schema, json_string_value(type), depth);
+    else if (json_object_get(schema, "properties")) put_literal_object(w, b, t, schema, depth);
+    else put(w, b, "lvalue ");
+}
+
+/* A name, and its arguments as literals; without properties, any. */
+static void put_literals_call(writer *w, base_buffer *b, const tool_spec *t) {
+    BASE_ASSERT(w->form->body == TOOL_BODY_LITERALS);
+    put_literal(w, b, t->name, strlen(t->name));
+    put_text(w, b, w->form->after_name);
+    if (t->schema && (is_any_object(w, t) || !json_is_object(json_object_get(t->schema, "properties")))) {
+        put(w, b, "(lname lvalue (");
+        put_comma(w, b);
+        put(w, b, "lname lvalue)*)? ");
+    } else if (t->schema) put_literal_members(w, b, t, t->schema, true, 0);
+    put_character(w, b, w->form->notation->close);
+}
+
 /* "calls": the text after the form's `open`. */
 static void put_calls(writer *w) {
     BASE_ASSERT(w->form);
     const tool_form *f = w->form;
+    if (f->body == TOOL_BODY_LITERALS) {
+        put_literal_rules(w);
+        put(w, rules(w), "lname ::= [A-Za-z_] [A-Za-z0-9_]{0,63} ");
+        put_text(w, rules(w), f->key_close);
+        put(w, rules(w), "\n");
+    }
     base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = rules(w);
     const char *between = "";
     char more[48];
@@ -327,7 +657,8 @@ static void put_calls(writer *w) {
         put(w, &e, between);
         if (f->body == TOOL_BODY_JSON) put_json_call(w, &e, t);
         else if (f->body == TOOL_BODY_NAMED) put_named_call(w, &e, t);
-        else put_text_call(w, &e, t);
+        else if (f->body == TOOL_BODY_TEXT) put_text_call(w, &e, t);
+        else put_literals_call(w, &e, t);
         between = "| ";
     }
     put(w, text, "call ::= ");

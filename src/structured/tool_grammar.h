@@ -8,7 +8,7 @@
  *
  * Reasoning before them is free if the model has it, it is apart from the text, and the request does not switch it off.
  * Forms that begin with JSON itself have no trigger: an answer that may call is free. Strings that are written as text
- * (TOOL_BODY_ARG_KEYS, TOOL_BODY_PARAMETERS) are any text without the argument's end, or one of an enum
+ * (TOOL_BODY_TEXT) are any text without the argument's end, or one of an enum
  * (tool_heads_is_text); all other values are JSON. What of schemas of tools that are not strict is not enforced is
  * noted. Any thread.
  */

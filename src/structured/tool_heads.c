@@ -182,14 +182,6 @@ static tool_match named_head(const tool_form *form, const answer_form *answer, c
 
 /* ---- arguments as text ---- */
 
-static const char *key_open(const tool_form *form) {
-    return form->body == TOOL_BODY_ARG_KEYS ? "<arg_key>" : "<parameter=";
-}
-
-const char *tool_heads_value_end(const tool_form *form) {
-    return form->body == TOOL_BODY_ARG_KEYS ? "</arg_value>" : "</parameter>";
-}
-
 static tool_match first_of(tool_match a, tool_match b) {
     if (a == TOOL_YES || b == TOOL_YES) return TOOL_YES;
     return a == TOOL_PERHAPS || b == TOOL_PERHAPS ? TOOL_PERHAPS : TOOL_NO;
@@ -197,26 +189,31 @@ static tool_match first_of(tool_match a, tool_match b) {
 
 static tool_match text_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at,
                             const tool_spec **tool) {
-    BASE_ASSERT(form->body == TOOL_BODY_ARG_KEYS || form->body == TOOL_BODY_PARAMETERS);
+    BASE_ASSERT(form->body == TOOL_BODY_TEXT || form->body == TOOL_BODY_LITERALS);
     tool_match m = expect_name(form, answer, b, at, tool);
-    if (m == TOOL_YES && form->body == TOOL_BODY_PARAMETERS) m = tool_heads_expect(b, at, ">");
-    if (m != TOOL_YES) return m;
+    if (m == TOOL_YES) m = tool_heads_expect(b, at, form->after_name);
+    if (m != TOOL_YES || form->body == TOOL_BODY_LITERALS) return m;
     *at += tool_heads_spaces(b, *at);
     size_t key = *at, end = *at;
-    return first_of(tool_heads_expect(b, &key, key_open(form)), tool_heads_expect(b, &end, form->end));
+    return first_of(tool_heads_expect(b, &key, form->key_open), tool_heads_expect(b, &end, form->end));
 }
 
-tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *at, const char **name, size_t *n_name) {
-    const bool keys = form->body == TOOL_BODY_ARG_KEYS;
-    tool_match m = tool_heads_expect(b, at, key_open(form));
+tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *at, const char **name, size_t *n_name,
+                          tool_value *value) {
+    BASE_ASSERT(form->body == TOOL_BODY_TEXT);
+    tool_match m = tool_heads_expect(b, at, form->key_open), json = TOOL_NO;
     if (m != TOOL_YES) return m;
-    const char *end = *at < b->len ? memchr(b->data + *at, keys ? '<' : '>', b->len - *at) : NULL;
+    const char *end = *at < b->len ? memchr(b->data + *at, form->key_close[0], b->len - *at) : NULL;
     if (!end) return TOOL_PERHAPS;
     *name = b->data + *at;
     *n_name = (size_t)(end - *name);
     *at += *n_name;
-    m = tool_heads_expect(b, at, keys ? "</arg_key>" : ">");
-    return m == TOOL_YES && keys ? tool_heads_expect(b, at, "<arg_value>") : m;
+    size_t other = *at;
+    m = tool_heads_expect(b, at, form->key_close);
+    if (form->key_close_json) json = tool_heads_expect(b, &other, form->key_close_json);
+    if (json == TOOL_YES) *at = other;
+    *value = json == TOOL_YES ? TOOL_VALUE_JSON : form->key_close_json ? TOOL_VALUE_TEXT : TOOL_VALUE_BY_SCHEMA;
+    return first_of(m, json);
 }
 
 /* ---- calls ---- */
@@ -252,7 +249,7 @@ const json_t *tool_heads_listed(const json_t *schema) {
 
 static bool has_end(const tool_form *form, const json_t *string) {
     BASE_ASSERT(json_is_string(string));
-    return strstr(json_string_value(string), tool_heads_value_end(form)) != NULL;
+    return strstr(json_string_value(string), form->value_end) != NULL;
 }
 
 bool tool_heads_is_text(const tool_form *form, const tool_spec *tool, const char *name, size_t n) {

@@ -29,10 +29,14 @@ tool_match tool_heads_call(const tool_form *form, const answer_form *answer, con
 /* What follows a call's arguments, up to and with `end`. */
 tool_match tool_heads_tail(const tool_form *form, const base_buffer *b, size_t *at);
 
-/* Of a call with arguments as text: an argument's name, *name with *n_name bytes, up to its value; and the texts after
- * a value, and after the last one. */
-tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *at, const char **name, size_t *n_name);
-const char *tool_heads_value_end(const tool_form *form);
+/* What the mark before a value says of it. */
+typedef enum tool_value { TOOL_VALUE_BY_SCHEMA,
+                          TOOL_VALUE_TEXT,
+                          TOOL_VALUE_JSON } tool_value;
+
+/* Of a call with arguments as text: an argument's name, *name with *n_name bytes, up to its value. */
+tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *at, const char **name, size_t *n_name,
+                          tool_value *value);
 
 /* Is the argument a string by the tool's schema, written as it is? Otherwise it is JSON where it reads as JSON: so are
  * the strings of an enum of which one has the end of values in it, which no text could. */

@@ -26,6 +26,7 @@
 #define CALLS_END D("tool\u2581calls\u2581end")
 #define CALL_BEGIN D("tool\u2581call\u2581begin")
 #define CALL_END D("tool\u2581call\u2581end")
+#define DSML "<\uFF5CDSML\uFF5C"
 #define SEP D("tool\u2581sep")
 
 /* ---- detection ---- */
@@ -42,6 +43,12 @@ static const struct {
     {"kimi-k2", "<|tool_calls_section_begin|>", "plain"},
     {"glm-4.5", "<tool_call> <arg_key> </think>", "plain"},
     {"gemma", "<start_of_turn>", "gemma"},
+    {"gemma-4", "<|turn> <|tool_call>call: <|channel>thought", "plain"},
+    {"lfm2", "<|im_start|> List of tools: <|tool_call_start|> </think>", "chatml"},
+    {"minimax-m2", "<minimax:tool_call> <invoke name=\"f\"> <parameter name=\"a\"> </think>", "plain"},
+    {"seed-oss", "<seed:tool_call> <function=f> <parameter=a> <seed:think>", "plain"},
+    {"deepseek-3.2", DSML "function_calls> </think>", "deepseek-3"},
+    {"deepseek-4", DSML "tool_calls> </think>", "deepseek-3"},
     {"harmony", "<|start|> <|channel|>analysis <|message|>", "gpt-oss"},
     {"command-r7b", "<|START_THINKING|> <|START_ACTION|>", "command-r"},
     {"functionary", "<|start_header_id|> <function=f>", "llama-3"},
@@ -55,7 +62,7 @@ static void test_detection(void **state) {
         tool_convention c = tool_convention_detect(detected[i].template, strlen(detected[i].template), "plain");
         assert_string_equal(c.family->name, detected[i].family);
         const bool reasons =
-            strstr(detected[i].template, "think") || strstr(detected[i].template, "THINK") || c.family->has_channels;
+            strstr(detected[i].template, "think") || strstr(detected[i].template, "thought") || strstr(detected[i].template, "THINK") || c.family->has_channels;
         assert_true((c.reasoning != NULL) == reasons);
     }
     static const char *const formats[][2] = {
@@ -122,8 +129,7 @@ typedef struct family_world {
 static void open_family(family_world *w, const char *template, bool has_control, json_t *schemas) {
     tiny_model_shape shape = tiny_model_defaults();
     const tool_convention c = tool_convention_detect(template, strlen(template), "plain");
-    const bool is_text =
-        c.family->forms[0]->body == TOOL_BODY_ARG_KEYS || c.family->forms[0]->body == TOOL_BODY_PARAMETERS;
+    const bool is_text = c.family->forms[0]->body == TOOL_BODY_TEXT || c.family->forms[0]->body == TOOL_BODY_LITERALS;
     size_t n = 0;
     w->control[n++] = "<|im_end|>";
     if (!c.family->forms[0]->at_start) w->control[n++] = c.family->forms[0]->open;

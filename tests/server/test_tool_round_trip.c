@@ -195,12 +195,13 @@ static void check_any_text(const tool_family *family, const json_t *expected, co
     json_t *properties = json_object(), *required = json_array(), *value;
     const char *name;
     tool_spec tool;
-    const bool is_text = family->forms[0]->body == TOOL_BODY_ARG_KEYS || family->forms[0]->body == TOOL_BODY_PARAMETERS;
+    const tool_form *form = family->forms[0];
     bool strings = true;
     json_object_foreach((json_t *)expected, name, value) {
         const char *string = json_string_value(value);
         strings = strings && string && !strchr(string, 0x7f) &&
-                  !(is_text && (strstr(string, "</parameter>") || strstr(string, "</arg_value>")));
+                  !(form->body == TOOL_BODY_TEXT && strstr(string, form->value_end)) &&
+                  !(form->notation && strstr(string, form->notation->quotes[0]));
         json_object_set_new(properties, name, json_pack("{s:s}", "type", "string"));
         json_array_append_new(required, json_string(name));
     }
@@ -232,11 +233,13 @@ static void check_values(const tool_family *family, tiny_random *r) {
     static const char *const names[] = {"p", "a b", "\xd0\xba\xd0\xbb\xd1\x8e\xd1\x87",
                                         "q\"uote", "x-y.z", "back\\slash"};
     json_t *expected = json_object(), *properties = json_object(), *required = json_array();
+    const tool_form *form = family->forms[0];
     const size_t n = 1 + (size_t)tiny_random_below(r, 2), first = (size_t)tiny_random_below(r, BASE_ARRAY_LEN(names));
     base_buffer text = BASE_BUFFER(MOST_BYTES);
     tool_spec tool;
     for (size_t i = 0; i < n; i++) {
         const char *name = names[(first + i) % BASE_ARRAY_LEN(names)];
+        if (form->body == TOOL_BODY_TEXT && strchr(name, form->key_close[0])) name = "p q"; /* it could not be written */
         json_t *value = tiny_random_below(r, 2) ? random_string(r) : random_value(r, 0), *property = json_object();
         json_object_set_new(expected, name, value);
         if (tiny_random_below(r, 2)) json_object_set(property, "const", value);
@@ -269,8 +272,8 @@ static void test_round_trip(void **state) {
     for (int i = 0; i < rounds; i++)
         for (size_t k = 0; tool_family_at(k); k++) {
             const tool_form *form = tool_family_at(k)->forms[0];
-            const bool is_text = form->body == TOOL_BODY_ARG_KEYS || form->body == TOOL_BODY_PARAMETERS;
-            for (int n = 0; n < (is_text ? 5 : 1); n++) check_values(tool_family_at(k), &r);
+            const bool is_json = form->body == TOOL_BODY_JSON || form->body == TOOL_BODY_NAMED;
+            for (int n = 0; n < (is_json ? 1 : 5); n++) check_values(tool_family_at(k), &r);
         }
 }
 

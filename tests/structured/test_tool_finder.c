@@ -191,6 +191,13 @@ static void test_no_memory(void **state) {
 #define KIMI(name, arguments) \
     "<|tool_call_begin|>functions." name "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
 
+#define DSML(name) "<\uFF5CDSML\uFF5C" name ">"
+#define DSML_END(name) "</\uFF5CDSML\uFF5C" name ">"
+#define INVOKE(name) DSML("invoke name=\"" name "\"")
+#define INVOKE_END DSML_END("invoke")
+#define PARAMETER(name, is_text) DSML("parameter name=\"" name "\" string=\"" is_text "\"")
+#define PARAMETER_END DSML_END("parameter")
+
 /* Answers as models of the family write them, and look-alikes. */
 static const struct {
     const char *family, *text, *expected;
@@ -259,6 +266,52 @@ static const struct {
     {"gemma", "[{\"name\": \"f\", \"parameters\": {}}]", "[f|{}]"},
     {"gemma", "[1] See:\n```json\n{\"a\": 1}\n```\n", "[1] See:\n```json\n{\"a\": 1}\n```\n"},
     {"gemma", "```tool_code\nprint(f(a=1))\n```", "```tool_code\nprint(f(a=1))\n```"},
+    {"gemma-4",
+     "<|channel>thought\nI look.\n<channel|><|tool_call>call:f{a:<|\"|>two \"words\", {b}<|\"|>,n:-1.5,t:true,u:null,"
+     "l:[1,<|\"|>]<|\"|>,[]],o:{k:<|\"|>v<|\"|>,<|\"|>x:y<|\"|>:{}}}<tool_call|><|tool_call>call:g.h{}<tool_call|>"
+     "<|tool_response>",
+     "(I look.)[f|{\"a\": \"two \\\"words\\\", {b}\", \"n\": -1.5, \"t\": true, \"u\": null, \"l\": [1, \"]\", []], "
+     "\"o\": {\"k\": \"v\", \"x:y\": {}}}][g.h|{}]"},
+    {"gemma-4", "So: <|tool_call>call:f{ a : Rome , b:<|\"|><|\"|> }<tool_call|> and more",
+     "So:[f|{\"a\": \"Rome\", \"b\": \"\"}] and more"},
+    {"gemma-4", "<|tool_call>call:f{a:<|\"|>1 <| 2 <|\"", "[f|{\"a\": \"1 <| 2 !"},
+    {"gemma-4", "<|tool_call>call:f{a:,b:1}<tool_call|>", "[f|{\"a\": !,b:1}<tool_call|>"},
+    {"gemma-4", "<|tool_call>call:f{a:[1}]<tool_call|>", "[f|{\"a\": [1!}]<tool_call|>"},
+    {"gemma-4", "<|tool_call>call:nobody{a:1}<tool_call|>", "<|tool_call>call:nobody{a:1}<tool_call|>"},
+    {"gemma-4", "<|channel>thought\n<channel|>Hello <|tool> <|\"|>", "Hello <|tool> <|\"|>"},
+    {"lfm2",
+     "Yes.<|tool_call_start|>[f(a='it's', b=\"\\u00e9\\x41\\n\\'\\q\\ud83d\\ude00\\ud83d\", c=[True, None, {\"k\": "
+     "-2}], d = 'x, y'), g.h()]<|tool_call_end|>",
+     "Yes.[f|{\"a\": \"it's\", \"b\": \"\\u00e9\\u0041\\n'\\\\q\\ud83d\\ude00\\ufffd\", \"c\": [true, null, {\"k\": "
+     "-2}], \"d\": \"x, y\"}][g.h|{}]"},
+    {"lfm2", "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": "
+             "{}}]<|tool_call_end|> Done.",
+     "[f|{\"a\": 1}][g.h|{}] Done."},
+    {"lfm2", "<|tool_call_start|>[f(a=\"say \\\"a\\\", (b)\", )]<|tool_call_end|>", "[f|{\"a\": \"say \\\"a\\\", (b)\"}]"},
+    {"lfm2", "<|tool_call_start|>[f(\"x\")]<|tool_call_end|>", "[f|{!\"x\")]<|tool_call_end|>"},
+    {"lfm2", "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>", "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>"},
+    {"lfm2", "<|tool_call_start|>[f(a=[1, 2", "[f|{\"a\": [1, !"},
+    {"minimax-m2",
+     "I look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">\ntwo \"words\"</parameter>\n"
+     "<parameter name=\"b\">[1, 2]</parameter>\n</invoke>\n<invoke name=\"g.h\">\n</invoke>\n</minimax:tool_call>",
+     "I look.[f|{\"a\": \"\\ntwo \\\"words\\\"\", \"b\": [1, 2]}][g.h|{}]"},
+    {"minimax-m2", "<minimax:tool_call>\n<invoke name=\"nobody\">\n</invoke>\n</minimax:tool_call>",
+     "<minimax:tool_call>\n<invoke name=\"nobody\">\n</invoke>\n</minimax:tool_call>"},
+    {"minimax-m2", "<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">cut", "[f|{\"a\": !"},
+    {"seed-oss",
+     "<seed:tool_call>\n<function=f>\n<parameter=a>line 1\nline 2\n</parameter>\n<parameter=b>True</parameter>\n"
+     "</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=g.h>\n</function>\n</seed:tool_call>",
+     "[f|{\"a\": \"line 1\\nline 2\\n\", \"b\": true}][g.h|{}]"},
+    {"seed-oss", "<seed:tool_call>\n<function=nobody>\n</function>", "<seed:tool_call>\n<function=nobody>\n</function>"},
+    {"deepseek-3.2",
+     DSML("function_calls") "\n" INVOKE("f") "\n" PARAMETER("a", "true") "12" PARAMETER_END "\n" PARAMETER("b", "false")
+     "{\"k\": 1}" PARAMETER_END "\n" INVOKE_END "\n" INVOKE("g.h") "\n" INVOKE_END "\n" DSML_END("function_calls"),
+     "[f|{\"a\": \"12\", \"b\": {\"k\": 1}}][g.h|{}]"},
+    {"deepseek-3.2", "Well.\n\n" DSML("tool_calls") INVOKE("f") INVOKE_END DSML_END("tool_calls"), "Well.[f|{}]"},
+    {"deepseek-3.2", DSML("function_calls") INVOKE("nobody") INVOKE_END DSML_END("function_calls"),
+     DSML("function_calls") INVOKE("nobody") INVOKE_END DSML_END("function_calls")},
+    {"deepseek-4", DSML("tool_calls") "\n" INVOKE("f") "\n" PARAMETER("a", "perhaps") "1", "[f|{!" PARAMETER("a", "perhaps") "1"},
+    {"deepseek-4", DSML("tool_calls") "\n" INVOKE("f") "\n" PARAMETER("a", "true") "x </", "[f|{\"a\": \"x !"},
     {"functionary", "<function=f>{\"a\": 1}</function>\n<function=g.h>{}</function>", "[f|{\"a\": 1}][g.h|{}]"},
     {"functionary", "So <function=nobody>{}</function>", "So <function=nobody>{}</function>"},
     {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": {}}]",
@@ -303,6 +356,7 @@ static answer_form ask_of(const char *family) {
     assert_non_null(gen.convention.family);
     if (gen.convention.family->has_channels) gen.convention = tool_convention_detect(NULL, 0, "gpt-oss");
     if (strcmp(family, "command-r7b") == 0) gen.convention.reasoning = &thinking;
+    if (strcmp(family, "gemma-4") == 0) gen.convention = tool_convention_detect("<|turn><|channel>", 17, NULL);
     return gen;
 }
 
