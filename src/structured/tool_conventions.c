@@ -152,18 +152,21 @@ static const tool_form gemma_4 = {
 
 static const tool_notation python_notation = {
     .quotes = {"\"", "'"}, .close = ')', .has_escapes = true, .names = {"True", "False", "None"}};
-static const tool_form lfm = {
-    .body = TOOL_BODY_LITERALS,
-    .notation = &python_notation,
-    .open = "<|tool_call_start|>",
-    .is_list = true,
-    .begin = "",
-    .after_name = "(",
-    .key_close = "=",
-    .end = "",
-    .next = ", ",
-    .close = "]<|tool_call_end|>",
-};
+/* A list of calls in Python: Llama 4, Llama 3.2, Gemma 3; one a line: Olmo 3. */
+#define PYTHON_FORM \
+    .body = TOOL_BODY_LITERALS, .notation = &python_notation, .begin = "", .after_name = "(", .key_close = "=", \
+    .end = ""
+static const tool_form python_bare = {PYTHON_FORM, .open = "[", .at_start = true, .is_list = true,
+                                      .next = ", ", .close = "]"};
+static const tool_form python_start = {PYTHON_FORM, .open = "<|python_start|>", .is_list = true,
+                                       .next = ", ", .close = "]<|python_end|>"};
+static const tool_form gemma_python = {PYTHON_FORM, .open = "```tool_code", .next = "\n", .close = "\n```"};
+static const tool_form gemma_python_list = {PYTHON_FORM, .open = "```tool_code", .is_list = true,
+                                            .next = ", ", .close = "]\n```"};
+static const tool_form olmo = {PYTHON_FORM, .open = "<function_calls>", .next = "\n",
+                               .close = "\n</function_calls>"};
+static const tool_form lfm = {PYTHON_FORM, .open = "<|tool_call_start|>", .is_list = true,
+                              .next = ", ", .close = "]<|tool_call_end|>"};
 static const tool_form lfm_list = {JSON_FORM, .open = "<|tool_call_start|>", .is_list = true,
                                    .end = "", .next = ", ", .close = "]<|tool_call_end|>"};
 
@@ -194,6 +197,25 @@ static const tool_form gemma_code_list = {JSON_FORM, .open = "```tool_code", .is
 static const tool_form gemma_json = {JSON_FORM, .open = "```json", .end = "\n```", .close = ""};
 static const tool_form gemma_json_list = {JSON_FORM, .open = "```json", .is_list = true,
                                           .end = "", .next = ", ", .close = "]\n```"};
+
+static const tool_form calls_list = {JSON_FORM, .open = "<tool_calls>", .is_list = true,
+                                     .end = "", .next = ", ", .close = "]\n</tool_calls>"};
+static const tool_form nemotron_list = {JSON_FORM, .open = "<TOOLCALL>", .is_list = true,
+                                        .end = "", .next = ", ", .close = "]\n</TOOLCALL>"};
+
+/* The name is the key of the arguments. */
+static const tool_form apertus = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<|tools_prefix|>",
+    .is_list = true,
+    .begin = "{\"",
+    .before_name = "",
+    .after_name = "\": ",
+    .after_arguments = "}",
+    .end = "",
+    .next = ", ",
+    .close = "]<|tools_suffix|>",
+};
 
 static const tool_form granite_list = {JSON_FORM, .open = "<|tool_call|>", .is_list = true, .end = "", .next = ", ",
                                        .close = "]"};
@@ -231,16 +253,23 @@ static const tool_form harmony = {
 static const tool_family families[] = {
     {.name = "hermes", .forms = {&hermes}, NO_ANSWER}, /* and Qwen 2.5, Qwen 3, Granite 4, many fine-tunes */
     {.name = "qwen3-coder", .forms = {&coder, &coder_bare, &hermes}, NO_ANSWER},
-    {.name = "llama-3", .forms = {&bare_object, &python_tag, &hermes}, NO_ANSWER},
+    {.name = "llama-3", .forms = {&bare_object, &python_tag, &python_bare, &python_start, &hermes}, NO_ANSWER},
     {.name = "mistral", .forms = {&mistral_list, &mistral_named, &hermes}, NO_ANSWER},
+    {.name = "mistral-3", .forms = {&mistral_named, &mistral_list, &hermes}, NO_ANSWER},
     {.name = "deepseek", .forms = {&deepseek_r1, &deepseek_v31, &hermes}, NO_ANSWER},
     {.name = "kimi-k2", .forms = {&kimi, &hermes}, NO_ANSWER},
     {.name = "glm-4.5", .forms = {&glm, &hermes}, NO_ANSWER},
     {.name = "gemma",
-     .forms = {&gemma_code, &gemma_code_list, &gemma_json, &gemma_json_list, &bare_object, &bare_list, &hermes},
+     .forms = {&gemma_code, &gemma_code_list, &gemma_python, &gemma_python_list, &gemma_json, &gemma_json_list,
+               &bare_object, &bare_list, &hermes},
      NO_ANSWER},
     {.name = "gemma-4", .forms = {&gemma_4, &hermes}, .dropped = {"<|tool_response>"}, NO_ANSWER},
     {.name = "lfm2", .forms = {&lfm, &lfm_list, &hermes}, NO_ANSWER},
+    {.name = "olmo-3", .forms = {&olmo, &hermes}, NO_ANSWER},
+    {.name = "hunyuan", .forms = {&calls_list, &hermes}, .dropped = {"<answer>", "</answer>"}, NO_ANSWER},
+    {.name = "nemotron-2", .forms = {&nemotron_list, &hermes}, NO_ANSWER},
+    {.name = "apertus", .forms = {&apertus, &hermes}, NO_ANSWER},
+    {.name = "ernie-4.5", .forms = {&hermes}, .dropped = {"<response>", "</response>"}, NO_ANSWER},
     {.name = "minimax-m2", .forms = {&minimax, &hermes}, NO_ANSWER},
     {.name = "seed-oss", .forms = {&seed, &hermes}, NO_ANSWER},
     {.name = "deepseek-3.2", .forms = {&dsml_functions, &dsml_tools, &hermes}, NO_ANSWER},
@@ -283,6 +312,7 @@ const tool_family *tool_convention_family(const tool_convention *c) { return c->
 static const reasoning_marks think = {"<think>", "</think>", true};
 static const reasoning_marks think_in_brackets = {"[THINK]", "[/THINK]", false};
 static const reasoning_marks seed_think = {"<seed:think>", "</seed:think>", true};
+static const reasoning_marks inner = {"<|inner_prefix|>", "<|inner_suffix|>", false};
 static const reasoning_marks thought = {"<|channel>thought", "<channel|>", false};
 static const reasoning_marks thinking = {"<|START_THINKING|>", "<|END_THINKING|>", false};
 static const reasoning_marks analysis = {"<|channel|>analysis<|message|>", "<|end|>", false};
@@ -307,15 +337,21 @@ static const struct {
     {"gemma-4", {"<|turn>"}},
     {"lfm2", {"<|tool_call_start|>"}},
     {"lfm2", {"<|tool_list_start|>"}},
-    {"lfm2", {"<|im_start|>", "List of tools: "}},
     {"deepseek", {WIDE("tool" LOW "calls" LOW "begin")}},
+    {"mistral-3", {"[TOOL_CALLS]", "[ARGS]"}},
     {"mistral", {"[TOOL_CALLS]"}},
+    {"apertus", {"<|tools_prefix|>"}},
+    {"nemotron-2", {"<TOOLCALL>"}},
+    {"olmo-3", {"<function_calls>"}},
+    {"hunyuan", {"<tool_calls>"}},
     {"glm-4.5", {"<arg_key>"}},
     {"qwen3-coder", {"<function=", "<parameter="}},
     {"functionary", {"<function="}},
     {"phi-4-mini", {"<|/tool|>"}},
     {"granite", {"<|tool_call|>"}},
+    {"ernie-4.5", {"<tool_call>", "<response>"}},
     {"hermes", {"<tool_call>"}},
+    {"lfm2", {"<|im_start|>", "List of tools: "}},
     {"llama-3", {"<|python_tag|>"}},
     {"llama-3", {"<|start_header_id|>", "\"parameters\""}},
     {"llama-3", {"<|header_start|>"}},
@@ -331,6 +367,7 @@ static const struct {
     {&think_in_brackets, "[THINK]"},
     {&seed_think, "<seed:think>"},
     {&thought, "<|channel>"},
+    {&inner, "<|inner_prefix|>"},
     {&think, "</think>"},
 };
 

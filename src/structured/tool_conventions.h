@@ -61,7 +61,7 @@ typedef struct tool_form {
     const char *close;
 } tool_form;
 
-#define TOOL_MAX_FORMS 8
+#define TOOL_MAX_FORMS 10
 
 /* Texts around reasoning. */
 typedef struct reasoning_marks {

@@ -45,6 +45,12 @@ static const struct {
     {"gemma", "<start_of_turn>", "gemma"},
     {"gemma-4", "<|turn> <|tool_call>call: <|channel>thought", "plain"},
     {"lfm2", "<|im_start|> List of tools: <|tool_call_start|> </think>", "chatml"},
+    {"mistral-3", "[INST] [TOOL_CALLS] [ARGS] [THINK]", "mistral-v7-tekken"},
+    {"olmo-3", "<|im_start|> <function_calls>", "chatml"},
+    {"hunyuan", "<tool_calls> </tool_calls> </think>", "plain"},
+    {"nemotron-2", "<TOOLCALL>[ </think>", "plain"},
+    {"apertus", "<|tools_prefix|> <|inner_prefix|>", "plain"},
+    {"ernie-4.5", "<tool_call> <response> </think>", "plain"},
     {"minimax-m2", "<minimax:tool_call> <invoke name=\"f\"> <parameter name=\"a\"> </think>", "plain"},
     {"seed-oss", "<seed:tool_call> <function=f> <parameter=a> <seed:think>", "plain"},
     {"deepseek-3.2", DSML "function_calls> </think>", "deepseek-3"},
@@ -62,7 +68,8 @@ static void test_detection(void **state) {
         tool_convention c = tool_convention_detect(detected[i].template, strlen(detected[i].template), "plain");
         assert_string_equal(c.family->name, detected[i].family);
         const bool reasons =
-            strstr(detected[i].template, "think") || strstr(detected[i].template, "thought") || strstr(detected[i].template, "THINK") || c.family->has_channels;
+            strstr(detected[i].template, "think") || strstr(detected[i].template, "thought") ||
+            strstr(detected[i].template, "inner") || strstr(detected[i].template, "THINK") || c.family->has_channels;
         assert_true((c.reasoning != NULL) == reasons);
     }
     static const char *const formats[][2] = {

@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "grammar/matcher.h"
 #include "structured/tool_finder.h"
+#include "structured/tool_grammar.h"
 #include "server/prompt/tools.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -357,8 +358,92 @@ static void test_names(void **state) {
         }
 }
 
+/* What a schema allows and refuses of arguments that are literals. */
+static void test_literals(void **state) {
+    static const char schema_text[] =
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, \"n\": {\"type\": [\"integer\", \"null\"], "
+        "\"minimum\": 1, \"maximum\": 14}, \"l\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/o\"}, \"minItems\": "
+        "1, \"maxItems\": 2}, \"e\": {\"enum\": [\"x\", true, null]}}, \"required\": [\"n\"], \"$defs\": {\"o\": {\"type\": "
+        "\"object\", \"properties\": {\"k\": {\"anyOf\": [{\"type\": \"boolean\"}, {\"type\": \"number\"}]}, \"m n\": "
+        "{}}, \"required\": [\"k\"]}}}";
+    static const struct {
+        const char *family, *text;
+        bool fits;
+    } cases[] = {
+        {"gemma-4", "<|tool_call>call:f{n:3}<tool_call|>", true},
+        {"gemma-4", "<|tool_call>call:f{a:<|\"|>it's, {b}: <| \"c\"<|\"|>,n:null,l:[{k:true},{k:-1.5,m n:{z:[]}}],e:true}"
+                    "<tool_call|>",
+         true},
+        {"gemma-4", "<|tool_call>call:f{n:3,e:<|\"|>x<|\"|>}<tool_call|>", true},
+        {"gemma-4", "<|tool_call>call:f{n:15}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{a:x,n:1}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{,n:1}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{n:1,l:[]}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{n:1,l:[{k:1},{k:1},{k:1}]}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{n:1,l:[{k:<|\"|>1<|\"|>}]}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{n:1,e:<|\"|>y<|\"|>}<tool_call|>", false},
+        {"gemma-4", "<|tool_call>call:f{n:1,b:1}<tool_call|>", false},
+        {"lfm2", "<|tool_call_start|>[f(a=\"it's \\\"b\\\"\", n=None, l=[{\"k\": True}, {\"k\": 2, \"m n\": [None]}], "
+                 "e=None)]<|tool_call_end|>",
+         true},
+        {"lfm2", "<|tool_call_start|>[f(n=1,e=\"x\")]<|tool_call_end|>", true},
+        {"lfm2", "<|tool_call_start|>[f(n=null)]<|tool_call_end|>", false},
+        {"lfm2", "<|tool_call_start|>[f(n=1, l=[{\"k\": true}])]<|tool_call_end|>", false},
+        {"lfm2", "<|tool_call_start|>[f(e=None)]<|tool_call_end|>", false},
+        {"lfm2", "<|tool_call_start|>[f(n=1), f(n=1)]<|tool_call_end|>", false}, /* one call is asked for */
+    };
+    tiny_random r = {46};
+    (void)state;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        json_t *schema = json_loads(schema_text, 0, NULL);
+        tool_spec tool;
+        generation gen = ask_of(tool_family_find(cases[i].family), &tool, schema);
+        make_grammar(&gen);
+        if (accepts(gen.grammar, cases[i].text, strlen(cases[i].text)) != cases[i].fits)
+            fail_msg("'%s' is %s", cases[i].text, cases[i].fits ? "refused" : "accepted");
+        json_t *found = read_call(&gen, cases[i].text, strlen(cases[i].text), &r);
+        assert_true(!cases[i].fits || json_is_object(found));
+        json_decref(found);
+        free_ask(&gen);
+        json_decref(schema);
+    }
+}
+
+/* Schemas that literals cannot enforce: refused where strict, else any value, with a note. */
+static void test_loose_literals(void **state) {
+    static const char *const schemas[] = {
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"allOf\": [{\"type\": \"string\"}]}}}",
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#\"}}}",
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#/nowhere\"}}}",
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"const\": \"<|\\\"|>\"}}}",
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"stirng\"}}}",
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * BASE_ARRAY_LEN(schemas); i++) {
+        json_t *schema = json_loads(schemas[i / 2], 0, NULL);
+        tool_spec tool;
+        generation gen = ask_of(tool_family_find("gemma-4"), &tool, schema);
+        tool_grammar out;
+        rp_error err = {0};
+        tool.strict = i % 2 == 0;
+        if (tool.strict) assert_int_equal(tool_grammar_make(&gen.form, &out, &err), RP_ERR_UNSUPPORTED);
+        else {
+            assert_int_equal(tool_grammar_make(&gen.form, &out, &err), RP_OK);
+            assert_true(json_array_size(out.dropped) > 0);
+            static const char text[] = "<|tool_call>call:f{a:{a:{}}}<tool_call|>";
+            assert_true(accepts(out.text, text, sizeof(text) - 1));
+            tool_grammar_free(&out);
+        }
+        free_ask(&gen);
+        json_decref(schema);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_ends_in_values),
-                                       cmocka_unit_test(test_open_string_at_the_end), cmocka_unit_test(test_names)};
+                                       cmocka_unit_test(test_open_string_at_the_end), cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_literals), cmocka_unit_test(test_loose_literals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "sampling/text_stream.h"
 #include "structured/tool_finder.h"
+#include "support/seed.h"
 #include "support/tiny_random.h"
 
 static tool_spec tools[] = {{.name = "f"}, {.name = "g.h"}, {.name = "barred", .barred = true}};
@@ -291,6 +292,28 @@ static const struct {
     {"lfm2", "<|tool_call_start|>[f(\"x\")]<|tool_call_end|>", "[f|{!\"x\")]<|tool_call_end|>"},
     {"lfm2", "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>", "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>"},
     {"lfm2", "<|tool_call_start|>[f(a=[1, 2", "[f|{\"a\": [1, !"},
+    {"llama-3", "[f(a=1, b='c'), g.h()]", "[f|{\"a\": 1, \"b\": \"c\"}][g.h|{}]"},
+    {"llama-3", "<|python_start|>[f(a=[None])]<|python_end|>", "[f|{\"a\": [null]}]"},
+    {"llama-3", "[1] f(a=1)", "[1] f(a=1)"},
+    {"llama-3", "[nobody(a=1)]", "[nobody(a=1)]"},
+    {"gemma", "```tool_code\nf(a=1)\ng.h(b=\"c\")\n```", "[f|{\"a\": 1}][g.h|{\"b\": \"c\"}]"},
+    {"gemma", "```tool_code\n[f(a=1)]\n```\nSo.", "[f|{\"a\": 1}]\nSo."},
+    {"mistral-3", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g.h[ARGS]{}", "[f|{\"a\": 1}][g.h|{}]"},
+    {"olmo-3", "Well.\n<function_calls>\nf(a=\"b\", c=true)\ng.h()\n</function_calls>",
+     "Well.[f|{\"a\": \"b\", \"c\": true}][g.h|{}]"},
+    {"olmo-3", "<function_calls>\nnobody()\n</function_calls>", "<function_calls>\nnobody()\n</function_calls>"},
+    {"hunyuan", "<answer>\n<tool_calls>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g.h\", \"arguments\": "
+                "{}}]</tool_calls>\n</answer>",
+     "[f|{}][g.h|{}]"},
+    {"hunyuan", "<answer>\nIt is warm.\n</answer>", "\nIt is warm."},
+    {"nemotron-2", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": "
+                   "{}}]</TOOLCALL>",
+     "[f|{\"a\": 1}][g.h|{}]"},
+    {"apertus", "<|inner_prefix|>Hm.<|inner_suffix|><|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g.h\": {}}]<|tools_suffix|>",
+     "(Hm.)[f|{\"a\": 1}][g.h|{}]"},
+    {"apertus", "<|tools_prefix|>[{\"nobody\": {}}]<|tools_suffix|>", "<|tools_prefix|>[{\"nobody\": {}}]<|tools_suffix|>"},
+    {"ernie-4.5", CALL("f", "{}"), "[f|{}]"},
+    {"ernie-4.5", "<response>\nIt is warm.\n</response>", "\nIt is warm."},
     {"minimax-m2",
      "I look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">\ntwo \"words\"</parameter>\n"
      "<parameter name=\"b\">[1, 2]</parameter>\n</invoke>\n<invoke name=\"g.h\">\n</invoke>\n</minimax:tool_call>",
@@ -356,6 +379,8 @@ static answer_form ask_of(const char *family) {
     assert_non_null(gen.convention.family);
     if (gen.convention.family->has_channels) gen.convention = tool_convention_detect(NULL, 0, "gpt-oss");
     if (strcmp(family, "command-r7b") == 0) gen.convention.reasoning = &thinking;
+    if (strcmp(family, "apertus") == 0)
+        gen.convention = tool_convention_detect("<|tools_prefix|><|inner_prefix|>", 32, NULL);
     if (strcmp(family, "gemma-4") == 0) gen.convention = tool_convention_detect("<|turn><|channel>", 17, NULL);
     return gen;
 }
@@ -374,6 +399,49 @@ static void test_conventions(void **state) {
         for (size_t k = 0; k < BASE_ARRAY_LEN(answers); k++)
             is_tested |= strcmp(answers[k].family, tool_family_at(i)->name) == 0;
         assert_true(is_tested);
+    }
+    ask = ask_of("hermes");
+}
+
+/* Arguments that the finder writes itself are JSON, whatever a model writes, and do not depend on how it is cut. */
+static void test_hostile_literals(void **state) {
+    static const char *const pieces[] = {
+        "a", ":", "=", ",", "{", "}", "[", "]", "(", ")", "\"", "'", "\\", "\\u", "d83d", "\\ude00", "\\x", "4", "-1.5",
+        "<|\"|>", "<|\"", "|>", " ", "\n", "True", "null", "\xc3\xa9", "\x01", "<tool_call|>", "]<|tool_call_end|>", "f("};
+    static const char *const begins[][2] = {{"gemma-4", "<|tool_call>call:f{"}, {"lfm2", "<|tool_call_start|>[f("}};
+    tiny_random random = {test_seed("hostile_literals", 7)};
+    (void)state;
+    for (int i = 0, n = test_rounds(20000); i < n; i++) {
+        base_buffer text = BASE_BUFFER(1 << 16), whole = BASE_BUFFER(1 << 16);
+        ask = ask_of(begins[i % 2][0]);
+        assert_int_equal(base_buffer_append_str(&text, begins[i % 2][1]), 0);
+        if (i % 3) assert_int_equal(base_buffer_append_str(&text, i % 2 ? "a=" : "a:"), 0);
+        for (uint64_t k = tiny_random_below(&random, 12); k > 0; k--)
+            assert_int_equal(
+                base_buffer_append_str(&text, pieces[tiny_random_below(&random, BASE_ARRAY_LEN(pieces))]), 0);
+        tool_finder f;
+        tool_finder_init(&f, &ask, TOOL_REASONING_ITEMS, NULL, NULL);
+        assert_int_equal(tool_finder_feed(&f, text.data, text.len), 0);
+        assert_int_equal(tool_finder_finish(&f), 0);
+        assert_int_equal(base_buffer_append(&whole, "", 0), 0);
+        for (size_t k = 0; k < f.n_items; k++) {
+            const tool_item *item = &f.items[k];
+            json_t *root = item->tool && item->is_whole ? tool_item_arguments(item) : NULL;
+            if (item->tool && item->is_whole && !json_is_object(root))
+                fail_msg("'%s' is read as '%.*s'", text.data, (int)item->text.len, item->text.data);
+            json_decref(root);
+            const int n_text = (int)item->text.len;
+            assert_int_equal(
+                item->tool ? base_buffer_printf(&whole, "[%s|%.*s%s", item->tool->name, n_text, item->text.data,
+                                                item->is_whole ? "]" : "!")
+                           : base_buffer_printf(&whole, item->is_reasoning ? "(%.*s)" : "%.*s", n_text, item->text.data),
+                0);
+        }
+        tool_finder_free(&f);
+        check_cut(text.data, 1, NULL, whole.data ? whole.data : "");
+        check_cut(text.data, 7, &random, whole.data ? whole.data : "");
+        base_buffer_free(&text);
+        base_buffer_free(&whole);
     }
     ask = ask_of("hermes");
 }
@@ -526,6 +594,7 @@ int main(void) {
         cmocka_unit_test(test_cut_calls),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_conventions),
+        cmocka_unit_test(test_hostile_literals),
         cmocka_unit_test(test_values_by_schema),
         cmocka_unit_test(test_reasoning),
         cmocka_unit_test(test_opened_reasoning),
