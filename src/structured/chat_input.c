@@ -136,17 +136,61 @@ static bool add_reasoning(const chat_input *in, rp_template_input *to, const mes
     return ok;
 }
 
-/* Returns the origin of the content. */
-static uint32_t add_message(const chat_input *in, rp_template_input *to, size_t i, const message_parts *p, bool *ok) {
+static void add_content(const chat_input *in, rp_template_input *to, const char *key, size_t i, uint32_t *sources) {
+    rp_template_input_key(to, key);
+    const uint32_t source = template_input_borrow(to, in->messages[i].text, in->messages[i].n);
+    if (sources) sources[i] = source;
+}
+
+/* Does the template have results in the message of their calls, and no messages of their own for them? So have the
+   first ones of Gemma 4. */
+static bool has_responses(const rp_template *t) {
+    return rp_template_uses(t, "tool_responses") && !rp_template_uses(t, "tool_call_id");
+}
+
+/* The results after message i, as part of it, and the answer after them, if it has no calls and the message no text:
+ * it is one turn. Returns the last message that is in it. */
+static size_t add_responses(part_counter *c, rp_template_input *to, size_t i, uint32_t *sources, bool *ok) {
+    const chat_input *in = c->in;
+    BASE_ASSERT(i < in->n_messages && in->messages[i].role == RP_ROLE_ASSISTANT);
+    size_t last = i;
+    message_parts parts;
+    rp_template_input_key(to, "tool_responses");
+    rp_template_input_begin_list(to);
+    while (*ok && last + 1 < in->n_messages && in->messages[last + 1].role == RP_ROLE_TOOL) {
+        *ok = count_parts(c, ++last, &parts);
+        rp_template_input_begin_dict(to);
+        if (*ok && parts.answers != SIZE_MAX) add_text(to, "name", in->calls[parts.answers].name);
+        add_content(in, to, "response", last, sources);
+        rp_template_input_end(to);
+    }
+    rp_template_input_end(to);
+    const bool is_answered = last > i && last + 1 < in->n_messages && in->messages[last + 1].role == RP_ROLE_ASSISTANT &&
+                             (c->call == in->n_calls || in->calls[c->call].message != last + 1);
+    if (!*ok || !is_answered || in->messages[i].n > 0) {
+        add_content(in, to, "content", i, sources);
+        return last;
+    }
+    *ok = count_parts(c, ++last, &parts);
+    add_content(in, to, "content", last, sources);
+    return last;
+}
+
+/* Returns the last message that is in it: i, or one after it. */
+static size_t add_message(part_counter *c, rp_template_input *to, size_t i, const message_parts *p, uint32_t *sources,
+                          bool *ok) {
+    const chat_input *in = c->in;
     BASE_ASSERT(i < in->n_messages && (unsigned)in->messages[i].role < RP_N_ROLES);
     BASE_ASSERT(p->answers == SIZE_MAX || p->answers < in->n_calls);
     const rp_message *m = &in->messages[i];
+    const bool folds = m->role == RP_ROLE_ASSISTANT && p->calls != p->end_calls && has_responses(in->t);
     char own[OWN_ID_BYTES];
+    size_t last = i;
     rp_template_input_begin_dict(to);
     add_text(to, "role", role_names[m->role]);
-    rp_template_input_key(to, "content");
-    const uint32_t source = template_input_borrow(to, m->text, m->n);
     *ok = add_reasoning(in, to, p);
+    if (*ok && folds) last = add_responses(c, to, i, sources, ok);
+    else add_content(in, to, "content", i, sources);
     if (p->calls != p->end_calls) {
         rp_template_input_key(to, "tool_calls");
         rp_template_input_begin_list(to);
@@ -158,21 +202,21 @@ static uint32_t add_message(const chat_input *in, rp_template_input *to, size_t 
         add_id(in, to, "tool_call_id", id_of(&in->calls[p->answers], p->answers, own));
     } else if (p->result && p->result->id) add_id(in, to, "tool_call_id", p->result->id);
     rp_template_input_end(to);
-    return source;
+    return last;
 }
 
 static bool add_messages(const chat_input *in, rp_template_input *to, uint32_t *sources) {
     part_counter c = {.in = in, .ids = json_object()};
     const size_t n_leading = chat_count_leading_systems(in->messages, in->n_messages);
     bool ok = c.ids != NULL;
+    for (size_t i = 0; sources && i < in->n_messages; i++) sources[i] = 0; /* left out, or without a text of its own */
     rp_template_input_key(to, "messages");
     rp_template_input_begin_list(to);
     for (size_t i = 0; i < in->n_messages && ok; i++) {
         const bool is_kept = i < n_leading || i >= in->first;
         message_parts parts;
         ok = count_parts(&c, i, &parts);
-        const uint32_t source = ok && is_kept ? add_message(in, to, i, &parts, &ok) : 0;
-        if (sources) sources[i] = source;
+        if (ok && is_kept) i = add_message(&c, to, i, &parts, sources, &ok);
     }
     rp_template_input_end(to);
     json_decref(c.ids);
@@ -212,6 +256,11 @@ static void add_variables(const chat_input *in, rp_template_input *to) {
         const json_t *thinks = json_boolean(in->form->thinking == THINKING_ON);
         add_json(to, "enable_thinking", thinks);
         add_json(to, "thinking", thinks);
+        if (in->form->thinking == THINKING_OFF && !json_object_get(in->variables, "thinking_budget") &&
+            rp_template_uses(in->t, "thinking_budget")) { /* Seed-OSS has no other switch */
+            rp_template_input_key(to, "thinking_budget");
+            rp_template_input_json(to, "0", 1);
+        }
     }
     if (in->reasoning_effort) add_text(to, "reasoning_effort", in->reasoning_effort);
 }

@@ -8,6 +8,7 @@
  *
  * Nodes and constants live in the template's arena. One thread.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -320,7 +321,16 @@ static template_node *parse_slice_part(parser *p) {
 }
 
 /* An index, several with commas (a tuple), or a slice. */
+/* A key in quotes is a name that the template uses. */
+static void note_key(parser *p, const token *t) {
+    size_t n = 0;
+    if (p->rc || t->kind != TOKEN_STRING) return;
+    while (n < t->n && (isalnum((unsigned char)t->bytes[n]) || t->bytes[n] == '_')) n++;
+    if (n > 0 && n == t->n) intern(p, t->bytes, n);
+}
+
 static template_node *parse_subscript_item(parser *p, template_node *object) {
+    note_key(p, current(p));
     template_node *start = at_operator(p, ":") ? NULL : parse_tuple(p, true, NULL, true);
     if (!at_operator(p, ":")) {
         template_node *item = node_new(p, NODE_ITEM);
@@ -364,6 +374,7 @@ static template_node *parse_call(parser *p, template_node *object) {
     template_node *call = node_new(p, NODE_CALL);
     if (p->rc) return call;
     call->a = object;
+    if (object->kind == NODE_ATTRIBUTE && strcmp(object->name, "get") == 0) note_key(p, following(p));
     parse_arguments(p, call);
     return call;
 }

@@ -12,6 +12,7 @@
 
 #include "base/compiler.h"
 #include "structured/chat_input.h"
+#include "structured/tool_finder.h"
 #include "reprise_chat.h"
 
 static const char source[] =
@@ -117,6 +118,150 @@ static void messages_are_left_out(void **state) {
     assert_true(turns[1].role == RP_ROLE_USER && turns[1].end == strlen("<system>S<user>V"));
     rp_template_text_free(text);
     rp_template_free(t);
+}
+
+/* Templates that know no messages of tools: results are in the message of the calls, and so is the answer after them. */
+static void results_are_in_the_message_of_calls(void **state) {
+    (void)state;
+    static const char text_of[] =
+        "{% for m in messages %}<{{ m.role }}>{% for c in m['tool_calls'] %}({{ c.function.name }}){% endfor %}"
+        "{% for r in m.get('tool_responses') or [] %}[{{ r.name }}={{ r.response }}]{% endfor %}{{ m.content }}"
+        "{% endfor %}";
+    static const rp_message turn[] = {
+        {RP_ROLE_ASSISTANT, "", 0}, {RP_ROLE_TOOL, "r", 1}, {RP_ROLE_ASSISTANT, "A", 1}, {RP_ROLE_USER, "V", 1}};
+    static const chat_call call = {0, NULL, "f", "{}"}, more[] = {{0, NULL, "f", "{}"}, {2, NULL, "g", "{}"}};
+    static const chat_result result = {1, NULL, false};
+    const answer_form form = {0};
+    rp_template *t = template_of(text_of);
+    chat_input in = input_of(t, &form);
+    rp_rendered_turn turns[8];
+    size_t n_turns;
+    rp_template_text *text = rendered(&in, turns, &n_turns);
+    assert_string_equal(text->bytes,
+                        "<system>S<user>U<assistant>(f)(g)[f=r0][g=r1]<user>V<assistant>(h)[h=r2]A");
+    assert_int_equal(n_turns, 6); /* neither the empty content nor the last result, which is before its message's */
+    rp_template_text_free(text);
+    in = (chat_input){.t = t, .form = &form, .messages = turn, .n_messages = 4, .calls = &call, .n_calls = 1,
+                      .results = &result, .n_results = 1};
+    text = rendered(&in, turns, &n_turns);
+    assert_string_equal(text->bytes, "<assistant>(f)[f=r]A<user>V");
+    assert_int_equal(n_turns, 3);
+    assert_true(turns[1].role == RP_ROLE_ASSISTANT && turns[1].end == strlen("<assistant>(f)[f=r]A"));
+    rp_template_text_free(text);
+    in.calls = more;
+    in.n_calls = 2;
+    text = rendered(&in, NULL, NULL);
+    assert_string_equal(text->bytes, "<assistant>(f)[f=r]<assistant>(g)A<user>V");
+    rp_template_text_free(text);
+    rp_template_free(t);
+}
+
+/* ---- calls of families ---- */
+
+#define MESSAGES(calls) "{% for m in messages %}{% if m.tool_calls %}" calls "{% else %}{{ m.content }}|{% endif %}{% endfor %}"
+#define EACH(call) "{% for c in m.tool_calls %}{% set f = c.function %}" call "{% endfor %}"
+#define ARGUMENTS(one) "{% for k, v in f.arguments.items() %}" one "{% endfor %}"
+#define TEXT_VALUE "{{ v if v is string else v | tojson }}"
+#define DSML "\uFF5CDSML\uFF5C"
+
+/* Minimal templates, as the models' own write calls, and the calls of f and g that they write. */
+static const struct {
+    const char *family, *source, *written;
+} families[] = {
+    {"gemma-4",
+     MESSAGES(EACH("<|tool_call>call:{{ f.name + '{' }}" ARGUMENTS("{{ k }}:{{ '<|\"|>' + v + '<|\"|>' if v is string else v | "
+                                                    "tojson }}{{ ',' if not loop.last }}") "}<tool_call|>")),
+     "<|tool_call>call:f{city:<|\"|>It's \"Rome\"<|\"|>,days:3}<tool_call|><|tool_call>call:g{}<tool_call|>"},
+    {"lfm2",
+     MESSAGES("<|tool_call_start|>[" EACH("{{ f.name }}(" ARGUMENTS("{{ k }}={{ \"'\" + v + \"'\" if v is string else v | "
+                                          "string }}{{ ', ' if not loop.last }}") "){{ ', ' if not loop.last }}")
+              "]<|tool_call_end|>"),
+     "<|tool_call_start|>[f(city='It's \"Rome\"', days=3), g()]<|tool_call_end|>"},
+    {"minimax-m2",
+     MESSAGES("\n<minimax:tool_call>\n" EACH("<invoke name=\"{{ f.name }}\">\n" ARGUMENTS(
+                  "<parameter name=\"{{ k }}\">" TEXT_VALUE "</parameter>\n") "</invoke>\n") "</minimax:tool_call>"),
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"city\">It's \"Rome\"</parameter>\n<parameter "
+     "name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>"},
+    {"seed-oss",
+     MESSAGES(EACH("\n<seed:tool_call>\n<function={{ f.name }}>\n" ARGUMENTS("<parameter={{ k }}>{{ v | string }}</parameter>\n")
+                   "</function>\n</seed:tool_call>")),
+     "<seed:tool_call>\n<function=f>\n<parameter=city>It's "
+     "\"Rome\"</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call><seed:tool_call>\n<function=g>"
+     "\n</function>\n</seed:tool_call>"},
+    {"deepseek-3.2",
+     MESSAGES("\n\n<" DSML "function_calls>\n" EACH(
+         "<" DSML "invoke name=\"{{ f.name }}\">\n" ARGUMENTS(
+             "<" DSML "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" TEXT_VALUE "</" DSML
+             "parameter>\n") "</" DSML "invoke>\n") "</" DSML "function_calls>"),
+     "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"city\" string=\"true\">It's \"Rome\"</"
+     DSML "parameter>\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n</" DSML "invoke>\n<" DSML
+     "invoke name=\"g\">\n</" DSML "invoke>\n</" DSML "function_calls>"},
+    {"qwen3-coder",
+     MESSAGES(EACH("\n<tool_call>\n<function={{ f.name }}>\n" ARGUMENTS("<parameter={{ k }}>\n" TEXT_VALUE "\n</parameter>\n")
+                   "</function>\n</tool_call>")),
+     "<tool_call>\n<function=f>\n<parameter=city>\nIt's "
+     "\"Rome\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call><tool_call>\n<function=g>\n</"
+     "function>\n</tool_call>"},
+    {"glm-4.5",
+     MESSAGES(EACH("<tool_call>{{ f.name }}" ARGUMENTS("<arg_key>{{ k }}</arg_key><arg_value>" TEXT_VALUE "</arg_value>")
+                   "</tool_call>")),
+     "<tool_call>f<arg_key>city</arg_key><arg_value>It's "
+     "\"Rome\"</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call><tool_call>g</tool_call>"},
+    {"mistral-3", MESSAGES(EACH("[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}")),
+     "[TOOL_CALLS]f[ARGS]{\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}[TOOL_CALLS]g[ARGS]{}"},
+    {"apertus",
+     MESSAGES("<|tools_prefix|>[" EACH("{\"{{ f.name }}\": {{ f.arguments | tojson }}}{{ ', ' if not loop.last }}")
+              "]<|tools_suffix|>"),
+     "<|tools_prefix|>[{\"f\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"g\": {}}]<|tools_suffix|>"},
+    {"nemotron-2",
+     MESSAGES("<TOOLCALL>[" EACH("{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}{{ ', ' if not "
+                                 "loop.last }}") "]</TOOLCALL>"),
+     "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"name\": \"g\", "
+     "\"arguments\": {}}]</TOOLCALL>"},
+    {"hunyuan",
+     MESSAGES("<tool_calls>[" EACH("{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}{{ ', ' if not "
+                                   "loop.last }}") "]</tool_calls>"),
+     "<tool_calls>[{\"name\": \"f\", \"arguments\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"name\": \"g\", "
+     "\"arguments\": {}}]</tool_calls>"},
+    {"olmo-3",
+     MESSAGES("<function_calls>" EACH("{{ f.name }}(" ARGUMENTS("{{ k }}={{ v | tojson }}{{ ', ' if not loop.last }}")
+                                      "){{ '\\n' if not loop.last }}") "</function_calls>"),
+     "<function_calls>f(city=\"It's \\\"Rome\\\"\", days=3)\ng()</function_calls>"},
+};
+
+/* What a template writes of calls is read as those, by the convention that it is detected to be. */
+static void calls_are_rendered_and_read(void **state) {
+    (void)state;
+    static const rp_message asked[] = {{RP_ROLE_USER, "U", 1}, {RP_ROLE_ASSISTANT, "", 0}};
+    static const char arguments[] = "{\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}";
+    static const chat_call both[] = {{1, NULL, "f", arguments}, {1, NULL, "g", "{}"}};
+    tool_spec tools[] = {{.name = "f"}, {.name = "g"}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(families); i++) {
+        answer_form form = {.tools = tools, .n_tools = 2};
+        rp_template *t = template_of(families[i].source);
+        const chat_input in = {.t = t, .form = &form, .messages = asked, .n_messages = 2, .calls = both, .n_calls = 2};
+        form.convention = tool_convention_detect(families[i].source, strlen(families[i].source), "plain");
+        assert_string_equal(form.convention.family->name, families[i].family);
+        rp_template_text *text = rendered(&in, NULL, NULL);
+        const char *turn = strchr(text->bytes, '|') + 1;
+        turn += strspn(turn, "\n");
+        assert_string_equal(turn, families[i].written);
+        tool_finder f;
+        tool_finder_init(&f, &form, TOOL_REASONING_ITEMS, NULL, NULL);
+        assert_int_equal(tool_finder_feed(&f, turn, strlen(turn)), 0);
+        assert_int_equal(tool_finder_finish(&f), 0);
+        assert_int_equal(f.n_items, 2);
+        for (size_t k = 0; k < 2; k++) {
+            json_t *found = tool_item_arguments(&f.items[k]), *expected = json_loads(both[k].arguments, 0, NULL);
+            assert_ptr_equal(f.items[k].tool, &tools[k]);
+            assert_true(found && json_equal(found, expected));
+            json_decref(found);
+            json_decref(expected);
+        }
+        tool_finder_free(&f);
+        rp_template_text_free(text);
+        rp_template_free(t);
+    }
 }
 
 static int rendered_as(const chat_input *in, rp_template_text **text, rp_template_failure *why) {
@@ -276,6 +421,8 @@ int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(results_belong_to_calls),
         cmocka_unit_test(messages_are_left_out),
+        cmocka_unit_test(results_are_in_the_message_of_calls),
+        cmocka_unit_test(calls_are_rendered_and_read),
         cmocka_unit_test(a_template_gets_what_it_wants),
         cmocka_unit_test(each_form_is_tried_once),
         cmocka_unit_test(messages_are_merged),
