@@ -165,7 +165,8 @@ static size_t add_responses(part_counter *c, rp_template_input *to, size_t i, ui
         rp_template_input_end(to);
     }
     rp_template_input_end(to);
-    const bool is_answered = last > i && last + 1 < in->n_messages && in->messages[last + 1].role == RP_ROLE_ASSISTANT &&
+    const bool is_answered = last > i && last + 1 < in->n_messages &&
+                             in->messages[last + 1].role == RP_ROLE_ASSISTANT &&
                              (c->call == in->n_calls || in->calls[c->call].message != last + 1);
     if (!*ok || !is_answered || in->messages[i].n > 0) {
         add_content(in, to, "content", i, sources);

@@ -7,7 +7,7 @@
  *   open [list] begin before_name NAME after_name ARGUMENTS after_arguments end  (next begin ... end)*  [close]
  *
  *   <tool_call>     \n{"name": "f", "arguments":  {...}  }                  \n</tool_call>              TOOL_BODY_JSON
- *   <|tool_call>     call:f           {            a:1,b:[2]      }          <tool_call|>               TOOL_BODY_LITERALS
+ *   <|tool_call>     call:f           {            a:1,b:[2]      }          <tool_call|>            TOOL_BODY_LITERALS
  *   [TOOL_CALLS] [  {"name": "f", "arguments":    {...}  }  ,  {...}  ]                                 TOOL_BODY_JSON,
  *         a list
  *   <function=       f               >            {...}                     </function>                 TOOL_BODY_NAMED
@@ -21,10 +21,10 @@
 #include <stddef.h>
 
 typedef enum tool_body {
-    TOOL_BODY_JSON,       /* an object: a member with the name, then one with the arguments; others are skipped */
-    TOOL_BODY_NAMED,      /* the name as text, then the arguments as an object */
-    TOOL_BODY_TEXT,       /* the name as text, then key_open k key_close v value_end for each argument */
-    TOOL_BODY_LITERALS,   /* the name as text, then k key_close v, with commas between, in brackets: values are literals
+    TOOL_BODY_JSON,     /* an object: a member with the name, then one with the arguments; others are skipped */
+    TOOL_BODY_NAMED,    /* the name as text, then the arguments as an object */
+    TOOL_BODY_TEXT,     /* the name as text, then key_open k key_close v value_end for each argument */
+    TOOL_BODY_LITERALS, /* the name as text, then k key_close v, with commas between, in brackets: values are literals
                              of a notation of their own */
 } tool_body;
 
@@ -52,7 +52,7 @@ typedef struct tool_form {
                                                                and an id; NULL: nothing */
     bool writes_id;                                         /* ... the grammar writes it, a number */
     const char *key_open, *key_close, *value_end;           /* TEXT; key_close: LITERALS, too */
-    const char *key_close_json;                             /* TEXT: instead of key_close, where the value is JSON; NULL:
+    const char *key_close_json;                             /* TEXT: instead of key_close, if the value is JSON; NULL:
                                                                the schema says which are */
     bool has_lines;                                         /* TEXT: line ends around a value belong to its marks */
     const tool_notation *notation;                          /* LITERALS */

@@ -29,7 +29,7 @@ typedef struct writer {
     json_grammar *g;
     json_t *dropped; /* an array of texts: what is not enforced */
     rp_error *err;
-    int n_rules;         /* rules with a number */
+    int n_rules;          /* rules with a number */
     int n_literals;       /* schemas whose values are literals */
     int check_steps;      /* left (json_schema_check.h) */
     char value_until[16]; /* rule of text up to and with an argument's end; "": none yet */
@@ -278,7 +278,7 @@ static void put_value(writer *w, base_buffer *b, const tool_spec *t, const char 
 /* A name that its marks end, or that is too long for a head, cannot be written. */
 static bool is_writable(writer *w, const tool_spec *t, const char *name) {
     const char ends[] = {w->form->key_close[0], '\0'},
-               *refused = !w->form->notation              ? ends
+               *refused = !w->form->notation             ? ends
                           : w->form->notation->bare_keys ? ""
                                                          : TOOL_LITERALS_NAME_ENDS;
     const bool is_quoted = w->form->notation && w->form->notation->bare_keys,
@@ -521,7 +521,8 @@ static void put_literal_members(writer *w, base_buffer *b, const tool_spec *t, c
     }
     snprintf(part, sizeof(part), "l%d-%d ::= \"\"\n", rule, i);
     put(w, rules(w), part);
-    put(w, b, i == 0 ? "\"\") " : must ? ") " : ")? ");
+    put(w, b, i == 0 ? "\"\") " : must ? ") "
+                                       : ")? ");
 }
 
 static void put_literal_object(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, int depth) {
@@ -596,14 +597,16 @@ static void put_literal_alternatives(writer *w, base_buffer *b, const tool_spec 
 }
 
 static void put_literal_value(writer *w, base_buffer *b, const tool_spec *t, const json_t *schema, int depth) {
-    static const char *const refused[] = {"allOf", "not", "if", "patternProperties", "prefixItems", JSON_GRAMMAR_REFUSED};
+    static const char *const refused[] = {"allOf", "not", "if", "patternProperties", "propertyNames", "minProperties",
+                                          "maxProperties", "dependentRequired", "prefixItems", "uniqueItems",
+                                          "contains", JSON_GRAMMAR_REFUSED};
     const json_t *type = json_object_get(schema, "type"), *any = json_object_get(schema, "anyOf"),
                  *ref = json_object_get(schema, "$ref"), *target = NULL;
     if (w->err->code) return;
     if (!any) any = json_object_get(schema, "oneOf");
     if (json_is_string(ref)) target = json_schema_resolve(t->schema, json_string_value(ref));
     for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++)
-        if (json_object_get(schema, refused[i])) {
+        if (json_object_get(schema, refused[i]) && !json_is_false(json_object_get(schema, refused[i]))) {
             put_literal_any(w, b, t, "lvalue ", refused[i]);
             return;
         }

@@ -212,7 +212,8 @@ tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *a
     m = tool_heads_expect(b, at, form->key_close);
     if (form->key_close_json) json = tool_heads_expect(b, &other, form->key_close_json);
     if (json == TOOL_YES) *at = other;
-    *value = json == TOOL_YES ? TOOL_VALUE_JSON : form->key_close_json ? TOOL_VALUE_TEXT : TOOL_VALUE_BY_SCHEMA;
+    *value = json == TOOL_YES ? TOOL_VALUE_JSON : form->key_close_json ? TOOL_VALUE_TEXT
+                                                                       : TOOL_VALUE_BY_SCHEMA;
     return first_of(m, json);
 }
 

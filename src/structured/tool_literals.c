@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_literals.c: see tool_literals.h. A step reads a name, a separator, a bracket, a literal, or a part of a string. */
+/* tool_literals.c: see tool_literals.h. A step reads a name, a separator, a bracket, a literal or part of a string. */
 #include "structured/tool_literals.h"
 
 #include <stdio.h>

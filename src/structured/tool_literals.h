@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_literals.h: arguments that a model writes as literals of a notation (TOOL_BODY_LITERALS), as JSON, while they are
- * streamed.
+/* tool_literals.h: arguments that a model writes as literals of a notation (TOOL_BODY_LITERALS), as JSON, as they come.
  *
  *   city:<|"|>Rome<|"|>,days:3}          Gemma 4: {"city": "Rome", "days": 3}
  *   city='Rome', flag=True)              Python, LFM2: {"city": "Rome", "flag": true}
@@ -16,8 +15,8 @@
 #include "base/buffer.h"
 #include "structured/tool_conventions.h"
 
-#define TOOL_VALUE_DEPTH 1024        /* of brackets in arguments; a deeper value of other forms ends where a text does */
-#define TOOL_LITERALS_WORD_BYTES 512 /* of a name or a literal without quotes, with the spaces around it */
+#define TOOL_VALUE_DEPTH 1024                /* of brackets in arguments; a deeper JSON value ends where a text does */
+#define TOOL_LITERALS_WORD_BYTES 512         /* of a name or a literal without quotes, with the spaces around it */
 #define TOOL_LITERALS_NAME_ENDS "=,{}[]()\n" /* no name of an argument in Python has one of these */
 
 typedef enum tool_literals_verdict { TOOL_LITERALS_GO_ON,
@@ -35,8 +34,8 @@ typedef struct tool_literals {
 
 /* From the arguments' first byte on, after the bracket that opens them. */
 void tool_literals_begin(tool_literals *l, const tool_form *form);
-/* Reads as much of n bytes as is decided: *used. Appends it as JSON, with the brackets of all arguments. Returns 0 or an
-   error of the buffer. */
+/* Reads as much of n bytes as is decided: *used. Appends it as JSON, with the bracket that closes all arguments.
+   Returns 0 or an error of the buffer. */
 int tool_literals_read(tool_literals *l, const char *text, size_t n, size_t *used, base_buffer *out,
                        tool_literals_verdict *verdict) BASE_NODISCARD;
 

@@ -240,7 +240,7 @@ static void check_values(const tool_family *family, tiny_random *r) {
     tool_spec tool;
     for (size_t i = 0; i < n; i++) {
         const char *name = names[(first + i) % BASE_ARRAY_LEN(names)];
-        if (form->body == TOOL_BODY_TEXT && strchr(name, form->key_close[0])) name = "p q"; /* it could not be written */
+        if (form->body == TOOL_BODY_TEXT && strchr(name, form->key_close[0])) name = "p q"; /* no form for it */
         json_t *value = tiny_random_below(r, 2) ? random_string(r) : random_value(r, 0), *property = json_object();
         json_object_set_new(expected, name, value);
         if (tiny_random_below(r, 2)) json_object_set(property, "const", value);
@@ -361,18 +361,20 @@ static void test_names(void **state) {
 /* What a schema allows and refuses of arguments that are literals. */
 static void test_literals(void **state) {
     static const char schema_text[] =
-        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, \"n\": {\"type\": [\"integer\", \"null\"], "
-        "\"minimum\": 1, \"maximum\": 14}, \"l\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/o\"}, \"minItems\": "
-        "1, \"maxItems\": 2}, \"e\": {\"enum\": [\"x\", true, null]}}, \"required\": [\"n\"], \"$defs\": {\"o\": {\"type\": "
-        "\"object\", \"properties\": {\"k\": {\"anyOf\": [{\"type\": \"boolean\"}, {\"type\": \"number\"}]}, \"m n\": "
-        "{}}, \"required\": [\"k\"]}}}";
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, "
+        "\"n\": {\"type\": [\"integer\", \"null\"], \"minimum\": 1, \"maximum\": 14}, "
+        "\"l\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/o\"}, \"minItems\": 1, \"maxItems\": 2}, "
+        "\"e\": {\"enum\": [\"x\", true, null]}}, \"required\": [\"n\"], \"$defs\": {\"o\": {\"type\": \"object\", "
+        "\"properties\": {\"k\": {\"anyOf\": [{\"type\": \"boolean\"}, {\"type\": \"number\"}]}, "
+        "\"m n\": {}}, \"required\": [\"k\"]}}}";
     static const struct {
         const char *family, *text;
         bool fits;
     } cases[] = {
         {"gemma-4", "<|tool_call>call:f{n:3}<tool_call|>", true},
-        {"gemma-4", "<|tool_call>call:f{a:<|\"|>it's, {b}: <| \"c\"<|\"|>,n:null,l:[{k:true},{k:-1.5,m n:{z:[]}}],e:true}"
-                    "<tool_call|>",
+        {"gemma-4",
+         "<|tool_call>call:f{a:<|\"|>it's, {b}: <| \"c\"<|\"|>,n:null,"
+         "l:[{k:true},{k:-1.5,m n:{z:[]}}],e:true}<tool_call|>",
          true},
         {"gemma-4", "<|tool_call>call:f{n:3,e:<|\"|>x<|\"|>}<tool_call|>", true},
         {"gemma-4", "<|tool_call>call:f{n:15}<tool_call|>", false},

@@ -120,7 +120,7 @@ static void messages_are_left_out(void **state) {
     rp_template_free(t);
 }
 
-/* Templates that know no messages of tools: results are in the message of the calls, and so is the answer after them. */
+/* Templates without messages of tools: results are in the message of the calls, and so is the answer after them. */
 static void results_are_in_the_message_of_calls(void **state) {
     (void)state;
     static const char text_of[] =
@@ -141,8 +141,10 @@ static void results_are_in_the_message_of_calls(void **state) {
                         "<system>S<user>U<assistant>(f)(g)[f=r0][g=r1]<user>V<assistant>(h)[h=r2]A");
     assert_int_equal(n_turns, 6); /* neither the empty content nor the last result, which is before its message's */
     rp_template_text_free(text);
-    in = (chat_input){.t = t, .form = &form, .messages = turn, .n_messages = 4, .calls = &call, .n_calls = 1,
-                      .results = &result, .n_results = 1};
+    in = (chat_input){.t = t, .form = &form, .messages = turn, .n_messages = 4};
+    in.calls = &call;
+    in.results = &result;
+    in.n_calls = in.n_results = 1;
     text = rendered(&in, turns, &n_turns);
     assert_string_equal(text->bytes, "<assistant>(f)[f=r]A<user>V");
     assert_int_equal(n_turns, 3);
@@ -158,76 +160,127 @@ static void results_are_in_the_message_of_calls(void **state) {
 
 /* ---- calls of families ---- */
 
-#define MESSAGES(calls) "{% for m in messages %}{% if m.tool_calls %}" calls "{% else %}{{ m.content }}|{% endif %}{% endfor %}"
-#define EACH(call) "{% for c in m.tool_calls %}{% set f = c.function %}" call "{% endfor %}"
-#define ARGUMENTS(one) "{% for k, v in f.arguments.items() %}" one "{% endfor %}"
-#define TEXT_VALUE "{{ v if v is string else v | tojson }}"
-#define DSML "\uFF5CDSML\uFF5C"
-
-/* Minimal templates, as the models' own write calls, and the calls of f and g that they write. */
+/* Parts of minimal templates that write calls as the models' own do: around all of them, before an argument, an
+ * argument k of value v, after the last one; and the calls of f and g that they write. */
 static const struct {
-    const char *family, *source, *written;
+    const char *family, *begin, *call, *argument, *call_end, *end, *written;
 } families[] = {
     {"gemma-4",
-     MESSAGES(EACH("<|tool_call>call:{{ f.name + '{' }}" ARGUMENTS("{{ k }}:{{ '<|\"|>' + v + '<|\"|>' if v is string else v | "
-                                                    "tojson }}{{ ',' if not loop.last }}") "}<tool_call|>")),
-     "<|tool_call>call:f{city:<|\"|>It's \"Rome\"<|\"|>,days:3}<tool_call|><|tool_call>call:g{}<tool_call|>"},
+     "",
+     "<|tool_call>call:{{ f.name + '{' }}",
+     "{{ k }}:{{ '<|\"|>' + v + '<|\"|>' if v is string else v | tojson }}{{ ',' if not loop.l"
+     "ast }}",
+     "}<tool_call|>",
+     "",
+     "<|tool_call>call:f{city:<|\"|>It's \"Rome\"<|\"|>,days:3}<tool_call|><|tool_call>call:g{"
+     "}<tool_call|>"},
     {"lfm2",
-     MESSAGES("<|tool_call_start|>[" EACH("{{ f.name }}(" ARGUMENTS("{{ k }}={{ \"'\" + v + \"'\" if v is string else v | "
-                                          "string }}{{ ', ' if not loop.last }}") "){{ ', ' if not loop.last }}")
-              "]<|tool_call_end|>"),
+     "<|tool_call_start|>[",
+     "{{ f.name }}(",
+     "{{ k }}={{ \"'\" + v + \"'\" if v is string else v | string }}{{ ', ' if not loop.last }"
+     "}",
+     "){{ ', ' if not loop.last }}",
+     "]<|tool_call_end|>",
      "<|tool_call_start|>[f(city='It's \"Rome\"', days=3), g()]<|tool_call_end|>"},
     {"minimax-m2",
-     MESSAGES("\n<minimax:tool_call>\n" EACH("<invoke name=\"{{ f.name }}\">\n" ARGUMENTS(
-                  "<parameter name=\"{{ k }}\">" TEXT_VALUE "</parameter>\n") "</invoke>\n") "</minimax:tool_call>"),
-     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"city\">It's \"Rome\"</parameter>\n<parameter "
-     "name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>"},
+     "<minimax:tool_call>\n",
+     "<invoke name=\"{{ f.name }}\">\n",
+     "<parameter name=\"{{ k }}\">{{ v if v is string else v | tojson }}</parameter>\n",
+     "</invoke>\n",
+     "</minimax:tool_call>",
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"city\">It's \"Rome\"</parame"
+     "ter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>"
+     "\n</minimax:tool_call>"},
     {"seed-oss",
-     MESSAGES(EACH("\n<seed:tool_call>\n<function={{ f.name }}>\n" ARGUMENTS("<parameter={{ k }}>{{ v | string }}</parameter>\n")
-                   "</function>\n</seed:tool_call>")),
-     "<seed:tool_call>\n<function=f>\n<parameter=city>It's "
-     "\"Rome\"</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call><seed:tool_call>\n<function=g>"
-     "\n</function>\n</seed:tool_call>"},
+     "",
+     "<seed:tool_call>\n<function={{ f.name }}>\n",
+     "<parameter={{ k }}>{{ v | string }}</parameter>\n",
+     "</function>\n</seed:tool_call>",
+     "",
+     "<seed:tool_call>\n<function=f>\n<parameter=city>It's \"Rome\"</parameter>\n<parameter=da"
+     "ys>3</parameter>\n</function>\n</seed:tool_call><seed:tool_call>\n<function=g>\n</functi"
+     "on>\n</seed:tool_call>"},
     {"deepseek-3.2",
-     MESSAGES("\n\n<" DSML "function_calls>\n" EACH(
-         "<" DSML "invoke name=\"{{ f.name }}\">\n" ARGUMENTS(
-             "<" DSML "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" TEXT_VALUE "</" DSML
-             "parameter>\n") "</" DSML "invoke>\n") "</" DSML "function_calls>"),
-     "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"city\" string=\"true\">It's \"Rome\"</"
-     DSML "parameter>\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n</" DSML "invoke>\n<" DSML
-     "invoke name=\"g\">\n</" DSML "invoke>\n</" DSML "function_calls>"},
+     "<\uFF5CDSML\uFF5Cfunction_calls>\n",
+     "<\uFF5CDSML\uFF5Cinvoke name=\"{{ f.name }}\">\n",
+     "<\uFF5CDSML\uFF5Cparameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'fals"
+     "e' }}\">{{ v if v is string else v | tojson }}</\uFF5CDSML\uFF5Cparameter>\n",
+     "</\uFF5CDSML\uFF5Cinvoke>\n",
+     "</\uFF5CDSML\uFF5Cfunction_calls>",
+     "<\uFF5CDSML\uFF5Cfunction_calls>\n<\uFF5CDSML\uFF5Cinvoke name=\"f\">\n<\uFF5CDSML\uFF5C"
+     "parameter name=\"city\" string=\"true\">It's \"Rome\"</\uFF5CDSML\uFF5Cparameter>\n<"
+     "\uFF5CDSML\uFF5Cparameter name=\"days\" string=\"false\">3</\uFF5CDSML\uFF5Cparameter>\n"
+     "</\uFF5CDSML\uFF5Cinvoke>\n<\uFF5CDSML\uFF5Cinvoke name=\"g\">\n</\uFF5CDSML\uFF5Cinvoke"
+     ">\n</\uFF5CDSML\uFF5Cfunction_calls>"},
     {"qwen3-coder",
-     MESSAGES(EACH("\n<tool_call>\n<function={{ f.name }}>\n" ARGUMENTS("<parameter={{ k }}>\n" TEXT_VALUE "\n</parameter>\n")
-                   "</function>\n</tool_call>")),
-     "<tool_call>\n<function=f>\n<parameter=city>\nIt's "
-     "\"Rome\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call><tool_call>\n<function=g>\n</"
-     "function>\n</tool_call>"},
+     "",
+     "<tool_call>\n<function={{ f.name }}>\n",
+     "<parameter={{ k }}>\n{{ v if v is string else v | tojson }}\n</parameter>\n",
+     "</function>\n</tool_call>",
+     "",
+     "<tool_call>\n<function=f>\n<parameter=city>\nIt's \"Rome\"\n</parameter>\n<parameter=day"
+     "s>\n3\n</parameter>\n</function>\n</tool_call><tool_call>\n<function=g>\n</function>\n</"
+     "tool_call>"},
     {"glm-4.5",
-     MESSAGES(EACH("<tool_call>{{ f.name }}" ARGUMENTS("<arg_key>{{ k }}</arg_key><arg_value>" TEXT_VALUE "</arg_value>")
-                   "</tool_call>")),
-     "<tool_call>f<arg_key>city</arg_key><arg_value>It's "
-     "\"Rome\"</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call><tool_call>g</tool_call>"},
-    {"mistral-3", MESSAGES(EACH("[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}")),
+     "",
+     "<tool_call>{{ f.name }}",
+     "<arg_key>{{ k }}</arg_key><arg_value>{{ v if v is string else v | tojson }}</arg_value>",
+     "</tool_call>",
+     "",
+     "<tool_call>f<arg_key>city</arg_key><arg_value>It's \"Rome\"</arg_value><arg_key>days</ar"
+     "g_key><arg_value>3</arg_value></tool_call><tool_call>g</tool_call>"},
+    {"mistral-3",
+     "",
+     "[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}",
+     "",
+     "",
+     "",
      "[TOOL_CALLS]f[ARGS]{\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}[TOOL_CALLS]g[ARGS]{}"},
     {"apertus",
-     MESSAGES("<|tools_prefix|>[" EACH("{\"{{ f.name }}\": {{ f.arguments | tojson }}}{{ ', ' if not loop.last }}")
-              "]<|tools_suffix|>"),
-     "<|tools_prefix|>[{\"f\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"g\": {}}]<|tools_suffix|>"},
+     "<|tools_prefix|>[",
+     "{\"{{ f.name }}\": {{ f.arguments | tojson }}}{{ ', ' if not loop.last }}",
+     "",
+     "",
+     "]<|tools_suffix|>",
+     "<|tools_prefix|>[{\"f\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"g\": {}}]<|"
+     "tools_suffix|>"},
     {"nemotron-2",
-     MESSAGES("<TOOLCALL>[" EACH("{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}{{ ', ' if not "
-                                 "loop.last }}") "]</TOOLCALL>"),
-     "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"name\": \"g\", "
-     "\"arguments\": {}}]</TOOLCALL>"},
+     "<TOOLCALL>[",
+     "{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}{{ ', ' if not lo"
+     "op.last }}",
+     "",
+     "",
+     "]</TOOLCALL>",
+     "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": "
+     "3}}, {\"name\": \"g\", \"arguments\": {}}]</TOOLCALL>"},
     {"hunyuan",
-     MESSAGES("<tool_calls>[" EACH("{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}{{ ', ' if not "
-                                   "loop.last }}") "]</tool_calls>"),
-     "<tool_calls>[{\"name\": \"f\", \"arguments\": {\"city\": \"It's \\\"Rome\\\"\", \"days\": 3}}, {\"name\": \"g\", "
-     "\"arguments\": {}}]</tool_calls>"},
+     "<tool_calls>[",
+     "{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}{{ ', ' if not lo"
+     "op.last }}",
+     "",
+     "",
+     "]</tool_calls>",
+     "<tool_calls>[{\"name\": \"f\", \"arguments\": {\"city\": \"It's \\\"Rome\\\"\", \"days\""
+     ": 3}}, {\"name\": \"g\", \"arguments\": {}}]</tool_calls>"},
     {"olmo-3",
-     MESSAGES("<function_calls>" EACH("{{ f.name }}(" ARGUMENTS("{{ k }}={{ v | tojson }}{{ ', ' if not loop.last }}")
-                                      "){{ '\\n' if not loop.last }}") "</function_calls>"),
+     "<function_calls>",
+     "{{ f.name }}(",
+     "{{ k }}={{ v | tojson }}{{ ', ' if not loop.last }}",
+     "){{ '\\n' if not loop.last }}",
+     "</function_calls>",
      "<function_calls>f(city=\"It's \\\"Rome\\\"\", days=3)\ng()</function_calls>"},
 };
+
+static void put_source(size_t i, base_buffer *out) {
+    assert_int_equal(
+        base_buffer_printf(out,
+                           "{%% for m in messages %%}{%% if m.tool_calls %%}%s{%% for c in m.tool_calls %%}{%% set f = "
+                           "c.function %%}%s{%% for k, v in f.arguments.items() %%}%s{%% endfor %%}%s{%% endfor %%}%s"
+                           "{%% else %%}{{ m.content }}|{%% endif %%}{%% endfor %%}",
+                           families[i].begin, families[i].call, families[i].argument, families[i].call_end,
+                           families[i].end),
+        0);
+}
 
 /* What a template writes of calls is read as those, by the convention that it is detected to be. */
 static void calls_are_rendered_and_read(void **state) {
@@ -238,13 +291,14 @@ static void calls_are_rendered_and_read(void **state) {
     tool_spec tools[] = {{.name = "f"}, {.name = "g"}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(families); i++) {
         answer_form form = {.tools = tools, .n_tools = 2};
-        rp_template *t = template_of(families[i].source);
+        base_buffer written = BASE_BUFFER(4096);
+        put_source(i, &written);
+        rp_template *t = template_of(written.data);
         const chat_input in = {.t = t, .form = &form, .messages = asked, .n_messages = 2, .calls = both, .n_calls = 2};
-        form.convention = tool_convention_detect(families[i].source, strlen(families[i].source), "plain");
+        form.convention = tool_convention_detect(written.data, written.len, "plain");
         assert_string_equal(form.convention.family->name, families[i].family);
         rp_template_text *text = rendered(&in, NULL, NULL);
         const char *turn = strchr(text->bytes, '|') + 1;
-        turn += strspn(turn, "\n");
         assert_string_equal(turn, families[i].written);
         tool_finder f;
         tool_finder_init(&f, &form, TOOL_REASONING_ITEMS, NULL, NULL);
@@ -261,6 +315,7 @@ static void calls_are_rendered_and_read(void **state) {
         tool_finder_free(&f);
         rp_template_text_free(text);
         rp_template_free(t);
+        base_buffer_free(&written);
     }
 }
 

@@ -192,13 +192,6 @@ static void test_no_memory(void **state) {
 #define KIMI(name, arguments) \
     "<|tool_call_begin|>functions." name "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
 
-#define DSML(name) "<\uFF5CDSML\uFF5C" name ">"
-#define DSML_END(name) "</\uFF5CDSML\uFF5C" name ">"
-#define INVOKE(name) DSML("invoke name=\"" name "\"")
-#define INVOKE_END DSML_END("invoke")
-#define PARAMETER(name, is_text) DSML("parameter name=\"" name "\" string=\"" is_text "\"")
-#define PARAMETER_END DSML_END("parameter")
-
 /* Answers as models of the family write them, and look-alikes. */
 static const struct {
     const char *family, *text, *expected;
@@ -288,7 +281,8 @@ static const struct {
     {"lfm2", "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": "
              "{}}]<|tool_call_end|> Done.",
      "[f|{\"a\": 1}][g.h|{}] Done."},
-    {"lfm2", "<|tool_call_start|>[f(a=\"say \\\"a\\\", (b)\", )]<|tool_call_end|>", "[f|{\"a\": \"say \\\"a\\\", (b)\"}]"},
+    {"lfm2", "<|tool_call_start|>[f(a=\"say \\\"a\\\", (b)\", )]<|tool_call_end|>",
+     "[f|{\"a\": \"say \\\"a\\\", (b)\"}]"},
     {"lfm2", "<|tool_call_start|>[f(\"x\")]<|tool_call_end|>", "[f|{!\"x\")]<|tool_call_end|>"},
     {"lfm2", "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>", "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>"},
     {"lfm2", "<|tool_call_start|>[f(a=[1, 2", "[f|{\"a\": [1, !"},
@@ -309,9 +303,12 @@ static const struct {
     {"nemotron-2", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": "
                    "{}}]</TOOLCALL>",
      "[f|{\"a\": 1}][g.h|{}]"},
-    {"apertus", "<|inner_prefix|>Hm.<|inner_suffix|><|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g.h\": {}}]<|tools_suffix|>",
+    {"apertus",
+     "<|inner_prefix|>Hm.<|inner_suffix|>"
+     "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g.h\": {}}]<|tools_suffix|>",
      "(Hm.)[f|{\"a\": 1}][g.h|{}]"},
-    {"apertus", "<|tools_prefix|>[{\"nobody\": {}}]<|tools_suffix|>", "<|tools_prefix|>[{\"nobody\": {}}]<|tools_suffix|>"},
+    {"apertus", "<|tools_prefix|>[{\"nobody\": {}}]<|tools_suffix|>",
+     "<|tools_prefix|>[{\"nobody\": {}}]<|tools_suffix|>"},
     {"ernie-4.5", CALL("f", "{}"), "[f|{}]"},
     {"ernie-4.5", "<response>\nIt is warm.\n</response>", "\nIt is warm."},
     {"minimax-m2",
@@ -325,16 +322,32 @@ static const struct {
      "<seed:tool_call>\n<function=f>\n<parameter=a>line 1\nline 2\n</parameter>\n<parameter=b>True</parameter>\n"
      "</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=g.h>\n</function>\n</seed:tool_call>",
      "[f|{\"a\": \"line 1\\nline 2\\n\", \"b\": true}][g.h|{}]"},
-    {"seed-oss", "<seed:tool_call>\n<function=nobody>\n</function>", "<seed:tool_call>\n<function=nobody>\n</function>"},
+    {"seed-oss", "<seed:tool_call>\n<function=nobody>\n</function>",
+     "<seed:tool_call>\n<function=nobody>\n</function>"},
     {"deepseek-3.2",
-     DSML("function_calls") "\n" INVOKE("f") "\n" PARAMETER("a", "true") "12" PARAMETER_END "\n" PARAMETER("b", "false")
-     "{\"k\": 1}" PARAMETER_END "\n" INVOKE_END "\n" INVOKE("g.h") "\n" INVOKE_END "\n" DSML_END("function_calls"),
+     "<\uFF5CDSML\uFF5Cfunction_calls>\n<\uFF5CDSML\uFF5Cinvoke name=\"f\">\n<\uFF5CDSML\uFF5C"
+     "parameter name=\"a\" string=\"true\">12</\uFF5CDSML\uFF5Cparameter>\n<\uFF5CDSML\uFF5Cpa"
+     "rameter name=\"b\" string=\"false\">{\"k\": 1}</\uFF5CDSML\uFF5Cparameter>\n</\uFF5CDSML"
+     "\uFF5Cinvoke>\n<\uFF5CDSML\uFF5Cinvoke name=\"g.h\">\n</\uFF5CDSML\uFF5Cinvoke>\n</"
+     "\uFF5CDSML\uFF5Cfunction_calls>",
      "[f|{\"a\": \"12\", \"b\": {\"k\": 1}}][g.h|{}]"},
-    {"deepseek-3.2", "Well.\n\n" DSML("tool_calls") INVOKE("f") INVOKE_END DSML_END("tool_calls"), "Well.[f|{}]"},
-    {"deepseek-3.2", DSML("function_calls") INVOKE("nobody") INVOKE_END DSML_END("function_calls"),
-     DSML("function_calls") INVOKE("nobody") INVOKE_END DSML_END("function_calls")},
-    {"deepseek-4", DSML("tool_calls") "\n" INVOKE("f") "\n" PARAMETER("a", "perhaps") "1", "[f|{!" PARAMETER("a", "perhaps") "1"},
-    {"deepseek-4", DSML("tool_calls") "\n" INVOKE("f") "\n" PARAMETER("a", "true") "x </", "[f|{\"a\": \"x !"},
+    {"deepseek-3.2",
+     "Well.\n\n<\uFF5CDSML\uFF5Ctool_calls><\uFF5CDSML\uFF5Cinvoke name=\"f\"></\uFF5CDSML"
+     "\uFF5Cinvoke></\uFF5CDSML\uFF5Ctool_calls>",
+     "Well.[f|{}]"},
+    {"deepseek-3.2",
+     "<\uFF5CDSML\uFF5Cfunction_calls><\uFF5CDSML\uFF5Cinvoke name=\"nobody\"></\uFF5CDSML"
+     "\uFF5Cinvoke>",
+     "<\uFF5CDSML\uFF5Cfunction_calls><\uFF5CDSML\uFF5Cinvoke name=\"nobody\"></\uFF5CDSML"
+     "\uFF5Cinvoke>"},
+    {"deepseek-4",
+     "<\uFF5CDSML\uFF5Ctool_calls>\n<\uFF5CDSML\uFF5Cinvoke name=\"f\">\n<\uFF5CDSML\uFF5Cpara"
+     "meter name=\"a\" string=\"perhaps\">1",
+     "[f|{!<\uFF5CDSML\uFF5Cparameter name=\"a\" string=\"perhaps\">1"},
+    {"deepseek-4",
+     "<\uFF5CDSML\uFF5Ctool_calls>\n<\uFF5CDSML\uFF5Cinvoke name=\"f\">\n<\uFF5CDSML\uFF5Cpara"
+     "meter name=\"a\" string=\"true\">x </",
+     "[f|{\"a\": \"x !"},
     {"functionary", "<function=f>{\"a\": 1}</function>\n<function=g.h>{}</function>", "[f|{\"a\": 1}][g.h|{}]"},
     {"functionary", "So <function=nobody>{}</function>", "So <function=nobody>{}</function>"},
     {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g.h\", \"arguments\": {}}]",
@@ -407,7 +420,8 @@ static void test_conventions(void **state) {
 static void test_hostile_literals(void **state) {
     static const char *const pieces[] = {
         "a", ":", "=", ",", "{", "}", "[", "]", "(", ")", "\"", "'", "\\", "\\u", "d83d", "\\ude00", "\\x", "4", "-1.5",
-        "<|\"|>", "<|\"", "|>", " ", "\n", "True", "null", "\xc3\xa9", "\x01", "<tool_call|>", "]<|tool_call_end|>", "f("};
+        "<|\"|>", "<|\"", "|>", " ", "\n", "True", "null", "\xc3\xa9", "\x01", "<tool_call|>",
+        "]<|tool_call_end|>", "f("};
     static const char *const begins[][2] = {{"gemma-4", "<|tool_call>call:f{"}, {"lfm2", "<|tool_call_start|>[f("}};
     tiny_random random = {test_seed("hostile_literals", 7)};
     (void)state;
@@ -430,12 +444,13 @@ static void test_hostile_literals(void **state) {
             if (item->tool && item->is_whole && !json_is_object(root))
                 fail_msg("'%s' is read as '%.*s'", text.data, (int)item->text.len, item->text.data);
             json_decref(root);
-            const int n_text = (int)item->text.len;
-            assert_int_equal(
-                item->tool ? base_buffer_printf(&whole, "[%s|%.*s%s", item->tool->name, n_text, item->text.data,
-                                                item->is_whole ? "]" : "!")
-                           : base_buffer_printf(&whole, item->is_reasoning ? "(%.*s)" : "%.*s", n_text, item->text.data),
-                0);
+            const char *begin = item->tool ? "[" : item->is_reasoning ? "("
+                                                                      : "",
+                       *end = item->tool ? item->is_whole ? "]" : "!" : item->is_reasoning ? ")"
+                                                                                           : "";
+            assert_int_equal(base_buffer_printf(&whole, "%s%s%s%.*s%s", begin, item->tool ? item->tool->name : "",
+                                                item->tool ? "|" : "", (int)item->text.len, item->text.data, end),
+                             0);
         }
         tool_finder_free(&f);
         check_cut(text.data, 1, NULL, whole.data ? whole.data : "");
