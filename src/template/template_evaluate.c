@@ -111,11 +111,25 @@ static arguments evaluate_arguments(frame *f, const template_node *node) {
     state *s = f->s;
     value *items = node->items.n ? state_alloc(s, node->items.n * sizeof(*items)) : NULL;
     value *named = node->second.n ? state_alloc(s, node->second.n * sizeof(*named)) : NULL;
-    for (uint32_t i = 0; i < node->items.n && !s->failed; i++) items[i] = evaluate(f, node->items.items[i]);
+    size_t n = node->items.n, cap = n;
+    for (uint32_t i = 0; i < node->items.n && !s->failed; i++) {
+        const template_node *one = node->items.items[i];
+        value v = evaluate(f, one->kind == NODE_SPREAD ? one->a : one);
+        if (s->failed) break;
+        if (one->kind != NODE_SPREAD) {
+            items[i] = v;
+            continue;
+        }
+        const list *spread = value_iterate(s, v);
+        n = i + (spread ? spread->n : 0);
+        if (!spread || !state_grow(s, (void **)&items, &cap, n, sizeof(*items))) break;
+        BASE_ASSERT(i + 1 == node->items.n);
+        for (size_t k = 0; k < spread->n; k++) items[i + k] = spread->items[k];
+    }
     for (uint32_t i = 0; i < node->second.n && !s->failed; i++) named[i] = evaluate(f, node->second.items[i]);
     if (s->failed) return (arguments){0};
     return (arguments){
-        .items = items, .n = node->items.n, .names = node->names, .named = named, .n_named = node->second.n};
+        .items = items, .n = n, .names = node->names, .named = named, .n_named = node->second.n};
 }
 
 /* As it is interned; NULL: the template does not use it. */

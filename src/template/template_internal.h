@@ -189,6 +189,7 @@ typedef enum node_kind {
     NODE_ITEM,
     NODE_SLICE,
     NODE_CALL,
+    NODE_SPREAD, /* *a, the last positional argument */
     NODE_FILTER,
     NODE_TEST,
     NODE_NOT,

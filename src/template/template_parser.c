@@ -304,11 +304,19 @@ static void add_keyword(parser *p, template_node *call) {
 }
 
 static void parse_arguments(parser *p, template_node *call) {
+    bool has_spread = false;
     expect_operator(p, "(");
     while (!p->rc && !at_operator(p, ")")) {
-        if (at_operator(p, "*") || at_operator(p, "**"))
-            parser_fail(p, RP_ERR_UNSUPPORTED, "arguments with * and ** are not supported");
-        else if (current(p)->kind == TOKEN_NAME && token_is(following(p), TOKEN_OPERATOR, "=")) add_keyword(p, call);
+        if (at_operator(p, "**")) parser_fail(p, RP_ERR_UNSUPPORTED, "arguments with ** are not supported");
+        else if (has_spread && !(current(p)->kind == TOKEN_NAME && token_is(following(p), TOKEN_OPERATOR, "=")))
+            parser_fail(p, RP_ERR_SYNTAX, "invalid syntax for function call expression");
+        else if (skip_operator(p, "*")) {
+            template_node *spread = node_new(p, NODE_SPREAD), *items = parse_expression(p);
+            if (p->rc) return;
+            spread->a = items;
+            node_list_add(p, &call->items, spread);
+            has_spread = true;
+        } else if (current(p)->kind == TOKEN_NAME && token_is(following(p), TOKEN_OPERATOR, "=")) add_keyword(p, call);
         else if (call->second.n > 0) parser_fail(p, RP_ERR_SYNTAX, "a positional argument after a keyword argument");
         else node_list_add(p, &call->items, parse_expression(p));
         if (!skip_operator(p, ",")) break;
@@ -320,7 +328,6 @@ static template_node *parse_slice_part(parser *p) {
     return at_operator(p, ":") || at_operator(p, "]") || at_operator(p, ",") ? NULL : parse_expression(p);
 }
 
-/* An index, several with commas (a tuple), or a slice. */
 /* A key in quotes is a name that the template uses. */
 static void note_key(parser *p, const token *t) {
     size_t n = 0;
@@ -329,6 +336,7 @@ static void note_key(parser *p, const token *t) {
     if (n > 0 && n == t->n) intern(p, t->bytes, n);
 }
 
+/* An index, several with commas (a tuple), or a slice. */
 static template_node *parse_subscript_item(parser *p, template_node *object) {
     note_key(p, current(p));
     template_node *start = at_operator(p, ":") ? NULL : parse_tuple(p, true, NULL, true);

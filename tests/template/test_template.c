@@ -422,6 +422,21 @@ static void check_text(const char *source, const char *json, const char *output)
     rp_template_text_free(text);
 }
 
+/* *x: the items of x as the last positional arguments. Expected: what Jinja2 writes. */
+static void spread_arguments(void **state) {
+    (void)state;
+#define MACRO "{% macro m(a, b=2, c=3) %}{{ a }}{{ b }}{{ c }}{{ varargs }}{% endmacro %}"
+    check_text(MACRO "{{ m(*[1, 4]) }} {{ m(7, *x) }} {{ m(0, *[], c=9) }}", "{\"x\": [5, 6, 8]}",
+               "143() 756(8,) 029()");
+    check_text("{{ 'a,b'.split(*[',']) }}", "{}", "['a', 'b']");
+    check_text(MACRO "{% set ms = [m] %}{% set xs = [['p', 'q']] %}{{ ms[0](*xs[0]) }}", "{}", "pq3()");
+    check_failure(MACRO "{{ m(*[1], 2) }}", "{}", RP_ERR_SYNTAX, "invalid syntax for function call expression");
+    check_failure(MACRO "{{ m(*[1], *[2]) }}", "{}", RP_ERR_SYNTAX, "invalid syntax for function call expression");
+    check_failure(MACRO "{{ m(*5) }}", "{}", RP_ERR_INVALID, "TypeError");
+    check_failure(MACRO "{{ m(**{}) }}", "{}", RP_ERR_UNSUPPORTED, "**");
+#undef MACRO
+}
+
 static void limits_end_a_rendering(void **state) {
     (void)state;
     check_failure("{% set l = range(10000) %}{% for a in l %}{% for b in l %}{% set x = b %}{% endfor %}{% endfor %}",
@@ -716,6 +731,7 @@ static void threads_share_a_template(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spread_arguments),
         cmocka_unit_test(origins_are_kept),
         cmocka_unit_test(integers_beyond_64_bits),
         cmocka_unit_test(offsets_point_into_the_string),
