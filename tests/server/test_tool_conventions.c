@@ -140,6 +140,10 @@ static void open_family(family_world *w, const char *template, bool has_control,
     size_t n = 0;
     w->control[n++] = "<|im_end|>";
     if (!c.family->forms[0]->at_start) w->control[n++] = c.family->forms[0]->open;
+    if (c.family->forms[0]->notation && !c.family->forms[0]->notation->has_escapes) {
+        w->control[n++] = c.family->forms[0]->notation->quotes[0];
+        w->control[n++] = c.family->forms[0]->end;
+    }
     if (c.reasoning) {
         w->control[n++] = c.reasoning->open;
         w->control[n++] = c.reasoning->close;
