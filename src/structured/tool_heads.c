@@ -88,21 +88,42 @@ static tool_match expect_key(const base_buffer *b, size_t *at, const char **key,
     return m;
 }
 
+#define NAME_BYTES 480 /* a name after the arguments ends within so many bytes: less than a head has */
+
+static const char *const name_keys[2] = {"name", "tool_name"};
+
+/* The name after the arguments at `at`, as Hermes 2 and Falcon H1 write it. */
+static tool_match name_behind(const answer_form *answer, const base_buffer *b, size_t at, const tool_spec **tool) {
+    const char *key, *name;
+    size_t n, n_name;
+    tool_match m = skip_value(b, &at);
+    while (m == TOOL_YES && (m = tool_heads_expect(b, &at, ",")) == TOOL_YES) {
+        if ((m = expect_key(b, &at, &key, &n)) != TOOL_YES) return m;
+        if (!is_one_of(key, n, name_keys)) {
+            m = skip_value(b, &at);
+            continue;
+        }
+        if ((m = expect_string(b, &at, &name, &n_name)) != TOOL_YES) return m;
+        *tool = at <= NAME_BYTES ? tool_heads_find_tool(answer, name, n_name) : NULL;
+        return *tool ? TOOL_YES : TOOL_NO;
+    }
+    return m;
+}
+
 static tool_match json_head(const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
     BASE_ASSERT(!*tool);
-    static const char *const names[2] = {"name", "tool_name"}, *const arguments[2] = {"arguments", "parameters"};
+    static const char *const arguments[2] = {"arguments", "parameters"};
     const char *key, *name;
     size_t n, n_name;
     tool_match m = tool_heads_expect(b, at, "{");
     while (m == TOOL_YES) {
         if ((m = expect_key(b, at, &key, &n)) != TOOL_YES) return m;
         if (is_one_of(key, n, arguments)) {
-            if (!*tool) return TOOL_NO;
             m = tool_heads_expect(b, at, "{");
             if (m == TOOL_YES) (*at)--;
-            return m;
+            return m == TOOL_YES && !*tool ? name_behind(answer, b, *at, tool) : m;
         }
-        if (is_one_of(key, n, names) && !*tool) {
+        if (is_one_of(key, n, name_keys) && !*tool) {
             if ((m = expect_string(b, at, &name, &n_name)) != TOOL_YES) return m;
             if (!(*tool = tool_heads_find_tool(answer, name, n_name))) return TOOL_NO;
         } else if ((m = skip_value(b, at)) != TOOL_YES) return m;

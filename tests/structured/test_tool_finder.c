@@ -125,6 +125,10 @@ static void test_calls(void **state) {
           "Well.[f|{\"a\": [1, {\"b\": \"}]\\\"</tool_call>\\\\\"}]}]");
     check(CALL("f", "{\"a\":1}") "\n" CALL("g.h", "{\"ü\":2}"), "[f|{\"a\":1}][g.h|{\"ü\":2}]");
     check(" <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call> and more", "[f|{}] and more");
+    check("<tool_call>{\"arguments\": {\"a\": [1, \"}\"]}, \"name\": \"f\"}</tool_call>", "[f|{\"a\": [1, \"}\"]}]");
+    check("<tool_call>{\"arguments\": {}, \"id\": 1, \"name\": \"nobody\"}</tool_call>",
+          "<tool_call>{\"arguments\": {}, \"id\": 1, \"name\": \"nobody\"}</tool_call>");
+    check("<tool_call>{\"arguments\": {}}</tool_call>", "<tool_call>{\"arguments\": {}}</tool_call>");
     check("<tool_call> \n{ \"name\" : \"f\" , \"arguments\" : {} } \n</tool_call>", "[f|{}]");
 }
 
@@ -134,7 +138,7 @@ static void test_no_calls(void **state) {
                                         CALL("barred", "{}"),
                                         CALL("f", "[]"),
                                         CALL("f", "1"),
-                                        " \n<tool_call>\n{\"arguments\": {}, \"name\": \"f\"}\n</tool_call>\n",
+                                        " \n<tool_call>\n{\"arguments\": {}, \"name\": \"no\"}\n</tool_call>\n",
                                         "x <tool_call>\n",
                                         "x <tool_call>\n{\"name\": \"f\", \"argum",
                                         "<tool_call><tool_call>",
@@ -531,7 +535,14 @@ static void test_opened_reasoning(void **state) {
 /* A head that is too long is text, however it is cut. */
 static void test_long_heads(void **state) {
     (void)state;
-    char text[TOOL_CALLS_HEAD_BYTES + 200];
+    char text[TOOL_CALLS_HEAD_BYTES + 200], call[TOOL_CALLS_HEAD_BYTES + 200];
+    for (int n = TOOL_CALLS_HEAD_BYTES - 100; n < TOOL_CALLS_HEAD_BYTES; n++) { /* the name after the arguments */
+        snprintf(text, sizeof(text), "<tool_call>{\"arguments\": {\"a\": %0*d}, \"name\": \"f\"}</tool_call>", n, 7);
+        snprintf(call, sizeof(call), "[f|{\"a\": %0*d}]", n, 7);
+        const bool is_call = strlen(text) - strlen("}</tool_call>") <= 480;
+        for (size_t piece = 1; piece < sizeof(text); piece += 13) check_pieces(text, piece, is_call ? call : text);
+        check_pieces(text, sizeof(text), is_call ? call : text);
+    }
     for (int n = TOOL_CALLS_HEAD_BYTES - 60; n < TOOL_CALLS_HEAD_BYTES + 20; n++) {
         snprintf(text, sizeof(text), "<tool_call>{\"id\": \"%0*d\", \"name\": \"f\", \"arguments\": {}}</tool_call>", n,
                  7);
