@@ -148,7 +148,7 @@ static step read_name(tool_literals *l, input *in, const char *quote, base_buffe
 
 /* A member, an item, or the end of them. */
 static step read_member(tool_literals *l, input *in, base_buffer *out, int *error) {
-    bool more;
+    bool more = false;
     if (in->text[in->at] == closing(l)) return close_bracket(l, in, out, error);
     const bool may_quote = in_object(l) && (l->depth > 1 || l->form->notation->bare_keys);
     const char *quote = may_quote ? quote_at(l->form->notation, in, &more) : NULL;
