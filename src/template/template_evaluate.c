@@ -120,7 +120,10 @@ static arguments evaluate_arguments(frame *f, const template_node *node) {
             items[i] = v;
             continue;
         }
-        const list *spread = value_iterate(s, v);
+        const list *spread = NULL;
+        if (v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED)
+            spread = value_iterate(s, v);
+        else state_fail(s, TYPE_ERROR, "Value after * must be an iterable, not %s", value_type_name(v));
         n = i + (spread ? spread->n : 0);
         if (!spread || !state_grow(s, (void **)&items, &cap, n, sizeof(*items))) break;
         BASE_ASSERT(i + 1 == node->items.n);
