@@ -77,6 +77,8 @@
  * group, and there are two matrices */
 #define MODEL_DELTA_NEIGHBOURS (1ull << 32)
 #define MODEL_ATTENTION_GATED (1ull << 33) /* hp.attention_gated */
+#define MODEL_QK_NORM_ROTATED (1ull << 40) /* norms of q and k follow their rotation */
+#define MODEL_GATE_MATRIX (1ull << 41)     /* a matrix of its own yields the gates of attention's output */
 #define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET)
 
 typedef struct model_arch {
@@ -85,14 +87,26 @@ typedef struct model_arch {
     kernel_act act;
     /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
     int32_t global_every;
-    int32_t no_rope_every; /* every n-th layer has no positions */
-    bool rope_in_windows;  /* if some layers have a window, the others have no positions */
-    bool is_xielu;         /* the activation is xIELU, with numbers of each layer in the metadata; act is not used */
-    bool experts_sigmoid;  /* probabilities of experts are sigmoids, unless the metadata override it */
+    int32_t no_rope_every;     /* every n-th layer has no positions */
+    bool rope_in_windows;      /* if some layers have a window, the others have no positions */
+    bool is_xielu;             /* the activation is xIELU, with numbers of each layer in the metadata; not act */
+    bool windows_are_chunks;   /* a token sees the tokens of its chunk of `window` positions */
+    bool unit_norms;           /* rotated q and k have norms without weights, unless of 128 experts (Maverick) */
+    bool experts_read_weighed; /* the weights of selected experts multiply what they read, not what they yield */
+    /* queries of layers without positions, if others have windows, are scaled by this temperature
+       (model_hparams.temperature), unless the metadata have another; scale 0: by that of the metadata, in all layers */
+    struct {
+        float scale;
+        int32_t length, offset;
+    } temperature;
+    bool experts_sigmoid; /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
     double local_base; /* of rotation in layers with a window; 0: that of the others */
-    int32_t window;    /* this and the caps: defaults for old files without these metadata */
+    /* factors of embeddings, of residuals (times 1 / sqrt(n_layers)) and of logits (divided by n_embd), unless the
+       metadata have them; 0: none */
+    double embed_scale, depth_scale, base_width;
+    int32_t window; /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -108,8 +122,8 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
-    float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
-                                  or NULL */
+    float **made;              /* [n_layers], owned: weights that are made of those of the file; or NULL */
+    float *ones;               /* [key_dim], owned: weights of norms without any; or NULL */
     int32_t attention_every;   /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;

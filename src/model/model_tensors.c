@@ -18,7 +18,7 @@
 /* A layer's tensors as stored in the file, before fused ones are split. */
 typedef struct file_layer {
     model_layer l;
-    model_weight qkv, qkv_bias, kv_b;
+    model_weight qkv, qkv_bias, kv_b, gate_up_experts;
     model_norm attn_norm_2;
 } file_layer;
 
@@ -30,12 +30,14 @@ enum dim { D_NONE,
            D_K,
            D_V,
            D_QKV,
+           D_KEY,
            D_VALUE,
            D_HEADS,
            D_VOCAB,
            D_ROT_PAIRS,
            D_EXPERTS,
            D_FF_EXPERT,
+           D_TWO_FF_EXPERT,
            D_FF_SHARED,
            D_POSITIONS,
            D_TYPES,
@@ -137,6 +139,9 @@ static const tensor_row layer_rows[] = {
      MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
     {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR | ATTENTION, MODEL_LAYER_NORM, 0},
     {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR | ATTENTION, MODEL_LAYER_NORM, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_KEY, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_QK_NORM_ROTATED, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_KEY, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_QK_NORM_ROTATED, 0},
+    {"attn_gate.weight", L(l.attn_gate), D_EMBD, D_VALUE, REQUIRED | ATTENTION, MODEL_GATE_MATRIX, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_SINKS, 0},
     {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
     {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
@@ -160,8 +165,9 @@ static const tensor_row layer_rows[] = {
     {"ffn_gate_inp.weight", L(l.router), D_EMBD, D_EXPERTS, ROUTER | REQUIRED, 0, 0},
     {"ffn_gate_inp.bias", L(l.router_bias), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
     {"exp_probs_b.bias", L(l.router_correction), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
-    {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, MODEL_FFN_GATED, 0},
-    {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, 0, 0},
+    {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS, MODEL_FFN_GATED, 0},
+    {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS, 0, 0},
+    {"ffn_gate_up_exps.weight", L(gate_up_experts), D_EMBD, D_TWO_FF_EXPERT, EXPERTS, MODEL_FFN_GATED, 0},
     {"ffn_down_exps.weight", L(l.experts.down), D_FF_EXPERT, D_EMBD, EXPERTS | REQUIRED, 0, 0},
     {"ffn_gate_exps.bias", L(l.experts.gate_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.bias", L(l.experts.up_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, 0, 0},
@@ -219,6 +225,7 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_Q_ROWS: return dim_of(hp, D_Q) * (hp->attention_gated ? 2 : 1);
     case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
     case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
+    case D_KEY: return hp->key_dim;
     case D_QKV: return dim_of(hp, D_Q_ROWS) + dim_of(hp, D_K) + dim_of(hp, D_V);
     case D_VALUE: return (int64_t)hp->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : hp->value_dim);
     case D_HEADS: return hp->n_heads;
@@ -226,6 +233,7 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_ROT_PAIRS: return hp->rot_dim / 2;
     case D_EXPERTS: return hp->n_experts;
     case D_FF_EXPERT: return hp->n_ff_expert;
+    case D_TWO_FF_EXPERT: return 2 * (int64_t)hp->n_ff_expert;
     case D_FF_SHARED: return hp->n_ff_shared;
     case D_POSITIONS: return hp->n_ctx_train;
     case D_TYPES: return hp->n_types;
@@ -430,12 +438,46 @@ static int settle_latent(binding *b, file_layer *f, int32_t layer) {
         for (int64_t d = 0; d < hp->value_dim; d++) turned[(head * hp->value_dim + d) * keys + key] = row[d];
     }
     base_free(row);
-    b->m->turned[layer] = turned; /* model_close frees it */
+    b->m->made[layer] = turned; /* model_close frees it */
     if (!row || !turned) return base_fail_memory(b->err, bytes, "latent attention");
     l->head_keys = (model_weight){
         .data = turned, .type = KERNEL_F32, .n_in = keys, .n_out = hp->value_dim, .n_slices = hp->n_heads};
     l->head_keys.slice_bytes = (int64_t)sizeof(float) * keys * hp->value_dim;
     return RP_OK;
+}
+
+/* Norms of q and k that follow their rotation. A rotation does not change the root of the mean square, so that they
+ * become norms without weights before it, and the product of their weights, which multiplies rotated queries. */
+static int settle_rotated_norms(binding *b, model_layer *l, int32_t layer) {
+    const int64_t n = b->m->net.hp.key_dim;
+    const float *q = l->q_norm.weight.data, *k = l->k_norm.weight.data;
+    if (!(b->m->arch->features & MODEL_QK_NORM_ROTATED) || b->m->vocabulary_only) return RP_OK;
+    float *product = b->m->made[layer] = base_alloc(sizeof(float) * (size_t)n);
+    if (!product) return base_fail_memory(b->err, (uint64_t)n * sizeof(float), "norms");
+    for (int64_t i = 0; i < n; i++) product[i] = q[i] * k[i];
+    l->query_weights = l->q_norm.weight;
+    l->query_weights.data = product;
+    l->q_norm.weight.data = l->k_norm.weight.data = b->m->ones;
+    return RP_OK;
+}
+
+/* Experts: gate and up are two tensors, or one with the gate of each expert first. */
+static int settle_experts(binding *b, file_layer *f, int32_t layer) {
+    const model_hparams *hp = &b->m->net.hp;
+    model_ffn *x = &f->l.experts;
+    if (!has_experts(hp, layer)) return RP_OK;
+    if (f->gate_up_experts.data) {
+        if (x->gate.data || x->up.data)
+            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                                "tensor 'blk.%d.ffn_gate_up_exps.weight' includes gate and up, but they are separate, "
+                                "too",
+                                layer);
+        x->gate = model_weight_part_of(&f->gate_up_experts, 0, hp->n_ff_expert);
+        x->up = model_weight_part_of(&f->gate_up_experts, hp->n_ff_expert, hp->n_ff_expert);
+    }
+    if ((b->m->arch->features & MODEL_FFN_GATED) && x->gate.n_slices != hp->n_experts)
+        return binding_missing(b, layer, "ffn_gate_exps.weight");
+    return x->up.n_slices == hp->n_experts ? RP_OK : binding_missing(b, layer, "ffn_up_exps.weight");
 }
 
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
@@ -475,6 +517,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
+    if ((rc = settle_experts(b, f, layer)) || (rc = settle_rotated_norms(b, l, layer))) return rc;
     if ((b->m->arch->features & MODEL_FFN_GATED) && !has_experts(hp, layer) && !l->ffn.gate.data)
         return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
@@ -575,9 +618,13 @@ int model_bind_tensors(rp_model *m, rp_error *err) {
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
     if (!m->net.layers)
         return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
-    if (m->net.hp.plain_key_dim > 0) m->turned = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->turned));
-    if (m->net.hp.plain_key_dim > 0 && !m->turned)
-        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->turned), "the layers");
+    m->made = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->made));
+    if (!m->made) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->made), "the layers");
+    const size_t n_ones =
+        m->arch->unit_norms || (m->arch->features & MODEL_QK_NORM_ROTATED) ? (size_t)m->net.hp.key_dim : 0;
+    m->ones = n_ones > 0 ? base_alloc(sizeof(float) * n_ones) : NULL;
+    if (n_ones > 0 && !m->ones) return base_fail_memory(err, n_ones * sizeof(float), "norms");
+    for (size_t i = 0; i < n_ones; i++) m->ones[i] = 1.0f;
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
     int rc = bind_all(&b);
