@@ -22,6 +22,7 @@ typedef struct model_hparams {
     int32_t n_draft_layers; /* more layers of the file, after n_layers, which predict further tokens: not computed */
     int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    int32_t n_pooled_dense; /* between the two matrices that follow pooling; 0: there are none */
     rp_pooling pooling;     /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
@@ -46,14 +47,15 @@ typedef struct model_hparams {
     int32_t rot_dim;                /* dimensions of a head that are rotated; 0: none */
     /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
     int32_t window;
-    bool windows_are_chunks; /* ... it sees those of its own chunk of so many positions instead */
-    int32_t global_every;    /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
-    int32_t n_shared;        /* layers at the end that use the KV of an earlier layer */
-    bool parallel;           /* attention and feed-forward read the same rows */
-    bool layer_norm;         /* every norm is a LayerNorm; else RMSNorm */
-    bool attention_gated;    /* the matrix of queries yields, after the query of each head, a gate of the head's result */
-    bool rope_halves;        /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
-    kernel_act act;          /* of the feed-forward */
+    bool windows_are_centred; /* ... of half of it before and half of it after the token's own position (encoders) */
+    bool windows_are_chunks;  /* ... it sees those of its own chunk of so many positions instead */
+    int32_t global_every;     /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
+    int32_t n_shared;         /* layers at the end that use the KV of an earlier layer */
+    bool parallel;            /* attention and feed-forward read the same rows */
+    bool layer_norm;          /* every norm is a LayerNorm; else RMSNorm */
+    bool attention_gated;     /* the matrix of queries yields, after the query of each head, a gate of the head's result */
+    bool rope_halves;         /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
+    kernel_act act;           /* of the feed-forward */
     float norm_eps;
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */
@@ -188,8 +190,11 @@ typedef struct model_layer {
     bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;
 
-/* In a layer with a window, a token at pos sees tokens less than this before it; 0: all. */
-static inline int32_t model_layer_reach(const model_hparams *hp, const model_layer *l, int32_t pos) {
+/* A token at pos of a layer sees tokens up to *last, and of these less than this before *last; 0: all. after: as in
+ * model_row */
+static inline int32_t model_layer_reach(const model_hparams *hp, const model_layer *l, int32_t pos, int32_t after,
+                                        int32_t *last) {
+    *last = pos + (l->window > 0 && hp->windows_are_centred ? l->window / 2 : after);
     return l->window > 0 && hp->windows_are_chunks ? pos % l->window + 1 : l->window;
 }
 

@@ -12,7 +12,7 @@
 #define GEMMA (QWEN | MODEL_EMBED_SQRT)
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
 /* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
-#define BERT (MODEL_ENCODER | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
+#define BERT (MODEL_ENCODER | MODEL_SUM_NORMS | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
 /* Weights of experts sum to 1 only if the metadata have it, and each row passes a shared expert without a gate. */
 #define SHARED_EXPERTS(of) (((of) & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS_SHARED)
 /* Norms follow attention and the feed-forward, and none precedes them. */
@@ -163,6 +163,23 @@ static const model_arch archs[] = {
      .features = LLAMA | MODEL_LOGIT_DIVISOR | MODEL_EXPERTS_SHARED | MODEL_HAS_MAMBA2 | MODEL_ROPE_TOLD,
      .act = KERNEL_SILU},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
+    {.name = "jina-bert-v3", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES, .act = KERNEL_GELU},
+    {
+        .name = "modern-bert",
+        .features = MODEL_ENCODER | MODEL_EMBED_NORM | NEOX | MODEL_FFN_NORM | MODEL_FFN_GATED | MODEL_ROPE_LOCAL |
+                    MODEL_FIRST_UNNORMED | MODEL_ACT_TOLD,
+        .act = KERNEL_GELU,
+        .global_every = 3,
+        .global_first = true,
+        .local_base = 10000,
+    },
+    {
+        .name = "gemma-embedding",
+        .features = MODEL_ENCODER | GEMMA | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL | MODEL_EMBEDDING_DENSE,
+        .act = KERNEL_GELU_TANH,
+        .global_every = 6,
+        .local_base = 10000,
+    },
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };
 

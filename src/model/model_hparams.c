@@ -165,6 +165,8 @@ static int read_window(rp_model *m, rp_error *err) {
     if (hp->window > MODEL_MAX_CONTEXT) hp->window = 0; /* wider than any context */
     hp->global_every = m->arch->global_every;
     hp->windows_are_chunks = m->arch->windows_are_chunks;
+    hp->windows_are_centred = model_is_encoder(m);
+    if (hp->windows_are_centred && hp->window > 0) hp->window = hp->window / 2 * 2 + 1; /* with the token itself */
     if (!gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list))
         return read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
     if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
@@ -407,7 +409,13 @@ static int read_encoder(rp_model *m, rp_error *err) {
                       *cls = gguf_find_tensor(m->file, "cls.weight"),
                       *scores = gguf_find_tensor(m->file, "cls.output.weight");
     const gguf_tensor *last = scores ? scores : cls;
-    const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0;
+    const gguf_tensor *dense = gguf_find_tensor(m->file, "dense_2.weight");
+    const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0,
+                  n_dense = dense && (m->arch->features & MODEL_EMBEDDING_DENSE) ? dense->dims[1] : 0;
+    if (n_dense > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "embeddings through %lld dimensions",
+                            (long long)n_dense);
+    m->net.hp.n_pooled_dense = (int32_t)n_dense;
     if (n_types > MODEL_MAX_TYPES || n_outputs > MODEL_MAX_SCORES)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores",
                             (long long)n_types, (long long)n_outputs);
@@ -466,7 +474,17 @@ static int read_numbers(rp_model *m, rp_error *err) {
     const char *eps =
         m->arch->features & MODEL_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     int rc;
+    gguf_string act;
+    char full[KEY_BYTES];
     hp->act = m->arch->act;
+    if ((m->arch->features & MODEL_ACT_TOLD) &&
+        gguf_get_string(m->file, full_key(m, "hidden_activation", full), &act)) {
+        if (!gguf_string_is(act, "gelu") && !gguf_string_is(act, "silu"))
+            return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                                "activation '%.*s' is not supported (supported: gelu, silu)",
+                                (int)BASE_MIN(act.n, 32), act.bytes);
+        hp->act = gguf_string_is(act, "silu") ? KERNEL_SILU : KERNEL_GELU;
+    }
     hp->layer_norm = (m->arch->features & MODEL_LAYER_NORM) != 0;
     hp->rope_halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
@@ -486,7 +504,7 @@ int model_read_hparams(rp_model *m, rp_error *err) {
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                             "its attention is not causal: it is an embedding model of a kind that is not supported "
-                            "(supported: bert, nomic-bert)");
+                            "(supported: bert, nomic-bert, jina-bert-v3, modern-bert, gemma-embedding)");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
     /* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key
      * does. The values are GGUF's. */

@@ -55,7 +55,8 @@ static void set_kind(rp_model *m, int32_t i) {
         snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
         const bool is_listed = gguf_get_array(m->file, key, &list);
         BASE_ASSERT(!is_listed || (list.type == GGUF_BOOL && (uint64_t)i < list.n)); /* model_hparams.c */
-        const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(i, m->net.hp.global_every);
+        const int32_t global_every = m->net.hp.global_every, at = i + (m->arch->global_first ? global_every - 1 : 0);
+        const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(at, global_every);
         if (has_window) l->window = m->net.hp.window;
     }
     const bool is_rotated = m->net.hp.rot_dim > 0 && !is_nth(i, m->arch->no_rope_every) &&
@@ -119,7 +120,7 @@ int model_set_layers(rp_model *m, rp_error *err) {
             .n_heads = m->net.hp.n_kv_heads,
             .key_dim = m->net.hp.key_dim,
             .value_dim = m->net.hp.value_dim,
-            .window = m->net.layers[i].window,
+            .window = model_is_encoder(m) ? 0 : m->net.layers[i].window, /* an encoder's text is one step */
         };
     }
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {

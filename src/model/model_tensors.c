@@ -43,6 +43,7 @@ enum dim { D_NONE,
            D_TYPES,
            D_RANK_HEAD,
            D_SCORES,
+           D_DENSE,
            D_QUERY_LATENT,
            D_LATENT,
            D_PLAIN_KEY,
@@ -91,11 +92,11 @@ static const tensor_row model_rows[] = {
     {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"token_types.weight", offsetof(rp_model, net.token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
     {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0,
-     MODEL_ENCODER | MODEL_OUTPUT_NORM_RENAMED},
+     MODEL_SUM_NORMS | MODEL_OUTPUT_NORM_RENAMED},
     {"token_embd_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR,
      MODEL_OUTPUT_NORM_RENAMED, 0},
     {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM,
-     MODEL_ENCODER},
+     MODEL_SUM_NORMS},
     {"output.weight", offsetof(rp_model, net.output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
     {"output.bias", offsetof(rp_model, net.output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
     /* a rank head of two matrices, cls and cls.output, or of one: cls, see bind_all */
@@ -103,6 +104,8 @@ static const tensor_row model_rows[] = {
     {"cls.bias", offsetof(rp_model, net.head_bias), D_RANK_HEAD, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"cls.output.weight", offsetof(rp_model, net.output), D_EMBD, D_SCORES, 0, MODEL_ENCODER, 0},
     {"cls.output.bias", offsetof(rp_model, net.output_bias), D_SCORES, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"dense_2.weight", offsetof(rp_model, dense[0]), D_EMBD, D_DENSE, 0, MODEL_EMBEDDING_DENSE, 0},
+    {"dense_3.weight", offsetof(rp_model, dense[1]), D_DENSE, D_EMBD, 0, MODEL_EMBEDDING_DENSE, 0},
     {"rope_freqs.weight", offsetof(rp_model, rope_factors), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_long.weight", offsetof(rp_model, rope_factors_long), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
@@ -110,7 +113,9 @@ static const tensor_row model_rows[] = {
 
 #define L(member) offsetof(file_layer, member)
 static const tensor_row layer_rows[] = {
-    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_PRE_NORM, 0},
+    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_PRE_NORM,
+     MODEL_FIRST_UNNORMED},
+    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, VECTOR, MODEL_FIRST_UNNORMED, 0},
     {"attn_norm.bias", L(l.attn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_norm_2.weight", L(attn_norm_2.weight), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
     {"attn_norm_2.bias", L(attn_norm_2.bias), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
@@ -143,10 +148,10 @@ static const tensor_row layer_rows[] = {
     {"attn_k_norm.weight", L(l.k_norm.weight), D_KEY, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_QK_NORM_ROTATED, 0},
     {"attn_gate.weight", L(l.attn_gate), D_EMBD, D_VALUE, REQUIRED | ATTENTION, MODEL_GATE_MATRIX, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_SINKS, 0},
-    {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
-    {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
-    {"layer_output_norm.weight", L(l.layer_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
-    {"layer_output_norm.bias", L(l.layer_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_SUM_NORMS, 0},
+    {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_SUM_NORMS, 0},
+    {"layer_output_norm.weight", L(l.layer_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_SUM_NORMS, 0},
+    {"layer_output_norm.bias", L(l.layer_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_SUM_NORMS, 0},
     {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED | ATTENTION, 0, 0},
     {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"post_attention_norm.weight", L(l.post_attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
@@ -239,6 +244,7 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_TYPES: return hp->n_types;
     case D_RANK_HEAD: break; /* rank_head_rows */
     case D_SCORES: return hp->n_outputs;
+    case D_DENSE: return hp->n_pooled_dense;
     case D_QUERY_LATENT: return hp->n_query_latent;
     case D_LATENT: return hp->value_dim;
     case D_PLAIN_KEY: return hp->plain_key_dim;
@@ -499,6 +505,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         if (!l->recurrent.in[0].data || (is_joint && has_gate)) return binding_missing(b, layer, "attn_qkv.weight");
         if (!is_joint && !has_gate) return binding_missing(b, layer, "attn_gate.weight");
     }
+    if ((b->m->arch->features & MODEL_FIRST_UNNORMED) && layer > 0 && !l->attn_norm.weight.data)
+        return binding_missing(b, layer, "attn_norm.weight");
     const bool is_latent = hp->plain_key_dim > 0;
     if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
@@ -600,6 +608,10 @@ static int bind_all(binding *b) {
         if (!m->net.hp.parallel && (m->arch->features & MODEL_PRE_NORM) && !has_ffn_norm)
             return binding_missing(b, l, "ffn_norm.weight");
     }
+    if ((m->dense[0].data != NULL) != (m->dense[1].data != NULL))
+        return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "tensor '%s' is missing: the model file is incomplete",
+                            m->dense[0].data ? "dense_3.weight" : "dense_2.weight");
     if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;
     if (m->net.head.data && !m->net.output.data) { /* a head of one matrix is its output */
         m->net.output = m->net.head;

@@ -236,10 +236,9 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
         const model_row *row = tile_row_of(t, r);
-        visible[r] = v->views[r]
-                         ? kv_view_visible(v->views[r], l->states, t->kv_head, block, row->pos + row->after,
-                                           model_layer_reach(&t->j->b->net->hp, l, row->pos))
-                         : 0;
+        int32_t last;
+        const int32_t reach = model_layer_reach(&t->j->b->net->hp, l, row->pos, row->after, &last);
+        visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, last, reach) : 0;
         if (t->j->b->is_chosen && visible[r]) visible[r] &= chosen_slots(t, v, r, block);
         any |= visible[r];
     }

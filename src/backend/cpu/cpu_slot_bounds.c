@@ -274,7 +274,8 @@ static void bound_runs(const chooser *c, int32_t first_head, int32_t n) {
 /* Joins the bounds of a query head with those of the heads before. */
 static void join_bounds(const chooser *c, int32_t head, float *bounds) {
     const slot_bounds *s = c->bounds;
-    const int32_t window = model_layer_reach(&c->j->b->net->hp, c->j->layer, c->pos);
+    int32_t last_pos;
+    const int32_t window = model_layer_reach(&c->j->b->net->hp, c->j->layer, c->pos, 0, &last_pos);
     const float *slopes = c->j->b->net->alibi_slopes;
     float most = -INFINITY;
     for (int32_t g = 0; g < s->n_groups && (slopes || window > 0); g++) {

@@ -94,7 +94,7 @@
 
 static const pre_tokenizer pre_tokenizers[] = {
     {.names = "gpt-2 phi-2 jais trillion granite-docling gigachat a.x-4.0 mellum exaone4", .patterns = {GPT2}},
-    {.names = "mpt olmo", .patterns = {GPT2}, .nfc = true},
+    {.names = "mpt olmo modern-bert", .patterns = {GPT2}, .nfc = true},
     {
         .names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
         .patterns = {CL100K("\\p{L}", "\\p{N}{1,3}")},
