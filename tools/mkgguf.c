@@ -21,9 +21,10 @@ typedef struct shape {
     int window;                     /* 0: none */
     int experts, used;              /* 0: none; otherwise ff is an expert's */
     int shared_ff, dense, dense_ff; /* width of the shared expert; first layers without experts, and their width */
-    int latent;                     /* latent attention: dimensions of a latent vector, besides `rot` rotated ones; 0: none. head_dim is that
-                   of values, and of the others of keys */
-    const char *norms[4];           /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
+    /* latent attention: dimensions of a latent vector, besides `rot` rotated ones; 0: none. head_dim is that of values,
+       and of the others of keys */
+    int latent;
+    const char *norms[4]; /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
     /* recurrent layers: a letter a layer, 'c' for these and 'a' for attention; NULL: there are none */
     const char *pattern;
     int kernel, states, state_dim, value_dim; /* taps; heads with states, dimensions of their keys and values */

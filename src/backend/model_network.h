@@ -53,7 +53,7 @@ typedef struct model_hparams {
     int32_t n_shared;         /* layers at the end that use the KV of an earlier layer */
     bool parallel;            /* attention and feed-forward read the same rows */
     bool layer_norm;          /* every norm is a LayerNorm; else RMSNorm */
-    bool attention_gated;     /* the matrix of queries yields, after the query of each head, a gate of the head's result */
+    bool attention_gated;     /* the matrix of queries yields a gate of the head's result after each head's query */
     bool rope_halves;         /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
     kernel_act act;           /* of the feed-forward */
     float norm_eps;
