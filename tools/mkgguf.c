@@ -18,8 +18,12 @@ typedef struct shape {
     int layers, embd, ff, heads, kv_heads, head_dim, vocab, ctx;
     float rope_base;
     bool tied;
-    int window;           /* 0: none */
-    int experts, used;    /* 0: none; otherwise ff is an expert's */
+    int window;                     /* 0: none */
+    int experts, used;              /* 0: none; otherwise ff is an expert's */
+    int shared_ff, dense, dense_ff; /* width of the shared expert; first layers without experts, and their width */
+    /* latent attention: dimensions of a latent vector, besides `rot` rotated ones; 0: none. head_dim is that of values,
+       and of the others of keys */
+    int latent;
     const char *norms[4]; /* of a layer, besides attn_norm and ffn_norm; those of q and k are one head wide */
     /* recurrent layers: a letter a layer, 'c' for these and 'a' for attention; NULL: there are none */
     const char *pattern;
@@ -56,6 +60,10 @@ static const shape shapes[] = {
      .heads = 32, .kv_heads = 4, .head_dim = 128,
      .vocab = 151936, .ctx = 40960, .rope_base = 1000000.0f, .tied = true,
      .experts = 64, .used = 8, .norms = {"attn_q_norm", "attn_k_norm"}},
+    {.name = "deepseek2-lite", .arch = "deepseek2", .layers = 27, .embd = 2048, .ff = 1408,
+     .heads = 16, .kv_heads = 1, .head_dim = 128,
+     .vocab = 102400, .ctx = 163840, .rope_base = 10000.0f,
+     .experts = 64, .used = 6, .shared_ff = 2816, .dense = 1, .dense_ff = 10944, .latent = 512, .rot = 64},
     {.name = "lfm2-1.2b", .arch = "lfm2", .layers = 16, .embd = 2048, .ff = 8192,
      .heads = 32, .kv_heads = 8, .head_dim = 64,
      .vocab = 65536, .ctx = 128000, .rope_base = 1000000.0f, .tied = true,
@@ -150,12 +158,16 @@ static void add_metadata(gguf_writer *w, const shape *s) {
     add_number(w, s, "block_count", s->layers);
     add_number(w, s, "context_length", s->ctx);
     add_number(w, s, "embedding_length", s->embd);
-    add_number(w, s, "feed_forward_length", s->ff);
+    add_number(w, s, "feed_forward_length", s->dense > 0 ? s->dense_ff : s->ff);
     add_number(w, s, "attention.head_count", s->heads);
     if (s->pattern) add_pattern(w, s);
     if (!s->pattern || s->groups > 0) add_number(w, s, "attention.head_count_kv", s->kv_heads);
-    add_number(w, s, "attention.key_length", s->head_dim);
-    add_number(w, s, "attention.value_length", s->head_dim);
+    add_number(w, s, "attention.key_length", s->latent > 0 ? s->latent + s->rot : s->head_dim);
+    add_number(w, s, "attention.value_length", s->latent > 0 ? s->latent : s->head_dim);
+    add_number(w, s, "attention.kv_lora_rank", s->latent);
+    add_number(w, s, "attention.key_length_mla", s->latent > 0 ? s->head_dim + s->rot : 0);
+    add_number(w, s, "attention.value_length_mla", s->latent > 0 ? s->head_dim : 0);
+    add_number(w, s, "leading_dense_block_count", s->dense);
     add_number(w, s, "attention.sliding_window", s->window);
     add_number(w, s, "expert_count", s->experts);
     add_number(w, s, "expert_used_count", s->used);
@@ -203,9 +215,14 @@ static void add_vocabulary(gguf_writer *w, const shape *s) {
 
 static void add_norm(gguf_writer *w, const shape *s, int layer, const char *norm, const float *ones) {
     char name[64];
-    bool of_head = strcmp(norm, "attn_q_norm") == 0 || strcmp(norm, "attn_k_norm") == 0;
+    const bool of_head = strcmp(norm, "attn_q_norm") == 0 || strcmp(norm, "attn_k_norm") == 0,
+               of_latent = strcmp(norm, "attn_kv_a_norm") == 0;
     snprintf(name, sizeof(name), "blk.%d.%s.weight", layer, norm);
-    gguf_writer_tensor(w, name, KERNEL_F32, 1, (int64_t[]){of_head ? s->head_dim : s->embd}, ones);
+    gguf_writer_tensor(w, name, KERNEL_F32, 1,
+                       (int64_t[]){of_head     ? s->head_dim
+                                   : of_latent ? s->latent
+                                               : s->embd},
+                       ones);
 }
 
 static void add_vector(gguf_writer *w, int layer, const char *name, const int64_t *dims, float from, float to) {
@@ -260,25 +277,37 @@ static void add_recurrence(gguf_writer *w, const shape *s, int layer, matrix *fr
     add_vector(w, layer, "ssm_norm.weight", (int64_t[]){inner, 1}, 1.0f, 1.0f);
 }
 
-static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_embd, matrix *from_value, matrix *from_ff,
-                      matrix *from_inner, const float *ones) {
-    const bool is_recurrent = s->pattern && s->pattern[layer] == 'c';
-    const int64_t q = (int64_t)s->heads * s->head_dim * (s->groups > 0 ? 2 : 1),
+/* The matrices of a model, one for each number of inputs. */
+typedef struct matrices {
+    matrix *embd, *value, *ff, *inner, *dense, *shared, *plain, *latent;
+} matrices;
+
+static void add_layer(gguf_writer *w, const shape *s, int layer, const matrices *from, const float *ones) {
+    const bool is_recurrent = s->pattern && s->pattern[layer] == 'c', is_latent = s->latent > 0,
+               has_experts = s->experts > 0 && layer >= s->dense;
+    const int64_t own = (int64_t)s->heads * (s->head_dim + (is_latent ? s->rot : 0)), q = own * (s->groups > 0 ? 2 : 1),
                   kv = (int64_t)s->kv_heads * s->head_dim;
-    const char *kind = s->experts > 0 ? "_exps" : "";
+    const int ff = has_experts || s->experts == 0 ? s->ff : s->dense_ff, experts = has_experts ? s->experts : 0;
+    const char *kind = has_experts ? "_exps" : "";
     const struct {
         const char *name, *suffix;
         matrix *m;
         int64_t n_out;
         int slices;
-    } rows[] = {{"attn_q", "", from_embd, q, 0},
-                {"attn_k", "", from_embd, kv, 0},
-                {"attn_v", "", from_embd, kv, 0},
-                {"attn_output", "", from_value, s->embd, 0},
-                {"ffn_gate", kind, from_embd, s->ff, s->experts},
-                {"ffn_up", kind, from_embd, s->ff, s->experts},
-                {"ffn_down", kind, from_ff, s->embd, s->experts},
-                {"ffn_gate_inp", "", from_embd, s->experts, 0}};
+    } rows[] = {{"attn_q", "", from->embd, q, 0},
+                {"attn_k", "", from->embd, is_latent ? 0 : kv, 0},
+                {"attn_v", "", from->embd, is_latent ? 0 : kv, 0},
+                {"attn_kv_a_mqa", "", from->embd, is_latent ? s->latent + s->rot : 0, 0},
+                {"attn_k_b", "", from->plain, s->latent, s->heads},
+                {"attn_v_b", "", from->latent, is_latent ? s->head_dim : 0, s->heads},
+                {"attn_output", "", from->value, s->embd, 0},
+                {"ffn_gate", kind, from->embd, ff, experts},
+                {"ffn_up", kind, from->embd, ff, experts},
+                {"ffn_down", kind, has_experts || s->experts == 0 ? from->ff : from->dense, s->embd, experts},
+                {"ffn_gate_inp", "", from->embd, experts, 0},
+                {"ffn_gate_shexp", "", from->embd, has_experts ? s->shared_ff : 0, 0},
+                {"ffn_up_shexp", "", from->embd, has_experts ? s->shared_ff : 0, 0},
+                {"ffn_down_shexp", "", from->shared, has_experts && s->shared_ff > 0 ? s->embd : 0, 0}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         char name[64];
         snprintf(name, sizeof(name), "blk.%d.%s%s.weight", layer, rows[i].name, rows[i].suffix);
@@ -287,10 +316,16 @@ static void add_layer(gguf_writer *w, const shape *s, int layer, matrix *from_em
     }
     add_norm(w, s, layer, "attn_norm", ones);
     add_norm(w, s, layer, s->groups > 0 ? "post_attention_norm" : "ffn_norm", ones);
-    if (is_recurrent && s->groups > 0) add_delta_net(w, s, layer, from_embd, from_inner);
-    else if (is_recurrent) add_recurrence(w, s, layer, from_embd, from_inner);
+    if (is_latent) add_norm(w, s, layer, "attn_kv_a_norm", ones);
+    if (is_recurrent && s->groups > 0) add_delta_net(w, s, layer, from->embd, from->inner);
+    else if (is_recurrent) add_recurrence(w, s, layer, from->embd, from->inner);
     for (size_t i = 0; i < COUNT(s->norms) && s->norms[i] && !is_recurrent; i++)
         add_norm(w, s, layer, s->norms[i], ones);
+}
+
+/* Rows of n elements; NULL for 0. */
+static matrix *rows_of(kernel_type type, int n, tiny_random *random) {
+    return n > 0 ? new_matrix(type, n, 0.7f / sqrtf((float)n), random) : NULL;
 }
 
 static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64_t seed) {
@@ -298,14 +333,18 @@ static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64
     float *ones = malloc(sizeof(float) * (size_t)s->embd);
     for (int i = 0; i < s->embd; i++) ones[i] = 1.0f;
     matrix *embedding = new_matrix(type, s->embd, 0.02f, &random);
-    matrix *from_embd = new_matrix(type, s->embd, 0.7f / sqrtf((float)s->embd), &random);
-    matrix *from_ff = new_matrix(type, s->ff, 0.7f / sqrtf((float)s->ff), &random);
-    int value = s->heads * s->head_dim;
-    matrix *from_value = value == s->embd ? from_embd : new_matrix(type, value, 0.7f / sqrtf((float)value), &random);
-    const int inner = s->states * s->value_dim;
-    matrix *from_inner = inner > 0 ? new_matrix(type, inner, 0.7f / sqrtf((float)inner), &random) : from_embd;
+    const int value = s->heads * s->head_dim;
+    matrices from = {.embd = rows_of(type, s->embd, &random)};
+    from.ff = rows_of(type, s->ff, &random);
+    from.value = value == s->embd ? from.embd : rows_of(type, value, &random);
+    from.inner = rows_of(type, s->states * s->value_dim, &random);
+    if (!from.inner) from.inner = from.embd;
+    from.dense = rows_of(type, s->dense_ff, &random);
+    from.shared = rows_of(type, s->shared_ff, &random);
+    from.latent = rows_of(type, s->latent, &random);
+    from.plain = rows_of(type, s->latent > 0 ? s->head_dim : 0, &random);
     add_matrix(w, "token_embd.weight", embedding, s->vocab, 0);
-    for (int l = 0; l < s->layers; l++) add_layer(w, s, l, from_embd, from_value, from_ff, from_inner, ones);
+    for (int l = 0; l < s->layers; l++) add_layer(w, s, l, &from, ones);
     const char *output_norm = strcmp(s->arch, "lfm2") == 0 ? "token_embd_norm.weight" : "output_norm.weight";
     gguf_writer_tensor(w, output_norm, KERNEL_F32, 1, (int64_t[]){s->embd}, ones);
     if (!s->tied) add_matrix(w, "output.weight", embedding, s->vocab, 0);

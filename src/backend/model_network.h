@@ -22,6 +22,7 @@ typedef struct model_hparams {
     int32_t n_draft_layers; /* more layers of the file, after n_layers, which predict further tokens: not computed */
     int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    int32_t n_pooled_dense; /* between the two matrices that follow pooling; 0: there are none */
     rp_pooling pooling;     /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
@@ -37,23 +38,26 @@ typedef struct model_hparams {
         bool neighbours;   /* of delta nets: as above; else head h shares those of h % n_groups */
         bool joint;        /* of delta nets: q, k, v and z of a group are neighbours, in one input */
     } recurrent;
-    bool experts_by_router; /* a layer has experts if it has a router */
-    bool experts_sum_1;     /* weights of the selected experts sum to 1 */
-    bool experts_sigmoid;   /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
-    float experts_scale;    /* of the weights of the selected experts */
+    bool experts_by_router;    /* a layer has experts if it has a router */
+    bool experts_sum_1;        /* weights of the selected experts sum to 1 */
+    bool experts_sigmoid;      /* an expert's probability is the sigmoid of its score; else the softmax of all scores */
+    bool experts_read_weighed; /* these weights multiply what an expert reads; else what it yields */
+    float experts_scale;       /* of the weights of the selected experts */
     /* experts are selected from the best of equal groups of them, by the sum of a group's two best; 0: from all */
     int32_t n_expert_groups, n_expert_groups_used;
     int32_t n_dense, experts_every; /* the first layers, and of the others all but each n-th, have no experts */
     int32_t rot_dim;                /* dimensions of a head that are rotated; 0: none */
     /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
     int32_t window;
-    int32_t global_every; /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
-    int32_t n_shared;     /* layers at the end that use the KV of an earlier layer */
-    bool parallel;        /* attention and feed-forward read the same rows */
-    bool layer_norm;      /* every norm is a LayerNorm; else RMSNorm */
-    bool attention_gated; /* the matrix of queries yields, after the query of each head, a gate of the head's result */
-    bool rope_halves;     /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
-    kernel_act act;       /* of the feed-forward */
+    bool windows_are_centred; /* ... of half of it before and half of it after the token's own position (encoders) */
+    bool windows_are_chunks;  /* ... it sees those of its own chunk of so many positions instead */
+    int32_t global_every;     /* every n-th layer has no window (the first such is layer n - 1); 0: all have it */
+    int32_t n_shared;         /* layers at the end that use the KV of an earlier layer */
+    bool parallel;            /* attention and feed-forward read the same rows */
+    bool layer_norm;          /* every norm is a LayerNorm; else RMSNorm */
+    bool attention_gated;     /* the matrix of queries yields a gate of the head's result after each head's query */
+    bool rope_halves;         /* rotated pairs are (i, i + n/2); else (2i, 2i + 1) */
+    kernel_act act;           /* of the feed-forward */
     float norm_eps;
     float embed_scale, residual_scale, logit_scale;
     float score_scale, score_cap, logit_cap; /* caps: 0 for none */
@@ -178,7 +182,11 @@ typedef struct model_layer {
      * [value_dim][plain_key_dim] and [head_value_dim][value_dim] */
     model_weight q_latent, head_keys, head_values;
     model_norm q_latent_norm, latent_norm;
-    model_weight sinks; /* F32 [n_heads], optional */
+    model_weight sinks;     /* F32 [n_heads], optional */
+    model_weight attn_gate; /* [n_heads * value_dim][n_embd], optional: attention's output times its sigmoid */
+    /* F32 [key_dim], optional: norms of q and k that follow their rotation have weights, whose product multiplies the
+       rotated queries. Keys are stored without */
+    model_weight query_weights;
     model_ffn ffn;
     model_weight router, router_bias; /* [n_experts][n_embd]; without data: the feed-forward is ffn */
     model_weight router_correction;   /* F32 [n_experts], optional: added to probabilities to select experts, not to
@@ -197,6 +205,14 @@ typedef struct model_layer {
     bool owns_kv;
     bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;
+
+/* A token at pos of a layer sees tokens up to *last, and of these less than this before *last; 0: all. after: as in
+ * model_row */
+static inline int32_t model_layer_reach(const model_hparams *hp, const model_layer *l, int32_t pos, int32_t after,
+                                        int32_t *last) {
+    *last = pos + (l->window > 0 && hp->windows_are_centred ? l->window / 2 : after);
+    return l->window > 0 && hp->windows_are_chunks ? pos % l->window + 1 : l->window;
+}
 
 /* Classes of tokens, for backends that write a text without computing one (mock/). */
 typedef enum model_token_class { MODEL_TOKEN_CONTROL, /* no text: control tokens, unused ones */

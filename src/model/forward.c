@@ -51,6 +51,7 @@ static int new_buffers(model_forward *f, rp_error *err) {
     const int32_t query_dim = hp->attention_gated     ? 2 * hp->key_dim
                               : hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim
                                                       : 0;
+    const bool is_gated = hp->attention_gated || (f->model->arch->features & MODEL_GATE_MATRIX);
     int32_t widths[N_BUFFERS] = {
         /* 0: unused buffer */
         [X] = hp->n_embd,
@@ -61,7 +62,7 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [LATENT_KV] = hp->plain_key_dim > 0 ? hp->key_dim : 0,
         [Q_LATENT] = hp->n_query_latent,
         [Q_HEADS] = hp->n_heads * query_dim,
-        [ATTENTION_GATE] = hp->attention_gated ? hp->n_heads * hp->value_dim : 0,
+        [ATTENTION_GATE] = is_gated ? hp->n_heads * hp->value_dim : 0,
         [ATTENDED] = hp->n_heads * hp->value_dim,
         [VALUES] = hp->n_heads * hp->head_value_dim,
         [PROJECTED] = hp->n_embd,
@@ -223,7 +224,10 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     if (stores) op->store(b, layer, buf[K], hp->plain_key_dim > 0 ? NULL : buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
-    if (hp->attention_gated) op->act(b, KERNEL_SIGMOID, out = buf[ATTENTION_GATE], buf[ATTENDED], rows);
+    if (l->attn_gate.data)
+        model_forward_linear(f, in, NULL, rows, 1, (weights){&l->attn_gate}, NULL, &buf[ATTENTION_GATE]);
+    if (hp->attention_gated || l->attn_gate.data)
+        op->act(b, KERNEL_SIGMOID, out = buf[ATTENTION_GATE], buf[ATTENDED], rows);
     if (hp->plain_key_dim > 0)
         op->linear_runs(b, buf[ATTENDED], (backend_columns){0, hp->value_dim}, rows, &l->head_values,
                         out = buf[VALUES], (backend_columns){0, hp->head_value_dim});

@@ -109,8 +109,9 @@ static int set_bare_layers(rp_model *m, rp_error *err) {
 }
 
 static void free_network(rp_model *m) {
-    for (int32_t i = 0; m->turned && i < m->net.hp.n_layers; i++) base_free(m->turned[i]);
-    base_free(m->turned);
+    for (int32_t i = 0; m->made && i < m->net.hp.n_layers; i++) base_free(m->made[i]);
+    base_free(m->made);
+    base_free(m->ones);
     base_free(m->kv_layers);
     base_free(m->net.layers);
     base_free(m->net.matrices);
@@ -133,7 +134,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     else { /* no shape: only the vocabulary's size is left */
         free_network(m);
         m->kv_layers = NULL;
-        m->turned = NULL;
+        m->made = NULL;
+        m->ones = NULL;
         m->n_kv_layers = 0;
         m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
     }

@@ -11,6 +11,7 @@
  *   model_tensors.c   weights: names, shapes, fused ones taken apart
  *   model_layers.c    properties of each layer: windows, rotations, shared KV
  *   model_rope.c      rotary frequencies
+ *   model_dense.c     matrices after the pooling of embeddings
  *   model.c           opening
  *   model_mock.c      instead of the last four: a model without weights, for tests
  *   model_fingerprint.c   a hash of every byte, computed on demand
@@ -62,7 +63,7 @@
 #define MODEL_PARALLEL_BARE (1ull << 21)  /* they are parallel if the feed-forward has no separate norm */
 /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
 #define MODEL_YARN_EXACT (1ull << 22)
-/* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
+/* each token attends to the whole text, or to a window around it: embeddings, no logits */
 #define MODEL_ENCODER (1ull << 23)
 #define MODEL_SHARED_GATE (1ull << 24) /* the shared expert has a gate */
 #define MODEL_QK_NORM_IF (1ull << 25)  /* norms of q and k if the file has them */
@@ -77,6 +78,12 @@
  * group, and there are two matrices */
 #define MODEL_DELTA_NEIGHBOURS (1ull << 32)
 #define MODEL_ATTENTION_GATED (1ull << 33) /* hp.attention_gated */
+#define MODEL_QK_NORM_ROTATED (1ull << 40) /* norms of q and k follow their rotation */
+#define MODEL_GATE_MATRIX (1ull << 41)     /* a matrix of its own yields the gates of attention's output */
+#define MODEL_SUM_NORMS (1ull << 42)       /* norms follow the sums of the residual stream */
+#define MODEL_FIRST_UNNORMED (1ull << 43)  /* attention of the first layer reads rows that are not normed */
+#define MODEL_ACT_TOLD (1ull << 44)        /* the metadata have the activation, unless it is the usual one */
+#define MODEL_EMBEDDING_DENSE (1ull << 45) /* matrices after the pooling of embeddings, if the file has them */
 #define MODEL_HAS_MAMBA1 (1ull << 48)
 #define MODEL_MAMBA1_NORMS (1ull << 49) /* norms of time steps, B and C */
 #define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET | MODEL_HAS_MAMBA1)
@@ -87,17 +94,30 @@ typedef struct model_arch {
     kernel_act act;
     /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
     int32_t global_every;
-    int32_t no_rope_every; /* every n-th layer has no positions */
-    bool rope_in_windows;  /* if some layers have a window, the others have no positions */
-    bool is_xielu;         /* the activation is xIELU, with numbers of each layer in the metadata; act is not used */
-    bool mixes_both;       /* each layer has attention and a recurrence */
-    bool is_split;         /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
+    bool global_first;         /* ... the first such is layer 0 */
+    int32_t no_rope_every;     /* every n-th layer has no positions */
+    bool rope_in_windows;      /* if some layers have a window, the others have no positions */
+    bool is_xielu;             /* the activation is xIELU, with numbers of each layer in the metadata; not act */
+    bool windows_are_chunks;   /* a token sees the tokens of its chunk of `window` positions */
+    bool unit_norms;           /* rotated q and k have norms without weights, unless of 128 experts (Maverick) */
+    bool experts_read_weighed; /* the weights of selected experts multiply what they read, not what they yield */
+    /* queries of layers without positions, if others have windows, are scaled by this temperature
+       (model_hparams.temperature), unless the metadata have another; scale 0: by that of the metadata, in all layers */
+    struct {
+        float scale;
+        int32_t length, offset;
+    } temperature;
+    bool mixes_both; /* each layer has attention and a recurrence */
+    bool is_split;   /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
     bool experts_by_router;
     bool experts_sigmoid; /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
     double local_base; /* of rotation in layers with a window; 0: that of the others */
-    int32_t window;    /* this and the caps: defaults for old files without these metadata */
+    /* factors of embeddings, of residuals (times 1 / sqrt(n_layers)) and of logits (divided by n_embd), unless the
+       metadata have them; 0: none */
+    double embed_scale, depth_scale, base_width;
+    int32_t window; /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -113,8 +133,9 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
-    float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
-                                  or NULL */
+    model_weight dense[2];     /* [n_pooled_dense][n_embd], [n_embd][...]: of pooled embeddings; without data: none */
+    float **made;              /* [n_layers], owned: weights that are made of those of the file; or NULL */
+    float *ones;               /* [key_dim], owned: weights of norms without any; or NULL */
     int32_t attention_every;   /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
@@ -183,6 +204,10 @@ static inline bool model_is_encoder(const rp_model *m) { return m->arch && (m->a
 static inline bool model_is_movable(const rp_model *m) {
     return !m->net.positions.data && !(m->vocabulary_only && m->arch && (m->arch->features & MODEL_POSITIONS));
 }
+/* A pooled embedding, [n_embd], through the matrices that follow pooling, in double; nothing without them. scratch:
+ * model_dense_scratch numbers. */
+size_t model_dense_scratch(const rp_model *m);
+void model_apply_dense(const rp_model *m, double *x, double *scratch);
 /* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. Sets in_f16 of
  * kv_layers, [n_kv_layers]: true for the KV of the layers in the list, be it their own or that of another layer, and
  * false for others. RP_ERR_INVALID: malformed, or the model has no such layer; name: of the list, for the message. */

@@ -12,7 +12,7 @@
 #define GEMMA (QWEN | MODEL_EMBED_SQRT)
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
 /* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
-#define BERT (MODEL_ENCODER | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
+#define BERT (MODEL_ENCODER | MODEL_SUM_NORMS | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
 /* Weights of experts sum to 1 only if the metadata have it, and each row passes a shared expert without a gate. */
 #define SHARED_EXPERTS(of) (((of) & ~MODEL_EXPERTS_SUM_1) | MODEL_EXPERTS_SHARED)
 /* Norms follow attention and the feed-forward, and none precedes them. */
@@ -72,6 +72,15 @@ static const model_arch archs[] = {
      .features = MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_PARALLEL | MODEL_ROPE | MODEL_FFN_GATED,
      .act = KERNEL_SILU},
     {.name = "deepseek2", .features = SHARED_EXPERTS(LLAMA) | MODEL_LATENT, .act = KERNEL_SILU},
+    {
+        .name = "minicpm3",
+        .features = QWEN | MODEL_LATENT,
+        .act = KERNEL_SILU,
+        .embed_scale = 12,
+        .depth_scale = 1.4,
+        .base_width = 256,
+    },
+    {.name = "mistral4", .features = SHARED_EXPERTS(LLAMA) | MODEL_LATENT, .act = KERNEL_SILU},
     {.name = "granite", .features = LLAMA | MODEL_LOGIT_DIVISOR, .act = KERNEL_SILU},
     {.name = "smollm3", .features = LLAMA, .act = KERNEL_SILU, .no_rope_every = 4},
     {
@@ -82,6 +91,35 @@ static const model_arch archs[] = {
     },
     {.name = "chatglm", .features = LLAMA, .act = KERNEL_SILU},
     {.name = "glm4", .features = LLAMA | MODEL_POST_NORM, .act = KERNEL_SILU},
+    {.name = "hunyuan-dense", .features = QWEN | MODEL_QK_NORM_ROTATED, .act = KERNEL_SILU},
+    {.name = "hunyuan-moe",
+     .features = SHARED_EXPERTS(QWEN) | MODEL_EXPERTS_SUM_1 | MODEL_QK_NORM_ROTATED,
+     .act = KERNEL_SILU},
+    {
+        .name = "llama4",
+        .features = SHARED_EXPERTS(LLAMA),
+        .act = KERNEL_SILU,
+        .global_every = 4,
+        .window = 8192,
+        .windows_are_chunks = true,
+        .rope_in_windows = true,
+        .unit_norms = true,
+        .experts_read_weighed = true,
+        .experts_sigmoid = true,
+        .temperature = {.scale = 0.1f, .length = 8192, .offset = 1},
+    },
+    {.name = "afmoe",
+     .features = SHARED_EXPERTS(QWEN) | MODEL_EMBED_SQRT | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_GATE_MATRIX,
+     .act = KERNEL_SILU,
+     .global_every = 4,
+     .rope_in_windows = true,
+     .experts_sigmoid = true},
+    {.name = "exaone-moe",
+     .features = SHARED_EXPERTS(QWEN) | MODEL_QK_NORM,
+     .act = KERNEL_SILU,
+     .global_every = 4,
+     .rope_in_windows = true,
+     .experts_sigmoid = true},
     {.name = "glm4moe",
      .features = SHARED_EXPERTS(QWEN) | MODEL_FFN_NORM_RENAMED | MODEL_QK_NORM_IF,
      .act = KERNEL_SILU,
@@ -148,6 +186,23 @@ static const model_arch archs[] = {
      .act = KERNEL_SILU,
      .experts_by_router = true},
     {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
+    {.name = "jina-bert-v3", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES, .act = KERNEL_GELU},
+    {
+        .name = "modern-bert",
+        .features = MODEL_ENCODER | MODEL_EMBED_NORM | NEOX | MODEL_FFN_NORM | MODEL_FFN_GATED | MODEL_ROPE_LOCAL |
+                    MODEL_FIRST_UNNORMED | MODEL_ACT_TOLD,
+        .act = KERNEL_GELU,
+        .global_every = 3,
+        .global_first = true,
+        .local_base = 10000,
+    },
+    {
+        .name = "gemma-embedding",
+        .features = MODEL_ENCODER | GEMMA | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL | MODEL_EMBEDDING_DENSE,
+        .act = KERNEL_GELU_TANH,
+        .global_every = 6,
+        .local_base = 10000,
+    },
     {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };
 

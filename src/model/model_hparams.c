@@ -122,6 +122,7 @@ static int read_rope_scaling(rp_model *m, rp_error *err) {
     }
     if ((rc = read_number(m, "rope.scaling.yarn_attn_factor", SMALL, LARGE, usual, &magnitude, err))) return rc;
     hp->rope.magnitude *= magnitude;
+    if (m->arch->features & MODEL_QK_NORM_ROTATED) hp->rope.magnitude = 1.0; /* the norms undo it */
     if ((rc = read_number(m, "rope.scaling.yarn_beta_fast", SMALL, LARGE, 32.0, &hp->rope.beta_fast, err))) return rc;
     return read_number(m, "rope.scaling.yarn_beta_slow", SMALL, LARGE, 1.0, &hp->rope.beta_slow, err);
 }
@@ -142,8 +143,14 @@ static int read_rope(rp_model *m, rp_error *err) {
     if (hp->rot_dim % 2)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
     if ((rc = read_rope_scaling(m, err))) return rc;
-    hp->temperature.length = hp->rope.n_ctx_original;
-    return read_float(m, "attention.temperature_scale", 0.0, LARGE, 0.0, &hp->temperature.scale, err);
+    const bool is_usual = m->arch->temperature.scale > 0 && hp->window > 0;
+    hp->temperature.offset = m->arch->temperature.offset;
+    if ((rc = model_hparams_read_size(m, "attention.temperature_length", MODEL_MAX_CONTEXT,
+                                      is_usual ? m->arch->temperature.length : hp->rope.n_ctx_original,
+                                      &hp->temperature.length, err)))
+        return rc;
+    return read_float(m, "attention.temperature_scale", 0.0, LARGE, is_usual ? m->arch->temperature.scale : 0.0,
+                      &hp->temperature.scale, err);
 }
 
 /* ---- shape ---- */
@@ -157,6 +164,9 @@ static int read_window(rp_model *m, rp_error *err) {
     if (rc) return rc;
     if (hp->window > MODEL_MAX_CONTEXT) hp->window = 0; /* wider than any context */
     hp->global_every = m->arch->global_every;
+    hp->windows_are_chunks = m->arch->windows_are_chunks;
+    hp->windows_are_centred = model_is_encoder(m);
+    if (hp->windows_are_centred && hp->window > 0) hp->window = hp->window / 2 * 2 + 1; /* with the token itself */
     if (!gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list))
         return read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
     if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
@@ -231,8 +241,8 @@ static int read_latent(rp_model *m, rp_error *err) {
     int rc;
     if ((rc = model_hparams_read_size(m, is_newer ? "attention.key_length_mla" : "attention.key_length", 4096, -1, &own,
                                       err)) ||
-        (rc = model_hparams_read_size(m, is_newer ? "attention.value_length_mla" : "attention.value_length", 4096, -1,
-                                      &hp->head_value_dim, err)) ||
+        (rc = model_hparams_read_size(m, is_newer ? "attention.value_length_mla" : "attention.value_length", 4096,
+                                      is_newer ? -1 : hp->n_embd / hp->n_heads, &hp->head_value_dim, err)) ||
         (rc = model_hparams_read_size(m, "attention.kv_lora_rank", 16384, -1, &hp->value_dim, err)) ||
         (rc = read_int(m, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0, &hp->n_query_latent, err)) ||
         (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)) ||
@@ -305,6 +315,7 @@ static int read_routing(rp_model *m, rp_error *err) {
     hp->experts_sigmoid = gating == GATING_UNSET ? m->arch->experts_sigmoid : gating == GATING_SIGMOID;
     hp->experts_sum_1 = gating == GATING_SOFTMAX_SELECTED ||
                         read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
+    hp->experts_read_weighed = m->arch->experts_read_weighed;
     if (hp->experts_scale == 0) hp->experts_scale = 1; /* not used */
     if (hp->n_expert_groups <= 1 || hp->n_expert_groups_used == hp->n_expert_groups) hp->n_expert_groups = 0;
     if (hp->n_expert_groups == 0) return RP_OK;
@@ -417,7 +428,13 @@ static int read_encoder(rp_model *m, rp_error *err) {
                       *cls = gguf_find_tensor(m->file, "cls.weight"),
                       *scores = gguf_find_tensor(m->file, "cls.output.weight");
     const gguf_tensor *last = scores ? scores : cls;
-    const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0;
+    const gguf_tensor *dense = gguf_find_tensor(m->file, "dense_2.weight");
+    const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0,
+                  n_dense = dense && (m->arch->features & MODEL_EMBEDDING_DENSE) ? dense->dims[1] : 0;
+    if (n_dense > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "embeddings through %lld dimensions",
+                            (long long)n_dense);
+    m->net.hp.n_pooled_dense = (int32_t)n_dense;
     if (n_types > MODEL_MAX_TYPES || n_outputs > MODEL_MAX_SCORES)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores",
                             (long long)n_types, (long long)n_outputs);
@@ -460,11 +477,14 @@ static int read_scales(rp_model *m, rp_error *err) {
     const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
     double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : BASE_MAX(head_dim, 1));
     double embed = features & MODEL_EMBED_SQRT ? sqrt(hp->n_embd) : 1.0;
+    double residual = m->arch->depth_scale > 0 ? m->arch->depth_scale / sqrt(hp->n_layers) : 1.0;
+    double logit = m->arch->base_width > 0 ? m->arch->base_width / hp->n_embd : 1.0;
+    if (m->arch->embed_scale > 0) embed = m->arch->embed_scale;
     int rc;
     if ((rc = read_float(m, "attention.scale", SMALL, LARGE, score, &hp->score_scale, err)) ||
         (rc = read_float(m, "embedding_scale", SMALL, LARGE, embed, &hp->embed_scale, err)) ||
-        (rc = read_float(m, "residual_scale", SMALL, LARGE, 1.0, &hp->residual_scale, err)) ||
-        (rc = read_float(m, "logit_scale", SMALL, LARGE, 1.0, &hp->logit_scale, err)))
+        (rc = read_float(m, "residual_scale", SMALL, LARGE, residual, &hp->residual_scale, err)) ||
+        (rc = read_float(m, "logit_scale", SMALL, LARGE, logit, &hp->logit_scale, err)))
         return rc;
     if (features & MODEL_LOGIT_DIVISOR) hp->logit_scale = 1.0f / hp->logit_scale;
     return RP_OK;
@@ -473,7 +493,17 @@ static int read_scales(rp_model *m, rp_error *err) {
 static int read_numbers(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     int rc;
+    gguf_string act;
+    char full[KEY_BYTES];
     hp->act = m->arch->act;
+    if ((m->arch->features & MODEL_ACT_TOLD) &&
+        gguf_get_string(m->file, full_key(m, "hidden_activation", full), &act)) {
+        if (!gguf_string_is(act, "gelu") && !gguf_string_is(act, "silu"))
+            return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                                "activation '%.*s' is not supported (supported: gelu, silu)",
+                                (int)BASE_MIN(act.n, 32), act.bytes);
+        hp->act = gguf_string_is(act, "silu") ? KERNEL_SILU : KERNEL_GELU;
+    }
     hp->layer_norm = (m->arch->features & MODEL_LAYER_NORM) != 0;
     hp->rope_halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     hp->parallel = (m->arch->features & MODEL_PARALLEL) != 0;
@@ -496,7 +526,7 @@ int model_read_hparams(rp_model *m, rp_error *err) {
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                             "its attention is not causal: it is an embedding model of a kind that is not supported "
-                            "(supported: bert, nomic-bert)");
+                            "(supported: bert, nomic-bert, jina-bert-v3, modern-bert, gemma-embedding)");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
     /* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key
      * does. The values are GGUF's. */

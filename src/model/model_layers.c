@@ -14,7 +14,7 @@
 
 #define L(member) offsetof(model_layer, member)
 static const size_t layer_matrices[] = {
-    L(q), L(k), L(v), L(o), L(q_latent), L(head_keys), L(head_values),
+    L(q), L(k), L(v), L(o), L(attn_gate), L(q_latent), L(head_keys), L(head_values),
     L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
     L(shared.gate), L(shared.up), L(shared.down), L(shared_gate),
     L(recurrent.in[0]), L(recurrent.in[1]), L(recurrent.in[2]), L(recurrent.in[3]), L(recurrent.out),
@@ -45,6 +45,8 @@ static int list_matrices(rp_model *m, rp_error *err) {
 /* Returns true for every n-th layer: n - 1, 2n - 1, ... */
 static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n == 0; }
 
+#define UNNORMED_EXPERTS 128 /* Llama 4 Maverick, which no key tells from Scout */
+
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->net.layers[i];
     l->window = 0;
@@ -54,14 +56,19 @@ static void set_kind(rp_model *m, int32_t i) {
         snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
         const bool is_listed = gguf_get_array(m->file, key, &list);
         BASE_ASSERT(!is_listed || (list.type == GGUF_BOOL && (uint64_t)i < list.n)); /* model_hparams.c */
-        const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(i, m->net.hp.global_every);
+        const int32_t global_every = m->net.hp.global_every, at = i + (m->arch->global_first ? global_every - 1 : 0);
+        const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(at, global_every);
         if (has_window) l->window = m->net.hp.window;
     }
-    l->tempered = m->net.hp.temperature.scale > 0;
-    l->rope = MODEL_NO_ROPE;
-    if (m->net.hp.rot_dim == 0 || is_nth(i, m->arch->no_rope_every)) return;
-    if (m->arch->rope_in_windows && m->net.hp.window > 0 && l->window == 0) return;
-    l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
+    const bool is_rotated = m->net.hp.rot_dim > 0 && !is_nth(i, m->arch->no_rope_every) &&
+                            !(m->arch->rope_in_windows && m->net.hp.window > 0 && l->window == 0),
+               is_local = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL);
+    l->rope = !is_rotated ? MODEL_NO_ROPE : is_local ? MODEL_ROPE_LOCAL_BASE
+                                                     : MODEL_ROPE_GLOBAL;
+    l->tempered = m->net.hp.temperature.scale > 0 && (m->arch->temperature.scale == 0 || !is_rotated);
+    if (m->arch->unit_norms && is_rotated && m->net.hp.n_experts != UNNORMED_EXPERTS)
+        l->q_norm.weight = l->k_norm.weight =
+            (model_weight){.data = m->ones, .type = KERNEL_F32, .n_in = m->net.hp.key_dim, .n_out = 1, .n_slices = 1};
 }
 
 /* A layer without KV of its own uses that of the last KV-owning layer with the same window and the same rotation of
@@ -121,7 +128,7 @@ int model_set_layers(rp_model *m, rp_error *err) {
             .n_heads = m->net.hp.n_kv_heads,
             .key_dim = m->net.hp.key_dim,
             .value_dim = m->net.hp.value_dim,
-            .window = m->net.layers[i].window,
+            .window = model_is_encoder(m) ? 0 : m->net.layers[i].window, /* an encoder's text is one step */
         };
     }
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {

@@ -18,7 +18,7 @@
 /* A layer's tensors as stored in the file, before fused ones are split. */
 typedef struct file_layer {
     model_layer l;
-    model_weight qkv, qkv_bias, kv_b, ssm_x;
+    model_weight qkv, qkv_bias, kv_b, ssm_x, gate_up_experts;
     model_norm attn_norm_2;
 } file_layer;
 
@@ -30,17 +30,20 @@ enum dim { D_NONE,
            D_K,
            D_V,
            D_QKV,
+           D_KEY,
            D_VALUE,
            D_HEADS,
            D_VOCAB,
            D_ROT_PAIRS,
            D_EXPERTS,
            D_FF_EXPERT,
+           D_TWO_FF_EXPERT,
            D_FF_SHARED,
            D_POSITIONS,
            D_TYPES,
            D_RANK_HEAD,
            D_SCORES,
+           D_DENSE,
            D_QUERY_LATENT,
            D_LATENT,
            D_PLAIN_KEY,
@@ -93,11 +96,11 @@ static const tensor_row model_rows[] = {
     {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"token_types.weight", offsetof(rp_model, net.token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
     {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0,
-     MODEL_ENCODER | MODEL_OUTPUT_NORM_RENAMED},
+     MODEL_SUM_NORMS | MODEL_OUTPUT_NORM_RENAMED},
     {"token_embd_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR,
      MODEL_OUTPUT_NORM_RENAMED, 0},
     {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM,
-     MODEL_ENCODER},
+     MODEL_SUM_NORMS},
     {"output.weight", offsetof(rp_model, net.output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
     {"output.bias", offsetof(rp_model, net.output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
     /* a rank head of two matrices, cls and cls.output, or of one: cls, see bind_all */
@@ -105,6 +108,8 @@ static const tensor_row model_rows[] = {
     {"cls.bias", offsetof(rp_model, net.head_bias), D_RANK_HEAD, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"cls.output.weight", offsetof(rp_model, net.output), D_EMBD, D_SCORES, 0, MODEL_ENCODER, 0},
     {"cls.output.bias", offsetof(rp_model, net.output_bias), D_SCORES, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"dense_2.weight", offsetof(rp_model, dense[0]), D_EMBD, D_DENSE, 0, MODEL_EMBEDDING_DENSE, 0},
+    {"dense_3.weight", offsetof(rp_model, dense[1]), D_DENSE, D_EMBD, 0, MODEL_EMBEDDING_DENSE, 0},
     {"rope_freqs.weight", offsetof(rp_model, rope_factors), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_long.weight", offsetof(rp_model, rope_factors_long), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
@@ -112,7 +117,9 @@ static const tensor_row model_rows[] = {
 
 #define L(member) offsetof(file_layer, member)
 static const tensor_row layer_rows[] = {
-    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_PRE_NORM, 0},
+    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_PRE_NORM,
+     MODEL_FIRST_UNNORMED},
+    {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, VECTOR, MODEL_FIRST_UNNORMED, 0},
     {"attn_norm.bias", L(l.attn_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_norm_2.weight", L(attn_norm_2.weight), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
     {"attn_norm_2.bias", L(attn_norm_2.bias), D_EMBD, D_NONE, VECTOR, MODEL_PARALLEL, 0},
@@ -141,11 +148,14 @@ static const tensor_row layer_rows[] = {
      MODEL_LAYER_NORM | MODEL_QK_NORM_IF, 0},
     {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR | ATTENTION, MODEL_LAYER_NORM, 0},
     {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR | ATTENTION, MODEL_LAYER_NORM, 0},
+    {"attn_q_norm.weight", L(l.q_norm.weight), D_KEY, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_QK_NORM_ROTATED, 0},
+    {"attn_k_norm.weight", L(l.k_norm.weight), D_KEY, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_QK_NORM_ROTATED, 0},
+    {"attn_gate.weight", L(l.attn_gate), D_EMBD, D_VALUE, REQUIRED | ATTENTION, MODEL_GATE_MATRIX, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED | ATTENTION, MODEL_SINKS, 0},
-    {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
-    {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
-    {"layer_output_norm.weight", L(l.layer_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
-    {"layer_output_norm.bias", L(l.layer_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_SUM_NORMS, 0},
+    {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_SUM_NORMS, 0},
+    {"layer_output_norm.weight", L(l.layer_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_SUM_NORMS, 0},
+    {"layer_output_norm.bias", L(l.layer_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_SUM_NORMS, 0},
     {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED | ATTENTION, 0, 0},
     {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"post_attention_norm.weight", L(l.post_attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
@@ -165,8 +175,9 @@ static const tensor_row layer_rows[] = {
     {"ffn_gate_inp.weight", L(l.router), D_EMBD, D_EXPERTS, ROUTER | REQUIRED, 0, 0},
     {"ffn_gate_inp.bias", L(l.router_bias), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
     {"exp_probs_b.bias", L(l.router_correction), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
-    {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, MODEL_FFN_GATED, 0},
-    {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS | REQUIRED, 0, 0},
+    {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS, MODEL_FFN_GATED, 0},
+    {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS, 0, 0},
+    {"ffn_gate_up_exps.weight", L(gate_up_experts), D_EMBD, D_TWO_FF_EXPERT, EXPERTS, MODEL_FFN_GATED, 0},
     {"ffn_down_exps.weight", L(l.experts.down), D_FF_EXPERT, D_EMBD, EXPERTS | REQUIRED, 0, 0},
     {"ffn_gate_exps.bias", L(l.experts.gate_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.bias", L(l.experts.up_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, 0, 0},
@@ -237,6 +248,7 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_Q_ROWS: return dim_of(hp, D_Q) * (hp->attention_gated ? 2 : 1);
     case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
     case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
+    case D_KEY: return hp->key_dim;
     case D_QKV: return dim_of(hp, D_Q_ROWS) + dim_of(hp, D_K) + dim_of(hp, D_V);
     case D_VALUE: return (int64_t)hp->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : hp->value_dim);
     case D_HEADS: return hp->n_heads;
@@ -244,11 +256,13 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_ROT_PAIRS: return hp->rot_dim / 2;
     case D_EXPERTS: return hp->n_experts;
     case D_FF_EXPERT: return hp->n_ff_expert;
+    case D_TWO_FF_EXPERT: return 2 * (int64_t)hp->n_ff_expert;
     case D_FF_SHARED: return hp->n_ff_shared;
     case D_POSITIONS: return hp->n_ctx_train;
     case D_TYPES: return hp->n_types;
     case D_RANK_HEAD: break; /* rank_head_rows */
     case D_SCORES: return hp->n_outputs;
+    case D_DENSE: return hp->n_pooled_dense;
     case D_QUERY_LATENT: return hp->n_query_latent;
     case D_LATENT: return hp->value_dim;
     case D_PLAIN_KEY: return hp->plain_key_dim;
@@ -458,12 +472,46 @@ static int settle_latent(binding *b, file_layer *f, int32_t layer) {
         for (int64_t d = 0; d < hp->value_dim; d++) turned[(head * hp->value_dim + d) * keys + key] = row[d];
     }
     base_free(row);
-    b->m->turned[layer] = turned; /* model_close frees it */
+    b->m->made[layer] = turned; /* model_close frees it */
     if (!row || !turned) return base_fail_memory(b->err, bytes, "latent attention");
     l->head_keys = (model_weight){
         .data = turned, .type = KERNEL_F32, .n_in = keys, .n_out = hp->value_dim, .n_slices = hp->n_heads};
     l->head_keys.slice_bytes = (int64_t)sizeof(float) * keys * hp->value_dim;
     return RP_OK;
+}
+
+/* Norms of q and k that follow their rotation. A rotation does not change the root of the mean square, so that they
+ * become norms without weights before it, and the product of their weights, which multiplies rotated queries. */
+static int settle_rotated_norms(binding *b, model_layer *l, int32_t layer) {
+    const int64_t n = b->m->net.hp.key_dim;
+    const float *q = l->q_norm.weight.data, *k = l->k_norm.weight.data;
+    if (!(b->m->arch->features & MODEL_QK_NORM_ROTATED) || b->m->vocabulary_only) return RP_OK;
+    float *product = b->m->made[layer] = base_alloc(sizeof(float) * (size_t)n);
+    if (!product) return base_fail_memory(b->err, (uint64_t)n * sizeof(float), "norms");
+    for (int64_t i = 0; i < n; i++) product[i] = q[i] * k[i];
+    l->query_weights = l->q_norm.weight;
+    l->query_weights.data = product;
+    l->q_norm.weight.data = l->k_norm.weight.data = b->m->ones;
+    return RP_OK;
+}
+
+/* Experts: gate and up are two tensors, or one with the gate of each expert first. */
+static int settle_experts(binding *b, file_layer *f, int32_t layer) {
+    const model_hparams *hp = &b->m->net.hp;
+    model_ffn *x = &f->l.experts;
+    if (!has_experts(b->m, layer)) return RP_OK;
+    if (f->gate_up_experts.data) {
+        if (x->gate.data || x->up.data)
+            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
+                                "tensor 'blk.%d.ffn_gate_up_exps.weight' includes gate and up, but they are separate, "
+                                "too",
+                                layer);
+        x->gate = model_weight_part_of(&f->gate_up_experts, 0, hp->n_ff_expert);
+        x->up = model_weight_part_of(&f->gate_up_experts, hp->n_ff_expert, hp->n_ff_expert);
+    }
+    if ((b->m->arch->features & MODEL_FFN_GATED) && x->gate.n_slices != hp->n_experts)
+        return binding_missing(b, layer, "ffn_gate_exps.weight");
+    return x->up.n_slices == hp->n_experts ? RP_OK : binding_missing(b, layer, "ffn_up_exps.weight");
 }
 
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
@@ -492,6 +540,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         if (!l->recurrent.in[0].data || (is_joint && has_gate)) return binding_missing(b, layer, "attn_qkv.weight");
         if (!is_joint && !has_gate) return binding_missing(b, layer, "attn_gate.weight");
     }
+    if ((b->m->arch->features & MODEL_FIRST_UNNORMED) && layer > 0 && !l->attn_norm.weight.data)
+        return binding_missing(b, layer, "attn_norm.weight");
     const bool is_latent = hp->plain_key_dim > 0;
     if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
@@ -510,6 +560,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
+    if ((rc = settle_experts(b, f, layer)) || (rc = settle_rotated_norms(b, l, layer))) return rc;
     if ((b->m->arch->features & MODEL_FFN_GATED) && l->ffn.up.data && !l->ffn.gate.data)
         return binding_missing(b, layer, "ffn_gate.weight");
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
@@ -593,6 +644,10 @@ static int bind_all(binding *b) {
         if (!m->net.hp.parallel && (m->arch->features & MODEL_PRE_NORM) && is_after && !has_ffn_norm)
             return binding_missing(b, l, "ffn_norm.weight");
     }
+    if ((m->dense[0].data != NULL) != (m->dense[1].data != NULL))
+        return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "tensor '%s' is missing: the model file is incomplete",
+                            m->dense[0].data ? "dense_3.weight" : "dense_2.weight");
     if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;
     if (m->net.head.data && !m->net.output.data) { /* a head of one matrix is its output */
         m->net.output = m->net.head;
@@ -611,9 +666,13 @@ int model_bind_tensors(rp_model *m, rp_error *err) {
     m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
     if (!m->net.layers)
         return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
-    if (m->net.hp.plain_key_dim > 0) m->turned = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->turned));
-    if (m->net.hp.plain_key_dim > 0 && !m->turned)
-        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->turned), "the layers");
+    m->made = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->made));
+    if (!m->made) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->made), "the layers");
+    const size_t n_ones =
+        m->arch->unit_norms || (m->arch->features & MODEL_QK_NORM_ROTATED) ? (size_t)m->net.hp.key_dim : 0;
+    m->ones = n_ones > 0 ? base_alloc(sizeof(float) * n_ones) : NULL;
+    if (n_ones > 0 && !m->ones) return base_fail_memory(err, n_ones * sizeof(float), "norms");
+    for (size_t i = 0; i < n_ones; i++) m->ones[i] = 1.0f;
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");
     int rc = bind_all(&b);

@@ -124,12 +124,14 @@ static void add_expected(const reduction_head *h, int32_t layer, int32_t head, e
     const double *sums = q->sums + at * dim, *products = q->products + at * dim * dim,
                  n = (double)BASE_MAX(q->n_queries, 1);
     const double scale = (double)hp->score_scale;
+    const float *weights = q->model->net.layers[layer].query_weights.data;
     double highest = -(double)INFINITY, sum = 0;
     for (int64_t a = 0; a < dim; a++) x->mean[a] = sums[a] / n;
     for (int32_t slot = REDUCTION_FIRST; slot < h->n_slots; slot++) {
         double mean = 0, variance = 0;
         if (!reduction_has(h, slot)) continue;
-        for (int64_t a = 0; a < dim; a++) x->turned[a] = (double)h->keys[slot * dim + a];
+        for (int64_t a = 0; a < dim; a++)
+            x->turned[a] = (double)h->keys[slot * dim + a] * (weights ? (double)weights[a] : 1.0);
         if (rope_of(q, layer)) rotate(q->model, x->cs, false, x->turned); /* R'k */
         for (int64_t a = 0; a < dim; a++) {
             double row = 0;
@@ -202,6 +204,7 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
     for (int32_t l = 0; l < hp->n_layers; l++)
         for (int32_t head = 0; head < hp->n_heads; head++) {
             const int32_t states = q->model->net.layers[l].states, kv_head = head / group;
+            const float *weights = q->model->net.layers[l].query_weights.data;
             double *columns = q->sums + ((int64_t)states * hp->n_kv_heads + kv_head) * q->n_slots + q->n_added;
             if (head % group == 0) b->ops->study->read_head(b, &span, 1, states, kv_head, true, x->keys);
             for (int32_t slot = 0; slot < n; slot++) {
@@ -212,6 +215,7 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
                                       rope_of(q, l)->magnitude, x->cs);
                     rotate(q->model, x->cs, true, x->query);
                 }
+                for (int64_t d = 0; weights && d < dim; d++) x->query[d] *= (double)weights[d];
                 add_attention(x, n, dim, columns);
             }
         }

@@ -150,6 +150,9 @@ static void models_say_what_they_are(void **state) {
     } models[] = {
         {"embeddings/bert.gguf", "cls", true, 0},
         {"embeddings/nomic-bert.gguf", "mean", true, 0},
+        {"embeddings/jina-bert-v3.gguf", "mean", true, 0},
+        {"embeddings/modern-bert.gguf", "cls", true, 0},
+        {"embeddings/gemma-embedding.gguf", "mean", true, 0},
         {"embeddings/reranker.gguf", "rank", true, 1},
         {"llama.gguf", "last", false, 0},
     };
@@ -270,6 +273,8 @@ static void chunks_and_other_requests_change_no_byte(void **state) {
     steps_change_no_byte("llama.gguf", RP_POOLING_LAST);
     steps_change_no_byte("embeddings/bert.gguf", RP_POOLING_MEAN);
     steps_change_no_byte("embeddings/nomic-bert.gguf", RP_POOLING_CLS);
+    steps_change_no_byte("embeddings/modern-bert.gguf", RP_POOLING_MEAN);
+    steps_change_no_byte("embeddings/gemma-embedding.gguf", RP_POOLING_CLS);
     steps_change_no_byte("embeddings/reranker.gguf", RP_POOLING_RANK);
 }
 

@@ -147,12 +147,12 @@ static void older_files_give_the_same_logits(void **state) {
         }
         assert_true(oracle_run_same(&runs[0], &runs[1]));
         for (int k = 0; k < 2; k++) oracle_run_free(&runs[k]);
-        assert_non_null(older->turned[0]);
+        assert_non_null(older->made[0]);
         rp_model_close(older);
         rp_model_options plans = rp_model_options_defaults(); /* the shape is enough: no weight is read */
         plans.vocabulary_only = true;
         must(rp_model_open(&older, path, &plans, &err), &err);
-        assert_true(older->has_shape && !older->turned[0]);
+        assert_true(older->has_shape && !older->made[0]);
         rp_model_close(older);
         unlink(path);
     }

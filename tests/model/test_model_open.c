@@ -87,6 +87,14 @@ static void what_a_file_lacks_or_has_too_much_is_named(void **state) {
                    PARTS("'blk.1.ffn_norm.weight' is missing"));
     expect_refused("mixtral", "blk.0.ffn_up_exps.weight", "blk.0.ffn_up_expz.weight", RP_ERR_FORMAT,
                    PARTS("'blk.0.ffn_up_exps.weight' is missing"));
+    expect_refused("mistral4", "blk.1.ffn_gate_up_exps.weight", "blk.1.ffn_gate_up_expz.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.1.ffn_gate_exps.weight' is missing"));
+    expect_refused("afmoe", "blk.1.attn_gate.weight", "blk.1.attn_gaze.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.1.attn_gate.weight' is missing"));
+    expect_refused("hunyuan-dense", "blk.1.attn_k_norm.weight", "blk.1.attn_j_norm.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.1.attn_k_norm.weight' is missing"));
+    expect_refused("minicpm3", "blk.0.attn_kv_b.weight", "blk.0.attn_kv_j.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.0.attn_k_b.weight' is missing"));
     expect_refused("bloom", "token_embd_norm.weight", "token_embd_narm.weight", RP_ERR_FORMAT,
                    PARTS("'token_embd_norm.weight' is missing"));
     expect_refused("gpt2", "position_embd.weight", "position_emba.weight", RP_ERR_FORMAT,
@@ -118,6 +126,9 @@ static void windows_follow_the_architecture(void **state) {
         {"gemma3", "wwwww.w"},
         {"olmo3", "www.w"},
         {"gpt-oss", "w."},
+        {"afmoe", "www.w"},
+        {"exaone-moe", "www.w"},
+        {"llama4-chunks", "www.w"},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         rp_model *m = open_golden(rows[i].name);

@@ -262,7 +262,7 @@ static void unknown_names_are_reported(void **state) {
         assert_int_equal(open_pre(&v, unknown[i], &err), RP_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "supported: gpt-2, mpt, llama-bpe"));
         /* the list is not cut off */
-        assert_non_null(strstr(err.message, "deepseek-v3, seed-coder, bailingmoe, default)"));
+        assert_non_null(strstr(err.message, "deepseek-v3, seed-coder, bailingmoe, exaone-moe, afmoe, default)"));
         close_pre(&v);
     }
 }

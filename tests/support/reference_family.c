@@ -10,6 +10,11 @@
 #include "reference_weights.h"
 
 static const reference_family families[] = {
+    {.name = "afmoe",
+     .locality = REFERENCE_LOCAL_THREE_OF_FOUR,
+     .rotates_locally = true,
+     .root_embedding = true,
+     .sigmoid = true},
     {.name = "apertus"},
     {.name = "arcee", .activation = REFERENCE_RELU_SQUARED, .rotation = REFERENCE_ADJACENT},
     {.name = "bailingmoe2"},
@@ -27,6 +32,7 @@ static const reference_family families[] = {
     {.name = "ernie4_5", .rotation = REFERENCE_ADJACENT},
     {.name = "ernie4_5-moe", .rotation = REFERENCE_ADJACENT, .renormalised = true},
     {.name = "exaone4", .locality = REFERENCE_LOCAL_THREE_OF_FOUR, .rotates_locally = true},
+    {.name = "exaone-moe", .locality = REFERENCE_LOCAL_THREE_OF_FOUR, .rotates_locally = true},
     {.name = "falcon", .activation = REFERENCE_GELU_ERF, .parallel = true},
     {.name = "gemma", .activation = REFERENCE_GELU_TANH, .root_embedding = true},
     {.name = "gemma2",
@@ -53,10 +59,22 @@ static const reference_family families[] = {
     {.name = "gptneox", .activation = REFERENCE_GELU_ERF},
     {.name = "granite", .rotation = REFERENCE_ADJACENT, .divided_logits = true},
     {.name = "granitemoe", .rotation = REFERENCE_ADJACENT, .divided_logits = true, .renormalised = true},
+    {.name = "hunyuan-dense", .norms_rotated = true},
+    {.name = "hunyuan-moe", .norms_rotated = true, .renormalised = true},
     {.name = "internlm2", .rotation = REFERENCE_ADJACENT},
     {.name = "llama", .rotation = REFERENCE_ADJACENT, .renormalised = true},
+    {.name = "llama4",
+     .rotation = REFERENCE_ADJACENT,
+     .locality = REFERENCE_LOCAL_THREE_OF_FOUR,
+     .rotates_locally = true,
+     .chunk = 8192,
+     .normless_experts = 128,
+     .sigmoid = true,
+     .weighs_inputs = true},
+    {.name = "minicpm3", .embedding_scale = 12, .depth_scale = 1.4, .base_width = 256},
     {.name = "minimax-m2", .renormalised = true},
     {.name = "mistral3", .rotation = REFERENCE_ADJACENT},
+    {.name = "mistral4", .rotation = REFERENCE_ADJACENT},
     {.name = "mpt", .activation = REFERENCE_GELU_ERF, .rotation = REFERENCE_UNROTATED},
     {.name = "nemotron", .activation = REFERENCE_RELU_SQUARED, .layer_norm = true},
     {.name = "olmo2", .locality = REFERENCE_LOCAL_THREE_OF_FOUR},
@@ -131,17 +149,21 @@ static void read_sizes(reference_opening *o) {
         m->n_rotated = reference_number(o, "rope.dimension_count", -1);
         m->n_kv_heads = m->n_heads;
         m->key_dim = reference_number(o, has_own ? "attention.key_length_mla" : "attention.key_length", -1);
-        m->value_dim = reference_number(o, has_own ? "attention.value_length_mla" : "attention.value_length", -1);
+        m->value_dim = reference_number(o, has_own ? "attention.value_length_mla" : "attention.value_length",
+                                        has_own ? -1 : m->n_embd / m->n_heads);
     }
     m->n_experts = reference_number(o, "expert_count", 0);
     m->n_used = reference_number(o, "expert_used_count", 0);
     m->n_groups = reference_number(o, "expert_group_count", 1);
     m->n_used_groups = reference_number(o, "expert_group_used_count", m->n_groups);
-    m->sigmoid = reference_number(o, "expert_gating_func", 1) == 2;
+    m->sigmoid = reference_number(o, "expert_gating_func", m->family->sigmoid ? 2 : 1) == 2;
     m->expert_scale = reference_real(o, "expert_weights_scale", 1);
-    m->temperature = reference_real(o, "attention.temperature_scale", 0);
-    m->temperature_length = reference_number(o, "rope.scaling.original_context_length", m->n_trained);
-    m->window = reference_number(o, "attention.sliding_window", 0);
+    m->window = reference_number(o, "attention.sliding_window", m->family->chunk);
+    const bool is_tempered = m->family->chunk > 0 && m->window > 0; /* layers without positions, by convention */
+    m->temperature = reference_real(o, "attention.temperature_scale", is_tempered ? 0.1 : 0);
+    m->temperature_length = reference_number(
+        o, "attention.temperature_length",
+        is_tempered ? m->family->chunk : reference_number(o, "rope.scaling.original_context_length", m->n_trained));
     m->n_shared_layers = reference_number(o, "attention.shared_kv_layers", 0);
 }
 
@@ -157,9 +179,14 @@ static void read_scales(reference_opening *o) {
     m->logit_cap = reference_real(o, "final_logit_softcapping", 0);
     m->clamp = reference_real(o, "attention.clamp_kqv", 0);
     m->alibi = reference_real(o, "attention.max_alibi_bias", m->family->alibi);
-    m->embedding_scale = reference_real(o, "embedding_scale", m->family->root_embedding ? sqrt(m->n_embd) : 1);
-    m->residual_scale = reference_real(o, "residual_scale", 1);
-    m->logit_scale = reference_real(o, "logit_scale", 1);
+    const reference_family *f = m->family;
+    m->embedding_scale = reference_real(o, "embedding_scale",
+                                        f->root_embedding        ? sqrt(m->n_embd)
+                                        : f->embedding_scale > 0 ? f->embedding_scale
+                                                                 : 1);
+    const double by_depth = f->depth_scale > 0 ? f->depth_scale / sqrt(m->n_layers) : 1;
+    m->residual_scale = reference_real(o, "residual_scale", by_depth);
+    m->logit_scale = reference_real(o, "logit_scale", f->base_width > 0 ? f->base_width / m->n_embd : 1);
     if (m->family->divided_logits) m->logit_scale = 1 / m->logit_scale;
 }
 

@@ -56,7 +56,7 @@ double reference_alibi_slope(const reference_model *m, int32_t head) {
 
 /* ---- mlp ------------------------------------------------------------------------------------------------------- */
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+double reference_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x))); }
 
@@ -66,7 +66,7 @@ static double activation(reference_activation kind, double x) {
     if (kind == REFERENCE_GELU_TANH) return gelu_tanh(x);
     if (kind == REFERENCE_GELU_ERF) return gelu_erf(x);
     if (kind == REFERENCE_RELU_SQUARED) return x > 0 ? x * x : 0;
-    return x * sigmoid(x);
+    return x * reference_sigmoid(x);
 }
 
 static double xielu(const reference_mlp *p, double x) {
@@ -78,7 +78,7 @@ static double xielu(const reference_mlp *p, double x) {
 static double clamped(double gate, double up) {
     gate = fmin(gate, 7);
     up = fmin(fmax(up, -7), 7);
-    return gate * sigmoid(1.702 * gate) * (up + 1);
+    return gate * reference_sigmoid(1.702 * gate) * (up + 1);
 }
 
 static double gated(reference_activation kind, double gate, double up) {
@@ -172,17 +172,21 @@ static void add_scaled(double *y, const double *x, double factor, int32_t n) {
 static double apply_experts(const reference_model *m, const reference_layer *l, const double *x, double *y) {
     double *p = reference_alloc((size_t)m->n_experts, sizeof *p),
            *one = reference_alloc((size_t)m->n_embd, sizeof *one);
+    double *weighed = reference_alloc((size_t)m->n_embd, sizeof *weighed);
+    const bool inputs = m->family->weighs_inputs;
     reference_apply(&l->router, x, p);
-    for (int32_t e = 0; e < m->n_experts && m->sigmoid; e++) p[e] = sigmoid(p[e]);
+    for (int32_t e = 0; e < m->n_experts && m->sigmoid; e++) p[e] = reference_sigmoid(p[e]);
     if (!m->sigmoid) reference_softmax(p, (size_t)m->n_experts, NULL);
     const double margin = choose(m, l->correction, p);
     for (int32_t d = 0; d < m->n_embd; d++) y[d] = 0;
     for (int32_t e = 0; e < m->n_experts; e++) {
         if (p[e] == 0) continue;
         reference_mlp expert = expert_of(&l->mlp, e);
-        apply_mlp(m->family->activation, &expert, x, one);
-        add_scaled(y, one, p[e], m->n_embd);
+        for (int32_t d = 0; d < m->n_embd; d++) weighed[d] = inputs ? x[d] * p[e] : x[d];
+        apply_mlp(m->family->activation, &expert, weighed, one);
+        add_scaled(y, one, inputs ? 1 : p[e], m->n_embd);
     }
+    free(weighed);
     free(one);
     free(p);
     return margin;
@@ -193,7 +197,7 @@ static void add_shared(const reference_model *m, const reference_layer *l, const
     double *one = reference_alloc((size_t)m->n_embd, sizeof *one), gate = 0;
     apply_mlp(m->family->activation, &l->shared, x, one);
     if (l->shared_gate.w) reference_apply(&l->shared_gate, x, &gate);
-    add_scaled(y, one, l->shared_gate.w ? sigmoid(gate) : 1, m->n_embd);
+    add_scaled(y, one, l->shared_gate.w ? reference_sigmoid(gate) : 1, m->n_embd);
     free(one);
 }
 

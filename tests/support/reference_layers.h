@@ -17,6 +17,8 @@ void reference_softmax(double *p, size_t n, const float *sink);
 /* cap tanh(x / cap); x where cap is 0. */
 double reference_soft_cap(double x, double cap);
 
+double reference_sigmoid(double x);
+
 /* -slope is the bias of a score for each position of distance; 0 in models without ALiBi. */
 double reference_alibi_slope(const reference_model *m, int32_t head);
 

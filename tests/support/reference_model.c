@@ -130,14 +130,44 @@ static double product(reference_kv *s, const reference_layer *l, const double *q
     return sum;
 }
 
+/* A head's query or key at a position, normed after its rotation. */
+static void norm_rotated(reference_kv *s, const reference_layer *l, const reference_norm *norm, int32_t position,
+                         double *x) {
+    const reference_model *m = s->m;
+    double squares = 0;
+    reference_rope_turn(l->rope, reference_angles_at(&s->angles[l->rope - m->ropes], l->rope, position), x);
+    if (norm->w) {
+        reference_normalise(m, norm, x, m->key_dim);
+        return;
+    }
+    for (int32_t d = 0; d < m->key_dim; d++) squares += x[d] * x[d] / m->key_dim;
+    for (int32_t d = 0; d < m->key_dim; d++) x[d] /= sqrt(squares + m->eps);
+}
+
+/* The product of a query and a key that are normed after their rotation. */
+static double product_normed(reference_kv *s, const reference_layer *l, const double *q, const double *k,
+                             int32_t position, int32_t distance) {
+    const size_t n = (size_t)s->m->key_dim;
+    double *both = doubles(2 * s->m->key_dim), sum = 0;
+    memcpy(both, q, n * sizeof *q);
+    memcpy(both + n, k, n * sizeof *k);
+    norm_rotated(s, l, &l->q_norm, position, both);
+    norm_rotated(s, l, &l->k_norm, position - distance, both + n);
+    for (size_t d = 0; d < n; d++) sum += both[d] * both[n + d];
+    free(both);
+    return sum;
+}
+
 /* One head: the attention output of its query. p: scratch, one number for each token of the list. */
-static void attend(reference_kv *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p,
-                   double *out) {
+static void attend(reference_kv *s, const reference_layer *l, int32_t head, int32_t position, const double *q,
+                   sight_list seen, double *p, double *out) {
     const reference_model *m = s->m;
     const int32_t kv_head = head / (m->n_heads / m->n_kv_heads);
     for (size_t i = 0; i < seen.n; i++) {
         const reference_sight *t = &seen.list[i];
-        double score = m->score_scale * product(s, l, q, keys_of(s, t->token, l->states_of, kv_head), t->distance);
+        const double *k = keys_of(s, t->token, l->states_of, kv_head);
+        double score = m->score_scale * (l->norms_rotated ? product_normed(s, l, q, k, position, t->distance)
+                                                          : product(s, l, q, k, t->distance));
         p[i] = reference_soft_cap(score, m->score_cap) - reference_alibi_slope(m, head) * t->distance;
     }
     reference_softmax(p, seen.n, l->sinks ? &l->sinks[head] : NULL);
@@ -161,12 +191,17 @@ static void project(const reference_model *m, const reference_linear *w, const r
     reference_normalise(m, norm, y, w->n_out);
 }
 
-/* The entries within a layer's window. The caller frees the list. */
-static sight_list within(const reference_layer *l, sight_list all) {
+/* The entries within a layer's window, or in the token's chunk. The caller frees the list. */
+static sight_list within(const reference_model *m, const reference_layer *l, int32_t position, sight_list all) {
     sight_list some = {0};
     reference_sight *list = reference_alloc(all.n, sizeof *list);
-    for (size_t i = 0; i < all.n; i++)
-        if (l->window == 0 || all.list[i].distance < l->window) list[some.n++] = all.list[i];
+    for (size_t i = 0; i < all.n; i++) {
+        const int32_t distance = all.list[i].distance;
+        const bool sees = l->window == 0          ? true
+                          : m->family->chunk == 0 ? distance < l->window
+                                                  : (position - distance) / l->window == position / l->window;
+        if (sees) list[some.n++] = all.list[i];
+    }
     some.list = list;
     return some;
 }
@@ -207,18 +242,28 @@ static void project_latent_queries(const reference_model *m, const reference_lay
 static void attention(reference_kv *s, int32_t i, int32_t position, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
-    const sight_list seen = within(l, all);
+    const sight_list seen = within(m, l, position, all);
+    const reference_norm none = {0}, *q_norm = l->norms_rotated ? &none : &l->q_norm,
+                         *k_norm = l->norms_rotated ? &none : &l->k_norm;
     double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim),
            *p = doubles((int32_t)seen.n);
     if (m->n_latent > 0) {
         project_latent_queries(m, l, x, q);
         expand_latent(s, i, x);
-    } else project(m, &l->q, &l->q_norm, x, q);
-    for (int32_t d = 0; d < m->n_heads * m->key_dim && m->temperature > 0; d++)
-        q[d] *= 1 + m->temperature * log(1 + floor(position / m->temperature_length));
-    project(m, &l->k, &l->k_norm, x, keys_of(s, s->n - 1, i, 0));
+    } else project(m, &l->q, q_norm, x, q);
+    const int32_t tempered_at = position + (m->family->chunk > 0); /* counted from 1 there */
+    for (int32_t d = 0; d < m->n_heads * m->key_dim && l->tempered; d++)
+        q[d] *= 1 + m->temperature * log(1 + floor(tempered_at / m->temperature_length));
+    project(m, &l->k, k_norm, x, keys_of(s, s->n - 1, i, 0));
     project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));
-    for (int32_t h = 0; h < m->n_heads; h++) attend(s, l, h, q + h * m->key_dim, seen, p, mix + h * m->value_dim);
+    for (int32_t h = 0; h < m->n_heads; h++)
+        attend(s, l, h, position, q + h * m->key_dim, seen, p, mix + h * m->value_dim);
+    if (l->gate.w) {
+        double *gate = doubles(m->n_heads * m->value_dim);
+        reference_apply(&l->gate, x, gate);
+        for (int32_t d = 0; d < m->n_heads * m->value_dim; d++) mix[d] *= reference_sigmoid(gate[d]);
+        free(gate);
+    }
     reference_apply(&l->o, mix, y);
     free(p);
     free(mix);

@@ -143,3 +143,12 @@ double reference_rope_dot(const reference_rope *r, const double *cs, const doubl
     for (int32_t d = 2 * r->n_pairs; d < dim; d++) still += q[d] * k[d];
     return r->magnitude * r->magnitude * (first + second) + still;
 }
+
+void reference_rope_turn(const reference_rope *r, const double *cs, double *x) {
+    for (int32_t i = 0; i < r->n_pairs; i++) {
+        int32_t a = r->adjacent ? 2 * i : i, b = r->adjacent ? 2 * i + 1 : i + r->n_pairs;
+        const double first = x[a], second = x[b];
+        x[a] = first * cs[2 * i] - second * cs[2 * i + 1];
+        x[b] = first * cs[2 * i + 1] + second * cs[2 * i];
+    }
+}

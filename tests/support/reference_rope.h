@@ -25,5 +25,7 @@ void reference_angles_free(reference_angles *a);
 
 /* (R(distance) q) . k over all dim dimensions, cs from reference_angles_at. */
 double reference_rope_dot(const reference_rope *r, const double *cs, const double *q, const double *k, int32_t dim);
+/* x = R(distance) x, without the magnitude. */
+void reference_rope_turn(const reference_rope *r, const double *cs, double *x);
 
 #endif

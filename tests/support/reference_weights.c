@@ -117,6 +117,23 @@ static void read_separate(reference_opening *o, reference_layer *l, int32_t i) {
     l->v = read_linear(o, i, "attn_v", m->n_embd, m->n_kv_heads * m->value_dim, true);
 }
 
+/* Keys and values of each head in one matrix: [head][keys, then values][n_latent]. */
+static void split_latent(reference_opening *o, reference_layer *l, int32_t i) {
+    const int32_t n = o->m->n_latent, plain = o->m->key_dim - o->m->n_rotated, value = o->m->value_dim;
+    const reference_linear both = read_linear(o, i, "attn_kv_b", n, o->m->n_heads * (plain + value), true);
+    if (o->rc) return;
+    float *keys = own(o->m, (size_t)(o->m->n_heads * plain * n)),
+          *values = own(o->m, (size_t)(o->m->n_heads * value * n));
+    for (int32_t h = 0; h < o->m->n_heads; h++)
+        for (int32_t c = 0; c < n; c++) {
+            const float *column = both.w + h * (plain + value) * n + c;
+            for (int32_t d = 0; d < plain; d++) keys[(h * n + c) * plain + d] = column[d * n];
+            for (int32_t d = 0; d < value; d++) values[(h * value + d) * n + c] = column[(plain + d) * n];
+        }
+    l->latent_keys = keys;
+    l->latent_values = values;
+}
+
 static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
     const bool has_latent = exists(o, i, "attn_q_a");
@@ -128,6 +145,10 @@ static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
                        m->n_heads * m->key_dim, true);
     l->latent_kv = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
     l->latent_norm = read_norm(o, i, "attn_kv_a_norm", m->n_latent, true);
+    if (exists(o, i, "attn_kv_b")) {
+        split_latent(o, l, i);
+        return;
+    }
     l->latent_keys = reference_tensor(o, name_of(i, "attn_k_b", "weight").text, true, NULL);
     l->latent_values = reference_tensor(o, name_of(i, "attn_v_b", "weight").text, true, NULL);
 }
@@ -141,6 +162,10 @@ static void read_attention(reference_opening *o, reference_layer *l, int32_t i) 
     l->q_norm = read_norm(o, i, "attn_q_norm", m->n_heads * m->key_dim, false);
     l->k_norm = read_norm(o, i, "attn_k_norm", m->n_kv_heads * m->key_dim, false);
     l->sinks = reference_tensor(o, name_of(i, "attn_sinks", "weight").text, false, NULL);
+    l->gate = read_linear(o, i, "attn_gate", m->n_embd, m->n_heads * m->value_dim, false);
+    l->norms_rotated = m->family->norms_rotated ||
+                       (m->family->chunk > 0 && l->rope && m->n_experts != m->family->normless_experts);
+    l->tempered = m->temperature > 0 && (m->family->chunk == 0 || !l->rope);
 }
 
 /* The last n_shared_layers have no keys and values: they attend to those of the last layer before all of them that has
@@ -195,8 +220,26 @@ static reference_linear stack_experts(reference_opening *o, int32_t i, const cha
     return all;
 }
 
+/* Gate and up of each expert in one matrix, the gate first. */
+static reference_mlp split_experts(reference_opening *o, int32_t i) {
+    const reference_linear both = read_linear(o, i, "ffn_gate_up_exps", o->m->n_embd, 0, true);
+    const int32_t n_out = both.n_out / 2;
+    const size_t n = (size_t)n_out * (size_t)both.n_in, n_experts = (size_t)o->m->n_experts;
+    reference_mlp p = {.down = read_linear(o, i, "ffn_down_exps", n_out, o->m->n_embd, true)};
+    if (o->rc) return p;
+    float *gates = own(o->m, n * n_experts), *ups = own(o->m, n * n_experts);
+    for (size_t e = 0; e < n_experts; e++) {
+        memcpy(gates + e * n, both.w + 2 * e * n, n * sizeof *gates);
+        memcpy(ups + e * n, both.w + (2 * e + 1) * n, n * sizeof *ups);
+    }
+    p.gate = (reference_linear){.w = gates, .n_in = both.n_in, .n_out = n_out};
+    p.up = (reference_linear){.w = ups, .n_in = both.n_in, .n_out = n_out};
+    return p;
+}
+
 static reference_mlp read_experts(reference_opening *o, int32_t i) {
     if (exists(o, i, "ffn_up_exps")) return read_mlp(o, i, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps");
+    if (exists(o, i, "ffn_gate_up_exps")) return split_experts(o, i);
     reference_mlp p = {.gate = stack_experts(o, i, "gate", o->m->n_embd),
                        .up = stack_experts(o, i, "up", o->m->n_embd)};
     p.down = stack_experts(o, i, "down", p.up.n_out);

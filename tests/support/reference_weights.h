@@ -42,13 +42,22 @@ typedef struct reference_family {
     bool parallel_without_norm; /* parallel are the layers that have no norm before their mlp */
     bool rotates_locally;       /* with a window, layers without it have no positions */
     bool renormalised;          /* the chosen experts' weights sum to 1, unless a key tells */
+    bool norms_rotated;         /* q and k are normed after their rotation */
+    bool sigmoid;               /* of experts, unless a key tells */
+    bool weighs_inputs;         /* an expert's weight multiplies what it reads */
     bool root_embedding;        /* embeddings times sqrt(n_embd) */
     bool divided_logits;        /* logit_scale divides */
     bool yarn_unrounded;        /* default if rope.scaling.yarn_truncate is absent */
     int32_t unrotated_every;    /* n: layers n - 1, 2n - 1, ... have no positions; 0: all have */
     int32_t wide_layers;        /* a model of so many layers scales scores by 1 / sqrt(n_embd / heads) */
-    double alibi;               /* the largest bias, where no key gives it; 0: no bias */
-    const char *mlp_norm;       /* the tensor; NULL: "ffn_norm" */
+    /* n > 0: a window is a chunk of positions; a chunk's size where no key gives it, and then layers without positions
+     * are tempered by it; rotated q and k are normed, without weights, after their rotation, unless there are so many
+     * experts */
+    int32_t chunk, normless_experts;
+    /* factors of embeddings, of residuals (by the root of the layers) and of logits (by the width); 0: none */
+    double embedding_scale, depth_scale, base_width;
+    double alibi;         /* the largest bias, where no key gives it; 0: no bias */
+    const char *mlp_norm; /* the tensor; NULL: "ffn_norm" */
 } reference_family;
 
 typedef struct reference_linear {
@@ -73,8 +82,10 @@ typedef struct reference_layer {
     reference_norm attn_norm, mlp_norm;           /* pre-norms; without mlp_norm, a parallel mlp uses attn_norm's */
     reference_norm post_attn_norm, post_mlp_norm; /* after, before the result is added */
     reference_norm q_norm, k_norm;
-    reference_linear q, k, v, o; /* k, v: none where the layer shares another's states */
-    const float *sinks;          /* [n_heads], or NULL */
+    reference_linear q, k, v, o;  /* k, v: none where the layer shares another's states */
+    const float *sinks;           /* [n_heads], or NULL */
+    reference_linear gate;        /* of attention's output, by a sigmoid; w NULL: none */
+    bool norms_rotated, tempered; /* q_norm and k_norm follow the rotation; w NULL: they have no weights */
     /* Latent attention, as it is defined: k and v of each head are made of one latent vector. q: of q_latent, if there
        is one */
     reference_linear q_latent, latent_kv; /* latent_kv: [n_latent + n_rotated][n_embd] */

@@ -4,8 +4,8 @@ transformers, and the tokens of a WordPiece vocabulary by Hugging Face's tokeniz
 
     python3 tools/golden/embeddings.py     in the lab (tools/lab.sh embeddings)
 
-tests/golden/README.md describes the files. llama.cpp's converter writes bert and the reranker; it reads Nomic's own code's names of tensors and not
-those of transformers, so nomic-bert is written here, with the names that published files have.
+tests/golden/README.md describes the files. llama.cpp's converter writes all but nomic-bert and jina-bert-v3: it reads the names of tensors of their
+own code and not those of transformers, so these are written here, with the names that published files have.
 """
 import itertools
 import json
@@ -112,10 +112,13 @@ def draw(name, model, width):
     return model.float().eval()
 
 
-def convert(model, out, vocabulary, pooling=None):
+def convert(model, out, vocabulary, pooling=None, extra=(), **patch):
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         folder = Path(folder)
         model.save_pretrained(folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **patch}))
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(len(vocabulary))}}, "added_tokens": []}))
         if pooling:
             (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]))
             (folder / "1_Pooling").mkdir()
@@ -131,12 +134,16 @@ def convert(model, out, vocabulary, pooling=None):
                 if pooling is None:
                     self.gguf_writer.add_pooling_type(gguf.PoolingType.RANK)
 
+            def generate_extra_tensors(self):
+                yield from super().generate_extra_tensors()
+                yield from extra
+
         Converter(folder, gguf.LlamaFileType.ALL_F32, out, eager=True, model_name="Reprise golden test", hparams=hparams).write()
 
 
-def write_nomic(model, out, vocabulary):
+def write_encoder(arch, model, out, vocabulary):
     c = model.config
-    w = gguf.GGUFWriter(out, "nomic-bert")
+    w = gguf.GGUFWriter(out, arch)
     w.add_name("Reprise golden test")
     w.add_block_count(c.num_hidden_layers)
     w.add_context_length(c.max_position_embeddings)
@@ -156,13 +163,18 @@ def write_nomic(model, out, vocabulary):
     for i in range(c.num_hidden_layers):
         layer = f"layers.{i}."
         attention = layer + "self_attn."
-        w.add_tensor(f"blk.{i}.attn_qkv.weight", np.concatenate([s[attention + f"{p}_proj.weight"] for p in "qkv"]))
-        w.add_tensor(f"blk.{i}.attn_output.weight", s[attention + "o_proj.weight"])
+        for part in ("weight", "bias"):
+            if attention + f"q_proj.{part}" in s:
+                w.add_tensor(f"blk.{i}.attn_qkv.{part}", np.concatenate([s[attention + f"{p}_proj.{part}"] for p in "qkv"]))
+                w.add_tensor(f"blk.{i}.attn_output.{part}", s[attention + f"o_proj.{part}"])
         for part in ("weight", "bias"):
             w.add_tensor(f"blk.{i}.attn_output_norm.{part}", s[layer + f"post_attention_layernorm.{part}"])
             w.add_tensor(f"blk.{i}.layer_output_norm.{part}", s[layer + f"post_mlp_layernorm.{part}"])
-        for name in ("up", "gate", "down"):
-            w.add_tensor(f"blk.{i}.ffn_{name}.weight", s[layer + f"mlp.{name}_proj.weight"])
+        for name, other in (("up", "fc1"), ("gate", None), ("down", "fc2")):
+            for part in ("weight", "bias"):
+                x = s.get(layer + f"mlp.{name}_proj.{part}", s.get(layer + f"mlp.{other}.{part}"))
+                if x is not None:
+                    w.add_tensor(f"blk.{i}.ffn_{name}.{part}", x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -182,19 +194,24 @@ def line(model, pooling, tokens, values):
     return f"{model} {pooling}\t" + "|".join(map(str, tokens)) + "\t" + "|".join("%.8g" % v for v in values)
 
 
-def pooled(name, states, tokens, poolings):
+def pooled(name, states, tokens, poolings, dense=()):
     rows = states.double().numpy()
     of = {"mean": rows.mean(axis=0), "cls": rows[0], "last": rows[-1]}
+    for p in poolings:
+        for _, matrix in dense:  # of sentence-transformers, after pooling
+            of[p] = matrix.double().numpy() @ of[p]
     return [line(name, p, tokens, unit(of[p])) for p in poolings]
 
 
 @torch.inference_mode()
-def encoder_lines(name, model, vocabulary):
+def encoder_lines(name, model, vocabulary, has_types=True, dense=()):
     """Texts of several lengths, and a pair, whose second text has type 1."""
     n, lines = len(vocabulary), []
     for length in (1, 11, 70, 300):
         tokens = [CLS] + tokens_of(f"{name} {length}", length, 6, n) + [SEP]
-        lines += pooled(name, model(torch.tensor([tokens])).last_hidden_state[0], tokens, ("mean", "cls"))
+        lines += pooled(name, model(torch.tensor([tokens])).last_hidden_state[0], tokens, ("mean", "cls"), dense)
+    if not has_types:
+        return lines
     first, second = [CLS] + tokens_of(f"{name} a", 9, 6, n) + [SEP], tokens_of(f"{name} b", 20, 6, n) + [SEP]
     types = torch.tensor([[0] * len(first) + [1] * len(second)])
     states = model(torch.tensor([first + second]), token_type_ids=types).last_hidden_state[0]
@@ -236,9 +253,25 @@ def main():
     rank = draw("reranker", transformers.XLMRobertaForSequenceClassification(transformers.XLMRobertaConfig(
         **{**shape, "pad_token_id": 1}, max_position_embeddings=322, type_vocab_size=1, num_labels=1)), 64)
     convert(bert, OUT / "bert.gguf", vocabulary, "cls_token")
-    write_nomic(nomic, OUT / "nomic-bert.gguf", vocabulary)
+    write_encoder("nomic-bert", nomic, OUT / "nomic-bert.gguf", vocabulary)
+    small = dict(vocab_size=len(vocabulary), num_attention_heads=4, intermediate_size=96, hidden_size=64, pad_token_id=PAD)
+    jina = draw("jina-bert-v3", transformers.JinaEmbeddingsV3Model(transformers.JinaEmbeddingsV3Config(
+        **shape, max_position_embeddings=512, type_vocab_size=1, rope_parameters={"rope_type": "default", "rope_theta": 20000.0}),
+        add_pooling_layer=False), 64)
+    write_encoder("jina-bert-v3", jina, OUT / "jina-bert-v3.gguf", vocabulary)
+    modern = draw("modern-bert", transformers.ModernBertModel(transformers.ModernBertConfig(
+        **small, num_hidden_layers=5, max_position_embeddings=512, norm_eps=EPS, local_attention=24, attn_implementation="eager")), 64)
+    convert(modern, OUT / "modern-bert.gguf", vocabulary, "cls_token", local_attention=24, layer_norm_eps=EPS)
+    gemma = draw("gemma-embedding", transformers.Gemma3TextModel(transformers.Gemma3TextConfig(
+        **{**small, "intermediate_size": 64}, num_hidden_layers=7, num_key_value_heads=2, head_dim=12, query_pre_attn_scalar=12, rms_norm_eps=EPS, max_position_embeddings=512,
+        sliding_window=24, use_bidirectional_attention=True, attn_implementation="eager")), 64)
+    generator = torch.Generator().manual_seed(64)
+    dense = [("dense_2.weight", torch.randn(96, 64, generator=generator) / 8), ("dense_3.weight", torch.randn(64, 96, generator=generator) / 8)]
+    convert(gemma, OUT / "gemma-embedding.gguf", vocabulary, "mean_tokens", dense, sliding_window=24)
     convert(rank, OUT / "reranker.gguf", vocabulary)
     lines = encoder_lines("bert", bert, vocabulary) + encoder_lines("nomic-bert", nomic, vocabulary) + rank_lines("reranker", rank, vocabulary)
+    for name, model, after in (("jina-bert-v3", jina, ()), ("modern-bert", modern, ()), ("gemma-embedding", gemma, dense)):
+        lines += encoder_lines(name, model, vocabulary, False, after)
     for name in ("llama", "qwen3"):
         lines += causal_lines(name)
     (OUT / "embeddings.txt").write_text("".join(x + "\n" for x in lines))

@@ -6,6 +6,7 @@ windows are not a multiple of a block's 64 slots, and there are more tokens than
 caps are strong enough to affect the logits.
 """
 import functools
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Callable
@@ -71,6 +72,25 @@ def latent_reference(model):
         for name in ("q_a_layernorm", "kv_a_layernorm"):
             if hasattr(layer.self_attn, name):
                 getattr(layer.self_attn, name).variance_epsilon = EPS
+
+
+def minicpm3_reference(model):
+    """DeepSeek V3 with the constant factors of MiniCPM3: of embeddings, residuals and logits."""
+    latent_reference(model)
+    n_layers, width = model.config.num_hidden_layers, model.config.hidden_size
+    model.model.embed_tokens.weight.data *= 12
+    model.lm_head.weight.data *= 256 / width
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight.data *= 1.4 / n_layers ** 0.5
+        layer.mlp.down_proj.weight.data *= 1.4 / n_layers ** 0.5
+
+
+def mistral4_reference(model):
+    """transformers 5.12 leaves YaRN's factor out of the scale of scores; later versions and llama.cpp have it."""
+    latent_reference(model)
+    factor = 0.1 * math.log(model.config.rope_parameters["factor"]) + 1
+    for layer in model.model.layers:
+        layer.self_attn.scaling *= factor ** 2
 
 
 def recurrent(kind, pattern):
@@ -268,6 +288,35 @@ FAMILIES = [
     Family("cohere2", "Cohere2",
            dict(**shape(layers=5, eps="layer_norm_eps"), logit_scale=0.25, sliding_window=24, layer_types=layers_of("sssfs")),
            "command-r with windows in three layers of four, which alone have positions", "command-r", patch={"rotary_pct": 1.0}),
+    Family("hunyuan-dense", "HunYuanDenseV1", dict(**shape(heads=4), head_dim=16, rope_parameters=rope()),
+           "norms of q and k after the rotation", "hunyuan"),
+    Family("hunyuan-moe", "HunYuanMoEV1",
+           dict(**shape(ff=32, heads=4), head_dim=16, num_experts=6, moe_topk=2, rope_parameters=rope(), tie_word_embeddings=True),
+           "the same with experts whose weights sum to 1, and a shared expert without a gate", "hunyuan",
+           patch={"moe_intermediate_size": [32, 32], "moe_topk": [2, 2], "num_shared_expert": [1, 1]}),
+    Family("llama4", "Llama4Text",
+           dict(**shape(layers=5, ff=32, heads=4), head_dim=16, intermediate_size_mlp=80, num_local_experts=4,
+                interleave_moe_layer_step=2),
+           "every other layer has experts, by a sigmoid that weighs their inputs, and a shared one; every fourth layer has no positions, "
+           "the others norms of q and k after the rotation", "llama4"),
+    Family("llama4-chunks", "Llama4Text",
+           dict(**shape(layers=5, ff=32, heads=4), head_dim=16, intermediate_size_mlp=80, num_local_experts=4, num_experts_per_tok=2,
+                attention_chunk_size=24, floor_scale=40, attn_scale=0.3),
+           "the same with experts in all layers, two of them, chunks of 24 tokens, and queries of layers without positions scaled by the "
+           "logarithm of their position", "llama4",
+           metadata={"llama4.attention.sliding_window": 24, "llama4.attention.temperature_scale": 0.3,
+                     "llama4.attention.temperature_length": 40},
+           differs="has chunks of 8,192 tokens, and scales queries by these, whatever the file says"),
+    Family("afmoe", "Afmoe",
+           dict(**shape(layers=5, heads=4), head_dim=16, num_dense_layers=1, moe_intermediate_size=24, num_experts=8,
+                num_experts_per_tok=2, num_shared_experts=1, route_scale=1.5, sliding_window=24, mup_enabled=True),
+           "a gate of attention's output, norms before and after, norms of q and k, windows in three layers of four, which alone have "
+           "positions; a dense layer, sigmoid routing with a correction, a shared expert", "afmoe", patch={"route_norm": True}),
+    Family("exaone-moe", "ExaoneMoe",
+           dict(**shape(layers=5, heads=4), head_dim=16, sliding_window=24, moe_intermediate_size=24, num_experts=8,
+                num_experts_per_tok=2, num_shared_experts=1, first_k_dense_replace=1),
+           "norms of q and k, windows in three layers of four, which alone have positions; a dense layer, sigmoid routing with a "
+           "correction, a shared expert", "exaone-moe", patch={"scoring_func": "sigmoid"}),
     Family("granitemoe", "GraniteMoe",
            dict(**shape(ff=32), attention_multiplier=0.4, embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0,
                 num_local_experts=6, num_experts_per_tok=2),
@@ -349,6 +398,17 @@ FAMILIES = [
            "latent attention with a latent part of queries (V3, R1, Kimi K2): groups of experts, sigmoid routing with a correction, YaRN "
            "that scales scores", "deepseek-v3", PROMPTS + (PAST,), patch={"scoring_func": "sigmoid"},
            reference=latent_reference),
+    Family("minicpm3", "DeepseekV3",
+           dict(**{**latent(layers=3), "first_k_dense_replace": 3, "v_head_dim": 16}, q_lora_rank=32, rope_interleave=False),
+           "latent attention rotated in halves, one matrix of keys and values, factors of embedding, residuals and logits that no key "
+           "has", "llama", PROMPTS + (PAST,), reference=minicpm3_reference, converter="MiniCPM3ForCausalLM"),
+    Family("mistral4", "Mistral4",
+           dict(**latent(layers=2), q_lora_rank=32, norm_topk_prob=True, routed_scaling_factor=1.0,
+                rope_parameters=rope(kind="yarn", factor=4.0, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+                                     beta_fast=32, beta_slow=1, llama_4_scaling_beta=0.3)),
+           "latent attention with queries scaled by the logarithm of their position, gates and ups of experts in one tensor", "tekken",
+           PROMPTS + (PAST,), reference=mistral4_reference, converter="Mistral3ForConditionalGeneration.Mistral4Model",
+           metadata={"mistral4.attention.temperature_scale": 0.3, "mistral4.attention.temperature_length": 64}),
     Family("lfm2", "Lfm2",
            dict(**shape(layers=5, heads=4, context=4096, eps="norm_eps"), layer_types=recurrent("conv", "ccfcc"), block_auto_adjust_ff_dim=False,
                 conv_L_cache=3, rope_parameters=rope(1000000.0)),

@@ -27,6 +27,8 @@ import index
 import vocabulary
 from families import FAMILIES, REMOVED, VOCAB
 
+transformers.AutoModelForCausalLM.register(transformers.Mistral4Config, transformers.Mistral4ForCausalLM)  # not in its list
+
 ROWS = 4     # logits are stored for the last positions of a prompt
 GREEDY = 64  # tokens of the greedy continuation
 
@@ -91,7 +93,8 @@ def convert(family, model, folder, out):
         def set_vocab(self):
             vocabulary.write(self.gguf_writer, family.vocabulary)
             for key, value in family.metadata.items():
-                self.gguf_writer.add_uint32(key, value)
+                add = self.gguf_writer.add_float32 if isinstance(value, float) else self.gguf_writer.add_uint32
+                add(key, value)
 
         def index_tensors(self, **options):
             return family.tensors(stack_norms(super().index_tensors(**options)))

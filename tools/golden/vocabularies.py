@@ -94,6 +94,11 @@ PRE = {
     # as llama.cpp 0.7.0 has them: ByteDance-Seed/Seed-OSS-36B-Instruct; inclusionAI/Ling-mini-2.0
     "seed-coder": ([split(UNFOLDED + r"\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+")], False),
     "bailingmoe": ([split(UNFOLDED + r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+")], False),
+    # likewise: LGAI-EXAONE/K-EXAONE-236B-A23B; arcee-ai/Trinity-Mini
+    "exaone-moe": ([split("(?i:" + CONTRACTIONS + r")|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?"
+                          r"|\s*[\r\n]|\s+(?!\S)|\s+")], False),
+    "afmoe": ([split(r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"), split("[一-鿿㐀-䶿\uf900-\ufaff\u3040-ゟ゠-ヿ･-ﾟ⼀-\u2fdfเ-\u0e7f\u0e80-\u0effក-\u17ffက-႟ꩠ-ꩿꧠ-\ua9ff"
+                                                                   "가-\ud7afᄀ-ᇿ]+"), split(DEEPSEEK_V3)], False),
     # of no publication: what llama.cpp takes for files that name none
     "default": ([split(r"[\p{P}\$\+<=>\^\~\|]+"), split(GPT2), split(r"\p{N}+"), split("[0-9][0-9][0-9]")], False),
 }

@@ -193,8 +193,12 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     }
     const float *shift_cs =
         angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
-    const float *cs = cpu_shifted_angles(b, angles, t->rows[r], v->shift, shift_cs, t->scratch->angles);
+    const bool is_weighed = t->j->layer->query_weights.data != NULL;
+    const float *cs =
+        cpu_shifted_angles(b, angles, t->rows[r], is_weighed ? 0 : v->shift, shift_cs, t->scratch->angles);
     b->kernels.rope(q, cs, t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
+    if (is_weighed)
+        cpu_weigh_queries(b, t->j->layer, t->n_heads, v->shift ? shift_cs : NULL, t->scratch->angles, out);
 }
 
 /* ---- visiting ---- */
@@ -232,9 +236,9 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
         const model_row *row = tile_row_of(t, r);
-        visible[r] = v->views[r]
-                         ? kv_view_visible(v->views[r], l->states, t->kv_head, block, row->pos + row->after, l->window)
-                         : 0;
+        int32_t last;
+        const int32_t reach = model_layer_reach(&t->j->b->net->hp, l, row->pos, row->after, &last);
+        visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, last, reach) : 0;
         if (t->j->b->is_chosen && visible[r]) visible[r] &= chosen_slots(t, v, r, block);
         any |= visible[r];
     }

@@ -194,6 +194,11 @@ void cpu_angles_free(cpu_backend *b);
 const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift,
                                 const float *shift_cs, float *out);
 
+/* Rotated queries of n heads times the layer's query weights, then rotated back by a shift; shift_cs: its angles; NULL:
+   none. scratch: [rot_dim] */
+void cpu_weigh_queries(const cpu_backend *b, const model_layer *l, int32_t n, const float *shift_cs, float *scratch,
+                       float *queries);
+
 /* Rows that choose slots (backend/slot_bounds.h): which of the step's do, RP_ERR_MEMORY; their choice in a layer; slots
  * of a block of a view that a row may attend to, all of them if it does not choose. */
 int cpu_choices_begin(cpu_backend *b, rp_error *err);

@@ -32,6 +32,7 @@ struct cpu_experts {
     choice *choices;                            /* [max_rows][n_used], in ascending order of experts */
     int32_t *first_slot;                        /* [n_experts + 1] */
     int32_t *slot_rows;                         /* [max_rows * n_used] */
+    float *slot_weights;                        /* [max_rows * n_used] */
     backend_buffer *gathered, *gate, *up, *out; /* [max_rows * n_used][...] */
     cpu_linear_part *parts;                     /* [2 * n_experts] */
     float *routing;                             /* [3 * n_experts]: of one row: see route_corrected */
@@ -140,6 +141,7 @@ static void assign_slots(cpu_experts *x, int32_t n_experts, int32_t rows) {
     for (int32_t i = n - 1; i >= 0; i--) {
         x->choices[i].slot = --x->first_slot[x->choices[i].expert];
         x->slot_rows[x->choices[i].slot] = i / x->n_used;
+        x->slot_weights[x->choices[i].slot] = x->choices[i].weight;
     }
     x->first_slot[n_experts] = n;
     BASE_ASSERT(x->first_slot[0] == 0);
@@ -157,9 +159,11 @@ typedef struct mix_job {
 static void gather_slots(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     mix_job *j = arg;
-    for (int64_t s = begin; s < end; s++)
-        memcpy(cpu_row_at(j->x->gathered, s), cpu_row_of(j->src, j->x->slot_rows[s]),
-               sizeof(float) * (size_t)j->src->width);
+    for (int64_t s = begin; s < end; s++) {
+        float *dst = cpu_row_at(j->x->gathered, s);
+        memcpy(dst, cpu_row_of(j->src, j->x->slot_rows[s]), sizeof(float) * (size_t)j->src->width);
+        if (j->b->net->hp.experts_read_weighed) j->b->kernels.scale(dst, j->x->slot_weights[s], j->src->width);
+    }
 }
 
 static void cpu_experts_sum_rows(void *arg, int64_t begin, int64_t end, int thread) {
@@ -170,7 +174,8 @@ static void cpu_experts_sum_rows(void *arg, int64_t begin, int64_t end, int thre
         memset(y, 0, sizeof(float) * (size_t)j->dst->width);
         for (int32_t i = 0; i < j->x->n_used; i++) {
             const choice *c = &j->x->choices[r * j->x->n_used + i];
-            j->b->kernels.add(y, cpu_row_of(j->x->out, c->slot), c->weight, y, j->dst->width);
+            const float weight = j->b->net->hp.experts_read_weighed ? 1.0f : c->weight;
+            j->b->kernels.add(y, cpu_row_of(j->x->out, c->slot), weight, y, j->dst->width);
         }
     }
 }
@@ -226,9 +231,10 @@ static int cpu_backend_open_parts(cpu_backend *b, cpu_experts *x, int32_t max_ro
     x->choices = base_calloc((size_t)slots, sizeof(*x->choices));
     x->first_slot = base_calloc((size_t)hp->n_experts + 1, sizeof(*x->first_slot));
     x->slot_rows = base_calloc((size_t)slots, sizeof(*x->slot_rows));
+    x->slot_weights = base_calloc((size_t)slots, sizeof(*x->slot_weights));
     x->parts = base_calloc(2 * (size_t)hp->n_experts, sizeof(*x->parts));
     x->routing = base_calloc(3 * (size_t)hp->n_experts, sizeof(*x->routing));
-    if (!x->choices || !x->first_slot || !x->slot_rows || !x->parts || !x->routing)
+    if (!x->choices || !x->first_slot || !x->slot_rows || !x->slot_weights || !x->parts || !x->routing)
         return base_fail_memory(err, (uint64_t)slots * sizeof(*x->choices), "experts");
     if ((rc = cpu_buffer_new(&b->base, slots, hp->n_embd, &x->gathered, err)) ||
         (rc = cpu_buffer_new(&b->base, slots, hp->n_ff_expert, &x->gate, err)) ||
@@ -251,6 +257,7 @@ void cpu_experts_free(cpu_backend *b) {
     base_free(x->choices);
     base_free(x->first_slot);
     base_free(x->slot_rows);
+    base_free(x->slot_weights);
     base_free(x->parts);
     base_free(x->routing);
     cpu_buffer_free(&b->base, x->gathered);

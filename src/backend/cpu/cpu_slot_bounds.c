@@ -229,9 +229,11 @@ static void prepare_queries(const chooser *c, int32_t first_head, int32_t n, con
     if (c->j->angles) {
         const size_t view = c->first_view + (size_t)run->view;
         const int32_t shift = b->step->contexts[b->step->rows[c->row].context]->views[run->view].shift;
-        const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, shift,
-                                             c->j->angles->views + view * (size_t)hp->rot_dim, c->s->angles);
+        const float *shift_cs = c->j->angles->views + view * (size_t)hp->rot_dim;
+        const bool is_weighed = c->j->layer->query_weights.data != NULL;
+        const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, is_weighed ? 0 : shift, shift_cs, c->s->angles);
         b->kernels.rope(q, cs, n, hp->key_dim, hp->rot_dim, b->net->hp.rope_halves, rotated);
+        if (is_weighed) cpu_weigh_queries(b, c->j->layer, n, shift ? shift_cs : NULL, c->s->angles, rotated);
         q = rotated;
     }
     for (int64_t i = 0; i < (int64_t)n * hp->key_dim; i++)
@@ -272,7 +274,8 @@ static void bound_runs(const chooser *c, int32_t first_head, int32_t n) {
 /* Joins the bounds of a query head with those of the heads before. */
 static void join_bounds(const chooser *c, int32_t head, float *bounds) {
     const slot_bounds *s = c->bounds;
-    const int32_t window = c->j->layer->window;
+    int32_t last_pos;
+    const int32_t window = model_layer_reach(&c->j->b->net->hp, c->j->layer, c->pos, 0, &last_pos);
     const float *slopes = c->j->b->net->alibi_slopes;
     float most = -INFINITY;
     for (int32_t g = 0; g < s->n_groups && (slopes || window > 0); g++) {

@@ -37,6 +37,7 @@ int rp_pooling_parse(const char *name, rp_pooling *out, rp_error *err) {
 typedef struct job_embedding {
     rp_pooling pooling;   /* neither OFF nor MODEL */
     double *sum;          /* [n_embedding] */
+    double *scratch;      /* [model_dense_scratch] */
     int32_t first_second; /* index of the first token of a pair's second text: its tokens have type 1; INT32_MAX:
                              none */
 } job_embedding;
@@ -139,7 +140,8 @@ static int embedding_open(rp_job *c, rp_error *err) {
     BASE_ASSERT(r->n_embedding > 0);
     r->embedding = base_calloc((size_t)r->n_embedding, sizeof(float));
     embedding->sum = base_calloc((size_t)r->n_embedding, sizeof(double));
-    if (!r->embedding || !embedding->sum)
+    embedding->scratch = base_calloc(model_dense_scratch(m) + 1, sizeof(double));
+    if (!r->embedding || !embedding->sum || !embedding->scratch)
         return base_fail_memory(err, (uint64_t)r->n_embedding * sizeof(double), "an embedding");
     return RP_OK;
 }
@@ -170,8 +172,8 @@ static void embedding_row(rp_job *c, int32_t token, model_row *row) {
 /* The prompt is complete: its embedding becomes the result's. */
 static void embedding_finish(rp_job *c, const job_embedding *embedding) {
     rp_result *r = c->result;
-    const double *sum = embedding->sum;
-    double scale = embedding->pooling == RP_POOLING_MEAN ? 1.0 / c->n_prompt : 1.0, squares = 0;
+    double *sum = embedding->sum, scale = embedding->pooling == RP_POOLING_MEAN ? 1.0 / c->n_prompt : 1.0, squares = 0;
+    if (embedding->pooling != RP_POOLING_RANK) model_apply_dense(c->engine->model, sum, embedding->scratch);
     if (!c->request->options.raw_embedding && embedding->pooling != RP_POOLING_RANK) {
         for (int32_t d = 0; d < r->n_embedding; d++) squares += sum[d] * sum[d];
         scale = squares > 0 ? 1.0 / sqrt(squares) : 1.0;
@@ -198,7 +200,10 @@ static const char *embedding_miss_reason(const rp_job *c) {
     return is_cacheable(c, embedding_of(c)) ? NULL : "pooling";
 }
 
-static void embedding_close(rp_job *c) { base_free(embedding_of(c)->sum); }
+static void embedding_close(rp_job *c) {
+    base_free(embedding_of(c)->sum);
+    base_free(embedding_of(c)->scratch);
+}
 
 const job_feature embedding_feature = {
     .name = "pooling",

@@ -78,11 +78,23 @@
     "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" S \
     "\\p{L}\\p{N}\\r\\n]+|" S "*[\\r\\n]+" SPACES
 
+/* Of exaone-moe: cl100k in which letters, with marks, of several words are one; punctuation is followed by one line end
+ * at most, and each line end is a word. */
+#define EXAONE_MOE \
+    "(?i:" SUFFIXES ")|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^" S \
+    "\\p{L}\\p{N}]+[\\r\\n/]?|" S "*[\\r\\n]" SPACES
+
+/* Of afmoe: scripts of East and South East Asia. */
+#define AFMOE_SCRIPTS \
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}\\x{3040}-\\x{30ff}\\x{ff65}-\\x{ff9f}" \
+    "\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{eff}\\x{1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}" \
+    "\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}\\x{1100}-\\x{11ff}]+"
+
 /* ---- the table ---- */
 
 static const pre_tokenizer pre_tokenizers[] = {
     {.names = "gpt-2 phi-2 jais trillion granite-docling gigachat a.x-4.0 mellum exaone4", .patterns = {GPT2}},
-    {.names = "mpt olmo", .patterns = {GPT2}, .nfc = true},
+    {.names = "mpt olmo modern-bert", .patterns = {GPT2}, .nfc = true},
     {
         .names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
         .patterns = {CL100K("\\p{L}", "\\p{N}{1,3}")},
@@ -110,6 +122,8 @@ static const pre_tokenizer pre_tokenizers[] = {
      .patterns = {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", DEEPSEEK_V3}},
     {.names = "seed-coder", .patterns = {SEED_CODER}},
     {.names = "bailingmoe bailingmoe2 llada-moe", .patterns = {BAILING}},
+    {.names = "exaone-moe", .patterns = {EXAONE_MOE}},
+    {.names = "afmoe", .patterns = {"\\p{N}{1,3}(?=(?:\\p{N}{3})*+(?!\\p{N}))", AFMOE_SCRIPTS, DEEPSEEK_V3}},
     /* for files without tokenizer.ggml.pre: llama.cpp's pattern from before the key existed */
     {.names = "default", .patterns = {PUNCTUATION(""), GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
 };
