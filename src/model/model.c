@@ -95,22 +95,19 @@ static int model_take_texts(rp_model *m, rp_error *err) {
 }
 
 /* Without tensors the metadata alone have the shape. */
-static int set_bare_layers(rp_model *m, rp_error *err) {
+static void set_bare_layers(rp_model *m) {
     BASE_ASSERT(m->net.hp.n_shared < m->net.hp.n_layers);
-    m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
-    if (!m->net.layers)
-        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         m->net.layers[i].mixer = model_layer_mixer(m, i);
         m->net.layers[i].owns_kv =
             m->net.layers[i].mixer != MODEL_NO_MIXER && i < m->net.hp.n_layers - m->net.hp.n_shared;
     }
-    return RP_OK;
 }
 
 static void free_network(rp_model *m) {
     for (int32_t i = 0; m->turned && i < m->net.hp.n_layers; i++) base_free(m->turned[i]);
     base_free(m->turned);
+    base_free(m->ones);
     base_free(m->kv_layers);
     base_free(m->net.layers);
     base_free(m->net.matrices);
@@ -125,7 +122,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     BASE_ASSERT(m->vocabulary_only);
     rp_error why = {0};
     int rc = m->arch ? model_read_hparams(m, &why) : RP_ERR_FORMAT;
-    if (!rc) rc = gguf_n_tensors(m->file) > 0 ? model_bind_tensors(m, &why) : set_bare_layers(m, &why);
+    if (!rc && gguf_n_tensors(m->file) > 0) rc = model_bind_tensors(m, &why);
+    else if (!rc) set_bare_layers(m);
     if (!rc) rc = model_set_layers(m, &why);
     if (!rc) rc = model_set_ropes(m, &why);
     m->has_shape = rc == RP_OK;
@@ -134,6 +132,7 @@ static int read_shape(rp_model *m, rp_error *err) {
         free_network(m);
         m->kv_layers = NULL;
         m->turned = NULL;
+        m->ones = NULL;
         m->n_kv_layers = 0;
         m->net = (model_network){.hp.n_vocab = tokenizer_n_vocab(m->tokenizer)};
     }

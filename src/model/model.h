@@ -76,9 +76,13 @@
 /* ... whose heads of one group are neighbours, and whose rates are one matrix; else heads h, h + n_groups, ... are a
  * group, and there are two matrices */
 #define MODEL_DELTA_NEIGHBOURS (1ull << 32)
-#define MODEL_ATTENTION_GATED (1ull << 33) /* hp.attention_gated */
 #define MODEL_HAS_MAMBA1 (1ull << 48)
-#define MODEL_MAMBA1_NORMS (1ull << 49) /* norms of time steps, B and C */
+#define MODEL_MAMBA1_NORMS (1ull << 49)     /* norms of time steps, B and C */
+#define MODEL_ATTENTION_GATED (1ull << 33)  /* hp.attention_gated */
+#define MODEL_LAYER_EMBEDDINGS (1ull << 36) /* layers may have embeddings of tokens, and a factor of their output */
+/* experts are beside the dense feed-forward, which is the shared expert, and have norms of their own */
+#define MODEL_EXPERTS_BESIDE (1ull << 37)
+#define MODEL_STREAMS (1ull << 38) /* AltUp's streams of the residual, Laurel, and sparse activations */
 #define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET | MODEL_HAS_MAMBA1)
 
 typedef struct model_arch {
@@ -96,8 +100,10 @@ typedef struct model_arch {
     bool experts_sigmoid; /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
     int32_t wide_layers;
-    double local_base; /* of rotation in layers with a window; 0: that of the others */
-    int32_t window;    /* this and the caps: defaults for old files without these metadata */
+    double local_base;  /* of rotation in layers with a window; 0: that of the others */
+    double score_scale; /* of scores, unless the metadata override it; 0: 1 / the root of a head's width */
+    bool values_normed; /* each head's values have a norm without weights */
+    int32_t window;     /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -113,8 +119,10 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
-    float **turned;            /* [n_layers], owned: matrices of latent attention that a file has the other way round;
-                                  or NULL */
+    model_weight streams_in, streams_out; /* of several streams: [n_embd][n_embd] for each after the first */
+    float *ones;                          /* [value_dim]: weights of a norm without weights; or NULL */
+    /* [n_layers], owned: matrices of latent attention that a file has the other way round; or NULL */
+    float **turned;
     int32_t attention_every;   /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;

@@ -84,7 +84,7 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
 
 /* Scratch of a thread, in one allocation. */
 typedef struct choice {
-    float *angles;        /* [rot_dim] */
+    float *angles;        /* [key_dim] */
     float *queries;       /* [3][HEADS][key_dim]: rotated; their positive elements, their negative ones */
     float *scores;        /* [2][HEADS][64] */
     float *bounds;        /* [HEADS][groups] */
@@ -127,7 +127,7 @@ void cpu_choices_free(cpu_backend *b) {
 }
 
 static bool alloc_scratch(const cpu_backend *b, cpu_choices *c, int32_t n_groups) {
-    const size_t rot = (size_t)b->net->hp.rot_dim, dim = (size_t)b->net->hp.key_dim, n = (size_t)n_groups;
+    const size_t dim = (size_t)b->net->hp.key_dim, rot = dim, n = (size_t)n_groups;
     rp_error err;
     c->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*c->scratch));
     for (int i = 0; c->scratch && i < base_threads_count(b->threads); i++) {
@@ -229,9 +229,10 @@ static void prepare_queries(const chooser *c, int32_t first_head, int32_t n, con
     if (c->j->angles) {
         const size_t view = c->first_view + (size_t)run->view;
         const int32_t shift = b->step->contexts[b->step->rows[c->row].context]->views[run->view].shift;
+        const int32_t rot_dim = c->j->angles->rope->rot_dim;
         const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, shift,
-                                             c->j->angles->views + view * (size_t)hp->rot_dim, c->s->angles);
-        b->kernels.rope(q, cs, n, hp->key_dim, hp->rot_dim, b->net->hp.rope_halves, rotated);
+                                             c->j->angles->views + view * (size_t)rot_dim, c->s->angles);
+        b->kernels.rope(q, cs, n, hp->key_dim, rot_dim, b->net->hp.rope_halves, rotated);
         q = rotated;
     }
     for (int64_t i = 0; i < (int64_t)n * hp->key_dim; i++)
