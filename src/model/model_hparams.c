@@ -199,8 +199,8 @@ static int64_t listed(const rp_model *m, const char *key, int32_t layer) {
     return n;
 }
 
-/* Reads an integer in [min, max] for each layer, one for all or a list of those from min_listed on, into a member of model_layer; *most: the
- * largest. fallback < 0: the key is required. */
+/* Reads an integer for each layer, one of [min, max] for all or a list of those from min_listed on, into a member of
+ * model_layer; *most: the largest. fallback < 0: the key is required. */
 static int read_layer_numbers(rp_model *m, const char *key, int32_t min, int32_t min_listed, int32_t max,
                               int32_t fallback, size_t member, int32_t *most, rp_error *err) {
     const bool is_listed = listed(m, key, 0) >= 0;
