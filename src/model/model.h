@@ -7,9 +7,9 @@
  *
  *   model_network.h   what a backend computes: hyper-parameters, layers, weights
  *   model_arch.c      the table of architectures
- *   model_hparams.c   shape and numbers, from the metadata
+ *   model_hparams.c   shape and numbers, of layers, too, from the metadata
  *   model_tensors.c   weights: names, shapes, fused ones taken apart
- *   model_layers.c    properties of each layer: windows, rotations, shared KV
+ *   model_layers.c    properties of each layer: matrices, rotations, shared KV
  *   model_rope.c      rotary frequencies
  *   model.c           opening
  *   model_mock.c      instead of the last four: a model without weights, for tests

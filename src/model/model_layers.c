@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_layers.c: properties of each layer: window, rotation, the layer that owns its KV; and ALiBi's slopes. */
+/* model_layers.c: properties of each layer: rotation, the layer that owns its KV, matrices; and ALiBi's slopes. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
