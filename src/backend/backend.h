@@ -108,6 +108,8 @@ typedef struct backend_ops {
     kv_memory *(*memory)(backend *b); /* what the KV blocks are in, which it computes with */
     int (*buffer_new)(backend *b, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
     void (*buffer_free)(backend *b, backend_buffer *buffer);
+    /* Its rows have so many elements from now on, at most as many as buffer_new gave them; values are undefined */
+    void (*buffer_set_width)(backend *b, backend_buffer *buffer, int32_t width);
     /* Copies the first `rows` rows to the host, packed. */
     void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
 
@@ -122,6 +124,8 @@ typedef struct backend_ops {
     /* dst row r = scaled embedding of row r's token, plus those of its type and of its position if the model has
        them */
     void (*embed)(backend *b, backend_buffer *dst);
+    /* dst row r += the embeddings of all layers of row r's token, times the root of their dimensions */
+    void (*embed_layers)(backend *b, backend_buffer *dst);
     /* dst = norm(src), over each run of weight.n_in elements; dst may be src */
     void (*norm)(backend *b, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst);
     /* dst[i] = weights[i] * src + biases[i], for n <= BACKEND_MAX_WEIGHTS weights with the same input; a bias without
@@ -151,6 +155,14 @@ typedef struct backend_ops {
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     /* a = act(a) * up; up NULL: a = act(a) */
     void (*act)(backend *b, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
+    /* each row: a = max(0, a - (mean + deviations * standard deviation of its elements)) */
+    void (*sparsify)(backend *b, backend_buffer *a, float deviations, int32_t rows);
+    /* dst[i] row r += sum of factors[r][i * n + k] * src[k] row r, in the order of k < n; factors: [rows][n_dst * n] */
+    void (*mix)(backend *b, backend_buffer *const *src, int32_t n, const backend_buffer *factors, int32_t rows,
+                backend_buffer *const *dst, int32_t n_dst);
+    /* scales each row of dst to the root mean square of like's row; one below the root of 1e-5 counts as that */
+    void (*match)(backend *b, backend_buffer *dst, const backend_buffer *like, int32_t rows);
+    void (*multiply)(backend *b, backend_buffer *dst, const model_weight *factors, int32_t rows); /* of columns */
     /* a = xIELU(a) */
     void (*xielu)(backend *b, const model_xielu *xielu, backend_buffer *a, int32_t rows);
     /* dst = output of this layer's mixture of experts for src; scores: router logits, [rows][n_experts] */

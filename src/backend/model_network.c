@@ -28,9 +28,9 @@ const model_rope *model_layer_rope(const model_network *net, int32_t rope, int32
     return &net->ropes[rope == MODEL_ROPE_GLOBAL && model_rope_is_long(net, n_ctx) ? MODEL_ROPE_LONG : rope];
 }
 
-void model_rope_angles(const model_network *net, const model_rope *rope, int32_t pos, float scale, float *cs) {
-    BASE_DCHECK(net->hp.rot_dim % 2 == 0);
-    for (int32_t i = 0; i < net->hp.rot_dim / 2; i++) {
+void model_rope_angles(const model_rope *rope, int32_t pos, float scale, float *cs) {
+    BASE_DCHECK(rope->rot_dim % 2 == 0);
+    for (int32_t i = 0; i < rope->rot_dim / 2; i++) {
         double angle = pos * rope->frequencies[i];
         cs[2 * i] = (float)(scale * cos(angle));
         cs[2 * i + 1] = (float)(scale * sin(angle));

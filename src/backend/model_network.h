@@ -14,7 +14,8 @@
 #include "reprise.h"
 
 typedef struct model_hparams {
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
+    int32_t n_layers, n_embd, n_vocab, n_ctx_train;
+    int32_t n_heads, n_kv_heads, key_dim, value_dim, n_ff; /* the largest of any layer: see model_layer */
     /* Latent attention: KV is one vector a token, of rot_dim rotated and value_dim latent dimensions (key_dim in all).
      * Each head makes keys of plain_key_dim dimensions and values of head_value_dim of the latent ones. 0: none.
      * n_query_latent: dimensions of latent queries; 0: none */
@@ -23,6 +24,9 @@ typedef struct model_hparams {
     int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
     int32_t n_pooled_dense; /* between the two matrices that follow pooling; 0: there are none */
+    int32_t n_layer_embd;   /* dimensions of the embedding that a token has in each layer; 0: none */
+    int32_t n_streams;      /* of the residual (AltUp), at most MODEL_MAX_STREAMS; 0: it is one, without the rest */
+    int32_t n_laurel;       /* rank of the layers' Laurel matrices; 0: none */
     rp_pooling pooling;     /* of embeddings: mean, cls, last or rank */
     /* 0: none */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared;
@@ -46,7 +50,7 @@ typedef struct model_hparams {
     /* experts are selected from the best of equal groups of them, by the sum of a group's two best; 0: from all */
     int32_t n_expert_groups, n_expert_groups_used;
     int32_t n_dense, experts_every; /* the first layers, and of the others all but each n-th, have no experts */
-    int32_t rot_dim;                /* dimensions of a head that are rotated; 0: none */
+    int32_t rot_dim;                /* dimensions of a head that are rotated, see model_rope; 0: none */
     /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
     int32_t window;
     bool windows_are_centred; /* ... of half of it before and half of it after the token's own position (encoders) */
@@ -70,6 +74,7 @@ typedef struct model_hparams {
     float alibi_max; /* the largest exponent of ALiBi's slopes; 0: no ALiBi */
     struct {
         double base, base_local; /* of layers without and with a window */
+        int32_t rot_dim_local;   /* dimensions of a head that are rotated in layers with a window */
         double factor;           /* positions are divided by it; 1 for none */
         double magnitude;        /* cos and sin are multiplied by it, for q and k */
         bool yarn, yarn_truncate;
@@ -108,7 +113,10 @@ typedef struct model_xielu {
 
 /* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) without a gate. Biases are F32 and optional. */
 typedef struct model_ffn {
-    model_xielu xielu;           /* instead of the model's act; alpha_p 0: no */
+    model_xielu xielu; /* instead of the model's act; alpha_p 0: no */
+    /* gates are cut: those below their mean plus `deviations` standard deviations become 0, others less by it */
+    bool is_sparse;
+    float deviations;
     model_weight gate, up, down; /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
     model_weight gate_bias, up_bias, down_bias;
 } model_ffn;
@@ -118,8 +126,20 @@ typedef struct model_norm {
     model_weight weight, bias; /* F32; without data: no norm, or no bias */
 } model_norm;
 
+#define MODEL_MAX_STREAMS 4
+
+/* AltUp (Baykal et al., 2023): a layer reads the first of n streams as it is predicted from all of them, and its output
+ * corrects each prediction. Coefficients are products of the tanh of the router's scores of a norm of the first stream,
+ * before and after the layer. */
+typedef struct model_altup {
+    model_norm router_norm;
+    model_weight router, predict, correct; /* [n][n_embd], [n * n][n], [n][n]; without data: one stream */
+    model_weight scale;                    /* F32 [n_embd]: of the corrected first stream, for the layer's embedding */
+} model_altup;
+
 /* Frequencies of rotation. */
 typedef struct model_rope {
+    int32_t rot_dim;     /* dimensions of a head that are rotated */
     double *frequencies; /* [rot_dim / 2] */
     float magnitude;     /* of the rotated q and k */
 } model_rope;
@@ -173,9 +193,12 @@ typedef struct model_recurrent {
 } model_recurrent;
 
 typedef struct model_layer {
+    int32_t n_heads, n_kv_heads, key_dim, value_dim, n_ff; /* of its attention, and of its dense feed-forward */
     model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
+    model_norm v_norm;                        /* of values, or none */
     model_norm attn_out_norm, layer_out_norm; /* of the residual stream itself, after each sum: encoders */
-    /* [n_heads * key_dim][n_embd], with attention_gated twice as many rows ... [n_embd][n_heads * value_dim] */
+    /* [n_heads * key_dim][n_embd], with attention_gated twice as many rows ... [n_embd][n_heads * value_dim]; v without
+     * data: values are what k projects, before its norm */
     model_weight q, k, v, o;
     model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
     /* Latent attention: k makes the vector, its latent part first. q_latent: optional. Slices: of heads,
@@ -194,6 +217,18 @@ typedef struct model_layer {
     model_ffn experts;                /* n_experts slices */
     model_ffn shared;
     model_weight shared_gate; /* [1][n_embd], optional */
+    /* Norms of the residual stream that the router and the experts read instead of ffn_norm's; the router's is divided
+     * by the root of n_embd. Norms of the shared expert's and of the experts' output. All or none */
+    model_norm router_norm, experts_norm, post_shared_norm, post_experts_norm;
+    model_weight expert_scales; /* F32 [n_experts], optional: factors of the weights of selected experts */
+    /* The token's embedding of this layer, by a gate: x += norm(up(act(gate x) * embedding)). Without data: none */
+    model_weight embd_gate, embd_up; /* [n_layer_embd][n_embd], [n_embd][n_layer_embd] */
+    model_norm embd_norm;
+    model_weight out_scale; /* F32 [1], optional: of the residual stream after the layer */
+    model_altup altup;
+    /* Laurel: (x + in + norm(b a in)) / the root of 2 after attention, in its input. Without data: none */
+    model_weight laurel_a, laurel_b; /* [n_laurel][n_embd], [n_embd][n_laurel] */
+    model_norm laurel_norm;
 
     model_mixer mixer;
     model_recurrent recurrent; /* if the mixer recurs */
@@ -229,7 +264,12 @@ typedef struct model_network {
                                                     output x */
     model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
     model_weight token_types;                    /* [n_types][n_embd]; without data: none */
-    model_norm embed_norm, output_norm;
+    /* Embeddings of all layers: [n_vocab][n_layers * n_layer_embd], added to the normed projection of the token's
+     * embedding: [n_layers * n_layer_embd][n_embd]. Without data: none */
+    model_weight layer_embeddings, layer_projection;
+    model_norm embed_norm, output_norm, layer_embd_norm;
+    /* [n_embd][n_embd]: streams after the first, from the embedding, and what each adds to the output */
+    model_weight streams_in[MODEL_MAX_STREAMS - 1], streams_out[MODEL_MAX_STREAMS - 1];
     model_layer *layers;           /* [n_layers] */
     const model_weight **matrices; /* [n_matrices]: those that rows are multiplied with; some have no data */
     int32_t n_matrices;
@@ -255,7 +295,7 @@ bool model_rope_is_long(const model_network *net, int32_t n_ctx);
 
 /* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim
  * / 2. Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
-void model_rope_angles(const model_network *net, const model_rope *rope, int32_t pos, float scale, float *cs);
+void model_rope_angles(const model_rope *rope, int32_t pos, float scale, float *cs);
 
 /* The addition of an adapter to one matrix, packed for the kernels (kernel_pack). a.data NULL: none. */
 typedef struct adapter_matrix {

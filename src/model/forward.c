@@ -2,6 +2,8 @@
 /* forward.c: see forward.h. */
 #include "model/forward.h"
 
+#include <math.h>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -9,7 +11,8 @@
 /* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_HEADS: queries as their matrix yields them,
  * if Q is made of them: of latent attention, or with gates. Q_LATENT: before the second matrix of latent attention.
  * ATTENTION_GATE: gates alone. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts.
- * INPUTS, SCANNED: of recurrent layers. */
+ * INPUTS, SCANNED: of recurrent layers. EMBEDDINGS, EMBEDDING, EMBEDDED: of all layers, of one, and what it makes of
+ * it. */
 enum { X,
        NORMED,
        Q,
@@ -31,7 +34,17 @@ enum { X,
        INPUTS,
        STEPS = INPUTS + MODEL_MAX_INPUTS, /* of Mamba1: what time steps are projected from */
        SCANNED,
-       HEAD,
+       EMBEDDINGS,
+       EMBEDDING,
+       EMBEDDED,
+       LAUREL,
+       LAUREL_INNER,
+       ROUTED,  /* of AltUp: tanh of the router's scores, */
+       PREDICT, /* and coefficients */
+       CORRECT,
+       STREAMS,
+       PREDICTED = STREAMS + MODEL_MAX_STREAMS,
+       HEAD = PREDICTED + MODEL_MAX_STREAMS,
        LOGITS,
        N_BUFFERS };
 
@@ -72,6 +85,14 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [ROUTES] = hp->n_experts,
         [SHARED] = hp->n_ff_shared > 0 ? hp->n_embd : 0,
         [GATES] = hp->n_ff_shared > 0 ? 1 : 0,
+        [EMBEDDINGS] = hp->n_layers * hp->n_layer_embd,
+        [EMBEDDING] = hp->n_layer_embd,
+        [EMBEDDED] = hp->n_layer_embd,
+        [LAUREL] = hp->n_laurel > 0 ? hp->n_embd : 0,
+        [LAUREL_INNER] = hp->n_laurel,
+        [ROUTED] = hp->n_streams,
+        [PREDICT] = hp->n_streams * hp->n_streams,
+        [CORRECT] = hp->n_streams,
         [HEAD] = hp->n_embd,
         [LOGITS] = hp->n_outputs,
     };
@@ -86,6 +107,7 @@ static int new_buffers(model_forward *f, rp_error *err) {
         }
         widths[SCANNED] = (int32_t)layer->recurrent.out.n_in;
     }
+    for (int i = 0; i < hp->n_streams; i++) widths[STREAMS + i] = widths[PREDICTED + i] = hp->n_embd;
     for (int i = 0; i < N_BUFFERS; i++) {
         int32_t rows = i == HEAD || i == LOGITS ? f->max_logits : f->max_rows;
         if (widths[i] == 0) continue;
@@ -179,7 +201,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     const model_layer *l = &f->model->net.layers[layer];
     const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias,
                                                                                      &l->v_bias};
-    const model_norm *const norms[] = {&l->q_norm, &l->k_norm, NULL};
+    const model_norm *const norms[] = {&l->q_norm, &l->k_norm, &l->v_norm};
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
@@ -191,19 +213,24 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
         if (end > K) model_forward_project_latent_kv(f, l, in, rows);
         return;
     }
-    backend_buffer *const dst[] = {hp->attention_gated ? buf[Q_HEADS] : buf[Q], buf[K], buf[V]};
-    model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q),
+    const int32_t widths[] = {l->n_heads * l->key_dim, l->n_kv_heads * l->key_dim, l->n_kv_heads * l->value_dim};
+    const bool copies = end > V && !l->v.data; /* values are keys before their norm */
+    const bool is_gated = hp->attention_gated && first == Q;
+    backend_buffer *const dst[] = {is_gated ? buf[Q_HEADS] : buf[Q], buf[K], buf[V]};
+    for (int i = first; i < end; i++) op->buffer_set_width(b, buf[i], widths[i - Q]);
+    if (is_gated) op->buffer_set_width(b, buf[Q_HEADS], 2 * widths[0]);
+    if (is_gated) op->buffer_set_width(b, buf[ATTENTION_GATE], widths[0]);
+    model_forward_linear(f, in, NULL, rows, end - first - copies, matrices + (first - Q), biases + (first - Q),
                          dst + (first - Q));
-    if (hp->attention_gated && first == Q) { /* query | gate of each head */
-        op->copy_runs(b, buf[Q_HEADS], (backend_columns){0, 2 * hp->key_dim}, rows, hp->key_dim, hp->n_heads, buf[Q],
-                      (backend_columns){0, hp->key_dim});
-        op->copy_runs(b, buf[Q_HEADS], (backend_columns){hp->key_dim, 2 * hp->key_dim}, rows, hp->key_dim, hp->n_heads,
-                      buf[ATTENTION_GATE], (backend_columns){0, hp->key_dim});
-    }
+    if (copies)
+        op->copy_runs(b, buf[K], (backend_columns){0, 0}, rows, widths[V - Q], 1, buf[V], (backend_columns){0, 0});
+    for (int gate = 0; is_gated && gate < 2; gate++) /* query | gate of each head */
+        op->copy_runs(b, buf[Q_HEADS], (backend_columns){gate * l->key_dim, 2 * l->key_dim}, rows, l->key_dim,
+                      l->n_heads, buf[gate ? ATTENTION_GATE : Q], (backend_columns){0, l->key_dim});
     for (int i = first; i < end; i++) {
         const model_norm *norm = norms[i - Q];
         if (limit > 0) op->clamp(b, buf[i], limit, rows);
-        if (norm && norm->weight.data) op->norm(b, buf[i], norm, rows, buf[i]);
+        if (norm->weight.data) op->norm(b, buf[i], norm, rows, buf[i]);
     }
 }
 
@@ -223,6 +250,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     backend_buffer *out = buf[ATTENDED]; /* of attention */
     if (stores) op->store(b, layer, buf[K], hp->plain_key_dim > 0 ? NULL : buf[V]);
     wait_for_kv(step, l);
+    op->buffer_set_width(b, buf[ATTENDED], l->n_heads * l->value_dim);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
     if (l->attn_gate.data)
         model_forward_linear(f, in, NULL, rows, 1, (weights){&l->attn_gate}, NULL, &buf[ATTENTION_GATE]);
@@ -272,24 +300,37 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
+    op->buffer_set_width(b, gate, (int32_t)ffn->up.n_out);
+    op->buffer_set_width(b, up, (int32_t)ffn->up.n_out);
     model_forward_linear(f, in, NULL, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate},
                          (weights){&ffn->up_bias, &ffn->gate_bias}, (backend_buffer *[]){up, gate});
+    if (ffn->is_sparse) op->sparsify(b, gate, ffn->deviations, rows);
     if (ffn->xielu.alpha_p > 0) op->xielu(b, &ffn->xielu, mixed, rows);
     else op->act(b, f->model->net.hp.act, mixed, ffn->gate.data ? up : NULL, rows);
     model_forward_linear(f, mixed, NULL, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
 }
 
-/* MIXED = weighted outputs of the selected experts, plus the shared expert's output if the model has one */
+/* MIXED = weighted outputs of the selected experts, plus the shared expert's output if the model has one. Router and
+ * experts may read other norms of X than the shared expert. */
 static void model_forward_mixture(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
     const model_layer *l = &f->model->net.layers[layer];
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     BASE_ASSERT(l->experts.up.data && l->experts.down.data); /* model_tensors.c: with the router */
-    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
-    op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
+    const bool has_norms = l->experts_norm.weight.data != NULL;
+    const backend_buffer *routed = has_norms ? buf[PROJECTED] : in, *own = routed;
+    if (has_norms) {
+        op->norm(b, buf[X], &l->router_norm, rows, buf[PROJECTED]);
+        op->scale(b, buf[PROJECTED], 1.0f / sqrtf((float)f->model->net.hp.n_embd), rows);
+    }
+    model_forward_linear(f, routed, NULL, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
+    if (has_norms) op->norm(b, buf[X], &l->experts_norm, rows, buf[PROJECTED]);
+    op->experts(b, layer, own, buf[ROUTES], rows, buf[MIXED]);
+    if (has_norms) op->norm(b, buf[MIXED], &l->post_experts_norm, rows, buf[MIXED]);
     if (!l->shared.up.data) return;
     model_forward_dense(f, &l->shared, in, rows, buf[SHARED]);
+    if (has_norms) op->norm(b, buf[SHARED], &l->post_shared_norm, rows, buf[SHARED]);
     if (l->shared_gate.data) {
         model_forward_linear(f, in, NULL, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
         op->gate_rows(b, buf[SHARED], buf[GATES], rows);
@@ -305,6 +346,107 @@ static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t 
     return f->buffers[NORMED];
 }
 
+static void copy_rows(model_forward *f, int from, int to, int32_t rows) {
+    f->backend->ops->copy_runs(f->backend, f->buffers[from], (backend_columns){0, 0}, rows, f->model->net.hp.n_embd, 1,
+                               f->buffers[to], (backend_columns){0, 0});
+}
+
+/* ROUTED = tanh of the router's scores of X; out: PREDICT or CORRECT, the products with `matrix` */
+static void model_forward_route_streams(model_forward *f, int32_t layer, int32_t rows, const model_weight *matrix,
+                                        int out) {
+    const model_altup *a = &f->model->net.layers[layer].altup;
+    const backend_ops *op = f->backend->ops;
+    backend_buffer **buf = f->buffers;
+    op->norm(f->backend, buf[X], &a->router_norm, rows, buf[NORMED]);
+    op->scale(f->backend, buf[NORMED], 1.0f / (float)f->model->net.hp.n_embd, rows);
+    model_forward_linear(f, buf[NORMED], NULL, rows, 1, (weights){&a->router}, NULL, &buf[ROUTED]);
+    op->soft_cap(f->backend, buf[ROUTED], 1.0f, rows); /* tanh */
+    model_forward_linear(f, buf[ROUTED], NULL, rows, 1, (weights){matrix}, NULL, &buf[out]);
+}
+
+/* PREDICTED = a mixture of all STREAMS; X = the first of it */
+static void model_forward_predict(model_forward *f, int32_t layer, int32_t rows) {
+    const int32_t n = f->model->net.hp.n_streams;
+    copy_rows(f, STREAMS, X, rows);
+    model_forward_route_streams(f, layer, rows, &f->model->net.layers[layer].altup.predict, PREDICT);
+    for (int i = 0; i < n; i++) copy_rows(f, STREAMS + i, PREDICTED + i, rows);
+    f->backend->ops->mix(f->backend, &f->buffers[STREAMS], n, f->buffers[PREDICT], rows, &f->buffers[PREDICTED], n);
+    copy_rows(f, PREDICTED, X, rows);
+}
+
+/* STREAMS = PREDICTED, each corrected by what the layer made of X */
+static void model_forward_correct(model_forward *f, int32_t layer, int32_t rows) {
+    backend *b = f->backend;
+    backend_buffer **buf = f->buffers;
+    const int32_t n = f->model->net.hp.n_streams;
+    model_forward_route_streams(f, layer, rows, &f->model->net.layers[layer].altup.correct, CORRECT);
+    b->ops->add(b, buf[X], buf[PREDICTED], -1.0f, rows);
+    for (int i = 0; i < n; i++) b->ops->add(b, buf[PREDICTED + i], buf[X], 1.0f, rows);
+    b->ops->mix(b, &buf[X], 1, buf[CORRECT], rows, &buf[PREDICTED], n);
+    for (int i = 0; i < n; i++) {
+        backend_buffer *swap = buf[STREAMS + i];
+        buf[STREAMS + i] = buf[PREDICTED + i];
+        buf[PREDICTED + i] = swap;
+    }
+}
+
+/* STREAMS = X, and its projections in the magnitude of X */
+static void model_forward_begin_streams(model_forward *f, int32_t rows) {
+    const model_network *net = &f->model->net;
+    copy_rows(f, X, STREAMS, rows);
+    model_forward_linear(f, f->buffers[X], NULL, rows, net->hp.n_streams - 1,
+                         (weights){&net->streams_in[0], &net->streams_in[1], &net->streams_in[2]}, NULL,
+                         &f->buffers[STREAMS + 1]);
+    for (int i = 1; i < net->hp.n_streams; i++)
+        f->backend->ops->match(f->backend, f->buffers[STREAMS + i], f->buffers[X], rows);
+}
+
+/* X = the mean of the first stream and of projections of the others in its magnitude */
+static void model_forward_join_streams(model_forward *f, int32_t rows) {
+    const model_network *net = &f->model->net;
+    const backend_ops *op = f->backend->ops;
+    backend_buffer **buf = f->buffers;
+    copy_rows(f, STREAMS, X, rows);
+    for (int i = 1; i < net->hp.n_streams; i++) {
+        model_forward_linear(f, buf[STREAMS + i], NULL, rows, 1, (weights){&net->streams_out[i - 1]}, NULL,
+                             &buf[PROJECTED]);
+        op->match(f->backend, buf[PROJECTED], buf[STREAMS], rows);
+        op->add(f->backend, buf[X], buf[PROJECTED], 1.0f, rows);
+    }
+    op->scale(f->backend, buf[X], 1.0f / (float)net->hp.n_streams, rows);
+}
+
+/* LAUREL = in + norm(b a in) */
+static void model_forward_laurel(model_forward *f, const model_layer *l, const backend_buffer *in, int32_t rows) {
+    backend_buffer **buf = f->buffers;
+    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->laurel_a}, NULL, &buf[LAUREL_INNER]);
+    model_forward_linear(f, buf[LAUREL_INNER], NULL, rows, 1, (weights){&l->laurel_b}, NULL, &buf[LAUREL]);
+    f->backend->ops->norm(f->backend, buf[LAUREL], &l->laurel_norm, rows, buf[LAUREL]);
+    f->backend->ops->add(f->backend, buf[LAUREL], in, 1.0f, rows);
+}
+
+/* X += the layer's embedding of each row's token, by a gate that X makes. Of several streams: to all but the first, by
+   a gate of the first */
+static void model_forward_embedding(model_forward *f, int32_t layer, int32_t rows) {
+    const model_layer *l = &f->model->net.layers[layer];
+    const model_hparams *hp = &f->model->net.hp;
+    backend *b = f->backend;
+    backend_buffer **buf = f->buffers;
+    BASE_ASSERT(l->embd_up.n_in == hp->n_layer_embd);
+    b->ops->copy_runs(b, buf[EMBEDDINGS], (backend_columns){layer * hp->n_layer_embd, 0}, rows, hp->n_layer_embd, 1,
+                      buf[EMBEDDING], (backend_columns){0, 0});
+    if (hp->n_streams > 0) {
+        copy_rows(f, STREAMS, X, rows);
+        b->ops->multiply(b, buf[X], &l->altup.scale, rows);
+    }
+    model_forward_linear(f, buf[X], NULL, rows, 1, (weights){&l->embd_gate}, NULL, &buf[EMBEDDED]);
+    b->ops->act(b, hp->act, buf[EMBEDDED], buf[EMBEDDING], rows);
+    model_forward_linear(f, buf[EMBEDDED], NULL, rows, 1, (weights){&l->embd_up}, NULL, &buf[PROJECTED]);
+    b->ops->norm(b, buf[PROJECTED], &l->embd_norm, rows, buf[PROJECTED]);
+    if (hp->n_streams == 0) b->ops->add(b, buf[X], buf[PROJECTED], 1.0f, rows);
+    for (int i = 1; i < hp->n_streams; i++) b->ops->add(b, buf[STREAMS + i], buf[PROJECTED], 1.0f, rows);
+}
+
 /* One block: x += mixer(norm x), then x += feed-forward(norm x); or, in parallel, both from the same x; or one of the
  * two alone. */
 static void model_forward_block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
@@ -313,14 +455,20 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     const model_hparams *hp = &f->model->net.hp;
     backend *b = f->backend;
     const backend_ops *op = b->ops;
+    if (hp->n_streams > 0) model_forward_predict(f, layer, rows);
     backend_buffer **buf = f->buffers, *in = attention_input(f, layer, rows);
     const bool attends = model_mixer_attends(l->mixer), recurs = model_mixer_recurs(l->mixer);
     const bool has_ffn = l->router.data || l->ffn.up.data;
+    if (l->laurel_a.data) model_forward_laurel(f, l, in, rows);
     if (attends) model_forward_attention(f, step, layer, in, stores);
     if (recurs) model_forward_recurrence(f, layer, in, rows, attends ? buf[MIXED] : buf[PROJECTED]);
     if (attends && recurs) op->add(b, buf[PROJECTED], buf[MIXED], 1.0f, rows);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
     if (!hp->parallel && (attends || recurs)) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
+    if (l->laurel_a.data) {
+        op->add(b, buf[X], buf[LAUREL], 1.0f, rows);
+        op->scale(b, buf[X], sqrtf(0.5f), rows);
+    }
     if (l->attn_out_norm.weight.data) op->norm(b, buf[X], &l->attn_out_norm, rows, buf[X]);
     if (!has_ffn) return;
     if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
@@ -330,6 +478,9 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     if (hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     op->add(b, buf[X], buf[MIXED], hp->residual_scale, rows);
     if (l->layer_out_norm.weight.data) op->norm(b, buf[X], &l->layer_out_norm, rows, buf[X]);
+    if (hp->n_streams > 0) model_forward_correct(f, layer, rows);
+    if (l->embd_gate.data) model_forward_embedding(f, layer, rows);
+    if (l->out_scale.data) op->scale(b, buf[X], *(const float *)l->out_scale.data, rows);
 }
 
 /* dst = the final hidden states of n rows: f->wanted */
@@ -362,7 +513,7 @@ static void model_forward_head(model_forward *f, const model_step *step) {
     if (m->net.hp.logit_cap > 0) b->ops->soft_cap(b, out, m->net.hp.logit_cap, n);
 }
 
-/* X = embeddings */
+/* X = embeddings; EMBEDDINGS = those of all layers */
 static int model_forward_begin(model_forward *f, const model_step *step, rp_error *err) {
     BASE_ASSERT(step->n_rows <= f->max_rows);
     const model_norm *norm = &f->model->net.embed_norm;
@@ -371,6 +522,15 @@ static int model_forward_begin(model_forward *f, const model_step *step, rp_erro
     if (rc) return rc;
     b->ops->embed(b, f->buffers[X]);
     if (norm->weight.data) b->ops->norm(b, f->buffers[X], norm, step->n_rows, f->buffers[X]);
+    if (!f->model->net.layer_projection.data) return RP_OK;
+    backend_buffer *layers = f->buffers[EMBEDDINGS]; /* the mean of two parts, times the root of 2 */
+    model_forward_linear(f, f->buffers[X], NULL, step->n_rows, 1, (weights){&f->model->net.layer_projection}, NULL,
+                         &layers);
+    b->ops->scale(b, layers, 1.0f / sqrtf((float)f->model->net.hp.n_embd), step->n_rows);
+    b->ops->norm(b, layers, &f->model->net.layer_embd_norm, step->n_rows, layers);
+    b->ops->embed_layers(b, layers);
+    b->ops->scale(b, layers, sqrtf(0.5f), step->n_rows);
+    if (f->model->net.hp.n_streams > 0) model_forward_begin_streams(f, step->n_rows);
     return RP_OK;
 }
 
@@ -378,6 +538,7 @@ int model_forward_submit(model_forward *f, const model_step *step, rp_error *err
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
     for (int32_t l = 0; l < f->model->net.hp.n_layers; l++) model_forward_block(f, step, l, true);
+    if (f->model->net.hp.n_streams > 0) model_forward_join_streams(f, step->n_rows);
     model_forward_head(f, step);
     return RP_OK;
 }
@@ -416,6 +577,7 @@ int model_forward_probe(model_forward *f, const model_step *step, float *deviati
     int rc = model_forward_begin(f, step, err);
     if (rc) return rc;
     for (int32_t l = 0; l < last; l++) model_forward_block(f, step, l, false);
+    if (f->model->net.hp.n_streams > 0) model_forward_predict(f, last, step->n_rows);
     model_forward_project(f, last, attention_input(f, last, step->n_rows), step->n_rows, K, V + 1);
     wait_for_kv(step, &f->model->net.layers[last]);
     const bool is_latent = f->model->net.hp.plain_key_dim > 0;

@@ -95,17 +95,13 @@ static int model_take_texts(rp_model *m, rp_error *err) {
 }
 
 /* Without tensors the metadata alone have the shape. */
-static int set_bare_layers(rp_model *m, rp_error *err) {
+static void set_bare_layers(rp_model *m) {
     BASE_ASSERT(m->net.hp.n_shared < m->net.hp.n_layers);
-    m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
-    if (!m->net.layers)
-        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         m->net.layers[i].mixer = model_layer_mixer(m, i);
         m->net.layers[i].owns_kv =
             m->net.layers[i].mixer != MODEL_NO_MIXER && i < m->net.hp.n_layers - m->net.hp.n_shared;
     }
-    return RP_OK;
 }
 
 static void free_network(rp_model *m) {
@@ -126,7 +122,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     BASE_ASSERT(m->vocabulary_only);
     rp_error why = {0};
     int rc = m->arch ? model_read_hparams(m, &why) : RP_ERR_FORMAT;
-    if (!rc) rc = gguf_n_tensors(m->file) > 0 ? model_bind_tensors(m, &why) : set_bare_layers(m, &why);
+    if (!rc && gguf_n_tensors(m->file) > 0) rc = model_bind_tensors(m, &why);
+    else if (!rc) set_bare_layers(m);
     if (!rc) rc = model_set_layers(m, &why);
     if (!rc) rc = model_set_ropes(m, &why);
     m->has_shape = rc == RP_OK;

@@ -7,9 +7,9 @@
  *
  *   model_network.h   what a backend computes: hyper-parameters, layers, weights
  *   model_arch.c      the table of architectures
- *   model_hparams.c   shape and numbers, from the metadata
+ *   model_hparams.c   shape and numbers, of layers, too, from the metadata
  *   model_tensors.c   weights: names, shapes, fused ones taken apart
- *   model_layers.c    properties of each layer: windows, rotations, shared KV
+ *   model_layers.c    properties of each layer: matrices, rotations, shared KV
  *   model_rope.c      rotary frequencies
  *   model_dense.c     matrices after the pooling of embeddings
  *   model.c           opening
@@ -85,7 +85,11 @@
 #define MODEL_ACT_TOLD (1ull << 44)        /* the metadata have the activation, unless it is the usual one */
 #define MODEL_EMBEDDING_DENSE (1ull << 45) /* matrices after the pooling of embeddings, if the file has them */
 #define MODEL_HAS_MAMBA1 (1ull << 48)
-#define MODEL_MAMBA1_NORMS (1ull << 49) /* norms of time steps, B and C */
+#define MODEL_MAMBA1_NORMS (1ull << 49)     /* norms of time steps, B and C */
+#define MODEL_LAYER_EMBEDDINGS (1ull << 36) /* layers may have embeddings of tokens, and a factor of their output */
+/* experts are beside the dense feed-forward, which is the shared expert, and have norms of their own */
+#define MODEL_EXPERTS_BESIDE (1ull << 37)
+#define MODEL_STREAMS (1ull << 38) /* AltUp's streams of the residual, Laurel, and sparse activations */
 #define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET | MODEL_HAS_MAMBA1)
 
 typedef struct model_arch {
@@ -117,7 +121,9 @@ typedef struct model_arch {
     /* factors of embeddings, of residuals (times 1 / sqrt(n_layers)) and of logits (divided by n_embd), unless the
        metadata have them; 0: none */
     double embed_scale, depth_scale, base_width;
-    int32_t window; /* this and the caps: defaults for old files without these metadata */
+    double score_scale; /* of scores, unless the metadata override it; 0: 1 / the root of a head's width */
+    bool values_normed; /* each head's values have a norm without weights */
+    int32_t window;     /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -133,11 +139,12 @@ struct rp_model {
     model_network net; /* what a backend computes */
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
-    model_weight dense[2];     /* [n_pooled_dense][n_embd], [n_embd][...]: of pooled embeddings; without data: none */
-    float **made;              /* [n_layers], owned: weights that are made of those of the file; or NULL */
-    float *ones;               /* [key_dim], owned: weights of norms without any; or NULL */
-    int32_t attention_every;   /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
-    kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
+    model_weight streams_in, streams_out; /* of several streams: [n_embd][n_embd] for each after the first */
+    model_weight dense[2];                /* [n_pooled_dense][n_embd], [n_embd][...]: of pooled embeddings; without data: none */
+    float **made;                         /* [n_layers], owned: weights that are made of those of the file; or NULL */
+    float *ones;                          /* [key_dim or value_dim, the larger], owned: weights of norms without any; or NULL */
+    int32_t attention_every;              /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
+    kv_layer_shape *kv_layers;            /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;

@@ -60,6 +60,27 @@ static const model_arch archs[] = {
         .wide_layers = 62,
         .local_base = 10000,
     },
+    {
+        .name = "gemma3n",
+        .features =
+            GEMMA | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL | MODEL_LAYER_EMBEDDINGS | MODEL_STREAMS,
+        .act = KERNEL_GELU_TANH,
+        .global_every = 5,
+        .local_base = 10000,
+        .score_scale = 1,
+        .values_normed = true,
+        .logit_cap = 30,
+    },
+    {
+        .name = "gemma4",
+        .features = GEMMA | MODEL_POST_NORM | MODEL_QK_NORM | MODEL_ROPE_LOCAL | MODEL_LAYER_EMBEDDINGS |
+                    MODEL_EXPERTS_BESIDE,
+        .act = KERNEL_GELU_TANH,
+        .global_every = 6,
+        .local_base = 10000,
+        .score_scale = 1,
+        .values_normed = true,
+    },
     {.name = "stablelm", .features = NEOX | MODEL_PARALLEL_BARE | MODEL_FFN_GATED, .act = KERNEL_SILU},
     {.name = "starcoder2", .features = GPT2 | MODEL_ROPE | MODEL_ROPE_HALVES, .act = KERNEL_GELU_TANH},
     {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_hparams.c: hyper-parameters from the metadata of the file, each checked against its range and the others. */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "model/model_internal.h"
 
 #define KEY_BYTES 128
@@ -140,8 +142,16 @@ static int read_rope(rp_model *m, rp_error *err) {
         (rc = model_hparams_read_size(m, "rope.scaling.original_context_length", MODEL_MAX_CONTEXT, hp->n_ctx_train,
                                       &hp->rope.n_ctx_original, err)))
         return rc;
-    if (hp->rot_dim % 2)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d rotary dimensions are odd", hp->rot_dim);
+    rc = model_hparams_read_size(m, "rope.dimension_count_swa", hp->key_dim, hp->rot_dim, &hp->rope.rot_dim_local, err);
+    if (rc) return rc;
+    for (int32_t i = 0; i < hp->n_layers; i++) {
+        const bool is_local = m->net.layers[i].window > 0 && (m->arch->features & MODEL_ROPE_LOCAL);
+        const int32_t rotated = is_local ? hp->rope.rot_dim_local : hp->rot_dim;
+        if (rotated % 2 || rotated > m->net.layers[i].key_dim)
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                                "%d rotary dimensions in heads of %d: expected an even number, at most those", rotated,
+                                m->net.layers[i].key_dim);
+    }
     if ((rc = read_rope_scaling(m, err))) return rc;
     const bool is_usual = m->arch->temperature.scale > 0 && hp->window > 0;
     hp->temperature.offset = m->arch->temperature.offset;
@@ -155,7 +165,7 @@ static int read_rope(rp_model *m, rp_error *err) {
 
 /* ---- shape ---- */
 
-/* Files give the layers with a window as a period, as a list (model_layers.c reads it), or not at all. */
+/* Files give the layers with a window as a period, as a list, or not at all. */
 static int read_window(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];
@@ -167,12 +177,22 @@ static int read_window(rp_model *m, rp_error *err) {
     hp->windows_are_chunks = m->arch->windows_are_chunks;
     hp->windows_are_centred = model_is_encoder(m);
     if (hp->windows_are_centred && hp->window > 0) hp->window = hp->window / 2 * 2 + 1; /* with the token itself */
-    if (!gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list))
-        return read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
-    if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers) return RP_OK;
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
+    const bool is_listed = gguf_get_array(m->file, full_key(m, MODEL_WINDOW_PATTERN, full), &list);
+    if (!is_listed)
+        rc = read_int(m, MODEL_WINDOW_PATTERN, 0, MODEL_MAX_LAYERS, hp->global_every, &hp->global_every, err);
+    if (rc) return rc;
+    if (is_listed && (list.type != GGUF_BOOL || list.n < (uint64_t)hp->n_layers))
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "metadata '%s' is not a list of booleans for %d layers", full, hp->n_layers);
+    for (int32_t i = 0; i < hp->n_layers; i++) {
+        const int32_t at = i + (m->arch->global_first ? hp->global_every - 1 : 0);
+        const bool is_global = hp->global_every > 0 && (at + 1) % hp->global_every == 0;
+        if (is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_global) m->net.layers[i].window = hp->window;
+    }
+    return RP_OK;
 }
+
+/* ---- numbers of layers ---- */
 
 #define KV_HEADS "attention.head_count_kv"
 #define FEED_FORWARD "feed_forward_length"
@@ -190,22 +210,72 @@ static int64_t listed(const rp_model *m, const char *key, int32_t layer) {
     return n;
 }
 
-/* A number from min to max; in models with recurrent layers, also a list of one number, or 0, for each layer. fallback:
- * as of read_int, and for a list of 0. */
-static int read_listed(rp_model *m, const char *key, int32_t min, int32_t max, int32_t fallback, int32_t *out,
-                       rp_error *err) {
-    const model_hparams *hp = &m->net.hp;
-    int64_t most = 0;
-    bool is_list = (m->arch->features & MODEL_RECURRENT) && listed(m, key, 0) >= 0;
-    if (!is_list) return read_int(m, key, min, max, fallback, out, err);
-    for (int32_t i = 0; i < hp->n_layers; i++) most = BASE_MAX(most, listed(m, key, i));
-    for (int32_t i = 0; i < hp->n_layers; i++) is_list &= listed(m, key, i) == 0 || listed(m, key, i) == most;
-    if (!is_list || most > max)
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                            "metadata '%s.%s' is not a list of one number up to %d, or 0, for each of %d layers",
-                            m->arch->name, key, max, hp->n_layers);
-    *out = most > 0 ? (int32_t)most : BASE_MAX(fallback, 0);
+/* Reads an integer for each layer, one of [min, max] for all or a list of those from min_listed on, into a member of
+ * model_layer; *most: the largest. fallback < 0: the key is required. */
+static int read_layer_numbers(rp_model *m, const char *key, int32_t min, int32_t min_listed, int32_t max,
+                              int32_t fallback, size_t member, int32_t *most, rp_error *err) {
+    const bool is_listed = listed(m, key, 0) >= 0;
+    int rc = is_listed ? RP_OK : read_int(m, key, min, max, fallback, most, err);
+    if (rc) return rc;
+    const int32_t single = is_listed ? 0 : *most;
+    if (is_listed) *most = 0;
+    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
+        const int64_t n = is_listed ? listed(m, key, i) : single;
+        if (is_listed && (n < min_listed || n > max))
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                                "metadata '%s.%s' is not a list of numbers from %d to %d for %d layers", m->arch->name,
+                                key, min_listed, max, m->net.hp.n_layers);
+        *(int32_t *)((char *)&m->net.layers[i] + member) = (int32_t)n;
+        *most = BASE_MAX(*most, (int32_t)n);
+    }
     return RP_OK;
+}
+
+/* Widths of heads, those of layers with a window apart. */
+static int read_head_dims(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    const int32_t usual = hp->n_embd / hp->n_heads;
+    int32_t key, value, key_local, value_local;
+    int rc;
+    BASE_ASSERT(usual > 0);
+    if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, usual, &key, err)) ||
+        (rc = model_hparams_read_size(m, "attention.value_length", 4096, usual, &value, err)) ||
+        (rc = model_hparams_read_size(m, "attention.key_length_swa", 4096, key, &key_local, err)) ||
+        (rc = model_hparams_read_size(m, "attention.value_length_swa", 4096, value, &value_local, err)))
+        return rc;
+    if (key_local != key && m->arch->score_scale == 0)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "heads of %d and %d dimensions, whose scores have different scales, are not supported", key,
+                            key_local);
+    for (int32_t i = 0; i < hp->n_layers; i++) {
+        model_layer *l = &m->net.layers[i];
+        l->key_dim = l->window > 0 ? key_local : key;
+        l->value_dim = l->window > 0 ? value_local : value;
+        hp->key_dim = BASE_MAX(hp->key_dim, l->key_dim);
+        hp->value_dim = BASE_MAX(hp->value_dim, l->value_dim);
+    }
+    return RP_OK;
+}
+
+/* Heads that share a KV head are as many for each of them, and widths stay within 32 bits. */
+static int check_heads(const rp_model *m, rp_error *err) {
+    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
+        const model_layer *l = &m->net.layers[i];
+        if (l->n_kv_heads < 1 || l->n_heads % l->n_kv_heads)
+            return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                                "%d heads cannot share %d key-value heads evenly", l->n_heads, l->n_kv_heads);
+    }
+    const model_hparams *hp = &m->net.hp;
+    if ((m->arch->features & MODEL_ATTENTION_GATED) && hp->key_dim != hp->value_dim)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "gates of attention with keys of %d and values of %d dimensions: they must be equal",
+                            hp->key_dim, hp->value_dim);
+    if ((m->arch->features & MODEL_ALIBI) && listed(m, "attention.head_count", 0) >= 0)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "ALiBi with a list of numbers of heads is not supported");
+    if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, hp->value_dim) <= MODEL_MAX_DIM) return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d and %d dimensions", hp->n_heads,
+                        hp->key_dim, hp->value_dim);
 }
 
 model_mixer model_layer_mixer(const rp_model *m, int32_t layer) {
@@ -245,8 +315,7 @@ static int read_latent(rp_model *m, rp_error *err) {
                                       is_newer ? -1 : hp->n_embd / hp->n_heads, &hp->head_value_dim, err)) ||
         (rc = model_hparams_read_size(m, "attention.kv_lora_rank", 16384, -1, &hp->value_dim, err)) ||
         (rc = read_int(m, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0, &hp->n_query_latent, err)) ||
-        (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)) ||
-        (rc = read_window(m, err)))
+        (rc = model_hparams_read_size(m, "rope.dimension_count", 4096, -1, &rotated, err)))
         return rc;
     if (rotated >= own || hp->window > 0)
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
@@ -257,38 +326,40 @@ static int read_latent(rp_model *m, rp_error *err) {
     hp->plain_key_dim = own - rotated;
     hp->key_dim = rotated + hp->value_dim;
     hp->n_kv_heads = 1;
+    for (int32_t i = 0; i < hp->n_layers; i++) {
+        model_layer *l = &m->net.layers[i];
+        l->n_kv_heads = 1;
+        l->key_dim = hp->key_dim;
+        l->value_dim = hp->value_dim;
+    }
     if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, own) > MODEL_MAX_DIM)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d dimensions", hp->n_heads,
                             hp->key_dim);
     return RP_OK;
 }
 
+#define L(member) offsetof(model_layer, member)
+
 static int read_heads(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
+    const int32_t least_listed = m->arch->features & MODEL_RECURRENT ? 0 : 1;
     int rc;
-    /* without heads, every layer recurs */
+    /* without heads, every layer recurs; a list of KV heads has 0 for a layer that recurs alone */
     const int32_t least = (m->arch->features & MODEL_RECURRENT & ~MODEL_HAS_DELTA_NET) && !m->arch->mixes_both ? 0 : 1;
-    if ((rc = read_int(m, "attention.head_count", least, hp->n_embd, -1, &hp->n_heads, err))) return rc;
-    if (hp->n_heads == 0) return RP_OK;
-    if ((rc = read_listed(m, KV_HEADS, 1, hp->n_heads, hp->n_heads, &hp->n_kv_heads, err))) return rc;
-    if (hp->n_heads % hp->n_kv_heads)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
-                            "%d heads cannot share %d key-value heads evenly", hp->n_heads, hp->n_kv_heads);
-    if (m->arch->features & MODEL_LATENT) return read_latent(m, err);
-    int32_t head_dim = hp->n_embd / hp->n_heads;
-    BASE_ASSERT(head_dim > 0);
-    if ((rc = model_hparams_read_size(m, "attention.key_length", 4096, head_dim, &hp->key_dim, err)) ||
-        (rc = model_hparams_read_size(m, "attention.value_length", 4096, head_dim, &hp->value_dim, err)) ||
+    rc = read_layer_numbers(m, "attention.head_count", least, 1, hp->n_embd, -1, L(n_heads), &hp->n_heads, err);
+    if (rc || hp->n_heads == 0) return rc;
+    if ((rc = read_layer_numbers(m, KV_HEADS, 1, least_listed, hp->n_heads, hp->n_heads, L(n_kv_heads),
+                                 &hp->n_kv_heads, err)) ||
         (rc = read_window(m, err)))
         return rc;
-    if ((m->arch->features & MODEL_ATTENTION_GATED) && hp->key_dim != hp->value_dim)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0,
-                            "gates of attention with keys of %d and values of %d dimensions: they must be equal",
-                            hp->key_dim, hp->value_dim);
-    if ((int64_t)hp->n_heads * BASE_MAX(hp->key_dim, hp->value_dim) > MODEL_MAX_DIM)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d heads of %d and %d dimensions", hp->n_heads,
-                            hp->key_dim, hp->value_dim);
-    return read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
+    if (hp->n_kv_heads == 0) hp->n_kv_heads = hp->n_heads; /* all layers are recurrent */
+    for (int32_t i = 0; i < hp->n_layers; i++) {
+        model_layer *l = &m->net.layers[i];
+        if (l->n_kv_heads == 0) l->n_heads = l->n_kv_heads = hp->n_kv_heads; /* recurrent: not used */
+    }
+    rc = m->arch->features & MODEL_LATENT ? read_latent(m, err) : read_head_dims(m, err);
+    if (!rc) rc = check_heads(m, err);
+    return rc ? rc : read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
 }
 
 /* Of expert_gating_func. The third is a softmax over the selected experts: the first with weights that sum to 1. */
@@ -331,6 +402,7 @@ static int read_routing(rp_model *m, rp_error *err) {
  * what the key means. */
 static int read_shared(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
+    if (m->arch->features & MODEL_EXPERTS_BESIDE) hp->n_ff_shared = hp->n_ff;
     if (m->arch->features & MODEL_SHARED_GATE)
         return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff,
                                        &hp->n_ff_shared, err);
@@ -443,6 +515,31 @@ static int read_encoder(rp_model *m, rp_error *err) {
     return RP_OK;
 }
 
+/* The rank of Laurel's matrices is that of the tensors. */
+static int read_streams(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    const gguf_tensor *laurel = gguf_find_tensor(m->file, "blk.0.laurel_l.weight");
+    int32_t active;
+    int rc = read_int(m, "altup.num_inputs", 2, MODEL_MAX_STREAMS, -1, &hp->n_streams, err);
+    if (!rc) rc = read_int(m, "altup.active_idx", 0, 0, 0, &active, err); /* the first */
+    if (rc) return rc;
+    if (!laurel) return RP_OK; /* model_tensors.c reports the missing tensor */
+    if (laurel->dims[1] > MODEL_MAX_DIM)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "Laurel's matrices of rank %lld",
+                            (long long)laurel->dims[1]);
+    hp->n_laurel = (int32_t)laurel->dims[1];
+    return RP_OK;
+}
+
+static int read_layer_embeddings(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    if (!(m->arch->features & MODEL_LAYER_EMBEDDINGS)) return RP_OK;
+    int rc = read_int(m, "embedding_length_per_layer_input", 0, MODEL_MAX_DIM, 0, &hp->n_layer_embd, err);
+    if (rc || (int64_t)hp->n_layer_embd * hp->n_layers <= MODEL_MAX_DIM) return rc;
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "embeddings of %d dimensions for each of %d layers",
+                        hp->n_layer_embd, hp->n_layers);
+}
+
 static int read_shape(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     const bool recurs = (m->arch->features & MODEL_RECURRENT) != 0; /* layers may have no feed-forward */
@@ -452,14 +549,18 @@ static int read_shape(rp_model *m, rp_error *err) {
         (rc = read_int(m, "nextn_predict_layers", 0, hp->n_layers - 1, 0, &hp->n_draft_layers, err)) ||
         (rc = model_hparams_read_size(m, "embedding_length", MODEL_MAX_DIM, -1, &hp->n_embd, err)) ||
         (rc = read_int(m, "expert_feed_forward_length", 0, MODEL_MAX_DIM, 0, &n_ff_expert, err)) ||
-        (rc = read_listed(m, FEED_FORWARD, recurs ? 0 : 1, MODEL_MAX_DIM, n_ff_expert > 0 ? n_ff_expert : -1, &hp->n_ff,
-                          err)) ||
-        (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)) ||
-        (rc = read_heads(m, err)))
+        (rc = model_hparams_read_size(m, "context_length", MODEL_MAX_CONTEXT, -1, &hp->n_ctx_train, err)))
         return rc;
+    m->net.layers = base_calloc((size_t)hp->n_layers, sizeof(*m->net.layers));
+    if (!m->net.layers) return base_fail_memory(err, (uint64_t)hp->n_layers * sizeof(*m->net.layers), "the layers");
+    if ((rc = read_layer_numbers(m, FEED_FORWARD, recurs ? 0 : 1, recurs ? 0 : 1, MODEL_MAX_DIM,
+                                 n_ff_expert > 0 ? n_ff_expert : -1, L(n_ff), &hp->n_ff, err)) ||
+        (rc = read_heads(m, err)) || (rc = read_layer_embeddings(m, err)))
+        return rc;
+    if (hp->n_ff == 0) hp->n_ff = n_ff_expert;
     hp->n_layers -= hp->n_draft_layers;
     hp->experts_by_router = m->arch->experts_by_router;
-    if ((rc = read_experts(m, err))) return rc;
+    if ((rc = read_experts(m, err)) || ((m->arch->features & MODEL_STREAMS) && (rc = read_streams(m, err)))) return rc;
     hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", hp->n_vocab);
@@ -467,6 +568,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     if ((m->arch->features & MODEL_RECURRENT) && (rc = read_recurrence(m, err))) return rc;
     return model_is_encoder(m) ? read_encoder(m, err) : RP_OK;
 }
+
+#undef L
 
 /* ---- numbers ---- */
 
@@ -476,6 +579,7 @@ static int read_scales(rp_model *m, rp_error *err) {
     bool wide = m->arch->wide_layers == hp->n_layers;
     const int32_t head_dim = hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim;
     double score = 1.0 / sqrt(wide ? (double)hp->n_embd / hp->n_heads : BASE_MAX(head_dim, 1));
+    if (m->arch->score_scale > 0) score = m->arch->score_scale;
     double embed = features & MODEL_EMBED_SQRT ? sqrt(hp->n_embd) : 1.0;
     double residual = m->arch->depth_scale > 0 ? m->arch->depth_scale / sqrt(hp->n_layers) : 1.0;
     double logit = m->arch->base_width > 0 ? m->arch->base_width / hp->n_embd : 1.0;

@@ -25,7 +25,8 @@ void model_identify_mock(rp_model *m);
 void model_read_advice(rp_model *m);
 /* Computes header_digest. Needs file, chat. */
 void model_identify(rp_model *m);
-/* Needs file, arch, tokenizer. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED. */
+/* Needs file, arch, tokenizer. Makes the layers, with shape and window. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED,
+ * RP_ERR_MEMORY. */
 int model_read_hparams(rp_model *m, rp_error *err);
 /* How a layer mixes tokens. Needs hparams. */
 model_mixer model_layer_mixer(const rp_model *m, int32_t layer);

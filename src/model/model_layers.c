@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_layers.c: properties of each layer: window, rotation, the layer that owns its KV; and ALiBi's slopes. */
+/* model_layers.c: properties of each layer: rotation, the layer that owns its KV, matrices; and ALiBi's slopes. */
 #include <math.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -16,23 +15,28 @@
 static const size_t layer_matrices[] = {
     L(q), L(k), L(v), L(o), L(attn_gate), L(q_latent), L(head_keys), L(head_values),
     L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
-    L(shared.gate), L(shared.up), L(shared.down), L(shared_gate),
+    L(shared.gate), L(shared.up), L(shared.down), L(shared_gate), L(embd_gate), L(embd_up),
+    L(altup.router), L(altup.predict), L(altup.correct), L(laurel_a), L(laurel_b),
     L(recurrent.in[0]), L(recurrent.in[1]), L(recurrent.in[2]), L(recurrent.in[3]), L(recurrent.out),
     L(recurrent.step_ranks), L(recurrent.steps), L(recurrent.select)};
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
-/* Layer by layer, then an encoder's rank head, then the output; numbers them. */
+/* Layer by layer, then those of no layer, the output last; numbers them. */
 static int list_matrices(rp_model *m, rp_error *err) {
     model_network *net = &m->net;
-    const int32_t n = net->hp.n_layers * N_LAYER_MATRICES + (model_is_encoder(m) ? 2 : 1);
+    model_weight *const others[] = {
+        &net->head, &net->layer_projection,
+        &net->streams_in[0], &net->streams_in[1], &net->streams_in[2],
+        &net->streams_out[0], &net->streams_out[1], &net->streams_out[2],
+        &net->output};
+    const int32_t n_of_layers = net->hp.n_layers * N_LAYER_MATRICES, n = n_of_layers + (int32_t)BASE_ARRAY_LEN(others);
     net->matrices = base_calloc((size_t)n, sizeof(*net->matrices));
     if (!net->matrices) return base_fail_memory(err, (uint64_t)n * sizeof(*net->matrices), "the layers");
     net->n_matrices = n;
     for (int32_t i = 0; i < n; i++) {
-        model_weight *w = i == n - 1 ? &net->output : &net->head;
-        if (i < net->hp.n_layers * N_LAYER_MATRICES)
-            w = (model_weight *)((char *)&net->layers[i / N_LAYER_MATRICES] + layer_matrices[i % N_LAYER_MATRICES]);
+        model_weight *w = i >= n_of_layers ? others[i - n_of_layers] : NULL;
+        if (!w) w = (model_weight *)((char *)&net->layers[i / N_LAYER_MATRICES] + layer_matrices[i % N_LAYER_MATRICES]);
         w->matrix = i;
         net->matrices[i] = w;
     }
@@ -49,17 +53,6 @@ static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n =
 
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->net.layers[i];
-    l->window = 0;
-    if (m->net.hp.window > 0) {
-        char key[128];
-        gguf_array list;
-        snprintf(key, sizeof(key), "%s." MODEL_WINDOW_PATTERN, m->arch->name);
-        const bool is_listed = gguf_get_array(m->file, key, &list);
-        BASE_ASSERT(!is_listed || (list.type == GGUF_BOOL && (uint64_t)i < list.n)); /* model_hparams.c */
-        const int32_t global_every = m->net.hp.global_every, at = i + (m->arch->global_first ? global_every - 1 : 0);
-        const bool has_window = is_listed ? ((const uint8_t *)list.data)[i] != 0 : !is_nth(at, global_every);
-        if (has_window) l->window = m->net.hp.window;
-    }
     const bool is_rotated = m->net.hp.rot_dim > 0 && !is_nth(i, m->arch->no_rope_every) &&
                             !(m->arch->rope_in_windows && m->net.hp.window > 0 && l->window == 0),
                is_local = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL);
@@ -68,22 +61,25 @@ static void set_kind(rp_model *m, int32_t i) {
     l->tempered = m->net.hp.temperature.scale > 0 && (m->arch->temperature.scale == 0 || !is_rotated);
     if (m->arch->unit_norms && is_rotated && m->net.hp.n_experts != UNNORMED_EXPERTS)
         l->q_norm.weight = l->k_norm.weight =
-            (model_weight){.data = m->ones, .type = KERNEL_F32, .n_in = m->net.hp.key_dim, .n_out = 1, .n_slices = 1};
+            (model_weight){.data = m->ones, .type = KERNEL_F32, .n_in = l->key_dim, .n_out = 1, .n_slices = 1};
 }
 
-/* A layer without KV of its own uses that of the last KV-owning layer with the same window and the same rotation of
+/* A layer without KV of its own uses that of the last KV-owning layer with the same window, shape, and rotation of
  * keys. */
 static int share_kv(rp_model *m, int32_t i, rp_error *err) {
     BASE_ASSERT(i >= m->net.hp.n_layers - m->net.hp.n_shared);
     model_layer *l = &m->net.layers[i];
     for (int32_t k = m->net.hp.n_layers - m->net.hp.n_shared - 1; k >= 0; k--) {
-        const model_layer *earlier = &m->net.layers[k];
-        if (!model_mixer_attends(earlier->mixer) || earlier->window != l->window || earlier->rope != l->rope) continue;
-        l->states = earlier->states;
+        const model_layer *own = &m->net.layers[k];
+        if (!model_mixer_attends(own->mixer) || own->window != l->window || own->rope != l->rope ||
+            own->n_kv_heads != l->n_kv_heads || own->key_dim != l->key_dim || own->value_dim != l->value_dim)
+            continue;
+        l->states = own->states;
         return RP_OK;
     }
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
-                        "layer %d shares the KV of an earlier layer, but none has the same window and rotation", i);
+                        "layer %d shares the KV of an earlier layer, but none has the same window, heads and rotation",
+                        i);
 }
 
 /* Slopes fall geometrically from 2^(-max/n) to 2^-max; n is the largest power of two up to the number of heads. Further
@@ -125,9 +121,9 @@ int model_set_layers(rp_model *m, rp_error *err) {
         m->n_kv_layers++;
         m->kv_layers[l->states] = (kv_layer_shape){
             .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
-            .n_heads = m->net.hp.n_kv_heads,
-            .key_dim = m->net.hp.key_dim,
-            .value_dim = m->net.hp.value_dim,
+            .n_heads = m->net.layers[i].n_kv_heads,
+            .key_dim = m->net.layers[i].key_dim,
+            .value_dim = m->net.layers[i].value_dim,
             .window = model_is_encoder(m) ? 0 : m->net.layers[i].window, /* an encoder's text is one step */
         };
     }

@@ -77,7 +77,8 @@ int model_make_mock(rp_model *m, rp_error *err) {
     };
     m->net.layers = base_calloc(1, sizeof(*m->net.layers));
     if (!m->net.layers) return base_fail_memory(err, sizeof(*m->net.layers), "the layers");
-    m->net.layers[0].owns_kv = true;
+    m->net.layers[0] = (model_layer){
+        .n_heads = 1, .n_kv_heads = 1, .key_dim = MOCK_HEAD_DIM, .value_dim = MOCK_HEAD_DIM, .owns_kv = true};
     int rc = classify_tokens(m, err);
     if (!rc) rc = model_set_layers(m, err);
     if (!rc) model_identify_mock(m);

@@ -41,14 +41,16 @@ static double scaled_frequency(const model_hparams *hp, double frequency, int32_
 static int set_rope(rp_model *m, int32_t kind, const model_weight *factors, rp_error *err) {
     const model_hparams *hp = &m->net.hp;
     bool local = kind == MODEL_ROPE_LOCAL_BASE;
+    const int32_t rot_dim = local ? hp->rope.rot_dim_local : hp->rot_dim;
     model_rope *r = &m->net.ropes[kind];
-    BASE_ASSERT(!r->frequencies && hp->rot_dim > 0 && hp->rot_dim % 2 == 0);
-    BASE_ASSERT(!factors->data || factors->n_in == hp->rot_dim / 2);
+    BASE_ASSERT(!r->frequencies && rot_dim > 0 && rot_dim % 2 == 0);
+    BASE_ASSERT(!factors->data || factors->n_in == rot_dim / 2);
+    r->rot_dim = rot_dim;
     r->magnitude = local ? 1.0f : (float)hp->rope.magnitude;
-    r->frequencies = base_calloc((size_t)(hp->rot_dim / 2), sizeof(double));
-    if (!r->frequencies) return base_fail_memory(err, (uint64_t)hp->rot_dim * 4, "rotations");
-    for (int32_t i = 0; i < hp->rot_dim / 2; i++) {
-        double frequency = pow(local ? hp->rope.base_local : hp->rope.base, -2.0 * i / hp->rot_dim);
+    r->frequencies = base_calloc((size_t)(rot_dim / 2), sizeof(double));
+    if (!r->frequencies) return base_fail_memory(err, (uint64_t)rot_dim * 4, "rotations");
+    for (int32_t i = 0; i < rot_dim / 2; i++) {
+        double frequency = pow(local ? hp->rope.base_local : hp->rope.base, -2.0 * i / rot_dim);
         if (!local) frequency = scaled_frequency(hp, frequency, i);
         if (factors->data) frequency /= ((const float *)factors->data)[i];
         r->frequencies[i] = frequency;

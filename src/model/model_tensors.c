@@ -63,7 +63,13 @@ enum dim { D_NONE,
            D_STATE,
            D_HEAD_DIM,
            D_BETA_DT,
-           D_DELTA_IN };
+           D_DELTA_IN,
+           D_ONE,
+           D_LAYER_EMBD,
+           D_LAYERS_EMBD,
+           D_STREAMS,
+           D_STREAM_PAIRS,
+           D_LAUREL };
 enum {
     REQUIRED = 1,
     VECTOR = 2,      /* F32, used elementwise */
@@ -76,6 +82,8 @@ enum {
     ATTENTION = 256, /* only in layers with attention */
     RECURRENT = 512, /* only in recurrent layers */
     HEADS = 1024,    /* a slice for each head */
+    EMBEDDED = 2048, /* only where layers have embeddings of tokens */
+    STREAMS = 4096,  /* a slice for each stream but the first */
 };
 
 typedef struct tensor_row {
@@ -110,6 +118,14 @@ static const tensor_row model_rows[] = {
     {"cls.output.bias", offsetof(rp_model, net.output_bias), D_SCORES, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"dense_2.weight", offsetof(rp_model, dense[0]), D_EMBD, D_DENSE, 0, MODEL_EMBEDDING_DENSE, 0},
     {"dense_3.weight", offsetof(rp_model, dense[1]), D_DENSE, D_EMBD, 0, MODEL_EMBEDDING_DENSE, 0},
+    {"per_layer_token_embd.weight", offsetof(rp_model, net.layer_embeddings), D_LAYERS_EMBD, D_VOCAB,
+     REQUIRED | EMBEDDED, MODEL_LAYER_EMBEDDINGS, 0},
+    {"per_layer_model_proj.weight", offsetof(rp_model, net.layer_projection), D_EMBD, D_LAYERS_EMBD,
+     REQUIRED | EMBEDDED, MODEL_LAYER_EMBEDDINGS, 0},
+    {"per_layer_proj_norm.weight", offsetof(rp_model, net.layer_embd_norm.weight), D_LAYER_EMBD, D_NONE,
+     REQUIRED | EMBEDDED | VECTOR, MODEL_LAYER_EMBEDDINGS, 0},
+    {"altup_proj.weight", offsetof(rp_model, streams_in), D_EMBD, D_EMBD, REQUIRED | STREAMS, MODEL_STREAMS, 0},
+    {"altup_unembd_proj.weight", offsetof(rp_model, streams_out), D_EMBD, D_EMBD, REQUIRED | STREAMS, MODEL_STREAMS, 0},
     {"rope_freqs.weight", offsetof(rp_model, rope_factors), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_long.weight", offsetof(rp_model, rope_factors_long), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
@@ -183,9 +199,32 @@ static const tensor_row layer_rows[] = {
     {"ffn_up_exps.bias", L(l.experts.up_bias), D_FF_EXPERT, D_NONE, EXPERTS | VECTOR, 0, 0},
     {"ffn_down_exps.bias", L(l.experts.down_bias), D_EMBD, D_NONE, EXPERTS | VECTOR, 0, 0},
     {"ffn_gate_inp_shexp.weight", L(l.shared_gate), D_EMBD, D_NONE, SHARED | REQUIRED, MODEL_SHARED_GATE, 0},
-    {"ffn_gate_shexp.weight", L(l.shared.gate), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, MODEL_FFN_GATED, 0},
-    {"ffn_up_shexp.weight", L(l.shared.up), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, 0, 0},
-    {"ffn_down_shexp.weight", L(l.shared.down), D_FF_SHARED, D_EMBD, SHARED | REQUIRED, 0, 0},
+    {"ffn_gate_shexp.weight", L(l.shared.gate), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, MODEL_FFN_GATED,
+     MODEL_EXPERTS_BESIDE},
+    {"ffn_up_shexp.weight", L(l.shared.up), D_EMBD, D_FF_SHARED, SHARED | REQUIRED, 0, MODEL_EXPERTS_BESIDE},
+    {"ffn_down_shexp.weight", L(l.shared.down), D_FF_SHARED, D_EMBD, SHARED | REQUIRED, 0, MODEL_EXPERTS_BESIDE},
+    {"ffn_gate_inp.scale", L(l.router_norm.weight), D_EMBD, D_NONE, ROUTER | REQUIRED | VECTOR, MODEL_EXPERTS_BESIDE,
+     0},
+    {"ffn_down_exps.scale", L(l.expert_scales), D_EXPERTS, D_NONE, ROUTER | VECTOR, MODEL_EXPERTS_BESIDE, 0},
+    {"pre_ffw_norm_2.weight", L(l.experts_norm.weight), D_EMBD, D_NONE, ROUTER | REQUIRED | VECTOR,
+     MODEL_EXPERTS_BESIDE, 0},
+    {"post_ffw_norm_1.weight", L(l.post_shared_norm.weight), D_EMBD, D_NONE, ROUTER | REQUIRED | VECTOR,
+     MODEL_EXPERTS_BESIDE, 0},
+    {"post_ffw_norm_2.weight", L(l.post_experts_norm.weight), D_EMBD, D_NONE, ROUTER | REQUIRED | VECTOR,
+     MODEL_EXPERTS_BESIDE, 0},
+    {"inp_gate.weight", L(l.embd_gate), D_EMBD, D_LAYER_EMBD, REQUIRED | EMBEDDED, MODEL_LAYER_EMBEDDINGS, 0},
+    {"proj.weight", L(l.embd_up), D_LAYER_EMBD, D_EMBD, REQUIRED | EMBEDDED, MODEL_LAYER_EMBEDDINGS, 0},
+    {"post_norm.weight", L(l.embd_norm.weight), D_EMBD, D_NONE, REQUIRED | EMBEDDED | VECTOR, MODEL_LAYER_EMBEDDINGS,
+     0},
+    {"altup_router_norm.weight", L(l.altup.router_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_STREAMS, 0},
+    {"altup_router.weight", L(l.altup.router), D_EMBD, D_STREAMS, REQUIRED, MODEL_STREAMS, 0},
+    {"altup_predict_coef.weight", L(l.altup.predict), D_STREAMS, D_STREAM_PAIRS, REQUIRED, MODEL_STREAMS, 0},
+    {"altup_correct_coef.weight", L(l.altup.correct), D_STREAMS, D_STREAMS, REQUIRED, MODEL_STREAMS, 0},
+    {"altup_correct_scale.weight", L(l.altup.scale), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_STREAMS, 0},
+    {"laurel_l.weight", L(l.laurel_a), D_EMBD, D_LAUREL, REQUIRED, MODEL_STREAMS, 0},
+    {"laurel_r.weight", L(l.laurel_b), D_LAUREL, D_EMBD, REQUIRED, MODEL_STREAMS, 0},
+    {"laurel_post_norm.weight", L(l.laurel_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_STREAMS, 0},
+    {"layer_output_scale.weight", L(l.out_scale), D_ONE, D_NONE, VECTOR, MODEL_LAYER_EMBEDDINGS, 0},
     {"shortconv.in_proj.weight", L(l.recurrent.in[0]), D_EMBD, D_THREE_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV,
      0},
     {"shortconv.conv.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
@@ -238,20 +277,21 @@ typedef struct binding {
     rp_error *err;
 } binding;
 
-static int64_t dim_of(const model_hparams *hp, enum dim d) {
+/* layer: of a layer's tensor; else NULL. */
+static int64_t dim_of(const model_hparams *hp, const model_layer *layer, enum dim d) {
     switch (d) {
     case D_NONE: return 1;
     case D_EMBD: return hp->n_embd;
-    case D_FF: return hp->n_ff;
+    case D_FF: return layer->n_ff;
     case D_Q:
-        return (int64_t)hp->n_heads * (hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : hp->key_dim);
-    case D_Q_ROWS: return dim_of(hp, D_Q) * (hp->attention_gated ? 2 : 1);
-    case D_K: return (int64_t)hp->n_kv_heads * hp->key_dim;
-    case D_V: return (int64_t)hp->n_kv_heads * hp->value_dim;
-    case D_KEY: return hp->key_dim;
-    case D_QKV: return dim_of(hp, D_Q_ROWS) + dim_of(hp, D_K) + dim_of(hp, D_V);
-    case D_VALUE: return (int64_t)hp->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : hp->value_dim);
-    case D_HEADS: return hp->n_heads;
+        return (int64_t)layer->n_heads * (hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : layer->key_dim);
+    case D_Q_ROWS: return dim_of(hp, layer, D_Q) * (hp->attention_gated ? 2 : 1);
+    case D_K: return (int64_t)layer->n_kv_heads * layer->key_dim;
+    case D_V: return (int64_t)layer->n_kv_heads * layer->value_dim;
+    case D_QKV: return dim_of(hp, layer, D_Q_ROWS) + dim_of(hp, layer, D_K) + dim_of(hp, layer, D_V);
+    case D_VALUE: return (int64_t)layer->n_heads * (hp->head_value_dim > 0 ? hp->head_value_dim : layer->value_dim);
+    case D_HEADS: return layer->n_heads;
+    case D_KEY: return layer->key_dim;
     case D_VOCAB: return hp->n_vocab;
     case D_ROT_PAIRS: return hp->rot_dim / 2;
     case D_EXPERTS: return hp->n_experts;
@@ -280,11 +320,17 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_STEPS: return hp->recurrent.n_steps;
     case D_SELECTED: return hp->recurrent.n_steps + 2 * (int64_t)hp->recurrent.state_dim;
     case D_STATE: return hp->recurrent.state_dim;
+    case D_ONE: return 1;
+    case D_LAYER_EMBD: return hp->n_layer_embd;
+    case D_LAYERS_EMBD: return (int64_t)hp->n_layers * hp->n_layer_embd;
+    case D_STREAMS: return hp->n_streams;
+    case D_STREAM_PAIRS: return (int64_t)hp->n_streams * hp->n_streams;
+    case D_LAUREL: return hp->n_laurel;
     case D_GROUP_INNER:
         return (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim / BASE_MAX(hp->recurrent.n_groups, 1);
     case D_HEAD_DIM: return hp->recurrent.head_dim;
     case D_BETA_DT: return 2 * (int64_t)hp->recurrent.n_heads;
-    case D_DELTA_IN: return dim_of(hp, D_CHANNELS) + dim_of(hp, D_INNER);
+    case D_DELTA_IN: return dim_of(hp, layer, D_CHANNELS) + dim_of(hp, layer, D_INNER);
     }
     return 0;
 }
@@ -312,24 +358,27 @@ static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer)
     const model_mixer mixer = layer < 0 ? MODEL_NO_MIXER : model_layer_mixer(m, layer);
     if ((row->flags & ATTENTION) && !model_mixer_attends(mixer)) return false;
     if ((row->flags & RECURRENT) && !model_mixer_recurs(mixer)) return false;
-    if (row->flags & DENSE) return model_layer_has_ffn(m, layer) && !has_experts(m, layer);
+    if ((row->flags & EMBEDDED) && hp->n_layer_embd == 0) return false;
+    if (row->flags & DENSE)
+        return model_layer_has_ffn(m, layer) && (!has_experts(m, layer) || (features & MODEL_EXPERTS_BESIDE));
     if (row->flags & (EXPERTS | ROUTER)) return has_experts(m, layer);
     return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(m, layer));
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
-static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t,
+static void expected_shape(const rp_model *m, const tensor_row *row, int32_t layer, const gguf_tensor *t,
                            int64_t dims[GGUF_MAX_DIMS]) {
+    const model_layer *l = layer >= 0 ? &m->net.layers[layer] : NULL;
     int n = 0;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) dims[i] = 1;
-    dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->in);
-    if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, row->out);
+    dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, l, row->in);
+    if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->net.hp, l, row->out);
     if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
-    if (row->flags & HEADS) dims[n++] = m->net.hp.n_heads;
+    if (row->flags & HEADS) dims[n++] = l->n_heads;
+    if (row->flags & STREAMS) dims[n++] = m->net.hp.n_streams - 1;
     BASE_ASSERT(n <= GGUF_MAX_DIMS);
-    if ((row->flags & RUNS) && t->dims[0] == m->net.hp.key_dim &&
-        (t->dims[1] == 1 || t->dims[1] == dims[0] / m->net.hp.key_dim)) {
-        dims[0] = m->net.hp.key_dim;
+    if ((row->flags & RUNS) && t->dims[0] == l->key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / l->key_dim)) {
+        dims[0] = l->key_dim;
         dims[1] = t->dims[1];
     }
     if ((row->flags & WITH_GATE) && (m->arch->features & MODEL_FFN_GATED) && t->dims[1] == 2 * dims[1]) dims[1] *= 2;
@@ -373,7 +422,8 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
  * distances. */
 static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
     BASE_ASSERT((row->flags & EXPERTS) && row->out != D_NONE); /* the name has "_exps" */
-    int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->net.hp, row->in), dim_of(&b->m->net.hp, row->out), 1, 1};
+    const model_layer *l = &b->m->net.layers[layer];
+    int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->net.hp, l, row->in), dim_of(&b->m->net.hp, l, row->out), 1, 1};
     for (int32_t e = 0; e < b->m->net.hp.n_experts; e++) {
         char name[64];
         model_weight w;
@@ -406,7 +456,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     else snprintf(name, sizeof(name), "%s", row->name);
     const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
     if (t) {
-        expected_shape(b->m, row, t, dims);
+        expected_shape(b->m, row, layer, t, dims);
         return use_tensor(b, row, t, dims, w);
     }
     if ((row->flags & EXPERTS) && row->out != D_NONE) rc = bind_single_experts(b, row, layer, w);
@@ -429,13 +479,13 @@ static model_weight model_weight_part_of(const model_weight *w, int64_t first, i
     return part;
 }
 
-static void split_qkv(const model_hparams *hp, const model_weight *fused, model_weight *q, model_weight *k,
-                      model_weight *v) {
-    int64_t n_q = dim_of(hp, D_Q_ROWS), n_k = dim_of(hp, D_K);
+static void split_qkv(const model_hparams *hp, const model_layer *l, const model_weight *fused, model_weight *q,
+                      model_weight *k, model_weight *v) {
+    int64_t n_q = dim_of(hp, l, D_Q_ROWS), n_k = dim_of(hp, l, D_K);
     if (!fused->data) return;
     *q = model_weight_part_of(fused, 0, n_q);
     *k = model_weight_part_of(fused, n_q, n_k);
-    *v = model_weight_part_of(fused, n_q + n_k, dim_of(hp, D_V));
+    *v = model_weight_part_of(fused, n_q + n_k, dim_of(hp, l, D_V));
 }
 
 static int binding_missing(const binding *b, int32_t layer, const char *name) {
@@ -483,7 +533,7 @@ static int settle_latent(binding *b, file_layer *f, int32_t layer) {
 /* Norms of q and k that follow their rotation. A rotation does not change the root of the mean square, so that they
  * become norms without weights before it, and the product of their weights, which multiplies rotated queries. */
 static int settle_rotated_norms(binding *b, model_layer *l, int32_t layer) {
-    const int64_t n = b->m->net.hp.key_dim;
+    const int64_t n = l->key_dim;
     const float *q = l->q_norm.weight.data, *k = l->k_norm.weight.data;
     if (!(b->m->arch->features & MODEL_QK_NORM_ROTATED) || b->m->vocabulary_only) return RP_OK;
     float *product = b->m->made[layer] = base_alloc(sizeof(float) * (size_t)n);
@@ -518,8 +568,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     const model_hparams *hp = &b->m->net.hp;
     model_layer *l = &f->l;
     int rc;
-    split_qkv(hp, &f->qkv, &l->q, &l->k, &l->v);
-    split_qkv(hp, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
+    split_qkv(hp, l, &f->qkv, &l->q, &l->k, &l->v);
+    split_qkv(hp, l, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
     if (f->ssm_x.data) {
         l->recurrent.step_ranks = model_weight_part_of(&f->ssm_x, 0, hp->recurrent.n_steps);
         l->recurrent.select =
@@ -545,24 +595,34 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     const bool is_latent = hp->plain_key_dim > 0;
     if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
     if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
-    if (is_attention && l->owns_kv && !is_latent && !l->v.data) return binding_missing(b, layer, "attn_v.weight");
+    /* where values are normed, a layer without their matrix takes the keys */
+    const bool has_values = l->v.data || is_latent || (b->m->arch->values_normed && l->key_dim == l->value_dim);
+    if (is_attention && l->owns_kv && !has_values) return binding_missing(b, layer, "attn_v.weight");
+    if (b->m->arch->values_normed)
+        l->v_norm.weight = (model_weight){
+            .data = b->m->ones, .type = KERNEL_F32, .n_in = l->value_dim, .n_out = 1, .n_slices = 1};
     if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
         return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
     if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                             "per-head norms in layer %d have biases", layer);
-    if (hp->n_ff > 0 && l->ffn.up.n_out == 2 * (int64_t)hp->n_ff) {
+    if (l->n_ff > 0 && l->ffn.up.n_out == 2 * (int64_t)l->n_ff) {
         model_weight both = l->ffn.up;
         if (l->ffn.gate.data || l->ffn.up_bias.data)
             return base_fail_at(
                 b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
                 "tensor 'blk.%d.ffn_up.weight' includes the gate, but there is a separate gate or a bias", layer);
-        l->ffn.gate = model_weight_part_of(&both, 0, hp->n_ff);
-        l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
+        l->ffn.gate = model_weight_part_of(&both, 0, l->n_ff);
+        l->ffn.up = model_weight_part_of(&both, l->n_ff, l->n_ff);
     }
     if ((rc = settle_experts(b, f, layer)) || (rc = settle_rotated_norms(b, l, layer))) return rc;
+    const bool is_beside = (b->m->arch->features & MODEL_EXPERTS_BESIDE) && has_experts(b->m, layer);
     if ((b->m->arch->features & MODEL_FFN_GATED) && l->ffn.up.data && !l->ffn.gate.data)
         return binding_missing(b, layer, "ffn_gate.weight");
+    if (is_beside) {
+        l->shared = l->ffn;
+        l->ffn = (model_ffn){0};
+    }
     if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
         l->attn_norm = f->attn_norm_2;
@@ -593,6 +653,26 @@ static int read_xielu(binding *b, int32_t layer) {
     }
     x->alpha_p = (float)log1p(exp(x->alpha_p));
     x->alpha_n = (float)(x->beta + log1p(exp(x->alpha_n)));
+    return RP_OK;
+}
+
+/* How far each layer's gates are cut: minus infinity where they are not. */
+static int read_sparsity(binding *b) {
+    rp_model *m = b->m;
+    char key[64];
+    gguf_array list;
+    snprintf(key, sizeof(key), "%s.activation_sparsity_scale", m->arch->name);
+    if (!gguf_get_array(m->file, key, &list) || list.type != GGUF_F32 || list.n < (uint64_t)m->net.hp.n_layers)
+        return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0,
+                            "metadata '%s' is not a list of numbers for %d layers", key, m->net.hp.n_layers);
+    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
+        model_ffn *ffn = &m->net.layers[i].ffn;
+        memcpy(&ffn->deviations, (const char *)list.data + (size_t)i * sizeof(float), sizeof(float));
+        ffn->is_sparse = ffn->deviations > -100.0f;
+        if (!(ffn->deviations < 100.0f))
+            return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' has %g, at most 100",
+                                key, (double)ffn->deviations);
+    }
     return RP_OK;
 }
 
@@ -631,7 +711,7 @@ static int bind_all(binding *b) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(model_rows); i++)
         if ((rc = bind_tensor(b, m, &model_rows[i], -1))) return rc;
     for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
-        file_layer f = {0};
+        file_layer f = {.l = m->net.layers[l]};
         for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
         if ((rc = settle_layer(b, &f, l))) return rc;
@@ -648,6 +728,11 @@ static int bind_all(binding *b) {
         return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0,
                             "tensor '%s' is missing: the model file is incomplete",
                             m->dense[0].data ? "dense_3.weight" : "dense_2.weight");
+    if ((m->arch->features & MODEL_STREAMS) && (rc = read_sparsity(b))) return rc;
+    for (int32_t i = 0; i + 1 < m->net.hp.n_streams; i++) {
+        m->net.streams_in[i] = model_weight_slice(&m->streams_in, i);
+        m->net.streams_out[i] = model_weight_slice(&m->streams_out, i);
+    }
     if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;
     if (m->net.head.data && !m->net.output.data) { /* a head of one matrix is its output */
         m->net.output = m->net.head;
@@ -660,18 +745,16 @@ static int bind_all(binding *b) {
 static void forget_pages(const void *source, const void *data, size_t bytes) { gguf_forget(source, data, bytes); }
 
 int model_bind_tensors(rp_model *m, rp_error *err) {
-    BASE_ASSERT(!m->net.layers);
+    BASE_ASSERT(m->net.layers); /* with their shapes */
     binding b = {.m = m, .err = err};
     size_t n_tensors = gguf_n_tensors(m->file);
-    m->net.layers = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->net.layers));
-    if (!m->net.layers)
-        return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->net.layers), "the layers");
     m->made = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->made));
     if (!m->made) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->made), "the layers");
-    const size_t n_ones =
-        m->arch->unit_norms || (m->arch->features & MODEL_QK_NORM_ROTATED) ? (size_t)m->net.hp.key_dim : 0;
-    m->ones = n_ones > 0 ? base_alloc(sizeof(float) * n_ones) : NULL;
-    if (n_ones > 0 && !m->ones) return base_fail_memory(err, n_ones * sizeof(float), "norms");
+    const bool has_ones =
+        m->arch->unit_norms || m->arch->values_normed || (m->arch->features & MODEL_QK_NORM_ROTATED) != 0;
+    const size_t n_ones = has_ones ? (size_t)BASE_MAX(m->net.hp.key_dim, m->net.hp.value_dim) : 0;
+    if (has_ones && !(m->ones = base_alloc(sizeof(float) * n_ones)))
+        return base_fail_memory(err, n_ones * sizeof(float), "norms");
     for (size_t i = 0; i < n_ones; i++) m->ones[i] = 1.0f;
     b.bound = base_calloc(n_tensors + 1, sizeof(bool));
     if (!b.bound) return base_fail_memory(err, n_tensors, "the tensors");

@@ -63,8 +63,8 @@ double reduction_norm(const float *x, int32_t n) {
 }
 
 /* Rotates x[dim] by the angles of a position; forward false: back. */
-static void rotate(const rp_model *m, const float *cs, bool forward, double *x) {
-    const int32_t half = m->net.hp.rot_dim / 2;
+static void rotate(const rp_model *m, const model_rope *rope, const float *cs, bool forward, double *x) {
+    const int32_t half = rope->rot_dim / 2;
     const bool halves = (m->arch->features & MODEL_ROPE_HALVES) != 0;
     for (int32_t i = 0; i < half; i++) {
         const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
@@ -100,11 +100,11 @@ static void add_moments(reduction_queries *q, query_record *record, int32_t n) {
 }
 
 /* The mean rotation to the next positions after `end`, as angles: each pair is turned and shrunk. */
-static void mean_rotation(const reduction_queries *q, const model_rope *rope, int32_t end, float *cs, double *sums) {
-    const int32_t n = q->model->net.hp.rot_dim;
+static void mean_rotation(const model_rope *rope, int32_t end, float *cs, double *sums) {
+    const int32_t n = rope->rot_dim;
     for (int32_t i = 0; i < n; i++) sums[i] = 0;
     for (int32_t pos = end; pos < end + REDUCTION_FUTURE; pos++) {
-        model_rope_angles(&q->model->net, rope, pos, rope->magnitude, cs);
+        model_rope_angles(rope, pos, rope->magnitude, cs);
         for (int32_t i = 0; i < n; i++) sums[i] += (double)cs[i];
     }
     for (int32_t i = 0; i < n; i++) cs[i] = (float)(sums[i] / REDUCTION_FUTURE);
@@ -132,7 +132,7 @@ static void add_expected(const reduction_head *h, int32_t layer, int32_t head, e
         if (!reduction_has(h, slot)) continue;
         for (int64_t a = 0; a < dim; a++)
             x->turned[a] = (double)h->keys[slot * dim + a] * (weights ? (double)weights[a] : 1.0);
-        if (rope_of(q, layer)) rotate(q->model, x->cs, false, x->turned); /* R'k */
+        if (rope_of(q, layer)) rotate(q->model, rope_of(q, layer), x->cs, false, x->turned); /* R'k */
         for (int64_t a = 0; a < dim; a++) {
             double row = 0;
             for (int64_t b = 0; b < dim; b++)
@@ -165,7 +165,7 @@ int reduction_score_expected(const reduction_head *h, double *scores, rp_error *
     for (int32_t l = 0; l < hp->n_layers; l++) { /* all that use this layer's KV */
         if (q->model->net.layers[l].states != h->layer) continue;
         const int32_t end = kv_span_end(h->run->spans[h->run->n_spans - 1]);
-        if (rope_of(q, l)) mean_rotation(q, rope_of(q, l), end, x.cs, x.angle_sums);
+        if (rope_of(q, l)) mean_rotation(rope_of(q, l), end, x.cs, x.angle_sums);
         for (int32_t head = h->kv_head * group; head < (h->kv_head + 1) * group; head++)
             add_expected(h, l, head, &x, scores);
     }
@@ -211,9 +211,8 @@ static void add_span(reduction_queries *q, backend *b, const kv_span *span, quer
                 const float *from = query_record_at(record, l, slot) + head * dim;
                 for (int64_t d = 0; d < dim; d++) x->query[d] = (double)from[d];
                 if (rope_of(q, l)) {
-                    model_rope_angles(&q->model->net, rope_of(q, l), kv_span_position(span) + slot,
-                                      rope_of(q, l)->magnitude, x->cs);
-                    rotate(q->model, x->cs, true, x->query);
+                    model_rope_angles(rope_of(q, l), kv_span_position(span) + slot, rope_of(q, l)->magnitude, x->cs);
+                    rotate(q->model, rope_of(q, l), x->cs, true, x->query);
                 }
                 for (int64_t d = 0; weights && d < dim; d++) x->query[d] *= (double)weights[d];
                 add_attention(x, n, dim, columns);
@@ -282,8 +281,8 @@ static void unrotated_keys(const reduction_head *h, double *x, float *cs) {
     for (int32_t slot = 0; slot < h->n_slots; slot++) {
         for (int64_t d = 0; d < dim; d++) x[slot * dim + d] = (double)h->keys[slot * dim + d];
         if (!rope) continue;
-        model_rope_angles(&q->model->net, rope, kv_span_position(h->run->spans[0]) + slot, 1.0f / rope->magnitude, cs);
-        rotate(q->model, cs, false, x + slot * dim);
+        model_rope_angles(rope, kv_span_position(h->run->spans[0]) + slot, 1.0f / rope->magnitude, cs);
+        rotate(q->model, rope, cs, false, x + slot * dim);
     }
     for (int64_t d = 0; d < dim; d++) {
         double mean = 0;

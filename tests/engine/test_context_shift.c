@@ -374,17 +374,20 @@ static void what_cannot_be_shifted_is_refused(void **state) {
     assert_string_equal(r.result->kv_reduction.reason, "context_shift");
     oracle_run_free(&r);
     rp_engine_free(e);
-    rp_model *m = open_golden("gpt2");
-    o = rp_engine_options_defaults();
-    o.n_ctx = 64;
-    must(rp_engine_new(&e, m, &o, &err), &err);
-    q = drawn_request("one two three");
-    check_refused(e, &q, RP_ERR_UNSUPPORTED, "gpt2");
-    q.max_tokens = 10; /* fits: nothing would be shifted */
-    run(e, &q, &r);
-    oracle_run_free(&r);
-    rp_engine_free(e);
-    rp_model_close(m);
+    static const char *const names[] = {"gpt2", "deepseek2", "gemma4"}; /* the others: latent KV, different heads */
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        rp_model *m = open_golden(names[i]);
+        o = rp_engine_options_defaults();
+        o.n_ctx = 64;
+        must(rp_engine_new(&e, m, &o, &err), &err);
+        q = drawn_request("one two three");
+        check_refused(e, &q, RP_ERR_UNSUPPORTED, names[i]);
+        q.max_tokens = 10; /* fits: nothing would be shifted */
+        run(e, &q, &r);
+        oracle_run_free(&r);
+        rp_engine_free(e);
+        rp_model_close(m);
+    }
 }
 
 int main(void) {

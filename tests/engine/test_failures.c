@@ -135,7 +135,7 @@ static void every_allocation_fails_cleanly(void **state) {
 /* Experts, shared and with biases; windows that free blocks; sinks; two kinds of frequencies; ALiBi. */
 static void every_allocation_fails_cleanly_in_every_kind_of_model(void **state) {
     (void)state;
-    static const char *const names[] = {"qwen2moe", "gpt-oss", "gemma3", "phi3-longrope", "mpt"};
+    static const char *const names[] = {"qwen2moe", "gpt-oss", "gemma3", "gemma4", "gemma3n", "phi3-longrope", "mpt"};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         used_path = golden_find(g, names[i])->path;

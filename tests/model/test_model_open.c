@@ -124,6 +124,8 @@ static void windows_follow_the_architecture(void **state) {
         {"phi3", "ww"},
         {"gemma2", "w.w."},
         {"gemma3", "wwwww.w"},
+        {"gemma4", "ww.ww."},
+        {"gemma3n", "ww.w."},
         {"olmo3", "www.w"},
         {"gpt-oss", "w."},
         {"afmoe", "www.w"},
@@ -477,14 +479,87 @@ static void add_other_widths(gguf_writer *w) {
     gguf_writer_array(w, "llama.feed_forward_length", GGUF_U32, widths, 3);
 }
 
+static void add_short_widths(gguf_writer *w) {
+    static const uint32_t widths[] = {80};
+    gguf_writer_array(w, "llama.feed_forward_length", GGUF_U32, widths, 1);
+}
+
+static void add_other_lengths(gguf_writer *w) {
+    static const uint32_t lengths[] = {64, 128, 64};
+    gguf_writer_array(w, "llama.context_length", GGUF_U32, lengths, 3);
+}
+
+/* Instead of a base of rotation. */
+static void add_narrow_windows(gguf_writer *w) { gguf_writer_u32(w, "gemma3.attention.key_length_swa", 8); }
+
 static void a_list_of_equal_numbers_is_a_number(void **state) {
     (void)state;
     rp_error err = {0};
     rp_model *m = variant("llama", "llama.attention.head_count", add_equal_heads);
     model_close(m);
-    assert_int_equal(open_variant("llama", "llama.feed_forward_length", add_other_widths, &m, &err),
-                     RP_ERR_UNSUPPORTED);
+    assert_int_equal(open_variant("llama", "llama.context_length", add_other_lengths, &m, &err), RP_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "models with different layers are not supported"));
+}
+
+/* Lists of heads and widths are those of the layers: each tensor has the shape that its own layer has. */
+static void layers_have_shapes_of_their_own(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_model *m = open_golden("gemma4-moe");
+    kv_shape shape = model_kv_shape(m, RP_KV_F16);
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
+        const model_layer *layer = &m->net.layers[l];
+        const bool is_global = layer->window == 0;
+        assert_int_equal(layer->n_kv_heads, is_global ? 1 : 2);
+        assert_int_equal(layer->key_dim, is_global ? 24 : 16);
+        assert_int_equal(shape.layers[l].n_heads, layer->n_kv_heads);
+        assert_int_equal(shape.layers[l].key_dim, layer->key_dim);
+        assert_int_equal(layer->v.data == NULL, is_global); /* its keys, before their norm */
+        assert_int_equal(m->net.ropes[layer->rope].rot_dim, layer->key_dim);
+    }
+    assert_false(model_capabilities(m).reduces);
+    assert_int_equal(m->net.hp.n_kv_heads, 2);
+    assert_int_equal(m->net.hp.key_dim, 24);
+    assert_int_equal(kv_shape_token_bytes(&shape), 2 * 2 * (3 * 2 * 16 + 2 * 24));
+    model_close(m);
+    m = open_golden("gemma4");
+    for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
+        const model_layer *layer = &m->net.layers[l];
+        assert_int_equal(layer->n_ff, layer->owns_kv ? 64 : 128);
+        assert_int_equal(layer->ffn.up.n_out, layer->n_ff);
+        assert_int_equal(m->kv_layers[layer->states].key_dim, layer->key_dim);
+    }
+    assert_int_equal(m->n_kv_layers, 3);
+    model_close(m);
+    assert_int_equal(open_variant("llama", "llama.feed_forward_length", add_other_widths, &m, &err), RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "but the metadata requires"));
+    assert_int_equal(open_variant("llama", "llama.feed_forward_length", add_short_widths, &m, &err), RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "'llama.feed_forward_length' is not a list of numbers from 1 to 1048576 for"));
+    assert_int_equal(open_variant("gemma3", "gemma3.rope.freq_base_swa", add_narrow_windows, &m, &err),
+                     RP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "heads of 16 and 8 dimensions"));
+}
+
+static void parts_of_a_layer_with_embeddings_and_experts_are_named(void **state) {
+    (void)state;
+    expect_refused("gemma4", "blk.2.inp_gate.weight", "blk.2.inp_gote.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.2.inp_gate.weight' is missing"));
+    expect_refused("gemma4", "per_layer_token_embd.weight", "per_layer_token_embt.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'per_layer_token_embd.weight' is missing"));
+    expect_refused("gemma3n", "blk.2.laurel_r.weight", "blk.2.laurel_x.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.2.laurel_r.weight' is missing"));
+    expect_refused("gemma3n", "altup_unembd_proj.weight", "altup_unembt_proj.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'altup_unembd_proj.weight' is missing"));
+    expect_refused("gemma3n", "gemma3n.activation_sparsity_scale", "gemma3n.activation_sparsity_scole", RP_ERR_FORMAT,
+                   PARTS("'gemma3n.activation_sparsity_scale' is not a list of numbers for 5 layers"));
+    expect_refused("gemma4-moe", "blk.1.ffn_gate_inp.scale", "blk.1.ffn_gate_inp.scole", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.1.ffn_gate_inp.scale' is missing"));
+    expect_refused("gemma4-moe", "blk.1.post_ffw_norm_2.weight", "blk.1.post_ffw_norm_3.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.1.post_ffw_norm_2.weight' is missing"));
+    expect_refused("gemma4-moe", "blk.1.ffn_gate.weight", "blk.1.ffn_gote.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.1.ffn_gate.weight' is missing"));
+    expect_refused("gemma4-moe", "blk.1.ffn_gate_up_exps.weight", "blk.1.ffn_gate_op_exps.weight", RP_ERR_FORMAT,
+                   PARTS("tensor 'blk.1.ffn_gate_exps.weight' is missing"));
 }
 
 /* MPT without ALiBi (SEA-LION): learned positions, norms of q and k with biases. */
@@ -557,6 +632,8 @@ int main(void) {
         cmocka_unit_test(old_files_mean_what_they_do_not_say),
         cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),
         cmocka_unit_test(a_list_of_equal_numbers_is_a_number),
+        cmocka_unit_test(layers_have_shapes_of_their_own),
+        cmocka_unit_test(parts_of_a_layer_with_embeddings_and_experts_are_named),
         cmocka_unit_test(layers_of_experts_are_those_of_the_metadata),
         cmocka_unit_test(layers_of_delta_nets_are_those_of_the_metadata),
         cmocka_unit_test(numbers_of_an_activation_are_those_of_each_layer),

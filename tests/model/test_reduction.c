@@ -245,13 +245,14 @@ static double value_norm(const kv_shape *shape, const module *m, int32_t layer, 
 
 /* The matrix of a rotation to a position, [dim][dim]. */
 static void rotation(const rp_model *model, int32_t layer, int32_t pos, bool inverse, double *out) {
-    const int32_t dim = model->net.hp.key_dim, half = model->net.hp.rot_dim / 2, kind = model->net.layers[layer].rope;
+    const int32_t dim = model->net.hp.key_dim, kind = model->net.layers[layer].rope;
     const bool halves = (model->arch->features & MODEL_ROPE_HALVES) != 0;
     float cs[256];
     for (int32_t i = 0; i < dim * dim; i++) out[i] = i / dim == i % dim;
     if (kind == MODEL_NO_ROPE) return;
     const model_rope *rope = model_layer_rope(&model->net, kind, 2048);
-    model_rope_angles(&model->net, rope, pos, inverse ? 1 / rope->magnitude : rope->magnitude, cs);
+    const int32_t half = rope->rot_dim / 2;
+    model_rope_angles(rope, pos, inverse ? 1 / rope->magnitude : rope->magnitude, cs);
     for (int32_t i = 0; i < half; i++) {
         const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
         const double s = inverse ? -(double)cs[2 * i + 1] : (double)cs[2 * i + 1];

@@ -60,6 +60,11 @@ static void bpe_with_merged_spaces_is_what_the_library_gives(void **state) {
     compare_vocabulary("vocab/merged.gguf", "vocab/merged.txt");
 }
 
+static void merges_by_rank_are_what_the_library_gives(void **state) {
+    (void)state;
+    compare_vocabulary("vocab/ranked.gguf", "vocab/ranked.txt");
+}
+
 /* ---- small vocabularies ---- */
 
 typedef struct piece {
@@ -71,6 +76,8 @@ typedef struct piece {
 typedef struct settings {
     const char *model;
     bool no_prefix, merges;
+    const char *const *ranks; /* [n_ranks] merges; NULL: none */
+    size_t n_ranks;
     const char *arch;
     const uint8_t *map;
     size_t map_bytes;
@@ -102,6 +109,7 @@ static int open_pieces(vocabulary *v, const piece *pieces, const settings *s, rp
     if (s->eos) gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", s->eos);
     gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", !s->no_prefix);
     gguf_writer_bool(w, "tokenizer.ggml.remove_extra_whitespaces", s->merges);
+    if (s->ranks) gguf_writer_strings(w, "tokenizer.ggml.merges", s->ranks, s->n_ranks);
     if (s->map) gguf_writer_array(w, "tokenizer.ggml.precompiled_charsmap", s->map_type, s->map, s->map_bytes);
     assert_int_equal(gguf_writer_save_memory(w, &v->image, &bytes, NULL), RP_OK);
     gguf_writer_free(w);
@@ -165,6 +173,46 @@ static void spaces_are_kept_or_merged(void **state) {
         expect(v.t, "  a   b  ", whole, "a|" LOW "b");
         close_pieces(&v);
     }
+}
+
+/* The first listed pair first, whatever the scores are; line ends only with line ends, and whole where they are a
+ * token. */
+static void merges_have_ranks(void **state) {
+    (void)state;
+    static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN},
+                                   {"<bos>", 0, TOKEN_CONTROL},
+                                   {"<eos>", 0, TOKEN_CONTROL},
+                                   {"<turn|>", 0, TOKEN_CONTROL},
+                                   {"a", 0, 1},
+                                   {"b", 0, 1},
+                                   {"ab", -9, 1},
+                                   {"ba", -1, 1},
+                                   {"\n", 0, 1},
+                                   {"\n\n", 0, 1},
+                                   {"\n\n\n", 0, 1},
+                                   {"b\n", 0, 1},
+                                   {LOW, 0, 1},
+                                   {"<0x63>", 0, TOKEN_BYTE},
+                                   {NULL, 0, 0}};
+    static const char *const ranks[] = {"a b", "b a", "\n \n", "b \n"};
+    vocabulary v;
+    rp_error err = {0};
+    const settings s = {.model = "gemma4", .no_prefix = true, .ranks = ranks, .n_ranks = BASE_ARRAY_LEN(ranks)};
+    assert_int_equal(open_pieces(&v, pieces, &s, &err), RP_OK);
+    expect(v.t, "bab", whole, "b|ab");
+    expect(v.t, "ba c", whole, "ba|" LOW "|<0x63>");
+    expect(v.t, "b\na", whole, "b|\n|a");
+    expect(v.t, "\n\n\n", whole, "\n\n\n"); /* no merge yields it */
+    expect(v.t, "b\n\n\n\n", whole, "b|\n\n|\n\n");
+    assert_true(tokenizer_is_end(v.t, 3));
+    assert_true(tokenizer_adds_bos(v.t));
+    close_pieces(&v);
+    assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "gemma4"}, &err), RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "'tokenizer.ggml.merges' is missing"));
+    close_pieces(&v);
+    assert_int_equal(open_pieces(&v, pieces, &(settings){.model = "gemma5"}, &err), RP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "(supported: llama, gpt2, t5, bert, gemma4)"));
+    close_pieces(&v);
 }
 
 static void runs_of_spaces_are_tokens(void **state) {
@@ -458,6 +506,8 @@ int main(void) {
         cmocka_unit_test(unigram_is_what_the_library_gives),
         cmocka_unit_test(bpe_with_kept_spaces_is_what_the_library_gives),
         cmocka_unit_test(bpe_with_merged_spaces_is_what_the_library_gives),
+        cmocka_unit_test(merges_by_rank_are_what_the_library_gives),
+        cmocka_unit_test(merges_have_ranks),
         cmocka_unit_test(spaces_are_kept_or_merged),
         cmocka_unit_test(runs_of_spaces_are_tokens),
         cmocka_unit_test(unknown_characters_become_one_token_or_bytes),

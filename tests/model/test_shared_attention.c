@@ -67,6 +67,7 @@ typedef struct world {
     twin twins[MAX_CONTEXTS];
     int32_t n_twins, first_pos;
     bool mixes;                /* formats of spans */
+    bool reduces;              /* spans may be reduced, and rows choose slots */
     kv_layer_shape layers[64]; /* of the pool's shape, where it has any */
     int n_observed;            /* contexts of a twin with observers: none, that of rows together, both */
     float *logits, *expected;
@@ -97,14 +98,14 @@ static void close_engine(engine *e) {
 }
 
 static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
-    const kv_shape *shape = kv_pool_shape(w->pool);
+    const kv_layer_shape *shape = &kv_pool_shape(w->pool)->layers[layer];
     const rp_kv_format format = kv_span_layer_format(s, layer);
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     float x[64];
-    for (int32_t i = 0; i < 2 * kv_shape_heads(shape) * KV_BLOCK_SLOTS; i++) {
+    for (int32_t i = 0; i < 2 * shape->n_heads * KV_BLOCK_SLOTS; i++) {
         int32_t slot = i % KV_BLOCK_SLOTS, head = i / (2 * KV_BLOCK_SLOTS);
         bool is_key = i / KV_BLOCK_SLOTS % 2 == 0;
-        int32_t dim = is_key ? shape->layers[0].key_dim : shape->layers[0].value_dim;
+        int32_t dim = is_key ? shape->key_dim : shape->value_dim;
         assert_true(dim <= 64);
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
         void *to = is_key ? cpu_keys(s, layer, block, head) : cpu_values(s, layer, block, head);
@@ -166,7 +167,7 @@ static kv_span *make_span(world *w) {
     for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++)
         for (int32_t l = 0; l < kv_pool_shape(w->pool)->n_layers; l++) fill_block(w, s, l, b);
     if (one_in(w, 2)) kv_span_trim(s, w->first_pos - MAX_SHIFT, NULL, 0);
-    if (one_in(w, 3)) s = reduced(w, s);
+    if (one_in(w, 3) && w->reduces) s = reduced(w, s);
     s = encoded(w, s, format);
     kv_span_seal(s, &key);
     return s;
@@ -292,6 +293,7 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
         w->layers[i].in_f16 = one_in(w, 2);
     }
     if (one_in(w, 2)) shape.layers = w->layers;
+    w->reduces = kv_shape_capabilities(&shape).reduces;
     must(base_cpu_detect(&level, &err), &err);
     if (one_in(w, 5)) level = BASE_CPU_GENERIC;
     must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
@@ -306,7 +308,7 @@ static void open_world(world *w, const rp_model *m, const char *name, rp_kv_form
         compose(w, &w->twins[i]);
         add_observers(w, &w->twins[i]);
         w->twins[i].bounds[0] = w->twins[i].bounds[1] = NULL;
-        if (one_in(w, 2)) add_bounds(w, &w->twins[i]);
+        if (one_in(w, 2) && w->reduces) add_bounds(w, &w->twins[i]);
     }
 }
 
@@ -492,10 +494,11 @@ static void rows_of_made_up_models_are_what_they_are_alone(void **state) {
     }
 }
 
-/* Windows, soft caps, sinks, ALiBi, learned positions, layers without positions, two bases of rotation, long-rope. */
+/* Windows, soft caps, sinks, ALiBi, learned positions, layers without positions, two bases of rotation, long-rope,
+   heads of several widths. */
 static void rows_of_every_kind_of_layer_are_what_they_are_alone(void **state) {
-    static const char *const names[] = {"gemma2", "gemma3", "gpt-oss", "bloom", "mpt",
-                                        "gpt2", "mistral", "smollm3", "phi3-longrope"};
+    static const char *const names[] = {"gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gemma4",
+                                        "gpt2", "mistral", "smollm3", "phi3-longrope", "gemma4-moe"};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         rp_error err = {0};
@@ -648,7 +651,7 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
     const int64_t view = s->view - (o ? (int64_t)o->first_view : 0);
     if (!o || view < 0 || view >= (int64_t)o->n_views) return;
     const int64_t head =
-        o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * kv_shape_heads(kv_pool_shape(w->pool)) + kv_head;
+        o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * w->model->net.hp.n_kv_heads + kv_head;
     double *joined = &defined.weights[row->context][(head * (int64_t)o->n_views + view) * KV_SPAN_TOKENS + s->slot];
     *joined = o->measure != ATTENTION_MAXIMUM ? *joined + s->weight : fmax(*joined, s->weight);
 }
@@ -682,23 +685,23 @@ static const bool *check_choice(const cpu_backend *b, int32_t layer, const backe
 static void checking_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     static naive_slot slots[1 << 14];
     const cpu_backend *b = (cpu_backend *)self;
-    const model_hparams *hp = &b->net->hp;
+    const model_layer *l = &b->net->layers[layer];
     const bool *hidden = NULL;
     double out[64];
     defined.attend(self, layer, queries, dst);
     for (int32_t r = 0; r < b->step->n_rows; r++)
-        for (int32_t h = 0; h < hp->n_heads; h++) {
+        for (int32_t h = 0; h < l->n_heads; h++) {
             const model_row *row = &b->step->rows[r];
-            const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
-            const int32_t states = b->net->layers[layer].states, kv_head = h / (hp->n_heads / hp->n_kv_heads);
+            const float *x = cpu_row_of(queries, r) + h * l->key_dim;
+            const int32_t states = l->states, group = l->n_heads / l->n_kv_heads, kv_head = h / group;
             const kv_context *c = b->step->contexts[row->context];
-            if (h % (hp->n_heads / hp->n_kv_heads) == 0) hidden = check_choice(b, layer, queries, r, kv_head, c);
+            if (h % group == 0) hidden = check_choice(b, layer, queries, r, kv_head, c);
             const naive_query q = {
                 .net = b->net, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x, .hidden = hidden};
             const size_t n = naive_attention(&q, c, slots, BASE_ARRAY_LEN(slots), out);
-            for (int32_t d = 0; d < hp->value_dim; d++)
+            for (int32_t d = 0; d < l->value_dim; d++)
                 defined.worst[0] =
-                    fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * hp->value_dim + d]));
+                    fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * l->value_dim + d]));
             for (size_t i = 0; i < n; i++) join_weight(defined.w, row, states, kv_head, &slots[i]);
         }
 }
@@ -738,12 +741,12 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
     for (int32_t i = 0; i < w.n_twins; i++) {
         const attention_observer *o = w.twins[i].observers[0];
         const kv_shape *shape = kv_pool_shape(w.pool);
-        const int32_t n_joined = o->measure == ATTENTION_TOTAL ? shape->n_layers * kv_shape_heads(shape) : 1;
+        const int32_t n_heads = m->net.hp.n_kv_heads,
+                      n_joined = o->measure == ATTENTION_TOTAL ? shape->n_layers * n_heads : 1;
         for (size_t k = 0; k < o->n; k++) {
             const int32_t head = (int32_t)(k / KV_SPAN_TOKENS / o->n_views), slot = (int32_t)(k % KV_SPAN_TOKENS);
             const size_t view = k / KV_SPAN_TOKENS % o->n_views;
-            const double weight =
-                attention_observer_weight(o, head / kv_shape_heads(shape), head % kv_shape_heads(shape), view, slot);
+            const double weight = attention_observer_weight(o, head / n_heads, head % n_heads, view, slot);
             defined.worst[1] = fmax(defined.worst[1], fabs(weight - defined.weights[i][k]) / n_joined);
         }
         base_free(defined.weights[i]);
@@ -757,7 +760,7 @@ static void check_defined(const rp_model *m, const char *name, rp_kv_format form
 }
 
 static void attention_and_its_observers_agree_with_their_definition(void **state) {
-    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom",
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "gemma4", "gemma4-moe",
                                         "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
     static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8};
     golden *g = golden_open();

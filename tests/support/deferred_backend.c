@@ -10,7 +10,9 @@
 
 #define MAX_QUEUED 4096 /* operations of a step */
 
-typedef enum op_kind { OP_EMBED,
+typedef enum op_kind { OP_SET_WIDTH,
+                       OP_EMBED,
+                       OP_EMBED_LAYERS,
                        OP_NORM,
                        OP_LINEAR,
                        OP_ADAPT,
@@ -26,6 +28,10 @@ typedef enum op_kind { OP_EMBED,
                        OP_SOFT_CAP,
                        OP_TEMPER,
                        OP_XIELU,
+                       OP_SPARSIFY,
+                       OP_MIX,
+                       OP_MATCH,
+                       OP_MULTIPLY,
                        OP_GATHER,
                        OP_OBSERVE,
                        OP_CONVOLVE,
@@ -42,6 +48,7 @@ typedef struct call {
     const model_norm *norm;
     const model_xielu *xielu;
     int32_t *indices; /* owned; NULL: none */
+    backend_buffer *srcs[MODEL_MAX_STREAMS];
     kernel_act act;
     float factor;
     backend_columns from, to;
@@ -70,7 +77,9 @@ static const deferred *of_const(const backend *b) { return (const deferred *)b; 
 static void compute(backend *b, const call *c) {
     const backend_ops *op = b->ops;
     switch (c->kind) {
+    case OP_SET_WIDTH: op->buffer_set_width(b, c->dst, c->n); break;
     case OP_EMBED: op->embed(b, c->dst); break;
+    case OP_EMBED_LAYERS: op->embed_layers(b, c->dst); break;
     case OP_NORM: op->norm(b, c->src, c->norm, c->rows, c->dst); break;
     case OP_LINEAR: op->linear(b, c->src, c->rows, c->n, c->weights, c->has_biases ? c->biases : NULL, c->dsts); break;
     case OP_ADAPT: op->adapt(b, c->src, c->indices, c->rows, c->n, c->weights, c->dsts); break;
@@ -86,6 +95,10 @@ static void compute(backend *b, const call *c) {
     case OP_SOFT_CAP: op->soft_cap(b, c->dst, c->factor, c->rows); break;
     case OP_TEMPER: op->temper(b, c->dst, c->rows); break;
     case OP_XIELU: op->xielu(b, c->xielu, c->dst, c->rows); break;
+    case OP_SPARSIFY: op->sparsify(b, c->dst, c->factor, c->rows); break;
+    case OP_MIX: op->mix(b, c->srcs, c->n, c->other, c->rows, c->dsts, c->width); break;
+    case OP_MATCH: op->match(b, c->dst, c->src, c->rows); break;
+    case OP_MULTIPLY: op->multiply(b, c->dst, c->weights[0], c->rows); break;
     case OP_GATHER: op->gather(b, c->src, c->indices, c->n, c->dst); break;
     case OP_OBSERVE: op->study->observe_input(b, c->src); break;
     case OP_CONVOLVE: op->recurrence->convolve(b, c->layer, c->dsts[0], c->dst); break;
@@ -154,6 +167,10 @@ static call of_weights(op_kind kind, const backend_buffer *src, int32_t rows, in
     return c;
 }
 
+static void set_width(backend *b, backend_buffer *buffer, int32_t width) {
+    push(b, (call){.kind = OP_SET_WIDTH, .dst = buffer, .n = width});
+}
+static void embed_layers(backend *b, backend_buffer *dst) { push(b, (call){.kind = OP_EMBED_LAYERS, .dst = dst}); }
 static void embed(backend *b, backend_buffer *dst) { push(b, (call){.kind = OP_EMBED, .dst = dst}); }
 static void norm(backend *b, const backend_buffer *src, const model_norm *n, int32_t rows, backend_buffer *dst) {
     push(b, (call){.kind = OP_NORM, .src = src, .norm = n, .rows = rows, .dst = dst});
@@ -194,6 +211,27 @@ static void experts(backend *b, int32_t layer, const backend_buffer *src, const 
 }
 static void xielu(backend *b, const model_xielu *x, backend_buffer *a, int32_t rows) {
     push(b, (call){.kind = OP_XIELU, .xielu = x, .rows = rows, .dst = a});
+}
+
+static void sparsify(backend *b, backend_buffer *a, float deviations, int32_t rows) {
+    push(b, (call){.kind = OP_SPARSIFY, .dst = a, .factor = deviations, .rows = rows});
+}
+
+static void mix(backend *b, backend_buffer *const *src, int32_t n, const backend_buffer *factors, int32_t rows,
+                backend_buffer *const *dst, int32_t n_dst) {
+    call c = {.kind = OP_MIX, .other = factors, .n = n, .rows = rows, .width = n_dst};
+    BASE_ASSERT(n <= MODEL_MAX_STREAMS && n_dst <= BACKEND_MAX_WEIGHTS);
+    memcpy(c.srcs, src, sizeof(*src) * (size_t)n);
+    memcpy(c.dsts, dst, sizeof(*dst) * (size_t)n_dst);
+    push(b, c);
+}
+
+static void match(backend *b, backend_buffer *dst, const backend_buffer *like, int32_t rows) {
+    push(b, (call){.kind = OP_MATCH, .dst = dst, .src = like, .rows = rows});
+}
+
+static void multiply(backend *b, backend_buffer *dst, const model_weight *factors, int32_t rows) {
+    push(b, (call){.kind = OP_MULTIPLY, .dst = dst, .weights = {factors}, .rows = rows});
 }
 
 static void temper(backend *b, backend_buffer *dst, int32_t rows) {
@@ -320,7 +358,9 @@ backend *deferred_backend_new(backend *inner) {
         .buffer_free = buffer_free,
         .buffer_read = buffer_read,
         .begin = begin,
+        .buffer_set_width = set_width,
         .embed = embed,
+        .embed_layers = embed_layers,
         .norm = norm,
         .linear = linear,
         .adapt = adapt,
@@ -332,6 +372,10 @@ backend *deferred_backend_new(backend *inner) {
         .experts = experts,
         .temper = temper,
         .xielu = xielu,
+        .sparsify = sparsify,
+        .mix = mix,
+        .match = match,
+        .multiply = multiply,
         .gate_rows = gate_rows,
         .add = add,
         .clamp = clamp,

@@ -24,7 +24,8 @@ bool lora_file_changes(const char *name, int64_t n_rows) {
     if (n_rows < 2 || n < 7 || strcmp(name + n - 7, ".weight") != 0) return false;
     return !strstr(name, "embd") && !strstr(name, "norm") && !strstr(name, "_exps") && !strstr(name, "token_types") &&
            !strstr(name, "cls") && !strstr(name, "ssm_conv1d") && !strstr(name, "shortconv.conv") &&
-           !strstr(name, "attn_k_b") && !strstr(name, "attn_v_b") && !strstr(name, "attn_kv_b");
+           !strstr(name, "altup_proj") && !strstr(name, "attn_k_b") && !strstr(name, "attn_v_b") &&
+           !strstr(name, "attn_kv_b");
 }
 
 /* Whole numbers up to 127 times a power of two; the first of 32 is 127: Q8_0 has them exactly. */

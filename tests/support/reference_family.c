@@ -45,6 +45,17 @@ static const reference_family families[] = {
      .root_embedding = true,
      .locality = REFERENCE_LOCAL_FIVE_OF_SIX,
      .wide_layers = 62},
+    {.name = "gemma3n",
+     .activation = REFERENCE_GELU_TANH,
+     .root_embedding = true,
+     .unscaled = true,
+     .normed_values = true},
+    {.name = "gemma4",
+     .activation = REFERENCE_GELU_TANH,
+     .root_embedding = true,
+     .renormalised = true,
+     .unscaled = true,
+     .normed_values = true},
     {.name = "glm4", .rotation = REFERENCE_ADJACENT},
     {.name = "glm4moe", .mlp_norm = "post_attention_norm"},
     {
@@ -109,6 +120,15 @@ int32_t reference_number(reference_opening *o, const char *key, int64_t otherwis
     return (int32_t)otherwise;
 }
 
+int32_t reference_layer_number(reference_opening *o, const char *key, int32_t layer, int64_t otherwise) {
+    char full[128];
+    gguf_array list;
+    uint32_t v;
+    if (!gguf_get_array(o->f, full_key(o, key, full, sizeof full), &list)) return reference_number(o, key, otherwise);
+    memcpy(&v, (const char *)list.data + (size_t)layer * sizeof v, sizeof v);
+    return (int32_t)v;
+}
+
 double reference_real(reference_opening *o, const char *key, double otherwise) {
     char full[128];
     gguf_get_f64(o->f, full_key(o, key, full, sizeof full), &otherwise);
@@ -135,23 +155,14 @@ static void read_sizes(reference_opening *o) {
     reference_model *m = o->m;
     m->n_layers = reference_number(o, "block_count", -1);
     m->n_embd = reference_number(o, "embedding_length", -1);
-    m->n_ff = reference_number(o, "feed_forward_length", -1);
     m->n_heads = reference_number(o, "attention.head_count", -1);
     m->n_trained = reference_number(o, "context_length", -1);
     if (o->rc) return;
     if (m->n_ctx == 0) m->n_ctx = m->n_trained;
-    m->n_kv_heads = reference_number(o, "attention.head_count_kv", m->n_heads);
-    m->key_dim = reference_number(o, "attention.key_length", m->n_embd / m->n_heads);
-    m->value_dim = reference_number(o, "attention.value_length", m->n_embd / m->n_heads);
     m->n_latent = reference_number(o, "attention.kv_lora_rank", 0);
-    if (m->n_latent > 0) {
-        const bool has_own = reference_has(o, "attention.key_length_mla");
-        m->n_rotated = reference_number(o, "rope.dimension_count", -1);
-        m->n_kv_heads = m->n_heads;
-        m->key_dim = reference_number(o, has_own ? "attention.key_length_mla" : "attention.key_length", -1);
-        m->value_dim = reference_number(o, has_own ? "attention.value_length_mla" : "attention.value_length",
-                                        has_own ? -1 : m->n_embd / m->n_heads);
-    }
+    if (m->n_latent > 0) m->n_rotated = reference_number(o, "rope.dimension_count", -1);
+    m->n_streams = reference_number(o, "altup.num_inputs", 0);
+    m->n_layer_embd = reference_number(o, "embedding_length_per_layer_input", 0);
     m->n_experts = reference_number(o, "expert_count", 0);
     m->n_used = reference_number(o, "expert_used_count", 0);
     m->n_groups = reference_number(o, "expert_group_count", 1);
@@ -165,12 +176,20 @@ static void read_sizes(reference_opening *o) {
         o, "attention.temperature_length",
         is_tempered ? m->family->chunk : reference_number(o, "rope.scaling.original_context_length", m->n_trained));
     m->n_shared_layers = reference_number(o, "attention.shared_kv_layers", 0);
+    m->layers = reference_alloc((size_t)m->n_layers, sizeof *m->layers);
+    for (int32_t i = 0; i < m->n_layers; i++) {
+        reference_read_layer_shape(o, i);
+        m->n_kv_heads = m->layers[i].n_kv_heads > m->n_kv_heads ? m->layers[i].n_kv_heads : m->n_kv_heads;
+        m->key_dim = m->layers[i].key_dim > m->key_dim ? m->layers[i].key_dim : m->key_dim;
+        m->value_dim = m->layers[i].value_dim > m->value_dim ? m->layers[i].value_dim : m->value_dim;
+    }
 }
 
 static void read_scales(reference_opening *o) {
     reference_model *m = o->m;
     const bool wide = m->family->wide_layers == m->n_layers;
-    m->score_scale = reference_real(o, "attention.scale", 1 / sqrt(wide ? (double)m->n_embd / m->n_heads : m->key_dim));
+    const double root = sqrt(wide ? (double)m->n_embd / m->n_heads : m->key_dim);
+    m->score_scale = reference_real(o, "attention.scale", m->family->unscaled ? 1 : 1 / root);
     if (m->n_latent > 0 && reference_has(o, "rope.scaling.yarn_log_multiplier")) {
         const double log_factor = log(reference_real(o, "rope.scaling.factor", 1));
         m->score_scale *= pow(1 + reference_real(o, "rope.scaling.yarn_log_multiplier", 0) * log_factor, 2);
@@ -209,10 +228,32 @@ void reference_read_keys(reference_opening *o) {
     }
 }
 
-bool reference_layer_is_local(const reference_model *m, int32_t layer) {
+bool reference_layer_is_local(reference_opening *o, int32_t layer) {
+    const reference_model *m = o->m;
+    char full[128];
+    gguf_array list;
     if (m->window == 0) return false;
+    if (gguf_get_array(o->f, full_key(o, "attention.sliding_window_pattern", full, sizeof full), &list))
+        return ((const uint8_t *)list.data)[layer] != 0;
     if (m->family->locality == REFERENCE_LOCAL_EVEN) return layer % 2 == 0;
     if (m->family->locality == REFERENCE_LOCAL_FIVE_OF_SIX) return (layer + 1) % 6 != 0;
     if (m->family->locality == REFERENCE_LOCAL_THREE_OF_FOUR) return (layer + 1) % 4 != 0;
     return true;
+}
+
+void reference_read_layer_shape(reference_opening *o, int32_t i) {
+    const reference_model *m = o->m;
+    reference_layer *l = &m->layers[i];
+    const bool has_own = reference_has(o, "attention.key_length_mla");
+    const int32_t usual = m->n_embd / m->n_heads, key = reference_number(o, "attention.key_length", usual),
+                  value = reference_number(o, "attention.value_length", usual);
+    const bool is_local = reference_layer_is_local(o, i);
+    l->n_ff = reference_layer_number(o, "feed_forward_length", i, -1);
+    l->n_kv_heads = reference_layer_number(o, "attention.head_count_kv", i, m->n_heads);
+    l->key_dim = is_local ? reference_number(o, "attention.key_length_swa", key) : key;
+    l->value_dim = is_local ? reference_number(o, "attention.value_length_swa", value) : value;
+    if (m->n_latent == 0) return;
+    l->n_kv_heads = m->n_heads;
+    if (has_own) l->key_dim = reference_number(o, "attention.key_length_mla", -1);
+    if (has_own) l->value_dim = reference_number(o, "attention.value_length_mla", -1);
 }

@@ -69,6 +69,8 @@ static double activation(reference_activation kind, double x) {
     return x * reference_sigmoid(x);
 }
 
+double reference_activate(const reference_model *m, double x) { return activation(m->family->activation, x); }
+
 static double xielu(const reference_mlp *p, double x) {
     const double beta = *p->xielu[2], bend = x > 0 ? log1p(exp(*p->xielu[1])) : beta + log1p(exp(*p->xielu[0]));
     return bend * (x > 0 ? x * x : expm1(fmin(x, *p->xielu[3])) - x) + beta * x;
@@ -85,12 +87,21 @@ static double gated(reference_activation kind, double gate, double up) {
     return kind == REFERENCE_CLAMPED ? clamped(gate, up) : activation(kind, gate) * up;
 }
 
+/* max(0, x - (mean + deviations times the standard deviation of all)) */
+static void sparsify(double deviations, double *x, size_t n) {
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    for (size_t i = 0; i < n; i++) x[i] = fmax(0, x[i] - mean - deviations * sqrt(squares / (double)n));
+}
+
 /* down(act(gate x) up x), or down(act(up x)) without a gate. */
 static void apply_mlp(reference_activation kind, const reference_mlp *p, const double *x, double *y) {
     size_t n = (size_t)p->up.n_out;
     double *gate = reference_alloc(n, sizeof *gate), *up = reference_alloc(n, sizeof *up);
     reference_apply(&p->up, x, up);
     if (p->gate.w) reference_apply(&p->gate, x, gate);
+    if (p->deviations) sparsify(*p->deviations, gate, n);
     for (size_t i = 0; i < n; i++)
         up[i] = p->xielu[0] ? xielu(p, up[i]) : p->gate.w ? gated(kind, gate[i], up[i])
                                                           : activation(kind, up[i]);
@@ -101,8 +112,7 @@ static void apply_mlp(reference_activation kind, const reference_mlp *p, const d
 
 /* ---- experts --------------------------------------------------------------------------------------------------- */
 
-/* Matrix e of a stack. */
-static reference_linear matrix_of(const reference_linear *stack, int32_t e) {
+reference_linear reference_matrix_of(const reference_linear *stack, int32_t e) {
     reference_linear l = *stack;
     if (l.w) l.w += (size_t)e * (size_t)l.n_in * (size_t)l.n_out;
     if (l.bias) l.bias += (size_t)e * (size_t)l.n_out;
@@ -110,8 +120,9 @@ static reference_linear matrix_of(const reference_linear *stack, int32_t e) {
 }
 
 static reference_mlp expert_of(const reference_mlp *stack, int32_t e) {
-    return (reference_mlp){
-        .gate = matrix_of(&stack->gate, e), .up = matrix_of(&stack->up, e), .down = matrix_of(&stack->down, e)};
+    return (reference_mlp){.gate = reference_matrix_of(&stack->gate, e),
+                           .up = reference_matrix_of(&stack->up, e),
+                           .down = reference_matrix_of(&stack->down, e)};
 }
 
 /* Marks the n largest of `values` in chosen[of], the first of equal ones. Returns the margin: the smallest of those
@@ -169,15 +180,18 @@ static void add_scaled(double *y, const double *x, double factor, int32_t n) {
     for (int32_t i = 0; i < n; i++) y[i] += factor * x[i];
 }
 
-static double apply_experts(const reference_model *m, const reference_layer *l, const double *x, double *y) {
+/* routed: what the router reads. */
+static double apply_experts(const reference_model *m, const reference_layer *l, const double *routed, const double *x,
+                            double *y) {
     double *p = reference_alloc((size_t)m->n_experts, sizeof *p),
            *one = reference_alloc((size_t)m->n_embd, sizeof *one);
     double *weighed = reference_alloc((size_t)m->n_embd, sizeof *weighed);
     const bool inputs = m->family->weighs_inputs;
-    reference_apply(&l->router, x, p);
+    reference_apply(&l->router, routed, p);
     for (int32_t e = 0; e < m->n_experts && m->sigmoid; e++) p[e] = reference_sigmoid(p[e]);
     if (!m->sigmoid) reference_softmax(p, (size_t)m->n_experts, NULL);
     const double margin = choose(m, l->correction, p);
+    for (int32_t e = 0; e < m->n_experts && l->expert_factors; e++) p[e] *= l->expert_factors[e];
     for (int32_t d = 0; d < m->n_embd; d++) y[d] = 0;
     for (int32_t e = 0; e < m->n_experts; e++) {
         if (p[e] == 0) continue;
@@ -201,10 +215,33 @@ static void add_shared(const reference_model *m, const reference_layer *l, const
     free(one);
 }
 
-double reference_mlp_apply(const reference_model *m, const reference_layer *l, const double *x, double *y) {
+/* Experts beside an mlp: each has norms before and after it, and the router reads x / its root mean square, times
+ * factors. */
+static double apply_beside(const reference_model *m, const reference_layer *l, const double *x, const double *normed,
+                           double *y) {
+    const size_t n = (size_t)m->n_embd;
+    double *routed = reference_alloc(n, sizeof *routed), *own = reference_alloc(n, sizeof *own), squares = 0;
+    for (size_t d = 0; d < n; d++) squares += x[d] * x[d];
+    const double root = sqrt(squares / (double)n + m->eps) * sqrt((double)n);
+    for (size_t d = 0; d < n; d++) routed[d] = x[d] / root * l->routed[d];
+    for (size_t d = 0; d < n; d++) own[d] = x[d];
+    reference_normalise(m, &l->experts_norm, own, m->n_embd);
+    const double margin = apply_experts(m, l, routed, own, y);
+    reference_normalise(m, &l->post_experts_norm, y, m->n_embd);
+    apply_mlp(m->family->activation, &l->shared, normed, own);
+    reference_normalise(m, &l->post_shared_norm, own, m->n_embd);
+    add_scaled(y, own, 1, m->n_embd);
+    free(own);
+    free(routed);
+    return margin;
+}
+
+double reference_mlp_apply(const reference_model *m, const reference_layer *l, const double *x, const double *normed,
+                           double *y) {
     double margin = INFINITY;
-    if (l->router.w) margin = apply_experts(m, l, x, y);
-    else apply_mlp(m->family->activation, &l->mlp, x, y);
-    if (l->shared.up.w) add_shared(m, l, x, y);
+    if (l->routed) return apply_beside(m, l, x, normed, y);
+    if (l->router.w) margin = apply_experts(m, l, normed, normed, y);
+    else apply_mlp(m->family->activation, &l->mlp, normed, y);
+    if (l->shared.up.w) add_shared(m, l, normed, y);
     return margin;
 }

@@ -111,11 +111,11 @@ static void new_token(reference_kv *s) {
 }
 
 static double *keys_of(const reference_kv *s, int32_t token, int32_t layer, int32_t head) {
-    return s->tokens[token].keys + (layer * s->m->n_kv_heads + head) * s->m->key_dim;
+    return s->tokens[token].keys + layer * s->m->n_kv_heads * s->m->key_dim + head * s->m->layers[layer].key_dim;
 }
 
 static double *values_of(const reference_kv *s, int32_t token, int32_t layer, int32_t head) {
-    return s->tokens[token].values + (layer * s->m->n_kv_heads + head) * s->m->value_dim;
+    return s->tokens[token].values + layer * s->m->n_kv_heads * s->m->value_dim + head * s->m->layers[layer].value_dim;
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------------- */
@@ -124,9 +124,9 @@ static double product(reference_kv *s, const reference_layer *l, const double *q
     double sum = 0;
     if (l->rope) {
         reference_angles *a = &s->angles[l->rope - s->m->ropes];
-        return reference_rope_dot(l->rope, reference_angles_at(a, l->rope, distance), q, k, s->m->key_dim);
+        return reference_rope_dot(l->rope, reference_angles_at(a, l->rope, distance), q, k, l->key_dim);
     }
-    for (int32_t d = 0; d < s->m->key_dim; d++) sum += q[d] * k[d];
+    for (int32_t d = 0; d < l->key_dim; d++) sum += q[d] * k[d];
     return sum;
 }
 
@@ -162,7 +162,7 @@ static double product_normed(reference_kv *s, const reference_layer *l, const do
 static void attend(reference_kv *s, const reference_layer *l, int32_t head, int32_t position, const double *q,
                    sight_list seen, double *p, double *out) {
     const reference_model *m = s->m;
-    const int32_t kv_head = head / (m->n_heads / m->n_kv_heads);
+    const int32_t kv_head = head / (m->n_heads / l->n_kv_heads);
     for (size_t i = 0; i < seen.n; i++) {
         const reference_sight *t = &seen.list[i];
         const double *k = keys_of(s, t->token, l->states_of, kv_head);
@@ -171,10 +171,10 @@ static void attend(reference_kv *s, const reference_layer *l, int32_t head, int3
         p[i] = reference_soft_cap(score, m->score_cap) - reference_alibi_slope(m, head) * t->distance;
     }
     reference_softmax(p, seen.n, l->sinks ? &l->sinks[head] : NULL);
-    for (int32_t d = 0; d < m->value_dim; d++) out[d] = 0;
+    for (int32_t d = 0; d < l->value_dim; d++) out[d] = 0;
     for (size_t i = 0; i < seen.n; i++) {
         const double *v = values_of(s, seen.list[i].token, l->states_of, kv_head);
-        for (int32_t d = 0; d < m->value_dim; d++) out[d] += p[i] * v[d];
+        for (int32_t d = 0; d < l->value_dim; d++) out[d] += p[i] * v[d];
     }
 }
 
@@ -252,16 +252,16 @@ static void attention(reference_kv *s, int32_t i, int32_t position, const double
         expand_latent(s, i, x);
     } else project(m, &l->q, q_norm, x, q);
     const int32_t tempered_at = position + (m->family->chunk > 0); /* counted from 1 there */
-    for (int32_t d = 0; d < m->n_heads * m->key_dim && l->tempered; d++)
+    for (int32_t d = 0; d < m->n_heads * l->key_dim && l->tempered; d++)
         q[d] *= 1 + m->temperature * log(1 + floor(tempered_at / m->temperature_length));
     project(m, &l->k, k_norm, x, keys_of(s, s->n - 1, i, 0));
-    project(m, &l->v, &(reference_norm){0}, x, values_of(s, s->n - 1, i, 0));
+    project(m, &l->v, &l->v_norm, x, values_of(s, s->n - 1, i, 0));
     for (int32_t h = 0; h < m->n_heads; h++)
-        attend(s, l, h, position, q + h * m->key_dim, seen, p, mix + h * m->value_dim);
+        attend(s, l, h, position, q + h * l->key_dim, seen, p, mix + h * l->value_dim);
     if (l->gate.w) {
-        double *gate = doubles(m->n_heads * m->value_dim);
+        double *gate = doubles(m->n_heads * l->value_dim);
         reference_apply(&l->gate, x, gate);
-        for (int32_t d = 0; d < m->n_heads * m->value_dim; d++) mix[d] *= reference_sigmoid(gate[d]);
+        for (int32_t d = 0; d < m->n_heads * l->value_dim; d++) mix[d] *= reference_sigmoid(gate[d]);
         free(gate);
     }
     reference_apply(&l->o, mix, y);
@@ -283,23 +283,123 @@ static void norm_of(const reference_model *m, const reference_norm *norm, const 
     reference_normalise(m, norm, normed, m->n_embd);
 }
 
+/* y = what the layer makes of its part of extra, the token's embeddings of all layers */
+static void make_embedding(const reference_model *m, int32_t i, const double *extra, const double *x, double *y) {
+    const reference_layer *l = &m->layers[i];
+    double *gate = doubles(m->n_layer_embd);
+    reference_apply(&l->embedding_gate, x, gate);
+    for (int32_t d = 0; d < m->n_layer_embd; d++)
+        gate[d] = reference_activate(m, gate[d]) * extra[i * m->n_layer_embd + d];
+    reference_apply(&l->embedding_up, gate, y);
+    reference_normalise(m, &l->embedding_norm, y, m->n_embd);
+    free(gate);
+}
+
+/* in + norm(b a in) */
+static void laurel(const reference_model *m, const reference_layer *l, const double *in, double *y) {
+    double *inner = doubles(l->laurel_a.n_out);
+    reference_apply(&l->laurel_a, in, inner);
+    reference_apply(&l->laurel_b, inner, y);
+    reference_normalise(m, &l->laurel_norm, y, m->n_embd);
+    for (int32_t d = 0; d < m->n_embd; d++) y[d] += in[d];
+    free(inner);
+}
+
 /* x += attention, x += mlp; parallel layers give both the same x, and the same norm unless the mlp has its own. */
-static void run_layer(reference_kv *s, int32_t i, int32_t position, double *x, sight_list all) {
+static void run_single(reference_kv *s, int32_t i, int32_t position, const double *extra, double *x, sight_list all) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
-    double *normed = doubles(m->n_embd), *y = doubles(m->n_embd), *before = doubles(m->n_embd);
+    double *normed = doubles(m->n_embd), *y = doubles(m->n_embd), *before = doubles(m->n_embd),
+           *beside = doubles(m->n_embd);
     memcpy(before, x, (size_t)m->n_embd * sizeof *x);
     norm_of(m, &l->attn_norm, x, normed);
     attention(s, i, position, normed, all, y);
     reference_normalise(m, &l->post_attn_norm, y, m->n_embd);
     add(m, x, y);
+    if (l->laurel_a.w) laurel(m, l, normed, beside);
+    for (int32_t d = 0; d < m->n_embd && l->laurel_a.w; d++) x[d] = (x[d] + beside[d]) / sqrt(2);
     if (!l->parallel || l->mlp_norm.w) norm_of(m, &l->mlp_norm, l->parallel ? before : x, normed);
-    s->margin = fmin(s->margin, reference_mlp_apply(m, l, normed, y));
+    s->margin = fmin(s->margin, reference_mlp_apply(m, l, x, normed, y));
     reference_normalise(m, &l->post_mlp_norm, y, m->n_embd);
     add(m, x, y);
+    if (l->embedding_gate.w && m->n_streams == 0) {
+        make_embedding(m, i, extra, x, y);
+        add(m, x, y);
+    }
+    for (int32_t d = 0; d < m->n_embd && l->factor; d++) x[d] *= *l->factor;
+    free(beside);
     free(before);
     free(y);
     free(normed);
+}
+
+/* Coefficients of the streams: matrix tanh(router(norm(x) / n_embd)). The caller frees them. */
+static double *coefficients(const reference_model *m, const reference_layer *l, const reference_linear *matrix,
+                            const double *x) {
+    double *in = doubles(m->n_embd), *routed = doubles(m->n_streams), *c = doubles(matrix->n_out);
+    norm_of(m, &l->altup_norm, x, in);
+    for (int32_t d = 0; d < m->n_embd; d++) in[d] /= m->n_embd;
+    reference_apply(&l->altup_router, in, routed);
+    for (int32_t k = 0; k < m->n_streams; k++) routed[k] = tanh(routed[k]);
+    reference_apply(matrix, routed, c);
+    free(routed);
+    free(in);
+    return c;
+}
+
+/* x: the streams, [n_streams][n_embd]. Each is predicted from all; the layer computes from the first prediction; what
+ * it changes corrects every one. */
+static void run_streams(reference_kv *s, int32_t i, int32_t position, const double *extra, double *x, sight_list all) {
+    const reference_model *m = s->m;
+    const reference_layer *l = &m->layers[i];
+    const int32_t n = m->n_streams, width = m->n_embd;
+    double *predicted = doubles(n * width), *active = doubles(width), *y = doubles(width);
+    double *c = coefficients(m, l, &l->altup_predict, x);
+    for (int32_t k = 0; k < n * width; k++) {
+        predicted[k] = x[k];
+        for (int32_t j = 0; j < n; j++) predicted[k] += c[k / width * n + j] * x[j * width + k % width];
+    }
+    memcpy(active, predicted, (size_t)width * sizeof *active);
+    run_single(s, i, position, extra, active, all);
+    double *corrections = coefficients(m, l, &l->altup_correct, active);
+    for (int32_t k = 0; k < n * width; k++)
+        x[k] = predicted[k] + (1 + corrections[k / width]) * (active[k % width] - predicted[k % width]);
+    for (int32_t d = 0; d < width; d++) active[d] = x[d] * l->altup_scale[d];
+    make_embedding(m, i, extra, active, y);
+    for (int32_t k = width; k < n * width; k++) x[k] += y[k % width];
+    free(corrections);
+    free(c);
+    free(y);
+    free(active);
+    free(predicted);
+}
+
+static void run_layer(reference_kv *s, int32_t i, int32_t position, const double *extra, double *x, sight_list all) {
+    if (s->m->n_streams > 0) run_streams(s, i, position, extra, x, all);
+    else run_single(s, i, position, extra, x, all);
+}
+
+/* y = matrix k of a stack times x, in the magnitude of like */
+static void project_stream(const reference_model *m, const reference_linear *stack, int32_t k, const double *x,
+                           const double *like, double *y) {
+    const reference_linear one = reference_matrix_of(stack, k);
+    double wanted = 0, is = 0;
+    reference_apply(&one, x, y);
+    for (int32_t d = 0; d < m->n_embd; d++) wanted += like[d] * like[d] / m->n_embd, is += y[d] * y[d] / m->n_embd;
+    for (int32_t d = 0; d < m->n_embd; d++) y[d] *= sqrt(wanted / fmax(is, 1e-5));
+}
+
+/* The mean of the first stream and of projections of the others, in its place. */
+static void join_streams(const reference_model *m, double *x) {
+    double *y = doubles(m->n_embd), *sum = doubles(m->n_embd);
+    memcpy(sum, x, (size_t)m->n_embd * sizeof *sum);
+    for (int32_t k = 1; k < m->n_streams; k++) {
+        project_stream(m, &m->streams_out, k - 1, x + k * m->n_embd, x, y);
+        for (int32_t d = 0; d < m->n_embd; d++) sum[d] += y[d];
+    }
+    for (int32_t d = 0; d < m->n_embd && m->n_streams > 0; d++) x[d] = sum[d] / m->n_streams;
+    free(sum);
+    free(y);
 }
 
 static void embed(const reference_model *m, int32_t id, int32_t position, double *x) {
@@ -314,6 +414,19 @@ static void embed(const reference_model *m, int32_t id, int32_t position, double
     reference_normalise(m, &m->embedding_norm, x, m->n_embd);
 }
 
+/* The embeddings of all layers: the projection of x, normed, plus the token's own, times 1 / sqrt(2). */
+static double *embed_layers(const reference_model *m, int32_t id, const double *x) {
+    const int32_t n = m->n_layers * m->n_layer_embd;
+    double *extra = doubles(n);
+    if (n == 0) return extra;
+    reference_apply(&m->layer_projection, x, extra);
+    for (int32_t d = 0; d < n; d++) extra[d] /= sqrt(m->n_embd);
+    reference_normalise(m, &m->layer_norm_of_projection, extra, n);
+    const float *own = m->layer_embeddings + (size_t)id * (size_t)n;
+    for (int32_t d = 0; d < n; d++) extra[d] = (extra[d] + sqrt(m->n_layer_embd) * own[d]) / sqrt(2);
+    return extra;
+}
+
 static void unembed(const reference_model *m, double *x, float *logits) {
     double *y = doubles(m->n_vocab);
     reference_normalise(m, &m->output_norm, x, m->n_embd);
@@ -326,13 +439,17 @@ void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const refer
                       float *logits) {
     const reference_model *m = s->m;
     reference_sight *all = reference_alloc(n_sights + 1, sizeof *all);
-    double *x = doubles(m->n_embd);
+    double *x = doubles(m->n_embd * (m->n_streams + 1));
     if (n_sights) memcpy(all, sights, n_sights * sizeof *all);
     all[n_sights] = (reference_sight){.token = s->n, .distance = 0};
     new_token(s);
     embed(m, id, position, x);
-    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, position, x, (sight_list){all, n_sights + 1});
+    double *extra = embed_layers(m, id, x);
+    for (int32_t k = 1; k < m->n_streams; k++) project_stream(m, &m->streams_in, k - 1, x, x, x + k * m->n_embd);
+    for (int32_t i = 0; i < m->n_layers; i++) run_layer(s, i, position, extra, x, (sight_list){all, n_sights + 1});
+    join_streams(m, x);
     if (logits) unembed(m, x, logits);
+    free(extra);
     free(x);
     free(all);
 }

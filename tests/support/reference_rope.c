@@ -85,8 +85,8 @@ static void scale(reference_opening *o, reference_rope *r, double base) {
     divide_by_tensor(o, r, o->m->n_ctx > trained ? "rope_factors_long.weight" : "rope_factors_short.weight");
 }
 
-static void init(reference_opening *o, reference_rope *r, double base) {
-    r->n_pairs = reference_number(o, "rope.dimension_count", o->m->key_dim) / 2;
+static void init(reference_opening *o, reference_rope *r, double base, int32_t n_rotated) {
+    r->n_pairs = n_rotated / 2;
     r->adjacent = o->m->family->rotation == REFERENCE_ADJACENT;
     r->magnitude = 1;
     r->frequencies = reference_alloc((size_t)r->n_pairs, sizeof *r->frequencies);
@@ -97,9 +97,11 @@ static void init(reference_opening *o, reference_rope *r, double base) {
 void reference_read_ropes(reference_opening *o) {
     const double base = reference_real(o, "rope.freq_base", 10000);
     const bool own = reference_has(o, "rope.freq_base_swa");
-    init(o, &o->m->ropes[0], base);
+    const int32_t n_rotated = reference_number(o, "rope.dimension_count", o->m->key_dim);
+    init(o, &o->m->ropes[0], base, n_rotated);
     scale(o, &o->m->ropes[0], base);
-    init(o, &o->m->ropes[1], reference_real(o, "rope.freq_base_swa", base));
+    init(o, &o->m->ropes[1], reference_real(o, "rope.freq_base_swa", base),
+         reference_number(o, "rope.dimension_count_swa", n_rotated));
     if (!own) scale(o, &o->m->ropes[1], base);
 }
 

@@ -101,7 +101,7 @@ static reference_linear part(const reference_linear *l, int32_t first, int32_t n
 
 static void read_fused(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
-    const int32_t n_q = m->n_heads * m->key_dim, n_k = m->n_kv_heads * m->key_dim, n_v = m->n_kv_heads * m->value_dim;
+    const int32_t n_q = m->n_heads * l->key_dim, n_k = l->n_kv_heads * l->key_dim, n_v = l->n_kv_heads * l->value_dim;
     reference_linear all = read_linear(o, i, "attn_qkv", m->n_embd, n_q + n_k + n_v, true);
     if (o->rc) return;
     l->q = part(&all, 0, n_q);
@@ -111,10 +111,11 @@ static void read_fused(reference_opening *o, reference_layer *l, int32_t i) {
 
 static void read_separate(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
-    l->q = read_linear(o, i, "attn_q", m->n_embd, m->n_heads * m->key_dim, true);
+    l->q = read_linear(o, i, "attn_q", m->n_embd, m->n_heads * l->key_dim, true);
     if (l->states_of != i) return;
-    l->k = read_linear(o, i, "attn_k", m->n_embd, m->n_kv_heads * m->key_dim, true);
-    l->v = read_linear(o, i, "attn_v", m->n_embd, m->n_kv_heads * m->value_dim, true);
+    l->k = read_linear(o, i, "attn_k", m->n_embd, l->n_kv_heads * l->key_dim, true);
+    l->v = read_linear(o, i, "attn_v", m->n_embd, l->n_kv_heads * l->value_dim, !m->family->normed_values);
+    if (!l->v.w) l->v = l->k;
 }
 
 /* Keys and values of each head in one matrix: [head][keys, then values][n_latent]. */
@@ -142,7 +143,7 @@ static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
         l->q_latent_norm = read_norm(o, i, "attn_q_a_norm", l->q_latent.n_out, true);
     }
     l->q = read_linear(o, i, has_latent ? "attn_q_b" : "attn_q", has_latent ? l->q_latent.n_out : m->n_embd,
-                       m->n_heads * m->key_dim, true);
+                       m->n_heads * l->key_dim, true);
     l->latent_kv = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
     l->latent_norm = read_norm(o, i, "attn_kv_a_norm", m->n_latent, true);
     if (exists(o, i, "attn_kv_b")) {
@@ -158,9 +159,14 @@ static void read_attention(reference_opening *o, reference_layer *l, int32_t i) 
     if (m->n_latent > 0) read_latent(o, l, i);
     else if (exists(o, i, "attn_qkv")) read_fused(o, l, i);
     else read_separate(o, l, i);
-    l->o = read_linear(o, i, "attn_output", m->n_heads * m->value_dim, m->n_embd, true);
-    l->q_norm = read_norm(o, i, "attn_q_norm", m->n_heads * m->key_dim, false);
-    l->k_norm = read_norm(o, i, "attn_k_norm", m->n_kv_heads * m->key_dim, false);
+    l->o = read_linear(o, i, "attn_output", m->n_heads * l->value_dim, m->n_embd, true);
+    l->q_norm = read_norm(o, i, "attn_q_norm", m->n_heads * l->key_dim, false);
+    l->k_norm = read_norm(o, i, "attn_k_norm", l->n_kv_heads * l->key_dim, false);
+    if (m->family->normed_values) {
+        float *ones = own(o->m, (size_t)l->value_dim);
+        for (int32_t d = 0; d < l->value_dim; d++) ones[d] = 1;
+        l->v_norm = (reference_norm){.w = ones, .n = l->value_dim, .rows = 1};
+    }
     l->sinks = reference_tensor(o, name_of(i, "attn_sinks", "weight").text, false, NULL);
     l->gate = read_linear(o, i, "attn_gate", m->n_embd, m->n_heads * m->value_dim, false);
     l->norms_rotated = m->family->norms_rotated ||
@@ -189,7 +195,7 @@ static reference_mlp read_mlp(reference_opening *o, int32_t i, const char *gate,
 
 /* Gate and up in one matrix, the gate first. */
 static reference_mlp read_fused_mlp(reference_opening *o, int32_t i) {
-    const int32_t n_embd = o->m->n_embd, n_ff = o->m->n_ff;
+    const int32_t n_embd = o->m->n_embd, n_ff = o->m->layers[i].n_ff;
     reference_linear both = read_linear(o, i, "ffn_up", n_embd, 2 * n_ff, true);
     reference_mlp p = {.down = read_linear(o, i, "ffn_down", n_ff, n_embd, true)};
     if (o->rc) return p;
@@ -200,7 +206,7 @@ static reference_mlp read_fused_mlp(reference_opening *o, int32_t i) {
 
 static bool gate_is_in_up(reference_opening *o, int32_t i) {
     const gguf_tensor *up = gguf_find_tensor(o->f, name_of(i, "ffn_up", "weight").text);
-    return up && up->dims[1] == 2 * (int64_t)o->m->n_ff && !exists(o, i, "ffn_gate");
+    return up && up->dims[1] == 2 * (int64_t)o->m->layers[i].n_ff && !exists(o, i, "ffn_gate");
 }
 
 /* Older files have experts as separate tensors: stacks ffn_KIND.0, ffn_KIND.1, ... */
@@ -220,26 +226,25 @@ static reference_linear stack_experts(reference_opening *o, int32_t i, const cha
     return all;
 }
 
-/* Gate and up of each expert in one matrix, the gate first. */
-static reference_mlp split_experts(reference_opening *o, int32_t i) {
-    const reference_linear both = read_linear(o, i, "ffn_gate_up_exps", o->m->n_embd, 0, true);
-    const int32_t n_out = both.n_out / 2;
-    const size_t n = (size_t)n_out * (size_t)both.n_in, n_experts = (size_t)o->m->n_experts;
-    reference_mlp p = {.down = read_linear(o, i, "ffn_down_exps", n_out, o->m->n_embd, true)};
-    if (o->rc) return p;
-    float *gates = own(o->m, n * n_experts), *ups = own(o->m, n * n_experts);
-    for (size_t e = 0; e < n_experts; e++) {
-        memcpy(gates + e * n, both.w + 2 * e * n, n * sizeof *gates);
-        memcpy(ups + e * n, both.w + (2 * e + 1) * n, n * sizeof *ups);
-    }
-    p.gate = (reference_linear){.w = gates, .n_in = both.n_in, .n_out = n_out};
-    p.up = (reference_linear){.w = ups, .n_in = both.n_in, .n_out = n_out};
-    return p;
+/* Rows [first, first + n) of each of the stacked matrices. */
+static reference_linear part_of_each(reference_opening *o, const reference_linear *all, int32_t first, int32_t n) {
+    const size_t row = (size_t)all->n_in, from = row * (size_t)all->n_out, to = row * (size_t)n;
+    float *w = own(o->m, to * (size_t)o->m->n_experts);
+    for (int32_t e = 0; e < o->m->n_experts; e++)
+        memcpy(w + (size_t)e * to, all->w + (size_t)e * from + row * (size_t)first, to * sizeof *w);
+    return (reference_linear){.w = w, .n_in = all->n_in, .n_out = n};
 }
 
 static reference_mlp read_experts(reference_opening *o, int32_t i) {
+    if (exists(o, i, "ffn_gate_up_exps")) {
+        const reference_linear both = read_linear(o, i, "ffn_gate_up_exps", o->m->n_embd, 0, true);
+        if (o->rc) return (reference_mlp){0};
+        reference_mlp fused = {.gate = part_of_each(o, &both, 0, both.n_out / 2),
+                               .up = part_of_each(o, &both, both.n_out / 2, both.n_out / 2)};
+        fused.down = read_linear(o, i, "ffn_down_exps", both.n_out / 2, o->m->n_embd, true);
+        return fused;
+    }
     if (exists(o, i, "ffn_up_exps")) return read_mlp(o, i, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps");
-    if (exists(o, i, "ffn_gate_up_exps")) return split_experts(o, i);
     reference_mlp p = {.gate = stack_experts(o, i, "gate", o->m->n_embd),
                        .up = stack_experts(o, i, "up", o->m->n_embd)};
     p.down = stack_experts(o, i, "down", p.up.n_out);
@@ -263,6 +268,14 @@ static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
         l->mlp.xielu[k] = &l->xielu_numbers[k];
     }
     if (exists(o, i, "ffn_up_shexp")) l->shared = read_mlp(o, i, "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp");
+    l->routed = reference_tensor(o, name_of(i, "ffn_gate_inp", "scale").text, false, NULL);
+    if (l->routed) {
+        l->shared = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
+        l->expert_factors = reference_tensor(o, name_of(i, "ffn_down_exps", "scale").text, true, NULL);
+        l->experts_norm = read_norm(o, i, "pre_ffw_norm_2", m->n_embd, true);
+        l->post_shared_norm = read_norm(o, i, "post_ffw_norm_1", m->n_embd, true);
+        l->post_experts_norm = read_norm(o, i, "post_ffw_norm_2", m->n_embd, true);
+    }
     if (exists(o, i, "ffn_gate_inp_shexp"))
         l->shared_gate = read_linear(o, i, "ffn_gate_inp_shexp", m->n_embd, 1, true);
 }
@@ -282,22 +295,48 @@ static void read_norms(reference_opening *o, reference_layer *l, int32_t i) {
     l->parallel = m->parallel || (m->family->parallel_without_norm && !l->mlp_norm.w);
 }
 
-static const reference_rope *rope_of(const reference_model *m, int32_t i) {
+static const reference_rope *rope_of(reference_opening *o, int32_t i) {
+    const reference_model *m = o->m;
     const int32_t every = m->family->unrotated_every;
-    if (m->family->rotates_locally && m->window > 0 && !reference_layer_is_local(m, i)) return NULL;
+    if (m->family->rotates_locally && m->window > 0 && !reference_layer_is_local(o, i)) return NULL;
     if (m->family->rotation == REFERENCE_UNROTATED || (every && (i + 1) % every == 0)) return NULL;
-    return &m->ropes[reference_layer_is_local(m, i)];
+    return &m->ropes[reference_layer_is_local(o, i)];
+}
+
+static void read_streams(reference_opening *o, reference_layer *l, int32_t i) {
+    const reference_model *m = o->m;
+    const int32_t n = m->n_streams;
+    char key[64];
+    gguf_array list;
+    l->altup_norm = read_norm(o, i, "altup_router_norm", m->n_embd, true);
+    l->altup_router = read_linear(o, i, "altup_router", m->n_embd, n, true);
+    l->altup_predict = read_linear(o, i, "altup_predict_coef", n, n * n, true);
+    l->altup_correct = read_linear(o, i, "altup_correct_coef", n, n, true);
+    l->altup_scale = reference_tensor(o, name_of(i, "altup_correct_scale", "weight").text, true, NULL);
+    l->laurel_a = read_linear(o, i, "laurel_l", m->n_embd, 0, true);
+    l->laurel_b = read_linear(o, i, "laurel_r", l->laurel_a.n_out, m->n_embd, true);
+    l->laurel_norm = read_norm(o, i, "laurel_post_norm", m->n_embd, true);
+    snprintf(key, sizeof key, "%s.activation_sparsity_scale", m->family->name);
+    if (!gguf_get_array(o->f, key, &list)) return;
+    memcpy(&l->deviations, (const char *)list.data + (size_t)i * sizeof(float), sizeof(float));
+    if (l->deviations > -100) l->mlp.deviations = &l->deviations;
 }
 
 static void read_layer(reference_opening *o, int32_t i) {
     reference_model *m = o->m;
     reference_layer *l = &m->layers[i];
-    l->window = reference_layer_is_local(m, i) ? m->window : 0;
-    l->rope = rope_of(m, i);
+    l->window = reference_layer_is_local(o, i) ? m->window : 0;
+    l->rope = rope_of(o, i);
     l->states_of = states_of(m, i);
     read_norms(o, l, i);
     read_attention(o, l, i);
     read_mlps(o, l, i);
+    if (m->n_streams > 0) read_streams(o, l, i);
+    l->factor = reference_tensor(o, name_of(i, "layer_output_scale", "weight").text, false, NULL);
+    if (m->n_layer_embd == 0) return;
+    l->embedding_gate = read_linear(o, i, "inp_gate", m->n_embd, m->n_layer_embd, true);
+    l->embedding_up = read_linear(o, i, "proj", m->n_layer_embd, m->n_embd, true);
+    l->embedding_norm = read_norm(o, i, "post_norm", m->n_embd, true);
 }
 
 void reference_read_weights(reference_opening *o) {
@@ -312,6 +351,15 @@ void reference_read_weights(reference_opening *o) {
     m->output_norm = read_norm(o, -1, "output_norm", m->n_embd, true);
     m->output = read_linear(o, -1, "output", m->n_embd, m->n_vocab, false);
     if (!m->output.w) m->output = (reference_linear){.w = m->embedding, .n_in = m->n_embd, .n_out = m->n_vocab};
-    m->layers = reference_alloc((size_t)m->n_layers, sizeof *m->layers);
+    if (m->n_streams > 0) {
+        m->streams_in = read_linear(o, -1, "altup_proj", m->n_embd, m->n_embd, true);
+        m->streams_out = read_linear(o, -1, "altup_unembd_proj", m->n_embd, m->n_embd, true);
+    }
+    if (m->n_layer_embd > 0) {
+        const int32_t n = m->n_layers * m->n_layer_embd;
+        m->layer_embeddings = reference_tensor(o, "per_layer_token_embd.weight", true, NULL);
+        m->layer_projection = read_linear(o, -1, "per_layer_model_proj", m->n_embd, n, true);
+        m->layer_norm_of_projection = read_norm(o, -1, "per_layer_proj_norm", n, true);
+    }
     for (int32_t i = 0; i < m->n_layers && !o->rc; i++) read_layer(o, i);
 }

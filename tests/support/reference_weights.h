@@ -47,6 +47,8 @@ typedef struct reference_family {
     bool weighs_inputs;         /* an expert's weight multiplies what it reads */
     bool root_embedding;        /* embeddings times sqrt(n_embd) */
     bool divided_logits;        /* logit_scale divides */
+    bool unscaled;              /* scores have no scale */
+    bool normed_values;         /* values of each head are normed, without weights */
     bool yarn_unrounded;        /* default if rope.scaling.yarn_truncate is absent */
     int32_t unrotated_every;    /* n: layers n - 1, 2n - 1, ... have no positions; 0: all have */
     int32_t wide_layers;        /* a model of so many layers scales scores by 1 / sqrt(n_embd / heads) */
@@ -76,13 +78,15 @@ typedef struct reference_norm {
 typedef struct reference_mlp {
     reference_linear gate, up, down; /* gate.w NULL: a plain one */
     const float *xielu[4];           /* alpha_n, alpha_p, beta, eps; NULL: the family's activation */
+    const float *deviations;         /* gates are less by their mean plus so many deviations, at least 0; NULL: no */
 } reference_mlp;
 
 typedef struct reference_layer {
+    int32_t n_kv_heads, key_dim, value_dim, n_ff;
     reference_norm attn_norm, mlp_norm;           /* pre-norms; without mlp_norm, a parallel mlp uses attn_norm's */
     reference_norm post_attn_norm, post_mlp_norm; /* after, before the result is added */
-    reference_norm q_norm, k_norm;
-    reference_linear q, k, v, o;  /* k, v: none where the layer shares another's states */
+    reference_norm q_norm, k_norm, v_norm;
+    reference_linear q, k, v, o;  /* k, v: none where the layer shares another's states; v may be k */
     const float *sinks;           /* [n_heads], or NULL */
     reference_linear gate;        /* of attention's output, by a sigmoid; w NULL: none */
     bool norms_rotated, tempered; /* q_norm and k_norm follow the rotation; w NULL: they have no weights */
@@ -94,7 +98,22 @@ typedef struct reference_layer {
     reference_mlp mlp,
         shared; /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
-    float xielu_numbers[4];     /* of mlp.xielu */
+    /* Experts beside an mlp, which is `shared`: factors of the router's input, and of experts' weights; norms of the
+       experts' input and output, and of the mlp's output. Without routed: none */
+    const float *routed, *expert_factors;
+    reference_norm experts_norm, post_experts_norm, post_shared_norm;
+    /* the token's embedding in this layer: x += norm(up(act(gate x) embedding)); gate.w NULL: none */
+    reference_linear embedding_gate, embedding_up;
+    reference_norm embedding_norm;
+    const float *factor;    /* of x after the layer; NULL: none */
+    float xielu_numbers[4]; /* of mlp.xielu */
+    float deviations;       /* of mlp.deviations */
+    /* AltUp: the router of the streams, and matrices of coefficients; factors of the first stream for the embedding */
+    reference_norm altup_norm;
+    reference_linear altup_router, altup_predict, altup_correct;
+    const float *altup_scale;
+    reference_linear laurel_a, laurel_b; /* in + norm(b a in) is added to attention; a.w NULL: none */
+    reference_norm laurel_norm;
     const float *correction;    /* [n_experts] of the router, or NULL */
     int32_t window;             /* it sees distances below; 0: all */
     int32_t states_of;          /* the layer with the keys and values that it attends to */
@@ -104,8 +123,11 @@ typedef struct reference_layer {
 
 struct reference_model {
     const reference_family *family;
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab;
-    int32_t n_ctx, n_trained; /* positions that may occur, and that occurred in training */
+    int32_t n_layers, n_embd, n_heads, n_vocab;
+    int32_t n_kv_heads, key_dim, value_dim; /* the largest of any layer */
+    int32_t n_layer_embd;                   /* of a token's embedding in each layer; 0: none */
+    int32_t n_streams;                      /* of the residual; 0: one, by the ordinary sums */
+    int32_t n_ctx, n_trained;               /* positions that may occur, and that occurred in training */
     int32_t n_experts, n_used, n_groups, n_used_groups, n_shared_layers, window;
     bool sigmoid, renormalised;                                  /* of experts' probabilities and weights */
     double expert_scale, temperature, temperature_length;        /* temperature 0: none */
@@ -115,6 +137,10 @@ struct reference_model {
     double embedding_scale, residual_scale, logit_scale;
     reference_rope ropes[2]; /* of global layers and, where they have a base of their own, of local ones */
     reference_norm embedding_norm, output_norm;
+    const float *layer_embeddings; /* [n_vocab][n_layers][n_layer_embd], or NULL */
+    reference_linear layer_projection;
+    reference_linear streams_in, streams_out; /* stacked, for each stream but the first */
+    reference_norm layer_norm_of_projection;
     reference_linear output;
     const float *embedding; /* [n_vocab][n_embd] */
     const float *positions; /* [n_positions][n_embd], or NULL */
@@ -134,11 +160,15 @@ typedef struct reference_opening {
 
 /* Keys, with the architecture's name put before them. An integer that is required is asked for with `otherwise` -1. */
 int32_t reference_number(reference_opening *o, const char *key, int64_t otherwise);
+/* The layer's, of a list; else as reference_number. */
+int32_t reference_layer_number(reference_opening *o, const char *key, int32_t layer, int64_t otherwise);
 double reference_real(reference_opening *o, const char *key, double otherwise);
 bool reference_has(reference_opening *o, const char *key);
 /* Finds the family and reads every key but those of the rotation. */
 void reference_read_keys(reference_opening *o);
-bool reference_layer_is_local(const reference_model *m, int32_t layer); /* does the window hold there? */
+bool reference_layer_is_local(reference_opening *o, int32_t layer); /* does the window hold there? */
+/* Fills in the shape of a layer: heads, dimensions, width of the mlp. */
+void reference_read_layer_shape(reference_opening *o, int32_t layer);
 
 /* A tensor dequantised to F32, owned by the model; *t (may be NULL): its shape. NULL: there is none, an error if
    required. */

@@ -33,6 +33,7 @@ class Family:
     metadata: dict = field(default_factory=dict)  # GGUF keys that the converter omits
     experts: str = "F32"                          # type of the experts' matrices
     gates: float = 1.0                            # factor of the experts' gate and up, so that clamps take effect
+    factors: dict = field(default_factory=dict)   # of parameters, by a part of their names
     differs: str = ""                             # why llama.cpp's result differs
     converter: str = ""       # the class whose converter writes it, for models that transformers has by another name
     arch: str = ""            # gguf.MODEL_ARCH, if it is not the converter's
@@ -95,6 +96,10 @@ def mistral4_reference(model):
 
 def recurrent(kind, pattern):
     return [kind if c == "c" else "attention" if kind == "mamba" else "full_attention" for c in pattern]
+
+
+GEMMA4_FACTORS = {"q_norm": 0.25, "per_layer_input_gate": 0.5}  # q_norm: instead of a scale of scores
+GEMMA4_ROPES = {"full_attention": rope(1000000.0, "proportional", partial_rotary_factor=0.25), "sliding_attention": rope(10000.0)}
 
 
 # The epsilon is that of published models: transformers always has it in the norms of keys and queries, llama.cpp the
@@ -234,6 +239,29 @@ FAMILIES = [
                 layer_types=layers_of("sssssfs"),
                 rope_parameters={"full_attention": rope(1000000.0, "linear", factor=8.0), "sliding_attention": rope(10000.0)}),
            "5 local layers to 1 global, two rotary bases, linear scaling of the global ones, norms of q and k", "llama", PROMPTS + (PAST,)),
+    Family("gemma3n", "Gemma3nText",
+           dict(**shape(layers=5, ff=64, heads=4, kv_heads=1), head_dim=16, sliding_window=24, layer_types=layers_of("ssfsf"),
+                final_logit_softcapping=6.0, vocab_size_per_layer_input=VOCAB, hidden_size_per_layer_input=16, laurel_rank=16,
+                num_kv_shared_layers=2, activation_sparsity_pattern=[0.9, 0.5, 0.0, 0.7, 0.0],
+                rope_parameters={"full_attention": rope(1000000.0), "sliding_attention": rope(10000.0)}),
+           "four streams of the residual (AltUp), Laurel blocks, embeddings of each layer, sparse activations, norms of values, scores "
+           "without a scale, shared KV", "llama", PROMPTS + (PAST,), converter="Gemma3nForCausalLM",
+           factors={"q_norm": 0.25, "modality_router": 40.0, "correct_output_scale": 4.0, "per_layer_input_gate": 0.5},
+           differs="takes embeddings of 256 dimensions alone, has one sparsity in the first ten layers, and divides by n - 1 in its deviation"),
+    Family("gemma4", "Gemma4Text",
+           dict(**shape(layers=6, ff=64, heads=4, kv_heads=1), head_dim=16, global_head_dim=32, sliding_window=24,
+                layer_types=layers_of("ssfssf"), final_logit_softcapping=6.0, vocab_size_per_layer_input=VOCAB,
+                hidden_size_per_layer_input=24, num_kv_shared_layers=3, use_double_wide_mlp=True, rope_parameters=GEMMA4_ROPES),
+           "embeddings of each layer, heads of global layers twice as wide, a quarter of them rotates, norms of values, scores without "
+           "a scale, half of the layers share KV and have a wider mlp, factors of layers' outputs", "llama", PROMPTS + (PAST,),
+           converter="Gemma4ForConditionalGeneration", factors=GEMMA4_FACTORS),
+    Family("gemma4-moe", "Gemma4Text",
+           dict(**shape(layers=5, ff=64, heads=4, kv_heads=2), head_dim=16, global_head_dim=24, num_global_key_value_heads=1,
+                attention_k_eq_v=True, sliding_window=24, layer_types=layers_of("ssfsf"), final_logit_softcapping=6.0,
+                hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=32,
+                rope_parameters=GEMMA4_ROPES),
+           "experts beside the mlp, with norms of their own, weights with a factor of each expert, fused gate-up; global layers have other "
+           "numbers of KV heads, whose values are their keys", "llama", PROMPTS + (PAST,), converter="Gemma4ForConditionalGeneration", factors=GEMMA4_FACTORS),
     Family("stablelm", "StableLm", dict(**shape(heads=3, kv_heads=3, eps="layer_norm_eps"), partial_rotary_factor=0.25, use_qkv_bias=True),
            "LayerNorm with biases, a quarter of the dimensions rotates, biases of q, k and v", "stablelm2",
            patch={"partial_rotary_factor": 0.25}),

@@ -60,11 +60,16 @@ def build(family):
             p.data = noise * (1.5 if "attn" in name or "attention" in name else 1.0) / width ** 0.5
         if name.endswith("gate_up_proj"):
             p.data *= family.gates
+        for part, factor in family.factors.items():
+            if part in name:
+                p.data *= factor
         if family.experts != "F32" and ".experts." in name and p.ndim == 3 and not name.endswith("_bias"):
             p.data = rounded(p.data.transpose(1, 2), family.experts).transpose(1, 2)
     for name, b in model.named_buffers():
         if name.endswith(("correction_bias", "expert_bias")):    # of routers
             b.data = 0.2 * torch.randn(b.shape, generator=random)
+        elif name.endswith("layer_scalar"):     # of a layer's output
+            b.data = 0.8 + 0.2 * torch.randn(b.shape, generator=random)
     return model
 
 

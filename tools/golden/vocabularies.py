@@ -6,9 +6,11 @@
   unigram.gguf, .txt   a small unigram vocabulary with normalisation rules, and SentencePiece's tokens of texts
   bpe.gguf, .txt       the same for a vocabulary like Gemma's: spaces kept, runs of spaces as tokens, byte fallback
   merged.gguf, .txt    the same for BPE with normalisation rules, merged spaces and no byte tokens
+  ranked.gguf, .txt    a vocabulary like Gemma 4's, by Hugging Face's tokenizers: merges of characters by rank
 
 A line of .txt is a case; "|" separates words or ids. \\n, \\r, \\t, \\\\, \\p (for |) and \\u{...} are escapes.
 """
+import json
 import os
 import struct
 import sys
@@ -16,7 +18,7 @@ import tempfile
 
 import gguf
 import sentencepiece
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "vocab")
 
@@ -227,8 +229,35 @@ def make_sentencepiece(name, proto, model, architecture):
     write(name + ".txt", [f"{escape(t)}\t" + "|".join(map(str, p.encode(t))) for t in texts])
 
 
+def make_ranked(name):
+    """Gemma 4's kind: spaces as U+2581, merges of characters by rank, byte tokens, line ends apart from other text."""
+    t = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    t.normalizer = normalizers.Replace(" ", "▁")
+    t.pre_tokenizer = pre_tokenizers.Split(Regex("\n+"), "isolated")
+    special = ["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)]
+    t.train_from_iterator(CORPUS + ["one\n\n\ntwo\n\nthree", "a\n\n\nb"] * 4,
+                          trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False, limit_alphabet=160))
+    model = json.loads(t.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    writer = gguf.GGUFWriter(os.path.join(OUT, name + ".gguf"), "gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_types([3, 3, 3, 2] + [6] * 256 + [1] * (len(tokens) - 260))
+    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+    for set_id, id in ((writer.add_pad_token_id, 0), (writer.add_eos_token_id, 1), (writer.add_bos_token_id, 2), (writer.add_unk_token_id, 3)):
+        set_id(id)
+    writer.add_add_space_prefix(False)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    more = ["unknown: жук 龍龍龍 a龍b", "\n", "\n\n\n\n\n", "a\n\n b \n", "   ", "the▁cat"]
+    write(name + ".txt", [f"{escape(x)}\t" + "|".join(map(str, t.encode(x).ids)) for x in TEXTS + FINDS + more])
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
+    make_ranked("ranked")
     make_pre_tokenizers()
     make_sentencepiece("unigram", train(CORPUS, model_type="unigram", vocab_size=300, rules=True), "t5", "t5")
     spaces = ["▁" * n for n in range(2, 9)]

@@ -10,16 +10,16 @@
 
 static int row_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
     const model_step *step = b->step;
-    size_t rot = (size_t)b->net->hp.rot_dim;
+    size_t rot = (size_t)a->rope->rot_dim;
     int rc = base_grow((void **)&a->rows, &a->cap_rows, (size_t)step->n_rows * rot, SIZE_MAX / 8, sizeof(float));
     if (rc) return base_fail_memory(err, (uint64_t)step->n_rows * rot * sizeof(float), "rotations");
     for (int32_t r = 0; r < step->n_rows; r++)
-        model_rope_angles(b->net, a->rope, step->rows[r].pos, a->rope->magnitude, a->rows + (size_t)r * rot);
+        model_rope_angles(a->rope, step->rows[r].pos, a->rope->magnitude, a->rows + (size_t)r * rot);
     return RP_OK;
 }
 
 static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
-    size_t rot = (size_t)b->net->hp.rot_dim, n = 0;
+    size_t rot = (size_t)a->rope->rot_dim, n = 0;
     for (int32_t i = 0; i < b->step->n_contexts; i++) n += b->step->contexts[i]->n_views;
     int rc = base_grow((void **)&a->views, &a->cap_views, n * rot, SIZE_MAX / 8, sizeof(float));
     if (rc) return base_fail_memory(err, n * rot * sizeof(float), "rotations");
@@ -28,7 +28,7 @@ static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
         const kv_context *c = b->step->contexts[i];
         for (size_t v = 0; v < c->n_views; v++, cs += rot) {
             if (v > 0 && c->views[v].shift == c->views[v - 1].shift) memcpy(cs, cs - rot, rot * sizeof(float));
-            else model_rope_angles(b->net, a->rope, c->views[v].shift, 1.0f, cs);
+            else model_rope_angles(a->rope, c->views[v].shift, 1.0f, cs);
         }
     }
     BASE_ASSERT(cs == a->views + n * rot);
@@ -37,7 +37,7 @@ static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
 
 const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift,
                                 const float *shift_cs, float *out) {
-    int32_t rot = b->net->hp.rot_dim;
+    int32_t rot = angles->rope->rot_dim;
     BASE_DCHECK(row >= 0 && row < b->step->n_rows);
     const float *a = angles->rows + (int64_t)row * rot;
     if (shift == 0) return a;

@@ -48,28 +48,28 @@ typedef struct store_job {
 
 static void store_row(store_job *j, int64_t r) {
     const cpu_backend *b = j->b;
-    const model_hparams *hp = &b->net->hp;
     const model_row *row = &b->step->rows[r];
     const kernel_table *k = &b->kernels;
     float *keys = j->keys->data + r * j->keys->width;
     const float *values = j->values ? j->values->data + r * j->values->width : NULL;
     const model_layer *layer = &b->net->layers[j->layer];
-    bool halves = b->net->hp.rope_halves;
-    if (layer->rope != MODEL_NO_ROPE)
-        k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves,
-                keys);
+    const cpu_angles *angles = layer->rope == MODEL_NO_ROPE ? NULL : &b->angles[layer->rope];
+    const int32_t n_heads = layer->n_kv_heads, key_dim = layer->key_dim, value_dim = layer->value_dim;
+    if (angles)
+        k->rope(keys, angles->rows + r * angles->rope->rot_dim, n_heads, key_dim, angles->rope->rot_dim,
+                b->net->hp.rope_halves, keys);
     const rp_kv_format format = kv_span_layer_format(row->span, layer->states);
     const cpu_store_fn store_key = cpu_element_rows[kv_format_keys(format)]->store(k, true);
     const cpu_store_fn store_value = cpu_element_rows[kv_format_values(format)]->store(k, false);
     const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
     BASE_DCHECK(!kv_format_is_encoded(format) && !kv_span_is_sealed(row->span)); /* invariant 2 of kv/ */
     if (kv_format_keys(format) == KV_ELEMENT_INT8)
-        kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, kernel_hadamard_size(hp->key_dim));
-    for (int32_t h = 0; h < hp->n_kv_heads; h++) {
-        store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, cpu_keys(row->span, layer->states, block, h), slot);
+        kernel_hadamard(keys, (int64_t)n_heads * key_dim, kernel_hadamard_size(key_dim));
+    for (int32_t h = 0; h < n_heads; h++) {
+        store_key(keys + (int64_t)h * key_dim, key_dim, cpu_keys(row->span, layer->states, block, h), slot);
         if (values)
-            store_value(values + (int64_t)h * hp->value_dim, hp->value_dim,
-                        cpu_values(row->span, layer->states, block, h), slot);
+            store_value(values + (int64_t)h * value_dim, value_dim, cpu_values(row->span, layer->states, block, h),
+                        slot);
     }
 }
 
@@ -83,8 +83,11 @@ static void store_rows(void *arg, int64_t begin, int64_t end, int thread) {
 
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
     store_job j = {(cpu_backend *)self, layer, keys, values};
-    BASE_ASSERT(j.b->net->layers[layer].owns_kv && (values == NULL) == (j.b->latent != NULL));
-    BASE_ASSERT(keys->width == j.b->shape.layers[j.b->net->layers[layer].states].n_heads * j.b->net->hp.key_dim);
+    const model_layer *l = &j.b->net->layers[layer];
+    BASE_ASSERT(l->owns_kv && (values == NULL) == (j.b->latent != NULL));
+    BASE_ASSERT(keys->width == l->n_kv_heads * l->key_dim);
+    BASE_ASSERT(!values || values->width == l->n_kv_heads * l->value_dim);
+    BASE_ASSERT(j.b->shape.layers[l->states].n_heads == l->n_kv_heads);
     base_threads_for(j.b->threads, store_rows, &j, j.b->step->n_rows, STORE_ROWS_PER_TASK);
 }
 
@@ -159,7 +162,7 @@ static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b-
  * model's factor of scores. */
 static void round_queries(tile *t, int32_t r, kv_element keys) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->net->hp.key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
+    const int64_t dim = t->j->layer->key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
     const float *x = t->scratch->queries + r * n;
     float factor = b->net->hp.score_scale;
     if (keys == KV_ELEMENT_INT8) {
@@ -176,27 +179,27 @@ static void round_queries(tile *t, int32_t r, kv_element keys) {
 /* Rotates the queries of a row for the shift of a view, unless they already are. */
 static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     const cpu_backend *b = t->j->b;
-    const model_hparams *hp = &b->net->hp;
+    const int32_t key_dim = t->j->layer->key_dim;
     const cpu_angles *angles = t->j->angles;
     const tile_part *part = t->part_of[r];
     bool halves = b->net->hp.rope_halves;
     if (t->rotated[r] && (!angles || t->rotated[r]->shift == v->shift)) return;
     t->rotated[r] = v;
     t->rounded[r] = KV_ELEMENT_F32;
-    int64_t width = (int64_t)t->n_heads * hp->key_dim;
-    const float *q = cpu_row_of(t->j->queries, t->rows[r]) + (int64_t)t->first_head * hp->key_dim;
+    int64_t width = (int64_t)t->n_heads * key_dim;
+    const float *q = cpu_row_of(t->j->queries, t->rows[r]) + (int64_t)t->first_head * key_dim;
     BASE_DCHECK(v >= part->context->views && v < part->context->views + part->context->n_views);
     float *out = t->scratch->queries + r * width;
     if (!angles) {
         memcpy(out, q, sizeof(float) * (size_t)width);
         return;
     }
-    const float *shift_cs =
-        angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
+    const int32_t rot_dim = angles->rope->rot_dim;
+    const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)rot_dim;
     const bool is_weighed = t->j->layer->query_weights.data != NULL;
     const float *cs =
         cpu_shifted_angles(b, angles, t->rows[r], is_weighed ? 0 : v->shift, shift_cs, t->scratch->angles);
-    b->kernels.rope(q, cs, t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
+    b->kernels.rope(q, cs, t->n_heads, key_dim, rot_dim, halves, out);
     if (is_weighed)
         cpu_weigh_queries(b, t->j->layer, t->n_heads, v->shift ? shift_cs : NULL, t->scratch->angles, out);
 }
@@ -328,7 +331,7 @@ static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
 
 /* Appends the scales of visible slots' values to a row's list; 0: the values are floats. values: of the block */
 static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64_t visible, const void *values) {
-    const int64_t dim = t->j->b->net->hp.value_dim;
+    const int64_t dim = t->j->layer->value_dim;
     float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
     if (!kv_element_is_int(v->values)) {
         memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
@@ -381,7 +384,7 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
 static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const cpu_scratch *s = t->scratch;
-    const int64_t dim = b->net->hp.key_dim;
+    const int64_t dim = t->j->layer->key_dim;
     float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->net->hp.score_scale;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (q + i) * dim;
@@ -398,7 +401,8 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
 static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores,
                        int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->net->hp.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const int64_t dim = t->j->layer->key_dim, q = (int64_t)first * t->n_heads,
+                  n = (int64_t)(end - first) * t->n_heads;
     const float *queries = t->scratch->queries + q * dim, scale = b->net->hp.score_scale;
     if (kv_element_is_encoded(v->keys)) score_folded(t, q, n, scores, stride, next);
     else if (kv_element_is_int(v->keys))
@@ -435,8 +439,8 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
     const cpu_backend *b = t->j->b;
     const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
     if (kv_element_is_encoded(v->keys)) {
-        b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->net->hp.key_dim, t->scratch->unpacked);
-        b->kernels.key_ranges(k, kv_element_bits(v->keys), b->net->hp.key_dim, &t->scratch->ranges);
+        b->kernels.unpack_keys(k, kv_element_bits(v->keys), t->j->layer->key_dim, t->scratch->unpacked);
+        b->kernels.key_ranges(k, kv_element_bits(v->keys), t->j->layer->key_dim, &t->scratch->ranges);
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         for (end = r; end < v->end && visible[end]; end++) {}
@@ -626,7 +630,7 @@ static int slot_of(uint64_t visible, int64_t n) {
 
 /* Adds the block's heavy slots to query q, whose list is at `done`. */
 static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, int64_t done) {
-    const int64_t dim = t->j->b->net->hp.value_dim;
+    const int64_t dim = t->j->layer->value_dim;
     const kernel_heavy *heavy = heavy_of(t, q);
     for (int32_t *i = &t->heavy_used[q]; *i < t->n_heavy[q] && heavy[*i].index < done + base_popcount64(visible); ++*i)
         t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight,
@@ -637,7 +641,8 @@ static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, 
 static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end,
                             const void *next) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->net->hp.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const int64_t dim = t->j->layer->value_dim, q = (int64_t)first * t->n_heads,
+                  n = (int64_t)(end - first) * t->n_heads;
     const int64_t stride = b->scratch_slots;
     int16_t some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
     const int16_t *list = weights_of(t, first, 0) + t->done[first], *p = list;
@@ -657,7 +662,7 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
 
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
-    int32_t dim = b->net->hp.value_dim, heads = t->n_heads;
+    int32_t dim = t->j->layer->value_dim, heads = t->n_heads;
     const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false),
                *next = after ? after : values;
     const kernel_attn_values_fn fn =
@@ -683,7 +688,7 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
 
 /* The sums of a query of integers, and of floats, as one. */
 static void finish_int_sums(tile *t, int64_t q) {
-    const int64_t dim = t->j->b->net->hp.value_dim;
+    const int64_t dim = t->j->layer->value_dim;
     float *sums = t->scratch->sums;
     for (int64_t d = q * dim; d < (q + 1) * dim; d++)
         sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->int_factors[q] +
@@ -691,8 +696,7 @@ static void finish_int_sums(tile *t, int64_t q) {
 }
 
 static void sum_values(tile *t) {
-    const cpu_backend *b = t->j->b;
-    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->net->hp.value_dim;
+    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)t->j->layer->value_dim;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
     if (t->j->sees_ints) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
     memset(t->scratch->sums, 0, sizeof(float) * n);
@@ -701,7 +705,7 @@ static void sum_values(tile *t) {
 
 static void write_sums(tile *t) {
     const cpu_backend *b = t->j->b;
-    size_t dim = (size_t)b->net->hp.value_dim, width = (size_t)t->n_heads * dim;
+    size_t dim = (size_t)t->j->layer->value_dim, width = (size_t)t->n_heads * dim;
     float *sums = t->scratch->sums;
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
         if (t->is_int[q / t->n_heads]) finish_int_sums(t, q);
@@ -740,7 +744,7 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
 /* The tiles of a group run one after the other for each KV head: their shared blocks are still in a cache. */
 static void open_tile(tile *t, const attend_job *j, int64_t task, cpu_scratch *scratch) {
     cpu_backend *b = j->b;
-    int32_t n_kv_heads = b->net->hp.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
+    int32_t n_kv_heads = j->layer->n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
     task /= j->head_tiles;
     const cpu_row_tile *any = &b->plan.tiles[task / n_kv_heads]; /* of its group */
     task -= (int64_t)any->first_tile * n_kv_heads;
@@ -807,7 +811,7 @@ static void add_totals(tile *all, const tile *other) {
 }
 
 static void add_int_sums(tile *all, const tile *other) {
-    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->b->net->hp.value_dim;
+    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->layer->value_dim;
     for (int64_t i = 0; i < n; i++) all->scratch->int_sums[i] += other->scratch->int_sums[i];
 }
 
@@ -850,15 +854,16 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
         if (row->queries) memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r), bytes);
     }
     if (b->is_chosen) cpu_choose(b, layer, queries);
-    int32_t group = b->net->hp.n_heads / b->net->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->net->layers[layer];
+    int32_t group = l->n_heads / l->n_kv_heads, n_threads = base_threads_count(b->threads);
     const kv_shape *shape = kv_pool_shape(b->step->contexts[0]->pool);
-    BASE_ASSERT(model_mixer_attends(l->mixer) && queries->width == b->net->hp.n_heads * b->net->hp.key_dim);
-    attend_job j = {
-        .b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
+    BASE_ASSERT(model_mixer_attends(l->mixer) && queries->width == l->n_heads * l->key_dim);
+    BASE_ASSERT(dst->width == l->n_heads * l->value_dim);
+    attend_job j = {.b = b, .layer = l, .group = group, .queries = queries, .dst = dst};
+    j.heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES / b->plan.most_rows);
     j.sees_ints = b->sees_ints && !shape->layers[l->states].in_f16;
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    int64_t n = (int64_t)b->plan.n_tiles * b->net->hp.n_kv_heads,
+    int64_t n = (int64_t)b->plan.n_tiles * l->n_kv_heads,
             head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
     bool splits =
         j.sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;

@@ -74,7 +74,7 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->scores = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
         s->queries = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->sums = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
-        s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
+        s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
         s->tile = base_alloc_aligned(cpu_tile_bytes(), 64);
         if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile) return false;
         if (hp->plain_key_dim > 0) {
@@ -364,6 +364,7 @@ static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
         base_grow((void **)&p->parts, &p->cap_parts, n, SIZE_MAX / 64, sizeof(*p->parts)))
         return base_fail_memory(err, n * (sizeof(*p->tiles) + sizeof(*p->parts)), "tiles");
     p->n_tiles = p->n_parts = 0;
+    p->most_rows = 1;
     int32_t shared = shared_rows_per_tile(b);
     for (size_t i = 0; i < p->n_runs; i++) {
         if (!cpu_plan_leads(p, i)) continue;
@@ -373,6 +374,7 @@ static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
         cut_group(p, (int32_t)i, most);
     }
     BASE_ASSERT(p->n_parts <= n); /* each has a row at least */
+    for (size_t i = 0; i < p->n_tiles; i++) p->most_rows = BASE_MAX(p->most_rows, p->tiles[i].n_rows);
     return RP_OK;
 }
 

@@ -87,6 +87,17 @@ static void embed(backend *self, backend_buffer *dst) {
     }
 }
 
+static void embed_layers(backend *self, backend_buffer *dst) {
+    cpu_backend *b = cpu(self);
+    const float scale = sqrtf((float)b->net->hp.n_layer_embd);
+    BASE_ASSERT(dst->width == b->net->layer_embeddings.n_in);
+    for (int32_t r = 0; r < b->step->n_rows; r++) {
+        float *y = cpu_row_at(dst, r);
+        dequantize_row(&b->net->layer_embeddings, b->step->rows[r].token, b->row);
+        b->kernels.add(y, b->row, scale, y, dst->width);
+    }
+}
+
 /* ---- rows ---- */
 
 typedef struct norm_job {
@@ -177,11 +188,13 @@ static const backend_ops ops = {
     .memory = memory,
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
+    .buffer_set_width = cpu_buffer_set_width,
     .buffer_read = cpu_buffer_read,
     .prepare = cpu_pack_prepare,
     .usage = usage,
     .begin = begin,
     .embed = embed,
+    .embed_layers = embed_layers,
     .norm = norm,
     .linear = linear,
     .adapt = cpu_adapt,
@@ -193,6 +206,10 @@ static const backend_ops ops = {
     .attend = cpu_attend,
     .act = cpu_act,
     .xielu = cpu_xielu,
+    .sparsify = cpu_sparsify,
+    .mix = cpu_mix,
+    .match = cpu_match,
+    .multiply = cpu_multiply,
     .experts = cpu_mix_experts,
     .gate_rows = gate_rows,
     .add = cpu_add,
@@ -206,8 +223,9 @@ static const backend_ops ops = {
 static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     int rc = base_threads_new(&b->threads, o->n_threads, err);
     if (rc) return rc;
-    b->row = base_alloc(sizeof(float) * (size_t)b->net->hp.n_embd);
-    if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->net->hp.n_embd, "activations");
+    const int64_t row = BASE_MAX(b->net->hp.n_embd, (int64_t)b->net->hp.n_layers * b->net->hp.n_layer_embd);
+    b->row = base_alloc(sizeof(float) * (size_t)row);
+    if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)row, "activations");
     b->inverse_norms = base_alloc(sizeof(float) * (size_t)o->max_rows);
     if (!b->inverse_norms) return base_fail_memory(err, sizeof(float) * (uint64_t)o->max_rows, "activations");
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) ||
@@ -231,14 +249,16 @@ int cpu_backend_new(backend **out, const model_network *net, const backend_optio
     b->shape = o->shape;
     b->weights = o->weights;
     kernel_table_init(&b->kernels, o->level);
-    int32_t group = net->hp.n_heads / BASE_MAX(net->hp.n_kv_heads, 1);
-    BASE_ASSERT(net->hp.n_heads == group * net->hp.n_kv_heads);
-    b->heads_per_tile = BASE_MAX(BASE_MIN(group, CPU_TILE_QUERIES), 1); /* without heads there are no tiles */
-    b->rows_per_tile = CPU_TILE_QUERIES / b->heads_per_tile;
-    for (int32_t l = 0; l < net->hp.n_layers; l++) { /* the kinds of angles that a step needs */
-        int32_t rope = net->layers[l].rope;
-        if (rope != MODEL_NO_ROPE) b->angles[rope].rope = model_layer_rope(net, rope, o->n_ctx);
+    int32_t group = CPU_TILE_QUERIES; /* the smallest of any layer: of other layers, a tile has a part of a group */
+    for (int32_t l = 0; l < net->hp.n_layers; l++) {
+        const model_layer *layer = &net->layers[l];
+        if (!model_mixer_attends(layer->mixer)) continue;
+        BASE_ASSERT(layer->n_heads % layer->n_kv_heads == 0);
+        group = BASE_MIN(group, layer->n_heads / layer->n_kv_heads);
+        /* the kinds of angles that a step needs */
+        if (layer->rope != MODEL_NO_ROPE) b->angles[layer->rope].rope = model_layer_rope(net, layer->rope, o->n_ctx);
     }
+    b->rows_per_tile = CPU_TILE_QUERIES / group;
     int rc = open_parts(b, o, err);
     if (rc) {
         free_backend(&b->base);

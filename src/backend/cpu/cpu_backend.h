@@ -3,6 +3,7 @@
  *
  *   cpu_backend.c          opening, embeddings, row-wise operations
  *   cpu_elements.c         buffers, element-wise operations
+ *   cpu_streams.c          several streams of the residual, sparse activations
  *   cpu_pack.c             repacked weights
  *   cpu_linear.c           linear layers
  *   cpu_adapters.c         what LoRA adapters add to them
@@ -29,7 +30,7 @@
 #include "backend/backend_registry.h"
 
 struct backend_buffer {
-    int32_t rows, width;
+    int32_t rows, width, most_width;
     float data[];
 };
 
@@ -61,7 +62,7 @@ typedef struct cpu_scratch {
     float *scores;  /* [CPU_TILE_QUERIES][slots] */
     float *queries; /* [CPU_TILE_QUERIES][key_dim], rotated */
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
-    float *angles;  /* [rot_dim], of one row and shift */
+    float *angles;  /* [key_dim], of one row and shift */
     struct cpu_tile *tile;
     void *latent_values; /* latent attention: [64][value_dim] of a block; else NULL */
     /* KV of integers; else NULL */
@@ -104,6 +105,7 @@ typedef struct cpu_plan {
     int32_t *matches; /* of each follower: for each view of its leader, its own view of that span, or -1 */
     size_t n_tiles, n_parts, n_matches, n_runs;
     size_t cap_tiles, cap_parts, cap_matches, cap_runs;
+    int32_t most_rows; /* of a tile */
 
     cpu_run *runs;    /* of rows of one context */
     cpu_found *found; /* views of leaders, by span */
@@ -115,7 +117,7 @@ typedef struct cpu_plan {
 /* The angles of a step for one kind of layer (model_network.ropes). */
 typedef struct cpu_angles {
     const model_rope *rope; /* NULL: no layer is of this kind */
-    float *rows;            /* [n_rows][rot_dim]: of each row's position */
+    float *rows;            /* [n_rows][rope's rot_dim]: of each row's position */
     float *views;           /* [views of all contexts][rot_dim]: of each view's shift */
     size_t cap_rows, cap_views;
 } cpu_angles;
@@ -143,9 +145,9 @@ typedef struct cpu_backend {
     kv_shape shape;
     kernel_table kernels;
     base_threads *threads;
-    char *q8;   /* activations of the current linear, quantized once for all of its weights */
-    float *row; /* [n_embd]: one row of embeddings, in floats or in the file's type */
-    int32_t heads_per_tile, rows_per_tile;
+    char *q8;                       /* activations of the current linear, quantized once for all of its weights */
+    float *row;                     /* one row of embeddings, in floats or in the file's type */
+    int32_t rows_per_tile;          /* at most */
     cpu_experts *experts;           /* NULL: the model has none */
     cpu_latent *latent;             /* NULL: no latent attention */
     model_weight *packed;           /* [n_matrices]: repacked matrices; the others have no data */
@@ -267,9 +269,17 @@ void cpu_copy_runs(backend *self, const backend_buffer *src, backend_columns fro
 /* out[slot][dimension] = in[dimension][slot] of a block's 64 slots, elements of 2 or 4 bytes. */
 void cpu_latent_values(const void *in, int64_t dim, size_t element_bytes, void *out);
 
+/* cpu_streams.c: the operations of backend.h. */
+void cpu_sparsify(backend *self, backend_buffer *a, float deviations, int32_t rows);
+void cpu_mix(backend *self, backend_buffer *const *src, int32_t n, const backend_buffer *factors, int32_t rows,
+             backend_buffer *const *dst, int32_t n_dst);
+void cpu_match(backend *self, backend_buffer *dst, const backend_buffer *like, int32_t rows);
+void cpu_multiply(backend *self, backend_buffer *dst, const model_weight *factors, int32_t rows);
+
 /* cpu_elements.c: the operations of backend.h. */
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
 void cpu_buffer_free(backend *self, backend_buffer *buffer);
+void cpu_buffer_set_width(backend *self, backend_buffer *buffer, int32_t width);
 void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst);
 void cpu_xielu(backend *self, const model_xielu *xielu, backend_buffer *a, int32_t rows);
 void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);

@@ -40,18 +40,15 @@ static double squared_difference(const kv_layer *l, const float *x, const void *
 
 static void rotate_keys(const deviate_job *j, const model_row *row, float *keys, float *angles) {
     const cpu_backend *b = j->b;
-    const model_hparams *hp = &b->net->hp;
-    int32_t rope = b->net->layers[j->layer].rope;
-    bool halves = b->net->hp.rope_halves;
-    if (rope == MODEL_NO_ROPE) return;
-    const model_rope *r = b->angles[rope].rope;
-    model_rope_angles(b->net, r, kv_span_position(row->span) + row->slot, r->magnitude, angles);
-    b->kernels.rope(keys, angles, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
+    const model_layer *l = &b->net->layers[j->layer];
+    if (l->rope == MODEL_NO_ROPE) return;
+    const model_rope *r = b->angles[l->rope].rope;
+    model_rope_angles(r, kv_span_position(row->span) + row->slot, r->magnitude, angles);
+    b->kernels.rope(keys, angles, l->n_kv_heads, l->key_dim, r->rot_dim, b->net->hp.rope_halves, keys);
 }
 
 static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     const cpu_backend *b = j->b;
-    const model_hparams *hp = &b->net->hp;
     const model_row *row = &b->step->rows[r];
     float *keys = cpu_row_at(j->keys, r);
     const float *values = j->values ? cpu_row_of(j->values, r) : NULL;
@@ -61,13 +58,13 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     double sum = 0;
     BASE_ASSERT(!kv_span_is_scattered(row->span));
     rotate_keys(j, row, keys, angles);
-    const int64_t size = kv_format_keys(l->format) == KV_ELEMENT_INT8 ? kernel_hadamard_size(hp->key_dim) : 1;
-    kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, size); /* of size 1: unchanged */
-    for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(l, keys + (int64_t)h * hp->key_dim, cpu_keys(row->span, layer, block, h), true, slot);
+    const int64_t size = kv_format_keys(l->format) == KV_ELEMENT_INT8 ? kernel_hadamard_size(l->key_dim) : 1;
+    kernel_hadamard(keys, (int64_t)l->n_heads * l->key_dim, size); /* of size 1: unchanged */
+    for (int32_t h = 0; h < l->n_heads; h++)
+        sum += squared_difference(l, keys + (int64_t)h * l->key_dim, cpu_keys(row->span, layer, block, h), true, slot);
     sum /= (double)size;
-    for (int32_t h = 0; values && h < hp->n_kv_heads; h++)
-        sum += squared_difference(l, values + (int64_t)h * hp->value_dim, cpu_values(row->span, layer, block, h), false,
+    for (int32_t h = 0; values && h < l->n_heads; h++)
+        sum += squared_difference(l, values + (int64_t)h * l->value_dim, cpu_values(row->span, layer, block, h), false,
                                   slot);
     j->deviations[r] = (float)sum;
 }

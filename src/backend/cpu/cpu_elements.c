@@ -22,8 +22,14 @@ int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **
     if (!b) return base_fail_memory(err, bytes, "activations");
     ((cpu_backend *)self)->activation_bytes += bytes;
     b->rows = rows;
-    b->width = width;
+    b->width = b->most_width = width;
     return RP_OK;
+}
+
+void cpu_buffer_set_width(backend *self, backend_buffer *buffer, int32_t width) {
+    (void)self;
+    BASE_ASSERT(width > 0 && width <= buffer->most_width);
+    buffer->width = width;
 }
 
 void cpu_buffer_free(backend *self, backend_buffer *buffer) {

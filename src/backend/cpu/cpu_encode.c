@@ -65,6 +65,7 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; i++) {
         const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks),
                       layer = (int32_t)(i / n_heads / n_blocks);
+        if (head >= kv_span_layer(j->from, layer)->n_heads) continue; /* n_heads: of the layer with most */
         const int n = BASE_MIN(kv_span_slots(j->from, layer, head) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
         if (n <= 0 || (!kv_span_is_reduced(j->from) && !kv_span_has(j->from, layer, block))) continue;
         const kv_layer *from = kv_span_layer(j->from, layer), *to = kv_span_layer(j->to, layer);

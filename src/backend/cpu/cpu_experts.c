@@ -123,12 +123,14 @@ static void route_corrected(const cpu_backend *b, const model_layer *l, const fl
 
 static void route(const cpu_backend *b, const model_layer *l, const float *scores, choice *choices) {
     const model_hparams *hp = &b->net->hp;
+    const float *scales = l->expert_scales.data;
     if (hp->experts_sigmoid || hp->n_expert_groups > 0 || l->router_correction.data) {
         route_corrected(b, l, scores, choices);
-        return;
+    } else {
+        cpu_experts_choose(scores, hp->n_experts, choices, hp->n_experts_used);
+        weigh_softmax(hp, scores, choices);
     }
-    cpu_experts_choose(scores, hp->n_experts, choices, hp->n_experts_used);
-    weigh_softmax(hp, scores, choices);
+    for (int32_t i = 0; i < hp->n_experts_used && scales; i++) choices[i].weight *= scales[choices[i].expert];
 }
 
 /* Counting sort: counts each expert's slots, sums the counts to end offsets, and fills slots from the last row back,

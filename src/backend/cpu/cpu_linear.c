@@ -97,7 +97,8 @@ int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->net->hp;
     int64_t value = (int64_t)hp->n_heads * BASE_MAX(hp->value_dim, hp->head_value_dim);
     int64_t width = BASE_MAX(BASE_MAX(hp->n_embd, hp->n_ff_shared), BASE_MAX(value, hp->n_query_latent));
-    width = BASE_MAX(width, (int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim);
+    width = BASE_MAX(width, BASE_MAX((int64_t)hp->recurrent.n_heads * hp->recurrent.head_dim,
+                                     BASE_MAX(hp->n_layer_embd, hp->n_laurel)));
     if (model_has_dense(hp)) width = BASE_MAX(width, hp->n_ff);
     int64_t expert_width = hp->n_experts > 0 ? BASE_MAX(hp->n_embd, hp->n_ff_expert) : 0;
     size_t bytes = (size_t)kernel_q8_bytes((width + 31) / 32 * 32) * (size_t)max_rows;

@@ -84,7 +84,7 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
 
 /* Scratch of a thread, in one allocation. */
 typedef struct choice {
-    float *angles;        /* [rot_dim] */
+    float *angles;        /* [key_dim] */
     float *queries;       /* [3][HEADS][key_dim]: rotated; their positive elements, their negative ones */
     float *scores;        /* [2][HEADS][64] */
     float *bounds;        /* [HEADS][groups] */
@@ -127,7 +127,7 @@ void cpu_choices_free(cpu_backend *b) {
 }
 
 static bool alloc_scratch(const cpu_backend *b, cpu_choices *c, int32_t n_groups) {
-    const size_t rot = (size_t)b->net->hp.rot_dim, dim = (size_t)b->net->hp.key_dim, n = (size_t)n_groups;
+    const size_t dim = (size_t)b->net->hp.key_dim, rot = dim, n = (size_t)n_groups;
     rp_error err;
     c->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*c->scratch));
     for (int i = 0; c->scratch && i < base_threads_count(b->threads); i++) {
@@ -229,10 +229,11 @@ static void prepare_queries(const chooser *c, int32_t first_head, int32_t n, con
     if (c->j->angles) {
         const size_t view = c->first_view + (size_t)run->view;
         const int32_t shift = b->step->contexts[b->step->rows[c->row].context]->views[run->view].shift;
-        const float *shift_cs = c->j->angles->views + view * (size_t)hp->rot_dim;
+        const int32_t rot_dim = c->j->angles->rope->rot_dim;
+        const float *shift_cs = c->j->angles->views + view * (size_t)rot_dim;
         const bool is_weighed = c->j->layer->query_weights.data != NULL;
         const float *cs = cpu_shifted_angles(b, c->j->angles, c->row, is_weighed ? 0 : shift, shift_cs, c->s->angles);
-        b->kernels.rope(q, cs, n, hp->key_dim, hp->rot_dim, b->net->hp.rope_halves, rotated);
+        b->kernels.rope(q, cs, n, hp->key_dim, rot_dim, b->net->hp.rope_halves, rotated);
         if (is_weighed) cpu_weigh_queries(b, c->j->layer, n, shift ? shift_cs : NULL, c->s->angles, rotated);
         q = rotated;
     }

@@ -270,6 +270,9 @@ static bool has_adapters(const backend *self) {
 static int nothing_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
     return (void)self, (void)on_progress, (void)user, (void)err, RP_OK;
 }
+static void nothing_set_width(backend *self, backend_buffer *buffer, int32_t width) {
+    (void)self, (void)buffer, (void)width;
+}
 static void nothing_embed(backend *self, backend_buffer *dst) { (void)self, (void)dst; }
 static void nothing_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
                            const model_weight *const *weights, const model_weight *const *biases,
@@ -294,6 +297,7 @@ static const backend_ops ops = {
     .memory = memory,
     .buffer_new = buffer_new,
     .buffer_free = cpu_buffer_free,
+    .buffer_set_width = nothing_set_width,
     .buffer_read = buffer_read,
     .prepare = nothing_prepare,
     .usage = usage,

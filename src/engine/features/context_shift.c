@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/core/abilities.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/job.h"
 #include "engine/core/sequence.h"
@@ -66,6 +67,8 @@ static int context_shift_plan(rp_job *c, rp_error *err) {
         return base_fail(err, RP_ERR_UNSUPPORTED,
                          "context_shift: KV of architecture '%s' cannot be moved to other positions",
                          e->model->arch->name);
+    int rc = engine_check_reduces(e, "context_shift", err); /* what stays is copied as a reduced span */
+    if (rc) return rc;
     if (!sequence_reduction_yield(c, "context_shift"))
         return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
     if (piece_of(c) <= REDUCTION_FIRST)

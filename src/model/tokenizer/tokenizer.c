@@ -162,6 +162,7 @@ static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
         [TOKENIZER_WORDPIECE] = "bert",
     };
     gguf_string model;
+    BASE_ASSERT(t->kind == TOKENIZER_SPM); /* 0: until another is found */
     if (!gguf_get_string(f, "tokenizer.ggml.model", &model))
         return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
@@ -169,8 +170,10 @@ static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
         t->kind = (tokenizer_kind)i;
         return RP_OK;
     }
+    t->is_ranked = gguf_string_is(model, "gemma4");
+    if (t->is_ranked) return RP_OK; /* TOKENIZER_SPM */
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0,
-                        "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5, bert)",
+                        "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5, bert, gemma4)",
                         (int)BASE_MIN(model.n, 64), model.bytes);
 }
 

@@ -76,7 +76,7 @@ static bool parse_merge(const tokenizer *t, gguf_string s, char *joined, token_p
     return true;
 }
 
-static int read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
+int bpe_read_merges(tokenizer *t, const gguf_file *f, rp_error *err) {
     gguf_array a;
     if (!gguf_get_array(f, "tokenizer.ggml.merges", &a) || a.type != GGUF_STRING || a.n > TOKENIZER_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(f), 0,
@@ -111,7 +111,7 @@ int bpe_open(tokenizer *t, const gguf_file *f, rp_error *err) {
     if ((rc = pre_open(t, f, err))) return rc;
     t->adds_bos = t->pre->adds_bos;
     for (int32_t i = 0; i < t->n_vocab; i++) t->longest = BASE_MAX(t->longest, (size_t)t->texts[i].n);
-    return read_merges(t, f, err);
+    return bpe_read_merges(t, f, err);
 }
 
 void bpe_close(tokenizer *t) {
@@ -122,8 +122,7 @@ void bpe_close(tokenizer *t) {
 
 /* ---- a word ---- */
 
-static bool merge_work_propose(const merge_work *w, const merge_piece *left, const merge_piece *right,
-                               merge_candidate *c) {
+bool bpe_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c) {
     int32_t rank = left->id >= 0 && right->id >= 0 ? tokenizer_pair_rank(w->t, left->id, right->id) : -1;
     if (rank < 0) return false;
     BASE_DCHECK(rank < w->t->n_merges);
@@ -210,7 +209,7 @@ static int encode_word(void *user, const char *word, size_t n) {
 }
 
 int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err) {
-    encoder e = {.work = {.t = t, .propose = merge_work_propose}, .out = out};
+    encoder e = {.work = {.t = t, .propose = bpe_propose}, .out = out};
     base_buffer composed = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES);
     bool plain = !t->pre->nfc || nfc_is_plain(text, n);
     int rc = plain ? RP_OK : nfc_append(&composed, text, n);

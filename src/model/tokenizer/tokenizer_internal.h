@@ -9,7 +9,7 @@
  *   tokenizer_merge.c      strings -> ids, pairs of ids -> ranks; merging adjacent pieces
  *   tokenizer_prefix.c     texts of a list that are a prefix of a text
  *   tokenizer_characters.c SentencePiece: characters, and those that no piece covers
- *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score
+ *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score or by rank
  *   tokenizer_charsmap.c   SentencePiece: normalisation by the model's table
  *   tokenizer_unigram.c    SentencePiece: the most probable pieces
  *   tokenizer_bpe.c        byte-level BPE: merges by rank
@@ -106,6 +106,7 @@ struct tokenizer {
     bool space_prefix;                 /* SentencePiece's dummy space */
     bool merges_spaces;                /* SentencePiece: runs of spaces become one space; spaces at both ends are
                                           removed */
+    bool is_ranked;                    /* SentencePiece: merges are listed, by rank; lines are words */
     bool strips_right;                 /* white space after a special token belongs to it */
     bool adds_bos, adds_eos, adds_sep; /* eos and sep: to texts for embeddings */
     int32_t n_vocab, bos, eos, eot, unk, pad, sep;
@@ -138,7 +139,7 @@ struct tokenizer {
     pcre2_code *codes[PRE_MAX_PATTERNS];
     bool is_jit[PRE_MAX_PATTERNS]; /* compiled to machine code */
     int n_codes;
-    token_pair *merges; /* by rank */
+    token_pair *merges; /* by rank; of is_ranked, too */
     int32_t n_merges;
     token_map by_pair; /* -> rank */
 };
@@ -201,6 +202,7 @@ int unigram_encode(const tokenizer *t, const char *text, size_t n, token_list *o
 
 int bpe_open(tokenizer *t, const gguf_file *f, rp_error *err);
 void bpe_close(tokenizer *t);
+int bpe_read_merges(tokenizer *t, const gguf_file *f, rp_error *err); /* RP_ERR_FORMAT, RP_ERR_MEMORY */
 int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err);
 /* Bytes of a vocabulary text written in printable stand-ins for bytes; returns their number (at most n). */
 size_t bpe_text_to_bytes(const char *text, size_t n, char *out);
@@ -249,6 +251,8 @@ typedef struct merge_work {
     bool (*propose)(const struct merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c);
 } merge_work;
 
+/* A merge_work.propose: pairs that the vocabulary lists, the first of them first. */
+bool bpe_propose(const merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c);
 int merge_add_piece(merge_work *w, size_t start, size_t n, int32_t id);
 int merge_run(merge_work *w); /* RP_ERR_MEMORY */
 void merge_free(merge_work *w);

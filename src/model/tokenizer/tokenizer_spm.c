@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_spm.c: SentencePiece (Kudo and Richardson 2018): spaces written as U+2581, and BPE as in GGUF's "llama"
  * vocabularies: characters are merged, the pair with the highest score of its merged piece first, the leftmost among
- * equals; text that is no token falls back to byte tokens. The unigram model ("t5") is in tokenizer_unigram.c.
+ * equals; text that is no token falls back to byte tokens. "gemma4" vocabularies list their merges by rank, as
+ * byte-level BPE does, and merge no line end with other text. The unigram model ("t5") is in tokenizer_unigram.c.
  */
 #include <string.h>
 
@@ -19,6 +20,7 @@ int spm_open(tokenizer *t, const gguf_file *f, rp_error *err) {
     t->adds_bos = t->kind == TOKENIZER_SPM;
     gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &t->space_prefix);
     gguf_get_bool(f, "tokenizer.ggml.remove_extra_whitespaces", &t->merges_spaces);
+    if (t->is_ranked) return bpe_read_merges(t, f, err);
     return t->kind == TOKENIZER_UNIGRAM ? unigram_open(t, err) : RP_OK;
 }
 
@@ -81,9 +83,20 @@ static bool tokenizer_spm_propose(const merge_work *w, const merge_piece *left, 
     return true;
 }
 
+/* End of the line ends, or of the text without any, that begin at `at`. */
+static size_t end_of_run(const char *text, size_t n, size_t at) {
+    const bool is_end = text[at] == '\n';
+    while (at < n && (text[at] == '\n') == is_end) at++;
+    return at;
+}
+
 static int merge_text(merge_work *w, size_t n, token_list *out) {
     bool after_unknown = false;
+    /* line ends that are a token stay whole, be it merged or not */
+    const int32_t whole = w->t->is_ranked && w->text[0] == '\n' ? tokenizer_spm_find_piece(w->t, w->text, n) : -1;
     int rc;
+    if (whole >= 0) return token_list_push(out, whole);
+    w->n_pieces = w->n_heap = 0;
     for (size_t i = 0; i < n;) {
         size_t length = character_bytes(w->text + i, n - i);
         if ((rc = merge_add_piece(w, i, length, tokenizer_spm_find_piece(w->t, w->text + i, length)))) return rc;
@@ -105,8 +118,12 @@ int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, t
     int rc = tokenizer_spm_normalise(t, text, n, beginning, &normal);
     if (!rc && t->kind == TOKENIZER_UNIGRAM) rc = unigram_encode(t, normal.data, normal.len, out);
     else if (!rc) {
-        merge_work w = {.t = t, .text = normal.data, .propose = tokenizer_spm_propose};
-        rc = merge_text(&w, normal.len, out);
+        merge_work w = {.t = t, .propose = t->is_ranked ? bpe_propose : tokenizer_spm_propose};
+        for (size_t i = 0, end; i < normal.len && !rc; i = end) {
+            end = t->is_ranked ? end_of_run(normal.data, normal.len, i) : normal.len;
+            w.text = normal.data + i;
+            rc = merge_text(&w, end - i, out);
+        }
         merge_free(&w);
     }
     base_buffer_free(&normal);
