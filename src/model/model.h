@@ -140,11 +140,13 @@ struct rp_model {
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
     model_weight streams_in, streams_out; /* of several streams: [n_embd][n_embd] for each after the first */
-    model_weight dense[2];                /* [n_pooled_dense][n_embd], [n_embd][...]: of pooled embeddings; without data: none */
-    float **made;                         /* [n_layers], owned: weights that are made of those of the file; or NULL */
-    float *ones;                          /* [key_dim or value_dim, the larger], owned: weights of norms without any; or NULL */
-    int32_t attention_every;              /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
-    kv_layer_shape *kv_layers;            /* [n_kv_layers]: the layers of a span */
+    /* [n_pooled_dense][n_embd], [n_embd][n_pooled_dense]: of pooled embeddings; without data: none */
+    model_weight dense[2];
+    float **made; /* [n_layers], owned: weights that are made of those of the file; or NULL */
+    float *ones;  /* [key_dim or value_dim, the larger], owned: weights of norms without any; or NULL */
+    /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
+    int32_t attention_every;
+    kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
