@@ -214,7 +214,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
         return;
     }
     const int32_t widths[] = {l->n_heads * l->key_dim, l->n_kv_heads * l->key_dim, l->n_kv_heads * l->value_dim};
-    const bool copies = end > V && !l->v.data; /* values are keys before their norm */
+    const bool copies = end > V && l->k.data && !l->v.data; /* values are keys before their norm */
     const bool is_gated = hp->attention_gated && first == Q;
     backend_buffer *const dst[] = {is_gated ? buf[Q_HEADS] : buf[Q], buf[K], buf[V]};
     for (int i = first; i < end; i++) op->buffer_set_width(b, buf[i], widths[i - Q]);
