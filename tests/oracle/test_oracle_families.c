@@ -8,7 +8,7 @@
  * than the windows of 24. Besides the golden models there are copies of some with shared KV in their last layers.
  *
  *   REPRISE_TEST_SEED=N     another sequence; a failure prints the seed of its own round
- *   REPRISE_TEST_ROUNDS=N   schemas to try for each model, 6 by default; two prompts each
+ *   REPRISE_TEST_ROUNDS=N   schemas to try for each model, 4 by default; two prompts each
  *   REPRISE_TEST_FAMILY=S   this model alone
  */
 #define _POSIX_C_SOURCE 200809L /* unlink */
@@ -269,11 +269,11 @@ static void add(tally *sum, const tally *t) {
 static void check_file(const char *name, const char *path, uint64_t seed, tally *sum) {
     family f;
     tally t = {0};
-    int rounds = test_rounds(6);
+    int rounds = test_rounds(4);
     open_family(&f, name, path);
     check_family(&f, seed + (uint64_t)sum->models * SEEDS_OF_A_MODEL, rounds, &t);
     printf("  %-20s %d prompts, worst deviation %.2g\n", name, t.prompts, t.worst);
-    assert_true(rounds < 6 || t.prompts > 0);
+    assert_true(rounds < 4 || t.prompts > 0);
     close_family(&f);
     add(sum, &t);
 }
