@@ -173,6 +173,10 @@ static void add_metadata(gguf_writer *w, const shape *s) {
     add_number(w, s, "expert_used_count", s->used);
     add_number(w, s, "expert_feed_forward_length", s->experts > 0 ? s->ff : 0);
     add_number(w, s, "rope.dimension_count", s->rot > 0 ? s->rot : s->head_dim);
+    if (s->groups > 0) { /* rotated pairs of positions in time, height and width: llama.cpp requires them */
+        const int32_t third = s->rot / 2 / 3, sections[] = {s->rot / 2 - 2 * third, third, third, 0};
+        gguf_writer_array(w, key_of(s, "rope.dimension_sections"), GGUF_I32, sections, 4);
+    }
     add_number(w, s, "vocab_size", s->vocab);
     gguf_writer_f32(w, key_of(s, "attention.layer_norm_rms_epsilon"), 1e-5f);
     gguf_writer_f32(w, key_of(s, "rope.freq_base"), s->rope_base);
