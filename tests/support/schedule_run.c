@@ -672,7 +672,7 @@ static void draw_engine(schedule *s) {
     o->chunk_tokens = chunks[below(s, (int32_t)BASE_ARRAY_LEN(chunks))];
     o->token_goal_ms = goals[below(s, (int32_t)BASE_ARRAY_LEN(goals))];
     if (chance(s, 12)) o->max_queue = 1 + below(s, 4);
-    s->is_tight = chance(s, 2);
+    s->is_tight = chance(s, 2) && s->w->small_budget > 0; /* models without KV need none; 0 is the default budget */
     if (s->is_tight) {
         o->kv_budget_bytes = s->w->small_budget * (uint64_t)(4 + (chance(s, 2) ? 0 : below(s, 8))) / 4;
         o->chunk_tokens = BASE_MIN(o->chunk_tokens, s->w->most_chunk);
