@@ -50,13 +50,15 @@ const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, 
 
 void cpu_weigh_queries(const cpu_backend *b, const model_layer *l, int32_t n, const float *shift_cs, float *scratch,
                        float *queries) {
-    const model_hparams *hp = &b->net->hp;
     const float *weights = l->query_weights.data;
-    BASE_DCHECK(l->rope != MODEL_NO_ROPE && l->query_weights.n_in == hp->key_dim);
+    const int32_t dim = l->key_dim;
+    BASE_DCHECK(l->rope != MODEL_NO_ROPE && l->query_weights.n_in == dim);
     for (int32_t h = 0; h < n; h++)
-        for (int32_t d = 0; d < hp->key_dim; d++) queries[(int64_t)h * hp->key_dim + d] *= weights[d];
-    for (int32_t i = 0; shift_cs && i < hp->rot_dim; i++) scratch[i] = i % 2 ? -shift_cs[i] : shift_cs[i];
-    if (shift_cs) b->kernels.rope(queries, scratch, n, hp->key_dim, hp->rot_dim, hp->rope_halves, queries);
+        for (int32_t d = 0; d < dim; d++) queries[(int64_t)h * dim + d] *= weights[d];
+    if (!shift_cs) return;
+    const int32_t rot_dim = b->angles[l->rope].rope->rot_dim;
+    for (int32_t i = 0; i < rot_dim; i++) scratch[i] = i % 2 ? -shift_cs[i] : shift_cs[i];
+    b->kernels.rope(queries, scratch, n, dim, rot_dim, b->net->hp.rope_halves, queries);
 }
 
 int cpu_angles_begin(cpu_backend *b, rp_error *err) {

@@ -79,7 +79,8 @@ static void states_save(backend *self, const backend_states *states, kv_span *to
 /* ---- a scan ---- */
 
 /* One layer of a step. */
-typedef struct scan_job {
+typedef struct scan_job scan_job;
+struct scan_job {
     const cpu_backend *b;
     const model_layer *layer;
     const float *weights; /* of the convolution */
@@ -88,7 +89,8 @@ typedef struct scan_job {
     int64_t conv_at;      /* in[0]: the first column that the convolution reads */
     backend_buffer *const *in;
     backend_buffer *convolved, *dst;
-} scan_job;
+    void (*rows_of_head)(const scan_job *j, int64_t head, int32_t first, int32_t end);
+};
 
 static float *scan_job_state(const scan_job *j, int32_t row) {
     const model_step *step = j->b->step;
@@ -201,13 +203,14 @@ static void mamba2_rows(const scan_job *j, int64_t head, int32_t first, int32_t 
     j->b->kernels.mamba2(state, n_state, dim, &rows);
 }
 
-static void mamba2_part(void *arg, int64_t begin, int64_t end, int thread) {
+/* All rows of some heads. */
+static void heads_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const scan_job *j = arg;
     for (int64_t head = begin; head < end; head++)
         for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
             last = BASE_MIN(scan_job_end(j, first), first + ROWS_PER_CALL);
-            mamba2_rows(j, head, first, last);
+            j->rows_of_head(j, head, first, last);
         }
 }
 
@@ -236,7 +239,8 @@ static void scan_mamba2(scan_job *j) {
     BASE_ASSERT(j->in[0]->width == inner + hp->recurrent.channels + hp->recurrent.n_heads);
     j->conv_at = inner; /* x | B | C */
     base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
-    base_threads_for(j->b->threads, mamba2_part, j, hp->recurrent.n_heads, 1);
+    j->rows_of_head = mamba2_rows;
+    base_threads_for(j->b->threads, heads_part, j, hp->recurrent.n_heads, 1);
     base_threads_for(j->b->threads, mamba2_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
 }
 
@@ -369,16 +373,6 @@ static void delta_rows(const scan_job *j, int64_t head, int32_t first, int32_t e
     j->b->kernels.delta(state, n_state, dim, &rows);
 }
 
-static void delta_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const scan_job *j = arg;
-    for (int64_t head = begin; head < end; head++)
-        for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
-            last = BASE_MIN(scan_job_end(j, first), first + ROWS_PER_CALL);
-            delta_rows(j, head, first, last);
-        }
-}
-
 /* y = norm of each head's y, times silu(z) */
 static void delta_gate_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
@@ -404,7 +398,8 @@ static void scan_delta_net(scan_job *j) {
     if (hp->recurrent.joint) base_threads_for(j->b->threads, delta_order_part, j, j->b->step->n_rows, ROWS_PER_TASK);
     base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
     base_threads_for(j->b->threads, delta_norm_part, j, j->b->step->n_rows, ROWS_PER_TASK);
-    base_threads_for(j->b->threads, delta_part, j, hp->recurrent.n_heads, 1);
+    j->rows_of_head = delta_rows;
+    base_threads_for(j->b->threads, heads_part, j, hp->recurrent.n_heads, 1);
     base_threads_for(j->b->threads, delta_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
 }
 
