@@ -56,7 +56,7 @@ static int find_arch(rp_model *m, rp_error *err) {
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata 'general.architecture' is missing");
     m->arch = model_arch_find(name.bytes, (size_t)name.n);
     if (m->arch) return RP_OK;
-    char similar[RP_ERROR_MESSAGE_BYTES / 2] = ""; /* names that begin alike; all have no room in a message */
+    char similar[RP_ERROR_MESSAGE_BYTES / 2] = ""; /* names with the same beginning: a message has no room for all */
     size_t n = 0, used = 0;
     for (const model_arch *arch; (arch = model_arch_at(n)); n++)
         if (name.n >= ALIKE && strncmp(arch->name, name.bytes, ALIKE) == 0 && used < sizeof(similar))
