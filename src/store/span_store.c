@@ -105,7 +105,7 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
             f = e->fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
         }
         e->fetched = false;
-    } else if (e && span_entry_can_read(e) && !e->is_foreign) {
+    } else if (e && span_entry_can_read(e)) {
         span = begin_read(s, i);
         f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_MEMORY;
     }
@@ -120,7 +120,7 @@ kv_span *span_store_fetch(span_store *s, const base_key *key) {
     if (i == NONE) return NULL;
     span_entry *e = span_store_entry(s, i);
     if (e->span) return span_entry_can_use(e) ? kv_span_ref(e->span) : NULL;
-    kv_span *span = span_entry_can_read(e) && !e->is_foreign ? begin_read(s, i) : NULL;
+    kv_span *span = span_entry_can_read(e) ? begin_read(s, i) : NULL;
     if (span) span_store_entry(s, i)->fetched = true;
     return span;
 }
@@ -140,10 +140,6 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
     BASE_ASSERT(!about || (about->label && (about->kind == RECORD_REDUCED) == kv_span_is_reduced(span)));
     const base_key *key = kv_span_key(span);
     uint32_t i = span_store_find(s, key);
-    if (i != NONE && span_store_entry(s, i)->is_foreign) { /* its header names another model, or could not be read */
-        if (span_entry_can_read(span_store_entry(s, i))) span_places_set_unreadable(&s->places, i);
-        span_store_entry(s, i)->is_foreign = false;
-    }
     const bool seen = span_store_was_dropped(s, key);
     if (i != NONE && (span_store_entry(s, i)->span || span_entry_can_read(span_store_entry(s, i)))) return RP_OK;
     /* The record of an unreadable entry keeps its place and its use, pin included, until the new one replaces them
@@ -161,6 +157,7 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
         e->parent = about->parent;
         span_entry_set_label(e, about->label);
     }
+    e->is_foreign = false; /* its record names another model, or has no readable header: the new one replaces it */
     e->arriving = true;
     if (span_places_enter_ram(&s->places, i, span)) {
         e->owner = NULL; /* the caller knows it */

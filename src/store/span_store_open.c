@@ -31,7 +31,7 @@ typedef struct known_entry {
     uint64_t bytes;
     uint32_t entry;
     kv_span_form *form; /* NULL: the entry has it */
-    bool is_own;        /* it has its arrays */
+    bool is_own;        /* this model's, with its arrays */
     bool lost;          /* a text, or states, that its content does not name */
 } known_entry;
 
@@ -75,6 +75,7 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     known_entry known = {.last_use = row->use.last_use, .bytes = row->bytes, .lost = !claim.is_known};
     known.form = span_places_copy_form(&s->places, &row->record.form, row->n_layers, &known.is_own);
     if (!known.form) return base_fail_memory(err, sizeof(*known.form), "a record");
+    if (is_foreign) known.is_own = false; /* never read, even if it has the key of a text of this model */
     if ((rc = span_index_add(&s->places.index, &row->record.key, &i))) {
         base_free(known.form);
         return base_fail(err, rc, "the store has %zu spans and cannot take another", s->places.index.n_used);
