@@ -171,6 +171,7 @@ static void add_metadata(gguf_writer *w, const shape *s) {
     add_number(w, s, "attention.sliding_window", s->window);
     add_number(w, s, "expert_count", s->experts);
     add_number(w, s, "expert_used_count", s->used);
+    add_number(w, s, "expert_shared_count", s->shared_ff > 0 ? s->shared_ff / s->ff : 0);
     add_number(w, s, "expert_feed_forward_length", s->experts > 0 ? s->ff : 0);
     add_number(w, s, "rope.dimension_count", s->rot > 0 ? s->rot : s->head_dim);
     if (s->groups > 0) { /* rotated pairs of positions in time, height and width: llama.cpp requires them */
