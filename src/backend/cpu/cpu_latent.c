@@ -109,7 +109,8 @@ void cpu_linear_runs(backend *self, const backend_buffer *src, backend_columns f
 
 /* ---- values of a block ---- */
 
-#define SIDE 8 /* of the squares that are turned in registers */
+#define SIDE 8  /* of the squares that are turned in registers */
+#define LINE 32 /* halves in a cache line */
 
 typedef uint16_t halves __attribute__((vector_size(2 * SIDE)));
 
@@ -133,9 +134,10 @@ static void turn_square(const uint16_t *in, uint16_t *out, int64_t dim) {
 void cpu_latent_values(const void *in, int64_t dim, size_t element_bytes, void *out) {
     const int64_t square = element_bytes == 2 ? dim / SIDE * SIDE : 0;
     BASE_ASSERT(element_bytes == 2 || element_bytes == 4);
-    for (int64_t d = 0; d < square; d += SIDE)
+    for (int64_t line = 0; line < square; line += LINE) /* a cache line of each of SIDE rows is written whole */
         for (int slot = 0; slot < KV_BLOCK_SLOTS; slot += SIDE)
-            turn_square((const uint16_t *)in + d * KV_BLOCK_SLOTS + slot, (uint16_t *)out + slot * dim + d, dim);
+            for (int64_t d = line; d < BASE_MIN(line + LINE, square); d += SIDE)
+                turn_square((const uint16_t *)in + d * KV_BLOCK_SLOTS + slot, (uint16_t *)out + slot * dim + d, dim);
     for (int64_t d = square; d < dim; d++)
         for (int64_t slot = 0; slot < KV_BLOCK_SLOTS; slot++)
             memcpy((char *)out + (size_t)(slot * dim + d) * element_bytes,
