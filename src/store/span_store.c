@@ -47,11 +47,6 @@ void span_store_set_on_change(span_store *s, span_store_on_change fn, void *user
 
 bool span_store_has(const span_store *s, const base_key *key) { return span_store_find(s, key) != NONE; }
 
-bool span_store_is_lost(const span_store *s, const base_key *key) {
-    const uint32_t i = span_store_find(s, key);
-    return i != NONE && !span_store_entry(s, i)->span && !span_entry_can_read(span_store_entry(s, i));
-}
-
 void *span_store_owner(const span_store *s, const base_key *key) {
     const uint32_t i = span_store_find(s, key);
     return i == NONE ? NULL : span_store_entry(s, i)->owner;
@@ -66,12 +61,21 @@ bool span_store_was_dropped(const span_store *s, const base_key *key) {
     return span_budget_was_dropped(&s->places.budget, key);
 }
 
+/* The entry of a key; NONE: none, or without usable KV. Of a span that has just failed, the event comes later. */
+static uint32_t find_usable(span_store *s, const base_key *key) {
+    const uint32_t i = span_store_find(s, key);
+    if (i == NONE || !span_entry_can_use(span_store_entry(s, i))) return NONE;
+    if (!span_store_entry(s, i)->span || !kv_span_has_failed(span_store_entry(s, i)->span)) return i;
+    span_places_lose(&s->places, i);
+    return NONE;
+}
+
 /* Starts the read of an entry that is on disk: its span with a reference for the caller; NULL: no memory. */
 static kv_span *begin_read(span_store *s, uint32_t i) {
     span_places *p = &s->places;
     span_entry *e = span_store_entry(s, i);
     kv_span *span;
-    BASE_ASSERT(!e->span && span_entry_can_read(e) && !e->is_foreign);
+    BASE_ASSERT(!e->span && span_entry_can_read(e));
     const int64_t blocks = (int64_t)(span_places_idle_bytes_of(p, i) / kv_pool_block_bytes(p->pool));
     if (blocks > span_places_free_blocks(p)) return NULL;
     if (kv_span_restore(&span, p->pool, e->form, &e->key, NULL)) return NULL;
@@ -91,7 +95,7 @@ static kv_span *begin_read(span_store *s, uint32_t i) {
 }
 
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
-    uint32_t i = span_store_find(s, key);
+    uint32_t i = find_usable(s, key);
     span_found f = SPAN_FOUND_NOTHING;
     kv_span *span = NULL;
     if (i != NONE && span_budget_has_expired(&s->places.budget, i)) {
@@ -100,12 +104,10 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     }
     span_entry *e = i == NONE ? NULL : span_store_entry(s, i);
     if (e && e->span) {
-        if (span_entry_can_use(e)) {
-            span = kv_span_ref(e->span);
-            f = e->fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
-        }
+        span = kv_span_ref(e->span);
+        f = e->fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
         e->fetched = false;
-    } else if (e && span_entry_can_read(e)) {
+    } else if (e) {
         span = begin_read(s, i);
         f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_MEMORY;
     }
@@ -116,11 +118,10 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
 }
 
 kv_span *span_store_fetch(span_store *s, const base_key *key) {
-    const uint32_t i = span_store_find(s, key);
+    const uint32_t i = find_usable(s, key);
     if (i == NONE) return NULL;
-    span_entry *e = span_store_entry(s, i);
-    if (e->span) return span_entry_can_use(e) ? kv_span_ref(e->span) : NULL;
-    kv_span *span = span_entry_can_read(e) ? begin_read(s, i) : NULL;
+    if (span_store_entry(s, i)->span) return kv_span_ref(span_store_entry(s, i)->span);
+    kv_span *span = begin_read(s, i);
     if (span) span_store_entry(s, i)->fetched = true;
     return span;
 }
@@ -139,11 +140,11 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
     BASE_ASSERT(!kv_span_has_failed(span));
     BASE_ASSERT(!about || (about->label && (about->kind == RECORD_REDUCED) == kv_span_is_reduced(span)));
     const base_key *key = kv_span_key(span);
-    uint32_t i = span_store_find(s, key);
     const bool seen = span_store_was_dropped(s, key);
-    if (i != NONE && (span_store_entry(s, i)->span || span_entry_can_read(span_store_entry(s, i)))) return RP_OK;
-    /* The record of an unreadable entry keeps its place and its use, pin included, until the new one replaces them
+    if (find_usable(s, key) != NONE) return RP_OK;
+    /* Of an unreadable entry: its record keeps its place and its use, pin included, until the new one replaces them
      * (span_write_back.c). */
+    uint32_t i = span_store_find(s, key);
     if (i == NONE) {
         const int rc = span_index_add(&s->places.index, key, &i);
         if (rc) return base_fail(err, rc, "the store has %zu spans and cannot take another", s->places.index.n_used);
@@ -157,11 +158,10 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const record *abou
         e->parent = about->parent;
         span_entry_set_label(e, about->label);
     }
-    e->is_foreign = false; /* its record names another model, or has no readable header: the new one replaces it */
     e->arriving = true;
     if (span_places_enter_ram(&s->places, i, span)) {
         e->owner = NULL; /* the caller knows it */
-        if (!span_entry_is_in(e, TIER_DISK)) span_places_forget(&s->places, i);
+        span_places_settle(&s->places, i);
         return base_fail_memory(err, sizeof(*e), "the store");
     }
     s->places.stats.inserts++;
@@ -223,29 +223,30 @@ uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {
 
 /* ---- events of the tier ---- */
 
-/* An entry that could not be read is removed with its last reference. A corrupt record is set aside; one that the tier
+/* KV that could not be read gives way at once to a recomputed span. A corrupt record is set aside; one that the tier
  * could not read stays, and is not read again. */
-static void fail_entry(span_store *s, uint32_t i, const tier_event *event) {
+static void take_fault(span_store *s, const tier_event *event) {
     span_places *p = &s->places;
+    uint32_t i = span_store_find(s, &event->key);
+    if (i == NONE) return; /* it was removed meanwhile */
     const bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY ||
                        event->fault == RECORD_FAULT_CIPHER || event->fault == RECORD_FAULT_VERSION;
     p->stats.disk_faults++;
     base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "ignored" : "set aside",
              record_fault_name(event->fault), event->err.message);
     BASE_ASSERT(event->fault != RECORD_FAULT_NONE); /* a miss has a reason */
-    span_places_fail(p, i);
-    if (!span_entry_is_in(span_store_entry(s, i), TIER_DISK)) return;
-    span_places_set_unreadable(p, i);
-    if (!stays) span_places_leave_disk(p, i, event->fault == RECORD_FAULT_GONE ? TIER_EVICT : TIER_SET_ASIDE, false);
+    if (span_store_entry(s, i)->span == event->span) span_places_lose(p, i);
+    i = span_store_find(s, &event->key);
+    if (i == NONE || stays || !span_store_entry(s, i)->places[TIER_DISK].is_unreadable) return; /* a new record stays */
+    span_places_leave_disk(p, i, event->fault == RECORD_FAULT_GONE ? TIER_EVICT : TIER_SET_ASIDE, false);
+    span_places_settle(p, i);
 }
 
 static void take_read(span_store *s, const tier_event *event) {
-    const uint32_t i = span_store_find(s, &event->key);
-    const bool is_own = i != NONE && span_store_entry(s, i)->span == event->span;
     s->places.stats.disk_reads++;
     s->places.stats.disk_read_bytes += event->bytes;
     BASE_ASSERT(event->failed == kv_span_has_failed(event->span));
-    if (event->failed && is_own) fail_entry(s, i, event);
+    if (event->failed) take_fault(s, event);
 }
 
 static void take_sync(span_store *s, const tier_event *event) {
@@ -300,7 +301,6 @@ bool span_store_poll(span_store *s) {
         kv_span_unref(event.span);
         any = true;
     }
-    if (s->places.n_failed > 0) span_places_drop_failed(&s->places);
     span_write_back_continue(&s->writes);
     begin_syncs(s);
     return any;
@@ -322,8 +322,7 @@ bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
             of_list += span_store_entry(s, i)->wait_bytes;
         if (of_list != p->waiting_bytes[list]) return false;
     }
-    const bool is_idle =
-        p->n_failed == 0 && !s->syncs && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
+    const bool is_idle = !s->syncs && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
     return waiting == p->stats.disk_waiting && (!is_idle || used_bytes == bytes);
 }
 

@@ -27,7 +27,11 @@
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
  *
- * Invariants: an entry's span is sealed and has the entry's key; a span that anyone else references stays in RAM; an
+ *   faults   KV that cannot be read is a miss, once: its span leaves the store at once, whoever still references it, and
+ *            an unreadable record gives its place to the recomputed span (span_index.h, invariant 5). Records of other
+ *            models are unreadable from the opening on
+ *
+ * Invariants: an entry's span is sealed and has the entry's key; a span that anyone else references is not evicted; an
  * entry is in RAM, on disk, or on its way there. Used by one thread (the engine's).
  */
 #ifndef STORE_SPAN_STORE_H
@@ -63,8 +67,6 @@ kv_span *span_store_get(span_store *s, const base_key *key, span_found *found);
 kv_span *span_store_fetch(span_store *s, const base_key *key);
 /* Is there an entry of that key, in either tier? Counts nothing. */
 bool span_store_has(const span_store *s, const base_key *key);
-/* Is there an entry of that key, but as a record that cannot be read? */
-bool span_store_is_lost(const span_store *s, const base_key *key);
 void *span_store_owner(const span_store *s, const base_key *key); /* NULL: no owner, or no entry */
 /* Time to compute it, in us, approximately; 0 without an entry. */
 uint64_t span_store_cost(const span_store *s, const base_key *key);
@@ -72,8 +74,8 @@ uint64_t span_store_cost(const span_store *s, const base_key *key);
 /* The number of a tenant, from its salt: never 0. */
 uint32_t span_tenant(const base_key *salt);
 
-/* Inserts a sealed span and takes a reference of its own; an entry of the same key stays, with its owner. owner: for
- * on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL: the span is not
+/* Inserts a sealed span and takes a reference of its own; an entry of the same key with usable KV stays, with its owner.
+ * owner: for on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL: the span is not
  * written to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
 int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms,
                    rp_error *err);
@@ -86,7 +88,7 @@ void span_store_set_reader(span_store *s, span_reader reader);
 /* A session ended: what it alone has used is evicted before all others, and kept no longer. Takes time for each
    entry. */
 void span_store_end_session(span_store *s, uint64_t session);
-/* Removes the entry of that key, which exists and which only the disk tier may reference, from both tiers. */
+/* Removes the entry of that key, which exists, from both tiers. */
 void span_store_drop(span_store *s, const base_key *key);
 /* Is the key in a ghost list: was it evicted not long ago (eviction.h)? */
 bool span_store_was_dropped(const span_store *s, const base_key *key);
@@ -99,7 +101,7 @@ double span_store_read_byte_us(const span_store *s);
 /* For assertions: do the counts agree with the lists, and, if nothing is being read, written or removed, the KV in
  * RAM with the pool's used bytes? Takes time for each entry. */
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);
-/* Sets the function that is called after an entry with an owner was removed; NULL: none. */
+/* Sets the function that is called after an entry with an owner has lost its KV; NULL: none. */
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
 /* Sets the function that is called for changes, and calls it for every entry; NULL: none. Records of other models are
    left out. */

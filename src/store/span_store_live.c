@@ -8,7 +8,7 @@
 void span_store_each(const span_store *s, span_store_each_fn fn, void *user) {
     for (uint32_t i = 0; i < s->places.index.n_entries; i++) {
         const span_entry *e = span_store_entry(s, i);
-        if (!e->used || e->failed) continue;
+        if (!e->used) continue;
         BASE_ASSERT(e->span || e->form); /* invariant 4 of the index */
         const store_item item = {
             .row.record.key = e->key,
@@ -31,12 +31,6 @@ void span_store_each(const span_store *s, span_store_each_fn fn, void *user) {
 
 bool span_store_is_read_only(const span_store *s) { return s->read_only; }
 
-/* An entry that can be changed; NONE: there is none. */
-static uint32_t find_live(const span_store *s, const base_key *key) {
-    const uint32_t i = span_store_find(s, key);
-    return i == NONE || span_store_entry(s, i)->failed ? NONE : i;
-}
-
 /* Updates the use in the tier, for the time after a crash too. */
 static void note_change(span_store *s, uint32_t i) {
     span_store_entry(s, i)->is_noted = false;
@@ -44,7 +38,7 @@ static void note_change(span_store *s, uint32_t i) {
 }
 
 bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
-    const uint32_t i = find_live(s, key);
+    const uint32_t i = span_store_find(s, key);
     if (i == NONE || (!record_is_of_module(span_store_entry(s, i)->kind) && pinned)) return false;
     span_budget_set_pinned(&s->places.budget, i, pinned);
     if (pinned) span_write_back_sooner(&s->writes, i); /* its write may have been late */
@@ -53,7 +47,7 @@ bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
 }
 
 bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s) {
-    const uint32_t i = find_live(s, key);
+    const uint32_t i = span_store_find(s, key);
     BASE_ASSERT(ttl_s >= 0);
     if (i == NONE) return false;
     span_entry *e = span_store_entry(s, i);
@@ -66,13 +60,12 @@ bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s) {
 }
 
 bool span_store_remove(span_store *s, const base_key *key) {
-    const uint32_t i = find_live(s, key);
+    const uint32_t i = span_store_find(s, key);
     if (i == NONE) return false;
     const span_entry *e = span_store_entry(s, i);
     span_places_cancel(&s->places, i, false);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(&s->places, i, TIER_ERASE, false);
-    if (span_entry_is_held(e)) span_places_fail(&s->places, i);
-    else span_places_drop(&s->places, i);
+    span_places_drop(&s->places, i);
     return true;
 }
 

@@ -31,7 +31,7 @@ typedef struct known_entry {
     uint64_t bytes;
     uint32_t entry;
     kv_span_form *form; /* NULL: the entry has it */
-    bool is_own;        /* this model's, with its arrays */
+    bool is_own;        /* this model's, with its arrays: it can be read */
     bool lost;          /* a text, or states, that its content does not name */
 } known_entry;
 
@@ -45,9 +45,8 @@ typedef struct opening {
     size_t n_other_arithmetic;
 } opening;
 
-static void set_known(span_entry *e, const record_row *row, void *owner, bool is_foreign) {
+static void set_known(span_entry *e, const record_row *row, void *owner) {
     e->owner = owner;
-    e->is_foreign = is_foreign;
     e->cost_us = row->record.cost_us;
     e->tenant = row->record.tenant;
     e->kind = row->record.kind;
@@ -58,29 +57,34 @@ static void set_known(span_entry *e, const record_row *row, void *owner, bool is
     e->is_noted = true;
 }
 
-/* Records of other models are entries, too, without hits: they count towards the budget, and can be evicted. */
+/* Records of other models are entries, too, unreadable ones, which may have the key of a text of this model: they count
+ * towards the budget, and can be evicted. */
 static int know_record(void *user, const record_row *row, rp_error *err) {
     opening *o = user;
     span_store *s = o->s;
-    const bool is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint),
-               asks = !is_foreign && record_is_of_text(row->record.kind);
-    span_claim claim = {.is_known = !asks};
+    span_claim claim = {.is_known = true};
+    known_entry known = {.last_use = row->use.last_use, .bytes = row->bytes};
     uint32_t i;
+    int rc = RP_OK;
     for (size_t k = 0; k < o->disk->n_others; k++)
         o->n_other_arithmetic += base_key_equal(&row->fingerprint, &o->disk->others[k]);
-    int rc = asks ? o->own(o->user, row, &claim, err) : RP_OK;
-    if (!rc && base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
-        rc = base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
-    if (rc) return rc;
-    known_entry known = {.last_use = row->use.last_use, .bytes = row->bytes, .lost = !claim.is_known};
+    if (base_grow((void **)&o->known, &o->cap, o->n + 1, SPAN_STORE_MAX, sizeof(*o->known)))
+        return base_fail_memory(err, o->cap * sizeof(*o->known), "the records of a store");
     known.form = span_places_copy_form(&s->places, &row->record.form, row->n_layers, &known.is_own);
     if (!known.form) return base_fail_memory(err, sizeof(*known.form), "a record");
-    if (is_foreign) known.is_own = false; /* never read, even if it has the key of a text of this model */
-    if ((rc = span_index_add(&s->places.index, &row->record.key, &i))) {
-        base_free(known.form);
-        return base_fail(err, rc, "the store has %zu spans and cannot take another", s->places.index.n_used);
+    known.is_own &= base_key_equal(&row->fingerprint, &s->format->fingerprint);
+    if (known.is_own && record_is_of_text(row->record.kind)) {
+        claim.is_known = false;
+        rc = o->own(o->user, row, &claim, err);
     }
-    set_known(span_store_entry(s, i), row, claim.owner, is_foreign);
+    if (!rc && (rc = span_index_add(&s->places.index, &row->record.key, &i)))
+        rc = base_fail(err, rc, "the store has %zu spans and cannot take another", s->places.index.n_used);
+    if (rc) {
+        base_free(known.form);
+        return rc;
+    }
+    set_known(span_store_entry(s, i), row, claim.owner);
+    known.lost = !claim.is_known;
     known.entry = i;
     o->known[o->n++] = known;
     return RP_OK;

@@ -436,23 +436,8 @@ static void damage(const char *dir, rp_store_kind kind) {
     rp_store_close(store);
 }
 
-/* Computed text is found. Not by the next request if the span of the damaged record was still held when the text was to
- * be entered in its place (span_tree_extend): then surely by the one after it. */
-static void check_found_again(rp_engine *e, const int32_t *tokens, int32_t n) {
-    oracle_run alone, got;
-    int32_t cached = 0;
-    run_alone(tokens, n, N_ANSWER, &alone);
-    for (int i = 0; i < 2 && cached == 0; i++) {
-        run(e, tokens, n, N_ANSWER, RP_REUSE_ON, &got);
-        cached = got.result->cached_tokens;
-        assert_true(oracle_run_same(&alone, &got));
-        oracle_run_free(&got);
-    }
-    assert_int_equal(cached, n - 1);
-    oracle_run_free(&alone);
-}
-
-/* Of the KV or of the states: both are needed. */
+/* Of the KV or of the states: both are needed. One miss, whoever still holds the span of the damaged record when the
+ * text is entered again. */
 static void damaged_records_are_misses(void **state) {
     static const rp_store_kind kinds[] = {RP_STORE_TEXT, RP_STORE_STATES};
     (void)state;
@@ -468,7 +453,7 @@ static void damaged_records_are_misses(void **state) {
         damage(dir, kinds[i]);
         e = new_engine(&o);
         check_prompt(e, tokens, N_PROMPT, 0);
-        check_found_again(e, tokens, N_PROMPT);
+        check_prompt(e, tokens, N_PROMPT, N_PROMPT - 1);
         rp_engine_free(e);
         store_folder_remove(dir);
     }

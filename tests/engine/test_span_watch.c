@@ -138,7 +138,6 @@ static uint32_t tiers_in_store(const span_store *s, const base_key *key) {
     const uint32_t i = span_store_find(s, key);
     if (i == SPAN_STORE_NONE) return 0;
     const span_entry *e = span_store_entry(s, i);
-    if (e->failed || e->is_foreign) return 0;
     const span_place *disk = &e->places[TIER_DISK];
     return (e->span ? RP_TIER_RAM : 0) |
            (disk->is_there && disk->is_written && !disk->is_unreadable ? RP_TIER_DISK : 0);

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "store/index/span_tree.h"
+#include "store/index/span_tree_internal.h"
 #include "support/kv_shapes.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -365,16 +365,153 @@ static void trimmed_spans_serve_later_readers_alone(void **state) {
     close_bench(&b);
 }
 
-/* ---- checkpoints ---- */
-
-#define STATE_BYTES 24
-
 static span_path match_of(bench *b, const text *t, int n) {
     const span_root root = root_of(t->root);
     span_path path;
     assert_int_equal(span_tree_match(b->tree, &root, t->tokens, t->positions, (size_t)n, &path, NULL), RP_OK);
     return path;
 }
+
+/* ---- spans that leave the store while paths reference them: unreadable ones, and those that an operator removes ---- */
+
+static void remove_step(bench *b, const span_path *path, size_t i) {
+    assert_true(span_store_remove(b->store, &path->steps[i].node->key));
+}
+
+/* Every token of a path is the text's, at its position, in the slot of a span for it. */
+static void check_path(const text *t, const span_path *path) {
+    int n = 0;
+    for (size_t i = 1; i < path->n_steps; i++) {
+        const span_step *s = &path->steps[i];
+        int32_t pos;
+        const int32_t *tokens = span_step_tokens(s, &pos);
+        assert_int_equal(kv_span_position(s->span) + s->first_slot, pos);
+        assert_true(s->first_slot + s->n_tokens <= kv_span_tokens(s->span));
+        for (int32_t k = 0; k < s->n_tokens; k++, n++)
+            assert_true(tokens[k] == t->tokens[n] && pos + k == t->positions[n]);
+    }
+    assert_int_equal(path->n_tokens, n);
+}
+
+/* The same text, computed again, is a hit at once, with what was computed after it. */
+static void a_removed_text_is_found_when_it_was_computed_again(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    text first = counted_text(10), whole = counted_text(20);
+    read_text(&b, &first, 0);
+    read_text(&b, &whole, 0);
+    span_path held = match_of(&b, &whole, 20);
+    assert_int_equal(held.n_steps, 3);
+    remove_step(&b, &held, 1);
+    assert_int_equal(read_text(&b, &first, 0), 0);
+    assert_int_equal(read_text(&b, &whole, 0), 20);
+    check_path(&whole, &held);
+    span_path_release(&held);
+    assert_int_equal(read_text(&b, &whole, 0), 20);
+    drain(&b);
+    close_bench(&b);
+}
+
+/* Another text that begins in the same way takes its place, and what was computed after it leaves the store with the
+ * last path. The same text below it is then another node's. */
+static void another_text_takes_the_place_of_a_removed_one(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, 1, &shape);
+    text first = counted_text(10), whole = counted_text(20), other = counted_text(10), more = counted_text(30);
+    other.tokens[5] = 99;
+    read_text(&b, &first, 0);
+    read_text(&b, &whole, 0);
+    span_path held = match_of(&b, &whole, 20);
+    remove_step(&b, &held, 1);
+    assert_int_equal(read_text(&b, &other, 0), 0);
+    assert_int_equal(read_text(&b, &other, 0), 10);
+    check_path(&whole, &held);
+
+    kv_span *span; /* the path goes on */
+    int32_t slot;
+    bool kept;
+    assert_int_equal(kv_span_new(&span, b.pool, 20, NULL), RP_OK);
+    for (int i = 20; i < 30; i++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
+    assert_int_equal(span_tree_extend(&held, span, more.tokens + 20, 0, &kept, NULL), RP_OK);
+    assert_true(kept);
+    kv_span_unref(span);
+    check_path(&more, &held);
+
+    const base_key below = held.steps[2].node->key;
+    const span_path again = match_of(&b, &other, 10);
+    assert_true(span_store_remove(b.store, &again.steps[1].node->key));
+    assert_int_equal(read_text(&b, &first, 0), 0); /* in the place of `other`, which `again` holds */
+    assert_int_equal(read_text(&b, &whole, 0), 10);
+    assert_int_equal(read_text(&b, &whole, 0), 20);
+    assert_true(span_store_has(b.store, &below));
+    span_path_release(&held);
+    assert_true(span_store_has(b.store, &below)); /* the new node's */
+    assert_int_equal(read_text(&b, &more, 0), 20);
+    b.requests[0].path = again;
+    drain(&b);
+    close_bench(&b);
+}
+
+/* Computes the rest of a request's text. false: the budget is exhausted. */
+static bool compute_rest(bench *b, request *q) {
+    const text *t = &q->text;
+    while (q->path.n_tokens < (size_t)t->n) {
+        const int begin = (int)q->path.n_tokens, most = 1 + below(b, MAX_SPAN);
+        kv_span *span;
+        int32_t slot;
+        bool kept, fits = true;
+        int n = 0;
+        assert_int_equal(kv_span_new(&span, b->pool, t->positions[begin], NULL), RP_OK);
+        for (; fits && n < most && begin + n < t->n && t->positions[begin + n] == t->positions[begin] + n; n++)
+            fits = kv_span_append(span, &slot, NULL) == RP_OK;
+        if (fits) assert_int_equal(span_tree_extend(&q->path, span, t->tokens + begin, 0, &kept, NULL), RP_OK);
+        kv_span_unref(span);
+        if (!fits) return false;
+        check_path(t, &q->path);
+    }
+    return true;
+}
+
+/* Whatever is removed while paths reference it: a path keeps its tokens, and a text that was computed is a hit. */
+static void random_removals_cost_one_miss(void **state) {
+    (void)state;
+    bench b;
+    int n_removed = 0, n_replaced = 0, n_whole = 0;
+    open_bench(&b, test_seed("span_tree_removals", 20260103), &shape);
+    for (int step = 0; step < 20000; step++) {
+        request *q = &b.requests[below(&b, N_REQUESTS)];
+        if (below(&b, 4) == 0) span_store_reclaim(b.store);
+        if (q->active && q->path.n_steps > 1 && below(&b, 3) == 0) {
+            const span_node *n = q->path.steps[1 + (size_t)below(&b, (int)q->path.n_steps - 1)].node;
+            if (span_store_remove(b.store, &n->key)) n_removed++;
+        } else if (q->active) {
+            check_path(&q->text, &q->path);
+            for (size_t i = 1; i < q->path.n_steps; i++) n_replaced += q->path.steps[i].node->is_replaced;
+            span_path_release(&q->path);
+            q->active = false;
+        } else {
+            *q = (request){.text = random_text(&b), .active = true};
+            q->path = match_of(&b, &q->text, q->text.n);
+            check_path(&q->text, &q->path);
+            if (!compute_rest(&b, q)) continue;
+            span_path again = match_of(&b, &q->text, q->text.n);
+            assert_int_equal(again.n_tokens, q->text.n);
+            span_path_release(&again);
+            n_whole++;
+        }
+        if (step % 1000 == 999) drain(&b);
+    }
+    printf("%d removed, %d of them replaced by another text, %d texts computed\n", n_removed, n_replaced, n_whole);
+    assert_true(n_removed > 0 && n_replaced > 0 && n_whole > 0);
+    drain(&b);
+    close_bench(&b);
+}
+
+/* ---- checkpoints ---- */
+
+#define STATE_BYTES 24
 
 /* Its bytes are all n. */
 static void put_checkpoint(bench *b, const text *t, int n) {
@@ -469,6 +606,9 @@ int main(void) {
         cmocka_unit_test(a_salt_knows_its_own_texts),
         cmocka_unit_test(a_root_gets_its_salt_from_the_first_match),
         cmocka_unit_test(trimmed_spans_serve_later_readers_alone),
+        cmocka_unit_test(a_removed_text_is_found_when_it_was_computed_again),
+        cmocka_unit_test(another_text_takes_the_place_of_a_removed_one),
+        cmocka_unit_test(random_removals_cost_one_miss),
         cmocka_unit_test(paths_end_at_checkpoints),
         cmocka_unit_test(checkpoints_of_records_are_checked),
     };

@@ -16,6 +16,7 @@
 
 #include "base/compiler.h"
 #include "base/file.h"
+#include "store/record/record_cipher.h"
 #include "store/disk/disk_tier.h"
 #include "store/span_store.h"
 #include "support/kv_shapes.h"
@@ -112,13 +113,18 @@ static rp_store_stats stats_of(const world *w) {
 }
 
 /* Until nothing is read, written or synced. */
-static void settle(world *w) {
+static void wait_idle(world *w) {
     const uint64_t end = base_clock_us() + WAIT_US;
     while (span_store_is_busy(w->store) || stats_of(w).disk_waiting > 0) {
         span_store_poll(w->store);
         if (base_clock_us() > end) fail_msg("the tier does not end");
     }
     span_store_settle_writer(w->store);
+}
+
+/* The same, and no span is referenced outside the store. */
+static void settle(world *w) {
+    wait_idle(w);
     assert_true(span_store_is_consistent(w->store, kv_pool_get_stats(w->pool).used_bytes));
 }
 
@@ -141,15 +147,20 @@ static kv_span *prefill(world *w, int i) {
     return s;
 }
 
-static void put(world *w, int i) {
+static void put_kind(world *w, int i, record_kind kind, void *owner) {
     rp_error err = {0};
     kv_span *s = prefill(w, i);
     const record *r = &w->spans[i].record;
-    const record about = {
-        .kind = RECORD_MODULE, .n_tokens = r->n_tokens, .tokens = r->tokens, .cost_us = 1000000, .label = "a/module"};
-    must(span_store_put(w->store, s, NULL, &about, NULL, &err), &err);
+    const record about = {.kind = kind,
+                          .n_tokens = r->n_tokens,
+                          .tokens = r->tokens,
+                          .cost_us = 1000000,
+                          .label = kind == RECORD_TEXT ? "" : "a/module"};
+    must(span_store_put(w->store, s, owner, &about, NULL, &err), &err);
     kv_span_unref(s);
 }
+
+static void put(world *w, int i) { put_kind(w, i, RECORD_MODULE, NULL); }
 
 static void put_all(world *w) {
     for (int i = 0; i < N_SPANS; i++) put(w, i);
@@ -360,6 +371,147 @@ static void a_lie_is_a_miss(void **state) {
     }
 }
 
+/* ---- unreadable records and failed spans ---- */
+
+/* In RAM, and not the one that failed. */
+static void expect_recomputed(world *w, int i, const kv_span *failed) {
+    span_found found;
+    kv_span *s = span_store_get(w->store, key_of(w, i), &found);
+    assert_true(s && s != failed && found == SPAN_FOUND_RAM);
+    for (int32_t l = 0; l < shape.n_layers; l++) expect_block(w, i, s, l);
+    kv_span_unref(s);
+}
+
+/* The key of such a record is a miss, a recomputed span takes its entry over, and its own record the file. */
+static void check_taken_over(world *w, int i, record_kind kind) {
+    const uint64_t n_disk = stats_of(w).disk_spans, n_misses = stats_of(w).misses;
+    assert_true(span_store_has(w->store, key_of(w, i)) && !span_store_owner(w->store, key_of(w, i)));
+    assert_null(get(w, i));
+    assert_null(span_store_fetch(w->store, key_of(w, i)));
+    put_kind(w, i, kind, kind == RECORD_TEXT ? w : NULL);
+    expect_recomputed(w, i, NULL);
+    settle(w);
+    assert_int_equal(stats_of(w).disk_spans, n_disk);
+    empty_ram(w);
+    expect_hit(w, i);
+    assert_int_equal(stats_of(w).misses, n_misses + 1);
+    assert_ptr_equal(span_store_owner(w->store, key_of(w, i)), kind == RECORD_TEXT ? w : NULL);
+}
+
+/* Records of another model that have the keys of this one's: modules and texts, in either order. */
+static void a_record_of_another_model_is_taken_over(tier_choice kind) {
+    static const record_kind kinds[] = {RECORD_MODULE, RECORD_TEXT};
+    world w;
+    open_world(&w, kind);
+    open_store(&w);
+    for (int i = 0; i < N_SPANS; i++) put_kind(&w, i, kinds[i % 2], &w);
+    settle(&w);
+    close_store(&w);
+    const base_key own = w.format.fingerprint;
+    w.format.fingerprint.bytes[5] ^= 1;
+    open_store(&w);
+    for (int i = 0; i < 4; i++) check_taken_over(&w, i, kinds[i / 2]);
+    assert_int_equal(stats_of(&w).disk_faults, 0); /* nothing was read to find that out */
+    close_store(&w);
+    w.format.fingerprint = own; /* now those are the other model's */
+    open_store(&w);
+    for (int i = 0; i < N_SPANS; i++) assert_int_equal(span_store_owner(w.store, key_of(&w, i)) != NULL, i == 5);
+    check_taken_over(&w, 0, RECORD_MODULE);
+    expect_hit(&w, 4);
+    expect_hit(&w, 5);
+    close_store(&w);
+    close_world(&w);
+}
+FOR_EACH_KIND(a_record_of_another_model_is_taken_over)
+
+/* Encrypted with another key: the header is unreadable, and nothing but the name of the file is known. */
+static void a_record_with_an_unreadable_header_is_taken_over(void **state) {
+    char path[2][STORE_FOLDER_BYTES];
+    record_cipher *ciphers[2];
+    world w;
+    rp_error err = {0};
+    (void)state;
+    open_world(&w, DISK);
+    for (int k = 0; k < 2; k++) {
+        store_folder_key(w.dir, path[k], (unsigned char)(k + 1));
+        must(record_cipher_open(&ciphers[k], path[k], &err), &err);
+        w.disk.cipher = ciphers[k];
+        open_store(&w);
+        if (k == 0) put_all(&w);
+        else
+            for (int i = 0; i < 4; i++) check_taken_over(&w, i, i % 2 ? RECORD_TEXT : RECORD_MODULE);
+        assert_int_equal(stats_of(&w).disk_spans, N_SPANS);
+        close_store(&w);
+    }
+    for (int k = 0; k < 2; k++) record_cipher_close(ciphers[k]);
+    close_world(&w);
+}
+
+/* Of a span that failed and is still referenced: the key is a miss, the recomputed span is a hit at once, and the
+ * reference stays valid. polls: the store has the event of the failure before the next lookup. */
+static void check_replaced_while_held(tier_choice kind, plain_lie lie, bool polls) {
+    world w;
+    open_world(&w, kind);
+    open_store(&w);
+    put_all(&w);
+    close_store(&w);
+    if (kind == DISK) store_folder_flip(w.dir, ".rps");
+    open_store(&w);
+    w.medium.lie = lie;
+    kv_span *failed = span_store_get(w.store, key_of(&w, 0), NULL);
+    assert_non_null(failed);
+    if (polls) wait_idle(&w);
+    else
+        while (!kv_span_has_failed(failed)) continue; /* the tier's thread */
+    assert_true(kv_span_has_failed(failed));
+    const uint64_t n_misses = stats_of(&w).misses;
+    assert_null(span_store_get(w.store, key_of(&w, 0), NULL));
+    w.medium.lie = PLAIN_HONEST;
+    put(&w, 0);
+    expect_recomputed(&w, 0, failed);
+    wait_idle(&w);
+    expect_recomputed(&w, 0, failed);
+    assert_int_equal(stats_of(&w).misses, n_misses + 1);
+    assert_int_equal(stats_of(&w).disk_faults, 1);
+    assert_true(kv_span_has_failed(failed) && base_key_equal(kv_span_key(failed), key_of(&w, 0)));
+    kv_span_unref(failed);
+    settle(&w);
+    empty_ram(&w);
+    assert_int_equal(kv_pool_get_stats(w.pool).used_bytes, 0);
+    expect_hit(&w, 0);
+    close_store(&w);
+    close_world(&w);
+}
+
+static void a_failed_span_is_replaced_while_it_is_held(void **state) {
+    (void)state;
+    for (plain_lie lie = PLAIN_HONEST + 1; lie < PLAIN_LIES; lie++)
+        if (lie != PLAIN_SWAPS) check_replaced_while_held(PLAIN, lie, true);
+    for (int polls = 0; polls < 2; polls++) check_replaced_while_held(DISK, PLAIN_HONEST, polls);
+}
+
+/* The same of one that an operator has removed. */
+static void a_removed_span_is_replaced_while_it_is_held(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, PLAIN);
+    open_store(&w);
+    put_all(&w);
+    kv_span *held = span_store_get(w.store, key_of(&w, 0), NULL);
+    assert_true(span_store_remove(w.store, key_of(&w, 0)) && !span_store_has(w.store, key_of(&w, 0)));
+    assert_false(span_store_remove(w.store, key_of(&w, 0)));
+    assert_null(get(&w, 0));
+    put(&w, 0);
+    expect_recomputed(&w, 0, held);
+    for (int32_t l = 0; l < shape.n_layers; l++) expect_block(&w, 0, held, l);
+    kv_span_unref(held);
+    settle(&w);
+    empty_ram(&w);
+    expect_hit(&w, 0);
+    close_store(&w);
+    close_world(&w);
+}
+
 /* A store starts and works without a tier that cannot be used, and reads from one that cannot be written. */
 static void an_absent_tier_stops_no_start(void **state) {
     (void)state;
@@ -420,6 +572,10 @@ int main(void) {
         cmocka_unit_test(what_is_removed_stays_away_any),
         cmocka_unit_test(layers_of_a_slow_tier_arrive_one_by_one),
         cmocka_unit_test(a_lie_is_a_miss),
+        cmocka_unit_test(a_record_of_another_model_is_taken_over_any),
+        cmocka_unit_test(a_record_with_an_unreadable_header_is_taken_over),
+        cmocka_unit_test(a_failed_span_is_replaced_while_it_is_held),
+        cmocka_unit_test(a_removed_span_is_replaced_while_it_is_held),
         cmocka_unit_test(an_absent_tier_stops_no_start),
         cmocka_unit_test(a_refused_write_is_counted),
     };

@@ -14,6 +14,8 @@
  *   2. An entry in the disk tier has the form of its record.
  *   3. An entry that waits to be written is in RAM; until its write begins it has the row of its future record.
  *   4. An entry without a place is removed at once.
+ *   5. An entry without usable KV, of an unreadable record alone, has no owner: the key is a miss, until a recomputed span
+ *      takes the entry over.
  *
  * Used by one thread.
  */
@@ -48,21 +50,18 @@ typedef struct span_links {
 typedef struct span_place {
     bool is_there;
     bool is_written;       /* it can be read: in RAM at once; in the disk tier when its record is complete */
-    bool is_unreadable;    /* counted, and never read: encrypted with another key, or a read failed */
+    bool is_unreadable;    /* counted, and never read: another model's, encrypted with another key, or a read failed */
     uint64_t bytes;        /* there, or an upper bound */
     uint64_t pinned_bytes; /* of a pinned entry, as far as the budget of pins permits; else 0 */
     uint64_t serial;       /* of its write (tier.h); 0: it existed when the store was opened */
 } span_place;
 
 typedef struct span_entry {
-    bool used;       /* else it is in the free list */
-    bool failed;     /* its span could not be read, or was removed while it was referenced: unlinked from lookup;
-                        freed with its last reference */
-    bool arriving;   /* it came into RAM for a use that is not counted yet */
-    bool is_foreign; /* a record of another model: never found */
-    bool is_noted;   /* the tier has the current use */
-    bool fetched;    /* read by span_store_fetch, no get yet */
-    uint8_t tiers;   /* as last reported: span_store_set_on_change */
+    bool used;     /* else it is in the free list */
+    bool arriving; /* it came into RAM for a use that is not counted yet */
+    bool is_noted; /* the tier has the current use */
+    bool fetched;  /* read by span_store_fetch, no get yet */
+    uint8_t tiers; /* as last reported: span_store_set_on_change */
     base_key key;
     record_kind kind; /* texts and states have a parent in eviction; others may be pinned */
     base_key parent;  /* of a text, or of states: another entry's key, or a root's */
@@ -119,8 +118,8 @@ static inline bool span_entry_can_read(const span_entry *e) {
 static inline bool span_entry_has_record(const span_entry *e) {
     return span_entry_can_read(e) && e->places[TIER_DISK].is_written;
 }
-/* Has its span usable KV? It is in RAM. */
-static inline bool span_entry_can_use(const span_entry *e) { return !e->failed && !kv_span_has_failed(e->span); }
+/* Has it usable KV, in either tier? */
+static inline bool span_entry_can_use(const span_entry *e) { return e->span || span_entry_can_read(e); }
 /* Do others than the store reference its span? */
 static inline bool span_entry_is_held(const span_entry *e) { return e->span && !kv_span_is_unshared(e->span); }
 

@@ -32,30 +32,10 @@ void span_places_report(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
     const uint32_t in_ram = span_entry_is_in(e, TIER_RAM) ? RP_TIER_RAM : 0,
                    on_disk = span_entry_has_record(e) ? RP_TIER_DISK : 0;
-    const uint32_t tiers = e->failed ? 0 : in_ram | on_disk;
-    if (!p->on_change || e->is_foreign || tiers == e->tiers) return;
+    const uint32_t tiers = in_ram | on_disk;
+    if (!p->on_change || tiers == e->tiers) return;
     e->tiers = (uint8_t)tiers;
     p->on_change(p->change_user, &(span_change){&e->key, e->kind, e->owner, tiers});
-}
-
-void span_places_fail(span_places *p, uint32_t i) {
-    span_entry *e = entry_at(p, i);
-    p->n_failed += !e->failed;
-    e->failed = true;
-    span_places_report(p, i);
-}
-
-void span_places_drop_failed(span_places *p) {
-    for (uint32_t i = p->index.lists[LIST_RAM].newest, next; i != NONE && p->n_failed > 0; i = next) {
-        span_entry *e = entry_at(p, i);
-        next = e->links[LIST_RAM].older;
-        if (!e->failed || span_entry_is_held(e)) continue;
-        span_places_leave_ram(p, i, false);
-        e->failed = false;
-        p->n_failed--;
-        span_places_report(p, i);
-        if (!span_entry_is_in(e, TIER_DISK)) span_places_forget(p, i);
-    }
 }
 
 /* ---- RAM ---- */
@@ -98,7 +78,7 @@ static bool may_be_taken(const span_entry *e) {
 static void take_from_ram(span_places *p, uint32_t i, bool evicted) {
     BASE_ASSERT(may_be_taken(entry_at(p, i))); /* invariant 3 of the budget */
     span_places_leave_ram(p, i, evicted);
-    if (!span_entry_is_in(entry_at(p, i), TIER_DISK)) span_places_forget(p, i);
+    span_places_settle(p, i);
 }
 
 /* Evicts one span: of a group, or of all. */
@@ -170,12 +150,6 @@ void span_places_set_written(span_places *p, uint32_t i, uint64_t bytes) {
     disk->bytes = bytes;
 }
 
-void span_places_set_unreadable(span_places *p, uint32_t i) {
-    entry_at(p, i)->places[TIER_DISK].is_unreadable = true;
-    span_budget_update_cost(&p->budget, i);
-    span_places_report(p, i);
-}
-
 void span_places_lose_disk(span_places *p, uint32_t i, bool evicted) {
     span_entry *e = entry_at(p, i);
     BASE_ASSERT(e->form && p->stats.disk_spans > 0 && p->stats.disk_bytes >= e->places[TIER_DISK].bytes);
@@ -202,22 +176,33 @@ void span_places_note(span_places *p, uint32_t i) {
 
 /* ---- entries ---- */
 
-void span_places_forget(span_places *p, uint32_t i) {
+void span_places_settle(span_places *p, uint32_t i) {
     span_entry *e = entry_at(p, i);
+    if (span_entry_can_use(e)) return;
     void *owner = e->owner;
-    BASE_ASSERT(!span_entry_is_in(e, TIER_RAM) && !span_entry_is_in(e, TIER_DISK));
-    p->n_failed -= e->failed;
-    span_budget_unwatch(&p->budget, i);
-    p->stats.evictions++;
-    span_index_remove(&p->index, i);
+    e->owner = NULL; /* invariant 5 of the index */
+    if (!span_entry_is_in(e, TIER_DISK)) {
+        span_budget_unwatch(&p->budget, i);
+        p->stats.evictions++;
+        span_index_remove(&p->index, i);
+    }
     if (owner && p->on_drop) p->on_drop(p->drop_user, owner);
+}
+
+void span_places_lose(span_places *p, uint32_t i) {
+    span_entry *e = entry_at(p, i);
+    if (span_entry_is_in(e, TIER_DISK)) e->places[TIER_DISK].is_unreadable = true;
+    if (span_entry_is_in(e, TIER_RAM)) span_places_leave_ram(p, i, false);
+    span_budget_update_cost(&p->budget, i);
+    span_places_report(p, i);
+    span_places_settle(p, i);
 }
 
 void span_places_drop(span_places *p, uint32_t i) {
     const span_entry *e = entry_at(p, i);
     if (span_entry_is_in(e, TIER_RAM)) span_places_leave_ram(p, i, false);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(p, i, TIER_EVICT, false);
-    span_places_forget(p, i);
+    span_places_settle(p, i);
 }
 
 void span_places_expire(span_places *p, uint32_t i) {
@@ -228,7 +213,7 @@ void span_places_expire(span_places *p, uint32_t i) {
     span_budget_expire(&p->budget, i);
     if (span_entry_is_in(e, TIER_RAM)) span_places_leave_ram(p, i, alone);
     if (span_entry_is_in(e, TIER_DISK)) span_places_leave_disk(p, i, TIER_EVICT, alone);
-    span_places_forget(p, i);
+    span_places_settle(p, i);
 }
 
 /* ---- the queue of writes ---- */

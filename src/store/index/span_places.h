@@ -3,13 +3,13 @@
  * KV calls it, and it keeps index, budget, counts and reports in step.
  *
  *   computed --enter_ram--> RAM --enter_disk--> RAM and disk --leave_ram--> disk --enter_ram--> RAM and disk
- *                            |                                               |
- *                            +--leave_ram, forget--> removed <--leave_disk, forget
+ *                            |                                               |   |
+ *                            +--leave_ram, settle--> removed <--leave_disk, settle +--lose--> unreadable --enter_ram-->
  *
  *   queue    none --queue--> LIST_DUE, LIST_ONCE, LIST_WRITING --unqueue--> none
  *
- * Invariants: those of span_index.h and span_budget.h hold between two calls, except that an entry without a place is
- * the caller's to forget; spans and bytes of rp_store_stats agree with the lists.
+ * Invariants: those of span_index.h and span_budget.h hold between two calls, except that an entry that has left a tier
+ * is the caller's to settle; spans and bytes of rp_store_stats agree with the lists.
  *
  * Used by one thread.
  */
@@ -28,7 +28,8 @@ typedef struct span_change {
     uint32_t tiers; /* RP_TIER_*; 0: none that can be used. On disk: its record is complete and readable */
 } span_change;
 typedef void (*span_store_on_change)(void *user, const span_change *change);
-/* Called after an entry with an owner was removed. */
+/* Called after an entry with an owner has lost its KV: it was removed, or its record is unreadable. Others may still
+ * reference its span. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 
 typedef struct span_places {
@@ -41,7 +42,6 @@ typedef struct span_places {
     span_store_on_change on_change;
     void *change_user;
     uint64_t waiting_bytes[N_LISTS]; /* of KV */
-    size_t n_failed;
     rp_store_stats stats;
 } span_places;
 
@@ -62,16 +62,16 @@ kv_span_form *span_places_copy_form(const span_places *p, const kv_span_form *fo
 int span_places_enter_disk(span_places *p, uint32_t i, kv_span_form *form, bool is_own, uint64_t bytes, float idle);
 /* The record is complete, and has this size. */
 void span_places_set_written(span_places *p, uint32_t i, uint64_t bytes);
-/* The record cannot be read. */
-void span_places_set_unreadable(span_places *p, uint32_t i);
 /* Removes a record that was not written, or is gone, from the entry. */
 void span_places_lose_disk(span_places *p, uint32_t i, bool evicted);
 /* The same, and removes it from the tier: a queued write continues, and the removal after it in the queue deletes
    it. */
 void span_places_leave_disk(span_places *p, uint32_t i, tier_removal how, bool evicted);
-/* Removes an entry that is in no tier, and calls on_drop for its owner. */
-void span_places_forget(span_places *p, uint32_t i);
-/* Removes an entry from all tiers; only the tier may reference its span. */
+/* After it has left a tier: an entry in no tier is removed, and one without usable KV has no owner from here (on_drop). */
+void span_places_settle(span_places *p, uint32_t i);
+/* Its KV cannot be read, now or as it arrives in RAM: it leaves RAM, its record is unreadable, and it is settled. */
+void span_places_lose(span_places *p, uint32_t i);
+/* Removes an entry from all tiers. Others may reference its span: it is freed with their last reference. */
 void span_places_drop(span_places *p, uint32_t i);
 /* The same of an expired one. Entries without children are remembered (ghost list). */
 void span_places_expire(span_places *p, uint32_t i);
@@ -83,12 +83,6 @@ void span_places_fit_quota(span_places *p, uint32_t tenant);
 /* Updates the record's use in the tier. */
 void span_places_note(span_places *p, uint32_t i);
 
-/* ---- failures and reports ---- */
-
-/* Unlinks an entry in RAM from lookup; it is freed with its last reference. */
-void span_places_fail(span_places *p, uint32_t i);
-/* Removes failed entries that nobody references. */
-void span_places_drop_failed(span_places *p);
 /* Reports the entry's tiers, if they have changed. */
 void span_places_report(span_places *p, uint32_t i);
 

@@ -105,10 +105,10 @@ static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error
     return RP_OK;
 }
 
-/* ---- evicted nodes, in the order of eviction ---- */
+/* ---- evicted nodes without references, in the order of eviction ---- */
 
 static void link_dropped(span_tree *t, span_node *n) {
-    BASE_ASSERT(!n->present && !is_root(n));
+    BASE_ASSERT(!n->present && n->holds == 0 && !is_root(n));
     n->dropped_before = t->last_dropped;
     n->dropped_after = NULL;
     *(t->last_dropped ? &t->last_dropped->dropped_after : &t->first_dropped) = n;
@@ -151,22 +151,42 @@ static void span_tree_forget(span_tree *t, span_node *top) {
     BASE_ASSERT(!top->present && top->holds == 0);
     do {
         n = span_node_deepest(top);
-        if (n->present) span_store_drop(t->store, &n->key); /* on_drop; not referenced, since top is not present */
+        if (n->present) span_store_drop(t->store, &n->key); /* on_drop; not referenced, since top is not */
         unlink_dropped(t, n);
-        unlink_child(n);
+        if (!n->is_replaced) unlink_child(n);
         free_node(n);
     } while (n != top);
     prune_root(t, parent);
 }
 
-/* The store has removed a node's span. */
+/* The store has a node's span no more. */
 static void on_drop(void *user, void *owner) {
     span_tree *t = user;
     span_node *n = owner;
-    BASE_ASSERT(n->present && n->holds == 0 && t->n_present > 0); /* a referenced node has its span */
+    BASE_ASSERT(n->present && t->n_present > 0);
     n->present = false;
     t->n_present--;
+    if (n->holds == 0) link_dropped(t, n);
+}
+
+/* Another text gets the place of a referenced node, which paths still use. They reference its parent, too. */
+static void replace_node(span_node *n) {
+    span_node *parent = n->parent;
+    BASE_ASSERT(!n->present && n->holds > 0 && parent->holds > 0);
+    unlink_child(n);
+    n->parent = parent;
+    n->is_replaced = true;
+}
+
+static void unref_node(span_tree *t, span_node *n) {
+    BASE_ASSERT(n->holds > 0);
+    if (--n->holds > 0 || n->present) return;
+    if (is_root(n)) {
+        prune_root(t, n);
+        return;
+    }
     link_dropped(t, n);
+    if (n->is_replaced) span_tree_forget(t, n);
 }
 
 /* Not called from on_drop: it might free a node that the caller uses. */
@@ -224,19 +244,18 @@ static int push_step(span_path *p, span_node *n, kv_span *span, bool from_disk, 
     int rc = base_grow((void **)&p->steps, &p->cap_steps, p->n_steps + 1, SPAN_TREE_MAX_STEPS, sizeof(*p->steps));
     if (rc) return base_fail(err, rc, "out of memory: %zu spans of a prompt", p->n_steps);
     BASE_ASSERT(n->present || is_root(n));
-    p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, from_disk, n->first_slot, n_tokens};
+    p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, from_disk, 0, n->first_slot, n_tokens};
     p->n_tokens += (size_t)n_tokens;
     n->holds++;
     return RP_OK;
 }
 
 static void pop_step(span_path *p) {
-    BASE_ASSERT(p->n_steps > 0 && p->steps[p->n_steps - 1].node->holds > 0);
+    BASE_ASSERT(p->n_steps > 0);
     span_step *s = &p->steps[--p->n_steps];
     p->n_tokens -= (size_t)s->n_tokens;
     kv_span_unref(s->span);
-    s->node->holds--;
-    prune_root(p->tree, s->node);
+    unref_node(p->tree, s->node);
 }
 
 void span_path_use(const span_path *p) {
@@ -281,7 +300,7 @@ static int span_path_follow(span_path *p, const reading *r, size_t *done, span_e
         span_found found;
         kv_span *span = span_store_get(p->tree->store, &child->key, &found);
         if (!span) {
-            /* SPAN_END_DROPPED: its record is unreadable, and it is still referenced */
+            /* SPAN_END_DROPPED: its record has just turned out to be unreadable, or its time was over */
             *end = found == SPAN_FOUND_NO_MEMORY ? SPAN_END_MEMORY : SPAN_END_DROPPED;
             return RP_OK;
         }
@@ -411,8 +430,10 @@ static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
     if (!span) return RP_OK; /* the path ends here */
     int rc = push_step(p, n, span, false, n->n_tokens - from, err);
     kv_span_unref(span);
-    if (!rc) p->steps[p->n_steps - 1].first_slot += from;
-    return rc;
+    if (rc) return rc;
+    p->steps[p->n_steps - 1].first_token = from;
+    p->steps[p->n_steps - 1].first_slot += from;
+    return RP_OK;
 }
 
 int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path *other, rp_error *err) {
@@ -431,10 +452,9 @@ int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path 
 }
 
 const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
-    const int32_t from = s->first_slot - s->node->first_slot;
-    BASE_ASSERT(from >= 0 && from + s->n_tokens <= s->node->n_tokens);
-    *pos = s->node->pos + from;
-    return s->node->tokens + from;
+    BASE_ASSERT(s->first_token >= 0 && s->first_token + s->n_tokens <= s->node->n_tokens);
+    *pos = s->node->pos + s->first_token;
+    return s->node->tokens + s->first_token;
 }
 
 /* ---- checkpoints of recurrent layers ---- */
@@ -496,14 +516,15 @@ static span_node *new_node(const base_key *parent, int32_t at, const reading *r)
     return n;
 }
 
-/* The node for r after the path: an evicted one, or a new one, in the list of evicted nodes. */
+/* The node for r after the path, which is not present: of the same text, or a new one. */
 static int take_node(span_path *p, const reading *r, span_node **out) {
     BASE_ASSERT(p->n_steps > 0 && r->n > 0 && r->n <= KV_SPAN_TOKENS);
     const span_step *last = &p->steps[p->n_steps - 1];
     span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
     BASE_ASSERT(!n || !n->present);
     if (n && ((size_t)n->n_tokens != r->n || memcmp(n->tokens, r->tokens, r->n * sizeof(*r->tokens)) != 0)) {
-        span_tree_forget(p->tree, n); /* its first token is the same, and later ones differ */
+        if (n->holds > 0) replace_node(n); /* its first token is the same, and later ones differ */
+        else span_tree_forget(p->tree, n);
         n = NULL;
     }
     *out = n;
@@ -535,15 +556,6 @@ uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, cons
     return bytes;
 }
 
-/* Is there a present node for the continuation of r after the path? Then its span was not available: if its record is
- * unreadable, it is removed. */
-static bool span_path_is_there(const span_path *p, const reading *r, size_t known) {
-    const span_step *last = &p->steps[p->n_steps - 1];
-    const span_node *n = find_child(last->node, (place){last->n_tokens, pos_of(r, known), r->tokens[known]});
-    if (n && n->present && span_store_is_lost(p->tree->store, &n->key)) span_store_drop(p->tree->store, &n->key);
-    return n && n->present;
-}
-
 int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint64_t cost_us, bool *kept,
                      rp_error *err) {
     span_tree *t = path->tree;
@@ -554,11 +566,13 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     *kept = false;
     int rc = span_path_follow(path, &r, &known, &end, err);
     if (rc || known == r.n) return rc;
-    if (span_path_is_there(path, &r, known))
-        return base_fail(err, RP_ERR_MEMORY, "the cached prefix of a prompt is unreadable now");
+    if (end == SPAN_END_MEMORY)
+        return base_fail(err, RP_ERR_MEMORY, "out of memory: the cached prefix of a prompt is on disk");
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "out of memory: a span of a prompt");
     kv_span_seal(span, &node->key);
+    if (span_store_owner(t->store, &node->key)) /* the same text below a node that was replaced */
+        span_store_drop(t->store, &node->key);
     const record about = {
         .kind = RECORD_TEXT,
         .parent = node->parent->key,
@@ -571,7 +585,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
         .label = "",
     };
     if ((rc = span_store_put(t->store, span, node, &about, NULL, err))) return rc;
-    unlink_dropped(t, node);
+    if (node->holds == 0) unlink_dropped(t, node);
     BASE_ASSERT(!node->present && base_key_equal(kv_span_key(span), &node->key));
     node->present = *kept = true;
     node->number = ++t->n_made;

@@ -26,8 +26,10 @@
  * Texts of two salts share no node, and no answer about a text of one salt depends on the texts of another.
  *
  * Invariants: a node's path is its parent's path with the first `at` tokens of the parent; the first token of a child
- * differs from those of all other children at that offset and from the parent's own next token; a referenced node has
- * its span, and so have all its ancestors. Used by one thread (the engine's).
+ * differs from those of all other children at that offset and from the parent's own next token; the ancestors of a
+ * referenced node are referenced. Its span may have left the store, unreadable or removed: then the same text, computed
+ * again, takes the node over, and another text its place in the tree; steps keep the span that they have. Used by one
+ * thread (the engine's).
  */
 #ifndef STORE_SPAN_TREE_H
 #define STORE_SPAN_TREE_H
@@ -59,12 +61,12 @@ typedef enum span_end {
     SPAN_END_STATES,  /* its KV is cached, but recurrent layers have no checkpoint there */
 } span_end;
 
-/* Tokens of a path: slots [first_slot, first_slot + n_tokens) of a span. */
+/* Tokens of a path: [first_token, first_token + n_tokens) of a node, in as many slots of a span from first_slot on. */
 typedef struct span_step {
     span_node *node; /* referenced */
     kv_span *span;   /* a reference; NULL for a root */
     bool from_disk;  /* it was not in RAM at the lookup */
-    int32_t first_slot, n_tokens;
+    int32_t first_token, first_slot, n_tokens;
 } span_step;
 
 /* A path from a root downwards: steps[0] is the root; after a turn, another step is. */

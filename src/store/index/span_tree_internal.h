@@ -15,10 +15,11 @@ struct span_node {
     uint64_t number;                           /* ascending in order of creation */
     size_t holds;                              /* references by paths */
     bool present;                              /* the store has its span; never for a root */
+    bool is_replaced;                          /* no child of its parent any more; freed with its last reference */
     uint8_t tiers;                             /* RP_TIER_*, as the store has last reported; 0 without names */
     int32_t depth;                             /* tokens of its path before it; set with names, like */
     span_chain chain;                          /* up to the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
-    span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
+    span_node *dropped_before, *dropped_after; /* of an evicted node without references: the list of these */
     int32_t at;                                /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
     uint64_t states

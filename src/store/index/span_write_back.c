@@ -64,7 +64,7 @@ static span_disk_fit evict_record(span_write_back *w, uint32_t group, const evic
     if (about && !eviction_outranks(p->budget.tiers[TIER_DISK], about, i)) return DISK_FITS_NEVER;
     span_places_leave_disk(p, i, TIER_EVICT, true);
     p->stats.disk_evictions++;
-    if (!span_entry_is_in(entry_at(w, i), TIER_RAM)) span_places_forget(p, i);
+    span_places_settle(p, i);
     return DISK_FITS;
 }
 
@@ -337,7 +337,7 @@ static void take_late(span_write_back *w, uint32_t i, record_row *row) {
     span_entry *e = entry_at(w, i);
     BASE_ASSERT(base_key_equal(&row->record.key, &e->key) && !e->places[TIER_DISK].is_written);
     span_places_lose_disk(w->places, i, false);
-    if (!e->span || e->row || e->failed) {
+    if (!e->span || e->row) {
         base_free(row);
         w->places->stats.disk_late++;
         return;
