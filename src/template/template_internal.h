@@ -495,7 +495,17 @@ typedef struct json_style {
 } json_style;
 void json_write(state *s, builder *b, value v, const json_style *style);
 
-/* ---- Attributes, items and methods (template_access.c) ---- */
+/* ---- Methods (template_string_methods.c, template_methods.c) ---- */
+
+typedef struct method_entry {
+    const char *name, *parameters;                              /* see arguments_fit */
+    value (*call)(state *s, value self, const arguments *args); /* NULL: Python has it, templates may not use it */
+} method_entry;
+
+/* They end with a row without a name. */
+extern const method_entry string_methods[], list_methods[], tuple_methods[], dict_methods[];
+
+/* ---- Attributes and items (template_access.c) ---- */
 
 value value_attribute(state *s, value object, const char *name);     /* object.name: an attribute, or else an item */
 value value_own_attribute(state *s, value object, const char *name); /* no items */
