@@ -11,8 +11,9 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
-#include "kernels/x86/avx2.h"
+#include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
+#include "kernels/lanes/lanes_exp.inc"
 
 void kernel_table_avx2(kernel_table *t) {
     t->name = "avx2";
@@ -108,22 +109,10 @@ static void quantize_row(const float *x, void *q8, int64_t n) {
 
 /* ---- exponential ------------------------------------------------------------------------------------------------ */
 
-/* exp(x) for x <= 0; 0 below -87.3, before the result would be subnormal.
- * x = n ln 2 + r with |r| <= ln 2 / 2; the Taylor series of exp(r) up to r^7 is off by less than 6e-9, a tenth of a
- * unit in the last place. ln 2 is split so that n times its first part is exact.
- * Adding 1.5 * 2^23 rounds to an integer, and 127 more makes the lowest bits the exponent of 2^n. */
+/* exp(x) for x <= 0; 0 below -87.3; a NaN passes through. */
 static __m256 exp_negative(__m256 x) {
-    static const float inverse_factorial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
-                                              1.0f / 6, 0.5f, 1.0f, 1.0f};
-    const __m256 in_range = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_NLT_UQ); /* a NaN passes through */
-    const __m256 biased = _mm256_fmadd_ps(x, _mm256_set1_ps(0x1.715476p+0f), _mm256_set1_ps(0x1.8p+23f + 127));
-    const __m256 n = _mm256_sub_ps(biased, _mm256_set1_ps(0x1.8p+23f + 127));
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
-    __m256 e = _mm256_set1_ps(inverse_factorial[0]);
-    for (int i = 1; i < 8; i++) e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(inverse_factorial[i]));
-    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(biased), 23);
-    return _mm256_and_ps(_mm256_mul_ps(e, _mm256_castsi256_ps(exponent)), in_range);
+    const __m256 in_range = _mm256_cmp_ps(x, _mm256_set1_ps(LANES_EXP_LEAST), _CMP_NLT_UQ);
+    return _mm256_and_ps(lanes_exp(x), in_range);
 }
 
 static float row_max(const float *x, int64_t n) {
