@@ -90,6 +90,16 @@ foreach(file IN LISTS test_files)
   reprise_test_properties(${area}/${short} "${labels}")
 endforeach()
 
+# Tests of more than half a minute, in the sanitizers' builds above all, start first: the last ones to end would leave a core idle. Where tests have
+# run before, ctest orders them by the times that it measured.
+foreach(long IN ITEMS crash/crash engine/context_shift engine/failures engine/latent engine/recurrent engine/reductions exactness/cuts
+                      exactness/schedules model/golden oracle/oracle oracle/oracle_families server/reuse_reports server/route_edges
+                      template/hostile template/template template/template_jinja)
+  if(TEST ${long})
+    set_tests_properties(${long} PROPERTIES COST 60)
+  endif()
+endforeach()
+
 # Engine tests once more, with KV in memory that faults for everyone but the backend (tests/trapped/trapped_backend.c): prefixes, modules, their
 # formats and reductions, shifts, blending, the disk.
 foreach(short IN ITEMS audit_formats blend focus formats keeping live_store recompute reductions requests windows)

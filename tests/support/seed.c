@@ -18,3 +18,13 @@ uint64_t test_seed(const char *test, uint64_t fixed) {
 }
 
 int test_rounds(int otherwise) { return (int)number_from_environment("REPRISE_TEST_ROUNDS", (uint64_t)otherwise); }
+
+bool test_has_tsan(void) {
+#if defined(__SANITIZE_THREAD__)
+    return true;
+#elif defined(__has_feature)
+    return __has_feature(thread_sanitizer);
+#else
+    return false;
+#endif
+}
