@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.h: doubly linked lists whose links are a member of their items.
+/* list.h: lists whose links are a member of their items: doubly linked ones, and chains.
  *
  *   typedef struct task { BASE_LINKS(struct task) queued; ... } task;     an item has such a member for each list that
  *         it may be in
@@ -10,6 +10,9 @@
  *
  * A list owns no item, takes no lock, and does not know whether an item is in it: a removed item keeps its links until
  * it is in a list again. Arguments are evaluated more than once.
+ *
+ *   typedef struct task { struct task *next; ... } task;                  chain: a pointer to its first item, for few items
+ *   task *chain;                                                          or those that are inserted in order
  */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
@@ -45,6 +48,22 @@
     do { \
         *((item)->links.previous ? &(item)->links.previous->links.next : &(list)->first) = (item)->links.next; \
         *((item)->links.next ? &(item)->links.next->links.previous : &(list)->last) = (item)->links.previous; \
+    } while (0)
+
+/* Of chains: adds an item as the last one; removes one that is in the chain. They take time for each item before. */
+#define BASE_CHAIN_APPEND(type, chain, item, links) \
+    do { \
+        type **base_link = &(chain); \
+        while (*base_link) base_link = &(*base_link)->links; \
+        (item)->links = NULL; \
+        *base_link = (item); \
+    } while (0)
+
+#define BASE_CHAIN_REMOVE(type, chain, item, links) \
+    do { \
+        type **base_link = &(chain); \
+        while (*base_link != (item)) base_link = &(*base_link)->links; \
+        *base_link = (item)->links; \
     } while (0)
 
 #endif

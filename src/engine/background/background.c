@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/core/cost_model.h"
@@ -33,13 +34,6 @@
 
 /* ---- queue ---- */
 
-static void put_last(rp_engine *e, rp_job *c) {
-    rp_job **end = &e->background_tasks->queue;
-    while (*end) end = &(*end)->next;
-    *end = c;
-    c->next = NULL;
-}
-
 int background_submit(rp_engine *e, const background_task *task) {
     rp_job *c;
     BASE_ASSERT((task->schema != NULL) == (task->advance != NULL) && (task->schema != NULL) != (task->n > 0));
@@ -62,7 +56,7 @@ int background_submit(rp_engine *e, const background_task *task) {
     q->advance = task->advance;
     q->background_done = task->done;
     q->background_user = task->user;
-    put_last(e, c);
+    BASE_CHAIN_APPEND(rp_job, e->background_tasks->queue, c, next);
     e->background_tasks->n_tasks++;
     engine_publish(e); /* rp_engine_drain waits for it from now on */
     return RP_OK;
@@ -152,7 +146,7 @@ static void give_up(rp_engine *e, rp_job *c) {
     sequence_reserve(&c->seq, 0);
     if (!c->request->schema && !job_has_failed(c)) prefix_give(c, true);
     background_release(e, c);
-    if (++c->n_tries < BACKGROUND_MAX_TRIES) put_last(e, c);
+    if (++c->n_tries < BACKGROUND_MAX_TRIES) BASE_CHAIN_APPEND(rp_job, e->background_tasks->queue, c, next);
     else background_end(e, c, RP_ERR_BUDGET, NULL);
 }
 

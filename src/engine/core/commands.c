@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/list.h"
 #include "base/threads.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/identity.h"
@@ -31,9 +32,7 @@ int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over i
     engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
     if (!base_cond_init(&command.reported)) return base_fail_memory(err, sizeof(command), "an engine command");
     pthread_mutex_lock(&e->lock);
-    engine_command **end = &e->commands->queued;
-    while (*end) end = &(*end)->next;
-    *end = &command;
+    BASE_CHAIN_APPEND(engine_command, e->commands->queued, &command, next);
     pthread_cond_signal(&e->wake);
     while (!command.done) pthread_cond_wait(&command.reported, &e->lock);
     pthread_mutex_unlock(&e->lock);

@@ -15,6 +15,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "engine/background/background.h"
 #include "engine/background/scaffolds.h"
@@ -72,9 +73,7 @@ static void end_flushed(rp_engine *e, bool all) {
         next = c->next;
         if (!all && c->flush_serial > span_store_flushed(e->store) && !job_is_cancelled(c)) continue;
         BASE_ASSERT(c->phase == JOB_FLUSHING);
-        rp_job **link = &e->places->flushing;
-        while (*link != c) link = &(*link)->next;
-        *link = c->next;
+        BASE_CHAIN_REMOVE(rp_job, e->places->flushing, c, next);
         c->phase = JOB_DONE;
         job_publish(c, RP_OK, NULL);
     }

@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/core/cost_model.h"
@@ -143,9 +144,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
         segment_prefills_free_prefill(e, prefill);
         return rc;
     }
-    segment_prefill **end = &e->prefills; /* after the prefills that it needs */
-    while (*end) end = &(*end)->next;
-    *end = prefill;
+    BASE_CHAIN_APPEND(segment_prefill, e->prefills, prefill, next); /* after the prefills that it needs */
     if (asker) asker->prefill_total += (uint64_t)s->n_tokens;
     *out = prefill;
     return RP_OK;
@@ -507,9 +506,7 @@ void segment_needs_release(rp_engine *e, segment_needs *needs) {
     for (int32_t i = 0; i < needs->n; i++) {
         segment_need *need = &needs->items[i];
         if (need->prefill) {
-            segment_need **link = &need->prefill->waiters;
-            while (*link != need) link = &(*link)->next;
-            *link = need->next;
+            BASE_CHAIN_REMOVE(segment_need, need->prefill->waiters, need, next);
             if (!need->prefill->waiters) segment_prefills_free_prefill(e, need->prefill);
             need->prefill = NULL;
         }

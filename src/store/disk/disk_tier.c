@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/disk/disk_records.h"
@@ -56,7 +57,8 @@ typedef enum job_kind {
 } job_kind;
 
 typedef struct job {
-    struct job *next;
+    BASE_LINKS(struct job)
+    links; /* in one of the queues */
     job_kind kind;
     base_key key;
     kv_span *span; /* a reference */
@@ -78,9 +80,7 @@ typedef struct job {
     char *audit;     /* [bytes], of JOB_AUDIT */
 } job;
 
-typedef struct queue {
-    job *first, **end;
-} queue;
+typedef BASE_LIST(job) queue;
 
 /* How fast records are read: time with at least one read in progress. */
 typedef struct read_speed {
@@ -127,26 +127,10 @@ typedef struct disk_tier {
 
 /* ---- queues ---- */
 
-static void queue_push(queue *q, job *j) {
-    j->next = NULL;
-    *q->end = j;
-    q->end = &j->next;
-}
-
 static job *queue_pop(queue *q) {
     job *j = q->first;
-    if (!j) return NULL;
-    q->first = j->next;
-    if (!q->first) q->end = &q->first;
+    if (j) BASE_LIST_REMOVE(q, j, links);
     return j;
-}
-
-static void unlink_job(queue *q, const job *j) {
-    job **link = &q->first;
-    while (*link && *link != j) link = &(*link)->next;
-    BASE_ASSERT(*link == j);
-    *link = j->next;
-    if (!*link) q->end = link;
 }
 
 static void job_free(job *j) {
@@ -162,14 +146,12 @@ static void free_queue(queue *q) {
     for (job *j; (j = queue_pop(q));) job_free(j);
 }
 
-static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
-
 /* ---- readers ---- */
 
 /* The next read: earlier requests first, and of theirs the lowest layer. NULL: none. Locked. */
 static job *next_read(disk_tier *d) {
     job *best = NULL;
-    for (job *j = d->reads.first; j; j = j->next) {
+    for (job *j = d->reads.first; j; j = j->links.next) {
         if (j->taken || (!j->reader && d->n_open >= DISK_TIER_OPEN_FILES)) continue;
         if (!best || j->request < best->request ||
             (j->request == best->request && j->next_layer < best->next_layer && !d->options.whole_reads))
@@ -212,7 +194,7 @@ static int fail_late(rp_error *err) {
 static void disk_tier_finish(disk_tier *d, job *j) {
     BASE_ASSERT(d->n_pending > 0);
     d->n_pending--;
-    queue_push(&d->events, j);
+    BASE_LIST_APPEND(&d->events, j, links);
     pthread_cond_broadcast(&d->reported);
     d->notify(d->notify_user);
 }
@@ -257,7 +239,7 @@ static void serve_read(disk_tier *d, job *j) {
     if (over) {
         BASE_ASSERT(d->n_open > 0);
         d->n_open--;
-        unlink_job(&d->reads, j);
+        BASE_LIST_REMOVE(&d->reads, j, links);
         disk_tier_finish(d, j);
     }
     pthread_cond_broadcast(&d->readable);
@@ -312,12 +294,12 @@ static void disk_tier_write_record(disk_tier *d, job *j, bool cancelled) {
     else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
     j->cause = errno;
     BASE_ASSERT(d->n_group < DISK_TIER_GROUP && (j->rc != RP_OK) == (j->temporary == NULL));
-    queue_push(&d->group, j);
+    BASE_LIST_APPEND(&d->group, j, links);
     d->n_group++;
 }
 
 static bool has_staged(const disk_tier *d) {
-    for (const job *j = d->group.first; j; j = j->next)
+    for (const job *j = d->group.first; j; j = j->links.next)
         if (j->temporary) return true;
     return false;
 }
@@ -346,12 +328,12 @@ static void sync_published(disk_tier *d, int folder) {
     char path[DISK_PATH_BYTES];
     rp_error err = {0};
     bool any = false;
-    for (const job *j = d->group.first; j && !any; j = j->next) any = j->temporary && disk_folder_of(&j->key) == folder;
+    for (const job *j = d->group.first; j && !any; j = j->links.next) any = j->temporary && disk_folder_of(&j->key) == folder;
     if (!any) return;
     disk_folder_path(&d->folder, folder, path);
     int rc = is_late(d) ? fail_late(&err) : base_io_sync_folder(path, &err), cause = errno;
     if (!rc) d->unsynced &= ~(1u << folder);
-    for (job *j = d->group.first; rc && j; j = j->next) {
+    for (job *j = d->group.first; rc && j; j = j->links.next) {
         if (!j->temporary || disk_folder_of(&j->key) != folder) continue;
         disk_folder_record(&d->folder, &j->key, path);
         record_discard(path);
@@ -366,7 +348,7 @@ static void sync_published(disk_tier *d, int folder) {
 /* Publishes the group's records: names, rows, events. */
 static void publish_group(disk_tier *d) {
     if (has_staged(d)) {
-        for (job *j = d->group.first; j; j = j->next) publish_record(d, j);
+        for (job *j = d->group.first; j; j = j->links.next) publish_record(d, j);
         for (int i = 0; i < DISK_FOLDERS; i++) sync_published(d, i);
     }
     for (job *j; (j = queue_pop(&d->group));) {
@@ -385,12 +367,12 @@ static void publish_group(disk_tier *d) {
 /* Must the group be published now? */
 static bool is_group_full(disk_tier *d) {
     bool full = d->n_group == DISK_TIER_GROUP;
-    for (const job *j = d->group.first; j && !full; j = j->next) full = is_overdue(d, j);
+    for (const job *j = d->group.first; j && !full; j = j->links.next) full = is_overdue(d, j);
     return full;
 }
 
 static bool is_in_group(const disk_tier *d, const base_key *key) {
-    for (const job *j = d->group.first; j; j = j->next)
+    for (const job *j = d->group.first; j; j = j->links.next)
         if (base_key_equal(&j->key, key)) return true;
     return false;
 }
@@ -594,7 +576,7 @@ static void disk_tier_submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *
     pthread_mutex_lock(&d->lock);
     d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE || j->kind == JOB_SYNC;
     BASE_ASSERT(!d->closing);
-    queue_push(q, j);
+    BASE_LIST_APPEND(q, j, links);
     pthread_cond_signal(cond);
     pthread_mutex_unlock(&d->lock);
 }
@@ -624,7 +606,7 @@ static int disk_tier_write(store_tier *t, record_row *row, kv_span *span, uint64
 /* Cancels a queued write. */
 static void cancel_write(disk_tier *d, const base_key *key) {
     pthread_mutex_lock(&d->lock);
-    for (job *j = d->changes.first; j; j = j->next)
+    for (job *j = d->changes.first; j; j = j->links.next)
         if (j->kind == JOB_WRITE && base_key_equal(&j->key, key)) j->cancelled = true;
     pthread_mutex_unlock(&d->lock);
 }
@@ -769,10 +751,6 @@ int disk_tier_open(store_tier **out, const void *options, const tier_terms *term
     d->notify = terms->notify;
     d->notify_user = terms->notify_user;
     d->folder.lock = d->folder.lock_file = -1;
-    queue_init(&d->reads);
-    queue_init(&d->changes);
-    queue_init(&d->events);
-    queue_init(&d->group);
     atomic_init(&d->deadline_us, UINT64_MAX);
     atomic_init(&d->one_in, 1);
     int rc = disk_tier_open_parts(d, terms, err);

@@ -109,17 +109,13 @@ static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error
 
 static void link_dropped(span_tree *t, span_node *n) {
     BASE_ASSERT(!n->present && n->holds == 0 && !is_root(n));
-    n->dropped_before = t->last_dropped;
-    n->dropped_after = NULL;
-    *(t->last_dropped ? &t->last_dropped->dropped_after : &t->first_dropped) = n;
-    t->last_dropped = n;
+    BASE_LIST_APPEND(&t->dropped, n, dropped);
     t->n_dropped++;
 }
 
 static void unlink_dropped(span_tree *t, span_node *n) {
-    BASE_ASSERT(t->n_dropped > 0 && !n->present && (n->dropped_before != NULL) == (t->first_dropped != n));
-    *(n->dropped_before ? &n->dropped_before->dropped_after : &t->first_dropped) = n->dropped_after;
-    *(n->dropped_after ? &n->dropped_after->dropped_before : &t->last_dropped) = n->dropped_before;
+    BASE_ASSERT(t->n_dropped > 0 && !n->present && (n->dropped.previous != NULL) == (t->dropped.first != n));
+    BASE_LIST_REMOVE(&t->dropped, n, dropped);
     t->n_dropped--;
 }
 
@@ -191,8 +187,8 @@ static void unref_node(span_tree *t, span_node *n) {
 
 /* Not called from on_drop: it might free a node that the caller uses. */
 static void forget_oldest(span_tree *t) {
-    BASE_DCHECK((t->n_dropped == 0) == !t->first_dropped && (t->n_dropped == 0) == !t->last_dropped);
-    while (t->n_dropped > SPAN_TREE_DROPPED_NODES) span_tree_forget(t, t->first_dropped);
+    BASE_DCHECK((t->n_dropped == 0) == !t->dropped.first && (t->n_dropped == 0) == !t->dropped.last);
+    while (t->n_dropped > SPAN_TREE_DROPPED_NODES) span_tree_forget(t, t->dropped.first);
 }
 
 int span_tree_new(span_tree **out, span_store *store, rp_error *err) {

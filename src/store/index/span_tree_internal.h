@@ -3,6 +3,7 @@
 #ifndef STORE_SPAN_TREE_INTERNAL_H
 #define STORE_SPAN_TREE_INTERNAL_H
 
+#include "base/list.h"
 #include "store/index/span_names.h"
 #include "store/index/span_tree.h"
 
@@ -11,16 +12,17 @@ struct span_node {
     span_node **children; /* by (at, position, first token) */
     size_t n_children, cap_children;
     base_key key;
-    base_key salt;                             /* of a root */
-    uint64_t number;                           /* ascending in order of creation */
-    size_t holds;                              /* references by paths */
-    bool present;                              /* the store has its span; never for a root */
-    bool is_replaced;                          /* no child of its parent any more; freed with its last reference */
-    uint8_t tiers;                             /* RP_TIER_*, as the store has last reported; 0 without names */
-    int32_t depth;                             /* tokens of its path before it; set with names, like */
-    span_chain chain;                          /* up to the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
-    span_node *dropped_before, *dropped_after; /* of an evicted node without references: the list of these */
-    int32_t at;                                /* tokens of the parent before it */
+    base_key salt;    /* of a root */
+    uint64_t number;  /* ascending in order of creation */
+    size_t holds;     /* references by paths */
+    bool present;     /* the store has its span; never for a root */
+    bool is_replaced; /* no child of its parent any more; freed with its last reference */
+    uint8_t tiers;    /* RP_TIER_*, as the store has last reported; 0 without names */
+    int32_t depth;    /* tokens of its path before it; set with names, like */
+    span_chain chain; /* up to the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
+    BASE_LINKS(span_node)
+    dropped;    /* of an evicted node without references */
+    int32_t at; /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
     uint64_t states
         [KV_SPAN_BLOCKS]; /* bit k: there was a checkpoint after its token k: the store may have dropped it since */
@@ -42,7 +44,8 @@ struct span_tree {
     span_node **roots; /* by salt, then by key */
     size_t n_roots, cap_roots, n_present, n_dropped;
     uint64_t n_made; /* nodes, ever created */
-    span_node *first_dropped, *last_dropped;
+    BASE_LIST(span_node)
+    dropped;                 /* in the order of eviction */
     span_reporter *reporter; /* borrowed; NULL: nodes have no names */
 };
 
