@@ -11,8 +11,9 @@
  * A list owns no item, takes no lock, and does not know whether an item is in it: a removed item keeps its links until
  * it is in a list again. Arguments are evaluated more than once.
  *
- *   typedef struct task { struct task *next; ... } task;                  chain: a pointer to its first item, for few items
- *   task *chain;                                                          or those that are inserted in order
+ *   typedef struct task { struct task *next; ... } task;
+ *   task *chain;                                                          a pointer to the first item: for few items,
+ *         or those that are inserted in order
  */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H

@@ -126,7 +126,10 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
     BASE_ASSERT(rc || c->request->schema || (logits && c->seq.done == c->seq.n));
     if (rc == RP_OK && !c->request->schema) {
         background_result result = {
-            .logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps, .states = c->states.now};
+            .logits = logits,
+            .path = &c->prefix.path,
+            .n_found_steps = c->prefix.n_found_steps,
+            .states = c->states.now};
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         prefix_give(c, true);
         c->request->background_done(e, c->request->background_user, RP_OK, &result);
@@ -146,7 +149,7 @@ static void give_up(rp_engine *e, rp_job *c) {
     sequence_reserve(&c->seq, 0);
     if (!c->request->schema && !job_has_failed(c)) prefix_give(c, true);
     background_release(e, c);
-    if (++c->n_tries < BACKGROUND_MAX_TRIES) BASE_CHAIN_APPEND(rp_job, e->background_tasks->queue, c, next);
+    if (++c->queued.n_tries < BACKGROUND_MAX_TRIES) BASE_CHAIN_APPEND(rp_job, e->background_tasks->queue, c, next);
     else background_end(e, c, RP_ERR_BUDGET, NULL);
 }
 
@@ -203,9 +206,9 @@ static int64_t piece_blocks(const rp_job *c) {
 static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
     kv_context *context = &c->seq.context;
     int rc = RP_OK;
-    BASE_ASSERT(c->first_own_view <= context->n_views);
+    BASE_ASSERT(c->prefix.first_own_view <= context->n_views);
     kv_context_close(context);
-    for (size_t i = c->first_own_view; i < context->n_views && kv_format_is_encoded(format) && !rc; i++) {
+    for (size_t i = c->prefix.first_own_view; i < context->n_views && kv_format_is_encoded(format) && !rc; i++) {
         kv_span *encoded;
         if ((rc = kv_span_new_like(&encoded, context->views[i].span, format, NULL))) return rc;
         sequence_reserve(
@@ -213,14 +216,14 @@ static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
         if ((rc = e->backend->ops->encode(e->backend, context->views[i].span, encoded, NULL))) kv_span_unref(encoded);
         else kv_context_replace(context, i, encoded);
     }
-    c->first_own_view = context->n_views;
+    c->prefix.first_own_view = context->n_views;
     if (next_piece(c)) context->format = piece_open_format(c, next_piece(c));
     return rc;
 }
 
 static bool background_reserve(rp_engine *e, rp_job *c) {
     int64_t blocks =
-        c->request->pieces ? piece_blocks(c) : job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
+        c->request->pieces ? piece_blocks(c) : job_own_blocks(c, c->n_prompt - c->prefix.n_found, c->request->keeps);
     BASE_ASSERT(c->seq.reserved == 0);
     if (blocks > span_store_free_blocks(e->store)) return false;
     c->seq.keeps_windows = c->request->keeps || c->request->pieces;
@@ -239,7 +242,7 @@ static void background_admit(rp_engine *e) {
         e->background_tasks->current = c;
         return;
     }
-    c->shares = !c->request->pieces;
+    c->prefix.shares = !c->request->pieces;
     span_store_next_request(e->store);
     int rc = prefix_find(e, c, &wait, NULL);
     BASE_ASSERT(rc || !wait); /* no other job runs */
@@ -253,7 +256,7 @@ static void background_admit(rp_engine *e) {
     c->next = NULL;
     if (room) rc = prefix_compose(c, NULL);
     if (room && c->request->pieces) c->seq.context.format = piece_open_format(c, next_piece(c));
-    c->shares = c->request->keeps;
+    c->prefix.shares = c->request->keeps;
     c->phase = JOB_PREFILL;
     if (rc || !room) background_end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
     else e->background_tasks->current = c;

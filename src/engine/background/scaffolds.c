@@ -91,7 +91,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
 }
 
 void scaffold_swap(rp_job *c) {
-    BASE_ASSERT(c->seq.reserved == 0 && c->path.n_steps == 0 && c->needs.n == 0 && c->moved.n_runs == 0);
+    BASE_ASSERT(c->seq.reserved == 0 && c->prefix.path.n_steps == 0 && c->needs.n == 0 && c->moved.n_runs == 0);
     scaffold_form in_use = {
         .tokens = c->tokens,
         .positions = c->positions,
@@ -131,14 +131,14 @@ static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, rp_kv_fo
 
 bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
     const scaffold_form *f = &c->other;
-    if (!f->tokens || !f->exact || !c->shares) return false;
+    if (!f->tokens || !f->exact || !c->prefix.shares) return false;
     int32_t need = scaffolds_needed(c, f->n_prompt);
     return scaffolds_reach(e, &c->salt, c->format, f->tokens, f->positions, need) == (size_t)need;
 }
 
 bool scaffold_was_found(const rp_job *c) {
     BASE_ASSERT(c->exact && !c->other.exact); /* the flat form is in use */
-    return c->n_found >= scaffolds_needed(c, c->n_prompt);
+    return c->prefix.n_found >= scaffolds_needed(c, c->n_prompt);
 }
 
 void scaffold_requeue(rp_job *c) {

@@ -86,13 +86,13 @@ void job_release(rp_job *c) {
     job_features_release(c);
     segment_needs_release(c->engine, &c->needs);
     kv_context_clear(&c->seq.context);
-    span_path_release(&c->path);
+    span_path_release(&c->prefix.path);
     moved_kv_put_back(c);
     checkpoints_release(c);
     draft_context_release(&c->drafts.model);
     drafts_drop(c);
     sequence_reset(&c->seq);
-    c->n_found = 0;
+    c->prefix.n_found = 0;
     c->n_dropped = 0;
 }
 
@@ -121,7 +121,7 @@ static void job_free_plan(rp_job *c) {
 void job_free(rp_job *c) {
     if (!c) return;
     BASE_ASSERT(c->seq.reserved == 0);
-    BASE_ASSERT(c->path.n_steps == 0 && c->needs.n == 0 && c->seq.context.n_views == 0); /* it holds no KV */
+    BASE_ASSERT(c->prefix.path.n_steps == 0 && c->needs.n == 0 && c->seq.context.n_views == 0); /* it holds no KV */
     job_free_plan(c);
     rp_result_free(c->result);
     pthread_cond_destroy(&c->shared->ended_cond);

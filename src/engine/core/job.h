@@ -100,6 +100,43 @@ typedef struct job_request {
     void *background_user;
 } job_request;
 
+/* Its place among others: in the queue (queue.c), after one that computes the same, in the batch (scheduler.c). */
+typedef struct job_queued {
+    turn turn;               /* while it is queued: its round; */
+    uint64_t place;          /* among the jobs of that round */
+    double cost_us;          /* predicted when it was queued; */
+    int32_t expected_tokens; /* prompt tokens that it had to compute by what was cached then (load.c) */
+    bool is_charged;         /* its tenant was charged for it on admission */
+    uint64_t tenant_rows;    /* prompt rows computed for its tenant while one of the tenant's jobs ran */
+    rp_job *waits_for;       /* a job that computes the same prefix and is ahead, */
+    int32_t waits_until;     /* until that has computed so many of its tokens */
+    uint64_t tried_at;       /* rp_engine.budget_epoch when its admission failed for lack of memory */
+    int32_t n_tries;         /* how often it was preempted */
+    int32_t turn_from;       /* answer tokens when it got its place in the batch */
+    uint64_t aside;          /* when it gave that up, in order; 0: it has it (scheduler_turns) */
+} job_queued;
+
+/* What it found in the prefix cache, and what it inserts (prefix.c). */
+typedef struct job_prefix {
+    bool shares; /* it uses the prefix cache: looks up and inserts */
+    span_path path;
+    int32_t n_found;      /* cached tokens of the path, */
+    size_t n_found_steps; /* in so many of its steps */
+    span_end found_end;
+    bool known_elsewhere;                       /* a miss, although its first tokens are cached after another prefix */
+    int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
+    size_t first_own_view;                      /* first view of the context that is not in the prefix tree yet, */
+    int32_t n_given;                            /* which begins at this token */
+} job_prefix;
+
+/* Counted on the way, for its result and its status. */
+typedef struct job_figures {
+    uint64_t admitted_us, composed_us, compose_us;
+    uint64_t prefill_done, prefill_total; /* tokens of modules */
+    uint64_t copied_bytes;                /* of KV, while it was composed */
+    uint64_t saved_us;                    /* predicted time to compute the cached KV */
+} job_figures;
+
 struct rp_job {
     rp_engine *engine;
     job_kind kind;
@@ -125,49 +162,27 @@ struct rp_job {
 
     /* Admission, reuse and computation. */
     job_phase phase;
-    turn turn;               /* while it is queued: its round; */
-    uint64_t place;          /* among the jobs of that round */
-    double cost_us;          /* predicted when it was queued; */
-    int32_t expected_tokens; /* prompt tokens that it had to compute by what was cached then (load.c) */
-    bool is_charged;         /* its tenant was charged for it on admission */
-    uint64_t tenant_rows;    /* prompt rows computed for its tenant while one of the tenant's jobs ran */
-    bool shares;             /* it uses the prefix cache: looks up and inserts */
-    rp_job *waits_for;       /* a job that computes the same prefix and is ahead, */
-    int32_t waits_until;     /* until that has computed so many of its tokens */
-    int32_t turn_from;       /* answer tokens when it got its place in the batch */
-    uint64_t aside;          /* when it gave that up, in order; 0: it has it (scheduler_turns) */
-    uint64_t tried_at;       /* rp_engine.budget_epoch when its admission failed for lack of memory */
-    prefetch ahead;          /* while it is queued */
+    job_queued queued;
+    prefetch ahead; /* while it is queued */
     segment_needs needs;
-    int32_t next_segment;  /* JOB_MODULE_PREFILL */
-    uint64_t flush_serial; /* value of span_store_flushed when all of its KV is on disk */
-    span_path path;
-    int32_t n_found;      /* cached tokens of the path, */
-    size_t n_found_steps; /* in so many of its steps */
-    span_end found_end;
-    bool known_elsewhere;  /* a miss, although its first tokens are cached after another prefix */
-    size_t first_own_view; /* first view of the context that is not in the prefix tree yet, */
-    int32_t n_given;       /* which begins at this token */
+    int32_t next_segment; /* JOB_MODULE_PREFILL */
+    job_prefix prefix;
     sequence seq;
     answer answer;
     prompt_lookup prompt_lookup;
     job_drafts drafts;
-    uint64_t prefill_done, prefill_total; /* tokens of modules */
-    uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;
     job_auto automatic;
     job_states states; /* of recurrent layers */
     job_wants wants;   /* of its features, */
     job_features features;
-    int32_t n_dropped;                          /* positions that its context has lost: later tokens moved back by so
+    int32_t n_dropped;          /* positions that its context has lost: later tokens moved back by so
                                                    many */
-    int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
-    uint64_t copied_bytes;                      /* of KV, while it was composed */
-    struct audit_case *audited;                 /* sampled by the auditor, which holds its first token's logits; else
+    struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else
                                                    NULL */
-    uint64_t saved_us;                          /* predicted time to compute the cached KV */
-    int32_t n_tries;                            /* how often it was preempted */
-    rp_result *result;                          /* taken by rp_job_result */
+    uint64_t flush_serial;      /* value of span_store_flushed when all of its KV is on disk */
+    job_figures figures;
+    rp_result *result; /* taken by rp_job_result */
 };
 
 /* Position of the answer's token that is pushed as number `token` of the job. */

@@ -38,7 +38,7 @@ static void load_add_tokens(const rp_engine *e, rp_engine_load *load, int32_t n)
 }
 
 static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
-    for (const rp_job *c = e->waiting; c; c = c->next) load_add_tokens(e, load, c->expected_tokens);
+    for (const rp_job *c = e->waiting; c; c = c->next) load_add_tokens(e, load, c->queued.expected_tokens);
     for (const segment_prefill *p = e->prefills; p; p = p->next)
         if (!p->in_background) load_add_tokens(e, load, segment_prefill_segment(p)->n_tokens - p->seq.done);
     for (int32_t i = 0; i < e->n_running; i++) {
@@ -47,7 +47,8 @@ static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
             load->decoding++;
             load->context_tokens += c->seq.slots;
         } else if (c->kind == JOB_REQUEST) /* its tokens after its modules */
-            load_add_tokens(e, load, c->phase == JOB_COMPOSING ? c->n_prompt - c->n_found : c->seq.n - c->seq.done);
+            load_add_tokens(e, load,
+                            c->phase == JOB_COMPOSING ? c->n_prompt - c->prefix.n_found : c->seq.n - c->seq.done);
     }
 }
 

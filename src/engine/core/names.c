@@ -141,7 +141,7 @@ static int names_make(const rp_job *c, rp_plan_names **out, rp_error *err) {
         if (c->plan->items[i].is_view) rc = name_view(c, &c->plan->items[i], o, err);
     const int32_t most = job_most_found(c);
     int32_t named = 0;
-    for (int32_t k = 0; k < c->n_scopes && c->shares && !rc; k++)
+    for (int32_t k = 0; k < c->n_scopes && c->prefix.shares && !rc; k++)
         rc = name_text(c, &c->scopes[k].root, c->scopes[k].first, BASE_MIN(most, job_scope_end(c, k)), &named, o, err);
     if (rc) rp_plan_names_free(&o->names);
     else *out = &o->names;

@@ -59,10 +59,10 @@ static double queue_cost_of(const rp_engine *e, const rp_job *c) {
 }
 
 static double spent_on(const rp_engine *e, const rp_job *c) {
-    if (c->kind != JOB_REQUEST) return c->cost_us;
+    if (c->kind != JOB_REQUEST) return c->queued.cost_us;
     int32_t answered = c->result ? c->result->n_tokens - c->n_resumed : 0;
-    int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->n_found);
-    return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) +
+    int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->prefix.n_found);
+    return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->figures.prefill_done, INT32_MAX)) +
            answer_us(e, answered, job_n_given(c));
 }
 
@@ -88,7 +88,7 @@ static int32_t expected_tokens(const rp_engine *e, const rp_job *c) {
         const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
         return l && c->next_segment < l->n_segments ? l->segments[c->next_segment].n_tokens : 0;
     }
-    const size_t found = c->shares ? prefix_peek(e, c, NULL, NULL) : 0;
+    const size_t found = c->prefix.shares ? prefix_peek(e, c, NULL, NULL) : 0;
     return c->n_prompt - (int32_t)found + missing_module_tokens(e, c);
 }
 
@@ -110,8 +110,8 @@ static bool is_more_urgent(const rp_job *a, const rp_job *b) {
 bool queue_precedes(const rp_job *a, const rp_job *b) {
     if (a->request->options.priority != b->request->options.priority)
         return a->request->options.priority > b->request->options.priority;
-    if (a->turn.round != b->turn.round) return a->turn.round < b->turn.round;
-    return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
+    if (a->queued.turn.round != b->queued.turn.round) return a->queued.turn.round < b->queued.turn.round;
+    return a->queued.place != b->queued.place ? a->queued.place < b->queued.place : is_more_urgent(a, b);
 }
 
 /* Is every waiting job before those that it precedes? */
@@ -147,8 +147,8 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
     rp_job **link = &e->waiting;
     for (rp_job *c = own, *next; c; c = next) {
         next = c->next;
-        at = c->turn = turns_next(at, c->cost_us, quantum);
-        place = c->place = BASE_MAX(place, c->request->number);
+        at = c->queued.turn = turns_next(at, c->queued.cost_us, quantum);
+        place = c->queued.place = BASE_MAX(place, c->request->number);
         while (*link && queue_precedes(*link, c)) link = &(*link)->next;
         c->next = *link;
         *link = c;
@@ -158,9 +158,9 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
 
 void queue_add(rp_engine *e, rp_job *c) {
     BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* queued: only prefetched spans */
-    c->cost_us = queue_cost_of(e, c);
-    c->expected_tokens = expected_tokens(e, c);
-    c->is_charged = false;
+    c->queued.cost_us = queue_cost_of(e, c);
+    c->queued.expected_tokens = expected_tokens(e, c);
+    c->queued.is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;
     if (!own) turns_begin(e->turns, &c->request->flow, c->request->options.priority, quantum_us(e));
     while (*link && !is_more_urgent(c, *link)) link = &(*link)->next;
@@ -187,17 +187,18 @@ void queue_remove(rp_engine *e, rp_job *c) {
 }
 
 void queue_admit(rp_engine *e, rp_job *c) {
-    BASE_ASSERT(!c->is_charged);
-    turns_admit(e->turns, &c->request->flow, c->request->options.priority, c->turn);
-    c->is_charged = true;
+    BASE_ASSERT(!c->queued.is_charged);
+    turns_admit(e->turns, &c->request->flow, c->request->options.priority, c->queued.turn);
+    c->queued.is_charged = true;
     queue_remove(e, c);
 }
 
 void queue_settle(rp_engine *e, rp_job *c) {
-    if (!c->is_charged) return;
+    if (!c->queued.is_charged) return;
     BASE_ASSERT(c->phase > JOB_WAITING && c->phase < JOB_FLUSHING);
-    c->is_charged = false;
-    turns_refund(e->turns, &c->request->flow, c->request->options.priority, c->cost_us - spent_on(e, c), quantum_us(e));
+    c->queued.is_charged = false;
+    turns_refund(e->turns, &c->request->flow, c->request->options.priority, c->queued.cost_us - spent_on(e, c),
+                 quantum_us(e));
     queue_put_back(e, queue_take_out(e, c));
 }
 
@@ -210,23 +211,23 @@ void queue_begin_rows(const rp_engine *e, rp_job *c) {
         const rp_job *r = e->running[i];
         if (r == c || r->request->options.priority != c->request->options.priority) continue;
         if (base_key_equal(&r->request->flow, &c->request->flow)) {
-            c->tenant_rows = r->tenant_rows;
+            c->queued.tenant_rows = r->queued.tenant_rows;
             return;
         }
-        least = BASE_MIN(least, r->tenant_rows);
+        least = BASE_MIN(least, r->queued.tenant_rows);
     }
-    c->tenant_rows = least == UINT64_MAX ? 0 : least;
+    c->queued.tenant_rows = least == UINT64_MAX ? 0 : least;
 }
 
 void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows) {
     BASE_ASSERT(rows >= 0);
     for (int32_t i = 0; i < e->n_running; i++)
-        if (has_same_turns(e->running[i], c)) e->running[i]->tenant_rows += (uint64_t)rows;
+        if (has_same_turns(e->running[i], c)) e->running[i]->queued.tenant_rows += (uint64_t)rows;
 }
 
 bool queue_piece_precedes(const rp_job *a, const rp_job *b) {
-    if (a->request->options.priority == b->request->options.priority && a->tenant_rows != b->tenant_rows)
-        return a->tenant_rows < b->tenant_rows;
+    if (a->request->options.priority == b->request->options.priority && a->queued.tenant_rows != b->queued.tenant_rows)
+        return a->queued.tenant_rows < b->queued.tenant_rows;
     return queue_precedes(a, b);
 }
 

@@ -382,7 +382,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     const answer_place place = request_answer_place(c, o);
     answer_limit(&c->answer, &c->request->options, &place);
     if ((rc = request_check_budget(c, err))) return rc;
-    c->shares = o->reuse != RP_REUSE_OFF && !o->experiment->no_prefix && !c->wants.unshared;
+    c->prefix.shares = o->reuse != RP_REUSE_OFF && !o->experiment->no_prefix && !c->wants.unshared;
     rc = auto_modules_plan(c, err);
     if (!rc) c->automatic.allowed = audit_allows_auto(c);
     return rc;

@@ -75,9 +75,9 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->experiment.no_prefix) return "off";
     if (item->holder > 0 && !c->exact) return "uncached"; /* fresh anonymous text is an ordinary prefix */
     if (of_feature) return of_feature;
-    if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
-    if (c->known_elsewhere && c->wants.adapter && c->switch_at == 0) return "adapter";
-    return c->known_elsewhere ? "scope" : by_end[c->found_end];
+    if (first + n == c->plan->end && n == 1 && c->prefix.n_found == c->n_prompt - 1) return "last";
+    if (c->prefix.known_elsewhere && c->wants.adapter && c->switch_at == 0) return "adapter";
+    return c->prefix.known_elsewhere ? "scope" : by_end[c->prefix.found_end];
 }
 
 /* Tokens of runs up to a position, from one source. */
@@ -100,10 +100,11 @@ static size_t most_stretches(const rp_job *c) { return 4 * (size_t)c->moved.n_ru
 /* The step of the job's path that has a token. */
 static const span_step *step_of(const rp_job *c, int32_t token) {
     size_t i = 0;
-    BASE_ASSERT(token < c->n_found && c->n_found_steps <= c->path.n_steps); /* it still holds its path */
-    for (int32_t n = 0; i + 1 < c->n_found_steps && (n += c->path.steps[i].n_tokens) <= token;) i++;
-    while (!c->path.steps[i].span) i--; /* a turn */
-    return &c->path.steps[i];
+    /* it still holds its path */
+    BASE_ASSERT(token < c->prefix.n_found && c->prefix.n_found_steps <= c->prefix.path.n_steps);
+    for (int32_t n = 0; i + 1 < c->prefix.n_found_steps && (n += c->prefix.path.steps[i].n_tokens) <= token;) i++;
+    while (!c->prefix.path.steps[i].span) i--; /* a turn */
+    return &c->prefix.path.steps[i];
 }
 
 static void push_stretch(stretch_list *list, int32_t begin, const stretch *s) {
@@ -114,7 +115,7 @@ static void push_stretch(stretch_list *list, int32_t begin, const stretch *s) {
    on: hits and computed ones. */
 static void list_between(const rp_job *c, const moved_run *r, int32_t first, int32_t begin, bool exact,
                          stretch_list *list) {
-    const int32_t end = r ? r->pos : INT32_MAX, n = r ? r->at : c->n_prompt, hits = BASE_MIN(c->n_found, n);
+    const int32_t end = r ? r->pos : INT32_MAX, n = r ? r->at : c->n_prompt, hits = BASE_MIN(c->prefix.n_found, n);
     int32_t hits_end = begin;
     if (hits > first) {
         hits_end = hits == n ? BASE_MIN(end, c->plan->end) : c->positions[hits];
@@ -331,7 +332,7 @@ static int describe_plan(rp_job *c, rp_error *err) {
 static int32_t count_view(rp_job *c, const kv_view *v) {
     int32_t n = kv_mask_count(v->mask);
     BASE_ASSERT(n <= kv_span_tokens(v->span));
-    c->saved_us +=
+    c->figures.saved_us +=
         span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
     return n;
 }
@@ -340,7 +341,7 @@ int32_t job_count_found(rp_job *c) {
     const kv_context *context = &c->seq.context;
     size_t v = 0;
     int32_t n = 0;
-    c->saved_us = 0;
+    c->figures.saved_us = 0;
     for (int32_t k = 0; k < c->needs.n; k++) { /* modules are first */
         const segment_need *need = &c->needs.items[k];
         for (int32_t i = 0; i < need->n_spans; i++, v++)
@@ -349,17 +350,17 @@ int32_t job_count_found(rp_job *c) {
         /* the time of computing all tokens, which a request without reduced KV would take */
         const pml_segment *s = &c->plan->layout->segments[need->view.segment];
         const int32_t own = pml_segment_own_tokens(c->plan->layout, s);
-        c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, own, s->pos);
+        c->figures.saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, own, s->pos);
         n += own;
     }
     BASE_ASSERT(v <= context->n_views);
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
     for (int32_t i = c->moved.n_added; i < c->moved.n_runs; i++) { /* runs whose views are added later */
         const moved_run *r = &c->moved.runs[i];
-        c->saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, r->n, r->pos);
+        c->figures.saved_us += (uint64_t)cost_model_tokens_us(c->engine->cost, r->n, r->pos);
         n += r->n;
     }
-    return n - BASE_MAX(c->n_found - c->n_prompt, 0); /* resumed tokens are none of the prompt */
+    return n - BASE_MAX(c->prefix.n_found - c->n_prompt, 0); /* resumed tokens are none of the prompt */
 }
 
 /* ---- the divergence ---- */
@@ -401,9 +402,9 @@ static void name_turn(const pml_plan *p, size_t token, char *out, size_t bytes) 
 
 static int describe_mismatch(rp_job *c, rp_error *err) {
     rp_mismatch *d = &c->result->mismatch;
-    int32_t at = c->n_found, before = BASE_MIN(at, RP_MISMATCH_TOKENS),
+    int32_t at = c->prefix.n_found, before = BASE_MIN(at, RP_MISMATCH_TOKENS),
             found = BASE_MIN(c->n_prompt - at, RP_MISMATCH_TOKENS);
-    bool any = c->n_known > 0 && found > 0; /* not in a resumed answer */
+    bool any = c->prefix.n_known > 0 && found > 0; /* not in a resumed answer */
     *d = (rp_mismatch){.token = -1, .module = ""};
     if (any) {
         int32_t pos = c->positions[at];
@@ -424,7 +425,7 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
     }
     d->before = result_text_of(c, c->tokens + at - before, any ? before : 0);
     d->prompt = result_text_of(c, c->tokens + at, any ? found : 0);
-    d->cached = result_text_of(c, c->known, any ? c->n_known : 0);
+    d->cached = result_text_of(c, c->prefix.known, any ? c->prefix.n_known : 0);
     return d->before && d->prompt && d->cached ? RP_OK : base_fail_memory(err, AROUND_BYTES, "a result");
 }
 
@@ -442,9 +443,9 @@ static void fill_timings(rp_job *c, const job_again *again) {
     uint64_t end = base_clock_us(), arrived = c->request->submitted_us,
              first = c->answer.first_us ? c->answer.first_us : end;
     uint64_t planned = result_between(arrived + c->request->planned_us, arrived, first),
-             admitted = result_between(c->admitted_us, planned, first);
-    uint64_t composed = result_between(c->composed_us, admitted, first),
-             composing = result_between(composed - c->compose_us, admitted, composed);
+             admitted = result_between(c->figures.admitted_us, planned, first);
+    uint64_t composed = result_between(c->figures.composed_us, admitted, first),
+             composing = result_between(composed - c->figures.compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
     bool missed = again->missed;
     for (int32_t i = 0; i < c->needs.n; i++) missed |= c->needs.items[i].missed;
@@ -455,7 +456,7 @@ static void fill_timings(rp_job *c, const job_again *again) {
     t->prompt_prefill_ms = prompt + (own ? modules : 0);
     t->ttft_ms = (double)(first - arrived) / 1e3;
     t->decode_ms = (double)(end - first) / 1e3;
-    t->saved_ms = (double)c->saved_us / 1e3;
+    t->saved_ms = (double)c->figures.saved_us / 1e3;
     const int32_t n_new = c->result->n_tokens - c->answer.n_resumed;
     if (n_new > 1 && end > first) t->decode_tokens_per_second = (n_new - 1) * 1e6 / (double)(end - first);
 }
@@ -551,7 +552,7 @@ int job_describe(rp_job *c, rp_error *err) {
         if (!owner->stop) rc = base_fail_memory(err, RP_MAX_STOP_BYTES, "a result");
     }
     if (!rc) rc = describe_warnings(c, err);
-    c->result->bytes_copied = c->copied_bytes;
+    c->result->bytes_copied = c->figures.copied_bytes;
     c->result->dropped_messages = c->request->dropped;
     c->result->kv_bytes = kv_context_bytes(&c->seq.context);
     job_features_describe(c);

@@ -54,8 +54,8 @@
 
 /* Is a decoding job paused by its caller, or has it given up its turn? */
 static bool is_paused(const rp_job *c) {
-    BASE_ASSERT(!c->aside || job_is_answering(c)); /* turns are those of answers */
-    return job_is_answering(c) && (c->aside || job_is_paused(c));
+    BASE_ASSERT(!c->queued.aside || job_is_answering(c)); /* turns are those of answers */
+    return job_is_answering(c) && (c->queued.aside || job_is_paused(c));
 }
 
 static void stop_running(rp_engine *e, const rp_job *c) {
@@ -83,7 +83,7 @@ static void end_flushed(rp_engine *e, bool all) {
 static void scheduler_forget(rp_engine *e, const rp_job *c) {
     segment_prefills_forget(e, c);
     for (rp_job *w = e->waiting; w; w = w->next)
-        if (w->waits_for == c) w->waits_for = NULL;
+        if (w->queued.waits_for == c) w->queued.waits_for = NULL;
 }
 
 /* Ends a running or waiting job: with a complete answer (rc 0), or an error. Releases its KV, then publishes the
@@ -136,8 +136,8 @@ static void scheduler_requeue(rp_engine *e, rp_job *c) {
     stop_running(e, c);
     scheduler_forget(e, c);
     job_release(c);
-    c->aside = 0;
-    c->turn_from = 0;
+    c->queued.aside = 0;
+    c->queued.turn_from = 0;
     scaffold_requeue(c);
     e->budget_epoch++; /* memory was freed */
     queue_add(e, c);
@@ -216,11 +216,11 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 /* Reserves all blocks that the job may still take once its modules are held. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
     BASE_ASSERT(c->seq.reserved == 0);
-    int32_t n = c->n_prompt - c->n_found + job_held(c, BASE_MAX(c->answer.most - 1, 0));
+    int32_t n = c->n_prompt - c->prefix.n_found + job_held(c, BASE_MAX(c->answer.most - 1, 0));
     int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
     const int least = c->wants.n_late > 0; /* tokens that attend to all KV of the prompt */
-    for (int keeps = c->shares || least; keeps >= least; keeps--) {
+    for (int keeps = c->prefix.shares || least; keeps >= least; keeps--) {
         int64_t blocks = job_own_blocks(c, n, keeps);
         if (blocks > room) continue;
         c->seq.keeps_windows = keeps;
@@ -241,8 +241,8 @@ static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     BASE_ASSERT(c->phase == JOB_WAITING && c->needs.n == 0 && c->moved.n_runs == 0);
     *v = NO_ROOM;
     span_store_next_request(e->store);
-    if (c->kind == JOB_REQUEST) c->prefill_done = 0;
-    c->prefill_total = c->prefill_done; /* of a schema: its previous segments */
+    if (c->kind == JOB_REQUEST) c->figures.prefill_done = 0;
+    c->figures.prefill_total = c->figures.prefill_done; /* of a schema: its previous segments */
     if (c->kind == JOB_MODULE_PREFILL) rc = need_segment(e, c, &need, err);
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;
@@ -266,7 +266,7 @@ static int try_admit(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
 /* Does the job fit alone? If not, tries again without the cached prefix: its views may take more blocks than its
  * tokens. */
 static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
-    c->shares = false;
+    c->prefix.shares = false;
     int rc = try_admit(e, c, v, err);
     if (rc || *v == ADMITTED) return rc;
     return base_fail(err, RP_ERR_BUDGET,
@@ -297,14 +297,14 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     if (!rc) rc = prefix_compose(c, err);
     span_store_set_reader(e->store, c->request->reader);
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
-    span_path_use(&c->path);
+    span_path_use(&c->prefix.path);
     checkpoints_use(c);
     moved_kv_use(&c->moved);
     span_store_set_reader(e->store, (span_reader){0});
-    c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
+    c->figures.copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
     if (!rc) scheduler_publish_composed(e, c);
-    c->composed_us = base_clock_us();
-    c->compose_us = c->composed_us - start;
+    c->figures.composed_us = base_clock_us();
+    c->figures.compose_us = c->figures.composed_us - start;
     return rc;
 }
 
@@ -344,9 +344,9 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
     e->places->n_admitted++;
     e->places->new_had_turn = true;
     c->phase = JOB_COMPOSING;
-    if (!c->admitted_us) c->admitted_us = base_clock_us();
+    if (!c->figures.admitted_us) c->figures.admitted_us = base_clock_us();
     BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved",
-               (unsigned long long)c->request->number, c->n_found, c->n_prompt, c->needs.n_missing,
+               (unsigned long long)c->request->number, c->prefix.n_found, c->n_prompt, c->needs.n_missing,
                (long long)c->seq.reserved);
 }
 
@@ -374,17 +374,17 @@ static rp_job *first_aside(const rp_engine *e) {
     rp_job *first = NULL;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
-        if (!c->aside || job_is_paused(c)) continue;
+        if (!c->queued.aside || job_is_paused(c)) continue;
         const int32_t order = first ? c->request->options.priority - first->request->options.priority : 1;
-        if (order > 0 || (order == 0 && c->aside < first->aside)) first = c;
+        if (order > 0 || (order == 0 && c->queued.aside < first->queued.aside)) first = c;
     }
     return first;
 }
 
 static void take_turn(rp_engine *e, rp_job *c) {
-    BASE_ASSERT(c->aside && e->places->n_paused > 0); /* it is one of them */
-    c->aside = 0;
-    c->turn_from = c->result->n_tokens;
+    BASE_ASSERT(c->queued.aside && e->places->n_paused > 0); /* it is one of them */
+    c->queued.aside = 0;
+    c->queued.turn_from = c->result->n_tokens;
     e->places->n_paused--;
     e->places->new_had_turn = false;
 }
@@ -397,15 +397,15 @@ static int32_t n_wanting(const rp_engine *e, int32_t priority, int32_t most) {
         n += c->request->options.priority >= priority;
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *c = e->running[i];
-        n += c->aside && !job_is_paused(c) && c->request->options.priority >= priority;
+        n += c->queued.aside && !job_is_paused(c) && c->request->options.priority >= priority;
     }
     return n;
 }
 
 static bool has_had_turn(const rp_job *c) {
     const rp_request *o = &c->request->options;
-    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->aside && !job_is_paused(c) &&
-           c->result->n_tokens - c->turn_from >= o->turn_tokens;
+    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->queued.aside && !job_is_paused(c) &&
+           c->result->n_tokens - c->queued.turn_from >= o->turn_tokens;
 }
 
 /* Answers whose turn is over make way for those of their priority, or a higher one, that wait: as many as these are. */
@@ -420,7 +420,7 @@ static void scheduler_turns(rp_engine *e) {
         rp_job *c = e->running[i];
         if (!has_had_turn(c) || n_wanting(e, c->request->options.priority, most) - n_given <= n_free + n_given)
             continue;
-        c->aside = ++e->places->n_asides;
+        c->queued.aside = ++e->places->n_asides;
         e->places->n_paused++;
         n_given++;
     }
@@ -439,11 +439,11 @@ static void admit_waiting(rp_engine *e) {
             scheduler_end(e, c, RP_OK, NULL);
             continue;
         }
-        const rp_job *ahead = c->waits_for;
+        const rp_job *ahead = c->queued.waits_for;
         BASE_ASSERT(ahead != c && (!ahead || ahead->phase < JOB_FLUSHING)); /* scheduler_forget */
-        if (ahead && ahead->phase < JOB_RECOMPUTING && prefix_computed(ahead) < c->waits_until) continue;
+        if (ahead && ahead->phase < JOB_RECOMPUTING && prefix_computed(ahead) < c->queued.waits_until) continue;
         if (queue_keeps_place(e, c)) continue;
-        if (c->tried_at == e->budget_epoch) return; /* memory was short, and none was freed since */
+        if (c->queued.tried_at == e->budget_epoch) return; /* memory was short, and none was freed since */
         background_make_room(e, c->kind == JOB_REQUEST ? job_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && prefetch_release_others(e, c)) rc = try_admit(e, c, &v, &err);
@@ -452,7 +452,7 @@ static void admit_waiting(rp_engine *e) {
         if (rc) scheduler_end(e, c, rc, &err);
         else if (v == ADMITTED) scheduler_admit(e, c);
         else if (v == NO_ROOM) {
-            c->tried_at = e->budget_epoch;
+            c->queued.tried_at = e->budget_epoch;
             return;
         }
     }

@@ -123,13 +123,13 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     for (int32_t i = 0; i < n + n_drafts && !rc; i++) {
         model_row *row = &e->steps->rows[s->n_rows + i];
         int32_t last = seq->done + n - 1, k = seq->done + i;
-        if (p->job) close_at_switch(p->job, p->job->n_found + k);
-        if (p->job && (rc = moved_kv_add_due(p->job, p->job->n_found + k, &p->err))) break;
+        if (p->job) close_at_switch(p->job, p->job->prefix.n_found + k);
+        if (p->job && (rc = moved_kv_add_due(p->job, p->job->prefix.n_found + k, &p->err))) break;
         rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
         if (p->prefill && !rc) segment_prefill_row(p->prefill, row);
-        if (p->job && !rc) job_features_row(p->job, p->job->n_found + k, row);
+        if (p->job && !rc) job_features_row(p->job, p->job->prefix.n_found + k, row);
     }
     return rc;
 }
@@ -177,7 +177,7 @@ static void add_answers(step *s) {
     int32_t first = e->steps->next_answer < e->n_running ? e->steps->next_answer : 0, i = 0, n = 0;
     for (; i < e->n_running && n < e->max_sequences; i++) {
         rp_job *c = e->running[(first + i) % e->n_running];
-        if (c->phase == JOB_DECODE && !c->aside && !job_is_paused(c)) answers[n++] = c;
+        if (c->phase == JOB_DECODE && !c->queued.aside && !job_is_paused(c)) answers[n++] = c;
     }
     e->steps->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
     drafts_make(e, answers, n);
@@ -202,7 +202,7 @@ static int compare_turns(const void *a, const void *b) {
 
 /* Does the job have tokens to compute or to probe? */
 static bool has_piece(const rp_job *c) {
-    if (c->phase == JOB_RECOMPUTING) return !job_is_answering(c) || (!c->aside && !job_is_paused(c));
+    if (c->phase == JOB_RECOMPUTING) return !job_is_answering(c) || (!c->queued.aside && !job_is_paused(c));
     return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && job_features_probe_left(c) > 0);
 }
 
@@ -335,14 +335,14 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
         j->seq.done += p->n_rows;
         BASE_ASSERT(j->seq.done <= j->seq.n);
         sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));
-        if (asker) asker->prefill_done += (uint64_t)p->n_rows;
+        if (asker) asker->figures.prefill_done += (uint64_t)p->n_rows;
         rc = segment_prefill_settle(j, p->n_rows, p->first_logits >= 0 ? logits_of(e, p, 0) : NULL, &err);
         if (!rc && j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
     }
     if (rc) segment_prefill_fail(e, j, &err);
     else if (asker && asker->request->options.on_progress)
-        asker->request->options.on_progress(asker->request->options.user, asker->prefill_done,
-                                            BASE_MAX(asker->prefill_total, asker->prefill_done));
+        asker->request->options.on_progress(asker->request->options.user, asker->figures.prefill_done,
+                                            BASE_MAX(asker->figures.prefill_total, asker->figures.prefill_done));
 }
 
 /* Samples a token from the part's i-th logits. *again: the feature for which their row has to be computed again first;
@@ -375,7 +375,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     }
     c->seq.done -= again != NULL;
     sequence_settle(&c->seq, n_drafts - right + (again != NULL),
-                    c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
+                    c->positions[BASE_MAX(c->prefix.n_found + c->seq.done - 1, 0)]);
     if (rc) return rc;
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
@@ -394,7 +394,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
 static int settle_prompt(const rp_engine *e, rp_job *c, step_part *p) {
     const bool last = c->seq.done == c->seq.n;
     const job_rows rows = {
-        .first = c->n_found + c->seq.done - p->n_rows,
+        .first = c->prefix.n_found + c->seq.done - p->n_rows,
         .n = p->n_rows,
         .logits = p->first_logits >= 0 ? logits_of(e, p, 0) : NULL,
         .hidden = e->steps->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd,

@@ -197,7 +197,7 @@ static int keep_kept(const rp_job *c, kv_context *to, rp_error *err) {
 
 static void replace_context(rp_job *c, const kv_context *to, int64_t freed) {
     segment_needs_drop_spans(&c->needs);
-    span_path_release(&c->path);
+    span_path_release(&c->prefix.path);
     moved_kv_release_paths(&c->moved);
     kv_context_clear(&c->seq.context);
     c->seq.context = *to;
@@ -215,7 +215,7 @@ static int context_shift_apply(rp_job *c, rp_error *err) {
     const size_t first = s->n > 0 ? s->n_kept_views : 0;
     int64_t freed = 0;
     kv_context to;
-    BASE_ASSERT(!c->shares && c->seq.done == c->seq.n - 1);
+    BASE_ASSERT(!c->prefix.shares && c->seq.done == c->seq.n - 1);
     kv_context_close(&c->seq.context);
     kv_context_init(&to, c->engine->pool);
     to.format = c->format;

@@ -219,7 +219,7 @@ static int list_rows(rp_job *c, rp_error *err) {
 static void focus_change_context(rp_job *c, const job_focus *f) {
     kv_context *context = &c->seq.context;
     prefix_give(c, true);
-    c->shares = false;
+    c->prefix.shares = false;
     kv_context_close(context);
     context->scatters = true;
     for (int32_t i = 0; i < f->n_chosen; i++) {

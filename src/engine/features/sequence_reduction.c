@@ -348,7 +348,7 @@ static void take_context(rp_job *c, kv_context *to) {
     kv_context_clear(&c->seq.context);
     c->seq.context = *to;
     segment_needs_drop_spans(&c->needs);
-    span_path_release(&c->path);
+    span_path_release(&c->prefix.path);
     moved_kv_release_paths(&c->moved);
     reduction_release(c);
     sequence_reserve(&c->seq, sequence_blocks_in(c->engine->pool, c->format, BASE_MAX(c->answer.most - 1, 0), 1,
@@ -450,7 +450,7 @@ static int reduction_apply(rp_job *c, rp_error *err) {
     listing l = {0};
     if (!r->asked) return RP_OK;
     BASE_ASSERT(!r->observer || c->seq.context.n_views <= r->observer->n_views);
-    BASE_ASSERT(!c->shares && !c->seq.context.open);
+    BASE_ASSERT(!c->prefix.shares && !c->seq.context.open);
     kv_context_wait(&c->seq.context, c->engine->states->shape.n_layers);
     int rc = listing_open(&l, &c->seq.context, err);
     if (l.sources) {
@@ -483,7 +483,8 @@ static int reduction_end_prompt(rp_job *c, rp_error *err) {
 static void reduction_room(const rp_job *c, job_room *room) { room->blocks += reduction_blocks(c); }
 
 static const char *reduction_miss_reason(const rp_job *c) {
-    return reduction_of(c)->asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c) ? "kv_keep" : NULL;
+    const bool found_all = c->prefix.found_end == SPAN_END_ALL && c->prefix.n_found == job_most_found(c);
+    return reduction_of(c)->asked && found_all ? "kv_keep" : NULL;
 }
 
 static void reduction_describe(rp_job *c) {

@@ -24,7 +24,7 @@
 /* Does the job's kind of request allow runs? */
 static bool may_use_runs(const rp_job *c) {
     const rp_request *o = &c->request->options;
-    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) &&
+    return c->prefix.shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) &&
            model_capabilities(c->engine->model).modules && !model_is_encoder(c->engine->model) && !c->wants.adapter &&
            !c->wants.exclusive && c->wants.most_answer == 0 && c->wants.n_late == 0 && o->shifted_reuse < 0 &&
            o->pooling == RP_POOLING_OFF && c->n_resumed == 0 && !c->wants.all_logits && c->n_runs == 1;
@@ -146,8 +146,8 @@ static bool push_run(rp_job *c, span_path *path, int32_t begin, int32_t first, i
 static void choose_runs(rp_job *c) {
     const job_auto *a = &c->automatic;
     const int32_t most = job_most_found(c);
-    int32_t at = c->n_found, removed = 0; /* at: all tokens before it are found, or were passed by */
-    bool follows = true;                  /* the path is complete up to `at` */
+    int32_t at = c->prefix.n_found, removed = 0; /* at: all tokens before it are found, or were passed by */
+    bool follows = true;                         /* the path is complete up to `at` */
     run_names names;
     names.done = 0;
     base_hash_init(&names.h, "reprise auto 1");

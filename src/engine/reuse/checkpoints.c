@@ -32,7 +32,7 @@
 
 /* Does its text enter the prefix cache? */
 static bool leaves_any(const rp_job *c) {
-    return c->engine->is_recurrent && c->kind == JOB_REQUEST && c->shares && !c->request->options.adds_nothing;
+    return c->engine->is_recurrent && c->kind == JOB_REQUEST && c->prefix.shares && !c->request->options.adds_nothing;
 }
 
 /* Tokens of an interval: whole spans, whose KV takes at least as much memory as a checkpoint. */
@@ -102,12 +102,12 @@ static void find_points(rp_job *c) {
 
 void checkpoints_find(rp_job *c) {
     job_states *s = &c->states;
-    const int32_t n = (int32_t)c->path.n_tokens;
+    const int32_t n = (int32_t)c->prefix.path.n_tokens;
     if (!c->engine->is_recurrent) return;
     BASE_ASSERT(!s->now && s->n_unnamed == 0);
     kv_span_unref(s->from); /* of an earlier lookup */
-    span_path_take_states(&c->path, &s->from);
-    s->last = (int32_t)c->path.n_tokens;
+    span_path_take_states(&c->prefix.path, &s->from);
+    s->last = (int32_t)c->prefix.path.n_tokens;
     s->branch = n > s->last ? n : 0;
     if (leaves_any(c)) find_points(c);
 }
@@ -148,7 +148,7 @@ static int32_t next_point(const rp_job *c, int32_t n) {
     if (i < s->n_points) next = BASE_MIN(next, s->points[i]);
     if (s->branch > n) next = BASE_MIN(next, s->branch);
     for (const rp_job *w = c->engine->waiting; w; w = w->next)
-        if (w->waits_for == c && w->waits_until > n) next = BASE_MIN(next, w->waits_until);
+        if (w->queued.waits_for == c && w->queued.waits_until > n) next = BASE_MIN(next, w->queued.waits_until);
     BASE_ASSERT(next > n);
     return next;
 }
@@ -196,14 +196,14 @@ void checkpoints_give(rp_job *c) {
     for (int32_t i = 0; i < s->n_unnamed; i++) {
         const int32_t n = s->unnamed[i].n_tokens, n_before = s->unnamed[i].n_before;
         BASE_ASSERT(n > n_before && n_before >= 0);
-        if (c->shares && (size_t)n > c->path.n_tokens) {
+        if (c->prefix.shares && (size_t)n > c->prefix.path.n_tokens) {
             s->unnamed[n_left++] = s->unnamed[i];
             continue;
         }
         const uint64_t cost_us = cost_model_usual_us(c->engine->cost, n - n_before, n_before);
         span_store_set_reader(c->engine->store, c->request->reader);
-        if (c->shares)
-            (void)span_path_put_states(&c->path, (size_t)n, s->unnamed[i].span, cost_us,
+        if (c->prefix.shares)
+            (void)span_path_put_states(&c->prefix.path, (size_t)n, s->unnamed[i].span, cost_us,
                                        NULL); /* without memory it is not cached */
         span_store_set_reader(c->engine->store, (span_reader){0});
         kv_span_unref(s->unnamed[i].span);

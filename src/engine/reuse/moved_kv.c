@@ -94,13 +94,15 @@ void moved_kv_put_back(rp_job *c) {
 bool moved_kv_settle(rp_job *c) {
     if (take_tokens(c)) {
         moved_kv_put_back(c);
-        c->shares = false;
+        c->prefix.shares = false;
         return false;
     }
-    c->n_found = (int32_t)c->path.n_tokens;
-    c->n_found_steps = c->path.n_steps;
-    c->found_end = c->path.end;
-    c->n_known = c->found_end != SPAN_END_ALL ? span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS) : 0;
+    c->prefix.n_found = (int32_t)c->prefix.path.n_tokens;
+    c->prefix.n_found_steps = c->prefix.path.n_steps;
+    c->prefix.found_end = c->prefix.path.end;
+    c->prefix.n_known = 0;
+    if (c->prefix.found_end != SPAN_END_ALL)
+        c->prefix.n_known = span_path_known(&c->prefix.path, c->prefix.known, RP_MISMATCH_TOKENS);
     return true;
 }
 
@@ -114,14 +116,15 @@ int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most) {
     BASE_ASSERT(c->moved.n_runs > 0 && c->moved.n_turned == c->moved.n_runs - 1 && removed <= most);
     const moved_run *r = &c->moved.runs[c->moved.n_runs - 1];
     const span_root root = {.salt = c->salt, .key = r->key};
-    const size_t before = c->path.n_tokens;
+    const size_t before = c->prefix.path.n_tokens;
     BASE_ASSERT(r->has_key && before == (size_t)(r->first + r->n - removed)); /* all tokens before it, but for runs */
-    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed), NULL)) {
-        c->shares = false; /* the path may end at that root */
+    if (span_path_turn(&c->prefix.path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed),
+                       NULL)) {
+        c->prefix.shares = false; /* the path may end at that root */
         return -1;
     }
     c->moved.n_turned++;
-    return (int32_t)(c->path.n_tokens - before);
+    return (int32_t)(c->prefix.path.n_tokens - before);
 }
 
 /* ---- the context ---- */
@@ -157,12 +160,13 @@ int moved_kv_add_due(rp_job *c, int32_t token, rp_error *err) {
 
 bool moved_kv_turn(rp_job *c) {
     job_moved *m = &c->moved;
-    while (m->n_turned < m->n_added && m->runs[m->n_turned].at == c->n_given) {
+    while (m->n_turned < m->n_added && m->runs[m->n_turned].at == c->prefix.n_given) {
         const moved_run *r = &m->runs[m->n_turned];
         const span_root root = {.salt = c->salt, .key = r->key};
-        if (!r->has_key || span_path_turn(&c->path, &root, c->tokens, c->positions, (size_t)c->n_given, NULL))
+        if (!r->has_key ||
+            span_path_turn(&c->prefix.path, &root, c->tokens, c->positions, (size_t)c->prefix.n_given, NULL))
             return false;
-        c->first_own_view += r->n_views;
+        c->prefix.first_own_view += r->n_views;
         m->n_turned++;
     }
     return true;

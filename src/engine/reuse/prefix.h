@@ -26,6 +26,6 @@ void prefix_give(rp_job *c, bool all);
  * describes the plan while its views are there. RP_ERR_MEMORY. */
 int prefix_leave(rp_job *c, rp_error *err);
 /* Tokens of a job with KV, cached ones included. */
-static inline int32_t prefix_computed(const rp_job *c) { return c->n_found + c->seq.done; }
+static inline int32_t prefix_computed(const rp_job *c) { return c->prefix.n_found + c->seq.done; }
 
 #endif

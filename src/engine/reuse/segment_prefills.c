@@ -63,7 +63,7 @@ static void hurry_prefill(segment_prefill *prefill, rp_job *asker) {
     if (!prefill->in_background) return;
     prefill->in_background = false;
     prefill->asker = asker;
-    if (asker) asker->prefill_total += (uint64_t)prefill->seq.n;
+    if (asker) asker->figures.prefill_total += (uint64_t)prefill->seq.n;
     for (int32_t i = 0; i < prefill->needs.n; i++)
         if (prefill->needs.items[i].prefill) hurry_prefill(prefill->needs.items[i].prefill, asker);
 }
@@ -145,7 +145,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
         return rc;
     }
     BASE_CHAIN_APPEND(segment_prefill, e->prefills, prefill, next); /* after the prefills that it needs */
-    if (asker) asker->prefill_total += (uint64_t)s->n_tokens;
+    if (asker) asker->figures.prefill_total += (uint64_t)s->n_tokens;
     *out = prefill;
     return RP_OK;
 }

@@ -71,10 +71,10 @@ static uint32_t place_of(const new_text *x, uint64_t h) {
 }
 
 static bool new_text_open(new_text *x, const rp_job *c) {
-    const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
+    const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->prefix.n_found)));
     *x = (new_text){.tokens = c->tokens,
                     .positions = c->positions,
-                    .begin = c->n_found,
+                    .begin = c->prefix.n_found,
                     .end = end,
                     .n_table = 1,
                     .first_factor = 1};
@@ -203,11 +203,12 @@ static void search(rp_job *c, const new_text *x, moved_run *best) {
     const int32_t links = c->request->options.shifted_reuse;
     size_t most = MAX_OLD;
     int others = 0;
-    for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps; k++)
+    for (size_t k = 0; k < LOOK_UP && k < c->prefix.path.n_steps; k++)
         for (uint64_t below = UINT64_MAX; others < OTHERS; others++) {
             old_text o = {0};
-            const bool failed = span_path_other(&c->path, c->path.n_steps - 1 - k, &below, &o.path, NULL) !=
-                                RP_OK; /* no memory: a miss */
+            const span_path *own = &c->prefix.path;
+            const int rc = span_path_other(own, own->n_steps - 1 - k, &below, &o.path, NULL); /* no memory: a miss */
+            const bool failed = rc != RP_OK;
             if (!failed && below > 0 && old_text_read(&o, most) && find_in(x, &o, links, best)) {
                 span_path_release(&best->path);
                 best->path = o.path;
@@ -223,7 +224,7 @@ static void search(rp_job *c, const new_text *x, moved_run *best) {
 void shifted_reuse_find(rp_job *c) {
     const rp_request *q = &c->request->options;
     if (c->n_resumed > 0) return; /* its answer continues as one without an edit */
-    if (q->shifted_reuse < 0 || q->reuse == RP_REUSE_EXACT || !c->shares || c->switch_at > 0) return;
+    if (q->shifted_reuse < 0 || q->reuse == RP_REUSE_EXACT || !c->prefix.shares || c->switch_at > 0) return;
     if (!model_is_movable(c->engine->model) || !model_capabilities(c->engine->model).shifts) return;
     new_text x;
     moved_run best = {0};
@@ -232,14 +233,14 @@ void shifted_reuse_find(rp_job *c) {
     search(c, &x, &best);
     base_free(x.table);
     if (best.n == 0) return;
-    if (job_scope_of(c, c->n_found) == c->n_scopes - 1) name_root(c, &best);
+    if (job_scope_of(c, c->prefix.n_found) == c->n_scopes - 1) name_root(c, &best);
     moved_run *run = moved_kv_push(&c->moved, &best.path);
     if (!run) {
         span_path_release(&best.path);
         return;
     }
     *run = best;
-    if (run->has_key && run->first == c->n_found) moved_kv_follow(c, run->n, job_most_found(c));
+    if (run->has_key && run->first == c->prefix.n_found) moved_kv_follow(c, run->n, job_most_found(c));
     if (moved_kv_settle(c))
         BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions",
                    (unsigned long long)c->request->number, c->moved.n, c->moved.runs[0].shift);

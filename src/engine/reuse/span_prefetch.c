@@ -74,7 +74,7 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     BASE_ASSERT(c->phase == JOB_WAITING);
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
-    if (c->shares) prefix_peek(e, c, span_prefetch_fetch, &f);
+    if (c->prefix.shares) prefix_peek(e, c, span_prefetch_fetch, &f);
     if (!f.full) fetch_modules(&f, c);
     c->ahead.done = !f.full;
     c->ahead.tried_at = e->budget_epoch;

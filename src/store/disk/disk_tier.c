@@ -328,7 +328,8 @@ static void sync_published(disk_tier *d, int folder) {
     char path[DISK_PATH_BYTES];
     rp_error err = {0};
     bool any = false;
-    for (const job *j = d->group.first; j && !any; j = j->links.next) any = j->temporary && disk_folder_of(&j->key) == folder;
+    for (const job *j = d->group.first; j && !any; j = j->links.next)
+        any = j->temporary && disk_folder_of(&j->key) == folder;
     if (!any) return;
     disk_folder_path(&d->folder, folder, path);
     int rc = is_late(d) ? fail_late(&err) : base_io_sync_folder(path, &err), cause = errno;
