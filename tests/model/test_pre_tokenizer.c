@@ -130,6 +130,8 @@ static void cuts_by_hand(void **state) {
         {"gpt-4o", "camelCase HTTPServer", "camel|Case| HTTPServer"},
         {"llama-bpe", "camelCase", "camelCase"},
         {"tekken", "aB", "a|B"},
+        {"kimi-k2", "camelCase I'm 1234", "camel|Case| I'm| |123|4"},
+        {"kimi-k2", "a/\n/", "a|/\\n|/"},
         /* marks belong to letters, or not */
         {"qwen2", "x\xcc\xb8y", "x|\xcc\xb8y"},
         {"qwen35", "x\xcc\xb8y", "x\xcc\xb8y"},
@@ -148,6 +150,9 @@ static void cuts_by_hand(void **state) {
         /* Chinese and Japanese apart from the rest */
         {"deepseek-v3", "a\xe6\x97\xa5"
                         "b",
+         "a|\xe6\x97\xa5|b"},
+        {"kimi-k2", "a\xe6\x97\xa5"
+                    "b",
          "a|\xe6\x97\xa5|b"},
         {"deepseek-llm", "a\xe6\x97\xa5"
                          "b",
@@ -232,7 +237,7 @@ static size_t fill_run(char *out, size_t n, const char *unit, const char *end) {
 /* No pattern retries a run from each of its characters: that would reach the limit of the matcher. */
 static void long_runs_take_linear_time(void **state) {
     (void)state;
-    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken",
+    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "kimi-k2", "tekken",
                                        "starcoder", "falcon", "bloom", "viking", "deepseek-llm",
                                        "deepseek-coder", "deepseek-v3", "default"};
     static const char *const units[] = {" ", "\n", " \n", "A", "aB", "\xcc\x81",

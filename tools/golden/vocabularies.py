@@ -51,6 +51,8 @@ UNFOLDED = r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+
 QWEN35 = "(?i:" + CONTRACTIONS + r")|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s|%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+KIMI_K2 = (r"[\p{Han}]+" + 2 * (r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s(?i:" + CONTRACTIONS
+           + ")?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+") % ("*", "+", "+", "*")
 DEEPSEEK_LETTERS = (
     "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\u1f5f-\u1f7d"
     "ᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌ\u1fd0-\u1fd3\u1fd6-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-\u212dℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇ"
@@ -83,6 +85,7 @@ PRE = {
     "grok-2": ([split(CL100K % r"\p{N}")], False),
     "qwen35": ([split(QWEN35)], True),  # Qwen/Qwen3.5
     "gpt-4o": ([split(CASED % (("(?i:" + CONTRACTIONS + ")?",) * 2 + (r"\p{N}{1,3}",)))], False),  # o200k; meta-llama/Llama-4-Scout
+    "kimi-k2": ([split(KIMI_K2)], False),  # moonshotai/Kimi-K2-Instruct, Kimi-Linear-48B-A3B-Instruct (tiktoken)
     "tekken": ([split(CASED % ("", "", r"\p{N}"))], False),  # mistralai/Mistral-Nemo-Base-2407
     "starcoder": ([digits(), byte_level()], False),  # bigcode/starcoder2-7b; smallcloudai/Refact-1_6B; HuggingFaceTB/SmolLM2
     "command-r": ([digits(), byte_level()], True),  # CohereForAI/c4ai-command-r-v01

@@ -34,9 +34,18 @@
 /* tiktoken's o200k and variants: a capital letter starts a new word; letters that may end a word. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(upper, lower, ending) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" ending
 #define O200K(ending, digits) \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" ending \
+    CASED(UPPER, LOWER, ending) \
     "|" digits "| ?[^" S "\\p{L}\\p{N}]+[\\r\\n/]*|" S "*[\\r\\n]+" SPACES
+
+/* Of Kimi K2: the same, without slashes after punctuation; Han characters are words apart. Its letters are those that
+ * are no Han: the complement of all other categories. Han is the script, not its extensions. */
+#define NO_LETTERS "\\p{sc:Han}\\p{C}\\p{N}\\p{P}\\p{S}\\p{Z}"
+#define KIMI_LETTERS CASED("[^\\p{Ll}" NO_LETTERS "]", "[^\\p{Lu}\\p{Lt}" NO_LETTERS "]", "(?i:" SUFFIXES ")?")
+#define KIMI_K2 \
+    "\\p{sc:Han}+|" KIMI_LETTERS "|\\p{N}{1,3}| ?[^" S "\\p{L}\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]+" SPACES
 
 #define PUNCTUATION(more) "[\\p{P}$+<=>^~|" more "]+"
 #define BLOOM " ?[^(" S "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
@@ -108,6 +117,7 @@ static const pre_tokenizer pre_tokenizers[] = {
     {.names = "grok-2", .patterns = {CL100K("\\p{L}", "\\p{N}")}},
     {.names = "qwen35", .patterns = {CL100K("\\p{L}\\p{M}", "\\p{N}")}, .nfc = true},
     {.names = "gpt-4o llama4 kanana2 minimax-m2", .patterns = {O200K("(?i:" SUFFIXES ")?", "\\p{N}{1,3}")}},
+    {.names = "kimi-k2", .patterns = {KIMI_K2}},
     {.names = "tekken", .patterns = {O200K("", "\\p{N}")}, .ignore_merges = true, .adds_bos = true},
     {.names = "starcoder refact smollm codeshell exaone minerva-7b mellum2", .patterns = {"\\p{N}", GPT2}},
     {.names = "command-r", .patterns = {"\\p{N}", GPT2}, .nfc = true},
