@@ -280,12 +280,20 @@ typedef void (*kernel_mamba1_fn)(float *state, const float *a, int64_t stride, i
  * floats apart in consecutive rows, y [dim] y_stride. For each row in order, with state[n_state][dim]:
  *
  *     u[d] = beta * (v[d] - decay * sum over i of state[i][d] * k[i])
- *     state[i][d] = decay * state[i][d] + u[d] * k[i]        y[d] = sum over i of state[i][d] * q[i] */
+ *     state[i][d] = decay * state[i][d] + u[d] * k[i]        y[d] = sum over i of state[i][d] * q[i]
+ *
+ * or, without decay, one for each dimension of a key (Kimi delta attention; Kimi Team, 2025), with decayed_k[i] =
+ * decays[i] * k[i]:
+ *
+ *     u[d] = beta * (v[d] - sum over i of state[i][d] * decayed_k[i])      decays[i] instead of decay in state[i][d] */
 typedef struct kernel_delta_rows {
     int64_t n;
     const float *q, *k, *v;
     int64_t stride;
     const float *beta, *decay; /* [n] */
+    /* decay NULL: [n_state] of each row, decay_stride floats apart in consecutive ones */
+    const float *decays, *decayed_k;
+    int64_t decay_stride;
     float *y;
     int64_t y_stride;
 } kernel_delta_rows;

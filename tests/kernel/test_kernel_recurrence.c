@@ -58,13 +58,14 @@ static void check_convolve(const kernel_table *t, int arg) {
 /* ---- heads with a matrix: Mamba2, delta nets ---- */
 
 enum { MAMBA2,
-       DELTA };
+       DELTA,
+       DELTA_BY_DIMENSION };
 
-/* Rows of one head: x, b, c of Mamba2; v, k, q and beta of a delta net. */
+/* Rows of one head: x, b, c of Mamba2; v, k, q and beta of a delta net, whose decays may be of dimensions. */
 typedef struct head_case {
     int kind;
     int64_t n_state, dim, n, stride, y_stride;
-    float *x, *b, *c, *dt, *decay, *state;
+    float *x, *b, *c, *dt, *decay, *decays, *decayed, *state; /* decays, decayed: [n][stride] */
 } head_case;
 
 static void fill_case(head_case *m, int kind) {
@@ -75,10 +76,16 @@ static void fill_case(head_case *m, int kind) {
     m->dt = filled(m->n);
     m->decay = row(m->n);
     m->state = filled(m->n_state * m->dim);
+    m->decays = row(m->n * m->stride);
+    m->decayed = row(m->n * m->stride);
     for (int64_t r = 0; r < m->n; r++) m->decay[r] = 0.1f * (float)check_random_in(0, 10);
     /* keys of a delta net have a length of about 1, and beta is a sigmoid: else its state grows with every row */
-    for (int64_t i = 0; i < m->n * m->stride && kind == DELTA; i++) m->b[i] /= sqrtf((float)m->n_state);
-    for (int64_t r = 0; r < m->n && kind == DELTA; r++) m->dt[r] = 0.1f * (float)check_random_in(0, 10);
+    for (int64_t i = 0; i < m->n * m->stride && kind != MAMBA2; i++) m->b[i] /= sqrtf((float)m->n_state);
+    for (int64_t i = 0; i < m->n * m->stride; i++) {
+        m->decays[i] = kind == DELTA_BY_DIMENSION ? 0.1f * (float)check_random_in(0, 10) : m->decay[i / m->stride];
+        m->decayed[i] = m->decays[i] * m->b[i];
+    }
+    for (int64_t r = 0; r < m->n && kind != MAMBA2; r++) m->dt[r] = 0.1f * (float)check_random_in(0, 10);
 }
 
 static head_case new_case(int kind) {
@@ -90,7 +97,7 @@ static head_case new_case(int kind) {
 }
 
 static void free_case(head_case *m) {
-    float *const all[] = {m->x, m->b, m->c, m->dt, m->decay, m->state};
+    float *const all[] = {m->x, m->b, m->c, m->dt, m->decay, m->decays, m->decayed, m->state};
     for (size_t i = 0; i < BASE_ARRAY_LEN(all); i++) check_release(all[i]);
 }
 
@@ -115,7 +122,10 @@ static void run(const kernel_table *t, const head_case *m, int64_t first, int64_
         .v = m->x + at,
         .stride = m->stride,
         .beta = m->dt + first,
-        .decay = m->decay + first,
+        .decay = m->kind == DELTA ? m->decay + first : NULL,
+        .decays = m->decays + at,
+        .decayed_k = m->decayed + at,
+        .decay_stride = m->stride,
         .y = y + first * m->y_stride,
         .y_stride = m->y_stride,
     };
@@ -132,15 +142,15 @@ static void check_values(const head_case *m, const float *y) {
         for (int64_t i = 0; i < m->n_state; i++) sizes[i] = fabs(s[i] = (double)m->state[i * m->dim + d]);
         for (int64_t r = 0; r < m->n; r++) {
             const float *b = m->b + r * m->stride, *c = m->c + r * m->stride;
-            const double decay = (double)m->decay[r];
+            const float *decays = m->decays + r * m->stride;
             double want = 0, size = 0, added = (double)m->x[r * m->stride + d], added_size = fabs(added);
-            for (int64_t i = 0; i < m->n_state && m->kind == DELTA; i++) {
-                added -= decay * s[i] * (double)b[i];
-                added_size += decay * sizes[i] * fabs((double)b[i]);
+            for (int64_t i = 0; i < m->n_state && m->kind != MAMBA2; i++) {
+                added -= (double)decays[i] * s[i] * (double)b[i];
+                added_size += (double)decays[i] * sizes[i] * fabs((double)b[i]);
             }
             for (int64_t i = 0; i < m->n_state; i++) {
-                s[i] = decay * s[i] + (double)m->dt[r] * added * (double)b[i];
-                sizes[i] = decay * sizes[i] + fabs((double)m->dt[r] * (double)b[i]) * added_size;
+                s[i] = (double)decays[i] * s[i] + (double)m->dt[r] * added * (double)b[i];
+                sizes[i] = (double)decays[i] * sizes[i] + fabs((double)m->dt[r] * (double)b[i]) * added_size;
                 want += s[i] * (double)c[i];
                 size += sizes[i] * fabs((double)c[i]);
             }
@@ -329,6 +339,7 @@ int main(int argc, char **argv) {
         {"convolve", 0, check_convolve, NULL},
         {"mamba2", MAMBA2, check_head, bench_head},
         {"delta", DELTA, check_head, bench_head},
+        {"delta by dimension", DELTA_BY_DIMENSION, check_head, bench_head},
         {"mamba1", 0, check_mamba1, bench_mamba1},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));

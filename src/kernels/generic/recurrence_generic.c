@@ -51,8 +51,33 @@ static void mamba1(float *state, const float *a, int64_t stride, int64_t n_state
     }
 }
 
+/* Each dimension of a key has a decay. */
+static void delta_by_dimension(float *state, int64_t n_state, int64_t dim, const kernel_delta_rows *rows) {
+    for (int64_t r = 0; r < rows->n; r++) {
+        const float *q = rows->q + r * rows->stride, *k = rows->k + r * rows->stride, *v = rows->v + r * rows->stride;
+        const float *decays = rows->decays + r * rows->decay_stride;
+        const float *decayed = rows->decayed_k + r * rows->decay_stride;
+        float *y = rows->y + r * rows->y_stride;
+        for (int64_t d = 0; d < dim; d++) {
+            float known = 0.0f, sum = 0.0f;
+            for (int64_t i = 0; i < n_state; i++) known += state[i * dim + d] * decayed[i];
+            const float u = rows->beta[r] * (v[d] - known);
+            for (int64_t i = 0; i < n_state; i++) {
+                float *s = &state[i * dim + d];
+                *s = decays[i] * *s + u * k[i];
+                sum += *s * q[i];
+            }
+            y[d] = sum;
+        }
+    }
+}
+
 static void delta(float *state, int64_t n_state, int64_t dim, const kernel_delta_rows *rows) {
     BASE_DCHECK(n_state > 0 && dim > 0);
+    if (!rows->decay) {
+        delta_by_dimension(state, n_state, dim, rows);
+        return;
+    }
     for (int64_t r = 0; r < rows->n; r++) {
         const float *q = rows->q + r * rows->stride, *k = rows->k + r * rows->stride, *v = rows->v + r * rows->stride;
         float *y = rows->y + r * rows->y_stride;
