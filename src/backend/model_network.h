@@ -38,7 +38,7 @@ typedef struct model_hparams {
         int32_t n_groups;  /* heads h * n_groups / n_heads share keys and queries (B and C) */
         int32_t head_dim;  /* dimensions of a head's values */
         int32_t state_dim; /* of its keys and queries */
-        int32_t n_steps;   /* dimensions that time steps are projected from (Mamba1); else 0 */
+        int32_t n_steps;   /* dimensions that time steps are projected from (Mamba1, KIMI_DELTA); else 0 */
         bool neighbours;   /* of delta nets: as above; else head h shares those of h % n_groups */
         bool joint;        /* of delta nets: q, k, v and z of a group are neighbours, in one input */
     } recurrent;
@@ -157,6 +157,7 @@ typedef enum model_mixer {
     MODEL_SHORT_CONV,       /* gated convolution of the last tokens (LFM2) */
     MODEL_MAMBA2,           /* convolution, then a matrix a head: S = decay S + dt x B; its output is S C */
     MODEL_DELTA_NET,        /* likewise: S = decay S + beta (v - decay S k) k; its output is S q (gated delta nets) */
+    MODEL_KIMI_DELTA,       /* as DELTA_NET, a decay for each dimension of a key (Kimi delta attention) */
     MODEL_MAMBA1,           /* as MAMBA2, a decay for each channel and dimension, of dt that the convolved rows yield */
     MODEL_ATTENTION_MAMBA2, /* both, of the same rows: their outputs are added (Falcon H1) */
     /* Recurrent, without heads: state = decay * state + q(x), and its output is o(state). No file has it: the simplest
@@ -168,7 +169,9 @@ static inline bool model_mixer_attends(model_mixer m) { return m == MODEL_ATTENT
 static inline bool model_mixer_recurs(model_mixer m) { return m != MODEL_ATTENTION && m != MODEL_NO_MIXER; }
 
 #define MODEL_MAX_KERNEL 8 /* tokens of a convolution */
-#define MODEL_MAX_INPUTS 4 /* projections that a recurrent layer reads */
+#define MODEL_MAX_INPUTS 4  /* projections of what a recurrent layer reads */
+#define MODEL_MAX_SCANNED 6 /* inputs of its scan: those, and what the forward pass makes of others */
+#define MODEL_MAX_CONVS 3   /* parts of the channels of a convolution */
 
 /* The recurrence of a layer. Vectors are F32. Inputs, side by side:
  *
@@ -178,14 +181,18 @@ static inline bool model_mixer_recurs(model_mixer m) { return m != MODEL_ATTENTI
  *                 conv(x), dt = steps (step_ranks conv(x)) before the softplus
  *   DELTA_NET     [0] q | k | v: conv over all; [1] z, by head and dimension; rates of the heads: [2] beta, [3] dt;
  *                 with neighbours [2] beta | dt of each group's heads; joint [0] q | k | v | z of each group, no [1]
+ *   KIMI_DELTA    [0] q, [1] k, [2] v: conv over each; [3] beta; the scan reads [4] dt with its bias, by head and
+ *                 dimension of a key, and [5] z, too: steps (step_ranks x), gates (gate_ranks x)
  */
 typedef struct model_recurrent {
     model_weight in[MODEL_MAX_INPUTS]; /* without data: none */
-    model_weight conv, conv_bias;      /* [channels][kernel]; [channels], optional */
+    /* Equal parts of [channels][kernel], in order, those after the first may have no data; [channels], optional */
+    model_weight convs[MODEL_MAX_CONVS], conv_bias;
     /* [n_heads]: dt = softplus(dt + bias), decay = exp(dt a), output += d x. Mamba1: [channels], and for each of these
-     * [state_dim] of a */
+     * [state_dim] of a. KIMI_DELTA: dt_bias [n_heads * state_dim] */
     model_weight dt_bias, a, d;
     model_weight step_ranks, steps, select; /* Mamba1: [n_steps][channels], [channels][n_steps], [2 state][channels] */
+    model_weight gate_ranks, gates;         /* KIMI_DELTA, as step_ranks and steps: [n_steps][x], [inner][n_steps] */
     model_norm step_norm, b_norm, c_norm;   /* Mamba1, optional: of step_ranks x, B, C */
     model_norm norm;                        /* of gated values; optional */
     model_weight out;                       /* projection of its output */

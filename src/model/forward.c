@@ -32,7 +32,8 @@ enum { X,
        SHARED,
        GATES,
        INPUTS,
-       STEPS = INPUTS + MODEL_MAX_INPUTS, /* of Mamba1: what time steps are projected from */
+       STEPS = INPUTS + MODEL_MAX_SCANNED, /* of Mamba1 and Kimi delta attention: what time steps are projected from */
+       GATE_RANKS,                         /* of the latter: what gates are projected from */
        SCANNED,
        EMBEDDINGS,
        EMBEDDING,
@@ -106,6 +107,10 @@ static int new_buffers(model_forward *f, rp_error *err) {
             widths[STEPS] = hp->recurrent.n_steps;
         }
         widths[SCANNED] = (int32_t)layer->recurrent.out.n_in;
+        if (layer->mixer == MODEL_KIMI_DELTA) {
+            widths[INPUTS + 4] = widths[INPUTS + 5] = widths[SCANNED];
+            widths[STEPS] = widths[GATE_RANKS] = hp->recurrent.n_steps;
+        }
     }
     for (int i = 0; i < hp->n_streams; i++) widths[STREAMS + i] = widths[PREDICTED + i] = hp->n_embd;
     for (int i = 0; i < N_BUFFERS; i++) {
@@ -274,6 +279,16 @@ static void model_forward_select(model_forward *f, int32_t layer, int32_t rows) 
     model_forward_linear(f, steps, NULL, rows, 1, (weights){&r->steps}, (weights){&r->dt_bias}, &in[2]);
 }
 
+/* Decays and gates of Kimi delta attention, each of fewer dimensions of `in`. */
+static void model_forward_kimi_rates(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
+    const model_recurrent *r = &f->model->net.layers[layer].recurrent;
+    backend_buffer **buf = f->buffers;
+    model_forward_linear(f, in, NULL, rows, 2, (weights){&r->step_ranks, &r->gate_ranks}, NULL,
+                         (backend_buffer *[]){buf[STEPS], buf[GATE_RANKS]});
+    model_forward_linear(f, buf[STEPS], NULL, rows, 1, (weights){&r->steps}, (weights){&r->dt_bias}, &buf[INPUTS + 4]);
+    model_forward_linear(f, buf[GATE_RANKS], NULL, rows, 1, (weights){&r->gates}, NULL, &buf[INPUTS + 5]);
+}
+
 /* dst = recurrence over `in`, from the states of the step */
 static void model_forward_recurrence(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows,
                                      backend_buffer *dst) {
@@ -290,6 +305,7 @@ static void model_forward_recurrence(model_forward *f, int32_t layer, const back
     }
     model_forward_linear(f, in, NULL, rows, n, matrices, NULL, inputs);
     if (l->mixer == MODEL_MAMBA1) model_forward_select(f, layer, rows);
+    if (l->mixer == MODEL_KIMI_DELTA) model_forward_kimi_rates(f, layer, in, rows);
     f->backend->ops->recurrence->scan(f->backend, layer, &buf[INPUTS], buf[SCANNED]);
     model_forward_linear(f, buf[SCANNED], NULL, rows, 1, (weights){&l->recurrent.out}, NULL, &dst);
 }

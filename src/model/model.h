@@ -67,7 +67,7 @@
 #define MODEL_ENCODER (1ull << 23)
 #define MODEL_SHARED_GATE (1ull << 24) /* the shared expert has a gate */
 #define MODEL_QK_NORM_IF (1ull << 25)  /* norms of q and k if the file has them */
-#define MODEL_LATENT (1ull << 30)      /* latent attention (hp.plain_key_dim) */
+#define MODEL_LATENT (1ull << 30)      /* latent attention (hp.plain_key_dim); without MODEL_ROPE, nothing rotates */
 /* which layers are recurrent follows from the metadata (model_layer_mixer) */
 #define MODEL_HAS_SHORT_CONV (1ull << 26)
 #define MODEL_HAS_MAMBA2 (1ull << 27)
@@ -90,7 +90,9 @@
 /* experts are beside the dense feed-forward, which is the shared expert, and have norms of their own */
 #define MODEL_EXPERTS_BESIDE (1ull << 37)
 #define MODEL_STREAMS (1ull << 38) /* AltUp's streams of the residual, Laurel, and sparse activations */
-#define MODEL_RECURRENT (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET | MODEL_HAS_MAMBA1)
+#define MODEL_HAS_KIMI_DELTA (1ull << 39)
+#define MODEL_RECURRENT \
+    (MODEL_HAS_SHORT_CONV | MODEL_HAS_MAMBA2 | MODEL_HAS_DELTA_NET | MODEL_HAS_MAMBA1 | MODEL_HAS_KIMI_DELTA)
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */

@@ -293,6 +293,7 @@ model_mixer model_layer_mixer(const rp_model *m, int32_t layer) {
     if (m->net.hp.n_heads > 0 && listed(m, KV_HEADS, layer) != 0) return MODEL_ATTENTION;
     if (m->arch->is_split && model_layer_has_ffn(m, layer)) return MODEL_NO_MIXER;
     if (m->arch->features & MODEL_HAS_MAMBA1) return MODEL_MAMBA1;
+    if (m->arch->features & MODEL_HAS_KIMI_DELTA) return MODEL_KIMI_DELTA;
     return m->arch->features & MODEL_HAS_SHORT_CONV ? MODEL_SHORT_CONV : MODEL_MAMBA2;
 }
 
@@ -454,6 +455,24 @@ static int read_delta_layers(rp_model *m, rp_error *err) {
                         "metadata '%s' is not a list of booleans for %d layers", full, m->net.hp.n_layers);
 }
 
+/* Kimi delta attention: as many heads as attention has, of one number of dimensions. */
+static int read_kimi_delta(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    int32_t dim;
+    int rc;
+    if ((rc = read_int(m, "ssm.conv_kernel", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err)) ||
+        (rc = model_hparams_read_size(m, "kda.head_dim", 4096, -1, &dim, err)))
+        return rc;
+    hp->recurrent.n_heads = hp->recurrent.n_groups = hp->n_heads;
+    hp->recurrent.head_dim = hp->recurrent.state_dim = hp->recurrent.n_steps = dim;
+    if ((int64_t)hp->n_heads * dim <= MODEL_MAX_DIM && (int64_t)hp->n_heads * dim * dim <= MAX_STATE_FLOATS / 2) {
+        hp->recurrent.channels = 3 * hp->n_heads * dim; /* q, k, v */
+        return RP_OK;
+    }
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%d recurrent heads of %d dimensions", hp->n_heads,
+                        dim);
+}
+
 static int read_recurrence(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     const bool is_delta = (m->arch->features & MODEL_HAS_DELTA_NET) != 0;
@@ -463,6 +482,7 @@ static int read_recurrence(rp_model *m, rp_error *err) {
         hp->recurrent.channels = hp->n_embd;
         return read_int(m, "shortconv.l_cache", 2, MODEL_MAX_KERNEL, -1, &hp->recurrent.kernel, err);
     }
+    if (m->arch->features & MODEL_HAS_KIMI_DELTA) return read_kimi_delta(m, err);
     const bool is_mamba1 = (m->arch->features & MODEL_HAS_MAMBA1) != 0;
     int32_t *rank = is_mamba1 ? &hp->recurrent.n_steps : &hp->recurrent.n_heads;
     hp->recurrent.n_heads = 1; /* of Mamba1, whose channels are dimensions of one head */

@@ -18,7 +18,7 @@ static const size_t layer_matrices[] = {
     L(shared.gate), L(shared.up), L(shared.down), L(shared_gate), L(embd_gate), L(embd_up),
     L(altup.router), L(altup.predict), L(altup.correct), L(laurel_a), L(laurel_b),
     L(recurrent.in[0]), L(recurrent.in[1]), L(recurrent.in[2]), L(recurrent.in[3]), L(recurrent.out),
-    L(recurrent.step_ranks), L(recurrent.steps), L(recurrent.select)};
+    L(recurrent.step_ranks), L(recurrent.steps), L(recurrent.select), L(recurrent.gate_ranks), L(recurrent.gates)};
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
@@ -53,7 +53,8 @@ static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n =
 
 static void set_kind(rp_model *m, int32_t i) {
     model_layer *l = &m->net.layers[i];
-    const bool is_rotated = m->net.hp.rot_dim > 0 && !is_nth(i, m->arch->no_rope_every) &&
+    const bool is_rotated = m->net.hp.rot_dim > 0 && (m->arch->features & MODEL_ROPE) &&
+                            !is_nth(i, m->arch->no_rope_every) &&
                             !(m->arch->rope_in_windows && m->net.hp.window > 0 && l->window == 0),
                is_local = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL);
     l->rope = !is_rotated ? MODEL_NO_ROPE : is_local ? MODEL_ROPE_LOCAL_BASE

@@ -62,7 +62,7 @@ int model_set_ropes(rp_model *m, rp_error *err) {
     static const model_weight none = {0};
     const model_weight *shortest = m->rope_factors_short.data ? &m->rope_factors_short : &m->rope_factors;
     int rc;
-    if (m->net.hp.rot_dim == 0) return RP_OK;
+    if (m->net.hp.rot_dim == 0 || !(m->arch->features & MODEL_ROPE)) return RP_OK;
     if ((rc = set_rope(m, MODEL_ROPE_GLOBAL, shortest, err))) return rc;
     if (m->rope_factors_long.data && (rc = set_rope(m, MODEL_ROPE_LONG, &m->rope_factors_long, err))) return rc;
     return m->arch->features & MODEL_ROPE_LOCAL ? set_rope(m, MODEL_ROPE_LOCAL_BASE, &none, err) : RP_OK;

@@ -84,6 +84,7 @@ enum {
     HEADS = 1024,    /* a slice for each head */
     EMBEDDED = 2048, /* only where layers have embeddings of tokens */
     STREAMS = 4096,  /* a slice for each stream but the first */
+    CHANNELS = 8192, /* a slice for each dimension of a recurrent layer's heads */
 };
 
 typedef struct tensor_row {
@@ -227,12 +228,12 @@ static const tensor_row layer_rows[] = {
     {"layer_output_scale.weight", L(l.out_scale), D_ONE, D_NONE, VECTOR, MODEL_LAYER_EMBEDDINGS, 0},
     {"shortconv.in_proj.weight", L(l.recurrent.in[0]), D_EMBD, D_THREE_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV,
      0},
-    {"shortconv.conv.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
+    {"shortconv.conv.weight", L(l.recurrent.convs[0]), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
      MODEL_HAS_SHORT_CONV, 0},
     {"shortconv.out_proj.weight", L(l.recurrent.out), D_EMBD, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_SHORT_CONV, 0},
     {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_MAMBA2_IN, RECURRENT | REQUIRED, MODEL_HAS_MAMBA2, 0},
     {"ssm_in.weight", L(l.recurrent.in[0]), D_EMBD, D_TWO_INNER, RECURRENT | REQUIRED, MODEL_HAS_MAMBA1, 0},
-    {"ssm_conv1d.weight", L(l.recurrent.conv), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
+    {"ssm_conv1d.weight", L(l.recurrent.convs[0]), D_KERNEL, D_CHANNELS, RECURRENT | REQUIRED | VECTOR,
      MODEL_HAS_MAMBA2 | MODEL_HAS_MAMBA1 | MODEL_HAS_DELTA_NET, 0},
     {"ssm_conv1d.bias", L(l.recurrent.conv_bias), D_CHANNELS, D_NONE, RECURRENT | VECTOR,
      MODEL_HAS_MAMBA2 | MODEL_HAS_MAMBA1, 0},
@@ -241,6 +242,22 @@ static const tensor_row layer_rows[] = {
     {"ssm_dt.bias", L(l.recurrent.dt_bias), D_INNER, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA1, 0},
     {"ssm_a", L(l.recurrent.a), D_STATE, D_INNER, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA1, 0},
     {"ssm_d", L(l.recurrent.d), D_INNER, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_MAMBA1, 0},
+    {"attn_q.weight", L(l.recurrent.in[0]), D_EMBD, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"attn_k.weight", L(l.recurrent.in[1]), D_EMBD, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"attn_v.weight", L(l.recurrent.in[2]), D_EMBD, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_conv1d_q.weight", L(l.recurrent.convs[0]), D_KERNEL, D_ONE, RECURRENT | REQUIRED | VECTOR | CHANNELS,
+     MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_conv1d_k.weight", L(l.recurrent.convs[1]), D_KERNEL, D_ONE, RECURRENT | REQUIRED | VECTOR | CHANNELS,
+     MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_conv1d_v.weight", L(l.recurrent.convs[2]), D_KERNEL, D_ONE, RECURRENT | REQUIRED | VECTOR | CHANNELS,
+     MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_f_a.weight", L(l.recurrent.step_ranks), D_EMBD, D_STEPS, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_f_b.weight", L(l.recurrent.steps), D_STEPS, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_dt.bias", L(l.recurrent.dt_bias), D_INNER, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_g_a.weight", L(l.recurrent.gate_ranks), D_EMBD, D_STEPS, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_g_b.weight", L(l.recurrent.gates), D_STEPS, D_INNER, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
+    {"ssm_a", L(l.recurrent.a), D_NONE, D_STATES, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_KIMI_DELTA, 0},
+    {"attn_output.weight", L(l.recurrent.out), D_INNER, D_EMBD, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
     {"ssm_dt_norm.weight", L(l.recurrent.step_norm.weight), D_STEPS, D_NONE, RECURRENT | REQUIRED | VECTOR,
      MODEL_MAMBA1_NORMS, 0},
     {"ssm_b_norm.weight", L(l.recurrent.b_norm.weight), D_STATE, D_NONE, RECURRENT | REQUIRED | VECTOR,
@@ -258,13 +275,14 @@ static const tensor_row layer_rows[] = {
     {"attn_qkv.weight", L(l.recurrent.in[0]), D_EMBD, D_CHANNELS, RECURRENT, MODEL_HAS_DELTA_NET, 0},
     {"attn_gate.weight", L(l.recurrent.in[1]), D_EMBD, D_INNER, RECURRENT, MODEL_HAS_DELTA_NET, 0},
     {"ssm_ba.weight", L(l.recurrent.in[2]), D_EMBD, D_BETA_DT, RECURRENT | REQUIRED, MODEL_DELTA_NEIGHBOURS, 0},
+    {"ssm_beta.weight", L(l.recurrent.in[3]), D_EMBD, D_STATES, RECURRENT | REQUIRED, MODEL_HAS_KIMI_DELTA, 0},
     {"ssm_beta.weight", L(l.recurrent.in[2]), D_EMBD, D_STATES, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET,
      MODEL_DELTA_NEIGHBOURS},
     {"ssm_alpha.weight", L(l.recurrent.in[3]), D_EMBD, D_STATES, RECURRENT | REQUIRED, MODEL_HAS_DELTA_NET,
      MODEL_DELTA_NEIGHBOURS},
     {"ssm_a", L(l.recurrent.a), D_STATES, D_NONE, RECURRENT | REQUIRED | VECTOR, MODEL_HAS_DELTA_NET, 0},
     {"ssm_norm.weight", L(l.recurrent.norm.weight), D_HEAD_DIM, D_NONE, RECURRENT | REQUIRED | VECTOR,
-     MODEL_HAS_DELTA_NET, 0},
+     MODEL_HAS_DELTA_NET | MODEL_HAS_KIMI_DELTA, 0},
 };
 #undef L
 
@@ -376,6 +394,7 @@ static void expected_shape(const rp_model *m, const tensor_row *row, int32_t lay
     if (row->flags & EXPERTS) dims[n++] = m->net.hp.n_experts;
     if (row->flags & HEADS) dims[n++] = l->n_heads;
     if (row->flags & STREAMS) dims[n++] = m->net.hp.n_streams - 1;
+    if (row->flags & CHANNELS) dims[n++] = dim_of(&m->net.hp, l, D_INNER);
     BASE_ASSERT(n <= GGUF_MAX_DIMS);
     if ((row->flags & RUNS) && t->dims[0] == l->key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / l->key_dim)) {
         dims[0] = l->key_dim;
@@ -412,6 +431,7 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
                         .n_in = dims[0],
                         .n_out = flat ? 1 : dims[1],
                         .n_slices = flat ? dims[1] : dims[2]};
+    if (row->flags & CHANNELS) w->n_out = dims[2], w->n_slices = 1;
     w->slice_bytes = w->n_out * kernel_row_bytes(w->type, w->n_in);
     BASE_ASSERT((size_t)(t - gguf_tensor_at(b->m->file, 0)) < gguf_n_tensors(b->m->file));
     b->bound[t - gguf_tensor_at(b->m->file, 0)] = true;
@@ -593,7 +613,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     if ((b->m->arch->features & MODEL_FIRST_UNNORMED) && layer > 0 && !l->attn_norm.weight.data)
         return binding_missing(b, layer, "attn_norm.weight");
     const bool is_latent = hp->plain_key_dim > 0;
-    if (is_latent && (rc = settle_latent(b, f, layer))) return rc;
+    if (is_latent && is_attention && (rc = settle_latent(b, f, layer))) return rc;
     if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
     /* where values are normed, a layer without their matrix takes the keys */
     const bool has_values = l->v.data || is_latent || (b->m->arch->values_normed && l->key_dim == l->value_dim);

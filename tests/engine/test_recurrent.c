@@ -48,6 +48,7 @@ static const struct subject {
                 {"nemotron-h", KV_SPAN_TOKENS},
                 {"mamba2", 4096},
                 {"jamba", KV_SPAN_TOKENS},
+                {"kimi-linear", KV_SPAN_TOKENS},
                 {"mamba", 4096}};
 #define LEAST_SUBJECTS 2 /* besides one for each round */
 

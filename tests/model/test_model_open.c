@@ -452,6 +452,38 @@ static void layers_of_delta_nets_are_those_of_the_metadata(void **state) {
     }
 }
 
+static void add_wide_kimi_heads(gguf_writer *w) { gguf_writer_u32(w, "kimi-linear.kda.head_dim", 32); }
+static void add_short_kimi_convolution(gguf_writer *w) { gguf_writer_u32(w, "kimi-linear.ssm.conv_kernel", 3); }
+
+static void kimi_linear_has_latent_layers_without_positions(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_model *m = open_golden("kimi-linear");
+    for (int32_t l = 0; l < 4; l++) {
+        assert_int_equal(m->net.layers[l].mixer, l == 2 ? MODEL_ATTENTION : MODEL_KIMI_DELTA);
+        assert_int_equal(m->net.layers[l].rope, MODEL_NO_ROPE);
+        assert_true((m->net.layers[l].recurrent.convs[2].data != NULL) == (l != 2));
+        assert_true((m->net.layers[l].head_keys.data != NULL) == (l == 2));
+        assert_true((m->net.layers[l].router.data != NULL) == (l > 0));
+        assert_int_equal(m->kv_layers[l].kind, l == 2 ? KV_LATENT : KV_STATE);
+    }
+    assert_true(m->net.hp.experts_sigmoid && m->net.hp.experts_sum_1 && !m->net.ropes[MODEL_ROPE_GLOBAL].frequencies);
+    assert_int_equal(m->kv_layers[0].state_bytes, sizeof(float) * (3 * 3 * 4 * 16 + 4 * 16 * 16));
+    model_close(m);
+    assert_int_equal(open_variant("kimi-linear", "kimi-linear.kda.head_dim", add_wide_kimi_heads, &m, &err),
+                     RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "tensor 'blk.0.attn_q.weight': has shape 48 x 64, but the metadata requires"));
+    assert_int_equal(open_variant("kimi-linear", "kimi-linear.kda.head_dim", NULL, &m, &err), RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "metadata 'kimi-linear.kda.head_dim' is missing"));
+    assert_int_equal(open_variant("kimi-linear", "kimi-linear.ssm.conv_kernel", add_short_kimi_convolution, &m, &err),
+                     RP_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "ssm_conv1d_q.weight': has shape 4 x 1 x 64, but the metadata requires"));
+    expect_refused("kimi-linear", "blk.1.ssm_g_b.weight", "blk.1.ssm_g_x.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.1.ssm_g_b.weight' is missing"));
+    expect_refused("kimi-linear", "blk.2.attn_kv_a_norm.weight", "blk.2.attn_kv_x_norm.weight", RP_ERR_FORMAT,
+                   PARTS("'blk.2.attn_kv_a_norm.weight' is missing"));
+}
+
 static void numbers_of_an_activation_are_those_of_each_layer(void **state) {
     (void)state;
     rp_error err = {0};
@@ -636,6 +668,7 @@ int main(void) {
         cmocka_unit_test(parts_of_a_layer_with_embeddings_and_experts_are_named),
         cmocka_unit_test(layers_of_experts_are_those_of_the_metadata),
         cmocka_unit_test(layers_of_delta_nets_are_those_of_the_metadata),
+        cmocka_unit_test(kimi_linear_has_latent_layers_without_positions),
         cmocka_unit_test(numbers_of_an_activation_are_those_of_each_layer),
         cmocka_unit_test(mpt_may_have_learned_positions),
         cmocka_unit_test(an_unknown_architecture_is_named_with_similar_ones),

@@ -42,7 +42,7 @@ typedef struct call {
     op_kind kind;
     int32_t layer, rows, width, n;
     const backend_buffer *src, *other;
-    backend_buffer *dst, *dsts[BACKEND_MAX_WEIGHTS];
+    backend_buffer *dst, *dsts[MODEL_MAX_SCANNED]; /* at least BACKEND_MAX_WEIGHTS */
     const model_weight *weights[BACKEND_MAX_WEIGHTS], *biases[BACKEND_MAX_WEIGHTS];
     bool has_biases;
     const model_norm *norm;

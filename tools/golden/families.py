@@ -502,4 +502,12 @@ FAMILIES = [
                 moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=4, num_experts_per_tok=2),
            "the same with 4 experts, 2 used, and a gated shared one", "qwen35", reference=delta_reference,
            differs="has the file's epsilon in the norms of keys and queries of delta nets, too; published models have one for all"),
+    Family("kimi-linear", "KimiLinear",
+           dict(**{**shape(layers=4, heads=4, kv_heads=4), "rms_norm_eps": 1e-6}, kv_lora_rank=32, q_lora_rank=None, qk_nope_head_dim=16, qk_rope_head_dim=8,
+                v_head_dim=16, linear_attn_config=dict(full_attn_layers=[3], kda_layers=[1, 2, 4], head_dim=16, num_heads=4,
+                                                       short_conv_kernel_size=4),
+                num_experts=6, num_experts_per_token=2, num_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1,
+                routed_scaling_factor=2.446, moe_renormalize=True, moe_router_activation_func="sigmoid", rope_theta=10000.0),
+           "delta nets with a decay for each dimension of a key in three layers, latent attention without positions in one, a dense "
+           "layer, experts by a sigmoid with a correction, scaled weights, a shared expert without a gate", "kimi-k2"),
 ]

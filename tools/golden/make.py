@@ -24,6 +24,7 @@ import transformers
 from conversion import ModelBase, get_model_class
 
 import index
+import kimi_linear
 import vocabulary
 from families import FAMILIES, REMOVED, VOCAB
 
@@ -35,7 +36,8 @@ GREEDY = 64  # tokens of the greedy continuation
 
 def build(family):
     """The model, with weights large enough that every part of it affects the logits."""
-    config = getattr(transformers, family.model + "Config")(
+    classes = kimi_linear if family.model == "KimiLinear" else transformers
+    config = getattr(classes, family.model + "Config")(
         vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0, **family.config)
     config._attn_implementation = "eager"
     seed = zlib.crc32(family.name.encode())

@@ -88,6 +88,7 @@ struct scan_job {
     size_t at;            /* of the layer in states */
     int64_t conv_at;      /* in[0]: the first column that the convolution reads */
     backend_buffer *const *in;
+    int n_conv_inputs; /* in[0], in[1] ... have equal parts of the convolution's channels */
     backend_buffer *convolved, *dst;
     void (*rows_of_head)(const scan_job *j, int64_t head, int32_t first, int32_t end);
 };
@@ -105,14 +106,15 @@ static int32_t scan_job_end(const scan_job *j, int32_t row) {
     return end;
 }
 
-/* Rows [first, end) of one sequence, channels [begin, last): dst = convolution of src from column src_at on; the inputs
- * of the state become the last ones. */
+/* Rows [first, end) of one sequence, channels [begin, last): dst = convolution of src, whose column src_at is the first
+ * channel's; the inputs of the state become the last ones. */
 static void convolve_rows(const scan_job *j, int32_t first, int32_t end, const backend_buffer *src, int64_t src_at,
                           backend_buffer *dst, int64_t begin, int64_t last) {
     const int32_t kernel = j->b->net->hp.recurrent.kernel, channels = j->b->net->hp.recurrent.channels;
     const float *bias = j->layer->recurrent.conv_bias.data;
     float *inputs = scan_job_state(j, first);
-    BASE_ASSERT(kernel > 1 && kernel <= MODEL_MAX_KERNEL && last <= channels && src_at + channels <= src->width);
+    BASE_ASSERT(kernel > 1 && kernel <= MODEL_MAX_KERNEL && last <= channels);
+    BASE_ASSERT(src_at + begin >= 0 && src_at + last <= src->width);
     for (int32_t r = first; r < end; r++) {
         const float *x[MODEL_MAX_KERNEL];
         for (int32_t i = 0; i < kernel; i++) {
@@ -158,17 +160,27 @@ static void scan_short_conv(scan_job *j) {
 
 /* ---- Mamba2, and what delta nets share with it ---- */
 
-/* CONVOLVED = SiLU of the convolution of in[0], some channels. */
-static void convolve_part(void *arg, int64_t begin, int64_t end, int thread) {
-    (void)thread;
-    const scan_job *j = arg;
+/* Channels [begin, end) of CONVOLVED = SiLU of the convolution of input i. */
+static void convolve_input(const scan_job *j, int i, int64_t begin, int64_t end) {
+    const int64_t first_channel = j->b->net->hp.recurrent.channels / j->n_conv_inputs * i;
     for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
         last = scan_job_end(j, first);
-        convolve_rows(j, first, last, j->in[0], j->conv_at, j->convolved, begin, end);
+        convolve_rows(j, first, last, j->in[i], j->conv_at - first_channel, j->convolved, begin, end);
         for (int32_t r = first; r < last; r++) {
             float *y = cpu_row_at(j->convolved, r) + begin;
             j->b->kernels.act[KERNEL_SILU](y, NULL, y, end - begin);
         }
+    }
+}
+
+/* The same of all inputs. */
+static void convolve_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const int64_t width = j->b->net->hp.recurrent.channels / j->n_conv_inputs; /* of an input */
+    for (int i = 0; i < j->n_conv_inputs; i++) {
+        const int64_t from = BASE_MAX(begin, i * width), to = BASE_MIN(end, (i + 1) * width);
+        if (from < to) convolve_input(j, i, from, to);
     }
 }
 
@@ -373,19 +385,20 @@ static void delta_rows(const scan_job *j, int64_t head, int32_t first, int32_t e
     j->b->kernels.delta(state, n_state, dim, &rows);
 }
 
-/* y = norm of each head's y, times silu(z) */
+/* y = norm of each head's y, times silu(z), or sigmoid(z) */
 static void delta_gate_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const scan_job *j = arg;
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, inner = j->dst->width;
+    const bool is_kimi = j->layer->mixer == MODEL_KIMI_DELTA;
     for (int64_t r = begin; r < end; r++) {
         float *y = cpu_row_at(j->dst, r);
         const float *z = hp->recurrent.joint ? cpu_row_of(j->in[0], r) + hp->recurrent.channels
-                                             : cpu_row_of(j->in[1], r);
+                                             : cpu_row_of(j->in[is_kimi ? 5 : 1], r);
         for (int64_t at = 0; at < inner; at += dim)
             j->b->kernels.rms_norm(y + at, j->layer->recurrent.norm.weight.data, hp->norm_eps, y + at, dim);
-        j->b->kernels.act[KERNEL_SILU](z, y, y, inner);
+        j->b->kernels.act[is_kimi ? KERNEL_SIGMOID : KERNEL_SILU](z, y, y, inner);
     }
 }
 
@@ -401,6 +414,63 @@ static void scan_delta_net(scan_job *j) {
     j->rows_of_head = delta_rows;
     base_threads_for(j->b->threads, heads_part, j, hp->recurrent.n_heads, 1);
     base_threads_for(j->b->threads, delta_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+}
+
+/* ---- Kimi delta attention ---- */
+
+/* [4] dt = decays of the dimensions of keys; [1] = the convolved keys times these. */
+static void kimi_decay_part(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    const scan_job *j = arg;
+    const int64_t n = j->b->net->hp.recurrent.state_dim, inner = j->dst->width;
+    const float *a = j->layer->recurrent.a.data;
+    for (int64_t r = begin; r < end; r++) {
+        float *decay = cpu_row_at(j->in[4], r), *decayed = cpu_row_at(j->in[1], r);
+        const float *k = cpu_row_of(j->convolved, r) + inner;
+        for (int64_t i = 0; i < inner; i++) {
+            decay[i] = expf(softplus(decay[i]) * a[i / n]);
+            decayed[i] = decay[i] * k[i];
+        }
+    }
+}
+
+/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. */
+static void kimi_rows(const scan_job *j, int64_t head, int32_t first, int32_t end) {
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t dim = hp->recurrent.head_dim, channels = hp->recurrent.channels, inner = j->dst->width;
+    const float *q = cpu_row_of(j->convolved, first) + head * dim;
+    float beta[ROWS_PER_CALL];
+    BASE_DCHECK(end - first <= ROWS_PER_CALL);
+    for (int32_t r = first; r < end; r++) beta[r - first] = 1.0f / (1.0f + expf(-cpu_row_of(j->in[3], r)[head]));
+    float *state = scan_job_state(j, first) + (hp->recurrent.kernel - 1) * channels + head * dim * dim;
+    const kernel_delta_rows rows = {.n = end - first,
+                                    .q = q,
+                                    .k = q + inner,
+                                    .v = q + 2 * inner,
+                                    .stride = channels,
+                                    .beta = beta,
+                                    .decays = cpu_row_of(j->in[4], first) + head * dim,
+                                    .decayed_k = cpu_row_of(j->in[1], first) + head * dim,
+                                    .decay_stride = inner,
+                                    .y = cpu_row_at(j->dst, first) + head * dim,
+                                    .y_stride = inner};
+    j->b->kernels.delta(state, dim, dim, &rows);
+}
+
+static void scan_kimi_delta(scan_job *j) {
+    const model_hparams *hp = &j->b->net->hp;
+    const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim, n_rows = j->b->step->n_rows;
+    BASE_ASSERT(hp->recurrent.state_dim == hp->recurrent.head_dim && hp->recurrent.n_groups == hp->recurrent.n_heads);
+    BASE_ASSERT(j->dst->width == inner && j->convolved && hp->recurrent.channels == 3 * inner);
+    for (int i = 0; i < MODEL_MAX_SCANNED; i++)
+        BASE_ASSERT(j->in[i]->width == (i == 3 ? hp->recurrent.n_heads : inner));
+    j->n_conv_inputs = 3;
+    base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
+    base_threads_for(j->b->threads, delta_norm_part, j, n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, kimi_decay_part, j, n_rows, ROWS_PER_TASK);
+    j->rows_of_head = kimi_rows;
+    base_threads_for(j->b->threads, heads_part, j, hp->recurrent.n_heads, 1);
+    base_threads_for(j->b->threads, delta_gate_part, j, n_rows, ROWS_PER_TASK);
 }
 
 /* ---- decayed sums ---- */
@@ -430,6 +500,7 @@ static void (*const kinds[])(scan_job *j) = {
     [MODEL_MAMBA1] = scan_mamba1,
     [MODEL_ATTENTION_MAMBA2] = scan_mamba2,
     [MODEL_DELTA_NET] = scan_delta_net,
+    [MODEL_KIMI_DELTA] = scan_kimi_delta,
     [MODEL_DECAYED_SUM] = scan_decayed_sum,
 };
 
@@ -441,6 +512,7 @@ static scan_job job_of(const cpu_backend *b, int32_t layer, backend_buffer *cons
                       .weights = b->recurrent->convolutions[layer],
                       .decays = b->recurrent->decays[layer],
                       .at = state_at(b, l->recurrence),
+                      .n_conv_inputs = 1,
                       .in = in};
 }
 
@@ -460,33 +532,39 @@ static void convolve(backend *self, int32_t layer, backend_buffer *src, backend_
 
 /* ---- opening ---- */
 
-/* Weights of a convolution, or decays, channel by channel, as the kernel reads them: tap by tap, or dimension by
- * dimension. RP_ERR_MEMORY. */
-static int transpose(const model_weight *w, float **out, rp_error *err) {
-    const int64_t n = w->n_in, channels = w->n_out;
-    const float *from = w->data;
+/* Weights of a convolution in parts of its channels, or decays, channel by channel, as the kernel reads them: tap by
+ * tap, or dimension by dimension. RP_ERR_MEMORY. */
+static int transpose(const model_weight *parts, int max_parts, float **out, rp_error *err) {
+    int n_parts = 0;
+    while (n_parts < max_parts && parts[n_parts].data) n_parts++;
+    const int64_t n = parts->n_in, width = parts->n_out, channels = n_parts * width;
     float *to = *out = base_alloc(sizeof(*to) * (size_t)(n * channels));
     if (!to) return base_fail_memory(err, sizeof(*to) * (uint64_t)(n * channels), "recurrent layers");
-    for (int64_t i = 0; i < n * channels; i++) to[i % n * channels + i / n] = from[i];
+    for (int p = 0; p < n_parts; p++) {
+        const float *from = parts[p].data;
+        BASE_ASSERT(parts[p].n_in == n && parts[p].n_out == width);
+        for (int64_t i = 0; i < n * width; i++) to[i % n * channels + p * width + i / n] = from[i];
+    }
     return RP_OK;
 }
 
 int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->net->hp;
+    bool convolves = false; /* to a buffer: a short convolution's result is the output, Mamba1's an input */
     struct cpu_recurrent *r = b->recurrent = base_calloc(1, sizeof(*r));
     if (!r || !(r->convolutions = base_calloc((size_t)hp->n_layers, sizeof(*r->convolutions))) ||
         !(r->decays = base_calloc((size_t)hp->n_layers, sizeof(*r->decays))))
         return base_fail_memory(err, (uint64_t)hp->n_layers * sizeof(*r->convolutions), "recurrent layers");
     for (int32_t l = 0; l < hp->n_layers; l++) {
-        const model_weight *conv = &b->net->layers[l].recurrent.conv, *a = &b->net->layers[l].recurrent.a;
+        const model_weight *convs = b->net->layers[l].recurrent.convs, *a = &b->net->layers[l].recurrent.a;
         int rc;
-        if (!model_mixer_recurs(b->net->layers[l].mixer) || !conv->data) continue;
-        BASE_ASSERT(conv->n_in == hp->recurrent.kernel && conv->n_out == hp->recurrent.channels);
-        if ((rc = transpose(conv, &r->convolutions[l], err))) return rc;
-        if (b->net->layers[l].mixer == MODEL_MAMBA1 && (rc = transpose(a, &r->decays[l], err))) return rc;
+        if (!model_mixer_recurs(b->net->layers[l].mixer) || !convs->data) continue;
+        BASE_ASSERT(convs->n_in == hp->recurrent.kernel && hp->recurrent.channels % convs->n_out == 0);
+        convolves |= b->net->layers[l].mixer != MODEL_SHORT_CONV && b->net->layers[l].mixer != MODEL_MAMBA1;
+        if ((rc = transpose(convs, MODEL_MAX_CONVS, &r->convolutions[l], err))) return rc;
+        if (b->net->layers[l].mixer == MODEL_MAMBA1 && (rc = transpose(a, 1, &r->decays[l], err))) return rc;
     }
-    if (hp->recurrent.n_heads == 0 || hp->recurrent.n_steps > 0) return RP_OK;
-    return cpu_buffer_new(&b->base, max_rows, hp->recurrent.channels, &r->convolved, err);
+    return !convolves ? RP_OK : cpu_buffer_new(&b->base, max_rows, hp->recurrent.channels, &r->convolved, err);
 }
 
 void cpu_recurrence_free(cpu_backend *b) {
