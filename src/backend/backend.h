@@ -147,6 +147,13 @@ typedef struct backend_ops {
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. values NULL: of
        a latent layer, whose values are parts of its keys */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+    /* The indexer of a latent layer; NULL: no indexers. Norms each row's key, rotates it to its position, and stores
+     * it into its slot of the layer's index */
+    void (*index_store)(backend *b, int32_t layer, backend_buffer *keys);
+    /* Chooses the index_top_k tokens that each row's attention sees from now on, in layers that are chosen: those with
+     * the highest scores, the earlier of equal ones, or all if they are few. A score is the sum over heads of weight *
+     * max(0, query . key); queries are not yet rotated. weights: [rows][n_index_heads] */
+    void (*index_choose)(backend *b, int32_t layer, const backend_buffer *queries, const backend_buffer *weights);
     /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it.
        RP_ERR_MEMORY. */
     int (*encode)(backend *b, const kv_span *from, kv_span *to, rp_error *err);

@@ -20,6 +20,10 @@ typedef struct model_hparams {
      * Each head makes keys of plain_key_dim dimensions and values of head_value_dim of the latent ones. 0: none.
      * n_query_latent: dimensions of latent queries; 0: none */
     int32_t plain_key_dim, head_value_dim, n_query_latent;
+    /* An indexer chooses the index_top_k tokens that a row's latent attention sees, by n_index_heads queries and one
+     * key a token of index_dim dimensions. 0: none */
+    int32_t n_index_heads, index_dim, index_top_k;
+    bool index_halves;      /* as rope_halves, of its queries and keys */
     int32_t n_draft_layers; /* more layers of the file, after n_layers, which predict further tokens: not computed */
     int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
@@ -168,7 +172,7 @@ typedef enum model_mixer {
 static inline bool model_mixer_attends(model_mixer m) { return m == MODEL_ATTENTION || m == MODEL_ATTENTION_MAMBA2; }
 static inline bool model_mixer_recurs(model_mixer m) { return m != MODEL_ATTENTION && m != MODEL_NO_MIXER; }
 
-#define MODEL_MAX_KERNEL 8 /* tokens of a convolution */
+#define MODEL_MAX_KERNEL 8  /* tokens of a convolution */
 #define MODEL_MAX_INPUTS 4  /* projections of what a recurrent layer reads */
 #define MODEL_MAX_SCANNED 6 /* inputs of its scan: those, and what the forward pass makes of others */
 #define MODEL_MAX_CONVS 3   /* parts of the channels of a convolution */
@@ -212,6 +216,11 @@ typedef struct model_layer {
      * [value_dim][plain_key_dim] and [head_value_dim][value_dim] */
     model_weight q_latent, head_keys, head_values;
     model_norm q_latent_norm, latent_norm;
+    /* The indexer (DeepSeek Sparse Attention): queries, from latent ones; the token's key, with a LayerNorm; a weight
+     * of each head. [n_index_heads * index_dim][n_query_latent], [index_dim][n_embd], [n_index_heads][n_embd]. Without
+     * data: none */
+    model_weight index_q, index_k, index_weights;
+    model_norm index_norm;
     model_weight sinks;     /* F32 [n_heads], optional */
     model_weight attn_gate; /* [n_heads * value_dim][n_embd], optional: attention's output times its sigmoid */
     /* F32 [key_dim], optional: norms of q and k that follow their rotation have weights, whose product multiplies the
@@ -244,6 +253,8 @@ typedef struct model_layer {
     /* layer of a span that holds its KV: its own, or that of an earlier layer; and of spans of states, its own. A layer
      * with one of the two has the same number as both; one without either has -1 */
     int32_t states, recurrence;
+    int32_t index;  /* layer of a span that holds the keys of its indexer; -1: it has none */
+    bool is_chosen; /* its attention sees what its indexer, or that of the last layer with one, chose */
     bool owns_kv;
     bool tempered; /* its queries: see model_hparams.temperature */
 } model_layer;

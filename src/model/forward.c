@@ -20,6 +20,9 @@ enum { X,
        V, /* of latent attention: the latent part of a latent vector, normed */
        LATENT_KV,
        Q_LATENT,
+       INDEX_Q, /* of an indexer */
+       INDEX_K,
+       INDEX_WEIGHTS,
        Q_HEADS,
        ATTENTION_GATE,
        ATTENDED,
@@ -75,6 +78,9 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [V] = hp->n_kv_heads * hp->value_dim,
         [LATENT_KV] = hp->plain_key_dim > 0 ? hp->key_dim : 0,
         [Q_LATENT] = hp->n_query_latent,
+        [INDEX_Q] = hp->n_index_heads * hp->index_dim,
+        [INDEX_K] = hp->index_dim,
+        [INDEX_WEIGHTS] = hp->n_index_heads,
         [Q_HEADS] = hp->n_heads * query_dim,
         [ATTENTION_GATE] = is_gated ? hp->n_heads * hp->value_dim : 0,
         [ATTENDED] = hp->n_heads * hp->value_dim,
@@ -161,7 +167,8 @@ static void model_forward_linear(model_forward *f, const backend_buffer *in, con
 
 /* KV of earlier tokens may still be loading from disk; layers are loaded in the order of their use. */
 static void wait_for_kv(const model_step *step, const model_layer *l) {
-    for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
+    const int32_t last = BASE_MAX(l->states, l->index);
+    for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], last + 1);
 }
 
 /* K = the latent vector of each row: the part that store will rotate, and the normed latent part, which is V, too. */
@@ -198,6 +205,22 @@ static void model_forward_project_latent_queries(model_forward *f, const model_l
                   buf[Q], (backend_columns){0, hp->key_dim});
     op->linear_runs(f->backend, buf[Q_HEADS], (backend_columns){0, own}, rows, &l->head_keys, buf[Q],
                     (backend_columns){hp->rot_dim, hp->key_dim});
+}
+
+/* The indexer of a layer, of its input and the latent queries (Q_LATENT): stores keys, and chooses what its attention
+ * and that of the layers after it see. */
+static void model_forward_index(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in,
+                                bool stores) {
+    const model_layer *l = &f->model->net.layers[layer];
+    const backend_ops *op = f->backend->ops;
+    backend_buffer **buf = f->buffers;
+    BASE_ASSERT(op->index_store && op->index_choose);
+    model_forward_linear(f, in, NULL, step->n_rows, 2, (weights){&l->index_k, &l->index_weights}, NULL,
+                         (backend_buffer *[]){buf[INDEX_K], buf[INDEX_WEIGHTS]});
+    model_forward_linear(f, buf[Q_LATENT], NULL, step->n_rows, 1, (weights){&l->index_q}, NULL, &buf[INDEX_Q]);
+    if (stores) op->index_store(f->backend, layer, buf[INDEX_K]);
+    wait_for_kv(step, l);
+    op->index_choose(f->backend, layer, buf[INDEX_Q], buf[INDEX_WEIGHTS]);
 }
 
 /* Buffers [first, end), of Q, K and V, = projections of `in` */
@@ -250,6 +273,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     stores = stores && l->owns_kv;
     if (op->study) op->study->observe_input(b, in);
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
+    if (l->index_k.data) model_forward_index(f, step, layer, in, stores);
     if (l->tempered) op->temper(b, buf[Q], rows);
     const model_hparams *hp = &f->model->net.hp;
     backend_buffer *out = buf[ATTENDED]; /* of attention */

@@ -8,7 +8,7 @@
  *   model_network.h   what a backend computes: hyper-parameters, layers, weights
  *   model_arch.c      the table of architectures
  *   model_hparams.c   shape and numbers, of layers, too, from the metadata
- *   model_tensors.c   weights: names, shapes, fused ones taken apart
+ *   model_tensors.c   weights: names, shapes; those of a layer, fused ones taken apart: model_settle.c
  *   model_layers.c    properties of each layer: matrices, rotations, shared KV
  *   model_rope.c      rotary frequencies
  *   model_dense.c     matrices after the pooling of embeddings
@@ -84,8 +84,10 @@
 #define MODEL_FIRST_UNNORMED (1ull << 43)  /* attention of the first layer reads rows that are not normed */
 #define MODEL_ACT_TOLD (1ull << 44)        /* the metadata have the activation, unless it is the usual one */
 #define MODEL_EMBEDDING_DENSE (1ull << 45) /* matrices after the pooling of embeddings, if the file has them */
+#define MODEL_NORMS_BARE (1ull << 46)      /* norms before attention, feed-forward and output have no weights */
 #define MODEL_HAS_MAMBA1 (1ull << 48)
 #define MODEL_MAMBA1_NORMS (1ull << 49)     /* norms of time steps, B and C */
+#define MODEL_HAS_INDEXER (1ull << 35)      /* layers of latent attention have indexers, which the metadata may list */
 #define MODEL_LAYER_EMBEDDINGS (1ull << 36) /* layers may have embeddings of tokens, and a factor of their output */
 /* experts are beside the dense feed-forward, which is the shared expert, and have norms of their own */
 #define MODEL_EXPERTS_BESIDE (1ull << 37)
@@ -113,8 +115,9 @@ typedef struct model_arch {
         float scale;
         int32_t length, offset;
     } temperature;
-    bool mixes_both; /* each layer has attention and a recurrence */
-    bool is_split;   /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
+    bool index_halves; /* an indexer rotates pairs (i, i + n/2), whatever attention does; else (2i, 2i + 1) */
+    bool mixes_both;   /* each layer has attention and a recurrence */
+    bool is_split;     /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
     bool experts_by_router;
     bool experts_sigmoid; /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
@@ -145,7 +148,7 @@ struct rp_model {
     /* [n_pooled_dense][n_embd], [n_embd][n_pooled_dense]: of pooled embeddings; without data: none */
     model_weight dense[2];
     float **made; /* [n_layers], owned: weights that are made of those of the file; or NULL */
-    float *ones;  /* [key_dim or value_dim, the larger], owned: weights of norms without any; or NULL */
+    float *ones;  /* [the largest of key_dim, value_dim, n_embd], owned: weights of norms without any; or NULL */
     /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     int32_t attention_every;
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */

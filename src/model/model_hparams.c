@@ -339,6 +339,42 @@ static int read_latent(rp_model *m, rp_error *err) {
     return RP_OK;
 }
 
+#define INDEXERS "attention.indexer.types" /* booleans */
+
+bool model_layer_has_indexer(const rp_model *m, int32_t layer) {
+    char full[KEY_BYTES];
+    gguf_array list;
+    if (!(m->arch->features & MODEL_HAS_INDEXER)) return false;
+    const bool is_listed = gguf_get_array(m->file, full_key(m, INDEXERS, full), &list);
+    BASE_ASSERT(!is_listed || (uint64_t)layer < list.n); /* read_indexers */
+    return !is_listed || ((const uint8_t *)list.data)[layer] != 0;
+}
+
+/* After read_latent. Layers without an indexer have the choice of an earlier layer. */
+static int read_indexers(rp_model *m, rp_error *err) {
+    model_hparams *hp = &m->net.hp;
+    char full[KEY_BYTES];
+    gguf_array list;
+    int rc;
+    if (!(m->arch->features & MODEL_HAS_INDEXER)) return RP_OK;
+    if ((rc = model_hparams_read_size(m, "attention.indexer.head_count", 4096, -1, &hp->n_index_heads, err)) ||
+        (rc = model_hparams_read_size(m, "attention.indexer.key_length", 4096, -1, &hp->index_dim, err)) ||
+        (rc = model_hparams_read_size(m, "attention.indexer.top_k", INT32_MAX, -1, &hp->index_top_k, err)))
+        return rc;
+    hp->index_halves = m->arch->index_halves;
+    if (hp->n_query_latent == 0 || hp->rot_dim > hp->index_dim)
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "an indexer of %d dimensions, %d of them rotated, with %d latent ones of queries: it needs "
+                            "latent queries, and at least the rotated dimensions",
+                            hp->index_dim, hp->rot_dim, hp->n_query_latent);
+    if (!gguf_get_array(m->file, full_key(m, INDEXERS, full), &list)) return RP_OK;
+    if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers && ((const uint8_t *)list.data)[0] != 0)
+        return RP_OK;
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "metadata '%s' is not a list of booleans for %d layers, the first of which has an indexer",
+                        full, hp->n_layers);
+}
+
 #define L(member) offsetof(model_layer, member)
 
 static int read_heads(rp_model *m, rp_error *err) {
@@ -359,6 +395,7 @@ static int read_heads(rp_model *m, rp_error *err) {
         if (l->n_kv_heads == 0) l->n_heads = l->n_kv_heads = hp->n_kv_heads; /* recurrent: not used */
     }
     rc = m->arch->features & MODEL_LATENT ? read_latent(m, err) : read_head_dims(m, err);
+    if (!rc) rc = read_indexers(m, err);
     if (!rc) rc = check_heads(m, err);
     return rc ? rc : read_int(m, "attention.shared_kv_layers", 0, hp->n_layers - 1, 0, &hp->n_shared, err);
 }
@@ -650,7 +687,7 @@ int model_read_hparams(rp_model *m, rp_error *err) {
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
         return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                             "its attention is not causal: it is an embedding model of a kind that is not supported "
-                            "(supported: bert, nomic-bert, jina-bert-v3, modern-bert, gemma-embedding)");
+                            "(supported: bert, nomic-bert, jina-bert-v3, modern-bert, eurobert, gemma-embedding)");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
     /* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key
      * does. The values are GGUF's. */

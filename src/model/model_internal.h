@@ -31,6 +31,7 @@ int model_read_hparams(rp_model *m, rp_error *err);
 /* How a layer mixes tokens. Needs hparams. */
 model_mixer model_layer_mixer(const rp_model *m, int32_t layer);
 bool model_layer_has_ffn(const rp_model *m, int32_t layer);
+bool model_layer_has_indexer(const rp_model *m, int32_t layer);
 /* Needs hparams. Every tensor of the file must be known: an unknown one is part of a feature that this architecture
  * does not have here. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
 int model_bind_tensors(rp_model *m, rp_error *err);

@@ -14,6 +14,7 @@
 #define L(member) offsetof(model_layer, member)
 static const size_t layer_matrices[] = {
     L(q), L(k), L(v), L(o), L(attn_gate), L(q_latent), L(head_keys), L(head_values),
+    L(index_q), L(index_k), L(index_weights),
     L(ffn.gate), L(ffn.up), L(ffn.down), L(router), L(experts.gate), L(experts.up), L(experts.down),
     L(shared.gate), L(shared.up), L(shared.down), L(shared_gate), L(embd_gate), L(embd_up),
     L(altup.router), L(altup.predict), L(altup.correct), L(laurel_a), L(laurel_b),
@@ -101,7 +102,8 @@ static int set_slopes(rp_model *m, rp_error *err) {
 int model_set_layers(rp_model *m, rp_error *err) {
     int rc = list_matrices(m, err);
     if (rc) return rc;
-    const size_t most = 2 * (size_t)m->net.hp.n_layers; /* one for a layer's KV, and one for its state */
+    /* one for a layer's KV, and one for its state or its index */
+    const size_t most = 2 * (size_t)m->net.hp.n_layers;
     m->kv_layers = base_calloc(most, sizeof(*m->kv_layers));
     if (!m->kv_layers) return base_fail_memory(err, most * sizeof(*m->kv_layers), "the layers");
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
@@ -110,6 +112,8 @@ int model_set_layers(rp_model *m, rp_error *err) {
         set_kind(m, i);
         if (!attends) l->rope = MODEL_NO_ROPE, l->window = 0;
         if (l->mixer == MODEL_NO_MIXER) l->states = -1;
+        l->index = -1;
+        l->is_chosen = m->net.hp.n_index_heads > 0;
         if (!l->owns_kv) continue;
         l->states = l->recurrence = m->n_kv_layers;
         if (model_mixer_recurs(l->mixer)) {
@@ -127,6 +131,10 @@ int model_set_layers(rp_model *m, rp_error *err) {
             .value_dim = m->net.layers[i].value_dim,
             .window = model_is_encoder(m) ? 0 : m->net.layers[i].window, /* an encoder's text is one step */
         };
+        if (!l->index_k.data) continue;
+        const int32_t dim = m->net.hp.index_dim; /* keys alone: values would be all of them */
+        l->index = m->n_kv_layers++;
+        m->kv_layers[l->index] = (kv_layer_shape){.kind = KV_LATENT, .n_heads = 1, .key_dim = dim, .value_dim = dim};
     }
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         const bool shares = !m->net.layers[i].owns_kv && m->net.layers[i].mixer != MODEL_NO_MIXER;

@@ -2,8 +2,7 @@
 /* model_tensors.c: binds the tensors of a file to the model's weights and checks their shapes once, for the forward
  * pass.
  *
- * Two tables list the tensors of a file: name, shape and architectures of each. Fused tensors are split here: q, k and
- * v are rows of one matrix, gate and up of another.
+ * Two tables list the tensors of a file: name, shape and architectures of each. model_settle.c takes fused ones apart.
  */
 #include <math.h>
 #include <stddef.h>
@@ -13,14 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/model_internal.h"
-
-/* A layer's tensors as stored in the file, before fused ones are split. */
-typedef struct file_layer {
-    model_layer l;
-    model_weight qkv, qkv_bias, kv_b, ssm_x, gate_up_experts;
-    model_norm attn_norm_2;
-} file_layer;
+#include "model/model_binding.h"
 
 enum dim { D_NONE,
            D_EMBD,
@@ -49,6 +41,9 @@ enum dim { D_NONE,
            D_PLAIN_KEY,
            D_HEAD_VALUE,
            D_KEYS_VALUES,
+           D_INDEX,
+           D_INDEX_HEADS,
+           D_INDEX_QUERIES,
            D_THREE_EMBD,
            D_KERNEL,
            D_CHANNELS,
@@ -84,12 +79,13 @@ enum {
     HEADS = 1024,    /* a slice for each head */
     EMBEDDED = 2048, /* only where layers have embeddings of tokens */
     STREAMS = 4096,  /* a slice for each stream but the first */
+    INDEXED = 16384, /* only in layers with an indexer */
     CHANNELS = 8192, /* a slice for each dimension of a recurrent layer's heads */
 };
 
 typedef struct tensor_row {
     const char *name; /* of a layer's tensor: without "blk.N." */
-    size_t offset;    /* offset of the model_weight in rp_model or file_layer */
+    size_t offset;    /* offset of the model_weight in rp_model or model_file_layer */
     enum dim in, out;
     unsigned flags;
     uint64_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */
@@ -105,7 +101,7 @@ static const tensor_row model_rows[] = {
     {"position_embd.weight", offsetof(rp_model, net.positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"token_types.weight", offsetof(rp_model, net.token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
     {"output_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0,
-     MODEL_SUM_NORMS | MODEL_OUTPUT_NORM_RENAMED},
+     MODEL_SUM_NORMS | MODEL_OUTPUT_NORM_RENAMED | MODEL_NORMS_BARE},
     {"token_embd_norm.weight", offsetof(rp_model, net.output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR,
      MODEL_OUTPUT_NORM_RENAMED, 0},
     {"output_norm.bias", offsetof(rp_model, net.output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM,
@@ -132,7 +128,7 @@ static const tensor_row model_rows[] = {
     {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
 };
 
-#define L(member) offsetof(file_layer, member)
+#define L(member) offsetof(model_file_layer, member)
 static const tensor_row layer_rows[] = {
     {"attn_norm.weight", L(l.attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_PRE_NORM,
      MODEL_FIRST_UNNORMED},
@@ -154,6 +150,13 @@ static const tensor_row layer_rows[] = {
     {"attn_k_b.weight", L(l.head_keys), D_PLAIN_KEY, D_LATENT, HEADS | ATTENTION, MODEL_LATENT, 0},
     {"attn_v_b.weight", L(l.head_values), D_LATENT, D_HEAD_VALUE, HEADS | ATTENTION, MODEL_LATENT, 0},
     {"attn_kv_b.weight", L(kv_b), D_LATENT, D_KEYS_VALUES, ATTENTION, MODEL_LATENT, 0}, /* both, in older files */
+    {"indexer.attn_q_b.weight", L(l.index_q), D_QUERY_LATENT, D_INDEX_QUERIES, REQUIRED | INDEXED, MODEL_HAS_INDEXER,
+     0},
+    {"indexer.attn_k.weight", L(l.index_k), D_EMBD, D_INDEX, REQUIRED | INDEXED, MODEL_HAS_INDEXER, 0},
+    {"indexer.proj.weight", L(l.index_weights), D_EMBD, D_INDEX_HEADS, REQUIRED | INDEXED, MODEL_HAS_INDEXER, 0},
+    {"indexer.k_norm.weight", L(l.index_norm.weight), D_INDEX, D_NONE, REQUIRED | VECTOR | INDEXED, MODEL_HAS_INDEXER,
+     0},
+    {"indexer.k_norm.bias", L(l.index_norm.bias), D_INDEX, D_NONE, REQUIRED | VECTOR | INDEXED, MODEL_HAS_INDEXER, 0},
     {"attn_q.bias", L(l.q_bias), D_Q_ROWS, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"attn_k.bias", L(l.k_bias), D_K, D_NONE, VECTOR | ATTENTION, 0, 0},
     {"attn_v.bias", L(l.v_bias), D_V, D_NONE, VECTOR | ATTENTION, 0, 0},
@@ -192,6 +195,7 @@ static const tensor_row layer_rows[] = {
     {"ffn_gate_inp.weight", L(l.router), D_EMBD, D_EXPERTS, ROUTER | REQUIRED, 0, 0},
     {"ffn_gate_inp.bias", L(l.router_bias), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
     {"exp_probs_b.bias", L(l.router_correction), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0},
+    {"exp_probs_b", L(l.router_correction), D_EXPERTS, D_NONE, ROUTER | VECTOR, 0, 0}, /* hy_v3 */
     {"ffn_gate_exps.weight", L(l.experts.gate), D_EMBD, D_FF_EXPERT, EXPERTS, MODEL_FFN_GATED, 0},
     {"ffn_up_exps.weight", L(l.experts.up), D_EMBD, D_FF_EXPERT, EXPERTS, 0, 0},
     {"ffn_gate_up_exps.weight", L(gate_up_experts), D_EMBD, D_TWO_FF_EXPERT, EXPERTS, MODEL_FFN_GATED, 0},
@@ -289,12 +293,6 @@ static const tensor_row layer_rows[] = {
 /* Copies of metadata, written by old converters. */
 static const char *const ignored_tensors[] = {"attn_rot_embd.weight", "attn_rot_embd"};
 
-typedef struct binding {
-    rp_model *m;
-    bool *bound; /* by tensor of the file: true if it is bound to a weight */
-    rp_error *err;
-} binding;
-
 /* layer: of a layer's tensor; else NULL. */
 static int64_t dim_of(const model_hparams *hp, const model_layer *layer, enum dim d) {
     switch (d) {
@@ -303,7 +301,7 @@ static int64_t dim_of(const model_hparams *hp, const model_layer *layer, enum di
     case D_FF: return layer->n_ff;
     case D_Q:
         return (int64_t)layer->n_heads * (hp->plain_key_dim > 0 ? hp->plain_key_dim + hp->rot_dim : layer->key_dim);
-    case D_Q_ROWS: return dim_of(hp, layer, D_Q) * (hp->attention_gated ? 2 : 1);
+    case D_Q_ROWS: return model_query_rows(hp, layer);
     case D_K: return (int64_t)layer->n_kv_heads * layer->key_dim;
     case D_V: return (int64_t)layer->n_kv_heads * layer->value_dim;
     case D_QKV: return dim_of(hp, layer, D_Q_ROWS) + dim_of(hp, layer, D_K) + dim_of(hp, layer, D_V);
@@ -326,6 +324,9 @@ static int64_t dim_of(const model_hparams *hp, const model_layer *layer, enum di
     case D_PLAIN_KEY: return hp->plain_key_dim;
     case D_HEAD_VALUE: return hp->head_value_dim;
     case D_KEYS_VALUES: return (int64_t)hp->n_heads * (hp->plain_key_dim + hp->head_value_dim);
+    case D_INDEX: return hp->index_dim;
+    case D_INDEX_HEADS: return hp->n_index_heads;
+    case D_INDEX_QUERIES: return (int64_t)hp->n_index_heads * hp->index_dim;
     case D_THREE_EMBD: return 3 * (int64_t)hp->n_embd;
     case D_KERNEL: return hp->recurrent.kernel;
     case D_CHANNELS: return hp->recurrent.channels;
@@ -358,17 +359,6 @@ static int64_t rank_head_rows(const rp_model *m) {
     return gguf_find_tensor(m->file, "cls.output.weight") ? m->net.hp.n_embd : m->net.hp.n_outputs;
 }
 
-static bool has_experts(const rp_model *m, int32_t layer) {
-    const model_hparams *hp = &m->net.hp;
-    if (hp->experts_by_router) {
-        char name[64];
-        snprintf(name, sizeof(name), "blk.%d.ffn_gate_inp.weight", layer);
-        return hp->n_experts > 0 && gguf_find_tensor(m->file, name);
-    }
-    return hp->n_experts > 0 && layer >= hp->n_dense && (layer + 1) % hp->experts_every == 0 &&
-           model_layer_has_ffn(m, layer);
-}
-
 static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer) {
     const uint64_t features = m->arch->features;
     const model_hparams *hp = &m->net.hp;
@@ -377,10 +367,12 @@ static bool row_applies(const rp_model *m, const tensor_row *row, int32_t layer)
     if ((row->flags & ATTENTION) && !model_mixer_attends(mixer)) return false;
     if ((row->flags & RECURRENT) && !model_mixer_recurs(mixer)) return false;
     if ((row->flags & EMBEDDED) && hp->n_layer_embd == 0) return false;
+    if ((row->flags & INDEXED) && !model_layer_has_indexer(m, layer)) return false;
+    const bool has_experts = model_layer_has_experts(m, layer);
     if (row->flags & DENSE)
-        return model_layer_has_ffn(m, layer) && (!has_experts(m, layer) || (features & MODEL_EXPERTS_BESIDE));
-    if (row->flags & (EXPERTS | ROUTER)) return has_experts(m, layer);
-    return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts(m, layer));
+        return model_layer_has_ffn(m, layer) && (!has_experts || (features & MODEL_EXPERTS_BESIDE));
+    if (row->flags & (EXPERTS | ROUTER)) return has_experts;
+    return !(row->flags & SHARED) || (hp->n_ff_shared > 0 && has_experts);
 }
 
 /* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
@@ -413,7 +405,7 @@ static void describe_shape(const int64_t dims[GGUF_MAX_DIMS], char *out, size_t 
 }
 
 /* Checks a tensor's type and shape and makes it a weight. */
-static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, const int64_t dims[GGUF_MAX_DIMS],
+static int use_tensor(model_binding *b, const tensor_row *row, const gguf_tensor *t, const int64_t dims[GGUF_MAX_DIMS],
                       model_weight *w) {
     char where[RP_ERROR_WHERE_BYTES], is[96], wanted[96];
     snprintf(where, sizeof(where), "%s: tensor '%.*s'", gguf_name(b->m->file), (int)BASE_MIN(t->name.n, 64),
@@ -440,7 +432,7 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
 
 /* Files of early 2024 hold one tensor per expert: ffn_up.0.weight, ffn_up.1.weight ... They are supported at equal
  * distances. */
-static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
+static int bind_single_experts(model_binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
     BASE_ASSERT((row->flags & EXPERTS) && row->out != D_NONE); /* the name has "_exps" */
     const model_layer *l = &b->m->net.layers[layer];
     int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->net.hp, l, row->in), dim_of(&b->m->net.hp, l, row->out), 1, 1};
@@ -466,7 +458,7 @@ static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer,
 }
 
 /* Finds one tensor and fills in the weight at base + row->offset. */
-static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t layer) {
+static int bind_tensor(model_binding *b, void *base, const tensor_row *row, int32_t layer) {
     char name[64];
     int64_t dims[GGUF_MAX_DIMS];
     model_weight *w = (model_weight *)((char *)base + row->offset);
@@ -483,217 +475,6 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     if (rc || !(row->flags & REQUIRED) || ((row->flags & EXPERTS) && w->n_slices == b->m->net.hp.n_experts)) return rc;
     return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0,
                         "tensor '%s' is missing: the model file is incomplete", name);
-}
-
-/* ---- fused tensors ---- */
-
-/* Rows [first, first + n) of a matrix, or elements of a vector. */
-static model_weight model_weight_part_of(const model_weight *w, int64_t first, int64_t n) {
-    model_weight part = *w;
-    if (!w->data) return part;
-    bool vector = w->n_out == 1;
-    BASE_ASSERT(first >= 0 && n > 0 && first + n <= (vector ? w->n_in : w->n_out));
-    part.data =
-        (const char *)w->data + (vector ? first * (int64_t)sizeof(float) : first * kernel_row_bytes(w->type, w->n_in));
-    *(vector ? &part.n_in : &part.n_out) = n;
-    return part;
-}
-
-static void split_qkv(const model_hparams *hp, const model_layer *l, const model_weight *fused, model_weight *q,
-                      model_weight *k, model_weight *v) {
-    int64_t n_q = dim_of(hp, l, D_Q_ROWS), n_k = dim_of(hp, l, D_K);
-    if (!fused->data) return;
-    *q = model_weight_part_of(fused, 0, n_q);
-    *k = model_weight_part_of(fused, n_q, n_k);
-    *v = model_weight_part_of(fused, n_q + n_k, dim_of(hp, l, D_V));
-}
-
-static int binding_missing(const binding *b, int32_t layer, const char *name) {
-    return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0,
-                        "tensor 'blk.%d.%s' is missing: the model file is incomplete", layer, name);
-}
-
-/* A bias has the length of all heads together, so it needs a norm over all of them. */
-static bool is_biased_by_head(const model_norm *n) { return n->bias.data && n->bias.n_in != n->weight.n_in; }
-
-/* Latent attention: older files have a matrix of the keys and the values of each head, [head][keys, then values]; the
- * keys' part is needed with rows and columns exchanged. */
-static int settle_latent(binding *b, file_layer *f, int32_t layer) {
-    const model_hparams *hp = &b->m->net.hp;
-    model_layer *l = &f->l;
-    if ((hp->n_query_latent > 0) != (l->q_latent.data != NULL && l->q_latent_norm.weight.data != NULL))
-        return binding_missing(b, layer, l->q_latent.data ? "attn_q_a_norm.weight" : "attn_q_a.weight");
-    if (l->head_keys.data && l->head_values.data) return RP_OK;
-    if (!f->kv_b.data) return binding_missing(b, layer, l->head_keys.data ? "attn_v_b.weight" : "attn_k_b.weight");
-    const int64_t row_bytes = kernel_row_bytes(f->kv_b.type, hp->value_dim), keys = hp->plain_key_dim;
-    l->head_values = f->kv_b;
-    l->head_values.data = (const char *)f->kv_b.data + keys * row_bytes;
-    l->head_values.n_out = hp->head_value_dim;
-    l->head_values.n_slices = hp->n_heads;
-    l->head_values.slice_bytes = (keys + hp->head_value_dim) * row_bytes;
-    if (b->m->vocabulary_only) return RP_OK; /* no weight is read */
-    const uint64_t bytes = sizeof(float) * (uint64_t)hp->n_heads * (uint64_t)keys * (uint64_t)hp->value_dim;
-    float *row = base_alloc(sizeof(float) * (size_t)hp->value_dim), *turned = base_alloc((size_t)bytes);
-    for (int64_t i = 0; row && turned && i < hp->n_heads * keys; i++) {
-        const int64_t head = i / keys, key = i % keys;
-        kernel_dequantize(f->kv_b.type,
-                          (const char *)f->kv_b.data + head * l->head_values.slice_bytes + key * row_bytes, row,
-                          hp->value_dim);
-        for (int64_t d = 0; d < hp->value_dim; d++) turned[(head * hp->value_dim + d) * keys + key] = row[d];
-    }
-    base_free(row);
-    b->m->made[layer] = turned; /* model_close frees it */
-    if (!row || !turned) return base_fail_memory(b->err, bytes, "latent attention");
-    l->head_keys = (model_weight){
-        .data = turned, .type = KERNEL_F32, .n_in = keys, .n_out = hp->value_dim, .n_slices = hp->n_heads};
-    l->head_keys.slice_bytes = (int64_t)sizeof(float) * keys * hp->value_dim;
-    return RP_OK;
-}
-
-/* Norms of q and k that follow their rotation. A rotation does not change the root of the mean square, so that they
- * become norms without weights before it, and the product of their weights, which multiplies rotated queries. */
-static int settle_rotated_norms(binding *b, model_layer *l, int32_t layer) {
-    const int64_t n = l->key_dim;
-    const float *q = l->q_norm.weight.data, *k = l->k_norm.weight.data;
-    if (!(b->m->arch->features & MODEL_QK_NORM_ROTATED) || b->m->vocabulary_only) return RP_OK;
-    float *product = b->m->made[layer] = base_alloc(sizeof(float) * (size_t)n);
-    if (!product) return base_fail_memory(b->err, (uint64_t)n * sizeof(float), "norms");
-    for (int64_t i = 0; i < n; i++) product[i] = q[i] * k[i];
-    l->query_weights = l->q_norm.weight;
-    l->query_weights.data = product;
-    l->q_norm.weight.data = l->k_norm.weight.data = b->m->ones;
-    return RP_OK;
-}
-
-/* Experts: gate and up are two tensors, or one with the gate of each expert first. */
-static int settle_experts(binding *b, file_layer *f, int32_t layer) {
-    const model_hparams *hp = &b->m->net.hp;
-    model_ffn *x = &f->l.experts;
-    if (!has_experts(b->m, layer)) return RP_OK;
-    if (f->gate_up_experts.data) {
-        if (x->gate.data || x->up.data)
-            return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                                "tensor 'blk.%d.ffn_gate_up_exps.weight' includes gate and up, but they are separate, "
-                                "too",
-                                layer);
-        x->gate = model_weight_part_of(&f->gate_up_experts, 0, hp->n_ff_expert);
-        x->up = model_weight_part_of(&f->gate_up_experts, hp->n_ff_expert, hp->n_ff_expert);
-    }
-    if ((b->m->arch->features & MODEL_FFN_GATED) && x->gate.n_slices != hp->n_experts)
-        return binding_missing(b, layer, "ffn_gate_exps.weight");
-    return x->up.n_slices == hp->n_experts ? RP_OK : binding_missing(b, layer, "ffn_up_exps.weight");
-}
-
-static int settle_layer(binding *b, file_layer *f, int32_t layer) {
-    const model_hparams *hp = &b->m->net.hp;
-    model_layer *l = &f->l;
-    int rc;
-    split_qkv(hp, l, &f->qkv, &l->q, &l->k, &l->v);
-    split_qkv(hp, l, &f->qkv_bias, &l->q_bias, &l->k_bias, &l->v_bias);
-    if (f->ssm_x.data) {
-        l->recurrent.step_ranks = model_weight_part_of(&f->ssm_x, 0, hp->recurrent.n_steps);
-        l->recurrent.select =
-            model_weight_part_of(&f->ssm_x, hp->recurrent.n_steps, 2 * (int64_t)hp->recurrent.state_dim);
-    }
-    l->mixer = model_layer_mixer(b->m, layer);
-    l->owns_kv = l->mixer != MODEL_NO_MIXER && layer < hp->n_layers - hp->n_shared;
-    const bool is_attention = model_mixer_attends(l->mixer);
-    if (model_mixer_recurs(l->mixer) && !l->owns_kv)
-        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                            "recurrent layer %d cannot share the KV of another layer", layer);
-    if (l->mixer == MODEL_MAMBA2 && !l->recurrent.norm.weight.data)
-        return binding_missing(b, layer, "ssm_norm.weight");
-    if (is_attention && !l->q.data) return binding_missing(b, layer, "attn_q.weight");
-    if (l->mixer == MODEL_DELTA_NET) { /* all layers alike */
-        const bool is_joint = l->recurrent.in[0].n_out > hp->recurrent.channels, has_gate = l->recurrent.in[1].data;
-        if (hp->recurrent.joint && !is_joint) return binding_missing(b, layer, "ssm_in.weight");
-        if (!l->recurrent.in[0].data || (is_joint && has_gate)) return binding_missing(b, layer, "attn_qkv.weight");
-        if (!is_joint && !has_gate) return binding_missing(b, layer, "attn_gate.weight");
-    }
-    if ((b->m->arch->features & MODEL_FIRST_UNNORMED) && layer > 0 && !l->attn_norm.weight.data)
-        return binding_missing(b, layer, "attn_norm.weight");
-    const bool is_latent = hp->plain_key_dim > 0;
-    if (is_latent && is_attention && (rc = settle_latent(b, f, layer))) return rc;
-    if (is_attention && l->owns_kv && !l->k.data) return binding_missing(b, layer, "attn_k.weight");
-    /* where values are normed, a layer without their matrix takes the keys */
-    const bool has_values = l->v.data || is_latent || (b->m->arch->values_normed && l->key_dim == l->value_dim);
-    if (is_attention && l->owns_kv && !has_values) return binding_missing(b, layer, "attn_v.weight");
-    if (b->m->arch->values_normed)
-        l->v_norm.weight = (model_weight){
-            .data = b->m->ones, .type = KERNEL_F32, .n_in = l->value_dim, .n_out = 1, .n_slices = 1};
-    if (l->owns_kv && (l->q_norm.weight.data != NULL) != (l->k_norm.weight.data != NULL))
-        return binding_missing(b, layer, l->q_norm.weight.data ? "attn_k_norm.weight" : "attn_q_norm.weight");
-    if (is_biased_by_head(&l->q_norm) || is_biased_by_head(&l->k_norm))
-        return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                            "per-head norms in layer %d have biases", layer);
-    if (l->n_ff > 0 && l->ffn.up.n_out == 2 * (int64_t)l->n_ff) {
-        model_weight both = l->ffn.up;
-        if (l->ffn.gate.data || l->ffn.up_bias.data)
-            return base_fail_at(
-                b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,
-                "tensor 'blk.%d.ffn_up.weight' includes the gate, but there is a separate gate or a bias", layer);
-        l->ffn.gate = model_weight_part_of(&both, 0, l->n_ff);
-        l->ffn.up = model_weight_part_of(&both, l->n_ff, l->n_ff);
-    }
-    if ((rc = settle_experts(b, f, layer)) || (rc = settle_rotated_norms(b, l, layer))) return rc;
-    const bool is_beside = (b->m->arch->features & MODEL_EXPERTS_BESIDE) && has_experts(b->m, layer);
-    if ((b->m->arch->features & MODEL_FFN_GATED) && l->ffn.up.data && !l->ffn.gate.data)
-        return binding_missing(b, layer, "ffn_gate.weight");
-    if (is_beside) {
-        l->shared = l->ffn;
-        l->ffn = (model_ffn){0};
-    }
-    if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
-        l->ffn_norm = l->attn_norm;
-        l->attn_norm = f->attn_norm_2;
-    }
-    b->m->net.layers[layer] = *l;
-    return RP_OK;
-}
-
-/* The numbers of xIELU: those of all layers are an array. The file has the alphas before the softplus that makes them
- * positive. */
-static int read_xielu(binding *b, int32_t layer) {
-    model_xielu *x = &b->m->net.layers[layer].ffn.xielu;
-    const struct {
-        const char *key;
-        float *to;
-    } parts[] = {{"alpha_n", &x->alpha_n}, {"alpha_p", &x->alpha_p}, {"beta", &x->beta}, {"eps", &x->eps}};
-    for (size_t i = 0; i < BASE_ARRAY_LEN(parts); i++) {
-        char key[64];
-        gguf_array list;
-        snprintf(key, sizeof(key), "xielu.%s", parts[i].key); /* without the architecture's name */
-        const bool is_listed = gguf_get_array(b->m->file, key, &list) && list.type == GGUF_F32 &&
-                               list.n >= (uint64_t)b->m->net.hp.n_layers;
-        if (is_listed) memcpy(parts[i].to, (const char *)list.data + (size_t)layer * sizeof(float), sizeof(float));
-        if (!is_listed || !(fabsf(*parts[i].to) < 100.0f))
-            return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0,
-                                "metadata '%s' is not a list of numbers below 100 for %d layers", key,
-                                b->m->net.hp.n_layers);
-    }
-    x->alpha_p = (float)log1p(exp(x->alpha_p));
-    x->alpha_n = (float)(x->beta + log1p(exp(x->alpha_n)));
-    return RP_OK;
-}
-
-/* How far each layer's gates are cut: minus infinity where they are not. */
-static int read_sparsity(binding *b) {
-    rp_model *m = b->m;
-    char key[64];
-    gguf_array list;
-    snprintf(key, sizeof(key), "%s.activation_sparsity_scale", m->arch->name);
-    if (!gguf_get_array(m->file, key, &list) || list.type != GGUF_F32 || list.n < (uint64_t)m->net.hp.n_layers)
-        return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0,
-                            "metadata '%s' is not a list of numbers for %d layers", key, m->net.hp.n_layers);
-    for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
-        model_ffn *ffn = &m->net.layers[i].ffn;
-        memcpy(&ffn->deviations, (const char *)list.data + (size_t)i * sizeof(float), sizeof(float));
-        ffn->is_sparse = ffn->deviations > -100.0f;
-        if (!(ffn->deviations < 100.0f))
-            return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0, "metadata '%s' has %g, at most 100",
-                                key, (double)ffn->deviations);
-    }
-    return RP_OK;
 }
 
 /* ---- all ---- */
@@ -714,7 +495,7 @@ static bool is_of_draft(const model_hparams *hp, gguf_string name) {
     return sscanf(text, "blk.%d.", &layer) == 1 && layer >= hp->n_layers && layer < hp->n_layers + hp->n_draft_layers;
 }
 
-static int check_all_bound(const binding *b) {
+static int check_all_bound(const model_binding *b) {
     for (size_t i = 0; i < gguf_n_tensors(b->m->file); i++) {
         gguf_string name = gguf_tensor_at(b->m->file, i)->name;
         if (b->bound[i] || is_ignored(name) || is_of_draft(&b->m->net.hp, name)) continue;
@@ -725,34 +506,35 @@ static int check_all_bound(const binding *b) {
     return RP_OK;
 }
 
-static int bind_all(binding *b) {
+static int bind_all(model_binding *b) {
     rp_model *m = b->m;
     int rc;
     for (size_t i = 0; i < BASE_ARRAY_LEN(model_rows); i++)
         if ((rc = bind_tensor(b, m, &model_rows[i], -1))) return rc;
     for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
-        file_layer f = {.l = m->net.layers[l]};
+        model_file_layer f = {.l = m->net.layers[l]};
         for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
-        if ((rc = settle_layer(b, &f, l))) return rc;
-        if (m->arch->is_xielu && (rc = read_xielu(b, l))) return rc;
+        if ((rc = model_settle_layer(b, &f, l))) return rc;
+        if (m->arch->is_xielu && (rc = model_read_xielu(b, l))) return rc;
         const bool has_ffn_norm = m->net.layers[l].ffn_norm.weight.data;
         if (l == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->net.hp.parallel = !has_ffn_norm;
         /* A sequential feed-forward without a norm would read raw rows: valid only for architectures without any norm
          * before it. Alone, it has attn_norm. */
         const bool is_after = model_layer_has_ffn(m, l) && m->net.layers[l].mixer != MODEL_NO_MIXER;
         if (!m->net.hp.parallel && (m->arch->features & MODEL_PRE_NORM) && is_after && !has_ffn_norm)
-            return binding_missing(b, l, "ffn_norm.weight");
+            return model_binding_missing(b, l, "ffn_norm.weight");
     }
     if ((m->dense[0].data != NULL) != (m->dense[1].data != NULL))
         return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(m->file), 0,
                             "tensor '%s' is missing: the model file is incomplete",
                             m->dense[0].data ? "dense_3.weight" : "dense_2.weight");
-    if ((m->arch->features & MODEL_STREAMS) && (rc = read_sparsity(b))) return rc;
+    if ((m->arch->features & MODEL_STREAMS) && (rc = model_read_sparsity(b))) return rc;
     for (int32_t i = 0; i + 1 < m->net.hp.n_streams; i++) {
         m->net.streams_in[i] = model_weight_slice(&m->streams_in, i);
         m->net.streams_out[i] = model_weight_slice(&m->streams_out, i);
     }
+    if (m->arch->features & MODEL_NORMS_BARE) m->net.output_norm = model_bare_norm(m);
     if (!m->net.output.data && !model_is_encoder(m)) m->net.output = m->net.embedding;
     if (m->net.head.data && !m->net.output.data) { /* a head of one matrix is its output */
         m->net.output = m->net.head;
@@ -766,13 +548,14 @@ static void forget_pages(const void *source, const void *data, size_t bytes) { g
 
 int model_bind_tensors(rp_model *m, rp_error *err) {
     BASE_ASSERT(m->net.layers); /* with their shapes */
-    binding b = {.m = m, .err = err};
+    model_binding b = {.m = m, .err = err};
     size_t n_tensors = gguf_n_tensors(m->file);
     m->made = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->made));
     if (!m->made) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->made), "the layers");
-    const bool has_ones =
-        m->arch->unit_norms || m->arch->values_normed || (m->arch->features & MODEL_QK_NORM_ROTATED) != 0;
-    const size_t n_ones = has_ones ? (size_t)BASE_MAX(m->net.hp.key_dim, m->net.hp.value_dim) : 0;
+    const bool has_ones = m->arch->unit_norms || m->arch->values_normed ||
+                          (m->arch->features & (MODEL_QK_NORM_ROTATED | MODEL_NORMS_BARE)) != 0;
+    const int32_t widest = BASE_MAX(BASE_MAX(m->net.hp.key_dim, m->net.hp.value_dim), m->net.hp.n_embd);
+    const size_t n_ones = has_ones ? (size_t)widest : 0;
     if (has_ones && !(m->ones = base_alloc(sizeof(float) * n_ones)))
         return base_fail_memory(err, n_ones * sizeof(float), "norms");
     for (size_t i = 0; i < n_ones; i++) m->ones[i] = 1.0f;

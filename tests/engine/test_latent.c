@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_latent.c: latent attention (tests/golden, deepseek2 and deepseek3): the KV of a token in RAM, on disk and after
- * a restart, in modules at any place, with every quality of reuse, by the bytes of other divisions of the work; and
- * what such KV refuses.
+/* test_latent.c: latent attention (tests/golden, deepseek2 and deepseek3; deepseek32, with an indexer): the KV of a
+ * token in RAM, on disk and after a restart, in modules at any place, with every quality of reuse, by the bytes of
+ * other divisions of the work; and what such KV refuses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,13 +24,13 @@
 #include "support/oracle_run.h"
 #include "support/store_folder.h"
 
-#define N_MODELS 2
+#define N_MODELS 3
 
 static golden *all;
 static rp_model *models[N_MODELS];
 
 static int open_models(void **state) {
-    static const char *const names[N_MODELS] = {"deepseek2", "deepseek3"};
+    static const char *const names[N_MODELS] = {"deepseek2", "deepseek3", "deepseek32"};
     (void)state;
     all = golden_open();
     for (int i = 0; i < N_MODELS; i++) {
@@ -131,7 +131,7 @@ static void every_quality_is_exact_in_its_way(void **state) {
 /* Older files have the keys and values of a head in one matrix: the same bytes. */
 static void older_files_give_the_same_logits(void **state) {
     (void)state;
-    for (int i = 0; i < N_MODELS; i++) {
+    for (int i = 0; i < 2; i++) {
         const gguf_variant v = {.joint_keys_values = true};
         const rp_engine_options o = rp_engine_options_defaults();
         char path[64];
@@ -158,6 +158,33 @@ static void older_files_give_the_same_logits(void **state) {
     }
 }
 
+static void add_long_choice(gguf_writer *w) { gguf_writer_u32(w, "deepseek32.attention.indexer.top_k", 4096); }
+
+/* What an indexer chooses matters, unless it chooses all: then the bytes are those without one. */
+static void an_indexer_that_chooses_all_changes_nothing(void **state) {
+    const gguf_variant v = {.without_key = "deepseek32.attention.indexer.top_k", .add = add_long_choice};
+    const rp_engine_options o = rp_engine_options_defaults();
+    char path[64];
+    oracle_run runs[3]; /* 24 tokens, all, no choice */
+    (void)state;
+    gguf_variant_write(golden_find(all, "deepseek32")->path, &v, path);
+    for (int k = 0; k < 3; k++) {
+        rp_model *m = models[2];
+        rp_error err = {0};
+        if (k > 0) must(rp_model_open(&m, path, NULL, &err), &err);
+        for (int32_t l = 0; l < m->net.hp.n_layers && k == 2; l++) m->net.layers[l].is_chosen = false;
+        rp_engine *e = new_engine(m, &o);
+        ask(e, prompts[0], (rp_quality){0}, &runs[k]);
+        rp_engine_free(e);
+        if (k > 0) rp_model_close(m);
+    }
+    assert_true(runs[0].result->prompt_tokens > 2 * models[2]->net.hp.index_top_k);
+    assert_true(oracle_run_same(&runs[1], &runs[2]));
+    assert_false(oracle_run_same(&runs[0], &runs[1]));
+    for (int k = 0; k < 3; k++) oracle_run_free(&runs[k]);
+    unlink(path);
+}
+
 static void latent_kv_is_of_floats(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
@@ -182,6 +209,7 @@ int main(void) {
         cmocka_unit_test(latent_kv_survives_a_restart),
         cmocka_unit_test(every_quality_is_exact_in_its_way),
         cmocka_unit_test(older_files_give_the_same_logits),
+        cmocka_unit_test(an_indexer_that_chooses_all_changes_nothing),
         cmocka_unit_test(latent_kv_is_of_floats),
     };
     return cmocka_run_group_tests_name("latent attention", tests, open_models, close_models);

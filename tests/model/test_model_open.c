@@ -484,6 +484,44 @@ static void kimi_linear_has_latent_layers_without_positions(void **state) {
                    PARTS("'blk.2.attn_kv_a_norm.weight' is missing"));
 }
 
+#define INDEXERS "glm-dsa.attention.indexer.types"
+static void add_late_indexer(gguf_writer *w) { gguf_writer_array(w, INDEXERS, GGUF_BOOL, "\0\1\1\1", 4); }
+static void add_more_indexers(gguf_writer *w) { gguf_writer_array(w, INDEXERS, GGUF_BOOL, "\1\1\1\0", 4); }
+static void add_narrow_indexer(gguf_writer *w) { gguf_writer_u32(w, "glm-dsa.attention.indexer.key_length", 8); }
+static void add_other_indexer(gguf_writer *w) { gguf_writer_u32(w, "glm-dsa.attention.indexer.head_count", 3); }
+
+static void layers_with_an_indexer_have_a_kv_layer_of_its_keys(void **state) {
+    static const struct {
+        const char *without;
+        void (*add)(gguf_writer *);
+        int code;
+        const char *part;
+    } refused[] = {
+        {INDEXERS, add_late_indexer, RP_ERR_UNSUPPORTED, "the first of which has an indexer"},
+        {INDEXERS, add_more_indexers, RP_ERR_FORMAT, "'blk.1.indexer.attn_q_b.weight' is missing"},
+        {INDEXERS, NULL, RP_ERR_FORMAT, "'blk.1.indexer.attn_q_b.weight' is missing"},
+        {"glm-dsa.attention.indexer.key_length", add_narrow_indexer, RP_ERR_UNSUPPORTED, "an indexer of 8 dimensions"},
+        {"glm-dsa.attention.indexer.head_count", add_other_indexer, RP_ERR_FORMAT, "but the metadata requires"},
+        {"glm-dsa.attention.indexer.top_k", NULL, RP_ERR_FORMAT, "'glm-dsa.attention.indexer.top_k' is missing"},
+    };
+    (void)state;
+    rp_model *m = open_golden("glm-dsa");
+    assert_int_equal(m->n_kv_layers, 5);
+    for (int32_t l = 0; l < 3; l++) {
+        const model_layer *layer = &m->net.layers[l];
+        assert_true(layer->is_chosen && (layer->index_k.data != NULL) == (l % 2 == 0));
+        assert_int_equal(layer->states, l / 2 * 3 + l % 2 * 2);
+        assert_int_equal(layer->index, l % 2 ? -1 : layer->states + 1);
+    }
+    assert_true(m->kv_layers[1].kind == KV_LATENT && m->kv_layers[1].key_dim == m->net.hp.index_dim);
+    model_close(m);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++) {
+        rp_error err = {0};
+        assert_int_equal(open_variant("glm-dsa", refused[i].without, refused[i].add, &m, &err), refused[i].code);
+        if (!strstr(err.message, refused[i].part)) fail_msg("'%s' does not say '%s'", err.message, refused[i].part);
+    }
+}
+
 static void numbers_of_an_activation_are_those_of_each_layer(void **state) {
     (void)state;
     rp_error err = {0};
@@ -669,6 +707,7 @@ int main(void) {
         cmocka_unit_test(layers_of_experts_are_those_of_the_metadata),
         cmocka_unit_test(layers_of_delta_nets_are_those_of_the_metadata),
         cmocka_unit_test(kimi_linear_has_latent_layers_without_positions),
+        cmocka_unit_test(layers_with_an_indexer_have_a_kv_layer_of_its_keys),
         cmocka_unit_test(numbers_of_an_activation_are_those_of_each_layer),
         cmocka_unit_test(mpt_may_have_learned_positions),
         cmocka_unit_test(an_unknown_architecture_is_named_with_similar_ones),

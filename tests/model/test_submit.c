@@ -99,7 +99,7 @@ static void check_model(const rp_model *m) {
 }
 
 static void golden_models_give_the_same_bytes(void **state) {
-    static const char *const names[] = {"llama", "gemma3", "gpt-oss", "qwen2moe", "qwen35",
+    static const char *const names[] = {"llama", "gemma3", "gpt-oss", "qwen2moe", "qwen35", "kimi-linear", "glm-dsa",
                                         "gemma4", "gemma4-moe", "gemma3n", "falcon-40b"};
     golden *g = golden_open();
     (void)state;

@@ -16,8 +16,11 @@ typedef enum op_kind { OP_SET_WIDTH,
                        OP_NORM,
                        OP_LINEAR,
                        OP_ADAPT,
+                       OP_LINEAR_RUNS,
                        OP_COPY_RUNS,
                        OP_STORE,
+                       OP_INDEX_STORE,
+                       OP_INDEX_CHOOSE,
                        OP_ATTEND,
                        OP_ACT,
                        OP_EXPERTS,
@@ -83,8 +86,11 @@ static void compute(backend *b, const call *c) {
     case OP_NORM: op->norm(b, c->src, c->norm, c->rows, c->dst); break;
     case OP_LINEAR: op->linear(b, c->src, c->rows, c->n, c->weights, c->has_biases ? c->biases : NULL, c->dsts); break;
     case OP_ADAPT: op->adapt(b, c->src, c->indices, c->rows, c->n, c->weights, c->dsts); break;
+    case OP_LINEAR_RUNS: op->linear_runs(b, c->src, c->from, c->rows, c->weights[0], c->dst, c->to); break;
     case OP_COPY_RUNS: op->copy_runs(b, c->src, c->from, c->rows, c->width, c->n, c->dst, c->to); break;
     case OP_STORE: op->store(b, c->layer, c->dst, c->src); break;
+    case OP_INDEX_STORE: op->index_store(b, c->layer, c->dst); break;
+    case OP_INDEX_CHOOSE: op->index_choose(b, c->layer, c->src, c->other); break;
     case OP_ATTEND: op->attend(b, c->layer, c->src, c->dst); break;
     case OP_ACT: op->act(b, c->act, c->dst, c->src, c->rows); break;
     case OP_EXPERTS: op->experts(b, c->layer, c->src, c->other, c->rows, c->dst); break;
@@ -185,6 +191,16 @@ static void adapt(backend *b, const backend_buffer *src, const int32_t *indices,
     c.indices = copy_indices(indices, rows);
     push(b, c);
 }
+static void linear_runs(backend *b, const backend_buffer *src, backend_columns from, int32_t rows,
+                        const model_weight *weight, backend_buffer *dst, backend_columns to) {
+    push(b, (call){.kind = OP_LINEAR_RUNS,
+                   .src = src,
+                   .from = from,
+                   .rows = rows,
+                   .weights = {weight},
+                   .dst = dst,
+                   .to = to});
+}
 static void copy_runs(backend *b, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
                       int32_t n, backend_buffer *dst, backend_columns to) {
     push(b, (call){.kind = OP_COPY_RUNS,
@@ -252,6 +268,12 @@ static void scale(backend *b, backend_buffer *dst, float factor, int32_t rows) {
 }
 static void soft_cap(backend *b, backend_buffer *dst, float cap, int32_t rows) {
     push(b, (call){.kind = OP_SOFT_CAP, .dst = dst, .factor = cap, .rows = rows});
+}
+static void index_store(backend *b, int32_t layer, backend_buffer *keys) {
+    push(b, (call){.kind = OP_INDEX_STORE, .layer = layer, .dst = keys});
+}
+static void index_choose(backend *b, int32_t layer, const backend_buffer *queries, const backend_buffer *weights) {
+    push(b, (call){.kind = OP_INDEX_CHOOSE, .layer = layer, .src = queries, .other = weights});
 }
 static void gather(backend *b, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
     push(b, (call){.kind = OP_GATHER, .src = src, .indices = copy_indices(indices, n), .n = n, .dst = dst});
@@ -365,8 +387,11 @@ backend *deferred_backend_new(backend *inner) {
         .linear = linear,
         .adapt = adapt,
         .has_adapters = has_adapters,
+        .linear_runs = linear_runs,
         .copy_runs = copy_runs,
         .store = store,
+        .index_store = index_store,
+        .index_choose = index_choose,
         .attend = attend,
         .act = act,
         .experts = experts,

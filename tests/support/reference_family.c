@@ -28,6 +28,7 @@ static const reference_family families[] = {
     {.name = "command-r", .rotation = REFERENCE_ADJACENT, .parallel = true},
     {.name = "deepseek", .rotation = REFERENCE_ADJACENT},
     {.name = "deepseek2", .rotation = REFERENCE_ADJACENT},
+    {.name = "deepseek32", .rotation = REFERENCE_ADJACENT, .index_halves = true},
     {.name = "dots1"},
     {.name = "ernie4_5", .rotation = REFERENCE_ADJACENT},
     {.name = "ernie4_5-moe", .rotation = REFERENCE_ADJACENT, .renormalised = true},
@@ -56,6 +57,7 @@ static const reference_family families[] = {
      .renormalised = true,
      .unscaled = true,
      .normed_values = true},
+    {.name = "glm-dsa", .rotation = REFERENCE_ADJACENT},
     {.name = "glm4", .rotation = REFERENCE_ADJACENT},
     {.name = "glm4moe", .mlp_norm = "post_attention_norm"},
     {
@@ -72,7 +74,9 @@ static const reference_family families[] = {
     {.name = "granitemoe", .rotation = REFERENCE_ADJACENT, .divided_logits = true, .renormalised = true},
     {.name = "hunyuan-dense", .norms_rotated = true},
     {.name = "hunyuan-moe", .norms_rotated = true, .renormalised = true},
+    {.name = "hy_v3"},
     {.name = "internlm2", .rotation = REFERENCE_ADJACENT},
+    {.name = "jais2", .activation = REFERENCE_RELU_SQUARED},
     {.name = "llama", .rotation = REFERENCE_ADJACENT, .renormalised = true},
     {.name = "llama4",
      .rotation = REFERENCE_ADJACENT,
@@ -88,6 +92,7 @@ static const reference_family families[] = {
     {.name = "mistral4", .rotation = REFERENCE_ADJACENT},
     {.name = "mpt", .activation = REFERENCE_GELU_ERF, .rotation = REFERENCE_UNROTATED},
     {.name = "nemotron", .activation = REFERENCE_RELU_SQUARED, .layer_norm = true},
+    {.name = "olmo", .rotation = REFERENCE_ADJACENT, .bare_norms = true},
     {.name = "olmo2", .locality = REFERENCE_LOCAL_THREE_OF_FOUR},
     {.name = "olmoe"},
     {.name = "phi2", .activation = REFERENCE_GELU_TANH, .parallel = true},
@@ -102,6 +107,7 @@ static const reference_family families[] = {
     {.name = "seed_oss", .mlp_norm = "post_attention_norm"},
     {.name = "smollm3", .rotation = REFERENCE_ADJACENT, .unrotated_every = 4},
     {.name = "stablelm", .parallel_without_norm = true},
+    {.name = "starcoder", .activation = REFERENCE_GELU_TANH, .rotation = REFERENCE_UNROTATED},
     {.name = "starcoder2", .activation = REFERENCE_GELU_TANH},
 };
 
@@ -161,6 +167,9 @@ static void read_sizes(reference_opening *o) {
     if (m->n_ctx == 0) m->n_ctx = m->n_trained;
     m->n_latent = reference_number(o, "attention.kv_lora_rank", 0);
     if (m->n_latent > 0) m->n_rotated = reference_number(o, "rope.dimension_count", -1);
+    m->n_index_heads = reference_number(o, "attention.indexer.head_count", 0);
+    m->index_dim = reference_number(o, "attention.indexer.key_length", 0);
+    m->n_index_chosen = reference_number(o, "attention.indexer.top_k", 0);
     m->n_streams = reference_number(o, "altup.num_inputs", 0);
     m->n_layer_embd = reference_number(o, "embedding_length_per_layer_input", 0);
     m->n_experts = reference_number(o, "expert_count", 0);

@@ -16,6 +16,7 @@
 /* One token's keys and values in every layer, un-rotated. */
 typedef struct token_kv {
     double *keys, *values; /* [layer][kv head][dim] */
+    double *index;         /* [layer][index_dim] */
 } token_kv;
 
 struct reference_kv {
@@ -23,7 +24,8 @@ struct reference_kv {
     token_kv *tokens;
     int32_t n, cap;
     reference_angles angles[2]; /* of the model's ropes */
-    double margin;              /* of the closest choice of experts so far */
+    double margin;              /* of the closest choice of experts, or of an indexer, so far */
+    bool *chosen;               /* [cap]: the tokens that the last indexer chose */
 };
 
 /* The attention list of one token in a layer. */
@@ -87,9 +89,11 @@ void reference_kv_free(reference_kv *s) {
     for (int32_t i = 0; i < s->n; i++) {
         free(s->tokens[i].keys);
         free(s->tokens[i].values);
+        free(s->tokens[i].index);
     }
     for (int i = 0; i < 2; i++) reference_angles_free(&s->angles[i]);
     free(s->tokens);
+    free(s->chosen);
     free(s);
 }
 
@@ -104,10 +108,13 @@ static void new_token(reference_kv *s) {
         free(s->tokens);
         s->tokens = more;
         s->cap = 2 * s->cap + 64;
+        free(s->chosen);
+        s->chosen = reference_alloc((size_t)s->cap, sizeof *s->chosen);
     }
     token_kv *t = &s->tokens[s->n++];
     t->keys = doubles(s->m->n_layers * s->m->n_kv_heads * s->m->key_dim);
     t->values = doubles(s->m->n_layers * s->m->n_kv_heads * s->m->value_dim);
+    t->index = doubles(s->m->n_layers * s->m->index_dim);
 }
 
 static double *keys_of(const reference_kv *s, int32_t token, int32_t layer, int32_t head) {
@@ -239,10 +246,76 @@ static void project_latent_queries(const reference_model *m, const reference_lay
     free(latent);
 }
 
+/* (x - mean) / deviation, times weights, plus biases */
+static void norm_index_key(const reference_layer *l, double *x, int32_t n) {
+    double mean = 0, squares = 0;
+    for (int32_t d = 0; d < n; d++) mean += x[d] / n;
+    for (int32_t d = 0; d < n; d++) squares += (x[d] - mean) * (x[d] - mean) / n;
+    for (int32_t d = 0; d < n; d++) x[d] = (x[d] - mean) / sqrt(squares + 1e-6) * l->index_norm[d] + l->index_bias[d];
+}
+
+/* Chooses the tokens of a list with the highest scores, the first of equal ones. */
+static void choose_highest(reference_kv *s, const double *scores, sight_list seen) {
+    double least = INFINITY, other = -INFINITY, most = 0;
+    for (int32_t k = 0; k < s->m->n_index_chosen && (size_t)k < seen.n; k++) {
+        size_t best = seen.n;
+        for (size_t i = 0; i < seen.n; i++)
+            if (!s->chosen[seen.list[i].token] && (best == seen.n || scores[i] > scores[best])) best = i;
+        s->chosen[seen.list[best].token] = true;
+        least = scores[best];
+    }
+    for (size_t i = 0; i < seen.n; i++) {
+        most = fmax(most, fabs(scores[i]));
+        if (!s->chosen[seen.list[i].token]) other = fmax(other, scores[i]);
+    }
+    /* of equal scores, as those of tokens that no head weighs, the order decides */
+    if ((size_t)s->m->n_index_chosen < seen.n && least > other) s->margin = fmin(s->margin, (least - other) / most);
+}
+
+/* The indexer of a layer: stores the last token's key and chooses from a list. */
+static void run_indexer(reference_kv *s, int32_t layer, const double *x, sight_list seen) {
+    const reference_model *m = s->m;
+    const reference_layer *l = &m->layers[layer];
+    double *latent = doubles(l->q_latent.n_out), *q = doubles(l->index_q.n_out), *weights = doubles(m->n_index_heads),
+           *scores = doubles((int32_t)seen.n), *key = s->tokens[s->n - 1].index + layer * m->index_dim;
+    project(m, &l->q_latent, &l->q_latent_norm, x, latent);
+    reference_apply(&l->index_q, latent, q);
+    reference_apply(&l->index_weights, x, weights);
+    reference_apply(&l->index_k, x, key);
+    norm_index_key(l, key, m->index_dim);
+    for (size_t i = 0; i < seen.n; i++) {
+        const double *cs = reference_angles_at(&s->angles[0], &m->index_rope, seen.list[i].distance);
+        const double *k = s->tokens[seen.list[i].token].index + layer * m->index_dim;
+        for (int32_t h = 0; h < m->n_index_heads; h++)
+            scores[i] += weights[h] / sqrt(m->n_index_heads) *
+                         fmax(0, reference_rope_dot(&m->index_rope, cs, q + h * m->index_dim, k, m->index_dim)) /
+                         sqrt(m->index_dim);
+    }
+    memset(s->chosen, 0, (size_t)s->n * sizeof *s->chosen);
+    choose_highest(s, scores, seen);
+    free(scores);
+    free(weights);
+    free(q);
+    free(latent);
+}
+
+/* Leaves those that the last indexer chose. */
+static sight_list chosen_of(const reference_kv *s, sight_list all) {
+    sight_list some = {0};
+    reference_sight *list = reference_alloc(all.n, sizeof *list);
+    for (size_t i = 0; i < all.n; i++)
+        if (s->chosen[all.list[i].token]) list[some.n++] = all.list[i];
+    some.list = list;
+    free((void *)all.list);
+    return some;
+}
+
 static void attention(reference_kv *s, int32_t i, int32_t position, const double *x, sight_list all, double *y) {
     const reference_model *m = s->m;
     const reference_layer *l = &m->layers[i];
-    const sight_list seen = within(m, l, position, all);
+    sight_list seen = within(m, l, position, all);
+    if (l->index_k.w) run_indexer(s, i, x, seen);
+    if (m->n_index_chosen > 0) seen = chosen_of(s, seen);
     const reference_norm none = {0}, *q_norm = l->norms_rotated ? &none : &l->q_norm,
                          *k_norm = l->norms_rotated ? &none : &l->k_norm;
     double *q = doubles(m->n_heads * m->key_dim), *mix = doubles(m->n_heads * m->value_dim),

@@ -142,6 +142,13 @@ static void read_latent(reference_opening *o, reference_layer *l, int32_t i) {
         l->q_latent = read_linear(o, i, "attn_q_a", m->n_embd, 0, true);
         l->q_latent_norm = read_norm(o, i, "attn_q_a_norm", l->q_latent.n_out, true);
     }
+    if (exists(o, i, "indexer.attn_k")) {
+        l->index_q = read_linear(o, i, "indexer.attn_q_b", l->q_latent.n_out, m->n_index_heads * m->index_dim, true);
+        l->index_k = read_linear(o, i, "indexer.attn_k", m->n_embd, m->index_dim, true);
+        l->index_weights = read_linear(o, i, "indexer.proj", m->n_embd, m->n_index_heads, true);
+        l->index_norm = reference_tensor(o, name_of(i, "indexer.k_norm", "weight").text, true, NULL);
+        l->index_bias = reference_tensor(o, name_of(i, "indexer.k_norm", "bias").text, true, NULL);
+    }
     l->q = read_linear(o, i, has_latent ? "attn_q_b" : "attn_q", has_latent ? l->q_latent.n_out : m->n_embd,
                        m->n_heads * l->key_dim, true);
     l->latent_kv = read_linear(o, i, "attn_kv_a_mqa", m->n_embd, m->n_latent + m->n_rotated, true);
@@ -254,7 +261,10 @@ static reference_mlp read_experts(reference_opening *o, int32_t i) {
 static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
     l->router = read_linear(o, i, "ffn_gate_inp", m->n_embd, m->n_experts, false);
+    char other[64]; /* of hy_v3 */
+    snprintf(other, sizeof other, "blk.%d.exp_probs_b", i);
     l->correction = reference_tensor(o, name_of(i, "exp_probs_b", "bias").text, false, NULL);
+    if (!l->correction) l->correction = reference_tensor(o, other, false, NULL);
     if (l->router.w) l->mlp = read_experts(o, i);
     else if (gate_is_in_up(o, i)) l->mlp = read_fused_mlp(o, i);
     else l->mlp = read_mlp(o, i, "ffn_gate", "ffn_up", "ffn_down");
@@ -282,8 +292,19 @@ static void read_mlps(reference_opening *o, reference_layer *l, int32_t i) {
 
 /* ---- layers ---------------------------------------------------------------------------------------------------- */
 
+/* A norm of a row without weights. */
+static reference_norm bare_norm(reference_opening *o) {
+    float *ones = own(o->m, (size_t)o->m->n_embd);
+    for (int32_t d = 0; d < o->m->n_embd; d++) ones[d] = 1;
+    return (reference_norm){.w = ones, .n = o->m->n_embd, .rows = 1};
+}
+
 static void read_norms(reference_opening *o, reference_layer *l, int32_t i) {
     const reference_model *m = o->m;
+    if (m->family->bare_norms) {
+        l->attn_norm = l->mlp_norm = bare_norm(o);
+        return;
+    }
     const char *mlp_norm = m->family->mlp_norm;
     const bool two = exists(o, i, "attn_norm_2"); /* falcon 40B: then the first is the mlp's */
     l->attn_norm = read_norm(o, i, two ? "attn_norm_2" : "attn_norm", m->n_embd, false);
@@ -348,7 +369,9 @@ void reference_read_weights(reference_opening *o) {
     m->positions = reference_tensor(o, "position_embd.weight", false, &t);
     m->n_positions = t ? (int32_t)t->dims[1] : 0;
     m->embedding_norm = read_norm(o, -1, "token_embd_norm", m->n_embd, false);
-    m->output_norm = read_norm(o, -1, "output_norm", m->n_embd, true);
+    m->output_norm = m->family->bare_norms ? bare_norm(o) : read_norm(o, -1, "output_norm", m->n_embd, true);
+    m->index_rope = m->ropes[0];
+    m->index_rope.adjacent = !m->family->index_halves;
     m->output = read_linear(o, -1, "output", m->n_embd, m->n_vocab, false);
     if (!m->output.w) m->output = (reference_linear){.w = m->embedding, .n_in = m->n_embd, .n_out = m->n_vocab};
     if (m->n_streams > 0) {

@@ -58,6 +58,8 @@ typedef struct reference_family {
     int32_t chunk, normless_experts;
     /* factors of embeddings, of residuals (by the root of the layers) and of logits (by the width); 0: none */
     double embedding_scale, depth_scale, base_width;
+    bool bare_norms;      /* norms have no weights */
+    bool index_halves;    /* an indexer rotates in halves */
     double alibi;         /* the largest bias, where no key gives it; 0: no bias */
     const char *mlp_norm; /* the tensor; NULL: "ffn_norm" */
 } reference_family;
@@ -95,6 +97,10 @@ typedef struct reference_layer {
     reference_linear q_latent, latent_kv; /* latent_kv: [n_latent + n_rotated][n_embd] */
     reference_norm q_latent_norm, latent_norm;
     const float *latent_keys, *latent_values; /* [head][n_latent][key_dim - n_rotated], [head][value_dim][n_latent] */
+    /* An indexer: queries from the latent ones, a key a token with a LayerNorm, weights of heads. w NULL: the layer has
+       none, and attends to what the last one chose */
+    reference_linear index_q, index_k, index_weights;
+    const float *index_norm, *index_bias;
     reference_mlp mlp,
         shared; /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
@@ -135,7 +141,9 @@ struct reference_model {
     bool layer_norm, parallel;                                   /* layer_norm: subtracts the mean, else RMS */
     double eps, clamp, alibi, score_scale, score_cap, logit_cap; /* clamp, alibi, caps: 0 none */
     double embedding_scale, residual_scale, logit_scale;
-    reference_rope ropes[2]; /* of global layers and, where they have a base of their own, of local ones */
+    reference_rope ropes[2];                          /* of global layers; of local ones, if these have another base */
+    int32_t n_index_heads, index_dim, n_index_chosen; /* chosen 0: no layer has an indexer */
+    reference_rope index_rope;                        /* of indexers: ropes[0], its frequencies borrowed */
     reference_norm embedding_norm, output_norm;
     const float *layer_embeddings; /* [n_vocab][n_layers][n_layer_embd], or NULL */
     reference_linear layer_projection;

@@ -67,12 +67,30 @@ def latent(layers):
                 first_k_dense_replace=1)
 
 
+# llama.cpp needs 64 dimensions, and half of them rotated; of few heads, many tokens have equal scores: 0
+INDEXER = dict(index_topk=24, index_head_dim=64, index_n_heads=8)
+
+
 def latent_reference(model):
     """transformers ignores the configured eps in the norms of latent parts; files have one for all norms."""
     for layer in model.model.layers:
         for name in ("q_a_layernorm", "kv_a_layernorm"):
             if hasattr(layer.self_attn, name):
                 getattr(layer.self_attn, name).variance_epsilon = EPS
+
+
+def glm_dsa_reference(model):
+    """transformers 5.12 rotates indexers in halves; published models have indexer_rope_interleave, which it ignores. Scores do not
+    change if the dimensions of keys and queries change places: the pairs get those where transformers looks for them."""
+    latent_reference(model)
+    width, rotated = model.config.index_head_dim, model.config.qk_rope_head_dim
+    order = torch.tensor([*range(0, rotated, 2), *range(1, rotated, 2), *range(rotated, width)])
+    for layer in model.model.layers:
+        if (indexer := layer.self_attn.indexer) is not None:
+            heads = torch.cat([order + h * width for h in range(model.config.index_n_heads)])
+            indexer.wq_b.weight.data = indexer.wq_b.weight.data[heads]
+            for p in (indexer.wk.weight, indexer.k_norm.weight, indexer.k_norm.bias):
+                p.data = p.data[order]
 
 
 def minicpm3_reference(model):
@@ -271,7 +289,10 @@ FAMILIES = [
            patch={"partial_rotary_factor": 0.25}),
     Family("starcoder2", "Starcoder2", dict(**shape(ff=192, eps="norm_epsilon"), sliding_window=None),
            "LayerNorm, biases, a plain mlp with tanh GELU", "starcoder"),
+    Family("starcoder", "GPTBigCode", dict(n_embd=48, n_layer=2, n_head=4, n_positions=256, layer_norm_epsilon=EPS, multi_query=True),
+           "learned positions, one kv head, LayerNorm, biases, fused qkv, tanh GELU, tied output", "starcoder"),
     Family("olmo2", "Olmo2", dict(**shape()), "norms only after attention and mlp, one norm over all of q and all of k", "olmo"),
+    Family("olmo", "Olmo", dict(**without(shape(), "rms_norm_eps"), clip_qkv=1.0), "LayerNorms without weights, q, k and v clipped", "olmo"),
     Family("olmo3", "Olmo3", dict(**shape(layers=5), sliding_window=24, layer_types=layers_of("sssfs")),
            "by olmo2's name: windows in three layers of four", "olmo"),
     Family("command-r", "Cohere", dict(**shape(eps="layer_norm_eps"), logit_scale=0.25, use_qk_norm=False),
@@ -357,6 +378,10 @@ FAMILIES = [
                 n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, n_group=1, topk_group=1),
            "a dense layer, sigmoid routing with a correction, scaled weights, two shared experts as one, norms of q and k", "qwen2",
            patch={"scoring_func": "sigmoid"}),
+    Family("hy-v3", "HYV3",
+           dict(**shape(layers=3, heads=4), head_dim=16, moe_intermediate_size=24, num_experts=8, num_experts_per_tok=2,
+                num_shared_experts=1, router_scaling_factor=2.5, rope_parameters=rope(1000000.0)),
+           "experts by a sigmoid with a correction, scaled weights, a shared expert, a dense layer, norms of q and k", "hunyuan"),
     Family("minimax-m2", "MiniMaxM2",
            dict(**shape(ff=32, heads=4), head_dim=16, rotary_dim=8, num_local_experts=8, num_experts_per_tok=2,
                 rope_parameters=rope(partial_rotary_factor=0.5)),
@@ -395,6 +420,8 @@ FAMILIES = [
            dict(**shape(ff=128, heads=3, kv_heads=1, eps="norm_eps"), partial_rotary_factor=0.5, hidden_act="relu2"),
            "LayerNorms of 1 + weight, half of each head rotates, a plain mlp with a squared ReLU", "gpt-2",
            patch={"partial_rotary_factor": 0.5, "norm_eps": EPS}),
+    Family("jais2", "Jais2", dict(**shape(heads=3, kv_heads=3, ff=128, eps="layer_norm_eps"), rope_parameters=rope(500000.0)),
+           "LayerNorms, biases everywhere, squared ReLU without a gate", "gpt-2"),
     Family("deepseek", "Qwen2Moe",
            dict(**shape(), moe_intermediate_size=32, shared_expert_intermediate_size=64, num_experts=6, num_experts_per_tok=2,
                 norm_topk_prob=False, qkv_bias=False, mlp_only_layers=[0]),
@@ -426,6 +453,18 @@ FAMILIES = [
            "latent attention with a latent part of queries (V3, R1, Kimi K2): groups of experts, sigmoid routing with a correction, YaRN "
            "that scales scores", "deepseek-v3", PROMPTS + (PAST,), patch={"scoring_func": "sigmoid"},
            reference=latent_reference),
+    Family("deepseek32", "DeepseekV32",
+           dict(**{**latent(layers=2), "qk_rope_head_dim": 32}, **INDEXER, q_lora_rank=32, n_group=4, topk_group=2,
+                norm_topk_prob=True, routed_scaling_factor=2.5, num_experts=8, rope_parameters=rope(kind="yarn", factor=4.0, original_max_position_embeddings=64, mscale=1.0,
+                                                    mscale_all_dim=1.0, beta_fast=32, beta_slow=1)),
+           "the same with an indexer that chooses 24 tokens (V3.2)", "deepseek-v3", patch={"scoring_func": "sigmoid"},
+           reference=latent_reference),
+    Family("glm-dsa", "GlmMoeDsa",
+           dict(**{**latent(layers=3), "first_k_dense_replace": 2, "n_routed_experts": 4, "qk_rope_head_dim": 32, **INDEXER,
+                   "index_n_heads": 16}, q_lora_rank=32, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+                indexer_types=["full", "shared", "full"], rope_parameters=rope(1000000.0)),
+           "an indexer in two layers, whose choice the next layer has, too, adjacent pairs rotate in it (GLM 5)", "glm4",
+           patch={"scoring_func": "sigmoid"}, reference=glm_dsa_reference),
     Family("minicpm3", "DeepseekV3",
            dict(**{**latent(layers=3), "first_k_dense_replace": 3, "v_head_dim": 16}, q_lora_rank=32, rope_interleave=False),
            "latent attention rotated in halves, one matrix of keys and values, factors of embedding, residuals and logits that no key "
@@ -503,8 +542,8 @@ FAMILIES = [
            "the same with 4 experts, 2 used, and a gated shared one", "qwen35", reference=delta_reference,
            differs="has the file's epsilon in the norms of keys and queries of delta nets, too; published models have one for all"),
     Family("kimi-linear", "KimiLinear",
-           dict(**{**shape(layers=4, heads=4, kv_heads=4), "rms_norm_eps": 1e-6}, kv_lora_rank=32, q_lora_rank=None, qk_nope_head_dim=16, qk_rope_head_dim=8,
-                v_head_dim=16, linear_attn_config=dict(full_attn_layers=[3], kda_layers=[1, 2, 4], head_dim=16, num_heads=4,
+           dict(**{**shape(layers=4, heads=4, kv_heads=4), "rms_norm_eps": 1e-6}, kv_lora_rank=32, q_lora_rank=None,
+                qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, linear_attn_config=dict(full_attn_layers=[3], kda_layers=[1, 2, 4], head_dim=16, num_heads=4,
                                                        short_conv_kernel_size=4),
                 num_experts=6, num_experts_per_token=2, num_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1,
                 routed_scaling_factor=2.446, moe_renormalize=True, moe_router_activation_func="sigmoid", rope_theta=10000.0),

@@ -227,10 +227,14 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
     v->end = part->end;
 }
 
+/* The number of a row's view in its context. */
+static size_t view_of(const tile *t, const visit *v, int32_t r) {
+    return (size_t)(v->views[r] - t->part_of[r]->context->views);
+}
+
 /* Of the slots of a block that a row chose. */
 static uint64_t chosen_slots(const tile *t, const visit *v, int32_t r, int32_t block) {
-    return cpu_chosen_slots(t->j->b, t->rows[r], t->kv_head, (size_t)(v->views[r] - t->part_of[r]->context->views),
-                            block);
+    return cpu_chosen_slots(t->j->b, t->rows[r], t->kv_head, view_of(t, v, r), block);
 }
 
 /* Visible slots of a block for each row; false if no row sees any. */
@@ -243,6 +247,8 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
         const int32_t reach = model_layer_reach(&t->j->b->net->hp, l, row->pos, row->after, &last);
         visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, last, reach) : 0;
         if (t->j->b->is_chosen && visible[r]) visible[r] &= chosen_slots(t, v, r, block);
+        if (l->is_chosen && visible[r])
+            visible[r] &= cpu_indexed_slots(t->j->b, t->rows[r], view_of(t, v, r), block);
         any |= visible[r];
     }
     return any != 0;
@@ -606,7 +612,7 @@ static void observe_view(const tile *t, attention_observer *o, size_t view, int3
 static void observe_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     for (int32_t r = v->first, end; r < v->end; r = end) {
         attention_observer *o = tile_row_of(t, r)->observer;
-        const size_t view = v->views[r] ? (size_t)(v->views[r] - t->part_of[r]->context->views) : 0;
+        const size_t view = v->views[r] ? view_of(t, v, r) : 0;
         end = end_of_observed(t, v, r);
         if (o && view >= o->first_view && view < o->first_view + o->n_views)
             observe_view(t, o, view - o->first_view, block, r, end, visible);

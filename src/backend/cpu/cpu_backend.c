@@ -21,6 +21,7 @@ static void free_backend(backend *self) {
     cpu_adapters_free(b);
     cpu_experts_free(b);
     cpu_latent_free(b);
+    cpu_indexer_free(b);
     cpu_recurrence_free(b);
     cpu_pack_free(b);
     base_threads_free(b->threads);
@@ -52,6 +53,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     cpu(self)->step = step;
     rc = cpu_choices_begin(cpu(self), err);
     if (!rc) rc = cpu_adapters_begin(cpu(self), err);
+    if (!rc) rc = cpu_indexer_begin(cpu(self), err);
     return rc || cpu(self)->net->hp.n_heads == 0 ? rc : cpu_attention_begin(cpu(self), err);
 }
 
@@ -202,6 +204,8 @@ static const backend_ops ops = {
     .linear_runs = cpu_linear_runs,
     .copy_runs = cpu_copy_runs,
     .store = cpu_store,
+    .index_store = cpu_index_store,
+    .index_choose = cpu_index_choose,
     .encode = cpu_encode,
     .attend = cpu_attend,
     .act = cpu_act,
@@ -231,7 +235,7 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) ||
         (b->net->hp.n_heads > 0 && (rc = cpu_attention_open(b, o->n_ctx, err))))
         return rc;
-    if ((rc = cpu_latent_open(b, o->max_rows, err))) return rc;
+    if ((rc = cpu_latent_open(b, o->max_rows, err)) || (rc = cpu_indexer_open(b, o->max_rows, err))) return rc;
     if (model_is_recurrent(b->net) && (rc = cpu_recurrence_open(b, o->max_rows, err))) return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }

@@ -16,6 +16,7 @@
  *   cpu_attention_plan.c   scratch of a step, its rows grouped into tiles
  *   cpu_recurrence.c       layers with states
  *   cpu_latent.c           latent attention: matrices of heads, values out of keys
+ *   cpu_indexer.c          indexers: which tokens latent attention sees
  *   cpu_angles.c           angles of rotations
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
@@ -136,6 +137,7 @@ typedef struct cpu_linear_part {
 
 typedef struct cpu_experts cpu_experts;
 typedef struct cpu_latent cpu_latent;     /* private to cpu_latent.c */
+typedef struct cpu_indexer cpu_indexer;   /* private to cpu_indexer.c */
 typedef struct cpu_adapters cpu_adapters; /* private to cpu_adapters.c */
 typedef struct cpu_choices cpu_choices;   /* private to cpu_slot_bounds.c */
 
@@ -150,6 +152,7 @@ typedef struct cpu_backend {
     int32_t rows_per_tile;          /* at most */
     cpu_experts *experts;           /* NULL: the model has none */
     cpu_latent *latent;             /* NULL: no latent attention */
+    cpu_indexer *indexer;           /* NULL: no layer has one */
     model_weight *packed;           /* [n_matrices]: repacked matrices; the others have no data */
     char *packed_data;              /* NULL: not yet repacked, or mapped, or no matrix is */
     const backend_weights *weights; /* NULL: repacked weights are not kept */
@@ -266,6 +269,14 @@ void cpu_linear_runs(backend *self, const backend_buffer *src, backend_columns f
                      const model_weight *weight, backend_buffer *dst, backend_columns to);
 void cpu_copy_runs(backend *self, const backend_buffer *src, backend_columns from, int32_t rows, int32_t width,
                    int32_t n, backend_buffer *dst, backend_columns to);
+/* Indexers: the operations of backend.h, and slots of a block of a view that a row's attention sees, those that the
+ * last choice left. Scratch of steps of at most max_rows rows, and of the step. RP_ERR_MEMORY. */
+int cpu_indexer_open(cpu_backend *b, int32_t max_rows, rp_error *err);
+int cpu_indexer_begin(cpu_backend *b, rp_error *err);
+void cpu_indexer_free(cpu_backend *b);
+void cpu_index_store(backend *self, int32_t layer, backend_buffer *keys);
+void cpu_index_choose(backend *self, int32_t layer, const backend_buffer *queries, const backend_buffer *weights);
+uint64_t cpu_indexed_slots(const cpu_backend *b, int32_t row, size_t view, int32_t block);
 /* out[slot][dimension] = in[dimension][slot] of a block's 64 slots, elements of 2 or 4 bytes. */
 void cpu_latent_values(const void *in, int64_t dim, size_t element_bytes, void *out);
 
