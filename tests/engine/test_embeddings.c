@@ -152,6 +152,7 @@ static void models_say_what_they_are(void **state) {
         {"embeddings/nomic-bert.gguf", "mean", true, 0},
         {"embeddings/jina-bert-v3.gguf", "mean", true, 0},
         {"embeddings/modern-bert.gguf", "cls", true, 0},
+        {"embeddings/eurobert.gguf", "mean", true, 0},
         {"embeddings/gemma-embedding.gguf", "mean", true, 0},
         {"embeddings/reranker.gguf", "rank", true, 1},
         {"llama.gguf", "last", false, 0},

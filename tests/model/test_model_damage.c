@@ -134,7 +134,7 @@ static void change_file(const char *path, const char *name, tiny_random *random,
 int main(void) {
     static const char *const encoders[] = {"embeddings/bert.gguf", "embeddings/nomic-bert.gguf",
                                            "embeddings/modern-bert.gguf", "embeddings/gemma-embedding.gguf",
-                                           "embeddings/reranker.gguf"};
+                                           "embeddings/eurobert.gguf", "embeddings/reranker.gguf"};
     golden *g = golden_open();
     tiny_random random = {test_seed("model_damage", 20261123)};
     int rounds = test_rounds(100);

@@ -265,12 +265,15 @@ def main():
     gemma = draw("gemma-embedding", transformers.Gemma3TextModel(transformers.Gemma3TextConfig(
         **{**small, "intermediate_size": 64}, num_hidden_layers=7, num_key_value_heads=2, head_dim=12, query_pre_attn_scalar=12, rms_norm_eps=EPS, max_position_embeddings=512,
         sliding_window=24, use_bidirectional_attention=True, attn_implementation="eager")), 64)
+    euro = draw("eurobert", transformers.EuroBertModel(transformers.EuroBertConfig(
+        **small, num_hidden_layers=3, num_key_value_heads=2, rms_norm_eps=EPS, max_position_embeddings=512, attn_implementation="eager")), 64)
+    convert(euro, OUT / "eurobert.gguf", vocabulary, "mean_tokens", classifier_pooling=None)
     generator = torch.Generator().manual_seed(64)
     dense = [("dense_2.weight", torch.randn(96, 64, generator=generator) / 8), ("dense_3.weight", torch.randn(64, 96, generator=generator) / 8)]
     convert(gemma, OUT / "gemma-embedding.gguf", vocabulary, "mean_tokens", dense, sliding_window=24)
     convert(rank, OUT / "reranker.gguf", vocabulary)
     lines = encoder_lines("bert", bert, vocabulary) + encoder_lines("nomic-bert", nomic, vocabulary) + rank_lines("reranker", rank, vocabulary)
-    for name, model, after in (("jina-bert-v3", jina, ()), ("modern-bert", modern, ()), ("gemma-embedding", gemma, dense)):
+    for name, model, after in (("jina-bert-v3", jina, ()), ("modern-bert", modern, ()), ("eurobert", euro, ()), ("gemma-embedding", gemma, dense)):
         lines += encoder_lines(name, model, vocabulary, False, after)
     for name in ("llama", "qwen3"):
         lines += causal_lines(name)
