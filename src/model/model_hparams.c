@@ -355,6 +355,7 @@ static int read_indexers(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->net.hp;
     char full[KEY_BYTES];
     gguf_array list;
+    const int32_t n_layers = hp->n_layers - hp->n_draft_layers; /* the list has no layers for drafts */
     int rc;
     if (!(m->arch->features & MODEL_HAS_INDEXER)) return RP_OK;
     if ((rc = model_hparams_read_size(m, "attention.indexer.head_count", 4096, -1, &hp->n_index_heads, err)) ||
@@ -368,11 +369,10 @@ static int read_indexers(rp_model *m, rp_error *err) {
                             "latent queries, and at least the rotated dimensions",
                             hp->index_dim, hp->rot_dim, hp->n_query_latent);
     if (!gguf_get_array(m->file, full_key(m, INDEXERS, full), &list)) return RP_OK;
-    if (list.type == GGUF_BOOL && list.n >= (uint64_t)hp->n_layers && ((const uint8_t *)list.data)[0] != 0)
-        return RP_OK;
+    if (list.type == GGUF_BOOL && list.n >= (uint64_t)n_layers && ((const uint8_t *)list.data)[0] != 0) return RP_OK;
     return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
                         "metadata '%s' is not a list of booleans for %d layers, the first of which has an indexer",
-                        full, hp->n_layers);
+                        full, n_layers);
 }
 
 #define L(member) offsetof(model_layer, member)

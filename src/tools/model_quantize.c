@@ -79,7 +79,7 @@ static int find_target(const target **out, const char *type, rp_error *err) {
  * dimensions. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
     static const char *const kept[] = {"norm", ".bias", "position_embd", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv",
-                                       "ssm_alpha", "ssm_beta", "ssm_ba", "ssm_dt"};
+                                       "ssm_alpha", "ssm_beta", "ssm_ba", "ssm_dt", "indexer.proj"};
     const char *suffix = strrchr(name, '.');
     if (!suffix || strcmp(suffix, ".weight") != 0) return true;
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept); i++)

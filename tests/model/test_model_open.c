@@ -486,6 +486,11 @@ static void kimi_linear_has_latent_layers_without_positions(void **state) {
 
 #define INDEXERS "glm-dsa.attention.indexer.types"
 static void add_late_indexer(gguf_writer *w) { gguf_writer_array(w, INDEXERS, GGUF_BOOL, "\0\1\1\1", 4); }
+/* As published: the last layer is for drafts, and not in the list. */
+static void add_draft_indexer(gguf_writer *w) {
+    gguf_writer_array(w, INDEXERS, GGUF_BOOL, "\1\0", 2);
+    gguf_writer_u32(w, "glm-dsa.nextn_predict_layers", 1);
+}
 static void add_more_indexers(gguf_writer *w) { gguf_writer_array(w, INDEXERS, GGUF_BOOL, "\1\1\1\0", 4); }
 static void add_narrow_indexer(gguf_writer *w) { gguf_writer_u32(w, "glm-dsa.attention.indexer.key_length", 8); }
 static void add_other_indexer(gguf_writer *w) { gguf_writer_u32(w, "glm-dsa.attention.indexer.head_count", 3); }
@@ -514,6 +519,9 @@ static void layers_with_an_indexer_have_a_kv_layer_of_its_keys(void **state) {
         assert_int_equal(layer->index, l % 2 ? -1 : layer->states + 1);
     }
     assert_true(m->kv_layers[1].kind == KV_LATENT && m->kv_layers[1].key_dim == m->net.hp.index_dim);
+    model_close(m);
+    m = variant("glm-dsa", INDEXERS, add_draft_indexer);
+    assert_true(m->net.hp.n_layers == 2 && m->net.hp.n_draft_layers == 1 && m->n_kv_layers == 3);
     model_close(m);
     for (size_t i = 0; i < BASE_ARRAY_LEN(refused); i++) {
         rp_error err = {0};
