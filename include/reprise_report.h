@@ -205,7 +205,6 @@ typedef struct rp_result {
     const char *draft_reason;              /* why the draft model drafted nothing, static; "": it did, or the engine
                                               has none:
                                               "off"     n_draft is 0, or the answer is given (n_forced)
-                                              "target"  the engine's model cannot remove the KV of rejected tokens
                                               "memory"  there was no memory for the draft model's KV
                                               "cost"    no draft of it was expected to save time */
 } rp_result;

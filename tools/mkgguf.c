@@ -43,9 +43,6 @@ static const shape shapes[] = {
     {.name = "smollm2-135m", .arch = "llama", .layers = 30, .embd = 576, .ff = 1536,
      .heads = 9, .kv_heads = 3, .head_dim = 64,
      .vocab = 49152, .ctx = 16384, .rope_base = 100000.0f, .tied = true},
-    {.name = "smollm2-135m-32k", .arch = "llama", .layers = 30, .embd = 576, .ff = 1536,
-     .heads = 9, .kv_heads = 3, .head_dim = 64,
-     .vocab = 32000, .ctx = 16384, .rope_base = 100000.0f, .tied = true}, /* a draft model of the first */
     {.name = "smollm2-135m-mha", .arch = "llama", .layers = 30, .embd = 576, .ff = 1536,
      .heads = 9, .kv_heads = 9, .head_dim = 64,
      .vocab = 49152, .ctx = 16384, .rope_base = 100000.0f, .tied = true},
@@ -185,7 +182,7 @@ static void add_metadata(gguf_writer *w, const shape *s) {
 
 /* A SentencePiece vocabulary: control tokens, bytes, and numbered words up to its size. */
 static void add_vocabulary(gguf_writer *w, const shape *s) {
-    size_t n = (size_t)s->vocab;
+    size_t n = (size_t)(uint32_t)s->vocab;
     const char **texts = calloc(n, sizeof(*texts));
     float *scores = calloc(n, sizeof(*scores));
     int32_t *kinds = calloc(n, sizeof(*kinds));
@@ -357,7 +354,7 @@ static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64
 }
 
 static int usage(FILE *to, int status) {
-    fprintf(to, "usage: mkgguf SHAPE TYPE OUT [--seed N]\nwrites a model of random weights\nSHAPE:");
+    fprintf(to, "usage: mkgguf SHAPE TYPE OUT [--seed N] [--vocab N] [--layers N]\nwrites a model of random weights\nSHAPE:");
     for (size_t i = 0; i < COUNT(shapes); i++) fprintf(to, " %s", shapes[i].name);
     fprintf(to, "\nTYPE: ");
     for (size_t i = 0; i < COUNT(types); i++) fprintf(to, " %s", kernel_type_name(types[i]));
@@ -367,20 +364,27 @@ static int usage(FILE *to, int status) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--help") == 0) return usage(stdout, 0);
-    const shape *s = NULL;
+    shape s = {0};
     int type = -1;
+    uint64_t seed = 1234;
     for (size_t i = 0; argc >= 4 && i < COUNT(shapes); i++)
-        if (strcmp(shapes[i].name, argv[1]) == 0) s = &shapes[i];
+        if (strcmp(shapes[i].name, argv[1]) == 0) s = shapes[i];
     for (size_t i = 0; argc >= 4 && i < COUNT(types); i++)
         if (strcmp(kernel_type_name(types[i]), argv[2]) == 0) type = (int)types[i];
-    bool seeded = argc == 6 && strcmp(argv[4], "--seed") == 0;
-    if (!s || type < 0 || (argc != 4 && !seeded)) return usage(stderr, 2);
+    if (!s.name || type < 0) return usage(stderr, 2);
+    for (int i = 4; i < argc; i += 2) {
+        const unsigned long long n = i + 1 < argc ? strtoull(argv[i + 1], NULL, 10) : 0;
+        if (n > 0 && strcmp(argv[i], "--seed") == 0) seed = n;
+        else if (n > 0 && n < 1 << 20 && strcmp(argv[i], "--vocab") == 0) s.vocab = (int)n;
+        else if (n > 0 && n <= (unsigned)s.layers && strcmp(argv[i], "--layers") == 0) s.layers = (int)n;
+        else return usage(stderr, 2);
+    }
     rp_error err = {0};
     gguf_writer *w = gguf_writer_new(3, 0);
     if (!w) return fprintf(stderr, "mkgguf: out of memory\n"), 1;
-    add_metadata(w, s);
-    add_vocabulary(w, s);
-    add_tensors(w, s, (kernel_type)type, seeded ? strtoull(argv[5], NULL, 10) : 1234);
+    add_metadata(w, &s);
+    add_vocabulary(w, &s);
+    add_tensors(w, &s, (kernel_type)type, seed);
     int rc = gguf_writer_save(w, argv[3], &err);
     if (rc) fprintf(stderr, "mkgguf: %s\n", err.message);
     gguf_writer_free(w);

@@ -47,6 +47,9 @@ typedef struct model_step {
     backend_states *const *
         states; /* [n_contexts]: after the token before each context's first row; the step moves them to its last row.
                    NULL: the network has no recurrent layers */
+    /* [n_contexts]: the step does not move the states of these contexts, as their last rows may be rejected:
+     * backend_recurrence.states_accept moves them after it. NULL: of none */
+    const bool *tentative;
 } model_step;
 
 #define BACKEND_MAX_WEIGHTS 4 /* per operation `linear` */
@@ -92,6 +95,9 @@ typedef struct backend_recurrence {
        step. */
     void (*states_load)(backend *b, backend_states *states, const kv_span *from);
     void (*states_save)(backend *b, const backend_states *states, kv_span *to);
+    /* After a step in which the context of these states was tentative, before the next one, and once: moves them to the
+       n-th of its rows; 0: to where they are */
+    void (*states_accept)(backend *b, backend_states *states, int32_t n);
     /* dst = SiLU of the convolution of src's first columns, row by row; moves these inputs of the states. A part of the
        scan, for layers that project its result (Mamba1) */
     void (*convolve)(backend *b, int32_t layer, backend_buffer *src, backend_buffer *dst);

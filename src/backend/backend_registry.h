@@ -36,6 +36,7 @@ typedef struct backend_options {
     int32_t n_ctx, n_threads,
         max_rows;                   /* context length, which selects the frequencies of long-rope models; >= 1; rows of
                                        one step */
+    int32_t max_tentative;          /* rows of a step in tentative contexts (model_step) */
     const backend_weights *weights; /* borrowed; NULL: repacked weights are not kept */
     backend_times times;
 } backend_options;

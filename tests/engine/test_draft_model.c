@@ -16,6 +16,7 @@
 #include "reprise.h"
 #include "reprise_test.h"
 #include "support/calls.h"
+#include "support/golden.h"
 #include "support/must.h"
 #include "support/recurrent_model.h"
 #include "support/seed.h"
@@ -27,6 +28,7 @@
 #define CTX 4096
 
 static rp_model *target, *same, *smaller, *shorter;
+static rp_model *recurrent, *hybrid, *small; /* targets: decayed sums, the golden qwen35; what drafts for that */
 
 static tiny_model_shape shape_of(uint64_t seed) {
     tiny_model_shape s = tiny_model_defaults();
@@ -45,6 +47,14 @@ static int open_models(void **state) {
     shape = shape_of(4);
     shape.n_layers = 1;
     smaller = tiny_model_open(&shape, NULL);
+    shape = shape_of(3);
+    recurrent = tiny_model_open(&shape, NULL);
+    recurrent_model_make(recurrent);
+    rp_error err = {0};
+    golden *g = golden_open();
+    must(rp_model_open(&hybrid, golden_find(g, "qwen35")->path, NULL, &err), &err);
+    must(rp_model_open(&small, golden_find(g, "qwen2")->path, NULL, &err), &err);
+    golden_close(g);
     return 0;
 }
 
@@ -54,10 +64,14 @@ static int close_models(void **state) {
     rp_model_close(same);
     rp_model_close(smaller);
     rp_model_close(shorter);
+    rp_model_close(recurrent);
+    rp_model_close(hybrid);
+    rp_model_close(small);
     return 0;
 }
 
-static rp_engine *open_with(rp_model *draft, int32_t n_threads, int32_t max_sequences, uint64_t draft_kv_bytes) {
+static rp_engine *open_engine(rp_model *model, rp_model *draft, int32_t n_threads, int32_t max_sequences,
+                              uint64_t draft_kv_bytes) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_engine *e;
     rp_error err = {0};
@@ -66,8 +80,12 @@ static rp_engine *open_with(rp_model *draft, int32_t n_threads, int32_t max_sequ
     o.draft_model = draft;
     o.draft_kv_bytes = draft_kv_bytes;
     o.kv_budget_bytes = (uint64_t)256 << 20;
-    must(rp_engine_new(&e, target, &o, &err), &err);
+    must(rp_engine_new(&e, model, &o, &err), &err);
     return e;
+}
+
+static rp_engine *open_with(rp_model *draft, int32_t n_threads, int32_t max_sequences, uint64_t draft_kv_bytes) {
+    return open_engine(target, draft, n_threads, max_sequences, draft_kv_bytes);
 }
 
 static void expect_equal(const rp_result *a, const rp_result *b) {
@@ -90,10 +108,10 @@ typedef struct drawn_request {
 
 static int32_t below(tiny_random *r, int32_t n) { return (int32_t)tiny_random_below(r, (uint64_t)n); }
 
-static void draw_request(drawn_request *d, tiny_random *r) {
+static void draw_request(drawn_request *d, int32_t n_vocab, tiny_random *r) {
     static const float temperatures[] = {0, 0.3f, 0.8f, 1.3f};
     static const int32_t lengths[] = {3, 40, 150, 400};
-    const int32_t n = 1 + below(r, lengths[below(r, 4)]), words = 2 + below(r, 200);
+    const int32_t n = 1 + below(r, lengths[below(r, 4)]), words = 2 + below(r, BASE_MIN(n_vocab - 262, 200));
     *d = (drawn_request){.request = calls_request(NULL, 1 + below(r, 60))};
     rp_request *q = &d->request;
     d->prompt = calloc((size_t)n, sizeof(*d->prompt));
@@ -120,12 +138,13 @@ typedef struct draft_tally {
 } draft_tally;
 
 /* A batch alone in a plain engine, then all at once with drafts. */
-static void run_batch(rp_engine *plain, rp_engine *drafting, bool knows, tiny_random *r, draft_tally *t) {
+static void run_batch(rp_engine *plain, rp_engine *drafting, int32_t n_vocab, bool knows, tiny_random *r,
+                      draft_tally *t) {
     drawn_request drawn[BATCH];
     rp_result *expected[BATCH];
     rp_job *jobs[BATCH];
     for (int i = 0; i < BATCH; i++) {
-        draw_request(&drawn[i], r);
+        draw_request(&drawn[i], n_vocab, r);
         expected[i] = tiny_model_answer(plain, &drawn[i].request);
     }
     for (int i = 0; i < BATCH; i++) {
@@ -155,26 +174,41 @@ static void run_batch(rp_engine *plain, rp_engine *drafting, bool knows, tiny_ra
     }
 }
 
+/* What drafts for a target. */
+typedef struct subject {
+    rp_model *target, *drafts[3];
+    int32_t n_drafts;
+} subject;
+
 static void answers_are_those_without_a_draft_model(void **state) {
     const int rounds = (test_rounds(ROUNDS) + BATCH - 1) / BATCH;
     tiny_random r = {test_seed("draft_model", 49)};
-    rp_model *drafts[] = {same, smaller, shorter};
-    draft_tally t = {0};
+    const subject subjects[] = {{target, {same, smaller, shorter}, 3},
+                                {recurrent, {same, smaller, shorter}, 3},
+                                {hybrid, {small}, 1}};
     (void)state;
-    rp_engine *plain = open_with(NULL, 1, 1, 0);
-    for (int i = 0; i < rounds; i += 4) {
-        const int32_t n_threads = 1 + below(&r, 3), max_sequences = 1 + below(&r, BATCH);
-        const uint64_t kv = below(&r, 3) ? 0 : (uint64_t)(1 + below(&r, 16)) << 16; /* sometimes little */
-        rp_engine *drafting = open_with(drafts[below(&r, 3)], n_threads, max_sequences, kv);
-        for (int k = i; k < i + 4 && k < rounds; k++) run_batch(plain, drafting, below(&r, 2), &r, &t);
-        rp_engine_free(drafting);
+    for (size_t s = 0; s < BASE_ARRAY_LEN(subjects); s++) {
+        rp_model_info info = {.struct_size = sizeof(info)};
+        rp_engine *plain = open_engine(subjects[s].target, NULL, 1, 1, 0);
+        draft_tally t = {0};
+        rp_model_describe(subjects[s].target, &info);
+        for (int i = (int)s * 4; i < rounds; i += 4 * (int)BASE_ARRAY_LEN(subjects)) {
+            const int32_t n_threads = 1 + below(&r, 3), max_sequences = 1 + below(&r, BATCH);
+            const uint64_t kv = below(&r, 3) ? 0 : (uint64_t)(1 + below(&r, 16)) << 16; /* sometimes little */
+            rp_model *draft = subjects[s].drafts[below(&r, subjects[s].n_drafts)];
+            rp_engine *drafting = open_engine(subjects[s].target, draft, n_threads, max_sequences, kv);
+            for (int k = i; k < i + 4 && k < rounds; k++)
+                run_batch(plain, drafting, info.n_vocab, below(&r, 2), &r, &t);
+            rp_engine_free(drafting);
+        }
+        rp_engine_free(plain);
+        print_message("target %zu, %lld requests: %lld tokens drafted, %lld accepted; by the model %lld, %lld\n", s,
+                      (long long)t.requests, (long long)t.drafted, (long long)t.accepted, (long long)t.by_model,
+                      (long long)t.by_model_accepted);
+        assert_true(t.by_model > t.requests && t.by_model_accepted > t.by_model / 40);
+        assert_true(t.drafted > t.by_model);                    /* lookup, too */
+        assert_true(t.by_model_accepted < t.by_model * 9 / 10); /* rejected ones, too */
     }
-    rp_engine_free(plain);
-    print_message("%lld requests: %lld tokens drafted, %lld accepted; by the model %lld, %lld\n", (long long)t.requests,
-                  (long long)t.drafted, (long long)t.accepted, (long long)t.by_model, (long long)t.by_model_accepted);
-    assert_true(t.by_model > t.requests && t.by_model_accepted > t.by_model / 10);
-    assert_true(t.drafted > t.by_model);                    /* lookup, too */
-    assert_true(t.by_model_accepted < t.by_model * 9 / 10); /* rejected ones, too */
 }
 
 /* ---- what it does ------------------------------------------------------------------------------------------------ */
@@ -273,10 +307,7 @@ static void other_tokens_and_recurrent_models_are_refused(void **state) {
     expect_refusal(other, RP_ERR_INVALID, "draft_model has ");
     rp_model_close(other);
     shape = shape_of(5);
-    rp_model *recurrent = tiny_model_open(&shape, NULL);
-    recurrent_model_make(recurrent);
     expect_refusal(recurrent, RP_ERR_UNSUPPORTED, "recurrent layers");
-    rp_model_close(recurrent);
     shape.n_ctx = 64;
     rp_model *tiny = tiny_model_open(&shape, NULL);
     expect_refusal(tiny, RP_ERR_UNSUPPORTED, "64 positions only");

@@ -192,26 +192,48 @@ static void requests_in_one_step_do_not_meet(void **state) {
     rp_engine_free(e);
 }
 
-/* Drafts would have to be taken back: they are not used. */
-static void drafts_are_not_used(void **state) {
-    int32_t tokens[N_PROMPT];
+/* Answers of few words, which repeat themselves: prompt lookup drafts in every step, and some drafts are rejected. What
+ * follows the answer continues from the checkpoint at its end: the states are those of the accepted tokens. */
+static void drafts_change_no_result(void **state) {
+    enum { LONG_ANSWER = 300 };
+    static const rp_logit_bias few[] = {{3, 90}, {4, 90}, {5, 90}};
+    static int32_t tokens[N_PROMPT + LONG_ANSWER + 40];
+    int64_t drafted = 0, accepted = 0;
     (void)state;
-    for (int32_t i = 0; i < N_PROMPT; i++) tokens[i] = 3 + i % 5;
-    oracle_run alone, drafting = {0};
-    run_alone(tokens, N_PROMPT, N_ANSWER, &alone);
-    rp_engine_options o = usual();
-    rp_engine *e = new_engine(&o);
     rp_request q = rp_request_defaults();
-    q.prompt = rp_prompt_tokens(tokens, N_PROMPT);
-    q.max_tokens = N_ANSWER;
+    q.max_tokens = LONG_ANSWER;
     q.ignore_eos = true;
-    q.n_draft = 8;
-    oracle_run_make(&drafting, e, &q);
-    assert_true(oracle_run_same(&alone, &drafting));
-    assert_int_equal(drafting.result->drafted_tokens, 0);
-    oracle_run_free(&alone);
-    oracle_run_free(&drafting);
-    rp_engine_free(e);
+    q.sampling.bias = few;
+    q.sampling.n_bias = BASE_ARRAY_LEN(few);
+    for (int32_t n_draft = 2; n_draft <= 10; n_draft += 4) {
+        oracle_run alone, drafting;
+        fill(tokens, 0, N_PROMPT, n_draft);
+        q.prompt = rp_prompt_tokens(tokens, N_PROMPT);
+        q.sampling.temperature = n_draft > 2 ? 1 : 0;
+        rp_engine_options o = usual();
+        rp_engine *e = new_engine(&o);
+        q.n_draft = 0;
+        q.reuse = RP_REUSE_OFF;
+        oracle_run_make(&alone, e, &q);
+        must(alone.rc, &alone.err);
+        rp_engine_free(e);
+        e = new_engine(&o);
+        q.n_draft = n_draft;
+        q.reuse = RP_REUSE_ON;
+        oracle_run_make(&drafting, e, &q);
+        must(drafting.rc, &drafting.err);
+        assert_true(oracle_run_same(&alone, &drafting));
+        drafted += drafting.result->drafted_tokens;
+        accepted += drafting.result->accepted_tokens;
+        memcpy(tokens + N_PROMPT, alone.result->tokens, sizeof(*tokens) * LONG_ANSWER);
+        fill(tokens, N_PROMPT + LONG_ANSWER, N_PROMPT + LONG_ANSWER + 40, 2);
+        check_prompt(e, tokens, N_PROMPT + LONG_ANSWER + 40, N_PROMPT + LONG_ANSWER - 1);
+        oracle_run_free(&alone);
+        oracle_run_free(&drafting);
+        rp_engine_free(e);
+    }
+    printf("%lld tokens drafted, %lld accepted\n", (long long)drafted, (long long)accepted);
+    assert_true(accepted > 100 && accepted < drafted);
 }
 
 /* ---- the prefix cache ---- */
@@ -623,7 +645,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_division_into_steps_gives_the_same_bytes),
         cmocka_unit_test(requests_in_one_step_do_not_meet),
-        cmocka_unit_test(drafts_are_not_used),
+        cmocka_unit_test(drafts_change_no_result),
         cmocka_unit_test(a_prefix_is_used_up_to_a_checkpoint),
         cmocka_unit_test(an_edit_leaves_a_checkpoint_at_the_branch),
         cmocka_unit_test(an_edited_message_is_computed_from_its_beginning),

@@ -319,6 +319,10 @@ static void states_save(backend *b, const backend_states *states, kv_span *to) {
     backend *inner = wait(b);
     inner->ops->recurrence->states_save(inner, states, to);
 }
+static void states_accept(backend *b, backend_states *states, int32_t n) {
+    backend *inner = wait(b);
+    inner->ops->recurrence->states_accept(inner, states, n);
+}
 
 /* ---- what is not of a step ---- */
 
@@ -368,8 +372,8 @@ backend *deferred_backend_new(backend *inner) {
     BASE_ASSERT(d && inner->ops->study && inner->ops->recurrence);
     d->inner = inner;
     d->study = (backend_study){.observe_input = observe_input, .deviate = deviate}; /* of a forward pass */
-    d->recurrence = (backend_recurrence){states_new, states_free, states_load,
-                                         states_save, convolve, scan};
+    d->recurrence = (backend_recurrence){states_new, states_free, states_load, states_save,
+                                         states_accept, convolve, scan};
     d->ops = (backend_ops){
         .name = "deferred",
         .study = &d->study,

@@ -653,12 +653,12 @@ static void draw_disk(schedule *s) {
     o->store_key_file = s->key[0];
 }
 
-/* The model drafts for itself, if it can; sometimes with little memory for that. */
+/* Sometimes with little memory for that. */
 static void draw_draft_model(schedule *s) {
     rp_model_info info = {.struct_size = sizeof(info)};
-    rp_model_describe(s->w->model->model, &info);
-    if (s->w->model->is_recurrent || info.n_ctx_train < DRAFT_POSITIONS) return;
-    s->engine_options.draft_model = s->w->model->model;
+    rp_model_describe(s->w->model->draft, &info);
+    if (info.n_ctx_train < DRAFT_POSITIONS) return;
+    s->engine_options.draft_model = s->w->model->draft;
     s->engine_options.draft_kv_bytes = chance(s, 3) ? (uint64_t)1 << 17 : 0;
 }
 

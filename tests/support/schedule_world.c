@@ -31,6 +31,7 @@ static const struct {
     int32_t shape;      /* of those: oracle_shape */
     kernel_type type;
     bool is_recurrent;
+    int32_t draft; /* of a recurrent one: number of the model that drafts for it */
 } kinds[SCHEDULE_MODELS] = {
     {.shape = 1, .type = KERNEL_F32},
     {.shape = 1, .type = KERNEL_Q8_0},
@@ -42,12 +43,12 @@ static const struct {
     {.golden = "qwen2moe"},
     {.shape = 4, .type = KERNEL_F32},
     {.golden = "mistral"},
-    {.shape = 1, .type = KERNEL_F32, .is_recurrent = true},
-    {.golden = "lfm2", .is_recurrent = true},
-    {.golden = "granitehybrid", .is_recurrent = true},
-    {.golden = "qwen35", .is_recurrent = true},
-    {.golden = "falcon-h1", .is_recurrent = true},
-    {.golden = "mamba2", .is_recurrent = true},
+    {.shape = 1, .type = KERNEL_F32, .is_recurrent = true, .draft = 0},
+    {.golden = "lfm2", .is_recurrent = true, .draft = 7},
+    {.golden = "granitehybrid", .is_recurrent = true, .draft = 7},
+    {.golden = "qwen35", .is_recurrent = true, .draft = 7},
+    {.golden = "falcon-h1", .is_recurrent = true, .draft = 7},
+    {.golden = "mamba2", .is_recurrent = true, .draft = 9},
 };
 
 /* The last six take turns as one. */
@@ -92,6 +93,7 @@ void schedule_models_open(schedule_model models[SCHEDULE_MODELS]) {
         *m = (schedule_model){.name = kinds[i].golden, .shorter = 3};
         if (m->name) open_files(m, golden_find(g, m->name)->path, NULL);
         else open_made_up(m, kinds[i].shape, kinds[i].type);
+        m->draft = kinds[i].is_recurrent ? models[kinds[i].draft].model : m->model;
         if (!kinds[i].is_recurrent) continue;
         m->is_recurrent = true;
         if (kinds[i].golden) continue;

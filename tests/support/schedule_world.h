@@ -29,6 +29,7 @@ typedef struct schedule_model {
     int32_t shorter; /* divisor for the number of words in texts */
     bool is_movable, has_windows;
     bool is_recurrent; /* some of its layers have states */
+    rp_model *draft;   /* what may draft for it: itself, or another model of its vocabulary */
 } schedule_model;
 
 #define SCHEDULE_MODELS 16

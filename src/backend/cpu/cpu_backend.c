@@ -51,6 +51,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     int rc = cpu_pack_prepare(self, NULL, NULL, err);
     if (rc) return rc;
     cpu(self)->step = step;
+    if (cpu(self)->recurrent) cpu_recurrence_begin(cpu(self));
     rc = cpu_choices_begin(cpu(self), err);
     if (!rc) rc = cpu_adapters_begin(cpu(self), err);
     if (!rc) rc = cpu_indexer_begin(cpu(self), err);
@@ -236,7 +237,7 @@ static int open_parts(cpu_backend *b, const backend_options *o, rp_error *err) {
         (b->net->hp.n_heads > 0 && (rc = cpu_attention_open(b, o->n_ctx, err))))
         return rc;
     if ((rc = cpu_latent_open(b, o->max_rows, err)) || (rc = cpu_indexer_open(b, o->max_rows, err))) return rc;
-    if (model_is_recurrent(b->net) && (rc = cpu_recurrence_open(b, o->max_rows, err))) return rc;
+    if (model_is_recurrent(b->net) && (rc = cpu_recurrence_open(b, o->max_rows, o->max_tentative, err))) return rc;
     return cpu_experts_open(b, o->max_rows, err);
 }
 

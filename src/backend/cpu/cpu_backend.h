@@ -181,8 +181,10 @@ typedef struct cpu_backend {
 } cpu_backend;
 
 extern const backend_recurrence cpu_recurrence;
-/* Scratch of steps of at most max_rows rows, for a model with recurrent layers. RP_ERR_MEMORY. */
-int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err);
+/* Scratch of steps of at most max_rows rows, max_tentative of them tentative, for a model with recurrent layers.
+ * RP_ERR_MEMORY. */
+int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, int32_t max_tentative, rp_error *err);
+void cpu_recurrence_begin(cpu_backend *b); /* of a step */
 void cpu_recurrence_free(cpu_backend *b);
 
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */

@@ -8,6 +8,10 @@
  * A scan divides channels or heads among threads, and each goes through the rows of the step in their order: an
  * element's arithmetic depends neither on the division nor on where steps begin. Stages without a state are divided by
  * rows.
+ *
+ * A tentative run of rows leaves its states alone: it is scanned on a copy of each head's matrix, and the inputs of the
+ * layer are kept. states_accept scans those of the accepted rows again, now from the states themselves: the same bytes
+ * as if no other row had been in the step, and no weight is read.
  */
 #include <math.h>
 #include <string.h>
@@ -27,11 +31,25 @@ struct backend_states {
     char *data;
 };
 
+/* Rows [first, end) of one sequence in a step. */
+typedef struct scan_run {
+    backend_states *states;
+    int32_t first, end;
+    int32_t kept; /* of a tentative run: its first row in cpu_recurrent.kept; -1: it is none */
+} scan_run;
+
 /* What a backend has besides running states. */
 struct cpu_recurrent {
     float **convolutions;      /* [n_layers]: weights of a layer's convolution as [kernel][channels]; NULL: none */
     float **decays;            /* [n_layers]: a of Mamba1 as [state][channels]; NULL: none */
     backend_buffer *convolved; /* [max_rows][channels]; NULL: not needed */
+    scan_run *runs;            /* [max_rows]: n_runs of the step */
+    int32_t n_runs;
+    /* Of tentative runs; NULL, and 0: there are none */
+    backend_buffer *(*kept)[MODEL_MAX_SCANNED]; /* [n_layers]: inputs of their rows, [max_tentative][width] */
+    backend_buffer *accepted;                   /* [max_tentative][width]: outputs that nothing reads */
+    float *scratch;                             /* copies of a layer's matrices, by head */
+    int32_t max_tentative;
 };
 
 static const cpu_backend *cpu(const backend *b) { return (const cpu_backend *)b; }
@@ -85,34 +103,34 @@ struct scan_job {
     const model_layer *layer;
     const float *weights; /* of the convolution */
     const float *decays;  /* cpu_recurrent.decays of the layer */
-    size_t at;            /* of the layer in states */
-    int64_t conv_at;      /* in[0]: the first column that the convolution reads */
+    const scan_run *runs; /* [n_runs], of n_rows rows from first_row on */
+    int32_t n_runs, first_row, n_rows;
+    size_t at;       /* of the layer in states */
+    int64_t conv_at; /* in[0]: the first column that the convolution reads */
     backend_buffer *const *in;
     int n_conv_inputs; /* in[0], in[1] ... have equal parts of the convolution's channels */
     backend_buffer *convolved, *dst;
-    void (*rows_of_head)(const scan_job *j, int64_t head, int32_t first, int32_t end);
+    void (*rows_of_head)(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end);
 };
 
-static float *scan_job_state(const scan_job *j, int32_t row) {
-    const model_step *step = j->b->step;
-    return (float *)(void *)(step->states[step->rows[row].context]->data + j->at);
+static float *scan_run_state(const scan_job *j, const scan_run *run) {
+    return (float *)(void *)(run->states->data + j->at);
 }
 
-/* The end of the rows that belong to the sequence of a row. */
-static int32_t scan_job_end(const scan_job *j, int32_t row) {
-    const model_step *step = j->b->step;
-    int32_t end = row + 1;
-    while (end < step->n_rows && step->rows[end].context == step->rows[row].context) end++;
-    return end;
+/* The matrices of a layer's state from element `at` on. */
+static float *scan_run_matrices(const scan_job *j, const scan_run *run, int64_t at) {
+    const model_hparams *hp = &j->b->net->hp;
+    return scan_run_state(j, run) + (hp->recurrent.kernel - 1) * hp->recurrent.channels + at;
 }
 
-/* Rows [first, end) of one sequence, channels [begin, last): dst = convolution of src, whose column src_at is the first
- * channel's; the inputs of the state become the last ones. */
-static void convolve_rows(const scan_job *j, int32_t first, int32_t end, const backend_buffer *src, int64_t src_at,
+/* A run, channels [begin, last): dst = convolution of src, whose column src_at is the first channel's; the inputs of the
+ * state become the last ones. */
+static void convolve_rows(const scan_job *j, const scan_run *run, const backend_buffer *src, int64_t src_at,
                           backend_buffer *dst, int64_t begin, int64_t last) {
     const int32_t kernel = j->b->net->hp.recurrent.kernel, channels = j->b->net->hp.recurrent.channels;
+    const int32_t first = run->first, end = run->end;
     const float *bias = j->layer->recurrent.conv_bias.data;
-    float *inputs = scan_job_state(j, first);
+    float *inputs = scan_run_state(j, run);
     BASE_ASSERT(kernel > 1 && kernel <= MODEL_MAX_KERNEL && last <= channels);
     BASE_ASSERT(src_at + begin >= 0 && src_at + last <= src->width);
     for (int32_t r = first; r < end; r++) {
@@ -125,7 +143,7 @@ static void convolve_rows(const scan_job *j, int32_t first, int32_t end, const b
         j->b->kernels.convolve(x, kernel, j->weights + begin, channels, bias ? bias + begin : NULL,
                                cpu_row_at(dst, r) + begin, last - begin);
     }
-    for (int32_t i = 0; i < kernel - 1; i++) {
+    for (int32_t i = 0; i < kernel - 1 && run->kept < 0; i++) {
         const int32_t row = end - (kernel - 1) + i;
         const float *from = row >= first ? cpu_row_of(src, row) + src_at : inputs + (i + end - first) * channels;
         memcpy(inputs + i * channels + begin, from + begin, sizeof(float) * (size_t)(last - begin));
@@ -142,12 +160,11 @@ static void short_conv_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const scan_job *j = arg;
     const int64_t n = j->b->net->hp.recurrent.channels; /* of each of B, C, x */
-    for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
-        last = scan_job_end(j, first);
-        for (int32_t r = first; r < last; r++)
+    for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++) {
+        for (int32_t r = run->first; r < run->end; r++)
             multiply(cpu_row_at(j->in[0], r) + 2 * n + begin, cpu_row_of(j->in[0], r) + begin, end - begin);
-        convolve_rows(j, first, last, j->in[0], 2 * n, j->dst, begin, end);
-        for (int32_t r = first; r < last; r++)
+        convolve_rows(j, run, j->in[0], 2 * n, j->dst, begin, end);
+        for (int32_t r = run->first; r < run->end; r++)
             multiply(cpu_row_at(j->dst, r) + begin, cpu_row_of(j->in[0], r) + n + begin, end - begin);
     }
 }
@@ -163,10 +180,9 @@ static void scan_short_conv(scan_job *j) {
 /* Channels [begin, end) of CONVOLVED = SiLU of the convolution of input i. */
 static void convolve_input(const scan_job *j, int i, int64_t begin, int64_t end) {
     const int64_t first_channel = j->b->net->hp.recurrent.channels / j->n_conv_inputs * i;
-    for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
-        last = scan_job_end(j, first);
-        convolve_rows(j, first, last, j->in[i], j->conv_at - first_channel, j->convolved, begin, end);
-        for (int32_t r = first; r < last; r++) {
+    for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++) {
+        convolve_rows(j, run, j->in[i], j->conv_at - first_channel, j->convolved, begin, end);
+        for (int32_t r = run->first; r < run->end; r++) {
             float *y = cpu_row_at(j->convolved, r) + begin;
             j->b->kernels.act[KERNEL_SILU](y, NULL, y, end - begin);
         }
@@ -187,8 +203,8 @@ static void convolve_part(void *arg, int64_t begin, int64_t end, int thread) {
 /* log(1 + exp(x)) */
 static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
-/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. */
-static void mamba2_rows(const scan_job *j, int64_t head, int32_t first, int32_t end) {
+/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. state: of the head */
+static void mamba2_rows(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end) {
     const model_network *net = j->b->net;
     const int64_t dim = net->hp.recurrent.head_dim, n_state = net->hp.recurrent.state_dim;
     const int64_t n_heads = net->hp.recurrent.n_heads, n_groups = net->hp.recurrent.n_groups;
@@ -202,7 +218,6 @@ static void mamba2_rows(const scan_job *j, int64_t head, int32_t first, int32_t 
         dt[r - first] = softplus(cpu_row_of(j->in[0], r)[inner + channels + head] + dt_bias[head]);
         decay[r - first] = expf(dt[r - first] * a[head]);
     }
-    float *state = scan_job_state(j, first) + (net->hp.recurrent.kernel - 1) * channels + head * dim * n_state;
     const kernel_mamba2_rows rows = {.n = end - first,
                                      .x = x,
                                      .b = b,
@@ -219,10 +234,14 @@ static void mamba2_rows(const scan_job *j, int64_t head, int32_t first, int32_t 
 static void heads_part(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const scan_job *j = arg;
+    const model_hparams *hp = &j->b->net->hp;
+    const int64_t n = (int64_t)hp->recurrent.head_dim * hp->recurrent.state_dim;
     for (int64_t head = begin; head < end; head++)
-        for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
-            last = BASE_MIN(scan_job_end(j, first), first + ROWS_PER_CALL);
-            j->rows_of_head(j, head, first, last);
+        for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++) {
+            float *state = scan_run_matrices(j, run, head * n), *copy = j->b->recurrent->scratch + head * n;
+            if (run->kept >= 0) state = memcpy(copy, state, sizeof(float) * (size_t)n);
+            for (int32_t first = run->first; first < run->end; first += ROWS_PER_CALL)
+                j->rows_of_head(j, head, state, first, BASE_MIN(run->end, first + ROWS_PER_CALL));
         }
 }
 
@@ -234,7 +253,7 @@ static void mamba2_gate_part(void *arg, int64_t begin, int64_t end, int thread) 
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, n_groups = hp->recurrent.n_groups, inner = j->dst->width;
     const float *d = j->layer->recurrent.d.data, *weights = j->layer->recurrent.norm.weight.data;
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = j->first_row + begin; r < j->first_row + end; r++) {
         float *y = cpu_row_at(j->dst, r);
         for (int64_t h = 0; h < hp->recurrent.n_heads; h++)
             k->add(y + h * dim, cpu_row_of(j->convolved, r) + h * dim, d[h], y + h * dim, dim);
@@ -253,7 +272,7 @@ static void scan_mamba2(scan_job *j) {
     base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
     j->rows_of_head = mamba2_rows;
     base_threads_for(j->b->threads, heads_part, j, hp->recurrent.n_heads, 1);
-    base_threads_for(j->b->threads, mamba2_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, mamba2_gate_part, j, j->n_rows, ROWS_PER_TASK);
 }
 
 /* ---- Mamba1 ---- */
@@ -264,7 +283,7 @@ static void mamba1_norm_part(void *arg, int64_t begin, int64_t end, int thread) 
     const model_recurrent *l = &j->layer->recurrent;
     const model_hparams *hp = &j->b->net->hp;
     const int64_t n = hp->recurrent.state_dim;
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = j->first_row + begin; r < j->first_row + end; r++) {
         float *b = cpu_row_at(j->in[3], r), *c = b + n;
         j->b->kernels.rms_norm(b, l->b_norm.weight.data, hp->norm_eps, b, n);
         j->b->kernels.rms_norm(c, l->c_norm.weight.data, hp->norm_eps, c, n);
@@ -278,14 +297,14 @@ static void mamba1_part(void *arg, int64_t begin, int64_t end, int thread) {
     const model_hparams *hp = &j->b->net->hp;
     const int64_t channels = hp->recurrent.channels, n_state = hp->recurrent.state_dim;
     const float *d = (const float *)j->layer->recurrent.d.data;
-    for (int32_t r = 0; r < j->b->step->n_rows; r++) {
+    for (int32_t r = j->first_row; r < j->first_row + j->n_rows; r++) {
         float *dt = cpu_row_at(j->in[2], r);
         for (int64_t i = begin; i < end; i++) dt[i] = softplus(dt[i]);
     }
-    for (int32_t first = 0, last; first < j->b->step->n_rows; first = last) {
-        last = scan_job_end(j, first);
+    for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++) {
+        const int32_t first = run->first;
         const float *b = cpu_row_of(j->in[3], first);
-        const kernel_mamba1_rows rows = {.n = last - first,
+        const kernel_mamba1_rows rows = {.n = run->end - first,
                                          .x = cpu_row_of(j->in[1], first) + begin,
                                          .dt = cpu_row_of(j->in[2], first) + begin,
                                          .b = b,
@@ -293,10 +312,13 @@ static void mamba1_part(void *arg, int64_t begin, int64_t end, int thread) {
                                          .y = cpu_row_at(j->dst, first) + begin,
                                          .stride = channels,
                                          .bc_stride = 2 * n_state};
-        float *state = scan_job_state(j, first) + (hp->recurrent.kernel - 1) * channels + begin;
+        float *state = scan_run_matrices(j, run, begin), *copy = j->b->recurrent->scratch + begin;
+        for (int64_t i = 0; i < n_state && run->kept >= 0; i++)
+            memcpy(copy + i * channels, state + i * channels, sizeof(float) * (size_t)(end - begin));
+        if (run->kept >= 0) state = copy;
         j->b->kernels.mamba1(state, j->decays + begin, channels, n_state, end - begin, &rows);
     }
-    for (int32_t r = 0; r < j->b->step->n_rows; r++) {
+    for (int32_t r = j->first_row; r < j->first_row + j->n_rows; r++) {
         float *y = cpu_row_at(j->dst, r) + begin;
         const float *x = cpu_row_of(j->in[1], r) + begin;
         for (int64_t i = 0; i < end - begin; i++) y[i] += d[begin + i] * x[i];
@@ -310,7 +332,7 @@ static void scan_mamba1(scan_job *j) {
     BASE_ASSERT(j->dst->width == channels && j->in[0]->width == 2 * channels && j->in[1]->width == channels);
     BASE_ASSERT(j->in[2]->width == channels && j->in[3]->width == 2 * hp->recurrent.state_dim && j->decays);
     if (j->layer->recurrent.b_norm.weight.data)
-        base_threads_for(j->b->threads, mamba1_norm_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+        base_threads_for(j->b->threads, mamba1_norm_part, j, j->n_rows, ROWS_PER_TASK);
     base_threads_for(j->b->threads, mamba1_part, j, channels, CHANNELS_PER_TASK);
 }
 
@@ -325,7 +347,7 @@ static void delta_order_part(void *arg, int64_t begin, int64_t end, int thread) 
     const model_hparams *hp = &j->b->net->hp;
     const size_t n = (size_t)hp->recurrent.state_dim, n_groups = (size_t)hp->recurrent.n_groups;
     const size_t v = (size_t)j->dst->width / n_groups, each = 2 * (n + v), channels = n_groups * (2 * n + v);
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = j->first_row + begin; r < j->first_row + end; r++) {
         float *x = cpu_row_at(j->in[0], r), *to = cpu_row_at(j->convolved, r);
         for (size_t g = 0; g < n_groups; g++) {
             memcpy(to + g * n, x + g * each, n * sizeof(float));
@@ -344,7 +366,7 @@ static void delta_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
     const scan_job *j = arg;
     const model_hparams *hp = &j->b->net->hp;
     const int64_t n = hp->recurrent.state_dim, n_groups = hp->recurrent.n_groups;
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = j->first_row + begin; r < j->first_row + end; r++) {
         float *x = cpu_row_at(j->convolved, r);
         for (int64_t g = 0; g < 2 * n_groups; g++, x += n) {
             double squares = 0;
@@ -355,8 +377,8 @@ static void delta_norm_part(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. */
-static void delta_rows(const scan_job *j, int64_t head, int32_t first, int32_t end) {
+/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. state: of the head */
+static void delta_rows(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end) {
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, n_state = hp->recurrent.state_dim, channels = hp->recurrent.channels;
     const int64_t n_heads = hp->recurrent.n_heads, n_groups = hp->recurrent.n_groups, in_group = n_heads / n_groups;
@@ -372,7 +394,6 @@ static void delta_rows(const scan_job *j, int64_t head, int32_t first, int32_t e
         beta[r - first] = 1.0f / (1.0f + expf(-cpu_row_of(j->in[2], r)[beta_at]));
         decay[r - first] = expf(softplus(cpu_row_of(rates, r)[rate_at] + dt_bias[head]) * a[head]);
     }
-    float *state = scan_job_state(j, first) + (hp->recurrent.kernel - 1) * channels + head * dim * n_state;
     const kernel_delta_rows rows = {.n = end - first,
                                     .q = q,
                                     .k = q + n_groups * n_state,
@@ -392,7 +413,7 @@ static void delta_gate_part(void *arg, int64_t begin, int64_t end, int thread) {
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, inner = j->dst->width;
     const bool is_kimi = j->layer->mixer == MODEL_KIMI_DELTA;
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = j->first_row + begin; r < j->first_row + end; r++) {
         float *y = cpu_row_at(j->dst, r);
         const float *z = hp->recurrent.joint ? cpu_row_of(j->in[0], r) + hp->recurrent.channels
                                              : cpu_row_of(j->in[is_kimi ? 5 : 1], r);
@@ -408,12 +429,12 @@ static void scan_delta_net(scan_job *j) {
     BASE_ASSERT(j->dst->width == inner && j->convolved);
     BASE_ASSERT(j->in[0]->width == hp->recurrent.channels + (hp->recurrent.joint ? inner : 0));
     BASE_ASSERT(j->in[2]->width == (hp->recurrent.neighbours ? 2 : 1) * hp->recurrent.n_heads);
-    if (hp->recurrent.joint) base_threads_for(j->b->threads, delta_order_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    if (hp->recurrent.joint) base_threads_for(j->b->threads, delta_order_part, j, j->n_rows, ROWS_PER_TASK);
     base_threads_for(j->b->threads, convolve_part, j, hp->recurrent.channels, CHANNELS_PER_TASK);
-    base_threads_for(j->b->threads, delta_norm_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, delta_norm_part, j, j->n_rows, ROWS_PER_TASK);
     j->rows_of_head = delta_rows;
     base_threads_for(j->b->threads, heads_part, j, hp->recurrent.n_heads, 1);
-    base_threads_for(j->b->threads, delta_gate_part, j, j->b->step->n_rows, ROWS_PER_TASK);
+    base_threads_for(j->b->threads, delta_gate_part, j, j->n_rows, ROWS_PER_TASK);
 }
 
 /* ---- Kimi delta attention ---- */
@@ -424,7 +445,7 @@ static void kimi_decay_part(void *arg, int64_t begin, int64_t end, int thread) {
     const scan_job *j = arg;
     const int64_t n = j->b->net->hp.recurrent.state_dim, inner = j->dst->width;
     const float *a = j->layer->recurrent.a.data;
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = j->first_row + begin; r < j->first_row + end; r++) {
         float *decay = cpu_row_at(j->in[4], r), *decayed = cpu_row_at(j->in[1], r);
         const float *k = cpu_row_of(j->convolved, r) + inner;
         for (int64_t i = 0; i < inner; i++) {
@@ -434,15 +455,14 @@ static void kimi_decay_part(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. */
-static void kimi_rows(const scan_job *j, int64_t head, int32_t first, int32_t end) {
+/* A head's rows [first, end) of one sequence, at most ROWS_PER_CALL. state: of the head */
+static void kimi_rows(const scan_job *j, int64_t head, float *state, int32_t first, int32_t end) {
     const model_hparams *hp = &j->b->net->hp;
     const int64_t dim = hp->recurrent.head_dim, channels = hp->recurrent.channels, inner = j->dst->width;
     const float *q = cpu_row_of(j->convolved, first) + head * dim;
     float beta[ROWS_PER_CALL];
     BASE_DCHECK(end - first <= ROWS_PER_CALL);
     for (int32_t r = first; r < end; r++) beta[r - first] = 1.0f / (1.0f + expf(-cpu_row_of(j->in[3], r)[head]));
-    float *state = scan_job_state(j, first) + (hp->recurrent.kernel - 1) * channels + head * dim * dim;
     const kernel_delta_rows rows = {.n = end - first,
                                     .q = q,
                                     .k = q + inner,
@@ -459,7 +479,7 @@ static void kimi_rows(const scan_job *j, int64_t head, int32_t first, int32_t en
 
 static void scan_kimi_delta(scan_job *j) {
     const model_hparams *hp = &j->b->net->hp;
-    const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim, n_rows = j->b->step->n_rows;
+    const int32_t inner = hp->recurrent.n_heads * hp->recurrent.head_dim, n_rows = j->n_rows;
     BASE_ASSERT(hp->recurrent.state_dim == hp->recurrent.head_dim && hp->recurrent.n_groups == hp->recurrent.n_heads);
     BASE_ASSERT(j->dst->width == inner && j->convolved && hp->recurrent.channels == 3 * inner);
     for (int i = 0; i < MODEL_MAX_SCANNED; i++)
@@ -479,10 +499,15 @@ static void decayed_sum_part(void *arg, int64_t begin, int64_t end, int thread) 
     (void)thread;
     const scan_job *j = arg;
     const float *decay = j->layer->recurrent.decay.data;
-    for (int32_t r = 0; r < j->b->step->n_rows; r++) {
-        float *state = scan_job_state(j, r), *y = cpu_row_at(j->dst, r);
-        const float *x = cpu_row_of(j->in[0], r);
-        for (int64_t i = begin; i < end; i++) y[i] = state[i] = decay[i] * state[i] + x[i];
+    for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++) {
+        float *state = scan_run_state(j, run), *copy = j->b->recurrent->scratch;
+        if (run->kept >= 0) memcpy(copy + begin, state + begin, sizeof(float) * (size_t)(end - begin));
+        if (run->kept >= 0) state = copy;
+        for (int32_t r = run->first; r < run->end; r++) {
+            const float *x = cpu_row_of(j->in[0], r);
+            float *y = cpu_row_at(j->dst, r);
+            for (int64_t i = begin; i < end; i++) y[i] = state[i] = decay[i] * state[i] + x[i];
+        }
     }
 }
 
@@ -504,30 +529,94 @@ static void (*const kinds[])(scan_job *j) = {
     [MODEL_DECAYED_SUM] = scan_decayed_sum,
 };
 
-static scan_job job_of(const cpu_backend *b, int32_t layer, backend_buffer *const *in) {
+static scan_job job_of(const cpu_backend *b, int32_t layer, const scan_run *runs, int32_t n_runs,
+                       backend_buffer *const *in) {
     const model_layer *l = &b->net->layers[layer];
-    BASE_ASSERT(model_mixer_recurs(l->mixer) && b->step->states && kinds[l->mixer]);
+    BASE_ASSERT(model_mixer_recurs(l->mixer) && kinds[l->mixer] && n_runs > 0);
     return (scan_job){.b = b,
                       .layer = l,
                       .weights = b->recurrent->convolutions[layer],
                       .decays = b->recurrent->decays[layer],
+                      .runs = runs,
+                      .n_runs = n_runs,
+                      .first_row = runs[0].first,
+                      .n_rows = runs[n_runs - 1].end - runs[0].first,
                       .at = state_at(b, l->recurrence),
                       .n_conv_inputs = 1,
                       .in = in};
 }
 
+static scan_job job_of_step(const cpu_backend *b, int32_t layer, backend_buffer *const *in) {
+    return job_of(b, layer, b->recurrent->runs, b->recurrent->n_runs, in);
+}
+
+/* The inputs of tentative rows, before the scan changes them. */
+static void keep_inputs(const scan_job *j, int32_t layer) {
+    const struct cpu_recurrent *r = j->b->recurrent;
+    for (const scan_run *run = j->runs; run < j->runs + j->n_runs; run++)
+        for (int i = 0; i < MODEL_MAX_SCANNED && run->kept >= 0; i++) {
+            backend_buffer *to = r->kept[layer][i];
+            if (!to) continue;
+            BASE_ASSERT(to->width == j->in[i]->width && run->kept + run->end - run->first <= r->max_tentative);
+            memcpy(cpu_row_at(to, run->kept), cpu_row_of(j->in[i], run->first),
+                   sizeof(float) * (size_t)to->width * (size_t)(run->end - run->first));
+        }
+}
+
 static void scan(backend *self, int32_t layer, backend_buffer *const *in, backend_buffer *dst) {
-    scan_job j = job_of(cpu(self), layer, in);
+    scan_job j = job_of_step(cpu(self), layer, in);
+    keep_inputs(&j, layer);
     j.convolved = j.b->recurrent->convolved;
     j.dst = dst;
     kinds[j.layer->mixer](&j);
 }
 
 static void convolve(backend *self, int32_t layer, backend_buffer *src, backend_buffer *dst) {
-    scan_job j = job_of(cpu(self), layer, &src);
+    scan_job j = job_of_step(cpu(self), layer, &src);
     BASE_ASSERT(j.layer->mixer == MODEL_MAMBA1 && dst->width == j.b->net->hp.recurrent.channels);
     j.convolved = dst;
     base_threads_for(j.b->threads, convolve_part, &j, dst->width, CHANNELS_PER_TASK);
+}
+
+/* One layer, from kept rows [first, end) on. Mamba1 keeps the result of the convolution: here that moves its inputs
+ * only. */
+static void accept_rows(const cpu_backend *b, int32_t layer, const scan_run *run) {
+    scan_job j = job_of(b, layer, run, 1, b->recurrent->kept[layer]);
+    j.dst = b->recurrent->accepted;
+    j.dst->width = (int32_t)j.layer->recurrent.out.n_in;
+    j.convolved = j.layer->mixer == MODEL_MAMBA1 ? j.dst : b->recurrent->convolved;
+    if (j.layer->mixer == MODEL_MAMBA1)
+        base_threads_for(b->threads, convolve_part, &j, j.dst->width, CHANNELS_PER_TASK);
+    kinds[j.layer->mixer](&j);
+}
+
+static void states_accept(backend *self, backend_states *states, int32_t n) {
+    const cpu_backend *b = cpu(self);
+    struct cpu_recurrent *r = b->recurrent;
+    scan_run *run = r->runs;
+    while (run < r->runs + r->n_runs && run->states != states) run++;
+    BASE_ASSERT(run < r->runs + r->n_runs && run->kept >= 0 && n >= 0 && n <= run->end - run->first);
+    const scan_run accepted = {.states = states, .first = run->kept, .end = run->kept + n, .kept = -1};
+    run->states = NULL; /* once */
+    for (int32_t l = 0; l < b->net->hp.n_layers && n > 0; l++)
+        if (model_mixer_recurs(b->net->layers[l].mixer)) accept_rows(b, l, &accepted);
+}
+
+void cpu_recurrence_begin(cpu_backend *b) {
+    struct cpu_recurrent *r = b->recurrent;
+    const model_step *step = b->step;
+    int32_t n_kept = 0;
+    r->n_runs = 0;
+    for (int32_t first = 0, end; first < step->n_rows; first = end) {
+        const int32_t context = step->rows[first].context;
+        for (end = first + 1; end < step->n_rows && step->rows[end].context == context;) end++;
+        scan_run *run = &r->runs[r->n_runs++];
+        *run = (scan_run){.states = step->states[context], .first = first, .end = end, .kept = -1};
+        if (!step->tentative || !step->tentative[context]) continue;
+        run->kept = n_kept;
+        n_kept += end - first;
+    }
+    BASE_ASSERT(n_kept <= r->max_tentative);
 }
 
 /* ---- opening ---- */
@@ -548,13 +637,53 @@ static int transpose(const model_weight *parts, int max_parts, float **out, rp_e
     return RP_OK;
 }
 
-int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
+/* What a layer's scan reads: the columns of its inputs. */
+static void input_widths(const model_hparams *hp, const model_layer *l, int64_t widths[MODEL_MAX_SCANNED]) {
+    for (int i = 0; i < MODEL_MAX_SCANNED; i++)
+        widths[i] = i < MODEL_MAX_INPUTS && l->recurrent.in[i].data ? l->recurrent.in[i].n_out : 0;
+    if (l->mixer == MODEL_KIMI_DELTA) widths[4] = widths[5] = l->recurrent.out.n_in;
+    if (l->mixer != MODEL_MAMBA1) return;
+    widths[1] = widths[2] = hp->recurrent.channels;
+    widths[3] = 2 * (int64_t)hp->recurrent.state_dim;
+}
+
+/* For tentative rows. RP_ERR_MEMORY. */
+static int open_kept(cpu_backend *b, rp_error *err) {
+    struct cpu_recurrent *r = b->recurrent;
+    const int32_t n_layers = b->net->hp.n_layers;
+    int64_t width = 0;
+    size_t state_bytes = 0;
+    int rc = RP_OK;
+    if (r->max_tentative == 0) return RP_OK;
+    if (!(r->kept = base_calloc((size_t)n_layers, sizeof(*r->kept))))
+        return base_fail_memory(err, (uint64_t)n_layers * sizeof(*r->kept), "recurrent layers");
+    for (int32_t l = 0; l < n_layers; l++) {
+        const model_layer *layer = &b->net->layers[l];
+        int64_t widths[MODEL_MAX_SCANNED];
+        if (!model_mixer_recurs(layer->mixer)) continue;
+        input_widths(&b->net->hp, layer, widths);
+        for (int i = 0; i < MODEL_MAX_SCANNED && !rc; i++)
+            if (widths[i] > 0)
+                rc = cpu_buffer_new(&b->base, r->max_tentative, (int32_t)widths[i], &r->kept[l][i], err);
+        if (rc) return rc;
+        width = BASE_MAX(width, layer->recurrent.out.n_in);
+        state_bytes = BASE_MAX(state_bytes, (size_t)b->shape.layers[layer->recurrence].state_bytes);
+    }
+    if (!(r->scratch = base_alloc_aligned(state_bytes, STATE_ALIGNMENT)))
+        return base_fail_memory(err, state_bytes, "recurrent layers");
+    b->activation_bytes += state_bytes;
+    return cpu_buffer_new(&b->base, r->max_tentative, (int32_t)width, &r->accepted, err);
+}
+
+int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, int32_t max_tentative, rp_error *err) {
     const model_hparams *hp = &b->net->hp;
     bool convolves = false; /* to a buffer: a short convolution's result is the output, Mamba1's an input */
     struct cpu_recurrent *r = b->recurrent = base_calloc(1, sizeof(*r));
     if (!r || !(r->convolutions = base_calloc((size_t)hp->n_layers, sizeof(*r->convolutions))) ||
-        !(r->decays = base_calloc((size_t)hp->n_layers, sizeof(*r->decays))))
+        !(r->decays = base_calloc((size_t)hp->n_layers, sizeof(*r->decays))) ||
+        !(r->runs = base_calloc((size_t)max_rows, sizeof(*r->runs))))
         return base_fail_memory(err, (uint64_t)hp->n_layers * sizeof(*r->convolutions), "recurrent layers");
+    r->max_tentative = BASE_MIN(max_tentative, max_rows);
     for (int32_t l = 0; l < hp->n_layers; l++) {
         const model_weight *convs = b->net->layers[l].recurrent.convs, *a = &b->net->layers[l].recurrent.a;
         int rc;
@@ -564,7 +693,8 @@ int cpu_recurrence_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
         if ((rc = transpose(convs, MODEL_MAX_CONVS, &r->convolutions[l], err))) return rc;
         if (b->net->layers[l].mixer == MODEL_MAMBA1 && (rc = transpose(a, 1, &r->decays[l], err))) return rc;
     }
-    return !convolves ? RP_OK : cpu_buffer_new(&b->base, max_rows, hp->recurrent.channels, &r->convolved, err);
+    const int rc = open_kept(b, err);
+    return rc || !convolves ? rc : cpu_buffer_new(&b->base, max_rows, hp->recurrent.channels, &r->convolved, err);
 }
 
 void cpu_recurrence_free(cpu_backend *b) {
@@ -572,9 +702,15 @@ void cpu_recurrence_free(cpu_backend *b) {
     if (!r) return;
     for (int32_t l = 0; r->convolutions && l < b->net->hp.n_layers; l++) base_free(r->convolutions[l]);
     for (int32_t l = 0; r->decays && l < b->net->hp.n_layers; l++) base_free(r->decays[l]);
+    for (int32_t l = 0; r->kept && l < b->net->hp.n_layers; l++)
+        for (int i = 0; i < MODEL_MAX_SCANNED; i++) cpu_buffer_free(&b->base, r->kept[l][i]);
     base_free(r->convolutions);
     base_free(r->decays);
-    base_free(r->convolved);
+    base_free(r->runs);
+    base_free(r->kept);
+    base_free(r->scratch);
+    cpu_buffer_free(&b->base, r->accepted);
+    cpu_buffer_free(&b->base, r->convolved);
     base_free(r);
 }
 
@@ -583,6 +719,7 @@ const backend_recurrence cpu_recurrence = {
     .states_free = states_free,
     .states_load = states_load,
     .states_save = states_save,
+    .states_accept = states_accept,
     .convolve = convolve,
     .scan = scan,
 };

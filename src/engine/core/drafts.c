@@ -151,7 +151,8 @@ static void choose(draft_round *r, rp_job *c) {
     const bool is_given = c->request->options.n_draft != RP_DRAFT_AUTO;
     /* rows that may follow the last token before the context ends */
     const int32_t in_context = BASE_MAX(r->e->n_ctx - 1 - job_answer_position(c, c->n_tokens - 1), 0);
-    const int32_t room = BASE_MIN(BASE_MIN(r->left, in_context), c->answer.most - c->result->n_tokens - 1);
+    const int32_t fitting = BASE_MIN(BASE_MIN(r->left, in_context), c->answer.most - c->result->n_tokens - 1);
+    const int32_t room = fitting > 0 ? checkpoints_next(c, 1 + fitting) - 1 : fitting; /* a step ends there */
     draft_choice best[N_DRAFT_SOURCES];
     for (int i = 0; i < N_DRAFT_SOURCES; i++) {
         const int32_t most = sources[i].most(r, c, room);
@@ -210,6 +211,5 @@ const char *drafts_reason(const rp_job *c) {
     const rp_engine *e = c->engine;
     if (!e->draft_model || c->result->model_drafted_tokens > 0) return "";
     if (c->request->options.n_draft == 0 || c->request->experiment.forced) return "off";
-    if (!model_capabilities(e->model).truncates) return "target";
     return c->drafts.model.lacked_memory ? "memory" : "cost";
 }

@@ -358,6 +358,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         .n_ctx = e->n_ctx,
         .n_threads = e->n_threads,
         .max_rows = e->steps->max_rows,
+        .max_tentative = e->is_recurrent ? BASE_MIN(e->max_sequences, RP_MAX_DRAFT) + RP_MAX_DRAFT : 0,
         .weights = e->weights ? weights_cache_interface(e->weights) : NULL,
         .times = e->model->times,
     };

@@ -311,8 +311,7 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 /* The history for penalties and drafts: the prompt as a plain run would have it. */
 static int read_back(rp_job *c, rp_error *err) {
     const int32_t n_draft = c->request->options.n_draft, most = n_draft == RP_DRAFT_AUTO ? RP_MAX_DRAFT : n_draft;
-    /* rejected drafts are removed from the KV */
-    bool drafts = most > 0 && model_capabilities(c->engine->model).truncates && !c->request->experiment.forced,
+    bool drafts = most > 0 && !c->request->experiment.forced,
          penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;

@@ -78,11 +78,13 @@ int steps_open(rp_engine *e, rp_error *err) {
     s->reported = base_calloc((size_t)s->max_parts, sizeof(*s->reported));
     s->contexts = base_calloc((size_t)s->max_parts, sizeof(*s->contexts));
     s->states = base_calloc((size_t)s->max_parts, sizeof(*s->states));
+    s->tentative = base_calloc((size_t)s->max_parts, sizeof(*s->tentative));
     s->answers = base_calloc((size_t)e->max_sequences, sizeof(*s->answers));
     s->rows = base_calloc((size_t)s->max_rows, sizeof(*s->rows));
     s->logits = base_calloc(n_logits + 1, sizeof(float)); /* an encoder may have none */
     s->hidden = base_calloc(n_hidden, sizeof(float));
-    if (s->parts && s->reported && s->contexts && s->states && s->answers && s->rows && s->logits && s->hidden)
+    if (s->parts && s->reported && s->contexts && s->states && s->tentative && s->answers && s->rows && s->logits &&
+        s->hidden)
         return RP_OK;
     return base_fail_memory(err, (n_logits + n_hidden) * sizeof(float), "an engine");
 }
@@ -92,6 +94,7 @@ void steps_close(engine_steps *s) {
     base_free(s->reported);
     base_free(s->contexts);
     base_free(s->states);
+    base_free(s->tentative);
     base_free(s->answers);
     base_free(s->rows);
     base_free(s->logits);
@@ -159,6 +162,7 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, int
     *p = (step_part){.job = c, .prefill = j, .first_logits = -1};
     p->rc = append_rows(s, p, n, drafts, n_drafts);
     e->steps->states[s->n_parts] = c ? c->states.now : NULL;
+    e->steps->tentative[s->n_parts] = e->is_recurrent && n_drafts > 0;
     e->steps->contexts[s->n_parts++] = &sequence_of(p)->context;
     if (p->rc) {
         p->n_rows = 0;
@@ -374,6 +378,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
         rc = steps_draw_one(e, c, p, right, &token, &again, err);
     }
     c->seq.done -= again != NULL;
+    if (n_drafts > 0) checkpoints_accept(c, 1 + right - (again != NULL));
     sequence_settle(&c->seq, n_drafts - right + (again != NULL),
                     c->positions[BASE_MAX(c->prefix.n_found + c->seq.done - 1, 0)]);
     if (rc) return rc;
@@ -517,6 +522,7 @@ bool steps_run(rp_engine *e, step_result *out) {
             .contexts = e->steps->contexts,
             .n_contexts = s.n_parts,
             .states = e->steps->states,
+            .tentative = e->steps->tentative,
         };
         bool waits = false; /* for the disk */
         for (int32_t i = 0; i < s.n_parts && !waits; i++) waits = !sequence_is_ready(e->steps->contexts[i]);

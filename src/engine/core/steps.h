@@ -62,6 +62,7 @@ typedef struct engine_steps {
     rp_step_part *reported;      /* [max_parts], for on_step */
     const kv_context **contexts; /* [max_parts] */
     backend_states **states;     /* [max_parts] */
+    bool *tentative;             /* [max_parts]: parts with drafts, where states of layers cannot lose rejected ones */
     rp_job **answers;            /* [max_sequences] those of a step */
     model_row *rows;             /* [max_rows] */
     float *logits;               /* [max_logits][n_outputs] */

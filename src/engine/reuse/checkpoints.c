@@ -181,6 +181,11 @@ static void save(rp_job *c) {
     s->last = n;
 }
 
+void checkpoints_accept(rp_job *c, int32_t n) {
+    backend *b = c->engine->backend;
+    if (c->engine->is_recurrent) b->ops->recurrence->states_accept(b, c->states.now, n);
+}
+
 void checkpoints_settle(rp_job *c) {
     const int32_t n = prefix_computed(c);
     if (leaves_any(c) && n > c->states.last && next_point(c, n - 1) == n) save(c);

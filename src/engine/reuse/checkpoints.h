@@ -67,6 +67,8 @@ int checkpoints_begin(rp_job *c, rp_error *err);
 /* Are these loaded? Could they not be read? */
 bool checkpoints_are_ready(const rp_job *c);
 bool checkpoints_have_failed(const rp_job *c);
+/* After a step with drafts: moves the states to the n-th of the job's rows in it. */
+void checkpoints_accept(rp_job *c, int32_t n);
 /* Rows were computed: makes a checkpoint, if one is due. */
 void checkpoints_settle(rp_job *c);
 /* No more rows follow: makes one. */
