@@ -201,12 +201,13 @@ typedef struct rp_result {
     int32_t inexact_tokens;                /* prompt tokens, cached and fresh ones, whose KV is not that of a
                                               full prefill: plan items that are not exact */
     int32_t model_drafted_tokens;          /* of drafted_tokens and of accepted_tokens: those of the draft model */
-    int32_t model_accepted_tokens;         /* (rp_engine_options.draft_model) */
-    const char *draft_reason;              /* why the draft model drafted nothing, static; "": it did, or the engine
-                                              has none:
+    int32_t model_accepted_tokens;         /* (rp_engine_options.draft_model), or of the model's own draft head */
+    const char *draft_reason;              /* why these drafted nothing, static; "": they did, or the engine has
+                                              neither:
                                               "off"     n_draft is 0, or the answer is given (n_forced)
-                                              "memory"  there was no memory for the draft model's KV
-                                              "cost"    no draft of it was expected to save time */
+                                              "memory"  there was no memory for their KV
+                                              "cost"    no draft of them was expected to save time, or the
+                                                        answer was too short */
 } rp_result;
 
 /* ---- Steps ---- */

@@ -118,6 +118,8 @@ typedef struct backend_ops {
     void (*buffer_set_width)(backend *b, backend_buffer *buffer, int32_t width);
     /* Copies the first `rows` rows to the host, packed. */
     void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
+    /* The first `rows` rows become those of src, packed, which may change after it returns. */
+    void (*buffer_write)(backend *b, const float *src, int32_t rows, backend_buffer *dst);
 
     /* Repacks the weights for this backend, or maps repacked ones, with progress (on_progress may be NULL; the total
      * may change between calls). Without it, the first begin does. Repeated calls have no effect. RP_ERR_MEMORY. */
@@ -128,8 +130,8 @@ typedef struct backend_ops {
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
     /* dst row r = scaled embedding of row r's token, plus those of its type and of its position if the model has
-       them */
-    void (*embed)(backend *b, backend_buffer *dst);
+       them. table: the embeddings, instead of the model's; NULL: these */
+    void (*embed)(backend *b, const model_weight *table, backend_buffer *dst);
     /* dst row r += the embeddings of all layers of row r's token, times the root of their dimensions */
     void (*embed_layers)(backend *b, backend_buffer *dst);
     /* dst = norm(src), over each run of weight.n_in elements; dst may be src */

@@ -24,7 +24,7 @@ typedef struct model_hparams {
      * key a token of index_dim dimensions. 0: none */
     int32_t n_index_heads, index_dim, index_top_k;
     bool index_halves;      /* as rope_halves, of its queries and keys */
-    int32_t n_draft_layers; /* more layers of the file, after n_layers, which predict further tokens: not computed */
+    int32_t n_draft_layers; /* more layers of the file, after n_layers, for drafts: see model_draft_head */
     int32_t n_outputs;      /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;        /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
     int32_t n_pooled_dense; /* between the two matrices that follow pooling; 0: there are none */
@@ -274,6 +274,19 @@ typedef enum model_token_class { MODEL_TOKEN_CONTROL, /* no text: control tokens
                                  MODEL_TOKEN_END   /* ends an answer */
 } model_token_class;
 
+/* A head that drafts further tokens (multi-token prediction; DeepSeek-V3, 2024). A row is a token and the final hidden
+ * state of the token before it, which may be the head's own: layer n_layers of model_network.layers, with KV of its own
+ * (layer 0 of its spans), computes
+ *
+ *   projection (norm of the token's embedding | norm of the hidden state)
+ *
+ * and output_norm makes the row's hidden state of the result, output its logits. */
+typedef struct model_draft_head {
+    model_norm embd_norm, hidden_norm, output_norm;
+    model_weight projection;        /* [n_embd][2 n_embd]; without data: there is no head */
+    model_weight embedding, output; /* as in model_network; without data: those */
+} model_draft_head;
+
 typedef struct model_network {
     model_hparams hp;
     bool is_mock;                                /* no weight has data, and token_classes is set */
@@ -288,7 +301,8 @@ typedef struct model_network {
     model_norm embed_norm, output_norm, layer_embd_norm;
     /* [n_embd][n_embd]: streams after the first, from the embedding, and what each adds to the output */
     model_weight streams_in[MODEL_MAX_STREAMS - 1], streams_out[MODEL_MAX_STREAMS - 1];
-    model_layer *layers;           /* [n_layers] */
+    model_layer *layers; /* [n_layers + n_draft_layers], of the latter the first at most */
+    model_draft_head draft_head;
     const model_weight **matrices; /* [n_matrices]: those that rows are multiplied with; some have no data */
     int32_t n_matrices;
     model_rope ropes[MODEL_N_ROPES]; /* unused ones are empty */

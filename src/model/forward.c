@@ -11,7 +11,7 @@
 /* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_HEADS: queries as their matrix yields them,
  * if Q is made of them: of latent attention, or with gates. Q_LATENT: before the second matrix of latent attention.
  * ATTENTION_GATE: gates alone. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts.
- * INPUTS, SCANNED: of recurrent layers. EMBEDDINGS, EMBEDDING, EMBEDDED: of all layers, of one, and what it makes of
+ * INPUTS, SCANNED: of recurrent layers. HIDDEN, JOINED: of a draft head. EMBEDDINGS, EMBEDDING, EMBEDDED: of all layers, of one, and what it makes of
  * it. */
 enum { X,
        NORMED,
@@ -48,7 +48,9 @@ enum { X,
        CORRECT,
        STREAMS,
        PREDICTED = STREAMS + MODEL_MAX_STREAMS,
-       HEAD = PREDICTED + MODEL_MAX_STREAMS,
+       HIDDEN = PREDICTED + MODEL_MAX_STREAMS,
+       JOINED,
+       HEAD,
        LOGITS,
        N_BUFFERS };
 
@@ -100,6 +102,8 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [ROUTED] = hp->n_streams,
         [PREDICT] = hp->n_streams * hp->n_streams,
         [CORRECT] = hp->n_streams,
+        [HIDDEN] = model_has_draft_head(f->model) ? hp->n_embd : 0,
+        [JOINED] = model_has_draft_head(f->model) ? 2 * hp->n_embd : 0,
         [HEAD] = hp->n_embd,
         [LOGITS] = hp->n_outputs,
     };
@@ -523,15 +527,15 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     if (l->out_scale.data) op->scale(b, buf[X], *(const float *)l->out_scale.data, rows);
 }
 
-/* dst = the final hidden states of n rows: f->wanted */
-static void model_forward_hidden(model_forward *f, int32_t n, backend_buffer *dst) {
-    const model_norm *norm = &f->model->net.output_norm;
+/* dst = the final hidden states of n rows: f->wanted. norm: output_norm, of the model or of its draft head */
+static void model_forward_hidden(model_forward *f, const model_norm *norm, int32_t n, backend_buffer *dst) {
     f->backend->ops->gather(f->backend, f->buffers[X], f->wanted, n, dst);
     if (norm->weight.data) f->backend->ops->norm(f->backend, dst, norm, n, dst);
 }
 
-/* LOGITS: only rows that request logits pass the output head. */
-static void model_forward_head(model_forward *f, const model_step *step) {
+/* LOGITS: only rows that request logits pass the output head, the model's or its draft head's. */
+static void model_forward_head(model_forward *f, const model_step *step, const model_norm *norm,
+                               const model_weight *output) {
     const rp_model *m = f->model;
     backend *b = f->backend;
     int32_t n = 0;
@@ -542,13 +546,13 @@ static void model_forward_head(model_forward *f, const model_step *step) {
     }
     if ((f->n_logits = n) == 0) return;
     backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
-    model_forward_hidden(f, n, head);
+    model_forward_hidden(f, norm, n, head);
     if (m->net.head.data) {
         model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.head}, (weights){&m->net.head_bias},
                              &f->buffers[PROJECTED]);
         b->ops->soft_cap(b, head = f->buffers[PROJECTED], 1.0f, n); /* tanh */
     }
-    model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->net.output}, (weights){&m->net.output_bias}, &out);
+    model_forward_linear(f, head, f->wanted, n, 1, (weights){output}, (weights){&m->net.output_bias}, &out);
     if (m->net.hp.logit_scale != 1.0f) b->ops->scale(b, out, m->net.hp.logit_scale, n);
     if (m->net.hp.logit_cap > 0) b->ops->soft_cap(b, out, m->net.hp.logit_cap, n);
 }
@@ -560,7 +564,7 @@ static int model_forward_begin(model_forward *f, const model_step *step, rp_erro
     backend *b = f->backend;
     int rc = b->ops->begin(b, step, err);
     if (rc) return rc;
-    b->ops->embed(b, f->buffers[X]);
+    b->ops->embed(b, NULL, f->buffers[X]);
     if (norm->weight.data) b->ops->norm(b, f->buffers[X], norm, step->n_rows, f->buffers[X]);
     if (!f->model->net.layer_projection.data) return RP_OK;
     backend_buffer *layers = f->buffers[EMBEDDINGS]; /* the mean of two parts, times the root of 2 */
@@ -579,7 +583,7 @@ int model_forward_submit(model_forward *f, const model_step *step, rp_error *err
     if (rc) return rc;
     for (int32_t l = 0; l < f->model->net.hp.n_layers; l++) model_forward_block(f, step, l, true);
     if (f->model->net.hp.n_streams > 0) model_forward_join_streams(f, step->n_rows);
-    model_forward_head(f, step);
+    model_forward_head(f, step, &f->model->net.output_norm, &f->model->net.output);
     return RP_OK;
 }
 
@@ -599,8 +603,36 @@ void model_forward_read_hidden(model_forward *f, const model_step *step, float *
         if (step->rows[r].wants_hidden) f->wanted[n++] = r;
     BASE_ASSERT(n <= f->max_rows);
     if (n == 0) return;
-    model_forward_hidden(f, n, f->buffers[NORMED]);
+    model_forward_hidden(f, &f->model->net.output_norm, n, f->buffers[NORMED]);
     f->backend->ops->buffer_read(f->backend, f->buffers[NORMED], n, hidden);
+}
+
+/* ---- the draft head ---- */
+
+int model_forward_draft(model_forward *f, const model_step *step, const float *hidden, float *logits,
+                        float *hidden_after, rp_error *err) {
+    const model_network *net = &f->model->net;
+    const model_draft_head *head = &net->draft_head;
+    const int32_t rows = step->n_rows, width = net->hp.n_embd;
+    backend *b = f->backend;
+    const backend_ops *op = b->ops;
+    backend_buffer **buf = f->buffers;
+    BASE_ASSERT(model_has_draft_head(f->model) && rows <= f->max_rows);
+    const int rc = op->begin(b, step, err);
+    if (rc) return rc;
+    op->embed(b, head->embedding.data ? &head->embedding : NULL, buf[X]);
+    op->buffer_write(b, hidden, rows, buf[HIDDEN]);
+    op->norm(b, buf[X], &head->embd_norm, rows, buf[X]);
+    op->norm(b, buf[HIDDEN], &head->hidden_norm, rows, buf[HIDDEN]);
+    op->copy_runs(b, buf[X], (backend_columns){0, 0}, rows, width, 1, buf[JOINED], (backend_columns){0, 0});
+    op->copy_runs(b, buf[HIDDEN], (backend_columns){0, 0}, rows, width, 1, buf[JOINED], (backend_columns){width, 0});
+    model_forward_linear(f, buf[JOINED], NULL, rows, 1, (weights){&head->projection}, NULL, &buf[X]);
+    model_forward_block(f, step, net->hp.n_layers, true);
+    model_forward_head(f, step, &head->output_norm, head->output.data ? &head->output : &net->output);
+    if (f->n_logits == 0) return RP_OK;
+    op->buffer_read(b, buf[HEAD], f->n_logits, hidden_after);
+    model_forward_collect(f, logits);
+    return RP_OK;
 }
 
 /* ---- a probe ---- */

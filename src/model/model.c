@@ -105,7 +105,7 @@ static void set_bare_layers(rp_model *m) {
 }
 
 static void free_network(rp_model *m) {
-    for (int32_t i = 0; m->made && i < m->net.hp.n_layers; i++) base_free(m->made[i]);
+    for (int32_t i = 0; m->made && i < m->net.hp.n_layers + m->net.hp.n_draft_layers; i++) base_free(m->made[i]);
     base_free(m->made);
     base_free(m->ones);
     base_free(m->kv_layers);

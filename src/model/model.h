@@ -115,6 +115,7 @@ typedef struct model_arch {
         float scale;
         int32_t length, offset;
     } temperature;
+    bool has_draft_head; /* files may have one, which reads final hidden states after their norm */
     bool index_halves; /* an indexer rotates pairs (i, i + n/2), whatever attention does; else (2i, 2i + 1) */
     bool mixes_both;   /* each layer has attention and a recurrence */
     bool is_split;     /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
@@ -147,12 +148,13 @@ struct rp_model {
     model_weight streams_in, streams_out; /* of several streams: [n_embd][n_embd] for each after the first */
     /* [n_pooled_dense][n_embd], [n_embd][n_pooled_dense]: of pooled embeddings; without data: none */
     model_weight dense[2];
-    float **made; /* [n_layers], owned: weights that are made of those of the file; or NULL */
+    float **made; /* [n_layers + n_draft_layers], owned: weights that are made of those of the file; or NULL */
     float *ones;  /* [the largest of key_dim, value_dim, n_embd], owned: weights of norms without any; or NULL */
     /* every n-th layer is attention, the others are delta nets; 0: the file lists them */
     int32_t attention_every;
     kv_layer_shape *kv_layers; /* [n_kv_layers]: the layers of a span */
     int32_t n_kv_layers;
+    kv_layer_shape draft_kv_layer; /* of its draft head */
     tokenizer *tokenizer;
     const chat_format *chat;
     bool chat_guessed;     /* the file's own template matches no known format */
@@ -229,6 +231,9 @@ int model_read_f16_layers(const rp_model *m, const char *name, const char *list,
                           rp_error *err);
 /* The result borrows from the model. */
 kv_shape model_kv_shape(const rp_model *m, rp_kv_format format);
+/* Has it a head that drafts? The KV of that, in f16; the result borrows from the model. */
+static inline bool model_has_draft_head(const rp_model *m) { return m->net.draft_head.projection.data != NULL; }
+kv_shape model_draft_kv_shape(const rp_model *m);
 /* What its KV allows, in any format. */
 static inline kv_capabilities model_capabilities(const rp_model *m) {
     const kv_shape shape = model_kv_shape(m, RP_KV_F16);

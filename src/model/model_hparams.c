@@ -279,6 +279,7 @@ static int check_heads(const rp_model *m, rp_error *err) {
 }
 
 model_mixer model_layer_mixer(const rp_model *m, int32_t layer) {
+    if (layer >= m->net.hp.n_layers) return MODEL_ATTENTION; /* of a draft head */
     if (m->arch->features & MODEL_HAS_DELTA_NET) {
         char full[KEY_BYTES];
         gguf_array list;

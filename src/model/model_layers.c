@@ -23,15 +23,17 @@ static const size_t layer_matrices[] = {
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
-/* Layer by layer, then those of no layer, the output last; numbers them. */
+/* Layer by layer, then those of no layer, and of the draft head; numbers them. */
 static int list_matrices(rp_model *m, rp_error *err) {
     model_network *net = &m->net;
     model_weight *const others[] = {
         &net->head, &net->layer_projection,
         &net->streams_in[0], &net->streams_in[1], &net->streams_in[2],
         &net->streams_out[0], &net->streams_out[1], &net->streams_out[2],
-        &net->output};
-    const int32_t n_of_layers = net->hp.n_layers * N_LAYER_MATRICES, n = n_of_layers + (int32_t)BASE_ARRAY_LEN(others);
+        &net->output, &net->draft_head.projection, &net->draft_head.output};
+    const bool has_head = model_has_draft_head(m);
+    const int32_t n_of_layers = (net->hp.n_layers + has_head) * N_LAYER_MATRICES,
+                  n = n_of_layers + (int32_t)BASE_ARRAY_LEN(others) - (has_head ? 0 : 2);
     net->matrices = base_calloc((size_t)n, sizeof(*net->matrices));
     if (!net->matrices) return base_fail_memory(err, (uint64_t)n * sizeof(*net->matrices), "the layers");
     net->n_matrices = n;
@@ -41,7 +43,7 @@ static int list_matrices(rp_model *m, rp_error *err) {
         w->matrix = i;
         net->matrices[i] = w;
     }
-    BASE_ASSERT(net->output.matrix == n - 1 && net->layers[0].q.matrix == 0);
+    BASE_ASSERT(net->output.matrix == n - (has_head ? 3 : 1) && net->layers[0].q.matrix == 0);
     return RP_OK;
 }
 
@@ -99,6 +101,24 @@ static int set_slopes(rp_model *m, rp_error *err) {
     return RP_OK;
 }
 
+static kv_layer_shape kv_pairs_of(const rp_model *m, const model_layer *l) {
+    return (kv_layer_shape){
+        .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
+        .n_heads = l->n_kv_heads,
+        .key_dim = l->key_dim,
+        .value_dim = l->value_dim,
+        .window = model_is_encoder(m) ? 0 : l->window, /* an encoder's text is one step */
+    };
+}
+
+static void set_draft_layer(rp_model *m) {
+    model_layer *l = &m->net.layers[m->net.hp.n_layers];
+    set_kind(m, m->net.hp.n_layers);
+    l->states = 0;
+    l->recurrence = -1;
+    m->draft_kv_layer = kv_pairs_of(m, l);
+}
+
 int model_set_layers(rp_model *m, rp_error *err) {
     int rc = list_matrices(m, err);
     if (rc) return rc;
@@ -124,18 +144,13 @@ int model_set_layers(rp_model *m, rp_error *err) {
         }
         if (!attends) continue;
         m->n_kv_layers++;
-        m->kv_layers[l->states] = (kv_layer_shape){
-            .kind = m->net.hp.plain_key_dim > 0 ? KV_LATENT : KV_PAIRS,
-            .n_heads = m->net.layers[i].n_kv_heads,
-            .key_dim = m->net.layers[i].key_dim,
-            .value_dim = m->net.layers[i].value_dim,
-            .window = model_is_encoder(m) ? 0 : m->net.layers[i].window, /* an encoder's text is one step */
-        };
+        m->kv_layers[l->states] = kv_pairs_of(m, l);
         if (!l->index_k.data) continue;
         const int32_t dim = m->net.hp.index_dim; /* keys alone: values would be all of them */
         l->index = m->n_kv_layers++;
         m->kv_layers[l->index] = (kv_layer_shape){.kind = KV_LATENT, .n_heads = 1, .key_dim = dim, .value_dim = dim};
     }
+    if (model_has_draft_head(m)) set_draft_layer(m);
     for (int32_t i = 0; i < m->net.hp.n_layers; i++) {
         const bool shares = !m->net.layers[i].owns_kv && m->net.layers[i].mixer != MODEL_NO_MIXER;
         if (shares && (rc = share_kv(m, i, err))) return rc;
@@ -188,6 +203,11 @@ int model_read_f16_layers(const rp_model *m, const char *name, const char *list,
             if (model_mixer_attends(m->net.layers[i].mixer)) kv_layers[m->net.layers[i].states].in_f16 = true;
         if (*at == '\0') return RP_OK;
     }
+}
+
+kv_shape model_draft_kv_shape(const rp_model *m) {
+    BASE_ASSERT(model_has_draft_head(m));
+    return (kv_shape){.n_layers = 1, .layers = &m->draft_kv_layer, .format = RP_KV_F16};
 }
 
 kv_shape model_kv_shape(const rp_model *m, rp_kv_format format) {

@@ -138,7 +138,7 @@ int model_settle_layer(model_binding *b, model_file_layer *f, int32_t layer) {
             model_weight_part_of(&f->ssm_x, hp->recurrent.n_steps, 2 * (int64_t)hp->recurrent.state_dim);
     }
     l->mixer = model_layer_mixer(b->m, layer);
-    l->owns_kv = l->mixer != MODEL_NO_MIXER && layer < hp->n_layers - hp->n_shared;
+    l->owns_kv = l->mixer != MODEL_NO_MIXER && (layer < hp->n_layers - hp->n_shared || layer >= hp->n_layers);
     const bool is_attention = model_mixer_attends(l->mixer);
     if (model_mixer_recurs(l->mixer) && !l->owns_kv)
         return base_fail_at(b->err, RP_ERR_UNSUPPORTED, gguf_name(b->m->file), 0,

@@ -45,6 +45,7 @@ enum dim { D_NONE,
            D_INDEX_HEADS,
            D_INDEX_QUERIES,
            D_THREE_EMBD,
+           D_TWO_EMBD,
            D_KERNEL,
            D_CHANNELS,
            D_MAMBA2_IN,
@@ -290,6 +291,18 @@ static const tensor_row layer_rows[] = {
 };
 #undef L
 
+/* Of the layer of a draft head, in rp_model. */
+#define H(member) offsetof(rp_model, net.draft_head.member)
+static const tensor_row head_rows[] = {
+    {"nextn.eh_proj.weight", H(projection), D_TWO_EMBD, D_EMBD, REQUIRED, 0, 0},
+    {"nextn.enorm.weight", H(embd_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
+    {"nextn.hnorm.weight", H(hidden_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
+    {"nextn.shared_head_norm.weight", H(output_norm.weight), D_EMBD, D_NONE, VECTOR, 0, 0},
+    {"nextn.embed_tokens.weight", H(embedding), D_EMBD, D_VOCAB, 0, 0, 0},
+    {"nextn.shared_head_head.weight", H(output), D_EMBD, D_VOCAB, 0, 0, 0},
+};
+#undef H
+
 /* Copies of metadata, written by old converters. */
 static const char *const ignored_tensors[] = {"attn_rot_embd.weight", "attn_rot_embd"};
 
@@ -328,6 +341,7 @@ static int64_t dim_of(const model_hparams *hp, const model_layer *layer, enum di
     case D_INDEX_HEADS: return hp->n_index_heads;
     case D_INDEX_QUERIES: return (int64_t)hp->n_index_heads * hp->index_dim;
     case D_THREE_EMBD: return 3 * (int64_t)hp->n_embd;
+    case D_TWO_EMBD: return 2 * (int64_t)hp->n_embd;
     case D_KERNEL: return hp->recurrent.kernel;
     case D_CHANNELS: return hp->recurrent.channels;
     case D_MAMBA2_IN:
@@ -506,12 +520,29 @@ static int check_all_bound(const model_binding *b) {
     return RP_OK;
 }
 
+/* The tensors of a draft head, and whether there is one. Files may have its layer without them. */
+static int bind_draft_head(model_binding *b, bool *has_head) {
+    rp_model *m = b->m;
+    const int32_t layer = m->net.hp.n_layers;
+    char name[64];
+    snprintf(name, sizeof(name), "blk.%d.nextn.eh_proj.weight", layer);
+    *has_head = m->arch->has_draft_head && m->net.hp.n_draft_layers > 0 && gguf_find_tensor(m->file, name);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(head_rows) && *has_head; i++) {
+        const int rc = bind_tensor(b, m, &head_rows[i], layer);
+        if (rc) return rc;
+    }
+    if (!m->net.draft_head.output_norm.weight.data) m->net.draft_head.output_norm = m->net.output_norm;
+    return RP_OK;
+}
+
 static int bind_all(model_binding *b) {
     rp_model *m = b->m;
+    bool has_head;
     int rc;
     for (size_t i = 0; i < BASE_ARRAY_LEN(model_rows); i++)
         if ((rc = bind_tensor(b, m, &model_rows[i], -1))) return rc;
-    for (int32_t l = 0; l < m->net.hp.n_layers; l++) {
+    if ((rc = bind_draft_head(b, &has_head))) return rc;
+    for (int32_t l = 0; l < m->net.hp.n_layers + has_head; l++) {
         model_file_layer f = {.l = m->net.layers[l]};
         for (size_t i = 0; i < BASE_ARRAY_LEN(layer_rows); i++)
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
@@ -550,8 +581,9 @@ int model_bind_tensors(rp_model *m, rp_error *err) {
     BASE_ASSERT(m->net.layers); /* with their shapes */
     model_binding b = {.m = m, .err = err};
     size_t n_tensors = gguf_n_tensors(m->file);
-    m->made = base_calloc((size_t)m->net.hp.n_layers, sizeof(*m->made));
-    if (!m->made) return base_fail_memory(err, (uint64_t)m->net.hp.n_layers * sizeof(*m->made), "the layers");
+    const size_t n_layers = (size_t)(m->net.hp.n_layers + m->net.hp.n_draft_layers);
+    m->made = base_calloc(n_layers, sizeof(*m->made));
+    if (!m->made) return base_fail_memory(err, (uint64_t)n_layers * sizeof(*m->made), "the layers");
     const bool has_ones = m->arch->unit_norms || m->arch->values_normed ||
                           (m->arch->features & (MODEL_QK_NORM_ROTATED | MODEL_NORMS_BARE)) != 0;
     const int32_t widest = BASE_MAX(BASE_MAX(m->net.hp.key_dim, m->net.hp.value_dim), m->net.hp.n_embd);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,6 +17,7 @@
 #include "reprise.h"
 #include "reprise_test.h"
 #include "support/calls.h"
+#include "support/draft_head_file.h"
 #include "support/golden.h"
 #include "support/must.h"
 #include "support/recurrent_model.h"
@@ -23,12 +25,15 @@
 #include "support/tiny_model.h"
 #include "support/tiny_random.h"
 
-#define ROUNDS 160 /* requests of `make test` */
+#define ROUNDS 192 /* requests of `make test` */
 #define BATCH 8    /* requests that are submitted together */
 #define CTX 4096
 
 static rp_model *target, *same, *smaller, *shorter;
 static rp_model *recurrent, *hybrid, *small; /* targets: decayed sums, the golden qwen35; what drafts for that */
+static const char *const head_names[] = {"qwen35", "glm4moe", "deepseek3"};
+#define N_HEADS (sizeof(head_names) / sizeof(head_names[0]))
+static rp_model *heads[N_HEADS]; /* targets with draft heads */
 
 static tiny_model_shape shape_of(uint64_t seed) {
     tiny_model_shape s = tiny_model_defaults();
@@ -54,6 +59,12 @@ static int open_models(void **state) {
     golden *g = golden_open();
     must(rp_model_open(&hybrid, golden_find(g, "qwen35")->path, NULL, &err), &err);
     must(rp_model_open(&small, golden_find(g, "qwen2")->path, NULL, &err), &err);
+    for (size_t i = 0; i < N_HEADS; i++) {
+        char path[64];
+        draft_head_file_write(golden_find(g, head_names[i])->path, i == 1, path);
+        must(rp_model_open(&heads[i], path, NULL, &err), &err);
+        unlink(path); /* it stays mapped */
+    }
     golden_close(g);
     return 0;
 }
@@ -67,6 +78,7 @@ static int close_models(void **state) {
     rp_model_close(recurrent);
     rp_model_close(hybrid);
     rp_model_close(small);
+    for (size_t i = 0; i < N_HEADS; i++) rp_model_close(heads[i]);
     return 0;
 }
 
@@ -185,7 +197,10 @@ static void answers_are_those_without_a_draft_model(void **state) {
     tiny_random r = {test_seed("draft_model", 49)};
     const subject subjects[] = {{target, {same, smaller, shorter}, 3},
                                 {recurrent, {same, smaller, shorter}, 3},
-                                {hybrid, {small}, 1}};
+                                {hybrid, {small}, 1},
+                                {heads[0], {NULL}, 1},
+                                {heads[1], {NULL}, 1},
+                                {heads[2], {NULL}, 1}};
     (void)state;
     for (size_t s = 0; s < BASE_ARRAY_LEN(subjects); s++) {
         rp_model_info info = {.struct_size = sizeof(info)};
@@ -198,13 +213,14 @@ static void answers_are_those_without_a_draft_model(void **state) {
             rp_model *draft = subjects[s].drafts[below(&r, subjects[s].n_drafts)];
             rp_engine *drafting = open_engine(subjects[s].target, draft, n_threads, max_sequences, kv);
             for (int k = i; k < i + 4 && k < rounds; k++)
-                run_batch(plain, drafting, info.n_vocab, below(&r, 2), &r, &t);
+                run_batch(plain, drafting, info.n_vocab, k % 2 == 0, &r, &t);
             rp_engine_free(drafting);
         }
         rp_engine_free(plain);
         print_message("target %zu, %lld requests: %lld tokens drafted, %lld accepted; by the model %lld, %lld\n", s,
                       (long long)t.requests, (long long)t.drafted, (long long)t.accepted, (long long)t.by_model,
                       (long long)t.by_model_accepted);
+        if (t.requests == 0) continue;
         assert_true(t.by_model > t.requests && t.by_model_accepted > t.by_model / 40);
         assert_true(t.drafted > t.by_model);                    /* lookup, too */
         assert_true(t.by_model_accepted < t.by_model * 9 / 10); /* rejected ones, too */
@@ -260,6 +276,33 @@ static void long_answers_outlast_the_window(void **state) {
     }
     rp_result_free(expected);
     rp_engine_free(plain);
+}
+
+/* Tokens that a head drafts are right as often as it is told, and it reads no prompt. */
+static void a_head_drafts_from_the_second_token_on(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_HEADS; i++) {
+        rp_engine *e = open_engine(heads[i], NULL, 2, 1, 0);
+        rp_request q = calls_request("once upon a time", 60);
+        q.sampling.temperature = 1;
+        q.sampling.seed = 3;
+        rp_result *expected = tiny_model_answer(e, &q);
+        const rp_request_experiment known = {.struct_size = sizeof(known),
+                                             .known = expected->tokens,
+                                             .n_known = expected->n_tokens,
+                                             .known_share = 1};
+        assert_string_equal(expected->draft_reason, "off");
+        q.n_draft = 4;
+        q.experiment = &known;
+        rp_result *got = tiny_model_answer(e, &q);
+        expect_equal(expected, got);
+        assert_string_equal(got->draft_reason, "");
+        assert_int_equal(got->model_accepted_tokens, got->model_drafted_tokens);
+        assert_true(got->model_accepted_tokens >= 40);
+        rp_result_free(expected);
+        rp_result_free(got);
+        rp_engine_free(e);
+    }
 }
 
 /* ---- what it does not -------------------------------------------------------------------------------------------- */
@@ -319,6 +362,7 @@ int main(void) {
         cmocka_unit_test(answers_are_those_without_a_draft_model),
         cmocka_unit_test(an_equal_model_is_always_right),
         cmocka_unit_test(long_answers_outlast_the_window),
+        cmocka_unit_test(a_head_drafts_from_the_second_token_on),
         cmocka_unit_test(reasons_are_named),
         cmocka_unit_test(other_tokens_and_recurrent_models_are_refused),
     };

@@ -81,7 +81,7 @@ static void compute(backend *b, const call *c) {
     const backend_ops *op = b->ops;
     switch (c->kind) {
     case OP_SET_WIDTH: op->buffer_set_width(b, c->dst, c->n); break;
-    case OP_EMBED: op->embed(b, c->dst); break;
+    case OP_EMBED: op->embed(b, c->weights[0], c->dst); break;
     case OP_EMBED_LAYERS: op->embed_layers(b, c->dst); break;
     case OP_NORM: op->norm(b, c->src, c->norm, c->rows, c->dst); break;
     case OP_LINEAR: op->linear(b, c->src, c->rows, c->n, c->weights, c->has_biases ? c->biases : NULL, c->dsts); break;
@@ -177,7 +177,9 @@ static void set_width(backend *b, backend_buffer *buffer, int32_t width) {
     push(b, (call){.kind = OP_SET_WIDTH, .dst = buffer, .n = width});
 }
 static void embed_layers(backend *b, backend_buffer *dst) { push(b, (call){.kind = OP_EMBED_LAYERS, .dst = dst}); }
-static void embed(backend *b, backend_buffer *dst) { push(b, (call){.kind = OP_EMBED, .dst = dst}); }
+static void embed(backend *b, const model_weight *table, backend_buffer *dst) {
+    push(b, (call){.kind = OP_EMBED, .weights = {table}, .dst = dst});
+}
 static void norm(backend *b, const backend_buffer *src, const model_norm *n, int32_t rows, backend_buffer *dst) {
     push(b, (call){.kind = OP_NORM, .src = src, .norm = n, .rows = rows, .dst = dst});
 }
@@ -296,6 +298,10 @@ static void buffer_read(backend *b, const backend_buffer *src, int32_t rows, flo
     backend *inner = wait(b);
     inner->ops->buffer_read(inner, src, rows, dst);
 }
+static void buffer_write(backend *b, const float *src, int32_t rows, backend_buffer *dst) {
+    backend *inner = wait(b);
+    inner->ops->buffer_write(inner, src, rows, dst);
+}
 static int begin(backend *b, const model_step *step, rp_error *err) {
     backend *inner = wait(b);
     return inner->ops->begin(inner, step, err);
@@ -383,6 +389,7 @@ backend *deferred_backend_new(backend *inner) {
         .buffer_new = buffer_new,
         .buffer_free = buffer_free,
         .buffer_read = buffer_read,
+        .buffer_write = buffer_write,
         .begin = begin,
         .buffer_set_width = set_width,
         .embed = embed,

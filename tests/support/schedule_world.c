@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/compiler.h"
+#include "draft_head_file.h"
 #include "must.h"
 #include "recurrent_model.h"
 #include "reprise_pml.h"
@@ -32,6 +33,7 @@ static const struct {
     kernel_type type;
     bool is_recurrent;
     int32_t draft; /* of a recurrent one: number of the model that drafts for it */
+    bool has_head; /* a draft head is added to it */
 } kinds[SCHEDULE_MODELS] = {
     {.shape = 1, .type = KERNEL_F32},
     {.shape = 1, .type = KERNEL_Q8_0},
@@ -49,12 +51,16 @@ static const struct {
     {.golden = "qwen35", .is_recurrent = true, .draft = 7},
     {.golden = "falcon-h1", .is_recurrent = true, .draft = 7},
     {.golden = "mamba2", .is_recurrent = true, .draft = 9},
+    {.golden = "qwen35", .is_recurrent = true, .draft = 7, .has_head = true},
+    {.golden = "glm4moe", .has_head = true},
+    {.golden = "deepseek3", .has_head = true},
 };
 
-/* The last six take turns as one. */
+/* The recurrent ones take turns as one, and so do those with draft heads. */
 static uint64_t model_of(uint64_t seed) {
-    const uint64_t n = SCHEDULE_MODELS - 5, i = seed % n;
-    return i < n - 1 ? i : i + seed / n % 6;
+    const uint64_t n = SCHEDULE_MODELS - 7, i = seed % n;
+    return i < n - 2 ? i : i == n - 2 ? i + seed / n % 6
+                                      : n + 4 + seed / n % 3;
 }
 
 static void open_files(schedule_model *m, const char *path, const char *chat) {
@@ -91,8 +97,11 @@ void schedule_models_open(schedule_model models[SCHEDULE_MODELS]) {
     for (int32_t i = 0; i < SCHEDULE_MODELS; i++) {
         schedule_model *m = &models[i];
         *m = (schedule_model){.name = kinds[i].golden, .shorter = 3};
-        if (m->name) open_files(m, golden_find(g, m->name)->path, NULL);
+        char path[64];
+        if (kinds[i].has_head) draft_head_file_write(golden_find(g, m->name)->path, i % 2, path);
+        if (m->name) open_files(m, kinds[i].has_head ? path : golden_find(g, m->name)->path, NULL);
         else open_made_up(m, kinds[i].shape, kinds[i].type);
+        if (kinds[i].has_head) unlink(path); /* it stays mapped */
         m->draft = kinds[i].is_recurrent ? models[kinds[i].draft].model : m->model;
         if (!kinds[i].is_recurrent) continue;
         m->is_recurrent = true;

@@ -32,7 +32,7 @@ typedef struct schedule_model {
     rp_model *draft;   /* what may draft for it: itself, or another model of its vocabulary */
 } schedule_model;
 
-#define SCHEDULE_MODELS 16
+#define SCHEDULE_MODELS 19
 void schedule_models_open(schedule_model models[SCHEDULE_MODELS]);
 void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
 

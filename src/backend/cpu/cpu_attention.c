@@ -87,7 +87,7 @@ void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend
     BASE_ASSERT(l->owns_kv && (values == NULL) == (j.b->latent != NULL));
     BASE_ASSERT(keys->width == l->n_kv_heads * l->key_dim);
     BASE_ASSERT(!values || values->width == l->n_kv_heads * l->value_dim);
-    BASE_ASSERT(j.b->shape.layers[l->states].n_heads == l->n_kv_heads);
+    BASE_ASSERT(kv_pool_shape(j.b->step->contexts[0]->pool)->layers[l->states].n_heads == l->n_kv_heads);
     base_threads_for(j.b->threads, store_rows, &j, j.b->step->n_rows, STORE_ROWS_PER_TASK);
 }
 

@@ -47,11 +47,10 @@ static void usage(backend *self, rp_memory *out) {
 }
 
 static int begin(backend *self, const model_step *step, rp_error *err) {
-    BASE_DCHECK(step->states || !model_is_recurrent(cpu(self)->net));
     int rc = cpu_pack_prepare(self, NULL, NULL, err);
     if (rc) return rc;
     cpu(self)->step = step;
-    if (cpu(self)->recurrent) cpu_recurrence_begin(cpu(self));
+    if (step->states && cpu(self)->recurrent) cpu_recurrence_begin(cpu(self));
     rc = cpu_choices_begin(cpu(self), err);
     if (!rc) rc = cpu_adapters_begin(cpu(self), err);
     if (!rc) rc = cpu_indexer_begin(cpu(self), err);
@@ -73,12 +72,13 @@ static void embedding_row(cpu_backend *b, int64_t token, float *dst) {
     else dequantize_row(w, token, dst);
 }
 
-static void embed(backend *self, backend_buffer *dst) {
+static void embed(backend *self, const model_weight *table, backend_buffer *dst) {
     cpu_backend *b = cpu(self);
     const model_network *net = b->net;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         float *y = cpu_row_at(dst, r);
-        embedding_row(b, b->step->rows[r].token, y);
+        if (table) dequantize_row(table, b->step->rows[r].token, y);
+        else embedding_row(b, b->step->rows[r].token, y);
         if (net->hp.embed_scale != 1.0f) b->kernels.scale(y, net->hp.embed_scale, dst->width);
         if (net->token_types.data) {
             dequantize_row(&net->token_types, b->step->rows[r].type, b->row);
@@ -193,6 +193,7 @@ static const backend_ops ops = {
     .buffer_free = cpu_buffer_free,
     .buffer_set_width = cpu_buffer_set_width,
     .buffer_read = cpu_buffer_read,
+    .buffer_write = cpu_buffer_write,
     .prepare = cpu_pack_prepare,
     .usage = usage,
     .begin = begin,

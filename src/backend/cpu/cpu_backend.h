@@ -294,6 +294,7 @@ int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **
 void cpu_buffer_free(backend *self, backend_buffer *buffer);
 void cpu_buffer_set_width(backend *self, backend_buffer *buffer, int32_t width);
 void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst);
+void cpu_buffer_write(backend *self, const float *src, int32_t rows, backend_buffer *dst);
 void cpu_xielu(backend *self, const model_xielu *xielu, backend_buffer *a, int32_t rows);
 void cpu_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
 void cpu_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);

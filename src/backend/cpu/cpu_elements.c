@@ -43,6 +43,12 @@ void cpu_buffer_read(backend *self, const backend_buffer *src, int32_t rows, flo
     memcpy(dst, src->data, sizeof(float) * (size_t)rows * (size_t)src->width);
 }
 
+void cpu_buffer_write(backend *self, const float *src, int32_t rows, backend_buffer *dst) {
+    (void)self;
+    BASE_ASSERT(rows >= 0 && rows <= dst->rows);
+    memcpy(dst->data, src, sizeof(float) * (size_t)rows * (size_t)dst->width);
+}
+
 /* ---- elements ---- */
 
 typedef struct elements_job {

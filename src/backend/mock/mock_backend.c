@@ -273,7 +273,9 @@ static int nothing_prepare(backend *self, rp_on_progress on_progress, void *user
 static void nothing_set_width(backend *self, backend_buffer *buffer, int32_t width) {
     (void)self, (void)buffer, (void)width;
 }
-static void nothing_embed(backend *self, backend_buffer *dst) { (void)self, (void)dst; }
+static void nothing_embed(backend *self, const model_weight *table, backend_buffer *dst) {
+    (void)self, (void)table, (void)dst;
+}
 static void nothing_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n,
                            const model_weight *const *weights, const model_weight *const *biases,
                            backend_buffer *const *dst) {

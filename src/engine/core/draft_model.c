@@ -72,6 +72,18 @@ static int check_model(const rp_model *draft, const rp_model *target, rp_error *
     return check_vocabulary(draft, target, err);
 }
 
+static int open_arrays(draft_model *d, rp_error *err) {
+    const size_t n = (size_t)d->max_parts;
+    d->rows = base_calloc((size_t)d->max_rows, sizeof(*d->rows));
+    d->contexts = base_calloc(n, sizeof(*d->contexts));
+    d->drawn = base_calloc(n, sizeof(*d->drawn));
+    d->parts = base_calloc(n, sizeof(*d->parts));
+    d->logits = base_calloc(n * (size_t)d->n_outputs, sizeof(float));
+    d->widened = base_calloc((size_t)d->n_vocab, sizeof(float));
+    if (d->rows && d->contexts && d->drawn && d->parts && d->logits && d->widened) return RP_OK;
+    return base_fail_memory(err, n * (size_t)d->n_outputs * sizeof(float), "a draft model");
+}
+
 int draft_model_open(draft_model **out, const rp_model *model, const rp_model *target, int32_t n_threads,
                      int32_t max_sequences, rp_error *err) {
     const struct backend_row *row;
@@ -98,19 +110,35 @@ int draft_model_open(draft_model **out, const rp_model *model, const rp_model *t
     if ((rc = backend_open(&d->backend, row->name, &model->net, &options, err)) ||
         (rc = model_forward_new(&d->forward, model, d->backend, d->max_rows, d->max_parts, err)))
         return rc;
-    const size_t n = (size_t)d->max_parts;
-    d->rows = base_calloc((size_t)d->max_rows, sizeof(*d->rows));
-    d->contexts = base_calloc(n, sizeof(*d->contexts));
-    d->drawn = base_calloc(n, sizeof(*d->drawn));
-    d->parts = base_calloc(n, sizeof(*d->parts));
-    d->logits = base_calloc(n * (size_t)d->n_outputs, sizeof(float));
-    d->widened = base_calloc((size_t)d->n_vocab, sizeof(float));
-    if (d->rows && d->contexts && d->drawn && d->parts && d->logits && d->widened) return RP_OK;
-    return base_fail_memory(err, n * (size_t)d->n_outputs * sizeof(float), "a draft model");
+    return open_arrays(d, err);
+}
+
+int draft_head_open(draft_model **out, const rp_model *target, backend *b, model_forward *f, int32_t max_sequences,
+                    int32_t max_rows, int32_t n_ctx, rp_error *err) {
+    BASE_ASSERT(model_has_draft_head(target));
+    draft_model *d = *out = base_calloc(1, sizeof(*d));
+    if (!d) return base_fail_memory(err, sizeof(*d), "a draft head");
+    d->model = target;
+    d->is_head = true;
+    d->backend = b;
+    d->forward = f;
+    d->bos = -1;
+    d->n_vocab = target->net.hp.n_vocab;
+    d->n_outputs = target->net.hp.n_outputs;
+    d->max_parts = max_sequences;
+    d->max_rows = BASE_MIN(max_rows, max_sequences + CHUNK);
+    d->most_pos = n_ctx;
+    d->rate = (draft_rate){FIRST_RATE * FIRST_WEIGHT, FIRST_WEIGHT};
+    cost_model_init(&d->cost);
+    const size_t n_embd = (size_t)target->net.hp.n_embd, n = (size_t)(d->max_rows + d->max_parts);
+    d->hidden_in = base_calloc((size_t)d->max_rows * n_embd, sizeof(float));
+    d->hidden_out = base_calloc((size_t)d->max_parts * n_embd, sizeof(float));
+    if (!d->hidden_in || !d->hidden_out) return base_fail_memory(err, n * n_embd * sizeof(float), "a draft head");
+    return open_arrays(d, err);
 }
 
 int draft_model_open_kv(draft_model *d, uint64_t most, uint64_t *budget, rp_error *err) {
-    const kv_shape shape = model_kv_shape(d->model, RP_KV_F16);
+    const kv_shape shape = d->is_head ? model_draft_kv_shape(d->model) : model_kv_shape(d->model, RP_KV_F16);
     const uint64_t each = kv_shape_token_bytes(&shape) * (DRAFT_WINDOW + 2 * KV_SPAN_TOKENS);
     const uint64_t own =
         most ? BASE_MIN(most, *budget / 2) : BASE_MIN(each * (uint64_t)d->max_parts, *budget / KV_SHARE);
@@ -120,21 +148,25 @@ int draft_model_open_kv(draft_model *d, uint64_t most, uint64_t *budget, rp_erro
 
 void draft_model_close(draft_model *d) {
     if (!d) return;
-    model_forward_free(d->forward);
+    if (!d->is_head) model_forward_free(d->forward);
     kv_pool_free(d->pool);
-    if (d->backend) d->backend->ops->free(d->backend);
+    if (d->backend && !d->is_head) d->backend->ops->free(d->backend);
     base_free(d->rows);
     base_free(d->contexts);
     base_free(d->drawn);
     base_free(d->parts);
     base_free(d->logits);
     base_free(d->widened);
+    base_free(d->hidden_in);
+    base_free(d->hidden_out);
     base_free(d);
 }
 
 void draft_model_usage(const draft_model *d, rp_memory *out) {
     rp_memory own = {0};
-    d->backend->ops->usage(d->backend, &own);
+    if (!d->is_head) d->backend->ops->usage(d->backend, &own);
+    const uint64_t n_hidden = d->is_head ? (uint64_t)d->max_rows + (uint64_t)d->max_parts * (DRAFT_LAG + 2) : 0;
+    own.activations += n_hidden * (uint64_t)d->model->net.hp.n_embd * sizeof(float);
     own.activations += ((uint64_t)d->max_parts * (uint64_t)d->n_outputs + (uint64_t)d->n_vocab) * sizeof(float);
     out->weights += own.weights;
     out->file += own.file;
@@ -142,15 +174,21 @@ void draft_model_usage(const draft_model *d, rp_memory *out) {
 }
 
 int draft_model_prepare(draft_model *d, rp_on_progress on_progress, void *user, rp_error *err) {
-    return d->backend->ops->prepare(d->backend, on_progress, user, err);
+    return d->is_head ? RP_OK : d->backend->ops->prepare(d->backend, on_progress, user, err);
 }
 
 /* ---- contexts ---- */
 
-void draft_context_release(draft_context *c) {
+static void draft_context_release(draft_context *c) {
     if (c->kv.pool) kv_context_clear(&c->kv);
     c->kv.pool = NULL;
-    c->n = c->n_ahead = c->slots = 0;
+    c->n = c->n_ahead = c->slots = c->n_hidden = 0;
+}
+
+void draft_context_close(draft_context *c) {
+    draft_context_release(c);
+    base_free(c->hidden);
+    c->hidden = NULL;
 }
 
 /* There was no memory for it: it gives back what it has, and is not tried for some steps. */
@@ -175,11 +213,45 @@ static void draft_context_slide(draft_context *c, int32_t more) {
     }
 }
 
+void draft_context_see(draft_model *d, draft_context *c, const float *hidden, int32_t n, int32_t first) {
+    const size_t width = (size_t)d->model->net.hp.n_embd;
+    BASE_ASSERT(d->is_head && n > 0 && n <= DRAFT_LAG && first >= 0);
+    if (!c->hidden && !(c->hidden = base_calloc((DRAFT_LAG + 1) * width, sizeof(float)))) {
+        draft_context_fail(c);
+        return;
+    }
+    const bool follows = (c->kv.pool || c->n_hidden > 0) && c->next - 1 + c->n_hidden == first;
+    if (!follows || c->n_hidden + n > DRAFT_LAG) {
+        draft_context_release(c);
+        c->next = first + 1;
+    }
+    memcpy(c->hidden + (size_t)c->n_hidden * width, hidden, (size_t)n * width * sizeof(float));
+    c->n_hidden += n;
+}
+
+/* Rows of drafts are computed again, with the target's hidden states. */
+static int32_t draft_head_follow(const draft_model *d, draft_context *c, int32_t n) {
+    if (c->n_hidden == 0 || c->next + c->n_hidden != n) return 0;
+    if (c->kv.pool) kv_context_truncate(&c->kv, c->n_ahead);
+    c->slots -= c->n_ahead;
+    c->n_ahead = 0;
+    if (c->kv.pool && c->pos + c->n_hidden + RP_MAX_DRAFT >= d->most_pos) {
+        kv_context_clear(&c->kv);
+        c->kv.pool = NULL;
+    }
+    if (!c->kv.pool) {
+        kv_context_init(&c->kv, d->pool);
+        c->pos = c->slots = 0;
+    }
+    return c->n_hidden;
+}
+
 int32_t draft_context_follow(draft_model *d, draft_context *c, const int32_t *history, int32_t n) {
     int32_t right = 0;
     BASE_ASSERT(n > 0);
     c->n = 0;
     if (c->waits > 0) return c->waits--, 0;
+    if (d->is_head) return draft_head_follow(d, c, n);
     if (c->kv.pool) {
         while (right < c->n_ahead && c->next + right < n - 1 && c->ahead[right] == history[c->next + right]) right++;
         kv_context_truncate(&c->kv, c->n_ahead - right);
@@ -237,15 +309,24 @@ typedef struct draft_step {
     double slots;
 } draft_step;
 
-/* Appends a token of a part. RP_ERR_BUDGET, RP_ERR_MEMORY. */
-static int draft_append(draft_model *d, draft_step *s, draft_context *c, int32_t token, int32_t row) {
+/* Appends a token of a part. hidden: of a head, of the token before it; else not read. RP_ERR_BUDGET, RP_ERR_MEMORY.
+ */
+static int draft_append(draft_model *d, draft_step *s, draft_context *c, int32_t token, const float *hidden,
+                        int32_t row) {
+    const size_t width = (size_t)d->model->net.hp.n_embd;
     rp_error err;
     model_row *r = &d->rows[row];
     BASE_ASSERT(row < d->max_rows && c->pos + c->n_ahead < d->most_pos);
     *r = (model_row){.token = token, .pos = c->pos + c->n_ahead, .context = s->n_contexts};
     const int rc = kv_context_append(&c->kv, r->pos, &r->span, &r->slot, &err);
     c->slots += rc == RP_OK;
+    if (d->is_head) memcpy(d->hidden_in + (size_t)row * width, hidden, width * sizeof(float));
     return rc;
+}
+
+/* Of a head: the hidden state of pending token i; of the last draft: DRAFT_LAG. */
+static float *hidden_of(const draft_model *d, const draft_context *c, int32_t i) {
+    return d->is_head ? c->hidden + (size_t)i * (size_t)d->model->net.hp.n_embd : NULL;
 }
 
 /* Adds the rows of a part to a step: the tokens that it reads, or its last draft. */
@@ -255,11 +336,14 @@ static void add_part(draft_model *d, draft_step *s, draft_part *p) {
     int rc = RP_OK;
     draft_context_slide(c, BASE_MAX(p->n_read, 1) + 1);
     if (p->n_read > 0 && c->pos == 0 && c->first > 0 && d->bos >= 0 && s->n_rows + p->n_read < d->max_rows) {
-        if (!(rc = draft_append(d, s, c, d->bos, s->n_rows))) rows++, c->pos++;
+        if (!(rc = draft_append(d, s, c, d->bos, NULL, s->n_rows))) rows++, c->pos++;
     }
     for (int32_t i = 0; i < p->n_read && !rc; i++)
-        if (!(rc = draft_append(d, s, c, p->history[c->next], s->n_rows + rows))) rows++, c->next++, c->pos++;
-    if (p->n_read == 0 && !(rc = draft_append(d, s, c, c->tokens[c->n - 1], s->n_rows))) {
+        if (!(rc = draft_append(d, s, c, p->history[c->next], hidden_of(d, c, i), s->n_rows + rows)))
+            rows++, c->next++, c->pos++;
+    if (p->n_read > 0) c->n_hidden = 0;
+    if (p->n_read == 0 &&
+        !(rc = draft_append(d, s, c, c->tokens[c->n - 1], hidden_of(d, c, DRAFT_LAG), s->n_rows))) {
         rows++;
         c->ahead[c->n_ahead++] = c->tokens[c->n - 1];
     }
@@ -302,7 +386,9 @@ static bool draft_compute(draft_model *d, const draft_step *s, const draft_part 
     rp_error err;
     const uint64_t start = base_clock_us();
     BASE_ASSERT(s->n_rows <= d->max_rows && s->n_contexts <= d->max_parts);
-    if (model_forward_step(d->forward, &step, d->logits, &err) == RP_OK) {
+    const int rc = d->is_head ? model_forward_draft(d->forward, &step, d->hidden_in, d->logits, d->hidden_out, &err)
+                              : model_forward_step(d->forward, &step, d->logits, &err);
+    if (rc == RP_OK) {
         const cost_load load = draft_load(s->n_rows, s->slots / s->n_contexts);
         cost_model_learn(&d->cost, &load, (double)(base_clock_us() - start));
         return true;
@@ -335,6 +421,9 @@ void draft_model_run(draft_model *d, draft_part *parts, int32_t n) {
                 sampler_draw(&drawer, logits_for(d, d->logits + (size_t)i * (size_t)d->n_outputs));
             c->tokens[c->n] = draft_known(d, p, token);
             c->n++;
+            const size_t width = (size_t)d->model->net.hp.n_embd;
+            if (d->is_head)
+                memcpy(hidden_of(d, c, DRAFT_LAG), d->hidden_out + (size_t)i * width, width * sizeof(float));
             goes_on |= p->n_draft > c->n;
         }
     }

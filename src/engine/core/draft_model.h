@@ -11,12 +11,21 @@
  * 2024). No prompt is prefilled by it, so what the target reuses costs the draft model nothing
  * (docs/decisions/0080-draft-models.md).
  *
+ * A draft head of the target (model_draft_head) drafts likewise, with the target's backend. It reads a token with the
+ * final hidden state of the token before it, which exists where the target has just computed it: so its context begins
+ * in the answer, and reads no prompt either (docs/decisions/0089-draft-heads.md).
+ *
+ *   history of a request   | prompt | answer ......................... |
+ *   its draft context               |    [span] ... [open span | read  |] drafts
+ *                                                               next     ahead
+ *
  * Its KV is in a pool of its own. A context that finds no block there is released, and the request has no drafts of the
  * model for some time: no failure here is one of a request. The engine's thread.
  */
 #ifndef ENGINE_DRAFT_MODEL_H
 #define ENGINE_DRAFT_MODEL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,6 +36,7 @@
 #define DRAFT_FIRST 128   /* tokens of the text that a context begins with, */
 #define DRAFT_WINDOW 1024 /* and that it has at most, about */
 #define DRAFT_LAG 16      /* tokens that are read in the step that drafts; more are read in steps before */
+static_assert(DRAFT_LAG > RP_MAX_DRAFT, "a step's tokens with hidden states");
 
 struct sampler;
 
@@ -47,6 +57,10 @@ typedef struct draft_context {
     int32_t waits;                        /* steps until it is tried again: there was no memory */
     draft_rate rate;
     bool lacked_memory;
+    /* of a draft head: final hidden states of the tokens before the n_hidden that it has to read, [DRAFT_LAG][n_embd],
+     * and its own of its last row; owned */
+    float *hidden;
+    int32_t n_hidden;
 } draft_context;
 
 /* A request's part in a run of the draft model. */
@@ -63,6 +77,7 @@ typedef struct draft_part {
 
 typedef struct draft_model {
     const rp_model *model;
+    bool is_head; /* of the target: its backend and forward pass, too, are borrowed */
     struct backend *backend;
     struct model_forward *forward;
     struct kv_pool *pool;
@@ -75,13 +90,18 @@ typedef struct draft_model {
     const kv_context **contexts;           /* [max_parts], and these: */
     draft_part **drawn, *parts;            /* parts of a step that want logits; of an engine's step (drafts.c) */
     int32_t n_parts;
-    float *logits, *widened; /* [max_parts][n_outputs]; [n_vocab] */
+    float *logits, *widened;       /* [max_parts][n_outputs]; [n_vocab] */
+    float *hidden_in, *hidden_out; /* of a head: [max_rows][n_embd]; [max_parts][n_embd] */
 } draft_model;
 
 /* Opens it without KV: draft_model_open_kv follows. RP_ERR_INVALID: other tokens than the target's; RP_ERR_UNSUPPORTED;
  * RP_ERR_MEMORY, RP_ERR_IO. Close it after that too. */
 int draft_model_open(draft_model **out, const rp_model *model, const rp_model *target, int32_t n_threads,
                      int32_t max_sequences, rp_error *err);
+/* The head of a target that has one. max_rows, n_ctx: rows of a step and positions of the target's backend.
+ * RP_ERR_MEMORY. Close it after that too. */
+int draft_head_open(draft_model **out, const rp_model *target, struct backend *b, struct model_forward *f,
+                    int32_t max_sequences, int32_t max_rows, int32_t n_ctx, rp_error *err);
 /* budget: what the target's KV has, which is reduced by the draft's. most: rp_engine_options.draft_kv_bytes. */
 int draft_model_open_kv(draft_model *d, uint64_t most, uint64_t *budget, rp_error *err);
 void draft_model_close(draft_model *d);
@@ -93,8 +113,11 @@ void draft_model_usage(const draft_model *d, rp_memory *out);
 /* Makes the context that of this history: removes rejected drafts, and begins anew where it has fallen behind. Returns
  * the tokens that it has to read, 1 or more; 0: it waits for memory. */
 int32_t draft_context_follow(draft_model *d, draft_context *c, const int32_t *history, int32_t n);
+/* Of a head: the target's final hidden states of n tokens of the history, from `first` on, after a step that computed
+ * them: [n][n_embd], n <= DRAFT_LAG. The context begins anew where they do not follow those before. */
+void draft_context_see(draft_model *d, draft_context *c, const float *hidden, int32_t n, int32_t first);
 /* What it holds is freed. */
-void draft_context_release(draft_context *c);
+void draft_context_close(draft_context *c);
 /* Estimated probability that a token of the draft model is right if those before it are. */
 double draft_context_rate(const draft_model *d, draft_context *c);
 /* `right` of n drafted tokens were. */

@@ -62,9 +62,14 @@ static double lookup_cost_us(const draft_round *r, int32_t k) {
 
 static int32_t model_most(draft_round *r, rp_job *c, int32_t room) {
     const prompt_lookup *text = &c->prompt_lookup;
-    if (!r->e->draft_model || text->most == 0 || room <= 0) return 0;
+    if (!r->e->draft_model || r->e->draft_model->is_head || text->most == 0 || room <= 0) return 0;
     if (!c->drafts.model.kv.pool && c->answer.most - c->result->n_tokens < LEAST_LEFT) return 0;
     return BASE_MIN(room, text->most);
+}
+
+static int32_t head_most(draft_round *r, rp_job *c, int32_t room) {
+    const draft_model *d = r->e->draft_model;
+    return d && d->is_head && c->drafts.model.n_hidden > 0 ? BASE_MIN(room, c->prompt_lookup.most) : 0;
 }
 
 static double model_rate(const draft_round *r, rp_job *c) {
@@ -87,6 +92,7 @@ typedef struct draft_source_row {
 static const draft_source_row sources[N_DRAFT_SOURCES] = {
     [DRAFT_LOOKUP] = {lookup_most, lookup_rate, lookup_cost_us},
     [DRAFT_MODEL] = {model_most, model_rate, model_cost_us},
+    [DRAFT_HEAD] = {head_most, model_rate, model_cost_us},
 };
 
 /* ---- choice ---- */
@@ -158,11 +164,12 @@ static void choose(draft_round *r, rp_job *c) {
         const int32_t most = sources[i].most(r, c, room);
         best[i] = is_given || most <= 0 ? (draft_choice){BASE_MAX(most, 0), 0} : best_length(r, c, &sources[i], most);
     }
-    draft_choice *lookup = &best[DRAFT_LOOKUP], *model = &best[DRAFT_MODEL];
+    const draft_source other = r->e->draft_model && r->e->draft_model->is_head ? DRAFT_HEAD : DRAFT_MODEL;
+    draft_choice *lookup = &best[DRAFT_LOOKUP], *model = &best[other];
     const bool is_long = lookup->length > 0 && c->prompt_lookup.matched >= LONG_MATCH;
     const bool is_better = lookup->length == 0 || model->speed > lookup->speed;
     const bool prefers = model->length > 0 && (is_given ? !is_long : is_better);
-    c->drafts.source = prefers && add_model_part(r, c, model->length, is_given) ? DRAFT_MODEL : DRAFT_LOOKUP;
+    c->drafts.source = prefers && add_model_part(r, c, model->length, is_given) ? other : DRAFT_LOOKUP;
     c->drafts.n = best[c->drafts.source].length;
     if (c->drafts.source == DRAFT_LOOKUP)
         memcpy(c->drafts.tokens, c->prompt_lookup.tokens, (size_t)c->drafts.n * sizeof(*c->drafts.tokens));
@@ -183,7 +190,7 @@ void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n) {
     if (r.n_parts > 0) draft_model_run(d, r.parts, r.n_parts);
     for (int32_t i = 0; i < n; i++) {
         job_drafts *drafts = &jobs[i]->drafts;
-        if (drafts->source != DRAFT_MODEL) continue;
+        if (drafts->source == DRAFT_LOOKUP) continue;
         BASE_ASSERT(drafts->model.n <= drafts->n); /* less where memory was short */
         drafts->n = answer_fitting(&jobs[i]->answer, drafts->model.tokens, drafts->model.n);
         memcpy(drafts->tokens, drafts->model.tokens, (size_t)drafts->n * sizeof(*drafts->tokens));
@@ -192,8 +199,16 @@ void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n) {
 
 /* ---- outcome ---- */
 
+bool drafts_read_hidden(const rp_job *c) {
+    return c->engine->draft_model && c->engine->draft_model->is_head && c->prompt_lookup.most > 0;
+}
+
+void drafts_see(rp_job *c, const float *hidden, int32_t n) {
+    draft_context_see(c->engine->draft_model, &c->drafts.model, hidden, n, c->prompt_lookup.n - 1 - n);
+}
+
 void drafts_learn(rp_job *c, int32_t right, int32_t first, int32_t drawn) {
-    const bool is_model = c->drafts.source == DRAFT_MODEL && c->drafts.n > 0;
+    const bool is_model = c->drafts.source != DRAFT_LOOKUP && c->drafts.n > 0;
     BASE_ASSERT(right >= 0 && right <= c->drafts.n);
     c->prompt_lookup.n_tokens = is_model ? 0 : c->drafts.n;
     prompt_lookup_learn(&c->prompt_lookup, is_model ? 0 : right, is_model ? first : drawn);

@@ -4,6 +4,7 @@
  *
  *   lookup   what followed the last tokens earlier in the text (prompt_lookup.h): costs nothing to draft
  *   model    what the draft model says (draft_model.h): each token costs a step of that model
+ *   head     likewise what the draft head of the target says, if there is no draft model
  *
  * For each answer, each source proposes a length: that with which the step is expected to get the most tokens per
  * second, by the acceptance that was measured of the source in this answer and by the measured time of steps of both
@@ -16,8 +17,9 @@
 #include "engine/core/draft_model.h"
 
 typedef enum draft_source { DRAFT_LOOKUP,
-                            DRAFT_MODEL } draft_source;
-#define N_DRAFT_SOURCES 2
+                            DRAFT_MODEL,
+                            DRAFT_HEAD } draft_source;
+#define N_DRAFT_SOURCES 3
 
 /* Of a job. */
 typedef struct job_drafts {
@@ -26,6 +28,10 @@ typedef struct job_drafts {
     int32_t tokens[RP_MAX_DRAFT], n;
 } job_drafts;
 
+/* Must the steps of a job's answer yield hidden states, for a draft head? */
+bool drafts_read_hidden(const rp_job *c);
+/* These: of the n last but one tokens of its history, [n][n_embd]. */
+void drafts_see(rp_job *c, const float *hidden, int32_t n);
 /* Sets the drafts of the n answers of a step, at most RP_MAX_DRAFT tokens together. */
 void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n);
 /* The answer's draft was verified: `right` of its tokens were. drawn: the token after those; first: the first one that

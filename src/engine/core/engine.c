@@ -345,6 +345,15 @@ static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err
     return RP_OK;
 }
 
+/* What drafts besides prompt lookup: a draft model, else the model's own head. */
+static int open_draft(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    if (o->draft_model)
+        return draft_model_open(&e->draft_model, o->draft_model, e->model, e->n_threads, e->max_sequences, err);
+    if (!model_has_draft_head(e->model)) return RP_OK;
+    return draft_head_open(&e->draft_model, e->model, e->backend, e->forward, e->max_sequences, e->steps->max_rows,
+                           e->n_ctx, err);
+}
+
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     uint64_t budget;
@@ -364,9 +373,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     };
     if ((rc = backend_open(&e->backend, e->backend_row->name, &e->model->net, &options, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->steps->max_rows, e->steps->max_logits, err)) ||
-        (rc = o->draft_model ? draft_model_open(&e->draft_model, o->draft_model, e->model, e->n_threads,
-                                                e->max_sequences, err)
-                             : RP_OK) ||
+        (rc = open_draft(e, o, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
         (rc = e->draft_model ? draft_model_open_kv(e->draft_model, o->draft_kv_bytes, &budget, err) : RP_OK) ||
         (rc = kv_pool_new(&e->pool, &e->states->shape, budget, e->backend->ops->memory(e->backend), err)) ||

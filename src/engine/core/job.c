@@ -89,7 +89,7 @@ void job_release(rp_job *c) {
     span_path_release(&c->prefix.path);
     moved_kv_put_back(c);
     checkpoints_release(c);
-    draft_context_release(&c->drafts.model);
+    draft_context_close(&c->drafts.model);
     drafts_drop(c);
     sequence_reset(&c->seq);
     c->prefix.n_found = 0;

@@ -133,6 +133,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
         row->context = s->n_parts;
         if (p->prefill && !rc) segment_prefill_row(p->prefill, row);
         if (p->job && !rc) job_features_row(p->job, p->job->prefix.n_found + k, row);
+        row->wants_hidden |= p->job && p->job->phase == JOB_DECODE && drafts_read_hidden(p->job);
     }
     return rc;
 }
@@ -416,12 +417,15 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     const bool decodes = c->phase == JOB_DECODE;
     if (job_has_failed(c)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
     if (!p->rc) {
-        const int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
+        const int32_t n_drafts = decodes ? p->n_rows - 1 : 0, before = c->prompt_lookup.n;
         c->seq.done += p->n_rows - n_drafts;
         BASE_ASSERT(c->seq.done <= c->seq.n);
         if (!decodes) p->rc = settle_prompt(e, c, p);
         if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else if (c->phase != JOB_RECOMPUTING) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
+        const int32_t n_new = c->prompt_lookup.n - before;
+        if (!p->rc && decodes && c->phase == JOB_DECODE && n_new > 0 && n_new <= p->n_hidden && drafts_read_hidden(c))
+            drafts_see(c, e->steps->hidden + (size_t)p->first_hidden * (size_t)e->model->net.hp.n_embd, n_new);
         if (!p->rc) checkpoints_settle(c);
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
         const bool goes_on = c->phase == JOB_DECODE && !c->answer.over;
