@@ -11,8 +11,8 @@
 /* X: the residual stream. LATENT_KV: of latent attention, as projected. Q_HEADS: queries as their matrix yields them,
  * if Q is made of them: of latent attention, or with gates. Q_LATENT: before the second matrix of latent attention.
  * ATTENTION_GATE: gates alone. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts.
- * INPUTS, SCANNED: of recurrent layers. HIDDEN, JOINED: of a draft head. EMBEDDINGS, EMBEDDING, EMBEDDED: of all layers, of one, and what it makes of
- * it. */
+ * INPUTS, SCANNED: of recurrent layers. HIDDEN, JOINED: of a draft head. EMBEDDINGS, EMBEDDING, EMBEDDED: of all
+ * layers, of one, and what it makes of it. */
 enum { X,
        NORMED,
        Q,

@@ -30,9 +30,9 @@ int model_forward_step(model_forward *f, const model_step *step, float *logits, 
 /* After that step: reads the final hidden states of rows that request them, in row order: [rows][n_embd]. */
 void model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden);
 
-/* Computes rows of the model's draft head (model_draft_head). The step's contexts are of a pool of model_draft_kv_shape.
- * hidden: of the token before each row's, [rows][n_embd]. Of rows that request logits, in row order: their logits, and
- * their hidden states, [rows][n_embd]. RP_ERR_MEMORY. */
+/* Computes rows of the model's draft head (model_draft_head). The step's contexts are of a pool of
+ * model_draft_kv_shape. hidden: of the token before each row's, [rows][n_embd]. Of rows that request logits, in row
+ * order: their logits, and their hidden states, [rows][n_embd]. RP_ERR_MEMORY. */
 int model_forward_draft(model_forward *f, const model_step *step, const float *hidden, float *logits,
                         float *hidden_after, rp_error *err);
 

@@ -115,7 +115,7 @@ static void set_draft_layer(rp_model *m) {
     model_layer *l = &m->net.layers[m->net.hp.n_layers];
     set_kind(m, m->net.hp.n_layers);
     l->states = 0;
-    l->recurrence = -1;
+    l->recurrence = l->index = -1;
     m->draft_kv_layer = kv_pairs_of(m, l);
 }
 

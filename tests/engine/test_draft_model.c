@@ -202,6 +202,7 @@ static void answers_are_those_without_a_draft_model(void **state) {
                                 {heads[1], {NULL}, 1},
                                 {heads[2], {NULL}, 1}};
     (void)state;
+    int64_t by_lookup = 0;
     for (size_t s = 0; s < BASE_ARRAY_LEN(subjects); s++) {
         rp_model_info info = {.struct_size = sizeof(info)};
         rp_engine *plain = open_engine(subjects[s].target, NULL, 1, 1, 0);
@@ -222,9 +223,10 @@ static void answers_are_those_without_a_draft_model(void **state) {
                       (long long)t.by_model_accepted);
         if (t.requests == 0) continue;
         assert_true(t.by_model > t.requests && t.by_model_accepted > t.by_model / 40);
-        assert_true(t.drafted > t.by_model);                    /* lookup, too */
+        by_lookup += t.drafted - t.by_model;
         assert_true(t.by_model_accepted < t.by_model * 9 / 10); /* rejected ones, too */
     }
+    assert_true(by_lookup > 0);
 }
 
 /* ---- what it does ------------------------------------------------------------------------------------------------ */

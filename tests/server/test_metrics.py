@@ -143,6 +143,21 @@ class Metrics(ServerCase):
         self.assertAlmostEqual(now.get("hit_ratio", tier="ram"), after["ram"] / sum(after.values()), places=5)
         self.assertEqual(sum(after.values()), now.get("prompt_tokens_total"))
 
+    def test_drafts_by_source(self):
+        read = lambda: [self.read().labelled(name) for name in ("draft_tokens_total", "accepted_draft_tokens_total")]
+        before = read()
+        text = "Surfers go to Carcavelos. Families go to the Baixa tram. " * 6
+        body = {**PROMPT, "prompt": text, "max_tokens": 60, "ignore_eos": True, "n_draft": 6}
+        self.server.post("/v1/completions", body)
+        drafted, accepted = [{k: b[k] - a[k] for k in a} for a, b in zip(before, read())]
+        self.assertGreater(drafted["lookup"], 0)
+        self.assertLessEqual(accepted["lookup"], drafted["lookup"])
+        self.assertEqual((drafted["model"], accepted["model"]), (0, 0))
+        body["n_draft"] = 0
+        before = read()
+        self.server.post("/v1/completions", body)
+        self.assertEqual(before, read())
+
     def test_tokens_from_disk(self):
         with tempfile.TemporaryDirectory() as folder:
             server = Server("--log", "off", "--store", folder).wait_ready()

@@ -205,7 +205,8 @@ void draft_head_model_write(const char *with_head, const int32_t *tokens, const 
         put(&c, full, t, t->data);
     }
     const gguf_tensor *table = own_or(&c, "embed_tokens", "token_embd.weight"),
-                      *projection = own_or(&c, "eh_proj", ""), *output = own_or(&c, "shared_head_head", "output.weight");
+                      *projection = own_or(&c, "eh_proj", ""),
+                      *output = own_or(&c, "shared_head_head", "output.weight");
     const int64_t n_embd = table->dims[0];
     const float *embeddings = table->data, *weights = projection->data;
     float *rows = reference_alloc((size_t)(n_embd * table->dims[1]), sizeof *rows);

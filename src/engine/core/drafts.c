@@ -2,6 +2,7 @@
 /* drafts.c: see drafts.h. */
 #include "engine/core/drafts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -19,6 +20,9 @@
 #define READ_ROWS 64   /* at most */
 #define LEAST_LEFT 12  /* tokens that an answer may still have, for the draft model to begin to read */
 #define LONG_MATCH 3   /* tokens: a lookup that is preferred to the model where the length is given */
+/* A step that explores may be predicted to take so many times that of one without drafts, and has so many at most. */
+#define MOST_EXPLORED 2.0
+#define EXPLORED_TOKENS 5
 
 typedef struct draft_round {
     rp_engine *e;
@@ -28,6 +32,8 @@ typedef struct draft_round {
     int32_t drafting[RP_MAX_DRAFT]; /* requests that the draft model drafts a k-th token for */
     int32_t rows_left;              /* of the draft model's first step */
     bool reads;                     /* a request's text is read by the draft model */
+    bool tries, rests;              /* to explore, an answer gets a draft that does not promise enough, or none does */
+    bool is_chosen;                 /* an answer's length is not given */
     draft_part *parts;
     int32_t n_parts;
 } draft_round;
@@ -102,21 +108,45 @@ typedef struct draft_choice {
     double speed; /* expected tokens per microsecond of the step */
 } draft_choice;
 
-/* The best length of a source's draft, up to `most`. A token of a draft counts if all before it are right. */
-static draft_choice best_length(const draft_round *r, rp_job *c, const draft_source_row *source, int32_t most) {
+/* The best length of a source's draft, up to `most`. A token of a draft counts if all before it are right. explores: as
+ * if the step took no longer with it, which is measured then. */
+static draft_choice best_length(const draft_round *r, rp_job *c, const draft_source_row *source, int32_t most,
+                                bool explores) {
     const double rate = source->rate(r, c), plain_us = cost_model_predict(r->e->cost, &r->load);
     double tokens = r->n_answers, right = 1, us = 0;
     draft_choice best = {0, 0};
     if (plain_us <= 0) return best;
     best.speed = LEAST_GAIN * r->n_answers / plain_us;
-    for (int32_t k = 1; k <= most; k++) {
+    for (int32_t k = 1; k <= (explores ? BASE_MIN(most, EXPLORED_TOKENS) : most); k++) {
         const cost_load load = with_rows(r->load, k, (double)c->seq.slots);
+        const double step_us = cost_model_predict(r->e->cost, &load);
         tokens += right *= rate;
         us += source->cost_us(r, k);
-        const double speed = tokens / (cost_model_predict(r->e->cost, &load) + us);
+        if (explores && step_us + us > MOST_EXPLORED * plain_us) break;
+        const double speed = tokens / ((explores ? plain_us : step_us) + us);
         if (speed > best.speed) best = (draft_choice){k, speed};
     }
     return best;
+}
+
+/* The lengths that a job's sources propose. */
+static void propose(draft_round *r, rp_job *c, int32_t room, draft_choice best[N_DRAFT_SOURCES]) {
+    const bool is_given = c->request->options.n_draft != RP_DRAFT_AUTO;
+    int32_t most[N_DRAFT_SOURCES], n = 0;
+    for (int i = 0; i < N_DRAFT_SOURCES; i++) {
+        most[i] = BASE_MAX(sources[i].most(r, c, room), 0);
+        const bool is_open = !is_given && !r->rests && most[i] > 0;
+        best[i] = is_given  ? (draft_choice){most[i], 0}
+                  : is_open ? best_length(r, c, &sources[i], most[i], false)
+                            : (draft_choice){0, 0};
+        n += best[i].length;
+    }
+    r->is_chosen |= !is_given && c->prompt_lookup.most > 0;
+    if (is_given || n > 0 || !r->tries) return;
+    for (int i = 0; i < N_DRAFT_SOURCES; i++) {
+        if (most[i] > 0) best[i] = best_length(r, c, &sources[i], most[i], true);
+        r->tries &= best[i].length == 0; /* one answer a step */
+    }
 }
 
 /* The draft model's part in the step: drafts, or reads the text in pieces first. is_given: the length is the request's,
@@ -160,10 +190,7 @@ static void choose(draft_round *r, rp_job *c) {
     const int32_t fitting = BASE_MIN(BASE_MIN(r->left, in_context), c->answer.most - c->result->n_tokens - 1);
     const int32_t room = fitting > 0 ? checkpoints_next(c, 1 + fitting) - 1 : fitting; /* a step ends there */
     draft_choice best[N_DRAFT_SOURCES];
-    for (int i = 0; i < N_DRAFT_SOURCES; i++) {
-        const int32_t most = sources[i].most(r, c, room);
-        best[i] = is_given || most <= 0 ? (draft_choice){BASE_MAX(most, 0), 0} : best_length(r, c, &sources[i], most);
-    }
+    propose(r, c, room, best);
     const draft_source other = r->e->draft_model && r->e->draft_model->is_head ? DRAFT_HEAD : DRAFT_MODEL;
     draft_choice *lookup = &best[DRAFT_LOOKUP], *model = &best[other];
     const bool is_long = lookup->length > 0 && c->prompt_lookup.matched >= LONG_MATCH;
@@ -178,9 +205,47 @@ static void choose(draft_round *r, rp_job *c) {
     BASE_ASSERT(r->left >= 0); /* there are rows for so many: engine_steps.max_rows */
 }
 
+/* Counts steps of a kind; has_drafts: of this one. */
+static void count_kind(draft_exploration *x, bool has_drafts) {
+    if (x->explores) {
+        x->n = 0;
+        x->after = BASE_MIN(2 * x->after, DRAFT_EXPLORE_LAST);
+    } else if (has_drafts == x->drafts && x->after > 0) {
+        x->n++;
+    } else {
+        x->drafts = has_drafts;
+        x->n = 1;
+        x->after = DRAFT_EXPLORE_FIRST;
+    }
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double drafts_measured_us(rp_engine *e, double predicted, double us) {
+    draft_exploration *x = e->exploration;
+    double sorted[DRAFT_RECENT];
+    if (predicted <= 0 || us <= 0) return us;
+    if (!x->explores) {
+        x->recent[x->n_recent++ % DRAFT_RECENT] = us / predicted;
+        return us;
+    }
+    x->explores = false;
+    if (x->n_recent < DRAFT_RECENT) return us;
+    memcpy(sorted, x->recent, sizeof(sorted));
+    qsort(sorted, DRAFT_RECENT, sizeof(*sorted), compare_doubles);
+    return us / sorted[DRAFT_RECENT / 2];
+}
+
 void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n) {
     draft_model *d = e->draft_model;
+    draft_exploration *x = e->exploration;
     draft_round r = {.e = e, .n_answers = n, .left = RP_MAX_DRAFT};
+    x->explores = n > 0 && x->after > 0 && x->n >= x->after;
+    r.tries = x->explores && !x->drafts;
+    r.rests = x->explores && x->drafts;
     if (d) r.rows_left = d->max_rows - 1, r.parts = d->parts;
     for (int32_t i = 0; i < n; i++) {
         r.load = with_rows(r.load, 1, (double)jobs[i]->seq.slots); /* the next token of each, without drafts */
@@ -195,6 +260,7 @@ void drafts_make(rp_engine *e, rp_job *const *jobs, int32_t n) {
         drafts->n = answer_fitting(&jobs[i]->answer, drafts->model.tokens, drafts->model.n);
         memcpy(drafts->tokens, drafts->model.tokens, (size_t)drafts->n * sizeof(*drafts->tokens));
     }
+    if (r.is_chosen) count_kind(x, r.left < RP_MAX_DRAFT);
 }
 
 /* ---- outcome ---- */

@@ -20,7 +20,7 @@
 #include "engine/core/abilities.h"
 #include "engine/core/commands.h"
 #include "engine/core/cost_model.h"
-#include "engine/core/draft_model.h"
+#include "engine/core/drafts.h"
 #include "engine/core/engine_state.h"
 #include "engine/core/identity.h"
 #include "engine/core/job_feature.h"
@@ -85,6 +85,7 @@ typedef struct whole_engine {
     turns turns;
     engine_places places;
     cost_model cost;
+    draft_exploration exploration;
     engine_steps steps;
     engine_meter meter;
     background_work background_tasks;
@@ -112,6 +113,7 @@ static rp_engine *engine_new(rp_model *model) {
     w->engine.turns = &w->turns;
     w->engine.places = &w->places;
     w->engine.cost = &w->cost;
+    w->engine.exploration = &w->exploration;
     w->engine.steps = &w->steps;
     w->engine.meter = &w->meter;
     w->engine.background_tasks = &w->background_tasks;

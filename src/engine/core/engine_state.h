@@ -75,6 +75,7 @@ struct rp_engine {
     uint64_t budget_epoch;            /* incremented whenever KV memory may have become free; starts at 1 */
     struct segment_prefill *prefills; /* modules under prefill, in the order of their misses */
     struct cost_model *cost;
+    struct draft_exploration *exploration; /* drafts.h */
     struct engine_steps *steps;
     struct engine_meter *meter;
     struct background_work *background_tasks;

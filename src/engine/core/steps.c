@@ -542,7 +542,8 @@ bool steps_run(rp_engine *e, step_result *out) {
         if (!rc) model_forward_collect(e->forward, e->steps->logits);
         if (!rc && s.n_hidden > 0) model_forward_read_hidden(e->forward, &rows, e->steps->hidden);
         s.end_us = base_clock_us();
-        if (!rc && !waits) cost_model_learn(e->cost, &s.load, (double)(s.end_us - s.start_us));
+        const double us = drafts_measured_us(e, s.predicted_us, (double)(s.end_us - s.start_us));
+        if (!rc && !waits) cost_model_learn(e->cost, &s.load, us);
         step_report(&s);
         /* rows of answers are first */
         engine_count_gap(e, s.end_us, step_part_kind_of(&e->steps->parts[0]) == RP_STEP_DECODE);

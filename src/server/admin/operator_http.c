@@ -115,6 +115,22 @@ static int append_tiers(base_buffer *b, server_counts *c) {
         all - BASE_MIN(ram + disk, all), ram, disk, (double)ram / of, (double)disk / of);
 }
 
+/* Drafts by source. Accepted ones are loaded first: no acceptance exceeds 1. */
+static int append_drafts(base_buffer *b, server_counts *c) {
+    const uint64_t lookup_accepted = atomic_load(&c->lookup_accepted), model_accepted = atomic_load(&c->model_accepted);
+    return base_buffer_printf(
+        b,
+        "# HELP reprise_draft_tokens_total Draft tokens of speculative decoding, by source: prompt lookup, or the draft "
+        "model or draft head.\n"
+        "# TYPE reprise_draft_tokens_total counter\n"
+        "reprise_draft_tokens_total{source=\"lookup\"} %" PRIu64 "\nreprise_draft_tokens_total{source=\"model\"} %" PRIu64
+        "\n# HELP reprise_accepted_draft_tokens_total Draft tokens that became answer tokens, by source.\n"
+        "# TYPE reprise_accepted_draft_tokens_total counter\n"
+        "reprise_accepted_draft_tokens_total{source=\"lookup\"} %" PRIu64
+        "\nreprise_accepted_draft_tokens_total{source=\"model\"} %" PRIu64 "\n",
+        atomic_load(&c->lookup_drafted), atomic_load(&c->model_drafted), lookup_accepted, model_accepted);
+}
+
 static int append_server(base_buffer *b, rp_server *s) {
     server_counts *c = &s->counts;
     pthread_mutex_lock(&s->lock);
@@ -160,6 +176,7 @@ static int append_server(base_buffer *b, rp_server *s) {
     int rc = metrics_append(b, list, BASE_ARRAY_LEN(list));
     if (!rc) rc = append_responses(b, c);
     if (!rc) rc = append_times(b, c);
+    if (!rc) rc = append_drafts(b, c);
     return rc ? rc : append_tiers(b, c);
 }
 

@@ -83,6 +83,10 @@ void report_count(server_request *x, const server_choice *c) {
     const rp_result *r = c->result;
     atomic_fetch_add(&n->answers, 1);
     atomic_fetch_add(&n->answer_tokens, (uint64_t)r->n_tokens);
+    atomic_fetch_add(&n->lookup_drafted, (uint64_t)(r->drafted_tokens - r->model_drafted_tokens));
+    atomic_fetch_add(&n->lookup_accepted, (uint64_t)(r->accepted_tokens - r->model_accepted_tokens));
+    atomic_fetch_add(&n->model_drafted, (uint64_t)r->model_drafted_tokens);
+    atomic_fetch_add(&n->model_accepted, (uint64_t)r->model_accepted_tokens);
     histogram_add_ms(&n->queue, r->timings.queue_ms);
     histogram_add_ms(&n->module_prefill, r->timings.module_prefill_ms);
     histogram_add_ms(&n->plan, r->timings.plan_ms);

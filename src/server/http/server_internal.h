@@ -43,7 +43,8 @@ typedef struct server_counts {
     _Atomic uint64_t refused;                            /* connections over a limit */
     _Atomic uint64_t overflows;                          /* answers ended because the client reads too slowly */
     _Atomic uint64_t prompt_tokens, cached_tokens, inexact_tokens, answer_tokens;
-
+    /* draft tokens, and those that were accepted: by prompt lookup, and by a draft model or head */
+    _Atomic uint64_t lookup_drafted, lookup_accepted, model_drafted, model_accepted;
     _Atomic uint64_t ram_tokens, disk_tokens; /* prompt tokens with KV from the RAM tier, from the disk tier */
 
     /* requests that ended with a problem */
