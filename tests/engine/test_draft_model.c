@@ -14,6 +14,8 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "engine/core/drafts.h"
+#include "engine/core/engine_state.h"
 #include "reprise.h"
 #include "reprise_test.h"
 #include "support/calls.h"
@@ -359,12 +361,27 @@ static void other_tokens_and_recurrent_models_are_refused(void **state) {
     rp_model_close(tiny);
 }
 
+/* Three steps took twice as long as predicted: so did the one that tried drafts, by their load, not by its rows. */
+static void explored_times_are_relative_to_those_before(void **state) {
+    static rp_engine e;
+    draft_exploration x = {.explores = true};
+    (void)state;
+    e.exploration = &x;
+    assert_float_equal(drafts_measured_us(&e, 100, 150), 150, 0); /* nothing before it */
+    assert_false(x.explores);
+    for (int i = 0; i < DRAFT_RECENT; i++) assert_float_equal(drafts_measured_us(&e, 100, i == 1 ? 900 : 200), i == 1 ? 900 : 200, 0);
+    x.explores = true;
+    assert_float_equal(drafts_measured_us(&e, 150, 320), 160, 1e-9);
+    assert_float_equal(drafts_measured_us(&e, 100, 130), 130, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_those_without_a_draft_model),
         cmocka_unit_test(an_equal_model_is_always_right),
         cmocka_unit_test(long_answers_outlast_the_window),
         cmocka_unit_test(a_head_drafts_from_the_second_token_on),
+        cmocka_unit_test(explored_times_are_relative_to_those_before),
         cmocka_unit_test(reasons_are_named),
         cmocka_unit_test(other_tokens_and_recurrent_models_are_refused),
     };

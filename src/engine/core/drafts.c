@@ -21,7 +21,7 @@
 #define LEAST_LEFT 12  /* tokens that an answer may still have, for the draft model to begin to read */
 #define LONG_MATCH 3   /* tokens: a lookup that is preferred to the model where the length is given */
 /* A step that explores may be predicted to take so many times that of one without drafts, and has so many at most. */
-#define MOST_EXPLORED 2.0
+#define MOST_EXPLORED 3.0
 #define EXPLORED_TOKENS 5
 
 typedef struct draft_round {
