@@ -354,7 +354,8 @@ static void add_tensors(gguf_writer *w, const shape *s, kernel_type type, uint64
 }
 
 static int usage(FILE *to, int status) {
-    fprintf(to, "usage: mkgguf SHAPE TYPE OUT [--seed N] [--vocab N] [--layers N]\nwrites a model of random weights\nSHAPE:");
+    fprintf(to, "usage: mkgguf SHAPE TYPE OUT [--seed N] [--vocab N] [--layers N]\n"
+                "writes a model of random weights\nSHAPE:");
     for (size_t i = 0; i < COUNT(shapes); i++) fprintf(to, " %s", shapes[i].name);
     fprintf(to, "\nTYPE: ");
     for (size_t i = 0; i < COUNT(types); i++) fprintf(to, " %s", kernel_type_name(types[i]));

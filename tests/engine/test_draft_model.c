@@ -369,7 +369,10 @@ static void explored_times_are_relative_to_those_before(void **state) {
     e.exploration = &x;
     assert_float_equal(drafts_measured_us(&e, 100, 150), 150, 0); /* nothing before it */
     assert_false(x.explores);
-    for (int i = 0; i < DRAFT_RECENT; i++) assert_float_equal(drafts_measured_us(&e, 100, i == 1 ? 900 : 200), i == 1 ? 900 : 200, 0);
+    for (int i = 0; i < DRAFT_RECENT; i++) {
+        const double us = i == 1 ? 900 : 200;
+        assert_float_equal(drafts_measured_us(&e, 100, us), us, 0);
+    }
     x.explores = true;
     assert_float_equal(drafts_measured_us(&e, 150, 320), 160, 1e-9);
     assert_float_equal(drafts_measured_us(&e, 100, 130), 130, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_draft_head.c: logits of draft heads (nextn tensors), of every architecture that may have one, against the head
- * as a model of one layer: by the reference, where it knows the architecture, and by an ordinary forward pass. They have
- * the same bytes for each division into steps, and a file's head changes no byte of the model's logits.
+ * as a model of one layer: by the reference, where it knows the architecture, and by an ordinary forward pass. They
+ * have the same bytes for each division into steps, and a file's head changes no byte of the model's logits.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -13,8 +13,8 @@
  *
  * Times that are not measured any more may be wrong: those of steps with drafts where none are made, and those of steps
  * without where all have some. So a step of the other kind is made now and then, first after few steps, then after
- * more, at most DRAFT_EXPLORE_LAST. Load of other processes changes faster than the cost model forgets: the time of such
- * a step counts relative to those of the last three steps before it. The engine's thread.
+ * more, at most DRAFT_EXPLORE_LAST. Load of other processes changes faster than the cost model forgets: the time of
+ * such a step counts relative to those of the last three steps before it. The engine's thread.
  */
 #ifndef ENGINE_DRAFTS_H
 #define ENGINE_DRAFTS_H

@@ -120,10 +120,11 @@ static int append_drafts(base_buffer *b, server_counts *c) {
     const uint64_t lookup_accepted = atomic_load(&c->lookup_accepted), model_accepted = atomic_load(&c->model_accepted);
     return base_buffer_printf(
         b,
-        "# HELP reprise_draft_tokens_total Draft tokens of speculative decoding, by source: prompt lookup, or the draft "
-        "model or draft head.\n"
+        "# HELP reprise_draft_tokens_total Draft tokens of speculative decoding, by source: prompt lookup, or the "
+        "draft model or draft head.\n"
         "# TYPE reprise_draft_tokens_total counter\n"
-        "reprise_draft_tokens_total{source=\"lookup\"} %" PRIu64 "\nreprise_draft_tokens_total{source=\"model\"} %" PRIu64
+        "reprise_draft_tokens_total{source=\"lookup\"} %" PRIu64
+        "\nreprise_draft_tokens_total{source=\"model\"} %" PRIu64
         "\n# HELP reprise_accepted_draft_tokens_total Draft tokens that became answer tokens, by source.\n"
         "# TYPE reprise_accepted_draft_tokens_total counter\n"
         "reprise_accepted_draft_tokens_total{source=\"lookup\"} %" PRIu64
