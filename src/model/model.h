@@ -116,9 +116,9 @@ typedef struct model_arch {
         int32_t length, offset;
     } temperature;
     bool has_draft_head; /* files may have one, which reads final hidden states after their norm */
-    bool index_halves; /* an indexer rotates pairs (i, i + n/2), whatever attention does; else (2i, 2i + 1) */
-    bool mixes_both;   /* each layer has attention and a recurrence */
-    bool is_split;     /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
+    bool index_halves;   /* an indexer rotates pairs (i, i + n/2), whatever attention does; else (2i, 2i + 1) */
+    bool mixes_both;     /* each layer has attention and a recurrence */
+    bool is_split;       /* a layer is attention, a recurrence or a feed-forward alone, as the metadata list */
     bool experts_by_router;
     bool experts_sigmoid; /* probabilities of experts are sigmoids, unless the metadata override it */
     /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */

@@ -123,8 +123,8 @@ static float *scan_run_matrices(const scan_job *j, const scan_run *run, int64_t 
     return scan_run_state(j, run) + (hp->recurrent.kernel - 1) * hp->recurrent.channels + at;
 }
 
-/* A run, channels [begin, last): dst = convolution of src, whose column src_at is the first channel's; the inputs of the
- * state become the last ones. */
+/* A run, channels [begin, last): dst = convolution of src, whose column src_at is the first channel's; the inputs of
+ * the state become the last ones. */
 static void convolve_rows(const scan_job *j, const scan_run *run, const backend_buffer *src, int64_t src_at,
                           backend_buffer *dst, int64_t begin, int64_t last) {
     const int32_t kernel = j->b->net->hp.recurrent.kernel, channels = j->b->net->hp.recurrent.channels;
